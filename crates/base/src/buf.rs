@@ -1,0 +1,137 @@
+//! Aligned memory that a device can read and write directly (`O_DIRECT`, DMA).
+//!
+//! Invariants
+//! 1. `ptr` points to `capacity` initialised bytes aligned to [`ALIGNMENT`], owned by this value.
+//! 2. `len <= capacity`.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// The alignment of every [`AlignedBuf`], in bytes: enough for any LBA size up to 4 KiB.
+pub const ALIGNMENT: usize = 4096;
+
+/// A buffer of bytes aligned to [`ALIGNMENT`].
+///
+/// It is moved into a device command and comes back with the completion, so no lifetime and no
+/// lock stands between a queue pair and its memory.
+pub struct AlignedBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: the buffer owns its memory exclusively, as a Vec<u8> does (invariant 1).
+unsafe impl Send for AlignedBuf {}
+// SAFETY: a shared reference only reads.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// A buffer of `len` zero bytes.
+    #[must_use]
+    pub fn zeroed(len: usize) -> AlignedBuf {
+        let capacity = len.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout's size is not zero.
+        let raw = unsafe { alloc::alloc_zeroed(layout) };
+        let Some(ptr) = NonNull::new(raw) else {
+            alloc::handle_alloc_error(layout)
+        };
+        AlignedBuf { ptr, len, capacity }
+    }
+
+    /// A buffer that holds a copy of `bytes`, zero-padded to a multiple of `unit` bytes.
+    #[must_use]
+    pub fn padded(bytes: &[u8], unit: usize) -> AlignedBuf {
+        let mut buf = AlignedBuf::zeroed(bytes.len().next_multiple_of(unit));
+        buf[..bytes.len()].copy_from_slice(bytes);
+        buf
+    }
+
+    /// How many bytes the buffer can hold without a new allocation.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Sets the length. Bytes that come into view keep the value they last had.
+    ///
+    /// # Panics
+    /// If `len` exceeds the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(
+            len <= self.capacity,
+            "{len} bytes do not fit a buffer of {}",
+            self.capacity
+        );
+        self.len = len;
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, ALIGNMENT).expect("a buffer below isize::MAX bytes")
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout (invariant 1).
+        unsafe { alloc::dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: invariants 1 and 2.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: invariants 1 and 2, and `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Clone for AlignedBuf {
+    fn clone(&self) -> AlignedBuf {
+        let mut copy = AlignedBuf::zeroed(self.len);
+        copy.copy_from_slice(self);
+        copy
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuf({} of {} bytes)", self.len, self.capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_zeroed_and_copy_deeply() {
+        let mut buf = AlignedBuf::zeroed(5000);
+        assert_eq!(buf.as_ptr().addr() % ALIGNMENT, 0);
+        assert_eq!((buf.len(), buf.capacity()), (5000, 8192));
+        assert!(buf.iter().all(|&b| b == 0));
+        let copy = buf.clone();
+        buf[4999] = 7;
+        assert_eq!(copy[4999], 0);
+        buf.set_len(8192);
+        assert_eq!(buf[4999], 7);
+        assert_eq!(AlignedBuf::padded(b"abc", 512).len(), 512);
+    }
+
+    #[test]
+    #[should_panic(expected = "do not fit")]
+    fn a_length_beyond_the_capacity_is_a_bug() {
+        AlignedBuf::zeroed(10).set_len(4097);
+    }
+}

@@ -1,0 +1,15 @@
+//! Threads, named, so that a profile and `top -H` can be read.
+
+use std::thread::JoinHandle;
+
+/// Starts a thread called `name` (Linux shows the first 15 bytes).
+///
+/// # Errors
+/// The operating system's, when it has no thread to give.
+#[allow(clippy::disallowed_methods)] // the one place where threads start
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}

@@ -1,0 +1,194 @@
+//! Newtypes where a mix-up would corrupt data, and conversions that cannot lose bits.
+//!
+//! `offset` and `size` are bytes, `lba` is a logical block address, `count` is how many.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+const _: () = assert!(usize::BITS == 64, "Esker needs a 64-bit target");
+
+/// A logical block address: an index of LBAs from the start of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lba(pub u64);
+
+/// A number of logical blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LbaCount(pub u64);
+
+impl Lba {
+    /// The byte offset of this LBA on a device with LBAs of `lba_size` bytes.
+    #[must_use]
+    pub const fn offset(self, lba_size: u32) -> u64 {
+        self.0 * lba_size as u64
+    }
+}
+
+impl LbaCount {
+    /// The size in bytes of this many LBAs of `lba_size` bytes.
+    #[must_use]
+    pub const fn bytes(self, lba_size: u32) -> u64 {
+        self.0 * lba_size as u64
+    }
+
+    /// The number of LBAs of `lba_size` bytes that hold `bytes` bytes, rounded up.
+    #[must_use]
+    pub const fn holding(bytes: u64, lba_size: u32) -> LbaCount {
+        LbaCount(bytes.div_ceil(lba_size as u64))
+    }
+}
+
+impl Add<LbaCount> for Lba {
+    type Output = Lba;
+    fn add(self, count: LbaCount) -> Lba {
+        Lba(self.0 + count.0)
+    }
+}
+
+impl Sub<Lba> for Lba {
+    type Output = LbaCount;
+    fn sub(self, start: Lba) -> LbaCount {
+        LbaCount(self.0 - start.0)
+    }
+}
+
+impl Add for LbaCount {
+    type Output = LbaCount;
+    fn add(self, other: LbaCount) -> LbaCount {
+        LbaCount(self.0 + other.0)
+    }
+}
+
+impl AddAssign for LbaCount {
+    fn add_assign(&mut self, other: LbaCount) {
+        self.0 += other.0;
+    }
+}
+
+impl fmt::Display for Lba {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LBA {}", self.0)
+    }
+}
+
+impl fmt::Display for LbaCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// `u64` to `usize`, which are the same on every target Esker builds for.
+#[must_use]
+#[allow(clippy::cast_possible_truncation)] // asserted above: usize has 64 bits
+pub const fn to_usize(value: u64) -> usize {
+    value as usize
+}
+
+/// `usize` to `u64`.
+#[must_use]
+pub const fn to_u64(value: usize) -> u64 {
+    value as u64
+}
+
+/// Rounds `value` up to a multiple of `unit`.
+///
+/// # Panics
+/// If `unit` is zero.
+#[must_use]
+pub const fn round_up(value: u64, unit: u64) -> u64 {
+    value.div_ceil(unit) * unit
+}
+
+/// Rounds `value` down to a multiple of `unit`.
+///
+/// # Panics
+/// If `unit` is zero.
+#[must_use]
+pub const fn round_down(value: u64, unit: u64) -> u64 {
+    value / unit * unit
+}
+
+/// Bytes as people read them: `1.50 MiB`.
+#[must_use]
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut unit = 0;
+    #[allow(clippy::cast_precision_loss)] // a figure for people, three digits
+    let mut value = bytes as f64;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.2} {}", UNITS[unit])
+    }
+}
+
+/// Parses a size as people write it: `4096`, `64KiB`, `1.5GiB`, `100MB`.
+///
+/// # Errors
+/// A sentence that says what was expected.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" | "K" | "k" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
+        "KB" | "kB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        other => {
+            return Err(format!(
+                "'{text}': unknown unit '{other}'; use B, KiB, MiB, GiB, TiB, KB, MB, GB or TB"
+            ));
+        }
+    };
+    let expected = || format!("'{text}' is not a size; write for example 64MiB, 1.5GiB or 4096");
+    if number.contains('.') {
+        let value: f64 = number.parse().map_err(|_| expected())?;
+        #[allow(clippy::cast_precision_loss)] // scales are exact in f64
+        let bytes = value * scale as f64;
+        if bytes < 1.8e19 {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            // in range, not negative
+            return Ok(bytes as u64);
+        }
+    } else if let Some(bytes) = number
+        .parse::<u64>()
+        .map_err(|_| expected())?
+        .checked_mul(scale)
+    {
+        return Ok(bytes);
+    }
+    Err(format!("'{text}' is larger than any device"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_back_as_people_write_them() {
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_bytes("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(parse_bytes("100MB"), Ok(100_000_000));
+        assert!(
+            parse_bytes("12 parsecs")
+                .unwrap_err()
+                .contains("unknown unit")
+        );
+        assert!(parse_bytes("").is_err());
+        assert!(parse_bytes("99999999TiB").is_err());
+        assert_eq!(human_bytes(1536), "1.50 KiB");
+        assert_eq!(human_bytes(7), "7 B");
+    }
+}

@@ -1,0 +1,121 @@
+//! Device errors: which device, which operation, which address, and why.
+
+use esker_base::{ErrorKind, Lba};
+use thiserror::Error;
+
+use crate::OpKind;
+
+/// An error of a device. One pointer in size, so that results stay small.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct DeviceError(Box<Detail>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{device}: {op} of {bytes} bytes at LBA {} failed: {cause}", lba.0)]
+struct Detail {
+    device: String,
+    op: OpKind,
+    lba: Lba,
+    bytes: u64,
+    cause: Cause,
+}
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The operating system refused.
+    #[error("{message}")]
+    Os {
+        /// What a caller can do about it.
+        kind: ErrorKind,
+        /// The system's words, with the error number.
+        message: String,
+    },
+    /// The command is wrong in itself.
+    #[error("{0}")]
+    Invalid(String),
+    /// Fewer bytes were transferred than asked.
+    #[error("only {got} bytes were transferred")]
+    Short {
+        /// How many.
+        got: u64,
+    },
+    /// The medium failed, or a model of one was told to.
+    #[error("{0}")]
+    Media(String),
+    /// The device was closed or lost.
+    #[error("{0}")]
+    Gone(String),
+}
+
+impl DeviceError {
+    /// An error with this cause.
+    #[must_use]
+    pub fn new(device: &str, op: OpKind, lba: Lba, bytes: u64, cause: Cause) -> DeviceError {
+        DeviceError(Box::new(Detail {
+            device: device.to_owned(),
+            op,
+            lba,
+            bytes,
+            cause,
+        }))
+    }
+
+    /// The operating system's error.
+    #[must_use]
+    pub fn os(device: &str, op: OpKind, lba: Lba, bytes: u64, error: &std::io::Error) -> Self {
+        let cause = Cause::Os {
+            kind: ErrorKind::from(error),
+            message: error.to_string(),
+        };
+        DeviceError::new(device, op, lba, bytes, cause)
+    }
+
+    /// The command was wrong in itself; `why` says what is right.
+    #[must_use]
+    pub fn invalid(device: &str, op: OpKind, lba: Lba, bytes: u64, why: String) -> DeviceError {
+        DeviceError::new(device, op, lba, bytes, Cause::Invalid(why))
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match &self.0.cause {
+            Cause::Os { kind, .. } => *kind,
+            Cause::Invalid(_) => ErrorKind::Invalid,
+            Cause::Short { .. } | Cause::Media(_) => ErrorKind::Io,
+            Cause::Gone(_) => ErrorKind::Closed,
+        }
+    }
+
+    /// The name of the device.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.0.device
+    }
+
+    /// The operation that failed.
+    #[must_use]
+    pub fn op(&self) -> OpKind {
+        self.0.op
+    }
+
+    /// The first LBA of the command.
+    #[must_use]
+    pub fn lba(&self) -> Lba {
+        self.0.lba
+    }
+
+    /// The size of the command in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// Why it failed.
+    #[must_use]
+    pub fn cause(&self) -> &Cause {
+        &self.0.cause
+    }
+}

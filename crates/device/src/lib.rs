@@ -1,0 +1,112 @@
+//! The seam of Esker. Everything is a [`Device`], and a device is opened as queue pairs.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`command`] | [`Command`], [`Completion`]: what goes in and what comes out |
+//! | [`error`] | [`DeviceError`]: which device, operation and address, and why |
+//! | [`stats`] | [`DeviceStats`]: what each layer of a stack has carried |
+//! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
+//! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
+//!
+//! # The contract
+//!
+//! 1. Commands in flight have no order among themselves, not even on the same LBA.
+//! 2. A completed flush makes durable every write *completed* before the flush was submitted,
+//!    through any queue pair of the device. A completed write with FUA is durable by itself.
+//! 3. Any other write may, after a crash, be there, be missing, or be torn at LBA granularity.
+//! 4. An LBA that was never written, or was discarded, reads as zeroes or as older content;
+//!    one that was zeroed reads as zeroes.
+//! 5. A failed write leaves its LBAs undefined; a failed flush makes nothing durable.
+
+pub mod blocking;
+pub mod command;
+pub mod error;
+pub mod memory;
+pub mod stats;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use esker_base::LbaCount;
+
+pub use blocking::{Port, PortPool};
+pub use command::{Command, Completion, Op, OpKind, PlacementId, Tag};
+pub use error::{Cause, DeviceError};
+pub use memory::MemoryDevice;
+pub use stats::{Counters, DeviceStats};
+
+/// What a device is, as far as its user has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes per LBA: a power of two from 512 to 4,096.
+    pub lba_size: u32,
+    /// How many LBAs there are. A growing file states the size it may grow to.
+    pub capacity: LbaCount,
+    /// The write size in bytes at which the device works best; a multiple of `lba_size`.
+    pub preferred_write_size: u32,
+    /// The largest read or write in bytes; a multiple of `lba_size`.
+    pub max_transfer_size: u32,
+    /// The smallest discard that frees anything, in bytes; zero when discard frees nothing.
+    pub discard_granularity: u32,
+    /// How many placement ids writes may carry (0 to this, exclusive); zero when it has none.
+    pub placement_handles: u16,
+    /// Whether completed writes may be lost before a flush.
+    pub volatile_write_cache: bool,
+}
+
+/// Something with logical blocks: a file, a drive, a model of one, a volume, a remote namespace.
+pub trait Device: Send + Sync {
+    /// The name that errors and statistics carry: a path, an address, a model's name.
+    fn name(&self) -> &str;
+
+    /// What the device is. Its capacity may grow between two calls; nothing else changes.
+    fn geometry(&self) -> Geometry;
+
+    /// Opens a queue pair that holds up to `depth` commands.
+    ///
+    /// # Errors
+    /// When the device has no more queue pairs to give or is closed.
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError>;
+
+    /// What this device and the devices under it have carried so far.
+    fn stats(&self) -> DeviceStats;
+
+    /// What the user should know about how the device was opened (a fallback taken, say).
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A submission queue and a completion queue, owned by one thread.
+///
+/// Every command that [`QueuePair::submit`] takes is completed exactly once. Dropping a queue pair
+/// waits for the commands in flight, so that no buffer is freed under the device.
+pub trait QueuePair: Send {
+    /// Takes commands from the front of `commands` until it is empty or the queue is full, starts
+    /// them, and returns how many it took. A command that is wrong in itself (beyond the
+    /// capacity, not a multiple of the LBA size) is taken too and completes with an error.
+    ///
+    /// # Errors
+    /// When the queue pair itself is broken; nothing was taken.
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError>;
+
+    /// Appends finished commands to `done` without blocking, and returns how many.
+    ///
+    /// # Errors
+    /// When the queue pair itself is broken.
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError>;
+
+    /// Like [`QueuePair::poll`], but blocks until a command finishes or `timeout` has passed.
+    /// Returns 0 at once when nothing is in flight. `None` waits for as long as it takes.
+    ///
+    /// # Errors
+    /// When the queue pair itself is broken.
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError>;
+
+    /// How many commands were taken and not yet handed back by poll or wait.
+    fn in_flight(&self) -> usize;
+}

@@ -1,0 +1,236 @@
+//! A device in memory: sparse, volatile in the sense that it ends with the process, and without a
+//! write cache. Every command completes within `submit`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::units::{to_u64, to_usize};
+use esker_base::{Lba, LbaCount};
+use parking_lot::RwLock;
+
+use crate::{
+    Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Op, QueuePair,
+};
+
+/// Bytes per chunk of sparse storage.
+const CHUNK: u64 = 64 << 10;
+
+/// A device in memory.
+pub struct MemoryDevice(Arc<Shared>);
+
+struct Shared {
+    name: String,
+    geometry: Geometry,
+    chunks: RwLock<BTreeMap<u64, Box<[u8]>>>,
+    counters: Counters,
+}
+
+impl MemoryDevice {
+    /// A device of `bytes` bytes in LBAs of `lba_size` bytes.
+    ///
+    /// # Panics
+    /// If `lba_size` is not a power of two from 512 to 4,096.
+    #[must_use]
+    pub fn new(name: &str, bytes: u64, lba_size: u32) -> MemoryDevice {
+        assert!(
+            lba_size.is_power_of_two() && (512..=4096).contains(&lba_size),
+            "an LBA has 512 to 4,096 bytes, a power of two"
+        );
+        let geometry = Geometry {
+            lba_size,
+            capacity: LbaCount(bytes / u64::from(lba_size)),
+            preferred_write_size: 64 << 10,
+            max_transfer_size: 1 << 30,
+            discard_granularity: 64 << 10,
+            placement_handles: 0,
+            volatile_write_cache: false,
+        };
+        MemoryDevice(Arc::new(Shared {
+            name: name.to_owned(),
+            geometry,
+            chunks: RwLock::new(BTreeMap::new()),
+            counters: Counters::default(),
+        }))
+    }
+
+    /// Bytes of memory that hold content.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        to_u64(self.0.chunks.read().len()) * CHUNK
+    }
+}
+
+impl Device for MemoryDevice {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        Ok(Box::new(Queue {
+            shared: self.0.clone(),
+            depth,
+            done: VecDeque::new(),
+        }))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.0.counters.snapshot(&self.0.name)
+    }
+}
+
+struct Queue {
+    shared: Arc<Shared>,
+    depth: usize,
+    done: VecDeque<Completion>,
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let mut taken = 0;
+        while self.done.len() < self.depth
+            && let Some(Command { tag, mut op }) = commands.pop_front()
+        {
+            let result = op
+                .check(&self.shared.name, &self.shared.geometry)
+                .map(|()| self.shared.execute(&mut op));
+            self.shared
+                .counters
+                .count(&op, &self.shared.geometry, &result);
+            self.done.push_back(Completion {
+                tag,
+                result,
+                buf: op.into_buf(),
+            });
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        let count = self.done.len();
+        done.extend(self.done.drain(..));
+        Ok(count)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        _timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.poll(done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.done.len()
+    }
+}
+
+impl Shared {
+    fn execute(&self, op: &mut Op) {
+        match op {
+            Op::Read { lba, buf } => self.read(*lba, buf),
+            Op::Write { lba, buf, .. } => self.write(*lba, buf),
+            Op::Flush => {}
+            Op::Discard { lba, count } | Op::WriteZeroes { lba, count } => {
+                self.zero(*lba, *count);
+            }
+        }
+    }
+
+    fn read(&self, lba: Lba, buf: &mut [u8]) {
+        let chunks = self.chunks.read();
+        for (at, chunk, within) in pieces(lba.offset(self.geometry.lba_size), buf.len()) {
+            let part = &mut buf[at..at + within.len()];
+            match chunks.get(&chunk) {
+                Some(bytes) => part.copy_from_slice(&bytes[within]),
+                None => part.fill(0),
+            }
+        }
+    }
+
+    fn write(&self, lba: Lba, buf: &[u8]) {
+        let mut chunks = self.chunks.write();
+        for (at, chunk, within) in pieces(lba.offset(self.geometry.lba_size), buf.len()) {
+            let bytes = chunks
+                .entry(chunk)
+                .or_insert_with(|| vec![0; to_usize(CHUNK)].into_boxed_slice());
+            let part = &buf[at..at + within.len()];
+            bytes[within].copy_from_slice(part);
+        }
+    }
+
+    fn zero(&self, lba: Lba, count: LbaCount) {
+        let lba_size = self.geometry.lba_size;
+        let mut chunks = self.chunks.write();
+        let size = to_usize(count.bytes(lba_size));
+        for (_, chunk, within) in pieces(lba.offset(lba_size), size) {
+            if within.len() == to_usize(CHUNK) {
+                chunks.remove(&chunk);
+            } else if let Some(bytes) = chunks.get_mut(&chunk) {
+                bytes[within].fill(0);
+            }
+        }
+    }
+}
+
+/// Cuts `size` bytes from `offset` on into pieces within chunks: where the piece starts in the
+/// caller's buffer, which chunk, and which bytes of it.
+fn pieces(offset: u64, size: usize) -> impl Iterator<Item = (usize, u64, std::ops::Range<usize>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if at == size {
+            return None;
+        }
+        let position = offset + to_u64(at);
+        let within = to_usize(position % CHUNK);
+        let length = (to_usize(CHUNK) - within).min(size - at);
+        let piece = (at, position / CHUNK, within..within + length);
+        at += length;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Port;
+    use esker_base::AlignedBuf;
+
+    #[test]
+    fn what_was_written_is_read_and_the_rest_is_zero() {
+        let device = MemoryDevice::new("m", 1 << 20, 512);
+        let mut port = Port::open(&device, 4).unwrap();
+        let lba = Lba(127); // straddles the first chunk
+        port.write(lba, AlignedBuf::padded(&[7; 1024], 512), None)
+            .unwrap();
+        let back = port.read(Lba(126), AlignedBuf::zeroed(4 * 512)).unwrap();
+        assert!(back[..512].iter().all(|&b| b == 0) && back[512..1536].iter().all(|&b| b == 7));
+        port.discard(Lba(0), LbaCount(128)).unwrap();
+        let back = port.read(lba, AlignedBuf::zeroed(1024)).unwrap();
+        assert!(back[..512].iter().all(|&b| b == 0) && back[512..].iter().all(|&b| b == 7));
+        assert_eq!(device.resident_bytes(), CHUNK);
+        assert_eq!(device.stats().written_bytes, 1024);
+    }
+
+    #[test]
+    fn a_command_beyond_the_end_names_device_operation_and_address() {
+        let device = MemoryDevice::new("small", 4096, 512);
+        let mut port = Port::open(&device, 1).unwrap();
+        let error = port.read(Lba(7), AlignedBuf::zeroed(1024)).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("small: read of 1024 bytes at LBA 7"),
+            "{text}"
+        );
+        let error = port
+            .write(Lba(0), AlignedBuf::zeroed(100), None)
+            .unwrap_err();
+        assert!(error.to_string().contains("multiple of 512"), "{error}");
+        assert_eq!(device.stats().errors, 2);
+    }
+}
