@@ -112,7 +112,7 @@ impl Op {
         match self {
             Op::Read { lba, buf } | Op::Write { lba, buf, .. } => (*lba, buf.len() as u64),
             Op::Discard { lba, count } | Op::WriteZeroes { lba, count } => {
-                (*lba, count.bytes(lba_size))
+                (*lba, count.0.saturating_mul(u64::from(lba_size)))
             }
             Op::Flush => (Lba(0), 0),
         }
@@ -137,9 +137,15 @@ impl Op {
         if matches!(self, Op::Flush) {
             return Ok(());
         }
-        if bytes == 0 || bytes % u64::from(geometry.lba_size) != 0 {
+        let lba_size = u64::from(geometry.lba_size);
+        let count = match self {
+            Op::Discard { count, .. } | Op::WriteZeroes { count, .. } => count.0,
+            _ if bytes.is_multiple_of(lba_size) => bytes / lba_size,
+            _ => 0,
+        };
+        if count == 0 {
             return invalid(format!(
-                "its size must be a multiple of {} bytes",
+                "its size must be a multiple of {} bytes, and not 0",
                 geometry.lba_size
             ));
         }
@@ -150,7 +156,7 @@ impl Op {
                 geometry.max_transfer_size
             ));
         }
-        let end = lba.0.checked_add(bytes / u64::from(geometry.lba_size));
+        let end = lba.0.checked_add(count);
         if end.is_none_or(|end| end > geometry.capacity.0) {
             return invalid(format!("the device ends at LBA {}", geometry.capacity));
         }

@@ -1,5 +1,7 @@
 //! Device errors: which device, which operation, which address, and why.
 
+use std::fmt;
+
 use esker_base::{ErrorKind, Lba};
 use thiserror::Error;
 
@@ -10,8 +12,7 @@ use crate::OpKind;
 #[error("{0}")]
 pub struct DeviceError(Box<Detail>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{device}: {op} of {bytes} bytes at LBA {} failed: {cause}", lba.0)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Detail {
     device: String,
     op: OpKind,
@@ -19,6 +20,28 @@ struct Detail {
     bytes: u64,
     cause: Cause,
 }
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Detail {
+            device,
+            op,
+            lba,
+            bytes,
+            cause,
+        } = self;
+        match op {
+            OpKind::Open | OpKind::Flush => write!(f, "{device}: {op} failed: {cause}"),
+            _ => write!(
+                f,
+                "{device}: {op} of {bytes} bytes at {lba} failed: {cause}"
+            ),
+        }
+    }
+}
+
+/// The most commands that a queue pair holds: what one ring of `io_uring` can.
+pub const MAX_DEPTH: usize = 32_768;
 
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -76,6 +99,18 @@ impl DeviceError {
     #[must_use]
     pub fn invalid(device: &str, op: OpKind, lba: Lba, bytes: u64, why: String) -> DeviceError {
         DeviceError::new(device, op, lba, bytes, Cause::Invalid(why))
+    }
+
+    /// Checks the depth asked of a queue pair, which is from 1 to [`MAX_DEPTH`].
+    ///
+    /// # Errors
+    /// A depth outside that range.
+    pub fn check_depth(device: &str, depth: usize) -> Result<(), DeviceError> {
+        if (1..=MAX_DEPTH).contains(&depth) {
+            return Ok(());
+        }
+        let why = format!("a queue pair holds 1 to {MAX_DEPTH} commands, not {depth}");
+        Err(DeviceError::invalid(device, OpKind::Open, Lba(0), 0, why))
     }
 
     /// What a caller can do about it.

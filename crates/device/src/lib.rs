@@ -7,6 +7,7 @@
 //! | [`stats`] | [`DeviceStats`]: what each layer of a stack has carried |
 //! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
+//! | [`null`] | [`NullDevice`]: does nothing, to measure the seam |
 //!
 //! # The contract
 //!
@@ -22,6 +23,7 @@ pub mod blocking;
 pub mod command;
 pub mod error;
 pub mod memory;
+pub mod null;
 pub mod stats;
 
 use std::collections::VecDeque;
@@ -31,8 +33,9 @@ use esker_base::LbaCount;
 
 pub use blocking::{Port, PortPool};
 pub use command::{Command, Completion, Op, OpKind, PlacementId, Tag};
-pub use error::{Cause, DeviceError};
+pub use error::{Cause, DeviceError, MAX_DEPTH};
 pub use memory::MemoryDevice;
+pub use null::NullDevice;
 pub use stats::{Counters, DeviceStats};
 
 /// What a device is, as far as its user has to know.
@@ -62,10 +65,10 @@ pub trait Device: Send + Sync {
     /// What the device is. Its capacity may grow between two calls; nothing else changes.
     fn geometry(&self) -> Geometry;
 
-    /// Opens a queue pair that holds up to `depth` commands.
+    /// Opens a queue pair that holds up to `depth` commands (1 to [`MAX_DEPTH`]).
     ///
     /// # Errors
-    /// When the device has no more queue pairs to give or is closed.
+    /// When the depth is out of range, or the device has no more queue pairs to give or is closed.
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError>;
 
     /// What this device and the devices under it have carried so far.
