@@ -7,7 +7,9 @@
 //! | [`stats`] | [`DeviceStats`]: what each layer of a stack has carried |
 //! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
+//! | [`file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
 //! | [`null`] | [`NullDevice`]: does nothing, to measure the seam |
+//! | [`conformance`] | what every device's tests run against it |
 //!
 //! # The contract
 //!
@@ -21,7 +23,9 @@
 
 pub mod blocking;
 pub mod command;
+pub mod conformance;
 pub mod error;
+pub mod file;
 pub mod memory;
 pub mod null;
 pub mod stats;
@@ -34,6 +38,7 @@ use esker_base::LbaCount;
 pub use blocking::{Port, PortPool};
 pub use command::{Command, Completion, Op, OpKind, PlacementId, Tag};
 pub use error::{Cause, DeviceError, MAX_DEPTH};
+pub use file::{Create, FileDevice, FileOptions, Preference};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use stats::{Counters, DeviceStats};

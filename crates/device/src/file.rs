@@ -1,0 +1,176 @@
+//! A device over a regular file or a raw block device of Linux.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `open` | opens and locks the file, and remarks on what is refused |
+//! | `probe` | finds out what the file is and can do |
+//! | `transfer` | one command as a sequence of system calls, without making them |
+//! | `uring` | the queue pair that makes them through `io_uring`, many at a time |
+//! | `synchronous` | the queue pair that makes them one at a time, where `io_uring` is refused |
+//! | `discard` | the one system call that has no safe wrapper |
+//!
+//! Invariants
+//! 1. The file is locked against other processes and other opens of it (`flock`) for as long as
+//!    the device or a queue pair of it lives; a block device is also held against mounting.
+//! 2. A regular file grows by writes beyond its end, up to the capacity; what lies beyond its end
+//!    reads as zeroes.
+//! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
+//! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
+
+mod discard;
+mod open;
+mod probe;
+mod synchronous;
+mod transfer;
+mod uring;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, OnceLock};
+
+use esker_base::{AlignedBuf, Clock, Lba};
+
+use crate::{Counters, Device, DeviceError, DeviceStats, Geometry, OpKind, QueuePair};
+
+/// How to open a [`FileDevice`].
+#[derive(Clone, Debug, Default)]
+pub struct FileOptions {
+    /// What to do when there is no such file, or when there is one.
+    pub create: Create,
+    /// The size in bytes up to which a regular file may grow; by default 16 TiB, or what the file
+    /// system allows if that is less. A block device has the size it has.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes per LBA; by default 4,096, or the logical block size of a block device whose size is
+    /// no multiple of that.
+    pub lba_size: Option<u32>,
+    /// Whether to go around the page cache (`O_DIRECT`).
+    pub direct: Preference,
+    /// Whether to use `io_uring`; without it commands run one at a time.
+    pub io_uring: Preference,
+}
+
+/// What to do about the existence of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Create {
+    /// Create the file if there is none.
+    #[default]
+    IfMissing,
+    /// The file must not exist.
+    New,
+    /// The file must exist.
+    Never,
+}
+
+/// How much something is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preference {
+    /// Use it where possible; the device remarks on it where not.
+    #[default]
+    Prefer,
+    /// Fail to open without it.
+    Require,
+    /// Do not use it.
+    Never,
+}
+
+/// A regular file or a raw block device.
+pub struct FileDevice(Arc<OpenFile>);
+
+/// What the queue pairs of one device share.
+struct OpenFile {
+    file: File,
+    name: String,
+    geometry: Geometry,
+    is_new: bool,
+    is_block_device: bool,
+    is_direct: bool,
+    uses_io_uring: bool,
+    /// How far down the ways to write zeroes (`transfer::Zeroing`) this file system needs to go.
+    zeroing: AtomicU8,
+    /// What is written where zeroes have to be written out.
+    zeroes: OnceLock<AlignedBuf>,
+    counters: Counters,
+    clock: Clock,
+    remarks: Vec<String>,
+}
+
+impl FileDevice {
+    /// Opens the file or block device at `path`.
+    ///
+    /// # Errors
+    /// `Conflict` when it is open elsewhere or mounted, `NotFound` and `Exists` as
+    /// [`FileOptions::create`] says, `Unsupported` when something required is refused, `Invalid`
+    /// for a directory or options that do not fit, `Io` for the rest (no permission, say).
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<FileDevice, DeviceError> {
+        open::open(path.as_ref(), options).map(|open| FileDevice(Arc::new(open)))
+    }
+
+    /// Whether opening created the file.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.0.is_new
+    }
+
+    /// Whether reads and writes go around the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.0.is_direct
+    }
+
+    /// The current length in bytes: of a regular file the end of its last write, of a block device
+    /// its size.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn len_bytes(&self) -> Result<u64, DeviceError> {
+        let open = &*self.0;
+        probe::length(&open.file, open.is_block_device).map_err(|error| open.os_error(&error))
+    }
+}
+
+impl Device for FileDevice {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        DeviceError::check_depth(&self.0.name, depth)?;
+        let open = self.0.clone();
+        if !open.uses_io_uring {
+            return Ok(Box::new(synchronous::Queue::new(open, depth)));
+        }
+        match uring::Queue::new(open, depth) {
+            Ok(queue) => Ok(Box::new(queue)),
+            Err(error) => Err(self.0.os_error(&error)),
+        }
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.0.counters.snapshot(&self.0.name)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.0.remarks.clone()
+    }
+}
+
+impl OpenFile {
+    fn os_error(&self, error: &io::Error) -> DeviceError {
+        DeviceError::os(&self.name, OpKind::Open, Lba(0), 0, error)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // The kernel may hold the file a little longer for a ring that is being torn down. The
+        // lock must not wait for that: whoever opens the file next would find it taken.
+        // Nothing can be done about an error, and closing the file unlocks it as well.
+        let _ = self.file.unlock();
+    }
+}

@@ -1,0 +1,227 @@
+//! Opens a file, locks it and settles how it will be used. What is preferred but refused becomes
+//! a remark; what is required but refused, an error.
+
+use std::fs::{self, File, Metadata, TryLockError};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU8;
+
+use esker_base::{Clock, ErrorKind, Lba, LbaCount};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Create, FileOptions, OpenFile, Preference, probe, uring};
+use crate::{Cause, Counters, DeviceError, Geometry, OpKind};
+
+/// Larger sequential writes gain nothing on the drives measured.
+const PREFERRED_WRITE_SIZE: u32 = 1 << 20;
+/// Below the 2 GiB that one system call transfers.
+const MAX_TRANSFER_SIZE: u32 = 1 << 30;
+
+/// Why a file cannot be opened: what a caller can do about it, and a sentence.
+pub(super) type Refusal = (ErrorKind, String);
+
+pub(super) fn os_refusal(error: &io::Error) -> Refusal {
+    (ErrorKind::from(error), error.to_string())
+}
+
+pub(super) fn open(path: &Path, options: &FileOptions) -> Result<OpenFile, DeviceError> {
+    let opened = open_file(path, options.create).and_then(|(file, is_new)| {
+        let settled = settle(path, options, file, is_new);
+        if settled.is_err() && is_new {
+            // It is empty and nobody has seen it. If it cannot be removed, it stays.
+            let _ = fs::remove_file(path);
+        }
+        settled
+    });
+    opened.map_err(|(kind, message)| {
+        let cause = Cause::Os { kind, message };
+        let name = path.display().to_string();
+        DeviceError::new(&name, OpKind::Open, Lba(0), 0, cause)
+    })
+}
+
+/// Opens the file for reading and writing; says whether it had to be created.
+fn open_file(path: &Path, create: Create) -> Result<(File, bool), Refusal> {
+    let is_block_device = match fs::metadata(path) {
+        Ok(found) => is_block_device(&found)?,
+        Err(_) => false, // opening it says why
+    };
+    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+    if is_block_device {
+        flags |= OFlags::EXCL; // a mounted one is refused, and not mounted meanwhile
+    }
+    let open = |flags| rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map(File::from);
+    let open_old = || open(flags).map(|file| (file, false));
+    let open_new = || open(flags | OFlags::CREATE | OFlags::EXCL).map(|file| (file, true));
+    let opened = match create {
+        Create::New => open_new(),
+        Create::Never => open_old(),
+        Create::IfMissing => loop {
+            match open_old() {
+                Err(Errno::NOENT) => {}
+                other => break other,
+            }
+            match open_new() {
+                Err(Errno::EXIST) => {} // somebody was faster
+                other => break other,
+            }
+        },
+    };
+    opened.map_err(|errno| {
+        let (kind, message) = os_refusal(&errno.into());
+        let advice = match errno {
+            Errno::NOENT if create == Create::Never => "; there must be such a file already",
+            Errno::NOENT => "; the directory it is created in must exist",
+            Errno::EXIST => "; name a file that does not exist yet, or remove this one",
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => "; it must be readable and writable",
+            Errno::BUSY => return (ErrorKind::Conflict, format!("{message}; {UNMOUNT}")),
+            _ => "",
+        };
+        (kind, format!("{message}{advice}"))
+    })
+}
+
+const UNMOUNT: &str = "it is mounted, or another block device stands on it: release it first";
+
+fn is_block_device(found: &Metadata) -> Result<bool, Refusal> {
+    let invalid = |why: &str| Err((ErrorKind::Invalid, why.to_owned()));
+    if found.is_dir() {
+        return invalid("it is a directory; name a file or a block device");
+    }
+    let is_block_device = found.file_type().is_block_device();
+    if !found.is_file() && !is_block_device {
+        return invalid("it is neither a regular file nor a block device");
+    }
+    Ok(is_block_device)
+}
+
+/// Locks the open file, and finds out how it can be used.
+fn settle(
+    path: &Path,
+    options: &FileOptions,
+    file: File,
+    is_new: bool,
+) -> Result<OpenFile, Refusal> {
+    lock(&file)?;
+    if is_new {
+        sync_directory_of(path).map_err(|error| os_refusal(&error))?;
+    }
+    let medium = probe::medium(&file, options)?;
+    let name = path.display().to_string();
+    let mut remarks = Vec::new();
+    let is_direct = wanted(options.direct, "direct I/O", || {
+        probe::set_direct(&file, &medium)
+    })?
+    .unwrap_or_else(|why| {
+        remarks.push(buffered_remark(&name, &why));
+        false
+    });
+    let uses_io_uring = wanted(options.io_uring, "io_uring", || {
+        uring::probe().map_err(|error| error.to_string())
+    })?
+    .unwrap_or_else(|why| {
+        remarks.push(synchronous_remark(&name, &why));
+        false
+    });
+    Ok(OpenFile {
+        geometry: Geometry {
+            lba_size: medium.lba_size,
+            capacity: LbaCount(medium.capacity_bytes / u64::from(medium.lba_size)),
+            preferred_write_size: PREFERRED_WRITE_SIZE,
+            max_transfer_size: MAX_TRANSFER_SIZE,
+            discard_granularity: medium.discard_granularity,
+            placement_handles: 0,
+            volatile_write_cache: !is_direct || medium.has_write_cache,
+        },
+        file,
+        name,
+        is_new,
+        is_block_device: medium.is_block_device,
+        is_direct,
+        uses_io_uring,
+        zeroing: AtomicU8::new(0),
+        zeroes: OnceLock::new(),
+        counters: Counters::default(),
+        clock: Clock::real(),
+        remarks,
+    })
+}
+
+fn lock(file: &File) -> Result<(), Refusal> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let why = "it is open elsewhere, in this process or another; close it there first";
+            Err((ErrorKind::Conflict, why.to_owned()))
+        }
+        Err(TryLockError::Error(error)) => Err(os_refusal(&error)),
+    }
+}
+
+/// Makes the name of a new file durable: flushing the file itself does not.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)?.sync_all()
+}
+
+/// Tries what is preferred or required. Inside: whether it will be used, or why it cannot be.
+fn wanted(
+    preference: Preference,
+    what: &str,
+    attempt: impl FnOnce() -> Result<(), String>,
+) -> Result<Result<bool, String>, Refusal> {
+    if preference == Preference::Never {
+        return Ok(Ok(false));
+    }
+    match attempt() {
+        Err(why) if preference == Preference::Require => {
+            let why = format!("{what} is required, but refused: {why}");
+            Err((ErrorKind::Unsupported, why))
+        }
+        attempted => Ok(attempted.map(|()| true)),
+    }
+}
+
+fn buffered_remark(name: &str, why: &str) -> String {
+    format!(
+        "{name}: direct I/O is refused ({why}); reads and writes go through the page cache, and a \
+         flush still makes them durable."
+    )
+}
+
+fn synchronous_remark(name: &str, why: &str) -> String {
+    format!(
+        "{name}: io_uring is refused ({why}); commands run one at a time. Allow the io_uring \
+         system calls (containers often forbid them) to have them run in parallel."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_remarked_on_or_fails_as_preferred() {
+        let refuse = || Err("not here".to_owned());
+        assert_eq!(
+            wanted(Preference::Prefer, "it", refuse),
+            Ok(Err("not here".to_owned()))
+        );
+        let (kind, why) = wanted(Preference::Require, "it", refuse).unwrap_err();
+        assert_eq!(kind, ErrorKind::Unsupported);
+        assert_eq!(why, "it is required, but refused: not here");
+        assert_eq!(wanted(Preference::Never, "it", || Ok(())), Ok(Ok(false)));
+        assert_eq!(wanted(Preference::Prefer, "it", || Ok(())), Ok(Ok(true)));
+        let remark = synchronous_remark("/a", "Operation not permitted (os error 1)");
+        assert!(
+            remark.starts_with("/a: io_uring is refused (Operation not permitted"),
+            "{remark}"
+        );
+    }
+}

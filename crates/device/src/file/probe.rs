@@ -1,0 +1,215 @@
+//! What an open file or block device is and can do, as far as the system tells.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use esker_base::ErrorKind;
+use esker_base::buf::ALIGNMENT;
+use esker_base::units::{human_bytes, round_down, round_up, to_u64};
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+
+use super::FileOptions;
+use super::open::{Refusal, os_refusal};
+
+const LBA_SIZE: u32 = 4096;
+/// How far a regular file may grow when nobody says.
+const CAPACITY_BYTES: u64 = 16 << 40;
+/// `linux/magic.h`.
+const TMPFS_MAGIC: u32 = 0x0102_1994;
+
+/// What a file or block device is.
+#[derive(Debug)]
+pub(super) struct Medium {
+    pub(super) is_block_device: bool,
+    pub(super) lba_size: u32,
+    pub(super) capacity_bytes: u64,
+    pub(super) discard_granularity: u32,
+    pub(super) has_write_cache: bool,
+}
+
+/// The current length in bytes.
+pub(super) fn length(file: &File, is_block_device: bool) -> io::Result<u64> {
+    if is_block_device {
+        return Ok(rustix::fs::seek(file, SeekFrom::End(0))?);
+    }
+    Ok(file.metadata()?.len())
+}
+
+pub(super) fn medium(file: &File, options: &FileOptions) -> Result<Medium, Refusal> {
+    let metadata = file.metadata().map_err(|error| os_refusal(&error))?;
+    let is_block_device = metadata.file_type().is_block_device();
+    let length = length(file, is_block_device).map_err(|error| os_refusal(&error))?;
+    if is_block_device {
+        let queue = QueueLimits(metadata.rdev());
+        let lba_size = block_lba_size(file, options, length)?;
+        return Ok(Medium {
+            is_block_device,
+            lba_size,
+            capacity_bytes: round_down(length, u64::from(lba_size)),
+            discard_granularity: queue.discard_granularity(lba_size),
+            has_write_cache: queue.has_write_cache(),
+        });
+    }
+    let lba_size = file_lba_size(options)?;
+    let capacity_bytes = file_capacity(file, options, length, lba_size)?;
+    let block_size = u32::try_from(metadata.blksize()).unwrap_or(lba_size);
+    let can_discard = punches_holes(file, round_up(length, u64::from(lba_size)), capacity_bytes);
+    Ok(Medium {
+        is_block_device,
+        lba_size,
+        capacity_bytes,
+        discard_granularity: if can_discard { block_size } else { 0 },
+        has_write_cache: true, // the file system's, whatever the drive has
+    })
+}
+
+fn file_lba_size(options: &FileOptions) -> Result<u32, Refusal> {
+    let lba_size = options.lba_size.unwrap_or(LBA_SIZE);
+    if !lba_size.is_power_of_two() || !(512..=4096).contains(&lba_size) {
+        let why = format!("an LBA has 512, 1024, 2048 or 4096 bytes, not {lba_size}");
+        return Err((ErrorKind::Invalid, why));
+    }
+    Ok(lba_size)
+}
+
+fn block_lba_size(file: &File, options: &FileOptions, length: u64) -> Result<u32, Refusal> {
+    let native = rustix::fs::ioctl_blksszget(file).map_err(|errno| os_refusal(&errno.into()))?;
+    if options.lba_size.is_none() && !length.is_multiple_of(u64::from(LBA_SIZE)) {
+        return Ok(native);
+    }
+    let lba_size = file_lba_size(options)?;
+    if lba_size < native {
+        let why =
+            format!("its logical blocks have {native} bytes, so an LBA cannot have {lba_size}");
+        return Err((ErrorKind::Invalid, why));
+    }
+    Ok(lba_size)
+}
+
+fn file_capacity(
+    file: &File,
+    options: &FileOptions,
+    length: u64,
+    lba_size: u32,
+) -> Result<u64, Refusal> {
+    let wish = options.capacity_bytes.unwrap_or(CAPACITY_BYTES.max(length));
+    let capacity = round_down(wish, u64::from(lba_size));
+    let invalid = |why: String| Err((ErrorKind::Invalid, why));
+    if capacity == 0 {
+        return invalid(format!(
+            "a capacity of {wish} bytes does not hold one LBA of {lba_size} bytes"
+        ));
+    }
+    if wish < length {
+        return invalid(format!(
+            "it has {length} bytes already, so its capacity cannot be {wish}; raise it"
+        ));
+    }
+    let allowed = largest_size(file, capacity);
+    if options.capacity_bytes.is_some() && allowed < capacity {
+        return invalid(format!(
+            "the file system allows a file {}, not {}; lower its capacity",
+            human_bytes(allowed),
+            human_bytes(capacity)
+        ));
+    }
+    Ok(round_down(allowed, u64::from(lba_size)))
+}
+
+/// The largest size up to `wish` that the file system allows a file. It can seek exactly so far.
+fn largest_size(file: &File, wish: u64) -> u64 {
+    let can_seek = |offset| rustix::fs::seek(file, SeekFrom::Start(offset)).is_ok();
+    if can_seek(wish) {
+        return wish;
+    }
+    let (mut possible, mut impossible) = (0, wish);
+    while impossible - possible > 1 {
+        let middle = possible + (impossible - possible) / 2;
+        if can_seek(middle) {
+            possible = middle;
+        } else {
+            impossible = middle;
+        }
+    }
+    possible
+}
+
+/// Whether a part of the file can be freed; tried where it has no content.
+fn punches_holes(file: &File, end: u64, capacity_bytes: u64) -> bool {
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    end >= capacity_bytes
+        || !matches!(
+            rustix::fs::fallocate(file, mode, end, 1),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS)
+        )
+}
+
+/// Makes reads and writes go around the page cache, or says why that is refused.
+pub(super) fn set_direct(file: &File, medium: &Medium) -> Result<(), String> {
+    let lba_size = medium.lba_size;
+    let system = rustix::fs::fstatfs(file).map_err(|errno| errno.to_string())?;
+    // For a block device this is where its node lies, which is of no account.
+    let is_tmpfs = u32::try_from(system.f_type).is_ok_and(|kind| kind == TMPFS_MAGIC);
+    if is_tmpfs && !medium.is_block_device {
+        return Err("tmpfs keeps its files in the page cache and nowhere else".to_owned());
+    }
+    // Where the kernel tells (Linux 6.1), what it tells is more than the flag's acceptance: some
+    // file systems accept the flag and go through the page cache all the same.
+    let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    if let Ok(told) = asked
+        && StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::DIOALIGN)
+    {
+        if told.stx_dio_offset_align == 0 {
+            return Err("the file system does not do it for this file".to_owned());
+        }
+        if told.stx_dio_offset_align > lba_size {
+            return Err(format!(
+                "it is done in units of {} bytes, and an LBA has {lba_size}",
+                told.stx_dio_offset_align
+            ));
+        }
+        if u64::from(told.stx_dio_mem_align) > to_u64(ALIGNMENT) {
+            return Err(format!(
+                "it needs memory aligned to {} bytes",
+                told.stx_dio_mem_align
+            ));
+        }
+    }
+    rustix::fs::fcntl_getfl(file)
+        .and_then(|flags| rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT))
+        .map_err(|errno| match errno {
+            Errno::INVAL => "the file system does not know it".to_owned(),
+            errno => errno.to_string(),
+        })
+}
+
+/// The limits of a block device's request queue as `/sys` shows them, by device number.
+/// (Documentation/ABI/stable/sysfs-block of Linux.)
+struct QueueLimits(u64);
+
+impl QueueLimits {
+    /// A partition has no queue of its own: its parent has.
+    fn read(&self, name: &str) -> Option<String> {
+        let (major, minor) = (rustix::fs::major(self.0), rustix::fs::minor(self.0));
+        let device = format!("/sys/dev/block/{major}:{minor}");
+        fs::read_to_string(format!("{device}/queue/{name}"))
+            .or_else(|_| fs::read_to_string(format!("{device}/../queue/{name}")))
+            .ok()
+    }
+
+    fn discard_granularity(&self, lba_size: u32) -> u32 {
+        let number = |name| self.read(name)?.trim().parse::<u32>().ok();
+        let largest = self.read("discard_max_bytes");
+        if largest.is_none_or(|bytes| bytes.trim() == "0") {
+            return 0;
+        }
+        number("discard_granularity").unwrap_or(0).max(lba_size)
+    }
+
+    fn has_write_cache(&self) -> bool {
+        self.read("write_cache")
+            .is_none_or(|kind| kind.trim() != "write through")
+    }
+}

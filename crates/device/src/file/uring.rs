@@ -1,0 +1,296 @@
+//! A queue pair over one `io_uring` (Linux 5.11 or later).
+//!
+//! Invariants
+//! 1. A command under way lies in a slot, and the slot's index is the user data of the one entry
+//!    that the kernel has of it. So `depth` entries are enough, and pushing never fails.
+//! 2. From pushing an entry until its completion is reaped, nobody touches the command's buffer:
+//!    a slot is emptied by its completion only, and `Drop` waits for all of them.
+//! 3. No memory is allocated per command: slots and lists have their full size from the start.
+//!
+//! A queue pair may be handed to another thread between calls, so the ring is not bound to one
+//! (`IORING_SETUP_SINGLE_ISSUER`).
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::units::{to_u64, to_usize};
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::OpenFile;
+use super::discard::discard;
+use super::transfer::{Call, Step, Transfer, zeroes};
+use crate::{Cause, Command, Completion, DeviceError, Op, QueuePair};
+
+/// The file's index among the ring's registered files.
+const FILE: Fixed = Fixed(0);
+
+pub(super) struct Queue {
+    ring: IoUring,
+    open: Arc<OpenFile>,
+    slots: Vec<Option<Transfer>>,
+    /// The indices of empty slots.
+    free: Vec<usize>,
+    /// Commands that have finished and are still to be handed back.
+    finished: Vec<Completion>,
+}
+
+/// Whether rings can be had here.
+pub(super) fn probe() -> io::Result<()> {
+    ring(1).map(drop)
+}
+
+fn ring(depth: usize) -> io::Result<IoUring> {
+    let entries = u32::try_from(depth).map_err(io::Error::other)?;
+    let ring = IoUring::builder()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .build(entries)
+        .or_else(|error| match error.raw_os_error() {
+            // Before Linux 5.19 completions interrupt the thread they belong to.
+            Some(code) if code == Errno::INVAL.raw_os_error() => IoUring::new(entries),
+            _ => Err(error),
+        })?;
+    if !ring.params().is_feature_ext_arg() {
+        let why = "its waits have no timeout; use Linux 5.11 or later";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    Ok(ring)
+}
+
+impl Queue {
+    /// A queue pair of `depth` commands.
+    pub(super) fn new(open: Arc<OpenFile>, depth: usize) -> io::Result<Queue> {
+        let ring = ring(depth)?;
+        ring.submitter().register_files(&[open.file.as_raw_fd()])?;
+        Ok(Queue {
+            ring,
+            open,
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            finished: Vec::with_capacity(depth),
+        })
+    }
+
+    /// Starts the next call of the command in `slot`. Whatever has no place in the ring is done
+    /// here and now.
+    fn start(&mut self, slot: usize) {
+        loop {
+            let transfer = self.slots[slot].as_mut().expect("a slot in use");
+            let call = transfer.call(&self.open);
+            if let Call::BlockDiscard { offset, size } = call {
+                let outcome = discard(&self.open.file, offset, size).map(|()| 0);
+                match transfer.advance(&self.open, outcome) {
+                    Step::Again => continue,
+                    Step::Done(result) => return self.finish(slot, result),
+                }
+            }
+            let entry = entry(&self.open, &mut transfer.op, call).user_data(to_u64(slot));
+            // SAFETY: the entry refers to the buffer of a command that stays in its slot, or to
+            // the zeroes of the open file, until the completion is reaped (invariant 2). Both
+            // buffers have their own memory, which does not move with the slot.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            return pushed.expect("the ring has as many entries as there are slots");
+        }
+    }
+
+    /// Empties `slot`, whose command has ended.
+    fn finish(&mut self, slot: usize, result: Result<(), DeviceError>) {
+        let transfer = self.slots[slot].take().expect("a slot in use");
+        self.finished.push(transfer.finish(&self.open, result));
+        self.free.push(slot);
+    }
+
+    /// Takes completions off the ring without entering the kernel.
+    fn reap(&mut self) {
+        loop {
+            let Some(entry) = self.ring.completion().next() else {
+                return;
+            };
+            let slot = to_usize(entry.user_data());
+            let outcome = match usize::try_from(entry.result()) {
+                Ok(transferred) => Ok(transferred),
+                Err(_) => Err(Errno::from_raw_os_error(-entry.result())),
+            };
+            let transfer = self.slots[slot].as_mut().expect("a slot in use");
+            match transfer.advance(&self.open, outcome) {
+                Step::Again => self.start(slot),
+                Step::Done(result) => self.finish(slot, result),
+            }
+        }
+    }
+
+    /// Hands the entries pushed to the kernel, and waits for `want` completions if it is not 0.
+    /// Returns early at a signal or when `timeout` has passed.
+    fn enter(&self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+        let submitter = self.ring.submitter();
+        let entered = match timeout {
+            None => submitter.submit_and_wait(want),
+            Some(timeout) => {
+                let timeout = Timespec::from(timeout);
+                submitter.submit_with_args(want, &SubmitArgs::new().timespec(&timeout))
+            }
+        };
+        match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
+            // Out of memory or space for the moment: what was not submitted stays in the ring.
+            Ok(_) | Err((Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY), _)) => {
+                Ok(())
+            }
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// The error of a ring that the kernel no longer serves, told of a command that waits for it.
+    fn broken(&self, error: &io::Error) -> DeviceError {
+        let why = format!("io_uring_enter: {error}; close the queue pair");
+        let mut waiting = self.slots.iter().flatten();
+        let transfer = waiting
+            .next()
+            .expect("only commands in flight are waited for");
+        transfer.error(&self.open, Cause::Gone(why))
+    }
+
+    fn hand_back(&mut self, done: &mut Vec<Completion>) -> usize {
+        let count = self.finished.len();
+        done.append(&mut self.finished);
+        count
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let mut taken = 0;
+        while self.in_flight() < self.slots.len()
+            && let Some(command) = commands.pop_front()
+        {
+            taken += 1;
+            let checked = command.op.check(&self.open.name, &self.open.geometry);
+            let transfer = Transfer::new(command, &self.open);
+            if let Err(error) = checked {
+                self.finished.push(transfer.finish(&self.open, Err(error)));
+                continue;
+            }
+            let slot = self.free.pop().expect("fewer in flight than slots");
+            self.slots[slot] = Some(transfer);
+            self.start(slot);
+        }
+        if !self.ring.submission().is_empty() {
+            // The commands are taken by now. If the ring is broken, poll and wait say so.
+            let _ = self.enter(0, None);
+        }
+        Ok(taken)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.reap();
+        let submission = self.ring.submission();
+        let needs_kernel = submission.taskrun() || !submission.is_empty();
+        drop(submission);
+        if needs_kernel {
+            self.enter(0, None).map_err(|error| self.broken(&error))?;
+            self.reap();
+        }
+        Ok(self.hand_back(done))
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        let deadline = timeout.map(|timeout| self.open.clock.now() + timeout);
+        loop {
+            self.reap();
+            if !self.finished.is_empty() || self.is_idle() {
+                return Ok(self.hand_back(done));
+            }
+            let left = deadline.map(|deadline| deadline - self.open.clock.now());
+            if left.is_some_and(|left| left.is_zero()) {
+                return self.poll(done);
+            }
+            self.enter(1, left).map_err(|error| self.broken(&error))?;
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len() + self.finished.len()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        while !self.is_idle() {
+            self.reap();
+            if !self.is_idle() && self.enter(1, None).is_err() {
+                // The kernel may still write to the buffers, so they must outlive this process's
+                // interest in them.
+                mem::forget(mem::take(&mut self.slots));
+                break;
+            }
+        }
+        // The kernel tears the ring down later, in its own time; the file must not wait for that.
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
+/// The ring's entry for a call.
+fn entry(open: &OpenFile, op: &mut Op, call: Call) -> squeue::Entry {
+    match (call, op) {
+        (Call::Read { offset, at }, Op::Read { buf, .. }) => {
+            let part = &mut buf[at..];
+            opcode::Read::new(FILE, part.as_mut_ptr(), size(part.len()))
+                .offset(offset)
+                .build()
+        }
+        (
+            Call::Write {
+                offset,
+                at,
+                durable,
+            },
+            Op::Write { buf, .. },
+        ) => {
+            let part = &buf[at..];
+            opcode::Write::new(FILE, part.as_ptr(), size(part.len()))
+                .offset(offset)
+                .rw_flags(if durable { DSYNC } else { 0 })
+                .build()
+        }
+        (Call::Read { .. } | Call::Write { .. }, _) => {
+            unreachable!("only reads and writes have a buffer")
+        }
+        (
+            Call::WriteZeroes {
+                offset,
+                size: bytes,
+            },
+            _,
+        ) => opcode::Write::new(FILE, zeroes(open).as_ptr(), size(bytes))
+            .offset(offset)
+            .build(),
+        (Call::Sync, _) => opcode::Fsync::new(FILE).flags(FsyncFlags::DATASYNC).build(),
+        (Call::Allocate { mode, offset, size }, _) => opcode::Fallocate::new(FILE, size)
+            .offset(offset)
+            .mode(mode.bits().cast_signed())
+            .build(),
+        (Call::BlockDiscard { .. }, _) => unreachable!("made without the ring"),
+    }
+}
+
+/// `RWF_DSYNC`, in the width of the entry's field.
+const DSYNC: i32 = ReadWriteFlags::DSYNC.bits().cast_signed();
+
+fn size(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("at most the largest transfer")
+}
