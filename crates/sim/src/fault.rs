@@ -1,0 +1,250 @@
+//! A device on which chosen commands fail, come up short, are delayed or carry wrong bits.
+//!
+//! A [`FaultPlan`] counts commands over all devices it is shared with, in the order in which they
+//! are submitted, so a test can break command 0, 1, 2… of a program until none is left:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use esker_base::{AlignedBuf, Lba};
+//! # use esker_device::{MemoryDevice, Port};
+//! use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+//!
+//! for n in 0.. {
+//!     let plan = FaultPlan::new();
+//!     plan.once(Target::Any, n, Effect::Fail);
+//!     let device = FaultDevice::new(Arc::new(MemoryDevice::new("m", 1 << 20, 512)), &plan);
+//!     let mut port = Port::open(&device, 1)?;
+//!     let result = port.write(Lba(0), AlignedBuf::zeroed(512), None).and_then(|_| port.flush());
+//!     assert_eq!(result.is_err(), plan.fired() > 0);
+//!     if plan.fired() == 0 {
+//!         break;
+//!     }
+//! }
+//! # Ok::<(), esker_device::DeviceError>(())
+//! ```
+
+mod queue;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_device::{Device, DeviceError, DeviceStats, Geometry, Op, OpKind, QueuePair};
+use parking_lot::Mutex;
+
+/// Which commands a fault counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All of them.
+    Any,
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards and write-zeroes commands.
+    Discard,
+}
+
+/// How often a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// At one command.
+    Once,
+    /// At this command and at every later one.
+    FromThenOn,
+}
+
+/// What happens to a command.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// It completes with [`Cause::Media`] and never reaches the device.
+    Fail,
+    /// Half of its LBAs, rounded down, reach the device, and it completes with [`Cause::Short`].
+    /// A flush never reaches the device.
+    Short,
+    /// It runs, and completes only when `span` has passed on `clock`. Waiting moves a virtual
+    /// clock.
+    DelaySpan {
+        /// The clock that counts.
+        clock: Clock,
+        /// How long.
+        span: Duration,
+    },
+    /// It runs, and is held back from the first `count` polls that could have handed it out.
+    DelayPolls {
+        /// How many polls; a wait polls until something completes.
+        count: u32,
+    },
+    /// The bits of `mask` are flipped in the byte at `offset` modulo the size of a read or a
+    /// write; it succeeds. Nothing happens to other commands.
+    Corrupt {
+        /// The offset of the byte in the command's data.
+        offset: usize,
+        /// The bits.
+        mask: u8,
+    },
+}
+
+/// A fault: what happens to command number `nth` (from 0) of `target`.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// Which commands count.
+    pub target: Target,
+    /// How many of them pass before.
+    pub nth: u64,
+    /// Whether later ones are hit too.
+    pub repeat: Repeat,
+    /// What happens.
+    pub effect: Effect,
+}
+
+/// The faults of one or several devices. Clones are the same plan.
+#[derive(Clone, Default)]
+pub struct FaultPlan(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    faults: Vec<Fault>,
+    /// Commands seen: reads, writes, flushes, discards.
+    seen: [u64; 4],
+    fired: u64,
+}
+
+impl FaultPlan {
+    /// A plan without faults, which counts.
+    #[must_use]
+    pub fn new() -> FaultPlan {
+        FaultPlan::default()
+    }
+
+    /// Adds a fault. When several match a command, the first one added strikes.
+    pub fn add(&self, fault: Fault) {
+        self.0.lock().faults.push(fault);
+    }
+
+    /// Adds a fault that strikes at one command.
+    pub fn once(&self, target: Target, nth: u64, effect: Effect) {
+        let repeat = Repeat::Once;
+        self.add(Fault {
+            target,
+            nth,
+            repeat,
+            effect,
+        });
+    }
+
+    /// Adds a fault that strikes at every command from number `nth` on.
+    pub fn from_then_on(&self, target: Target, nth: u64, effect: Effect) {
+        let repeat = Repeat::FromThenOn;
+        self.add(Fault {
+            target,
+            nth,
+            repeat,
+            effect,
+        });
+    }
+
+    /// Removes all faults; the counts go on.
+    pub fn heal(&self) {
+        self.0.lock().faults.clear();
+    }
+
+    /// How many commands of `target` were submitted so far.
+    #[must_use]
+    pub fn seen(&self, target: Target) -> u64 {
+        self.0.lock().seen(target)
+    }
+
+    /// How many commands were hit so far.
+    #[must_use]
+    pub fn fired(&self) -> u64 {
+        self.0.lock().fired
+    }
+
+    /// Counts a command and says what happens to it.
+    fn next(&self, op: &Op) -> Option<Effect> {
+        let mut state = self.0.lock();
+        let strikes = |fault: &&Fault| {
+            let hits = match fault.target {
+                Target::Any => true,
+                Target::Read => matches!(op, Op::Read { .. }),
+                Target::Write => matches!(op, Op::Write { .. }),
+                Target::Flush => matches!(op, Op::Flush),
+                Target::Discard => matches!(op, Op::Discard { .. } | Op::WriteZeroes { .. }),
+            };
+            let seen = state.seen(fault.target);
+            hits && match fault.repeat {
+                Repeat::Once => seen == fault.nth,
+                Repeat::FromThenOn => seen >= fault.nth,
+            }
+        };
+        let effect = state.faults.iter().find(strikes).map(|f| f.effect.clone());
+        state.seen[match op.kind() {
+            OpKind::Read => 0,
+            OpKind::Write => 1,
+            OpKind::Flush => 2,
+            _ => 3,
+        }] += 1;
+        let carries_data = matches!(op, Op::Read { .. } | Op::Write { .. });
+        let effect = effect.filter(|e| carries_data || !matches!(e, Effect::Corrupt { .. }));
+        state.fired += u64::from(effect.is_some());
+        effect
+    }
+}
+
+impl State {
+    fn seen(&self, target: Target) -> u64 {
+        match target {
+            Target::Any => self.seen.iter().sum(),
+            Target::Read => self.seen[0],
+            Target::Write => self.seen[1],
+            Target::Flush => self.seen[2],
+            Target::Discard => self.seen[3],
+        }
+    }
+}
+
+/// A device with the faults of a plan. Statistics and remarks are those of the wrapped device.
+pub struct FaultDevice {
+    device: Arc<dyn Device>,
+    plan: FaultPlan,
+}
+
+impl FaultDevice {
+    /// Wraps `device`.
+    #[must_use]
+    pub fn new(device: Arc<dyn Device>, plan: &FaultPlan) -> FaultDevice {
+        let plan = plan.clone();
+        FaultDevice { device, plan }
+    }
+}
+
+impl Device for FaultDevice {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let inner = self.device.queue_pair(depth)?;
+        Ok(Box::new(queue::Queue::new(
+            &*self.device,
+            inner,
+            depth,
+            self.plan.clone(),
+        )))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.device.stats()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.device.remarks()
+    }
+}
