@@ -1,6 +1,6 @@
 //! Threads, named, so that a profile and `top -H` can be read.
 
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
 /// Starts a thread called `name` (Linux shows the first 15 bytes).
 ///
@@ -12,4 +12,20 @@ pub fn spawn<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Starts a thread called `name` inside a [`std::thread::scope`]: it may borrow what outlives the
+/// scope, and has ended when the scope ends.
+///
+/// # Errors
+/// The operating system's, when it has no thread to give.
+#[allow(clippy::disallowed_methods)]
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> std::io::Result<ScopedJoinHandle<'scope, T>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn_scoped(scope, run)
 }
