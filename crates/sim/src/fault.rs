@@ -59,10 +59,11 @@ pub enum Repeat {
 /// What happens to a command.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// It completes with [`Cause::Media`] and never reaches the device.
+    /// It never reaches the device, and completes with
+    /// [`Cause::Media`](esker_device::Cause::Media).
     Fail,
-    /// Half of its LBAs, rounded down, reach the device, and it completes with [`Cause::Short`].
-    /// A flush never reaches the device.
+    /// Half of its LBAs, rounded down, reach the device, and it completes with
+    /// [`Cause::Short`](esker_device::Cause::Short). A flush never reaches the device.
     Short,
     /// It runs, and completes only when `span` has passed on `clock`. Waiting moves a virtual
     /// clock.

@@ -1,7 +1,7 @@
 //! What a recorder wrote down, and the walk through it that knows, after every event, what is
 //! durable and what is not.
 //!
-//! Invariants of the walk ([`Replay`])
+//! Invariants of the walk (`Replay`)
 //! 1. `contents` of a device holds exactly what no crash can take away any more.
 //! 2. `pending` lists completed operations that are not durable in the order of completion;
 //!    `started` those in flight in the order of submission.

@@ -248,6 +248,7 @@ impl Device for ImageDevice {
     }
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        DeviceError::check_depth(&self.0.name, depth)?;
         Ok(Box::new(Queue {
             shared: self.0.clone(),
             depth,

@@ -144,8 +144,8 @@ impl Device for CrashDevice {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         Ok(Box::new(Queue {
-            device: self.index,
-            geometry: self.device.geometry(),
+            index: self.index,
+            device: self.device.clone(),
             recorder: self.recorder.clone(),
             inner: self.device.queue_pair(depth)?,
             depth,
@@ -173,8 +173,8 @@ enum Note {
 }
 
 struct Queue {
-    device: usize,
-    geometry: Geometry,
+    index: usize,
+    device: Arc<dyn Device>,
     recorder: CrashRecorder,
     inner: Box<dyn QueuePair>,
     depth: usize,
@@ -185,7 +185,8 @@ struct Queue {
 
 impl Queue {
     fn note(&self, op: &Op) -> Note {
-        if op.check("", &self.geometry).is_err() {
+        let geometry = self.device.geometry(); // anew: a capacity may grow
+        if op.check(self.device.name(), &geometry).is_err() {
             return Note::Nothing; // refused before it touches anything
         }
         let (payload, fua) = match op {
@@ -195,14 +196,13 @@ impl Queue {
             Op::Discard { .. } => (Payload::Discard, false),
             Op::WriteZeroes { .. } => (Payload::Zeroes, false),
         };
-        let lba_size = self.geometry.lba_size;
-        let (lba, bytes) = op.range(lba_size);
+        let (lba, bytes) = op.range(geometry.lba_size);
         let mut record = self.recorder.0.lock();
         let submitted = record.events.len();
         record.operations.push(Operation {
-            device: self.device,
+            device: self.index,
             lba,
-            count: LbaCount(bytes / u64::from(lba_size)),
+            count: LbaCount(bytes / u64::from(geometry.lba_size)),
             payload,
             fua,
             submitted,
@@ -222,7 +222,7 @@ impl Queue {
                     failed: result.is_err(),
                 }),
                 (Note::Flush(covers), Ok(())) => record.events.push(Event::Flushed {
-                    device: self.device,
+                    device: self.index,
                     covers,
                 }),
                 (Note::Nothing, _) | (Note::Flush(_), Err(_)) => {}

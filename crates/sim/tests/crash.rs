@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount, Rng};
-use esker_device::{Command, Device, MemoryDevice, Op, Port, QueuePair, Tag};
+use esker_device::{Command, Device, MemoryDevice, Op, Port, QueuePair, Tag, conformance};
 use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Image, ImageId, Plan, Target};
 
 const LBA: usize = 512;
@@ -591,6 +591,21 @@ fn a_recovery_can_crash_too() {
     let mut after = before.clone();
     after[1] = 9;
     assert_eq!(states, BTreeSet::from([before, after]));
+}
+
+#[test]
+fn the_devices_of_this_crate_keep_the_contract() {
+    let fresh = || Arc::new(MemoryDevice::new("m", 1 << 20, 512));
+    let recorder = CrashRecorder::new();
+    conformance::check(&*recorder.attach(fresh()), 8, 1500, 1);
+    conformance::check(&FaultDevice::new(fresh(), &FaultPlan::new()), 8, 1500, 2);
+    let late = FaultPlan::new();
+    late.from_then_on(Target::Any, 0, Effect::DelayPolls { count: 2 });
+    conformance::check(&FaultDevice::new(fresh(), &late), 8, 1500, 3);
+    let empty = CrashRecorder::new();
+    drop(empty.attach(fresh()));
+    let image = empty.history().images(&Plan::default()).next().unwrap();
+    conformance::check(&*image.device(0), 8, 1500, 4);
 }
 
 #[test]
