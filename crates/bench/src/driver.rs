@@ -1,0 +1,552 @@
+//! Runs workloads against a store: starts the threads, keeps the intervals, collects the result.
+//!
+//! Calls [`crate::worker`] for the threads. Prints nothing: the caller watches through a callback.
+//!
+//! Invariants
+//! 1. All sessions are open before the first operation starts.
+//! 2. A run that failed in one thread has ended in all when its error is returned.
+//! 3. Between runs every reserved record number is completed.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use esker_base::{Clock, Nanos, clock, thread};
+use parking_lot::Mutex;
+
+use crate::counter::InsertCounter;
+use crate::error::BenchError;
+use crate::measure::{IntervalTally, Tally, latency};
+use crate::result::{Interval, OperationResult, Point, RunResult, Series, Settings};
+use crate::store::Store;
+use crate::value::{ValueSource, mix};
+use crate::worker::{Outcome, Plan, Schedule, Slot, work};
+use crate::workload::{Dataset, OperationKind, Workload};
+
+/// What to do about an operation that fails or returns a wrong value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// End the run with the error.
+    #[default]
+    Stop,
+    /// Count it and go on.
+    Count,
+}
+
+/// How to run a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunOptions {
+    /// Client threads.
+    pub threads: usize,
+    /// How many operations to measure, over all threads. A run needs this, a time limit, or both.
+    pub operations: Option<u64>,
+    /// How long to measure.
+    pub time_limit: Option<Duration>,
+    /// The rate of all threads together; none for as fast as possible.
+    pub target_ops_per_s: Option<f64>,
+    /// How long to run before measuring.
+    pub warm_up: Duration,
+    /// The length of an interval of the series, at least 10 ms.
+    pub interval: Duration,
+    /// Whether to verify what is read.
+    pub verify: bool,
+    /// What to do about errors.
+    pub on_error: OnError,
+    /// The seed of all random choices. Runs of one [`Runner`] differ even with one seed.
+    pub seed: u64,
+}
+
+impl Default for RunOptions {
+    /// One thread, as fast as possible, an interval of a second, no limit, no verification.
+    fn default() -> RunOptions {
+        RunOptions {
+            threads: 1,
+            operations: None,
+            time_limit: None,
+            target_ops_per_s: None,
+            warm_up: Duration::ZERO,
+            interval: Duration::from_secs(1),
+            verify: false,
+            on_error: OnError::Stop,
+            seed: 42,
+        }
+    }
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before measuring.
+    WarmUp,
+    /// Measuring.
+    Measure,
+    /// Waiting for [`Store::sync`].
+    Sync,
+}
+
+/// What a caller can show of a run at the end of an interval.
+#[derive(Clone, Debug)]
+pub struct Progress<'a> {
+    /// The workload's name.
+    pub workload: &'a str,
+    /// Where the run is.
+    pub phase: Phase,
+    /// Time in this phase.
+    pub elapsed: Duration,
+    /// Measured operations so far.
+    pub operations: u64,
+    /// How much is done, from 0 to 1, by the limit that will be reached first.
+    pub fraction: f64,
+    /// The rate in the last interval.
+    pub ops_per_s: f64,
+    /// The 99th percentile of the last interval's latencies.
+    pub p99_ns: Option<u64>,
+    /// Errors so far.
+    pub errors: u64,
+}
+
+/// What is told of progress; returning `Break` ends the run early, with its result so far.
+pub type OnProgress<'a> = &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>;
+
+/// How often the driver looks whether its threads have finished.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A store, its data set, and how far the data set has been inserted.
+pub struct Runner<'a> {
+    store: &'a dyn Store,
+    clock: Clock,
+    dataset: Dataset,
+    values: ValueSource,
+    counter: InsertCounter,
+    runs: u64,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner for an empty store. The clock is the one the store runs on: real or dilated;
+    /// under a virtual one, which only the store's calls may advance, a run has one interval.
+    ///
+    /// # Errors
+    /// [`BenchError::Invalid`] for a data set that cannot be.
+    pub fn new(store: &'a dyn Store, clock: Clock, dataset: Dataset) -> Result<Self, BenchError> {
+        dataset.validate()?;
+        Ok(Runner {
+            store,
+            clock,
+            dataset,
+            values: ValueSource::new(dataset.values),
+            counter: InsertCounter::new(0),
+            runs: 0,
+        })
+    }
+
+    /// The same for a store that already holds the first `records` records of the data set.
+    #[must_use]
+    pub fn with_records(self, records: u64) -> Runner<'a> {
+        Runner {
+            counter: InsertCounter::new(records),
+            ..self
+        }
+    }
+
+    /// How many records have been inserted, by the load and by the workloads after it.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.counter.acknowledged()
+    }
+
+    /// Inserts the records of the data set that are missing. Limits and warm-up in `options` do
+    /// not apply.
+    ///
+    /// # Errors
+    /// [`BenchError`]; when nothing is missing, too.
+    pub fn load(
+        &mut self,
+        options: &RunOptions,
+        progress: OnProgress<'_>,
+    ) -> Result<RunResult, BenchError> {
+        let missing = self.dataset.records.saturating_sub(self.records());
+        if missing == 0 {
+            return Err(BenchError::invalid(format!(
+                "nothing to load: the data set has {} records and {} are inserted",
+                self.dataset.records,
+                self.records()
+            )));
+        }
+        let options = RunOptions {
+            operations: Some(missing),
+            time_limit: None,
+            warm_up: Duration::ZERO,
+            ..options.clone()
+        };
+        self.run(&Workload::load(), &options, progress)
+    }
+
+    /// Runs a workload on what has been inserted so far.
+    ///
+    /// # Errors
+    /// [`BenchError`]: an invalid workload or option, a thread or session that cannot start, and,
+    /// unless errors are counted, the first operation that failed.
+    pub fn run(
+        &mut self,
+        workload: &Workload,
+        options: &RunOptions,
+        progress: OnProgress<'_>,
+    ) -> Result<RunResult, BenchError> {
+        workload.validate()?;
+        validate(options)?;
+        let records_before = self.records();
+        if records_before == 0 && workload.insert < 1.0 {
+            return Err(BenchError::invalid(format!(
+                "workload '{}' needs records; load the data set first",
+                workload.name
+            )));
+        }
+        self.runs += 1;
+        let plan = Plan {
+            store: self.store,
+            clock: &self.clock,
+            workload,
+            dataset: &self.dataset,
+            values: &self.values,
+            counter: &self.counter,
+            options,
+            seed: mix(options.seed, self.runs),
+            stop: AtomicBool::new(false),
+            slots: (0..options.threads)
+                .map(|_| Slot(Mutex::new(IntervalTally::new())))
+                .collect(),
+        };
+        let started = clock::unix_time().as_millis();
+        let mut watch = Watch::new(&plan, progress);
+        let (outcomes, measure_from) = run_threads(&plan, &mut watch)?;
+        let finished = outcomes.iter().map(|o| o.finished).max();
+        let finished = finished.unwrap_or(measure_from).max(measure_from);
+        watch.close_interval(finished);
+        watch.report(Phase::Sync, Duration::ZERO);
+        self.store.sync().map_err(|cause| BenchError::Sync {
+            workload: workload.name.clone(),
+            cause,
+        })?;
+        let synced = self.clock.now();
+        watch.sample(synced);
+
+        let elapsed_ns = nanos(finished - measure_from);
+        let by_operation = merge(workload, &outcomes);
+        let operations = by_operation.iter().map(|o| o.operations).sum();
+        let total = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum();
+        let count = |of: fn(&OperationResult) -> u64| by_operation.iter().map(of).sum();
+        Ok(RunResult {
+            workload: workload.clone(),
+            settings: settings(options),
+            started_unix_ms: u64::try_from(started).unwrap_or(u64::MAX),
+            elapsed_ns,
+            operations,
+            ops_per_s: rate(operations, elapsed_ns),
+            errors: count(|o| o.errors),
+            not_found: count(|o| o.not_found),
+            wrong_values: count(|o| o.wrong_values),
+            unstarted_operations: total(|o| o.unstarted),
+            interrupted: watch.interrupted,
+            user_bytes_written: total(|o| o.user_bytes_written),
+            user_bytes_read: total(|o| o.user_bytes_read),
+            sync_ns: nanos(synced - finished),
+            records_before,
+            records_after: self.records(),
+            intervals: watch.intervals,
+            series: watch.series,
+            by_operation,
+        })
+    }
+}
+
+fn validate(options: &RunOptions) -> Result<(), BenchError> {
+    let invalid = |why: &str| Err(BenchError::invalid(why));
+    if options.threads == 0 || options.threads > 4096 {
+        return invalid("a run needs 1 to 4,096 threads");
+    }
+    if options.operations.is_none() && options.time_limit.is_none() {
+        return invalid("a run needs a number of operations, a time limit, or both");
+    }
+    if options.operations == Some(0) || options.time_limit == Some(Duration::ZERO) {
+        return invalid("a run of nothing measures nothing; give more operations or time");
+    }
+    if let Some(rate) = options.target_ops_per_s
+        && !(rate > 0.0 && rate <= 1e9)
+    {
+        return invalid("a target rate lies above 0 and at most at 1e9 operations a second");
+    }
+    if options.interval < Duration::from_millis(10) {
+        return invalid("an interval is at least 10 ms long");
+    }
+    Ok(())
+}
+
+/// Runs all threads to their end, watching them meanwhile; their outcomes, and when measuring
+/// began.
+fn run_threads(
+    plan: &Plan<'_>,
+    watch: &mut Watch<'_>,
+) -> Result<(Vec<Outcome>, Nanos), BenchError> {
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        let mut gates = Vec::new();
+        let mut readies = Vec::new();
+        for worker in 0..plan.options.threads {
+            let (ready, is_ready) = mpsc::channel();
+            let (gate, go) = mpsc::channel();
+            let run = move || work(plan, worker, ready, &go);
+            let thread = thread::spawn_scoped(scope, &format!("client-{worker}"), run)
+                .map_err(|cause| BenchError::Thread { worker, cause })?;
+            threads.push(thread);
+            gates.push(gate);
+            readies.push(is_ready);
+        }
+        let mut measure_from = Nanos(0);
+        // A thread that has no session hangs up instead of answering; then nobody starts, and
+        // the dropped gates send the others home.
+        if readies.iter().all(|is_ready| is_ready.recv().is_ok()) {
+            let begin = plan.clock.now();
+            measure_from = begin + plan.options.warm_up;
+            let schedule = Schedule {
+                begin,
+                measure_from,
+                deadline: plan.options.time_limit.map(|limit| measure_from + limit),
+            };
+            watch.begin(schedule);
+            for gate in &gates {
+                // Nobody listens only after a panic, which joining reports.
+                let _ = gate.send(schedule);
+            }
+            if !plan.clock.is_virtual() {
+                watch.until(|| threads.iter().all(ScopedJoinHandle::is_finished));
+            }
+        }
+        drop(gates);
+        let mut outcomes = Vec::new();
+        let mut failure = None;
+        for (worker, thread) in threads.into_iter().enumerate() {
+            match thread.join() {
+                Ok(mut outcome) => {
+                    failure = failure.or(outcome.failure.take());
+                    outcomes.push(outcome);
+                }
+                Err(panic) => {
+                    failure = Some(BenchError::Panicked {
+                        worker,
+                        message: panic_message(panic.as_ref()),
+                    });
+                }
+            }
+        }
+        failure.map_or(Ok((outcomes, measure_from)), Err)
+    })
+}
+
+/// The driver's own view of a run: intervals, samples, and the callback.
+struct Watch<'a> {
+    plan: &'a Plan<'a>,
+    progress: OnProgress<'a>,
+    schedule: Schedule,
+    /// The last interval, kept open so that a short rest at the end can join it.
+    last: IntervalTally,
+    intervals: Vec<Interval>,
+    series: Vec<Series>,
+    operations: u64,
+    errors: u64,
+    interrupted: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(plan: &'a Plan<'a>, progress: OnProgress<'a>) -> Watch<'a> {
+        Watch {
+            plan,
+            progress,
+            schedule: Schedule {
+                begin: Nanos(0),
+                measure_from: Nanos(0),
+                deadline: None,
+            },
+            last: IntervalTally::new(),
+            intervals: Vec::new(),
+            series: Vec::new(),
+            operations: 0,
+            errors: 0,
+            interrupted: false,
+        }
+    }
+
+    fn begin(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
+        if schedule.begin == schedule.measure_from {
+            self.sample(schedule.begin);
+        }
+    }
+
+    /// Ticks until `finished`.
+    fn until(&mut self, finished: impl Fn() -> bool) {
+        let (clock, interval) = (self.plan.clock, self.plan.options.interval);
+        let measure_from = self.schedule.measure_from;
+        let mut tick = self.schedule.begin;
+        while !finished() {
+            let now = clock.now();
+            if now < tick {
+                clock.sleep(LOOK.min(tick - now));
+                continue;
+            }
+            if now < measure_from {
+                self.report(Phase::WarmUp, now - self.schedule.begin);
+                tick = measure_from.min(now + interval);
+                continue;
+            }
+            if self.series.is_empty() {
+                self.sample(now);
+            }
+            if now - self.interval_start() >= interval {
+                self.close_interval(now);
+                self.sample(now);
+                self.report(Phase::Measure, now - measure_from);
+            }
+            tick = self.interval_start() + interval;
+        }
+    }
+
+    /// When the interval being measured began.
+    fn interval_start(&self) -> Nanos {
+        let end_ns = self.intervals.last().map_or(0, |last| last.end_ns);
+        self.schedule.measure_from + Duration::from_nanos(end_ns)
+    }
+
+    /// Ends the interval at `now`. One shorter than half of what was asked joins the one before.
+    fn close_interval(&mut self, now: Nanos) {
+        let mut start_ns = nanos(self.interval_start() - self.schedule.measure_from);
+        let end_ns = nanos(now - self.schedule.measure_from).max(start_ns);
+        let short = end_ns - start_ns < nanos(self.plan.options.interval) / 2;
+        let mut errors = 0;
+        match self.intervals.pop_if(|_| short) {
+            Some(before) => (start_ns, errors) = (before.start_ns, before.errors),
+            None => self.last = IntervalTally::new(),
+        }
+        let known = self.last.latency_ns.len();
+        for slot in &self.plan.slots {
+            slot.0.lock().drain_into(&mut self.last);
+        }
+        let operations = self.last.latency_ns.len();
+        self.operations += operations - known;
+        self.errors += self.last.errors - errors;
+        let some = |value: u64| (operations > 0).then_some(value);
+        self.intervals.push(Interval {
+            start_ns,
+            end_ns,
+            operations,
+            ops_per_s: rate(operations, end_ns - start_ns),
+            errors: self.last.errors,
+            p99_ns: some(self.last.latency_ns.value_at_quantile(0.99)),
+            max_ns: some(self.last.latency_ns.max()),
+        });
+    }
+
+    fn sample(&mut self, now: Nanos) {
+        let at_ns = nanos(now - self.schedule.measure_from);
+        for sample in self.plan.store.sample() {
+            if !sample.value.is_finite() {
+                continue;
+            }
+            let point = Point {
+                at_ns,
+                value: sample.value,
+            };
+            match self.series.iter_mut().find(|s| s.name == sample.name) {
+                Some(series) => series.points.push(point),
+                None => self.series.push(Series {
+                    name: sample.name,
+                    unit: sample.unit,
+                    counter: sample.counter,
+                    points: vec![point],
+                }),
+            }
+        }
+    }
+
+    fn report(&mut self, phase: Phase, elapsed: Duration) {
+        let options = self.plan.options;
+        let share = |done: f64, limit: Option<f64>| limit.map_or(0.0, |limit| done / limit);
+        let fraction = match phase {
+            Phase::WarmUp => share(elapsed.as_secs_f64(), Some(options.warm_up.as_secs_f64())),
+            Phase::Measure => f64::max(
+                share(self.operations as f64, options.operations.map(|n| n as f64)),
+                share(
+                    elapsed.as_secs_f64(),
+                    options.time_limit.map(|limit| limit.as_secs_f64()),
+                ),
+            ),
+            Phase::Sync => 1.0,
+        };
+        let last = self.intervals.last();
+        let progress = Progress {
+            workload: &self.plan.workload.name,
+            phase,
+            elapsed,
+            operations: self.operations,
+            fraction: fraction.clamp(0.0, 1.0),
+            ops_per_s: last.map_or(0.0, |last| last.ops_per_s),
+            p99_ns: last.and_then(|last| last.p99_ns),
+            errors: self.errors,
+        };
+        if (self.progress)(&progress).is_break() && phase != Phase::Sync {
+            self.interrupted = true;
+            self.plan.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn merge(workload: &Workload, outcomes: &[Outcome]) -> Vec<OperationResult> {
+    let present = OperationKind::ALL
+        .into_iter()
+        .filter(|&kind| workload.proportion(kind) > 0.0);
+    let merged = present.map(|operation| {
+        let mut sum = Tally::new();
+        for outcome in outcomes {
+            sum.merge(&outcome.tallies[operation.index()]);
+        }
+        OperationResult {
+            operation,
+            operations: sum.latency_ns.len(),
+            errors: sum.errors,
+            not_found: sum.not_found,
+            wrong_values: sum.wrong_values,
+            rows: sum.rows,
+            latency: latency(&sum.latency_ns),
+            intended_latency: latency(&sum.intended_latency_ns),
+        }
+    });
+    merged.collect()
+}
+
+fn settings(options: &RunOptions) -> Settings {
+    Settings {
+        threads: options.threads,
+        operations: options.operations,
+        time_limit_ns: options.time_limit.map(nanos),
+        target_ops_per_s: options.target_ops_per_s,
+        warm_up_ns: nanos(options.warm_up),
+        verify: options.verify,
+        seed: options.seed,
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+        .to_owned()
+}
+
+fn rate(operations: u64, elapsed_ns: u64) -> f64 {
+    operations as f64 / (elapsed_ns.max(1) as f64 / 1e9)
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
