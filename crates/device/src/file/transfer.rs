@@ -236,3 +236,182 @@ impl Transfer {
 pub(super) fn zeroes(open: &OpenFile) -> &[u8] {
     open.zeroes.get_or_init(|| AlignedBuf::zeroed(ZEROES_SIZE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::open::open;
+    use crate::file::{FileDevice, FileOptions, Preference};
+    use crate::{PlacementId, conformance};
+    use esker_base::{ErrorKind, Lba, LbaCount};
+
+    /// An open file that is gone from its directory already.
+    fn unlinked(name: &str, io_uring: Preference) -> OpenFile {
+        let name = format!("esker-transfer-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = FileOptions {
+            io_uring,
+            ..FileOptions::default()
+        };
+        let open = open(&path, &options).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        open
+    }
+
+    fn transfer(op: Op, open: &OpenFile) -> Transfer {
+        Transfer::new(Command { tag: Tag(1), op }, open)
+    }
+
+    fn read(open: &OpenFile) -> Transfer {
+        let mut buf = AlignedBuf::zeroed(4 * 4096);
+        buf.fill(1);
+        transfer(Op::Read { lba: Lba(2), buf }, open)
+    }
+
+    fn write(open: &OpenFile) -> Transfer {
+        let op = Op::Write {
+            lba: Lba(2),
+            buf: AlignedBuf::zeroed(4 * 4096),
+            placement: Some(PlacementId(1)),
+            fua: true,
+        };
+        transfer(op, open)
+    }
+
+    fn goes_on(step: &Step) -> bool {
+        matches!(step, Step::Again)
+    }
+
+    fn result(step: Step) -> Result<(), DeviceError> {
+        match step {
+            Step::Again => panic!("not finished"),
+            Step::Done(result) => result,
+        }
+    }
+
+    #[test]
+    fn a_short_or_interrupted_call_is_resumed_where_it_stopped() {
+        let open = unlinked("resumed", Preference::Prefer);
+        let mut short = read(&open);
+        let at = |at: usize| Call::Read {
+            offset: 8192 + to_u64(at),
+            at,
+        };
+        assert_eq!(short.call(&open), at(0));
+        assert!(goes_on(&short.advance(&open, Ok(4096))));
+        assert_eq!(short.call(&open), at(4096));
+        for errno in [Errno::INTR, Errno::AGAIN, Errno::CANCELED] {
+            assert!(goes_on(&short.advance(&open, Err(errno))));
+            assert_eq!(short.call(&open), at(4096));
+        }
+        assert!(goes_on(&short.advance(&open, Ok(8192))));
+        assert_eq!(result(short.advance(&open, Ok(4096))), Ok(()));
+
+        let mut short = write(&open);
+        let at = |at: usize| Call::Write {
+            offset: 8192 + to_u64(at),
+            at,
+            durable: true,
+        };
+        assert!(goes_on(&short.advance(&open, Ok(8192))));
+        assert_eq!(short.call(&open), at(8192));
+        assert_eq!(result(short.advance(&open, Ok(8192))), Ok(()));
+    }
+
+    #[test]
+    fn a_direct_write_is_resumed_at_an_lba() {
+        let mut open = unlinked("aligned", Preference::Prefer);
+        for (is_direct, at) in [(true, 4096), (false, 5000)] {
+            open.is_direct = is_direct;
+            let mut short = write(&open);
+            assert!(goes_on(&short.advance(&open, Ok(5000))));
+            let Call::Write {
+                offset, at: got, ..
+            } = short.call(&open)
+            else {
+                panic!("a write goes on writing")
+            };
+            assert_eq!((offset, got), (8192 + to_u64(at), at));
+        }
+    }
+
+    #[test]
+    fn a_read_ends_with_zeroes_where_the_file_ends_but_not_on_a_block_device() {
+        let mut open = unlinked("end", Preference::Prefer);
+        for (is_direct, parts) in [(true, vec![4096, 904]), (false, vec![4096, 904, 0])] {
+            open.is_direct = is_direct;
+            let mut short = read(&open);
+            let (last, first) = parts.split_last().unwrap();
+            for &part in first {
+                assert!(goes_on(&short.advance(&open, Ok(part))));
+            }
+            assert_eq!(result(short.advance(&open, Ok(*last))), Ok(()));
+            let buf = short.finish(&open, Ok(())).buf.unwrap();
+            assert!(buf[..5000].iter().all(|&b| b == 1) && buf[5000..].iter().all(|&b| b == 0));
+        }
+        open.is_block_device = true;
+        let mut short = read(&open);
+        assert!(goes_on(&short.advance(&open, Ok(4096))));
+        let error = result(short.advance(&open, Ok(0))).unwrap_err();
+        assert_eq!(error.cause(), &Cause::Short { got: 4096 });
+    }
+
+    #[test]
+    fn a_write_without_progress_fails_and_names_what_was_written() {
+        let open = unlinked("stuck", Preference::Prefer);
+        let mut stuck = write(&open);
+        assert!(goes_on(&stuck.advance(&open, Ok(4096))));
+        let error = result(stuck.advance(&open, Ok(0))).unwrap_err();
+        let why = "write of 16384 bytes at LBA 2 failed: only 4096 bytes were transferred";
+        assert!(error.to_string().ends_with(why), "{error}");
+
+        let mut full = write(&open);
+        let error = result(full.advance(&open, Err(Errno::NOSPC))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        let mut broken = read(&open);
+        let error = result(broken.advance(&open, Err(Errno::IO))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn zeroes_are_written_where_nothing_better_is_supported() {
+        let open = unlinked("zeroing", Preference::Prefer);
+        let zero = || {
+            let (lba, count) = (Lba(0), LbaCount(257));
+            transfer(Op::WriteZeroes { lba, count }, &open)
+        };
+        let mut first = zero();
+        for mode in [
+            FallocateFlags::ZERO_RANGE,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        ] {
+            let (offset, size) = (0, 257 * 4096);
+            let expected = Call::Allocate { mode, offset, size };
+            assert_eq!(first.call(&open), expected);
+            assert!(goes_on(&first.advance(&open, Err(Errno::OPNOTSUPP))));
+        }
+        let mut second = zero();
+        for transfer in [&mut first, &mut second] {
+            for (offset, size) in [(0, ZEROES_SIZE), (1 << 20, 4096)] {
+                assert_eq!(transfer.call(&open), Call::WriteZeroes { offset, size });
+                let step = transfer.advance(&open, Ok(size));
+                assert_eq!(goes_on(&step), offset == 0);
+            }
+        }
+        let discard = Op::Discard {
+            lba: Lba(0),
+            count: LbaCount(1),
+        };
+        let step = transfer(discard, &open).advance(&open, Err(Errno::OPNOTSUPP));
+        assert_eq!(result(step), Ok(()));
+    }
+
+    #[test]
+    fn a_file_system_that_can_only_write_zeroes_conforms() {
+        for (name, io_uring) in [("a", Preference::Require), ("b", Preference::Never)] {
+            let open = unlinked(name, io_uring);
+            open.zeroing.store(2, Ordering::Relaxed);
+            conformance::check(&FileDevice(open.into()), 8, 300, 11);
+        }
+    }
+}
