@@ -52,13 +52,25 @@
       ? { ...series, points: { show: true, size: 8, fill: series.stroke } }
       : series;
 
-  // The factors of ten in a logarithmic range, thinned to what fits.
+  // The factors of ten in a logarithmic range, thinned to what fits, or with 2 and 5 between
+  // them where there is room.
   const decades = (_, __, min, max) => {
     const first = Math.floor(Math.log10(min));
     const last = Math.ceil(Math.log10(max));
     const step = Math.max(1, Math.ceil((last - first) / 7));
     const splits = [];
-    for (let power = first; power <= last; power += step) splits.push(10 ** power);
+    const between = last - first <= 2 ? [1, 2, 5] : [1];
+    for (let power = first; power <= last; power += step) {
+      for (const digit of between) {
+        const split = digit * 10 ** power;
+        if (split <= max * 1.001) splits.push(split);
+      }
+    }
+    return splits;
+  };
+  const percentiles = (_, __, min, max) => {
+    const splits = [];
+    for (let oneIn = min; oneIn <= max * 1.001; oneIn *= 10) splits.push(oneIn);
     return splits;
   };
   const decadeRange = (_, min, max) => {
@@ -88,7 +100,7 @@
           p99: { distr: 3, range: decadeRange },
         },
         axes: [
-          axis("seconds", (v) => String(Number(v.toFixed(3)))),
+          axis("seconds", (v) => String(Number(v.toFixed(3))), { size: 30 }),
           axis("operations per second", count, { scale: "rate", size: 64 }),
           axis("p99 latency (log)", micros, {
             scale: "p99", side: 1, size: 70, grid: { show: false }, splits: decades,
@@ -132,7 +144,7 @@
           y: { distr: 3, range: decadeRange },
         },
         axes: [
-          axis("percentile of operations (log of 1 / (1 - p))", percent, { splits: decades }),
+          axis("percentile of operations (log of 1 / (1 - p))", percent, { splits: percentiles, size: 30 }),
           axis("latency (log)", micros, { size: 70, splits: decades }),
         ],
         series: [
@@ -165,7 +177,7 @@
           y: { range: fromZero },
         },
         axes: [
-          axis("seconds", (v) => String(Number(v.toFixed(3)))),
+          axis("seconds", (v) => String(Number(v.toFixed(3))), { size: 30 }),
           axis(title.toLowerCase(), format, { size: 74, ...(unit === "bytes" ? { incrs: binary } : {}) }),
         ],
         series: [
@@ -179,7 +191,9 @@
   const charts = [];
   const build = (chart) => {
     chart.plot?.destroy();
-    const options = { width: Math.max(240, chart.host.clientWidth), height: HEIGHT, ...chart.options() };
+    // Room on the right for the half of the last label that leaves the plot.
+    const padding = [8, 34, 0, 0];
+    const options = { padding, width: Math.max(240, chart.host.clientWidth), height: HEIGHT, ...chart.options() };
     chart.plot = new uPlot(options, chart.data, chart.host);
   };
   for (const place of document.querySelectorAll(".charts")) {

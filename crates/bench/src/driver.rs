@@ -225,6 +225,7 @@ impl<'a> Runner<'a> {
         let finished = finished.unwrap_or(measure_from).max(measure_from);
         watch.close_interval(finished);
         watch.report(Phase::Sync, Duration::ZERO);
+        let sync_began = self.clock.now();
         self.store.sync().map_err(|cause| BenchError::Sync {
             workload: workload.name.clone(),
             cause,
@@ -251,7 +252,7 @@ impl<'a> Runner<'a> {
             interrupted: watch.interrupted,
             user_bytes_written: total(|o| o.user_bytes_written),
             user_bytes_read: total(|o| o.user_bytes_read),
-            sync_ns: nanos(synced - finished),
+            sync_ns: nanos(synced - sync_began),
             records_before,
             records_after: self.records(),
             intervals: watch.intervals,

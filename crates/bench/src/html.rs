@@ -127,9 +127,13 @@ impl Report {
 
 /// The section of one run: settings, charts, and the same figures as tables.
 fn section(index: usize, run: &RunResult) -> String {
+    let heading = match run.workload.name.as_str() {
+        "load" => "Load".to_owned(),
+        name => format!("Workload {name}"),
+    };
     let mut text = format!(
-        "<section>\n<h2>Workload {}</h2>\n<p>{}</p>\n",
-        escape(&run.workload.name),
+        "<section>\n<h2>{}</h2>\n<p>{}</p>\n",
+        escape(&heading),
         escape(&description(run))
     );
     let remarks = remarks_of(run);
