@@ -19,14 +19,19 @@
   const count = (value) => short(value, ["", " k", " M", " G", " T"], 1000);
   const bytes = (value) => short(value, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"], 1024);
   const micros = (value) => {
+    if (value >= 1e9) return plain(Math.round(value / 1e6)) + " s";
     if (value >= 1e6) return Number((value / 1e6).toPrecision(3)) + " s";
     if (value >= 1e3) return Number((value / 1e3).toPrecision(3)) + " ms";
     return Number(value.toPrecision(3)) + " µs";
   };
   const nanos = (value) => micros(value / 1e3);
-  const seconds = (value) => Number(value.toFixed(3)) + " s";
+  const plain = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 3 });
+  const seconds = (value) => plain(value) + " s";
   const FORMATS = { bytes, count, nanoseconds: nanos, ratio: (v) => String(Number(v.toPrecision(4))) };
   const or = (format) => (_, value) => (value == null ? "–" : format(value));
+
+  // Thousands of points leave no room for dashes.
+  const many = (values) => values.length > 1000;
 
   const axis = (label, format, more) => ({
     label,
@@ -100,7 +105,7 @@
           p99: { distr: 3, range: decadeRange },
         },
         axes: [
-          axis("seconds", (v) => String(Number(v.toFixed(3))), { size: 30 }),
+          axis("seconds", plain, { size: 30 }),
           axis("operations per second", count, { scale: "rate", size: 64 }),
           axis("p99 latency (log)", micros, {
             scale: "p99", side: 1, size: 70, grid: { show: false }, splits: decades,
@@ -108,21 +113,24 @@
         ],
         series: [
           { label: "time", value: or(seconds) },
-          visible(line("ops/s", 0, count, { scale: "rate" }), rate),
-          visible(line("p99", 1, micros, { scale: "p99", dash: [6, 3] }), p99),
+          visible(line("ops/s", 0, count, { scale: "rate", width: many(rate) ? 1 : 2 }), rate),
+          visible(line("p99", 1, micros, {
+            scale: "p99", width: many(p99) ? 1 : 2, dash: many(p99) ? [] : [6, 3],
+          }), p99),
         ],
       }),
     };
   };
 
-  // Latency by percentile: x is "one operation in so many took longer", on a log axis.
+  // Latency by percentile: x is "one operation in so many took longer", on a log axis. An
+  // operation has one colour; a dashed line counts from the intended start.
   const byPercentile = (run) => {
     const lines = [];
-    for (const operation of run.by_operation) {
+    for (const [at, operation] of run.by_operation.entries()) {
       const name = operation.operation.replaceAll("_", "-");
-      if (operation.latency) lines.push([name, operation.latency, lines.length, []]);
+      if (operation.latency) lines.push([name, operation.latency, at, []]);
       if (operation.intended_latency) {
-        lines.push([`${name}, from intended start`, operation.intended_latency, lines.length, [6, 3]]);
+        lines.push([`${name}, from intended start`, operation.intended_latency, at, [6, 3]]);
       }
     }
     if (lines.length === 0) return null;
@@ -140,7 +148,7 @@
       data: [x, ...columns],
       options: () => ({
         scales: {
-          x: { time: false, distr: 3, range: decadeRange },
+          x: { time: false, distr: 3, range: () => decadeRange(null, 1, x[x.length - 1]) },
           y: { distr: 3, range: decadeRange },
         },
         axes: [
@@ -173,11 +181,11 @@
       data: [times.map((time) => time / 1e9), ...columns],
       options: () => ({
         scales: {
-          x: { time: false, range: (_, min, max) => [0, max > 0 ? max : 1] },
+          x: { time: false, range: () => [0, Math.max(run.elapsed_ns, ...times.slice(-1)) / 1e9 || 1] },
           y: { range: fromZero },
         },
         axes: [
-          axis("seconds", (v) => String(Number(v.toFixed(3))), { size: 30 }),
+          axis("seconds", plain, { size: 30 }),
           axis(title.toLowerCase(), format, { size: 74, ...(unit === "bytes" ? { incrs: binary } : {}) }),
         ],
         series: [

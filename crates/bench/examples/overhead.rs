@@ -57,10 +57,12 @@ fn main() -> Result<(), BenchError> {
             results.push(runner.run(&workload, &options, &mut quiet)?);
         }
         for run in results {
+            let latency = run.by_operation[0].latency.as_ref();
             println!(
-                "{:4} {threads} threads: {:>4.0} ns of a thread per operation",
+                "{:4} {threads} threads: {:>4.0} ns of a thread per operation, {} ns median latency",
                 run.workload.name,
-                1e9 / run.ops_per_s * threads as f64
+                1e9 / run.ops_per_s * threads as f64,
+                latency.map_or(0, |latency| latency.p50_ns)
             );
         }
     }

@@ -67,7 +67,8 @@ impl KeyChooser {
     ///
     /// As in YCSB, the scrambled zipfian distribution spreads over the records to come as well
     /// and draws again when it hits one that is not there yet; so the popular records stay the
-    /// same while the data grow.
+    /// same while the data grow. Expected inserts count up to nine times the records, so that one
+    /// draw in ten hits.
     ///
     /// # Panics
     /// If the skew is not between 0 and 1.
@@ -79,7 +80,7 @@ impl KeyChooser {
             Distribution::Zipfian { theta } => Law::Zipfian(Zipfian::new(present, theta)),
             Distribution::ScrambledZipfian { theta } => Law::Scrambled {
                 ranks: Zipfian::new(SCRAMBLED_RANKS, theta),
-                modulus: present.saturating_add(inserts),
+                modulus: present.saturating_add(inserts.min(present.saturating_mul(9))),
             },
             Distribution::Latest { theta } => Law::Latest(Zipfian::new(present, theta)),
         };

@@ -10,7 +10,7 @@
 //! | [`key`], [`value`] | keys as YCSB writes them; values that can be verified |
 //! | [`store`] | [`Store`] and [`Session`]: what a store under test implements |
 //! | [`driver`] | [`Runner`]: loads and runs, one workload after another |
-//! | [`measure`] | latency histograms of one thread, and of all |
+//! | [`watch`] | [`Progress`]: what a caller can show of a run |
 //! | [`result`] | [`RunResult`], [`Report`]: what was measured, to and from JSON |
 //! | [`table`], [`html`] | a report as plain text and as one HTML file |
 //!
@@ -55,21 +55,23 @@ pub mod driver;
 pub mod error;
 pub mod html;
 pub mod key;
-pub mod measure;
+mod measure;
 mod pace;
 pub mod result;
 pub mod store;
 pub mod table;
 pub mod value;
+pub mod watch;
 mod worker;
 pub mod workload;
 pub mod zipf;
 
 pub use distribution::Distribution;
-pub use driver::{OnError, Phase, Progress, RunOptions, Runner};
+pub use driver::{OnError, RunOptions, Runner};
 pub use error::BenchError;
 pub use key::{KeyFormat, KeyOrder};
 pub use result::{Report, RunResult};
 pub use store::{BoxError, Sample, Session, Store, Unit};
 pub use value::ValueFormat;
+pub use watch::{OnProgress, Phase, Progress};
 pub use workload::{Dataset, OperationKind, Workload};
