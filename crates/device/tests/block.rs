@@ -5,9 +5,9 @@ mod common;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use common::{Loop, TempDir, skipped};
+use common::{Loop, Mount, TempDir, skipped};
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
-use esker_device::{Create, Device, FileDevice, FileOptions, Port, Preference, conformance};
+use esker_device::{Create, Device, FileDevice, FileOptions, Op, Port, Preference, conformance};
 
 fn options(io_uring: Preference) -> FileOptions {
     FileOptions {
@@ -71,4 +71,61 @@ fn a_block_device_of_an_odd_size_has_small_lbas() {
     assert_eq!(device.geometry().lba_size, 512);
     assert_eq!(device.geometry().capacity, LbaCount(2049));
     conformance::check(&device, 4, 200, 6);
+}
+
+#[test]
+fn flushes_and_writes_with_fua_reach_the_drive() {
+    let dir = TempDir::new();
+    let Some(disk) = Loop::new(dir.path(), 1 << 20) else {
+        return skipped("a raw block device: setting up a loop device needs root");
+    };
+    let name = disk.path().file_name().unwrap().to_str().unwrap();
+    let flushes = || {
+        // The 16th figure: flushes completed (Documentation/admin-guide/iostats.rst).
+        let text = fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+        let figure = text.split_whitespace().nth(15).unwrap();
+        figure.parse::<u64>().unwrap()
+    };
+    for io_uring in [Preference::Require, Preference::Never] {
+        let device = FileDevice::open(disk.path(), &options(io_uring)).unwrap();
+        assert!(device.geometry().volatile_write_cache);
+        let mut port = Port::open(&device, 1).unwrap();
+        let write = |fua| Op::Write {
+            lba: Lba(3),
+            buf: AlignedBuf::zeroed(4096),
+            placement: None,
+            fua,
+        };
+        let mut flushes_of = |op| {
+            let before = flushes();
+            port.run(op).unwrap();
+            flushes() - before
+        };
+        assert_eq!(flushes_of(write(false)), 0);
+        assert_ne!(flushes_of(write(true)), 0);
+        assert_ne!(flushes_of(Op::Flush), 0);
+    }
+}
+
+#[test]
+fn a_mounted_block_device_is_refused_and_journalled_files_go_through_the_page_cache() {
+    let dir = TempDir::new();
+    let Some(disk) = Loop::new(dir.path(), 16 << 20) else {
+        return skipped("a raw block device: setting up a loop device needs root");
+    };
+    let mounted = dir.path().join("mounted");
+    fs::create_dir(&mounted).unwrap();
+    let Some(_mount) = Mount::ext4(disk.path(), &mounted, "data=journal") else {
+        return skipped("a journalling file system: mkfs.ext4 or mount failed");
+    };
+    let error = FileDevice::open(disk.path(), &options(Preference::Prefer)).map(drop);
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(error.to_string().contains("it is mounted"), "{error}");
+
+    let file = FileDevice::open(mounted.join("file"), &FileOptions::default()).unwrap();
+    let remarks = file.remarks();
+    assert!(remarks[0].contains("direct I/O is refused"), "{remarks:?}");
+    assert!(!file.is_direct());
+    conformance::check(&file, 8, 300, 7);
 }

@@ -3,10 +3,12 @@
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU8;
+use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Lba, LbaCount};
 use rustix::fs::{Mode, OFlags};
@@ -53,7 +55,7 @@ fn open_file(path: &Path, create: Create) -> Result<(File, bool), Refusal> {
     if is_block_device {
         flags |= OFlags::EXCL; // a mounted one is refused, and not mounted meanwhile
     }
-    let open = |flags| rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map(File::from);
+    let open = |flags| open_patiently(path, flags).map(File::from);
     let open_old = || open(flags).map(|file| (file, false));
     let open_new = || open(flags | OFlags::CREATE | OFlags::EXCL).map(|file| (file, true));
     let opened = match create {
@@ -83,6 +85,22 @@ fn open_file(path: &Path, create: Create) -> Result<(File, bool), Refusal> {
         (kind, format!("{message}{advice}"))
     })
 }
+
+/// Opens, and gives a block device that is in use a moment to be let go: by the kernel, which tears
+/// down the rings of its last user in its own time, or by a child process of that user which has
+/// not come to close its copy of the file.
+fn open_patiently(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let clock = Clock::real();
+    let deadline = clock.now() + PATIENCE;
+    loop {
+        match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
+            Err(Errno::BUSY) if clock.now() < deadline => clock.sleep(PATIENCE / 50),
+            other => return other,
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_millis(500);
 
 const UNMOUNT: &str = "it is mounted, or another block device stands on it: release it first";
 

@@ -65,6 +65,15 @@ impl Mount {
         Some(Mount(at))
     }
 
+    /// A new ext4 on a block device, mounted with these options, if both can be done.
+    pub(crate) fn ext4(disk: &Path, at: &Path, options: &str) -> Option<Mount> {
+        let at = at.to_owned();
+        let (disk, path) = (disk.to_str()?, at.to_str()?);
+        run("mkfs.ext4", &["-q", disk])?;
+        run("mount", &["-o", options, disk, path])?;
+        Some(Mount(at))
+    }
+
     pub(crate) fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
         let path = self.0.to_str().unwrap();
