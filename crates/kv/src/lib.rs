@@ -1,1 +1,105 @@
+//! Esker's key-value engine: young data on a fast *staging* medium, old data on cheap *capacity*
+//! flash.
+//!
+//! A [`Kvdb`] holds several [`Kvs`]s, each an ordered map of keys to values. What is written goes
+//! to a memtable and to a durability log on staging; when a memtable is full its keys become a
+//! *kvset* that refers to the values where the log put them; when there are several kvsets, their
+//! values are rewritten once, in key order, to capacity. Filters and indexes are in DRAM, under
+//! one budget with everything else, so that a value that is not cached costs one device read.
+//!
+//! ```
+//! use esker_kv::{Batch, Kvdb, Layout, Options, Policy};
+//!
+//! # fn main() -> Result<(), esker_kv::KvError> {
+//! # let scratch = tempfile::tempdir().unwrap();
+//! # let dir = scratch.path().join("db");
+//! let db = Kvdb::create(&dir, &Layout::with_staging(), Options::default())?;
+//! let users = db.create_kvs("users", Policy::default())?;
+//! let names = db.create_kvs("names", Policy::default())?;
+//! users.put(b"42", b"Ada")?;
+//! let mut batch = Batch::new(); // all or nothing, across KVSs
+//! batch.put(&users, b"43", b"Grace");
+//! batch.put(&names, b"Grace", b"43");
+//! db.write(&batch)?;
+//! db.sync()?; // durable now, not just within durability_ms
+//! assert_eq!(users.get(b"42")?.as_deref(), Some(&b"Ada"[..]));
+//! let mut cursor = users.cursor()?;
+//! while let Some((key, value)) = cursor.next()? {
+//!     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//! db.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Life of a put
+//!
+//! 1. `kvs.rs` [`Kvs::put`] takes key and value;
+//! 2. `write.rs` checks them, paces the writer when maintenance is behind, and takes the lock;
+//! 3. `log.rs` makes room in the current segment's frame, and `value.rs` with `omf/frame.rs`
+//!    encodes the record there: that gives its seqno and its place;
+//! 4. `memtable.rs` gets key, value and place, and the record becomes visible;
+//! 5. `engine.rs` writes and flushes the frame, at once or within `durability_ms`, through
+//!    `media.rs` and the device's port (`esker-device`: `blocking.rs`).
+//!
+//! # Life of a get
+//!
+//! 1. `kvs.rs` [`Kvs::get`] takes the current view;
+//! 2. `view.rs` asks its memtables (`memtable.rs`), the root's kvsets and the leaf's, newest first;
+//! 3. `kvset.rs` asks the filter (`filter.rs`), finds the page in its index, takes it from DRAM
+//!    (`page_cache.rs`) and searches it (`omf/page.rs`);
+//! 4. `read.rs` takes the value from the record cache (`cache.rs`), or reads its record from the
+//!    block with one device read (`value.rs`, `media.rs`).
+//!
+//! # Limits
+//!
+//! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. One process has a KVDB open at a
+//! time. A cursor keeps what it may read, memtables included, while it lives.
 
+#![forbid(unsafe_code)]
+
+mod cache;
+mod check;
+mod compact;
+mod cursor;
+mod engine;
+mod error;
+mod filter;
+mod kvdb;
+mod kvs;
+mod kvset;
+mod layout;
+mod log;
+mod maintain;
+mod manifest;
+mod media;
+mod memtable;
+mod omf;
+mod options;
+mod page_cache;
+mod read;
+mod recover;
+mod source;
+mod stats;
+mod value;
+mod view;
+mod write;
+
+pub use check::CheckReport;
+pub use cursor::Cursor;
+pub use error::{KvError, Result};
+pub use kvdb::Kvdb;
+pub use kvs::{Batch, Kvs};
+pub use layout::Layout;
+pub use media::Stream;
+pub use options::{Maintenance, MediaClass, Options, Policy, Tuning};
+pub use recover::Devices;
+pub use stats::{
+    CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, Stalls, Stats,
+    StreamStats,
+};
+
+/// The longest key, in bytes.
+pub const KEY_MAX: usize = 1344;
+/// The longest value, in bytes.
+pub const VALUE_MAX: usize = 1 << 20;

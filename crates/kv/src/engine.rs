@@ -1,0 +1,312 @@
+//! The engine: what the threads of a KVDB share, and the steps in which its structure changes.
+//!
+//! Locks, in the order in which they may be taken: `ingesting`, `compacting`, `flushing`,
+//! `writer`, `publishing`. `publishing` is never held during I/O.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+
+use crate::Tuning;
+use crate::cache::RecordCache;
+use crate::error::{KvError, Result};
+use crate::kvset::Kvset;
+use crate::kvset::builder::Shop;
+use crate::log::LogTail;
+use crate::manifest::Manifest;
+use crate::media::Classes;
+use crate::omf::manifest::{Edit, KvsetEdit};
+use crate::options::Options;
+use crate::page_cache::PageCache;
+use crate::read::Values;
+use crate::stats::Counters;
+use crate::value::{Ids, ValueBlock};
+use crate::view::{Tree, View};
+
+/// Everything that the handles and threads of a KVDB share.
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) tuning: Tuning,
+    pub(crate) classes: Classes,
+    pub(crate) manifest: Manifest,
+    pub(crate) ids: Ids,
+    pub(crate) pages: Arc<PageCache>,
+    pub(crate) values: Values,
+    pub(crate) view: ArcSwap<View>,
+    /// The end of the log. Whoever holds it is the writer.
+    pub(crate) writer: Mutex<LogTail>,
+    /// Signalled when writers may go on, and when the log has something to flush.
+    pub(crate) room: Condvar,
+    pub(crate) pending: Condvar,
+    /// Every record up to this seqno may be read.
+    pub(crate) visible: AtomicU64,
+    /// Every record up to this seqno is durable.
+    pub(crate) durable: AtomicU64,
+    pub(crate) flushing: Mutex<()>,
+    pub(crate) ingesting: Mutex<()>,
+    pub(crate) compacting: Mutex<()>,
+    publishing: Mutex<()>,
+    stopped: OnceLock<Arc<KvError>>,
+    pub(crate) closing: AtomicBool,
+    pub(crate) work: Work,
+    pub(crate) counters: Counters,
+}
+
+/// What opening a KVDB yields, to make an engine of.
+pub(crate) struct Parts {
+    pub(crate) classes: Classes,
+    pub(crate) manifest: Manifest,
+    pub(crate) ids: Ids,
+    pub(crate) log: LogTail,
+    pub(crate) view: View,
+    pub(crate) pages: Arc<PageCache>,
+}
+
+/// Wakes maintenance threads.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) generation: Mutex<u64>,
+    pub(crate) changed: Condvar,
+}
+
+impl Work {
+    pub(crate) fn notify(&self) {
+        *self.generation.lock() += 1;
+        self.changed.notify_all();
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(options: Options, parts: Parts) -> Engine {
+        let Parts {
+            classes,
+            manifest,
+            ids,
+            log,
+            view,
+            pages,
+        } = parts;
+        let last_seqno = log.last_seqno();
+        let engine = Engine {
+            tuning: options.tuning(),
+            classes,
+            manifest,
+            ids,
+            pages,
+            values: Values {
+                cache: RecordCache::new(0),
+            },
+            view: ArcSwap::from_pointee(view),
+            writer: Mutex::new(log),
+            room: Condvar::new(),
+            pending: Condvar::new(),
+            visible: AtomicU64::new(last_seqno),
+            durable: AtomicU64::new(last_seqno),
+            flushing: Mutex::new(()),
+            ingesting: Mutex::new(()),
+            compacting: Mutex::new(()),
+            publishing: Mutex::new(()),
+            stopped: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            work: Work::default(),
+            counters: Counters::default(),
+            options,
+        };
+        engine.balance_memory();
+        engine
+    }
+
+    pub(crate) fn shop(&self) -> Shop<'_> {
+        Shop {
+            classes: &self.classes,
+            cache: &self.pages,
+            tuning: &self.tuning,
+        }
+    }
+
+    /// The largest device command, in bytes, that all classes take.
+    pub(crate) fn transfer_size(&self) -> usize {
+        let sizes = self
+            .classes
+            .all()
+            .into_iter()
+            .map(|media| media.transfer_size);
+        sizes.min().expect("a KVDB has a capacity class")
+    }
+
+    // ---- stopping ----------------------------------------------------------------------------
+
+    /// Refuses writes from now on: what is on the media may not be what the engine believes.
+    pub(crate) fn stop(&self, cause: &KvError) {
+        let _ = self.stopped.set(Arc::new(cause.clone()));
+        self.room.notify_all();
+        self.work.notify();
+    }
+
+    pub(crate) fn stopped(&self) -> Option<&Arc<KvError>> {
+        self.stopped.get()
+    }
+
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if let Some(cause) = self.stopped.get() {
+            return Err(KvError::Stopped {
+                cause: cause.clone(),
+            });
+        }
+        if self.closing.load(Ordering::Acquire) {
+            Err(KvError::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Passes a result through, and stops the engine at an error that is not just lack of space.
+    pub(crate) fn fail_stop<T>(&self, result: Result<T>) -> Result<T> {
+        match &result {
+            Err(KvError::NoSpace { .. } | KvError::Stopped { .. } | KvError::Closed) | Ok(_) => {}
+            Err(error) => self.stop(error),
+        }
+        result
+    }
+
+    // ---- reading -----------------------------------------------------------------------------
+
+    /// A view and the seqno up to which it may be read, consistent with each other.
+    pub(crate) fn snapshot(&self) -> (Arc<View>, u64) {
+        loop {
+            let view = self.view.load_full();
+            let seqno = self.visible.load(Ordering::Acquire);
+            // Writes up to `seqno` went to this view's memtable unless it was rotated meanwhile.
+            if Arc::ptr_eq(&view, &self.view.load()) {
+                return (view, seqno);
+            }
+        }
+    }
+
+    // ---- changing the structure ----------------------------------------------------------------
+
+    /// Publishes the view that `change` makes of the current one.
+    pub(crate) fn publish(&self, change: impl FnOnce(&mut View)) {
+        let _publishing = self.publishing.lock();
+        let mut view = View::clone(&self.view.load());
+        change(&mut view);
+        self.view.store(Arc::new(view));
+    }
+
+    /// Publishes a changed tree of one KVS; nothing when the KVS was dropped meanwhile.
+    pub(crate) fn publish_tree(&self, kvs: u32, change: impl FnOnce(&mut Tree)) {
+        self.publish(|view| {
+            if let Some(tree) = view.tree(kvs) {
+                let mut tree = Tree::clone(tree);
+                change(&mut tree);
+                view.put_tree(tree);
+            }
+        });
+    }
+
+    /// The edits that add new blocks and the kvsets which refer to them.
+    pub(crate) fn additions(blocks: &[Arc<ValueBlock>], kvsets: &[Arc<Kvset>]) -> Vec<Edit> {
+        let blocks = blocks.iter().map(|block| Edit::Block {
+            id: block.id,
+            extent: *block.extent(),
+            log: false,
+            bytes: block.bytes,
+        });
+        let kvsets = kvsets
+            .iter()
+            .map(|kvset| Edit::Kvset(KvsetEdit::clone(&kvset.edit)));
+        blocks.chain(kvsets).collect()
+    }
+
+    // ---- the durability log --------------------------------------------------------------------
+
+    /// Makes every record up to `seqno` durable, together with what others have appended since.
+    pub(crate) fn flush_through(&self, seqno: u64) -> Result<()> {
+        let _leader = self.flushing.lock();
+        if self.durable.load(Ordering::Acquire) >= seqno {
+            return Ok(());
+        }
+        if let Some(cause) = self.stopped() {
+            return Err(KvError::Stopped {
+                cause: cause.clone(),
+            });
+        }
+        let mut flight = self.writer.lock().take_flight();
+        let buffers = self.fail_stop_log(flight.fly())?;
+        self.durable.store(flight.through, Ordering::Release);
+        self.counters.log_flushes.add(1);
+        let wants_spare = {
+            let mut writer = self.writer.lock();
+            writer.landed(&flight, buffers);
+            writer.wants_spare()
+        };
+        self.room.notify_all();
+        if wants_spare {
+            // A failure here is met again, and reported, by the write that needs the segment.
+            if let Ok(segment) = self.open_segment() {
+                self.writer.lock().set_spare(segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Any failure of the log stops the engine: the records of the flight are in no frame.
+    fn fail_stop_log<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.stop(error);
+        }
+        result
+    }
+
+    pub(crate) fn open_segment(&self) -> Result<Arc<ValueBlock>> {
+        let purpose = crate::media::Purpose::User;
+        let opened = crate::log::open_segment(
+            &self.classes,
+            &self.manifest,
+            &self.ids,
+            &self.tuning,
+            purpose,
+        );
+        self.fail_stop(opened)
+    }
+
+    // ---- memory ----------------------------------------------------------------------------------
+
+    /// DRAM that is not caches: memtables, log buffers and maintenance at their largest, and the
+    /// filters and indexes there are.
+    fn fixed_bytes(&self) -> (u64, u64) {
+        let (filters, indexes) = self.pinned_bytes();
+        let tuning = &self.tuning;
+        let log = self.options.durability_bytes + 4 * tuning.frame_bytes;
+        let parts = 2 * tuning.memtable_bytes + tuning.gather_bytes + log + PROCESS_BYTES;
+        (parts + self.options.memory_bytes / 32, filters + indexes)
+    }
+
+    /// Filters and page indexes of all kvsets, in bytes.
+    pub(crate) fn pinned_bytes(&self) -> (u64, u64) {
+        let view = self.view.load();
+        view.trees.values().flat_map(|tree| tree.kvsets()).fold(
+            (0, 0),
+            |(filters, indexes), kvset| {
+                let (filter, index) = kvset.pinned_bytes();
+                (filters + filter, indexes + index)
+            },
+        )
+    }
+
+    /// Divides what the fixed parts leave of the budget: key pages first, up to nine tenths of it,
+    /// then cached records.
+    pub(crate) fn balance_memory(&self) {
+        let (parts, pinned) = self.fixed_bytes();
+        let rest = self.options.memory_bytes.saturating_sub(parts + pinned);
+        self.pages.set_limit(rest / 10 * 9);
+        let records = rest.saturating_sub(self.pages.resident_bytes());
+        self.values.cache.set_capacity(records);
+    }
+}
+
+/// DRAM of the process that no part accounts for: code, stacks, queue pairs, the manifest's state.
+const PROCESS_BYTES: u64 = 6 << 20;

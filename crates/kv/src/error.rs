@@ -1,0 +1,140 @@
+//! The engine's errors: what happened, to what, and what to do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use esker_base::{ErrorKind, Lba};
+use esker_device::DeviceError;
+use thiserror::Error;
+
+use crate::{KEY_MAX, MediaClass, VALUE_MAX};
+
+/// The result of an engine call.
+pub type Result<T, E = KvError> = std::result::Result<T, E>;
+
+/// An error of the engine.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A medium returned something else than what was written.
+    #[error(
+        "{device}: {what} at LBA {} is damaged: {detail}; run `esker kv check` and restore from a copy",
+        lba.0
+    )]
+    Corrupt {
+        /// The structure.
+        what: &'static str,
+        /// The device it was read from.
+        device: String,
+        /// Where it begins.
+        lba: Lba,
+        /// What was expected and what was found.
+        detail: String,
+    },
+    /// A media class is full.
+    #[error(
+        "the {class} class has no room for {needed} bytes: delete data, or give it a larger device"
+    )]
+    NoSpace {
+        /// The class that was asked last.
+        class: MediaClass,
+        /// How many bytes were needed in one piece.
+        needed: u64,
+    },
+    /// A key has a length the engine does not take.
+    #[error("a key has 1 to {KEY_MAX} bytes; this one has {0}")]
+    KeyLength(usize),
+    /// A value is too long.
+    #[error("a value has at most {VALUE_MAX} bytes; this one has {0}")]
+    ValueLength(usize),
+    /// A batch is too large to be atomic.
+    #[error("a batch has at most {max} bytes of records; this one has {got}: split it")]
+    BatchSize {
+        /// The size of this one in bytes.
+        got: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// There is no KVS of this name.
+    #[error("there is no KVS '{0}' in this KVDB; create it first")]
+    UnknownKvs(String),
+    /// There is a KVS of this name already.
+    #[error("the KVDB has a KVS '{0}' already")]
+    KvsExists(String),
+    /// A KVS name the engine does not take.
+    #[error("'{0}' is no name for a KVS: use 1 to 64 letters, digits, '-', '_' or '.'")]
+    KvsName(String),
+    /// The KVDB has a staging class already.
+    #[error("the KVDB has a staging class already: {0}")]
+    StagingExists(String),
+    /// A directory that should hold a KVDB does not.
+    #[error("{}: there is no KVDB here: {why}", path.display())]
+    NotAKvdb {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing or wrong.
+        why: String,
+    },
+    /// A place that should be free is not.
+    #[error("{}: {why}", path.display())]
+    Exists {
+        /// The file, device or directory.
+        path: PathBuf,
+        /// What is there, and what to do.
+        why: String,
+    },
+    /// An option has a value that cannot work.
+    #[error("{0}")]
+    Options(String),
+    /// The file system refused something that is not device I/O.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+        /// The system's words.
+        message: String,
+    },
+    /// Writes are refused since an earlier failure; reads still work.
+    #[error(
+        "the KVDB takes no more writes since this happened: {cause}. Reads still work; mend the cause and open it again"
+    )]
+    Stopped {
+        /// The failure that stopped it.
+        cause: Arc<KvError>,
+    },
+    /// The KVDB was closed.
+    #[error("the KVDB is closed")]
+    Closed,
+    /// A KVS was dropped while in use.
+    #[error("the KVS '{0}' was dropped")]
+    Dropped(String),
+}
+
+impl KvError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            KvError::Device(error) => error.kind(),
+            KvError::Corrupt { .. } => ErrorKind::Corrupt,
+            KvError::NoSpace { .. } => ErrorKind::NoSpace,
+            KvError::KeyLength(_)
+            | KvError::ValueLength(_)
+            | KvError::BatchSize { .. }
+            | KvError::KvsName(_)
+            | KvError::Options(_) => ErrorKind::Invalid,
+            KvError::UnknownKvs(_) | KvError::NotAKvdb { .. } => ErrorKind::NotFound,
+            KvError::KvsExists(_) | KvError::StagingExists(_) | KvError::Exists { .. } => {
+                ErrorKind::Exists
+            }
+            KvError::File { kind, .. } => *kind,
+            KvError::Stopped { cause } => cause.kind(),
+            KvError::Closed | KvError::Dropped(_) => ErrorKind::Closed,
+        }
+    }
+}

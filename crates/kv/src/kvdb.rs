@@ -1,0 +1,394 @@
+//! A KVDB: creating, opening, closing it, and what concerns all of its KVSs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use crate::check::CheckReport;
+use crate::engine::Engine;
+use crate::error::{KvError, Result};
+use crate::kvs::{Batch, Kvs};
+use crate::layout::{self, Layout};
+use crate::media::Media;
+use crate::omf::manifest::Edit;
+use crate::options::{Maintenance, MediaClass, Options, Policy};
+use crate::recover::{self, Devices};
+use crate::stats::Stats;
+use crate::view::Tree;
+use crate::write::check_record;
+
+/// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then what was written is
+/// made durable as far as the devices allow, and errors are lost: prefer `close`.
+pub struct Kvdb {
+    engine: Arc<Engine>,
+    dir: Option<PathBuf>,
+    devices: Devices,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Guards the names of KVSs.
+    naming: Mutex<()>,
+}
+
+impl Kvdb {
+    /// Creates a KVDB in the directory `dir`, which is made if need be, and opens it.
+    ///
+    /// # Errors
+    /// `Exists` when there is one already or a class's path holds data, `Invalid` for options
+    /// that cannot work, or a device's error.
+    pub fn create(dir: impl AsRef<Path>, layout: &Layout, options: Options) -> Result<Kvdb> {
+        options.check()?;
+        let dir = dir.as_ref();
+        let classes = layout.classes()?;
+        let devices = layout::make(dir, &classes)?;
+        recover::create(&devices, &classes, &options)?;
+        Kvdb::start(devices, Some(dir.to_owned()), options)
+    }
+
+    /// Opens the KVDB in the directory `dir`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, `Conflict` when another process has it open, `Corrupt` when
+    /// its structures are damaged, or a device's error.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Kvdb> {
+        options.check()?;
+        let dir = dir.as_ref();
+        Kvdb::start(layout::open(dir)?, Some(dir.to_owned()), options)
+    }
+
+    /// Creates a KVDB on devices of any kind, and opens it.
+    ///
+    /// # Errors
+    /// As [`Kvdb::create`].
+    pub fn create_on(devices: Devices, options: Options) -> Result<Kvdb> {
+        options.check()?;
+        let named =
+            |class, device: &Arc<dyn esker_device::Device>| (class, device.name().to_owned());
+        let mut paths = vec![named(MediaClass::Capacity, &devices.capacity)];
+        paths.extend(
+            devices
+                .staging
+                .iter()
+                .map(|device| named(MediaClass::Staging, device)),
+        );
+        recover::create(&devices, &paths, &options)?;
+        Kvdb::start(devices, None, options)
+    }
+
+    /// Opens the KVDB on devices of any kind.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`].
+    pub fn open_on(devices: Devices, options: Options) -> Result<Kvdb> {
+        options.check()?;
+        Kvdb::start(devices, None, options)
+    }
+
+    fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
+        let threads = options.maintenance == Maintenance::Threads;
+        let Some(engine) = recover::open(&devices, options)? else {
+            let path = dir.unwrap_or_else(|| devices.manifest.name().into());
+            return Err(KvError::NotAKvdb {
+                path,
+                why: "the manifest is empty".into(),
+            });
+        };
+        let engine = Arc::new(engine);
+        let (threads, naming) = (Mutex::new(Vec::new()), (threads, Mutex::new(())));
+        let (with_threads, naming) = naming;
+        let db = Kvdb {
+            engine,
+            dir,
+            devices,
+            threads,
+            naming,
+        };
+        if with_threads {
+            let started = db.engine.start_threads().map_err(|error| {
+                KvError::Options(format!(
+                    "the maintenance threads could not be started: {error}"
+                ))
+            })?;
+            *db.threads.lock() = started;
+        }
+        Ok(db)
+    }
+
+    /// Verifies the KVDB in the directory `dir`, which nobody has open, without changing it.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`]; damage is not an error but a finding of the report.
+    pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
+        let dir = dir.as_ref();
+        Kvdb::check_on(&layout::open(dir)?)
+    }
+
+    /// Verifies the KVDB on devices of any kind.
+    ///
+    /// # Errors
+    /// As [`Kvdb::check`].
+    pub fn check_on(devices: &Devices) -> Result<CheckReport> {
+        crate::check::check(devices)?.ok_or_else(|| KvError::NotAKvdb {
+            path: devices.manifest.name().into(),
+            why: "the manifest is empty".into(),
+        })
+    }
+
+    // ---- KVSs ------------------------------------------------------------------------------------
+
+    /// Creates a KVS.
+    ///
+    /// # Errors
+    /// `Exists` when there is one of this name, `Invalid` for a name that is not 1 to 64 letters,
+    /// digits, `-`, `_` or `.`.
+    pub fn create_kvs(&self, name: &str, policy: Policy) -> Result<Kvs> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !(1..=64).contains(&name.len()) || !name.chars().all(fine) {
+            return Err(KvError::KvsName(name.into()));
+        }
+        let _naming = self.naming.lock();
+        self.engine.check_running()?;
+        if self.find(name).is_some() {
+            return Err(KvError::KvsExists(name.into()));
+        }
+        let (id, leaf) = (self.engine.ids.next(), self.engine.ids.next());
+        let id = u32::try_from(id).map_err(|_| KvError::Options("no more ids for KVSs".into()))?;
+        let edits = vec![
+            Edit::LastId { id: leaf },
+            Edit::Kvs {
+                id,
+                name: name.into(),
+                policy,
+            },
+            Edit::Leaf {
+                id: leaf,
+                kvs: id,
+                lower: Vec::new(),
+            },
+        ];
+        self.engine.fail_stop(self.engine.manifest.commit(edits))?;
+        self.engine
+            .publish(|view| view.put_tree(Tree::new(id, name, policy, leaf)));
+        self.kvs(name)
+    }
+
+    /// The KVS of this name.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none.
+    pub fn kvs(&self, name: &str) -> Result<Kvs> {
+        self.find(name)
+            .ok_or_else(|| KvError::UnknownKvs(name.into()))
+    }
+
+    fn find(&self, name: &str) -> Option<Kvs> {
+        let view = self.engine.view.load();
+        let tree = view.trees.values().find(|tree| *tree.name == *name)?;
+        Some(Kvs {
+            engine: self.engine.clone(),
+            id: tree.kvs,
+            name: tree.name.clone(),
+        })
+    }
+
+    /// The names of all KVSs, in the order of their creation.
+    #[must_use]
+    pub fn kvs_names(&self) -> Vec<String> {
+        self.engine
+            .view
+            .load()
+            .trees
+            .values()
+            .map(|tree| tree.name.to_string())
+            .collect()
+    }
+
+    /// Drops a KVS with all it holds. Handles of it answer `Closed` from then on.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none of this name.
+    pub fn drop_kvs(&self, name: &str) -> Result<()> {
+        let _naming = self.naming.lock();
+        // No step may be under way that would add to the KVS.
+        let _lanes = (self.engine.ingesting.lock(), self.engine.compacting.lock());
+        self.engine.check_running()?;
+        let kvs = self.kvs(name)?;
+        let edits = vec![
+            Edit::LastId {
+                id: self.engine.ids.last(),
+            },
+            Edit::KvsDropped { id: kvs.id },
+        ];
+        self.engine.fail_stop(self.engine.manifest.commit(edits))?;
+        self.engine.publish(|view| drop(view.trees.remove(&kvs.id)));
+        self.engine.balance_memory();
+        Ok(())
+    }
+
+    // ---- writes ------------------------------------------------------------------------------------
+
+    /// Writes a batch: all of it or nothing, now and after a crash.
+    ///
+    /// # Errors
+    /// As [`Kvs::put`], and `Invalid` when the batch is too large to be atomic.
+    pub fn write(&self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut size = 0;
+        let view = self.engine.view.load();
+        for record in batch.records() {
+            check_record(&record)?;
+            if view.tree(record.kvs).is_none() {
+                return Err(KvError::Dropped(format!("number {}", record.kvs)));
+            }
+            size += record.size();
+        }
+        drop(view);
+        self.engine.write(size, batch.records())?;
+        self.engine.counters.batches.add(1);
+        Ok(())
+    }
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// The device error since which the KVDB takes no writes.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.check_running()?;
+        self.engine
+            .flush_through(self.engine.visible.load(Ordering::Acquire))?;
+        self.engine.counters.syncs.add(1);
+        Ok(())
+    }
+
+    // ---- maintenance -----------------------------------------------------------------------------
+
+    /// Runs one step of maintenance that is due; false when none is. For [`Maintenance::Manual`].
+    ///
+    /// # Errors
+    /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
+    pub fn step(&self) -> Result<bool> {
+        self.engine.check_running()?;
+        self.engine.step()
+    }
+
+    /// Runs or waits for maintenance until nothing is due.
+    ///
+    /// # Errors
+    /// As [`Kvdb::step`].
+    pub fn settle(&self) -> Result<()> {
+        while self.step()? {}
+        Ok(())
+    }
+
+    /// Turns the memtable into kvsets now, full or not.
+    ///
+    /// # Errors
+    /// As [`Kvdb::step`].
+    pub fn ingest(&self) -> Result<()> {
+        let engine = &self.engine;
+        while engine.ingest_oldest()? {}
+        {
+            let mut log = engine.writer.lock();
+            // Another thread may have frozen one meanwhile; then that is what goes next.
+            if engine.view.load().frozen.is_empty() && !engine.view.load().active.is_empty() {
+                engine.rotate(&mut log);
+            }
+        }
+        engine.ingest_oldest().map(drop)
+    }
+
+    /// Gives the KVDB a staging class while it runs. `path` is as in [`Layout`].
+    ///
+    /// # Errors
+    /// `Exists` when it has one already or the path holds data; a device's.
+    pub fn add_staging(&self, path: Option<PathBuf>) -> Result<()> {
+        let path = layout::known_as(MediaClass::Staging, &path)?;
+        let dir = self.dir.clone().unwrap_or_default();
+        self.add_staging_on(|| layout::make_class(&dir, &path), path.clone())
+    }
+
+    /// Gives the KVDB a staging class on a device of any kind.
+    ///
+    /// # Errors
+    /// As [`Kvdb::add_staging`].
+    pub fn add_staging_device(&self, device: Arc<dyn esker_device::Device>) -> Result<()> {
+        let name = device.name().to_owned();
+        self.add_staging_on(|| Ok(device), name)
+    }
+
+    fn add_staging_on(
+        &self,
+        device: impl FnOnce() -> Result<Arc<dyn esker_device::Device>>,
+        path: String,
+    ) -> Result<()> {
+        let _naming = self.naming.lock();
+        let engine = &self.engine;
+        engine.check_running()?;
+        if let Some(media) = engine.classes.staging() {
+            return Err(KvError::StagingExists(media.device().name().into()));
+        }
+        let allocation = engine.tuning.allocation_bytes;
+        let media = Arc::new(Media::new(MediaClass::Staging, device()?, allocation));
+        media.write_header(engine.manifest.state().uuid)?;
+        let edit = Edit::Class {
+            class: MediaClass::Staging,
+            path,
+        };
+        engine.fail_stop(engine.manifest.commit(vec![edit]))?;
+        engine.classes.add_staging(media);
+        Ok(())
+    }
+
+    /// What the user should know about how the devices were opened.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let staging = self.devices.staging.iter();
+        let devices = staging.chain([&self.devices.capacity, &self.devices.manifest]);
+        let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
+        remarks.dedup();
+        remarks
+    }
+
+    /// The figures of the KVDB now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Ingests what is in memory, so that the next open has nothing to replay, and closes.
+    ///
+    /// # Errors
+    /// A device's; what was not durable before may not be then.
+    pub fn close(self) -> Result<()> {
+        self.engine.check_running()?;
+        self.ingest()?;
+        self.shut();
+        Ok(())
+    }
+
+    fn shut(&self) {
+        self.engine.closing.store(true, Ordering::Release);
+        self.engine.work.notify();
+        {
+            let _writer = self.engine.writer.lock();
+            self.engine.pending.notify_all();
+            self.engine.room.notify_all();
+        }
+        for thread in self.threads.lock().drain(..) {
+            // A thread that panicked has said so on its own; there is nothing to add here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Kvdb {
+    fn drop(&mut self) {
+        if !self.engine.closing.load(Ordering::Acquire) {
+            let _ = self.sync();
+            self.shut();
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! A kvset: an immutable sorted set of keys of one KVS, with references to their values.
+//!
+//! Its keys lie in pages on a medium; its filter and the first key of each page are in DRAM, and
+//! so are its pages while the budget lasts. With its pages in DRAM, a search does no I/O.
+
+pub(crate) mod builder;
+pub(crate) mod cursor;
+
+use std::sync::Arc;
+
+use esker_base::AlignedBuf;
+use esker_base::units::to_usize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::Result;
+use crate::filter::Filter;
+use crate::media::{Allocation, Stream};
+use crate::omf::kvset::KvsetMeta;
+use crate::omf::manifest::KvsetEdit;
+use crate::omf::page::{Entry, INLINE_MAX, PAGE_SIZE, Page, Stored};
+use crate::page_cache::{PageCache, PageTable, SharedPage};
+use crate::value::ValueBlock;
+
+/// The hash of a key that filters are made of.
+pub(crate) fn key_hash(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// A kvset in use. Dropping the last reference frees its extents.
+pub(crate) struct Kvset {
+    pub(crate) edit: KvsetEdit,
+    /// The block table, with the bytes of records this kvset refers to in each.
+    pub(crate) blocks: Vec<(Arc<ValueBlock>, u64)>,
+    keys: KeyExtents,
+    filter: Filter,
+    index: PageIndex,
+    pages: Arc<PageTable>,
+}
+
+/// What a search found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Tombstone,
+    Inline([u8; INLINE_MAX], usize),
+    Stored(Stored),
+}
+
+impl From<Entry<'_>> for Found {
+    fn from(entry: Entry<'_>) -> Found {
+        match entry {
+            Entry::Tombstone => Found::Tombstone,
+            Entry::Stored(stored) => Found::Stored(stored),
+            Entry::Inline(value) => {
+                let mut bytes = [0; INLINE_MAX];
+                bytes[..value.len()].copy_from_slice(value);
+                Found::Inline(bytes, value.len())
+            }
+        }
+    }
+}
+
+/// The first key of each page, then the last key of the kvset.
+struct PageIndex {
+    keys: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl PageIndex {
+    /// From the encoded index: keys with their `u16` sizes.
+    fn decode(index: &[u8]) -> PageIndex {
+        let mut d = esker_base::codec::Decoder::new(index);
+        let mut keys = Vec::with_capacity(index.len());
+        let mut ends = Vec::new();
+        while d.left() > 0 {
+            keys.extend_from_slice(d.bytes16("index key").expect("verified with the meta"));
+            ends.push(u32::try_from(keys.len()).expect("an index below 4 GiB"));
+        }
+        keys.shrink_to_fit();
+        ends.shrink_to_fit();
+        PageIndex { keys, ends }
+    }
+
+    fn key(&self, n: usize) -> &[u8] {
+        let start = if n == 0 { 0 } else { self.ends[n - 1] as usize };
+        &self.keys[start..self.ends[n] as usize]
+    }
+
+    fn pages(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// The page that holds `key` if any does: the last one whose first key is not above it.
+    fn page_of(&self, key: &[u8]) -> Option<u32> {
+        let (mut low, mut high) = (0, self.pages());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.key(middle) <= key {
+                low = middle + 1
+            } else {
+                high = middle
+            }
+        }
+        low.checked_sub(1)
+            .map(|page| u32::try_from(page).expect("page counts have 32 bits"))
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        (self.keys.capacity() + self.ends.capacity() * size_of::<u32>()) as u64
+    }
+}
+
+/// The extents of a kvset as one space of bytes: pages, then meta.
+pub(crate) struct KeyExtents {
+    pub(crate) extents: Vec<Allocation>,
+    pub(crate) stream: Stream,
+}
+
+impl KeyExtents {
+    /// Reads `size` bytes at `offset`, with one device read for each extent they touch.
+    fn read(&self, mut offset: u64, size: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(size);
+        for allocation in &self.extents {
+            let length = allocation.bytes();
+            if offset >= length {
+                offset -= length;
+                continue;
+            }
+            while bytes.len() < size && offset < length {
+                let media = &allocation.media;
+                let left = to_usize(length - offset).min(size - bytes.len());
+                let want = left.min(media.transfer_size);
+                let (buf, skip) = media.read_at(self.stream, &allocation.extent, offset, want)?;
+                bytes.extend_from_slice(&buf[skip..skip + want]);
+                offset += want as u64;
+            }
+            if bytes.len() == size {
+                break;
+            }
+            offset = 0;
+        }
+        if bytes.len() < size {
+            let last = self.extents.last().expect("a kvset has extents");
+            let detail = format!("{size} bytes of keys expected, the extents end before");
+            return Err(last.media.corrupt("kvset", last.extent.lba, detail));
+        }
+        Ok(bytes)
+    }
+
+    fn corrupt(&self, what: &'static str, offset: u64, detail: String) -> crate::KvError {
+        let mut at = offset;
+        for allocation in &self.extents {
+            if at < allocation.bytes() {
+                let (lba, ..) = allocation.media.span(&allocation.extent, at, 1);
+                return allocation.media.corrupt(what, lba, detail);
+            }
+            at -= allocation.bytes();
+        }
+        let first = &self.extents[0];
+        first.media.corrupt(what, first.extent.lba, detail)
+    }
+}
+
+impl Kvset {
+    /// Opens a kvset that the manifest names. Reads its meta, and its pages while DRAM lasts.
+    pub(crate) fn open(
+        edit: KvsetEdit,
+        extents: Vec<Allocation>,
+        blocks: Vec<Arc<ValueBlock>>,
+        cache: &Arc<PageCache>,
+    ) -> Result<Arc<Kvset>> {
+        let stream = if edit.leaf == 0 {
+            Stream::YoungKeys
+        } else {
+            Stream::OldKeys
+        };
+        let keys = KeyExtents { extents, stream };
+        let meta_at = u64::from(edit.pages) * PAGE_SIZE as u64;
+        let bytes = keys.read(meta_at, to_usize(edit.meta_size.into()))?;
+        let meta = KvsetMeta::decode(&bytes, edit.id)
+            .map_err(|malformed| keys.corrupt("kvset meta", meta_at, malformed.0))?;
+        if (meta.kvs, meta.pages) != (edit.kvs, edit.pages) {
+            let detail = format!("{} pages of KVS {} found", meta.pages, meta.kvs);
+            return Err(keys.corrupt("kvset meta", meta_at, detail));
+        }
+        let pages = PageTable::new(cache, edit.pages);
+        let kvset = Kvset::assemble(edit, blocks, keys, &meta, pages)?;
+        kvset.preload(cache)?;
+        Ok(Arc::new(kvset))
+    }
+
+    fn assemble(
+        edit: KvsetEdit,
+        blocks: Vec<Arc<ValueBlock>>,
+        keys: KeyExtents,
+        meta: &KvsetMeta<'_>,
+        pages: Arc<PageTable>,
+    ) -> Result<Kvset> {
+        let filter = Filter::from_bytes(meta.filter)
+            .map_err(|why| keys.corrupt("filter", u64::from(edit.pages) * PAGE_SIZE as u64, why))?;
+        let index = PageIndex::decode(meta.index);
+        let live = edit.blocks.iter().map(|(_, live)| *live);
+        let blocks = blocks.into_iter().zip(live).collect();
+        Ok(Kvset {
+            edit,
+            blocks,
+            keys,
+            filter,
+            index,
+            pages,
+        })
+    }
+
+    /// Reads pages in order while they fit in DRAM.
+    fn preload(&self, cache: &PageCache) -> Result<()> {
+        const BATCH: u32 = 256;
+        let mut index = 0;
+        while index < self.edit.pages && cache.has_room(BATCH.into()) {
+            let count = BATCH.min(self.edit.pages - index);
+            for (page, index) in self.read_pages(index, count)?.iter().zip(index..) {
+                self.pages.admit(index, page, false);
+            }
+            index += count;
+        }
+        Ok(())
+    }
+
+    /// Reads and verifies `count` pages from the medium.
+    fn read_pages(&self, first: u32, count: u32) -> Result<Vec<SharedPage>> {
+        let start = u64::from(first) * PAGE_SIZE as u64;
+        let bytes = self.keys.read(start, count as usize * PAGE_SIZE)?;
+        let pages = bytes.chunks_exact(PAGE_SIZE).zip(first..);
+        pages
+            .map(|(raw, index)| {
+                let corrupt = |detail: String| {
+                    self.keys
+                        .corrupt("key page", u64::from(index) * PAGE_SIZE as u64, detail)
+                };
+                let page = Page::verify(Arc::<[u8]>::from(raw), self.edit.id, index)
+                    .map_err(|malformed| corrupt(malformed.0))?;
+                self.check_blocks(&page).map_err(corrupt)?;
+                Ok(page)
+            })
+            .collect()
+    }
+
+    /// Every entry refers to a block of the table.
+    fn check_blocks(&self, page: &SharedPage) -> Result<(), String> {
+        for slot in 0..page.count() {
+            if let (_, Entry::Stored(stored)) = page.entry(slot)
+                && stored.block as usize >= self.blocks.len()
+            {
+                return Err(format!(
+                    "block number {} of {}",
+                    stored.block,
+                    self.blocks.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A page, from DRAM or with one device read.
+    pub(crate) fn page(&self, index: u32) -> Result<SharedPage> {
+        if let Some(page) = self.pages.get(index) {
+            return Ok(page);
+        }
+        let page = self.read_pages(index, 1)?.remove(0);
+        self.pages.admit(index, &page, true);
+        Ok(page)
+    }
+
+    /// What `key`, whose hash is `hash`, maps to in this kvset.
+    pub(crate) fn get(&self, key: &[u8], hash: u64) -> Result<Option<Found>> {
+        if !self.filter.may_contain(hash) || key > self.last_key() {
+            return Ok(None);
+        }
+        let Some(index) = self.index.page_of(key) else {
+            return Ok(None);
+        };
+        let page = self.page(index)?;
+        let (slot, equal) = page.search(key);
+        Ok(equal.then(|| Found::from(page.entry(slot).1)))
+    }
+
+    pub(crate) fn last_key(&self) -> &[u8] {
+        self.index.key(self.index.pages())
+    }
+
+    /// The first key of the page in the middle: about half of the entries are below it.
+    pub(crate) fn middle_key(&self) -> &[u8] {
+        self.index.key(self.index.pages() / 2)
+    }
+
+    pub(crate) fn block(&self, stored: &Stored) -> &Arc<ValueBlock> {
+        &self.blocks[stored.block as usize].0
+    }
+
+    /// DRAM of filter and index, which stay, in bytes: filter, index.
+    pub(crate) fn pinned_bytes(&self) -> (u64, u64) {
+        let slots = self.pages.len() as u64 * 40;
+        (
+            self.filter.as_bytes().len() as u64,
+            self.index.dram_bytes() + slots,
+        )
+    }
+
+    /// Bytes of keys on the medium.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        self.keys.extents.iter().map(Allocation::bytes).sum()
+    }
+
+    pub(crate) fn key_extents(&self) -> &[Allocation] {
+        &self.keys.extents
+    }
+
+    /// Reads all of a kvset's bytes again, verifies them, and hands each entry to `each`.
+    pub(crate) fn check(
+        &self,
+        mut each: impl FnMut(&[u8], Entry<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let mut last: Vec<u8> = Vec::new();
+        let mut key = Vec::new();
+        let mut entries = 0;
+        for index in 0..self.edit.pages {
+            let at = u64::from(index) * PAGE_SIZE as u64;
+            let page = self.read_pages(index, 1)?.remove(0);
+            for slot in 0..page.count() {
+                page.key_to(slot, &mut key);
+                if entries > 0 && key <= last {
+                    return Err(self
+                        .keys
+                        .corrupt("key page", at, "keys do not ascend".into()));
+                }
+                if !self.filter.may_contain(key_hash(&key)) {
+                    return Err(self
+                        .keys
+                        .corrupt("filter", at, "a key is missing in it".into()));
+                }
+                each(&key, page.entry(slot).1)?;
+                std::mem::swap(&mut last, &mut key);
+                entries += 1;
+            }
+        }
+        if entries != self.edit.entries {
+            let detail = format!("{} entries expected, {entries} found", self.edit.entries);
+            return Err(self.keys.corrupt("kvset", 0, detail));
+        }
+        Ok(entries)
+    }
+}
+
+/// Writes `buf` into an allocation, for the builder.
+pub(crate) fn write_keys(
+    allocation: &Allocation,
+    offset: u64,
+    buf: AlignedBuf,
+    stream: Stream,
+) -> Result<AlignedBuf> {
+    crate::value::write_at(&allocation.media, &allocation.extent, offset, buf, stream)
+}

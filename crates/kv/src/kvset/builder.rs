@@ -1,0 +1,267 @@
+//! Writes a kvset: sorted entries in, pages and meta out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use esker_base::AlignedBuf;
+use esker_base::codec::Encoder;
+use esker_base::units::to_usize;
+
+use super::{KeyExtents, Kvset, key_hash, write_keys};
+use crate::error::Result;
+use crate::filter::FilterBuilder;
+use crate::media::{Classes, Purpose, Stream};
+use crate::omf::frame::record_size;
+use crate::omf::kvset::KvsetMeta;
+use crate::omf::manifest::KvsetEdit;
+use crate::omf::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
+use crate::page_cache::{PageCache, PageTable, SharedPage};
+use crate::value::ValueBlock;
+use crate::{MediaClass, Tuning};
+
+/// Filter bits per key: about one search in a hundred passes the filter in vain.
+const FILTER_BITS: usize = 10;
+
+/// What a key of a new kvset maps to: like [`Entry`], with the block by its id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewEntry<'a> {
+    Tombstone,
+    Inline(&'a [u8]),
+    Stored {
+        block: u64,
+        offset: u32,
+        value_size: u32,
+    },
+}
+
+/// What stays the same for all kvsets of a KVDB.
+pub(crate) struct Shop<'a> {
+    pub(crate) classes: &'a Classes,
+    pub(crate) cache: &'a Arc<PageCache>,
+    pub(crate) tuning: &'a Tuning,
+}
+
+/// A kvset under construction. Dropped unfinished, it frees what it took.
+pub(crate) struct KvsetBuilder<'a> {
+    shop: Shop<'a>,
+    class: MediaClass,
+    edit: KvsetEdit,
+    keys: KeyExtents,
+    page: PageBuilder,
+    /// Pages on their way to the medium.
+    buf: AlignedBuf,
+    filled: usize,
+    /// Bytes written to the last extent.
+    extent_used: u64,
+    resident: Vec<SharedPage>,
+    index: Encoder,
+    last_key: Vec<u8>,
+    hashes: Vec<u64>,
+    block_numbers: BTreeMap<u64, u32>,
+}
+
+impl<'a> KvsetBuilder<'a> {
+    /// A kvset of `kvs` for the node `leaf` (0: the root), with its keys on `class`.
+    pub(crate) fn new(
+        shop: Shop<'a>,
+        id: u64,
+        kvs: u32,
+        leaf: u64,
+        age: u64,
+        class: MediaClass,
+    ) -> KvsetBuilder<'a> {
+        let stream = if leaf == 0 {
+            Stream::YoungKeys
+        } else {
+            Stream::OldKeys
+        };
+        // A buffer never straddles two extents, because its size divides theirs.
+        let buf = AlignedBuf::zeroed(to_usize(shop.tuning.key_extent_bytes.min(256 << 10)));
+        KvsetBuilder {
+            shop,
+            class,
+            edit: KvsetEdit {
+                id,
+                kvs,
+                leaf,
+                age,
+                entries: 0,
+                tombstones: 0,
+                pages: 0,
+                meta_size: 0,
+                extents: Vec::new(),
+                blocks: Vec::new(),
+            },
+            keys: KeyExtents {
+                extents: Vec::new(),
+                stream,
+            },
+            page: PageBuilder::default(),
+            buf,
+            filled: 0,
+            extent_used: 0,
+            resident: Vec::new(),
+            index: Encoder::default(),
+            last_key: Vec::new(),
+            hashes: Vec::new(),
+            block_numbers: BTreeMap::new(),
+        }
+    }
+
+    /// Adds an entry; keys ascend.
+    pub(crate) fn add(&mut self, key: &[u8], entry: NewEntry<'_>) -> Result<()> {
+        debug_assert!(
+            self.edit.entries == 0 || key > &self.last_key[..],
+            "keys ascend"
+        );
+        let entry = match entry {
+            NewEntry::Tombstone => Entry::Tombstone,
+            NewEntry::Inline(value) => Entry::Inline(value),
+            NewEntry::Stored {
+                block,
+                offset,
+                value_size,
+            } => {
+                let size = record_size(key.len(), to_usize(value_size.into())) as u64;
+                let block = self.block_number(block, size);
+                Entry::Stored(Stored {
+                    block,
+                    offset,
+                    value_size,
+                })
+            }
+        };
+        if !self.page.add(key, entry) {
+            self.finish_page()?;
+            assert!(self.page.add(key, entry), "an empty page takes any entry");
+        }
+        self.hashes.push(key_hash(key));
+        self.edit.entries += 1;
+        self.edit.tombstones += u64::from(entry == Entry::Tombstone);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// The number of a block in the table; counts `live` bytes in it.
+    fn block_number(&mut self, id: u64, live: u64) -> u32 {
+        let blocks = &mut self.edit.blocks;
+        let number = *self.block_numbers.entry(id).or_insert_with(|| {
+            blocks.push((id, 0));
+            u32::try_from(blocks.len() - 1).expect("fewer than 2^32 blocks")
+        });
+        blocks[number as usize].1 += live;
+        number
+    }
+
+    fn finish_page(&mut self) -> Result<()> {
+        let index = self.edit.pages;
+        self.index.bytes16(self.page.first_key());
+        let mut bytes = vec![0; PAGE_SIZE];
+        self.page.finish(self.edit.id, index, &mut bytes);
+        self.append(&bytes)?;
+        // Pages stay in DRAM while all of them fit: a kvset is resident from its beginning on.
+        if self.resident.len() == index as usize
+            && self.shop.cache.has_room(self.resident.len() as u64 + 1)
+        {
+            let page = Page::verify(Arc::<[u8]>::from(bytes), self.edit.id, index)
+                .unwrap_or_else(|bad| unreachable!("a page just built: {}", bad.0));
+            self.resident.push(page);
+        }
+        self.edit.pages += 1;
+        Ok(())
+    }
+
+    /// Appends bytes to the extents.
+    fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let count = bytes.len().min(self.buf.len() - self.filled);
+            self.buf[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
+            self.filled += count;
+            bytes = &bytes[count..];
+            if self.filled == self.buf.len() {
+                self.write_buf()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_buf(&mut self) -> Result<()> {
+        if self.filled == 0 {
+            return Ok(());
+        }
+        let full = self
+            .keys
+            .extents
+            .last()
+            .is_none_or(|last| self.extent_used == last.bytes());
+        if full {
+            let bytes = self.shop.tuning.key_extent_bytes;
+            let extent = self
+                .shop
+                .classes
+                .allocate(self.class, bytes, Purpose::Maintenance)?;
+            self.keys.extents.push(extent);
+            self.extent_used = 0;
+        }
+        let extent = self.keys.extents.last().expect("pushed above");
+        let size = self.buf.len();
+        let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
+        let padded = self
+            .filled
+            .next_multiple_of(to_usize(extent.media.lba_size.into()));
+        buf[self.filled..padded].fill(0);
+        buf.set_len(padded);
+        let mut buf = write_keys(extent, self.extent_used, buf, self.keys.stream)?;
+        buf.set_len(size);
+        self.buf = buf;
+        self.extent_used += padded as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    /// The ids of the blocks that the entries refer to.
+    pub(crate) fn block_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.edit.blocks.iter().map(|(id, _)| *id)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.edit.entries == 0
+    }
+
+    /// Writes what is left, not yet flushed. `block` finds each of [`KvsetBuilder::block_ids`].
+    pub(crate) fn finish(mut self, block: impl Fn(u64) -> Arc<ValueBlock>) -> Result<Arc<Kvset>> {
+        assert!(!self.is_empty(), "a kvset has entries");
+        if !self.page.is_empty() {
+            self.finish_page()?;
+        }
+        self.index.bytes16(&self.last_key);
+        let mut filter = FilterBuilder::new(self.hashes.len(), FILTER_BITS);
+        self.hashes.iter().for_each(|&hash| filter.add(hash));
+        let filter = filter.finish();
+        let meta = KvsetMeta {
+            kvset: self.edit.id,
+            kvs: self.edit.kvs,
+            pages: self.edit.pages,
+            filter: filter.as_bytes(),
+            index: &std::mem::take(&mut self.index).0,
+        };
+        let encoded = meta.encode();
+        self.edit.meta_size = u32::try_from(encoded.len()).expect("meta below 4 GiB");
+        self.append(&encoded)?;
+        self.write_buf()?;
+        self.keys
+            .extents
+            .last_mut()
+            .expect("written above")
+            .truncate(self.extent_used);
+        self.edit.extents = self.keys.extents.iter().map(|a| a.extent).collect();
+        let blocks = self.block_ids().map(block).collect();
+        let pages = PageTable::new(self.shop.cache, self.edit.pages);
+        for (page, index) in self.resident.iter().zip(0..) {
+            pages.admit(index, page, false);
+        }
+        let kvset = Kvset::assemble(self.edit, blocks, self.keys, &meta, pages)?;
+        Ok(Arc::new(kvset))
+    }
+}

@@ -1,0 +1,128 @@
+//! Walks the entries of a kvset, both ways.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Kvset;
+use crate::error::Result;
+use crate::omf::page::Entry;
+use crate::page_cache::SharedPage;
+
+/// A position in a kvset: on an entry, or nowhere.
+pub(crate) struct KvsetCursor {
+    kvset: Arc<Kvset>,
+    page: Option<SharedPage>,
+    page_index: u32,
+    slot: usize,
+    key: Vec<u8>,
+}
+
+impl KvsetCursor {
+    /// A cursor that is nowhere yet.
+    pub(crate) fn new(kvset: Arc<Kvset>) -> KvsetCursor {
+        KvsetCursor {
+            kvset,
+            page: None,
+            page_index: 0,
+            slot: 0,
+            key: Vec::new(),
+        }
+    }
+
+    pub(crate) fn kvset(&self) -> &Arc<Kvset> {
+        &self.kvset
+    }
+
+    /// The key it is on.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.page.as_ref().map(|_| &self.key[..])
+    }
+
+    /// The entry it is on.
+    ///
+    /// # Panics
+    /// If it is nowhere.
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        self.page.as_ref().expect("on an entry").entry(self.slot).1
+    }
+
+    /// Goes to the first key within `from` onwards.
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+            return self.go(0, 0);
+        };
+        if key > self.kvset.last_key() {
+            self.page = None;
+            return Ok(());
+        }
+        let Some(index) = self.kvset.index.page_of(key) else {
+            return self.go(0, 0);
+        };
+        let (slot, equal) = self.kvset.page(index)?.search(key);
+        let skip = usize::from(equal && matches!(from, Bound::Excluded(_)));
+        self.go(index, slot + skip)
+    }
+
+    /// Goes to the last key within `from` backwards.
+    pub(crate) fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+            let last = self.kvset.edit.pages - 1;
+            let slot = self.kvset.page(last)?.count() - 1;
+            return self.go(last, slot);
+        };
+        let Some(index) = self.kvset.index.page_of(key) else {
+            self.page = None;
+            return Ok(());
+        };
+        let (slot, equal) = self.kvset.page(index)?.search(key);
+        let found = equal && matches!(from, Bound::Included(_));
+        if found {
+            return self.go(index, slot);
+        }
+        match (slot.checked_sub(1), index.checked_sub(1)) {
+            (Some(slot), _) => self.go(index, slot),
+            (None, Some(index)) => {
+                let slot = self.kvset.page(index)?.count() - 1;
+                self.go(index, slot)
+            }
+            (None, None) => {
+                self.page = None;
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Result<()> {
+        self.go(self.page_index, self.slot + 1)
+    }
+
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        if self.slot > 0 {
+            return self.go(self.page_index, self.slot - 1);
+        }
+        let Some(index) = self.page_index.checked_sub(1) else {
+            self.page = None;
+            return Ok(());
+        };
+        let slot = self.kvset.page(index)?.count() - 1;
+        self.go(index, slot)
+    }
+
+    /// Goes to a slot of a page; one behind the last is the first of the next page.
+    fn go(&mut self, page_index: u32, slot: usize) -> Result<()> {
+        if self.page.is_none() || self.page_index != page_index {
+            self.page = Some(self.kvset.page(page_index)?);
+        }
+        (self.page_index, self.slot) = (page_index, slot);
+        let page = self.page.as_ref().expect("set above");
+        if slot < page.count() {
+            page.key_to(slot, &mut self.key);
+            return Ok(());
+        }
+        self.page = None;
+        if page_index + 1 < self.kvset.edit.pages {
+            return self.go(page_index + 1, 0);
+        }
+        Ok(())
+    }
+}

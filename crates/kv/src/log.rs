@@ -1,0 +1,249 @@
+//! The durability log: frames of records, gathered in DRAM and written to segments.
+//!
+//! A segment is a value block. When a memtable becomes kvsets, those refer to the values where the
+//! log put them, so a value is written once on the log's medium.
+//!
+//! Invariants
+//! 1. Records get consecutive seqnos in the order in which they are appended; a frame holds
+//!    consecutive seqnos, a segment consecutive frames. Replay stops at the first gap.
+//! 2. All records of a batch are in one frame.
+//! 3. A segment is in the manifest before a frame is written to it.
+//! 4. Frames are never overwritten: what a torn frame leaves behind is padding for ever.
+
+use std::sync::Arc;
+
+use esker_base::units::{round_up, to_usize};
+use esker_base::{AlignedBuf, Nanos};
+
+use crate::error::Result;
+use crate::manifest::Manifest;
+use crate::media::{Classes, Media, Purpose, Stream};
+use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
+use crate::omf::manifest::Edit;
+use crate::value::{FrameBuilder, Ids, ValueBlock, write_at};
+use crate::{MediaClass, Tuning};
+
+/// The part of the log that appending changes; guarded by the writer's lock.
+pub(crate) struct LogTail {
+    tuning: Tuning,
+    frame: FrameBuilder,
+    /// The seqno of the frame's first record.
+    frame_seqno: u64,
+    last_seqno: u64,
+    segment: Arc<ValueBlock>,
+    /// Where the frame goes in the segment, in bytes.
+    position: u64,
+    spare: Option<Arc<ValueBlock>>,
+    sealed: Vec<SealedFrame>,
+    buffers: Vec<AlignedBuf>,
+    /// Bytes appended and not yet durable.
+    unflushed_bytes: u64,
+    /// When the oldest record that no flush has taken yet was appended.
+    pending_since: Option<Nanos>,
+}
+
+/// A frame that gets no more records.
+struct SealedFrame {
+    frame: FrameBuilder,
+    segment: Arc<ValueBlock>,
+    offset: u64,
+    first_seqno: u64,
+}
+
+/// What one flush makes durable.
+pub(crate) struct Flight {
+    frames: Vec<SealedFrame>,
+    /// The last seqno in it.
+    pub(crate) through: u64,
+    bytes: u64,
+}
+
+/// Takes space for a segment and names it in the manifest.
+pub(crate) fn open_segment(
+    classes: &Classes,
+    manifest: &Manifest,
+    ids: &Ids,
+    tuning: &Tuning,
+    purpose: Purpose,
+) -> Result<Arc<ValueBlock>> {
+    let allocation = classes.allocate(MediaClass::Staging, tuning.block_bytes, purpose)?;
+    let id = ids.next();
+    manifest.commit(vec![Edit::Block {
+        id,
+        extent: allocation.extent,
+        log: true,
+        bytes: 0,
+    }])?;
+    Ok(Arc::new(ValueBlock {
+        id,
+        stream: Stream::Log,
+        allocation,
+        bytes: 0,
+    }))
+}
+
+impl LogTail {
+    /// A log that continues after `last_seqno` in a fresh segment.
+    pub(crate) fn new(tuning: Tuning, segment: Arc<ValueBlock>, last_seqno: u64) -> LogTail {
+        LogTail {
+            tuning,
+            frame: FrameBuilder::new(to_usize(tuning.frame_bytes)),
+            frame_seqno: last_seqno + 1,
+            last_seqno,
+            segment,
+            position: 0,
+            spare: None,
+            sealed: Vec::new(),
+            buffers: Vec::new(),
+            unflushed_bytes: 0,
+            pending_since: None,
+        }
+    }
+
+    /// The largest batch that fits a frame, in bytes of records.
+    pub(crate) fn batch_max(&self) -> usize {
+        let frame = self.tuning.block_bytes - u64::from(self.segment.media().lba_size);
+        to_usize(frame.min(8 << 20)) - HEADER_SIZE
+    }
+
+    pub(crate) fn last_seqno(&self) -> u64 {
+        self.last_seqno
+    }
+
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.unflushed_bytes
+    }
+
+    pub(crate) fn pending_since(&self) -> Option<Nanos> {
+        self.pending_since
+    }
+
+    /// The segment that the next record goes to, or an earlier one.
+    pub(crate) fn segment(&self) -> &Arc<ValueBlock> {
+        &self.segment
+    }
+
+    /// DRAM of the log's buffers, in bytes.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let sealed = self.sealed.len() as u64 * self.tuning.frame_bytes;
+        let free: usize = self.buffers.iter().map(AlignedBuf::capacity).sum();
+        self.tuning.frame_bytes + sealed + free as u64
+    }
+
+    /// Whether a segment should be opened ahead of need.
+    pub(crate) fn wants_spare(&self) -> bool {
+        self.spare.is_none() && self.position > self.segment.allocation.bytes() / 2
+    }
+
+    pub(crate) fn set_spare(&mut self, segment: Arc<ValueBlock>) {
+        self.spare = Some(segment);
+    }
+
+    /// Makes room for `size` bytes of records in one frame. False: there is no spare segment, and
+    /// one is needed; set one and call again.
+    pub(crate) fn make_room(&mut self, size: usize) -> bool {
+        if !self.frame.has_room(size) {
+            self.seal();
+            if !self.frame.has_room(size) {
+                self.frame = FrameBuilder::new(size);
+            }
+        }
+        let needed = (self.frame.used() + size) as u64;
+        let padded = round_up(needed, self.segment.media().lba_size.into());
+        if self.position + padded > self.segment.allocation.bytes() {
+            self.seal();
+            let Some(next) = self.spare.take() else {
+                return false;
+            };
+            (self.segment, self.position) = (next, 0);
+        }
+        true
+    }
+
+    /// Appends a record, for which [`LogTail::make_room`] has made room. Returns its seqno and
+    /// its offset in the segment.
+    pub(crate) fn append(&mut self, record: &Record<'_>, now: Nanos) -> (u64, u32) {
+        let at = self.position + self.frame.push(record) as u64;
+        self.last_seqno += 1;
+        self.unflushed_bytes += record.size() as u64;
+        self.pending_since.get_or_insert(now);
+        (
+            self.last_seqno,
+            u32::try_from(at).expect("segments are below 4 GiB"),
+        )
+    }
+
+    /// Ends the current frame.
+    pub(crate) fn seal(&mut self) {
+        if self.frame.is_empty() {
+            return;
+        }
+        let fresh = match self.buffers.pop() {
+            Some(buf) => FrameBuilder::reuse(buf),
+            None => FrameBuilder::new(to_usize(self.tuning.frame_bytes)),
+        };
+        let frame = std::mem::replace(&mut self.frame, fresh);
+        let padded = round_up(frame.used() as u64, self.segment.media().lba_size.into());
+        self.sealed.push(SealedFrame {
+            frame,
+            segment: self.segment.clone(),
+            offset: self.position,
+            first_seqno: self.frame_seqno,
+        });
+        self.position += padded;
+        self.frame_seqno = self.last_seqno + 1;
+    }
+
+    /// Everything appended so far, to be written and flushed.
+    pub(crate) fn take_flight(&mut self) -> Flight {
+        self.seal();
+        self.pending_since = None;
+        let frames = std::mem::take(&mut self.sealed);
+        Flight {
+            frames,
+            through: self.last_seqno,
+            bytes: self.unflushed_bytes,
+        }
+    }
+
+    /// Notes that a flight has become durable, and takes its buffers back.
+    pub(crate) fn landed(&mut self, flight: &Flight, buffers: Vec<AlignedBuf>) {
+        self.unflushed_bytes -= flight.bytes;
+        let fitting = to_usize(self.tuning.frame_bytes) + HEADER_SIZE;
+        let fits = |buf: &AlignedBuf| buf.capacity() <= fitting.next_multiple_of(4096);
+        self.buffers.extend(buffers.into_iter().filter(fits));
+        self.buffers.truncate(4);
+    }
+}
+
+impl Flight {
+    /// Writes the frames and flushes; returns their buffers.
+    pub(crate) fn fly(&mut self) -> Result<Vec<AlignedBuf>> {
+        let mut buffers = Vec::with_capacity(self.frames.len());
+        let mut media: Vec<Arc<Media>> = Vec::new();
+        for SealedFrame {
+            frame,
+            segment,
+            offset,
+            first_seqno,
+        } in self.frames.drain(..)
+        {
+            let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno);
+            let medium = segment.media();
+            buffers.push(write_at(
+                medium,
+                segment.extent(),
+                offset,
+                buf,
+                Stream::Log,
+            )?);
+            if !media.iter().any(|seen| seen.class == medium.class) {
+                media.push(medium.clone());
+            }
+        }
+        for medium in media {
+            medium.ports.port()?.flush()?;
+        }
+        Ok(buffers)
+    }
+}

@@ -1,0 +1,515 @@
+//! Maintenance: the steps that move data from memtables to the root, from there to the leaves, and
+//! keep the leaves tidy; and the threads that run them.
+//!
+//! Two lanes: ingest, which writers may wait for, and everything else. In each lane one step runs
+//! at a time. A step writes its output, flushes it, commits to the manifest, and publishes; until
+//! the commit it has changed nothing, so it may fail or be forgotten at any point.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_base::thread;
+
+use crate::compact::{Compacted, Compaction, Rewrite, Target};
+use crate::engine::Engine;
+use crate::error::{KvError, Result};
+use crate::kvset::Kvset;
+use crate::kvset::builder::{KvsetBuilder, NewEntry};
+use crate::omf::manifest::Edit;
+use crate::omf::page::INLINE_MAX;
+use crate::read::address;
+use crate::value::ValueBlock;
+use crate::view::{Frozen, Leaf, Tree};
+
+/// A step of the second lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Ages the root's data into the leaves.
+    Spill { kvs: u32 },
+    /// Merges the keys of a leaf's newest kvsets.
+    Compact { kvs: u32, leaf: u64, newest: usize },
+    /// Divides a leaf in two.
+    Split { kvs: u32, leaf: u64 },
+    /// Rewrites the live values of blocks that are mostly garbage.
+    Collect {
+        kvs: u32,
+        leaf: u64,
+        blocks: BTreeSet<u64>,
+    },
+}
+
+/// When a step becomes due. The fuller the capacity class, the more a freed byte is worth.
+struct Thresholds {
+    spill_kvsets: usize,
+    compact_kvsets: usize,
+    /// A leaf is collected at this share of garbage, in percent.
+    garbage_percent: u64,
+}
+
+impl Engine {
+    // ---- ingest --------------------------------------------------------------------------------
+
+    /// Turns the oldest frozen memtable into kvsets; false when there is none.
+    pub(crate) fn ingest_oldest(&self) -> Result<bool> {
+        let _lane = self.ingesting.lock();
+        let Some(frozen) = self.view.load().frozen.last().cloned() else {
+            return Ok(false);
+        };
+        self.note_space(self.ingest(&frozen))?;
+        // Under the lock, so that a writer about to wait does not miss it.
+        let writer = self.writer.lock();
+        self.room.notify_all();
+        drop(writer);
+        self.work.notify();
+        Ok(true)
+    }
+
+    fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
+        self.flush_through(frozen.table.last_seqno())?;
+        let kvsets = self.build_root_kvsets(frozen)?;
+        self.classes.flush()?;
+        let mut edits = Engine::additions(&[], &kvsets);
+        let seqno = frozen.table.last_seqno();
+        edits.push(Edit::Ingested {
+            seqno,
+            first: frozen.log_first,
+        });
+        self.manifest.commit(edits)?;
+        self.publish(|view| {
+            view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
+            for kvset in &kvsets {
+                if let Some(tree) = view.tree(kvset.edit.kvs) {
+                    let mut tree = Tree::clone(tree);
+                    tree.add(kvset.clone());
+                    view.put_tree(tree);
+                }
+            }
+        });
+        self.balance_memory();
+        self.counters.ingests.add(1);
+        Ok(())
+    }
+
+    /// Writes the keys of a memtable, one kvset for each KVS; values stay where the log put them.
+    fn build_root_kvsets(&self, frozen: &Frozen) -> Result<Vec<Arc<Kvset>>> {
+        let view = self.view.load_full();
+        let blocks: BTreeMap<u64, Arc<ValueBlock>> = frozen
+            .table
+            .blocks()
+            .into_iter()
+            .map(|block| (block.id, block))
+            .collect();
+        let find = |id: u64| {
+            blocks
+                .get(&id)
+                .expect("the memtable refers to its blocks")
+                .clone()
+        };
+        let mut kvsets = Vec::new();
+        let mut current: Option<(u32, KvsetBuilder<'_>)> = None;
+        frozen.table.each_newest(|kvs, key, written| {
+            let Some(tree) = view.tree(kvs) else {
+                return Ok(());
+            };
+            if current.as_ref().is_none_or(|(current, _)| *current != kvs) {
+                if let Some((_, builder)) = current.take() {
+                    kvsets.push(builder.finish(find)?);
+                }
+                let (id, age) = (self.ids.next(), frozen.table.last_seqno());
+                let class = tree.policy.young_keys;
+                current = Some((kvs, KvsetBuilder::new(self.shop(), id, kvs, 0, age, class)));
+            }
+            let (_, builder) = current.as_mut().expect("made above");
+            builder.add(
+                key,
+                match written.value.as_deref() {
+                    None => NewEntry::Tombstone,
+                    Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value),
+                    Some(value) => {
+                        let (block, offset) = (written.block, written.offset);
+                        self.values.cache.insert(address(block, offset), &[value]);
+                        let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
+                        NewEntry::Stored {
+                            block,
+                            offset,
+                            value_size,
+                        }
+                    }
+                },
+            )
+        })?;
+        if let Some((_, builder)) = current {
+            kvsets.push(builder.finish(find)?);
+        }
+        Ok(kvsets)
+    }
+
+    // ---- what is due -----------------------------------------------------------------------------
+
+    fn thresholds(&self) -> Thresholds {
+        let media = &self.classes.capacity;
+        let percent = media.used_bytes() * 100 / media.capacity_bytes().max(1);
+        let (spill_kvsets, compact_kvsets) = (self.tuning.spill_kvsets, self.tuning.compact_kvsets);
+        match percent {
+            0..70 => Thresholds {
+                spill_kvsets,
+                compact_kvsets,
+                garbage_percent: 50,
+            },
+            70..85 => Thresholds {
+                spill_kvsets,
+                compact_kvsets: 2,
+                garbage_percent: 25,
+            },
+            _ => Thresholds {
+                spill_kvsets: 1,
+                compact_kvsets: 2,
+                garbage_percent: 10,
+            },
+        }
+    }
+
+    /// The step that is most worth doing now.
+    pub(crate) fn due(&self) -> Option<Job> {
+        let view = self.view.load_full();
+        let at = self.thresholds();
+        let fullest = view.trees.values().max_by_key(|tree| tree.root.len())?;
+        if fullest.root.len() >= at.spill_kvsets.max(1) {
+            return Some(Job::Spill { kvs: fullest.kvs });
+        }
+        let live = live_bytes(view.trees.values().flat_map(|tree| tree.kvsets()));
+        view.trees.values().find_map(|tree| {
+            tree.leaves
+                .iter()
+                .find_map(|leaf| self.due_in(tree.kvs, leaf, &at, &live))
+        })
+    }
+
+    fn due_in(
+        &self,
+        kvs: u32,
+        leaf: &Leaf,
+        at: &Thresholds,
+        live: &BTreeMap<u64, u64>,
+    ) -> Option<Job> {
+        let key_bytes: u64 = leaf.kvsets.iter().map(|kvset| kvset.key_bytes()).sum();
+        let pages = leaf
+            .kvsets
+            .iter()
+            .map(|kvset| kvset.edit.pages)
+            .max()
+            .unwrap_or(0);
+        if key_bytes > self.tuning.leaf_key_bytes && pages >= 4 {
+            return Some(Job::Split { kvs, leaf: leaf.id });
+        }
+        if leaf.kvsets.len() >= at.compact_kvsets {
+            let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
+            return Some(Job::Compact {
+                kvs,
+                leaf: leaf.id,
+                newest,
+            });
+        }
+        let blocks: BTreeMap<u64, &Arc<ValueBlock>> = leaf
+            .kvsets
+            .iter()
+            .flat_map(|k| &k.blocks)
+            .map(|(b, _)| (b.id, b))
+            .collect();
+        let alive = |block: &ValueBlock| live.get(&block.id).copied().unwrap_or(0);
+        let written: u64 = blocks.values().map(|block| block.bytes).sum();
+        let kept: u64 = blocks
+            .values()
+            .map(|block| alive(block).min(block.bytes))
+            .sum();
+        if (written - kept) * 100 < at.garbage_percent * written.max(1) {
+            return None;
+        }
+        // At least one block has this share of garbage itself, so every collection frees something.
+        let poor = |block: &ValueBlock| {
+            (block.bytes - alive(block).min(block.bytes)) * 100 >= at.garbage_percent * block.bytes
+        };
+        let blocks = blocks
+            .values()
+            .filter(|block| poor(block))
+            .map(|block| block.id)
+            .collect();
+        Some(Job::Collect {
+            kvs,
+            leaf: leaf.id,
+            blocks,
+        })
+    }
+
+    // ---- the second lane -----------------------------------------------------------------------
+
+    /// Runs the step that is due; false when none is.
+    pub(crate) fn maintain(&self) -> Result<bool> {
+        let _lane = self.compacting.lock();
+        let Some(job) = self.due() else {
+            return Ok(false);
+        };
+        self.note_space(self.run(&job))?;
+        for media in self.classes.all() {
+            self.fail_stop(media.reclaim())?;
+        }
+        self.work.notify();
+        Ok(true)
+    }
+
+    fn run(&self, job: &Job) -> Result<()> {
+        let view = self.view.load_full();
+        let tree = |kvs: u32| view.tree(kvs).expect("due() names KVSs of this view");
+        let leaf = |kvs: u32, id: u64| {
+            tree(kvs)
+                .leaves
+                .iter()
+                .find(|leaf| leaf.id == id)
+                .expect("due() names leaves of it")
+        };
+        let target = |leaf: &Leaf, bottom: bool| Target {
+            leaf: leaf.id,
+            lower: leaf.lower.clone(),
+            bottom,
+        };
+        let (kvs, inputs, targets, rewrite, counter) = match job {
+            Job::Spill { kvs } => {
+                let leaves = tree(*kvs).leaves.iter();
+                let targets = leaves
+                    .map(|leaf| target(leaf, leaf.kvsets.is_empty()))
+                    .collect();
+                (
+                    *kvs,
+                    tree(*kvs).root.clone(),
+                    targets,
+                    Rewrite::All,
+                    &self.counters.spills,
+                )
+            }
+            Job::Compact {
+                kvs,
+                leaf: id,
+                newest,
+            } => {
+                let leaf = leaf(*kvs, *id);
+                let targets = vec![target(leaf, *newest == leaf.kvsets.len())];
+                let inputs = leaf.kvsets[..*newest].to_vec();
+                (
+                    *kvs,
+                    inputs,
+                    targets,
+                    Rewrite::None,
+                    &self.counters.compactions,
+                )
+            }
+            Job::Split { kvs, leaf: id } => {
+                let leaf = leaf(*kvs, *id);
+                let largest = leaf.kvsets.iter().max_by_key(|kvset| kvset.edit.pages);
+                let middle = largest.expect("a leaf that splits has kvsets").middle_key();
+                let right = Target {
+                    leaf: self.ids.next(),
+                    lower: middle.into(),
+                    bottom: true,
+                };
+                let targets = vec![target(leaf, true), right];
+                (
+                    *kvs,
+                    leaf.kvsets.clone(),
+                    targets,
+                    Rewrite::None,
+                    &self.counters.splits,
+                )
+            }
+            Job::Collect {
+                kvs,
+                leaf: id,
+                blocks,
+            } => {
+                let leaf = leaf(*kvs, *id);
+                let rewrite = Rewrite::In(blocks.clone());
+                let targets = vec![target(leaf, true)];
+                (
+                    *kvs,
+                    leaf.kvsets.clone(),
+                    targets,
+                    rewrite,
+                    &self.counters.collections,
+                )
+            }
+        };
+        let compaction = Compaction {
+            kvs,
+            policy: tree(kvs).policy,
+            inputs,
+            targets,
+            rewrite,
+        };
+        let compacted = compaction.run(self)?;
+        self.install(&compaction, compacted)?;
+        counter.add(1);
+        Ok(())
+    }
+
+    /// Makes a compaction's output durable and visible, and lets go of its inputs.
+    fn install(&self, compaction: &Compaction, done: Compacted) -> Result<()> {
+        let kvs = compaction.kvs;
+        self.classes.flush()?;
+        let view = self.view.load_full();
+        let Some(tree) = view.tree(kvs) else {
+            return Ok(());
+        };
+        let known = |leaf: u64| tree.leaves.iter().any(|known| known.id == leaf);
+        let new_leaves: Vec<&Target> = compaction
+            .targets
+            .iter()
+            .filter(|target| !known(target.leaf))
+            .collect();
+        let removed: Vec<u64> = compaction
+            .inputs
+            .iter()
+            .map(|kvset| kvset.edit.id)
+            .collect();
+        let mut edits: Vec<Edit> = new_leaves
+            .iter()
+            .map(|target| Edit::Leaf {
+                id: target.leaf,
+                kvs,
+                lower: target.lower.to_vec(),
+            })
+            .collect();
+        edits.extend(Engine::additions(&done.blocks, &done.kvsets));
+        edits.extend(removed.iter().map(|&id| Edit::KvsetRemoved { id }));
+        self.manifest.commit(edits)?;
+        self.publish_tree(kvs, |tree| {
+            for target in new_leaves {
+                let at = tree.leaf_of(&target.lower) + 1;
+                let leaf = Leaf {
+                    id: target.leaf,
+                    lower: target.lower.clone(),
+                    kvsets: Vec::new(),
+                };
+                tree.leaves.insert(at, leaf);
+            }
+            tree.remove(&removed);
+            done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
+        });
+        for (old_block, old_offset, new_block, new_offset) in done.moved {
+            self.values.cache.rename(
+                address(old_block, old_offset),
+                address(new_block, new_offset),
+            );
+        }
+        self.balance_memory();
+        Ok(())
+    }
+
+    /// Remembers whether maintenance lacks space, so that writers hear of it instead of waiting;
+    /// stops the engine at any other error.
+    fn note_space<T>(&self, result: Result<T>) -> Result<T> {
+        let full = match &result {
+            Err(error @ KvError::NoSpace { .. }) => Some(error.clone()),
+            _ => None,
+        };
+        *self.counters.no_space.lock() = full;
+        self.fail_stop(result)
+    }
+
+    /// One step of whatever is due, the timed flush of the log included; false when nothing is.
+    pub(crate) fn step(&self) -> Result<bool> {
+        self.flush_when_due()?;
+        Ok(self.ingest_oldest()? || self.maintain()?)
+    }
+
+    // ---- threads -------------------------------------------------------------------------------
+
+    fn flush_loop(&self) {
+        let window = Duration::from_millis(self.options.durability_ms);
+        let mut log = self.writer.lock();
+        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
+            let many = log.unflushed_bytes() > self.options.durability_bytes / 2;
+            let due = log.pending_since().map(|since| since + window / 2);
+            let now = self.options.clock.now();
+            match due {
+                Some(due) if many || due <= now => {
+                    let seqno = log.last_seqno();
+                    // An error stops the engine, and every writer is told why.
+                    parking_lot::MutexGuard::unlocked(&mut log, || {
+                        let _ = self.flush_through(seqno);
+                    });
+                }
+                Some(due) => drop(self.pending.wait_for(&mut log, due.since(now))),
+                None => drop(self.pending.wait_for(&mut log, IDLE)),
+            }
+        }
+    }
+
+    fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
+        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
+            let seen = *self.work.generation.lock();
+            // An error was noted where it happened: it stops the engine, or waits for space.
+            if matches!(step(self), Ok(true)) {
+                continue;
+            }
+            let mut generation = self.work.generation.lock();
+            if *generation == seen {
+                self.work.changed.wait_for(&mut generation, IDLE);
+            }
+        }
+    }
+
+    /// Starts the threads of a KVDB. They end when it closes.
+    pub(crate) fn start_threads(
+        self: &Arc<Self>,
+    ) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
+        let engine = || self.clone();
+        let (flush, ingest, age) = (engine(), engine(), engine());
+        Ok(vec![
+            thread::spawn("esker-flush", move || flush.flush_loop())?,
+            thread::spawn("esker-ingest", move || {
+                ingest.lane_loop(Engine::ingest_oldest)
+            })?,
+            thread::spawn("esker-age", move || age.lane_loop(Engine::age_step))?,
+        ])
+    }
+
+    /// A step of the second lane, and what cursors have let go of meanwhile.
+    fn age_step(&self) -> Result<bool> {
+        let worked = self.maintain()?;
+        self.balance_memory();
+        for media in self.classes.all() {
+            if media.has_freed() {
+                self.fail_stop(media.reclaim())?;
+            }
+        }
+        Ok(worked)
+    }
+}
+
+/// How long a thread with nothing to do sleeps before it looks again.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// The bytes that kvsets refer to in each block.
+fn live_bytes<'k>(kvsets: impl Iterator<Item = &'k Arc<Kvset>>) -> BTreeMap<u64, u64> {
+    let mut live = BTreeMap::new();
+    for (block, bytes) in kvsets.flat_map(|kvset| &kvset.blocks) {
+        *live.entry(block.id).or_insert(0) += bytes;
+    }
+    live
+}
+
+/// How many of a leaf's newest kvsets to merge: at least `least`, and on while the next one is not
+/// much larger than all before it, so that each key is rewritten a logarithmic number of times.
+fn compaction_run(leaf: &Leaf, least: usize) -> usize {
+    let mut entries = 0;
+    let mut run = 0;
+    for kvset in &leaf.kvsets {
+        if run >= least.max(2) && kvset.edit.entries > 2 * entries {
+            break;
+        }
+        entries += kvset.edit.entries;
+        run += 1;
+    }
+    run
+}

@@ -1,0 +1,471 @@
+//! The manifest: the one place that says which structures are live. Layout: `omf/manifest.rs`.
+//!
+//! Invariants
+//! 1. A change is durable before anyone acts on it: [`Manifest::commit`] returns after a flush.
+//! 2. One record is in flight at a time, and each open begins a new epoch in the other region: a
+//!    record that follows the last valid one can never be mistaken for a newer one.
+//! 3. [`State`] is what the edits so far add up to; a snapshot is the state as edits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use esker_base::checksum::crc32c;
+use esker_base::codec::Encoder;
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{Device, Port};
+use parking_lot::Mutex;
+
+use crate::error::{KvError, Result};
+use crate::media::Extent;
+use crate::omf::manifest::{Edit, HEADER_SIZE, KvsetEdit, RecordHeader, padded_size, payload};
+use crate::omf::{Malformed, expect};
+use crate::{MediaClass, Policy};
+
+/// The largest region: room for a snapshot of some hundred terabytes.
+const REGION_MAX: u64 = 64 << 20;
+/// What a manifest file may grow to.
+pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
+
+/// What the edits of a manifest add up to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) last_id: u64,
+    pub(crate) classes: BTreeMap<MediaClass, String>,
+    pub(crate) kvss: BTreeMap<u32, (String, Policy)>,
+    pub(crate) blocks: BTreeMap<u64, BlockState>,
+    /// Records up to this seqno are in kvsets.
+    pub(crate) ingested: u64,
+    /// Replay begins in this log segment.
+    pub(crate) log_first: u64,
+    /// KVS and lower bound of each leaf.
+    pub(crate) leaves: BTreeMap<u64, (u32, Vec<u8>)>,
+    pub(crate) kvsets: BTreeMap<u64, KvsetEdit>,
+}
+
+/// A block, as the manifest knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockState {
+    pub(crate) extent: Extent,
+    pub(crate) log: bool,
+    /// Bytes of records; 0 for a log segment.
+    pub(crate) bytes: u64,
+}
+
+impl State {
+    fn apply(&mut self, edit: Edit) -> Result<(), Malformed> {
+        let known = |holds: bool, what: &str, id: u64| {
+            expect(holds, || {
+                format!("an edit names {what} {id}, which does not exist")
+            })
+        };
+        match edit {
+            Edit::LastId { id } => self.last_id = self.last_id.max(id),
+            Edit::Class { class, path } => {
+                self.classes.insert(class, path);
+            }
+            Edit::Kvs { id, name, policy } => {
+                self.kvss.insert(id, (name, policy));
+            }
+            Edit::KvsDropped { id } => {
+                known(self.kvss.remove(&id).is_some(), "KVS", id.into())?;
+                self.leaves.retain(|_, (kvs, _)| *kvs != id);
+                self.kvsets.retain(|_, kvset| kvset.kvs != id);
+            }
+            Edit::Block {
+                id,
+                extent,
+                log,
+                bytes,
+            } => {
+                self.last_id = self.last_id.max(id);
+                self.blocks.insert(id, BlockState { extent, log, bytes });
+            }
+            Edit::Ingested { seqno, first } => (self.ingested, self.log_first) = (seqno, first),
+            Edit::Leaf { id, kvs, lower } => {
+                known(self.kvss.contains_key(&kvs), "KVS", kvs.into())?;
+                self.last_id = self.last_id.max(id);
+                self.leaves.insert(id, (kvs, lower));
+            }
+            Edit::LeafRemoved { id } => known(self.leaves.remove(&id).is_some(), "leaf", id)?,
+            Edit::Kvset(kvset) => {
+                known(self.kvss.contains_key(&kvset.kvs), "KVS", kvset.kvs.into())?;
+                let leaf = kvset.leaf;
+                known(leaf == 0 || self.leaves.contains_key(&leaf), "leaf", leaf)?;
+                for (block, _) in &kvset.blocks {
+                    known(self.blocks.contains_key(block), "block", *block)?;
+                }
+                self.last_id = self.last_id.max(kvset.id);
+                self.kvsets.insert(kvset.id, kvset);
+            }
+            Edit::KvsetRemoved { id } => known(self.kvsets.remove(&id).is_some(), "kvset", id)?,
+        }
+        Ok(())
+    }
+
+    fn apply_all(&mut self, edits: Vec<Edit>) -> Result<(), Malformed> {
+        edits.into_iter().try_for_each(|edit| self.apply(edit))?;
+        // Blocks live as long as a kvset refers to them or replay may read them.
+        let mut used: Vec<u64> = self
+            .kvsets
+            .values()
+            .flat_map(|kvset| kvset.blocks.iter().map(|(id, _)| *id))
+            .collect();
+        used.sort_unstable();
+        let log_first = self.log_first;
+        self.blocks
+            .retain(|id, block| (block.log && *id >= log_first) || used.binary_search(id).is_ok());
+        Ok(())
+    }
+
+    /// The edits that build this state.
+    fn edits(&self) -> Vec<Edit> {
+        let mut edits = vec![Edit::LastId { id: self.last_id }];
+        let ingested = Edit::Ingested {
+            seqno: self.ingested,
+            first: self.log_first,
+        };
+        edits.extend(self.classes.iter().map(|(&class, path)| Edit::Class {
+            class,
+            path: path.clone(),
+        }));
+        edits.extend(self.kvss.iter().map(|(&id, (name, policy))| Edit::Kvs {
+            id,
+            name: name.clone(),
+            policy: *policy,
+        }));
+        edits.extend(
+            self.blocks
+                .iter()
+                .map(|(&id, &BlockState { extent, log, bytes })| Edit::Block {
+                    id,
+                    extent,
+                    log,
+                    bytes,
+                }),
+        );
+        edits.push(ingested);
+        edits.extend(self.leaves.iter().map(|(&id, (kvs, lower))| Edit::Leaf {
+            id,
+            kvs: *kvs,
+            lower: lower.clone(),
+        }));
+        edits.extend(self.kvsets.values().cloned().map(Edit::Kvset));
+        edits
+    }
+}
+
+/// The manifest of an open KVDB.
+pub(crate) struct Manifest(Mutex<Writer>);
+
+struct Writer {
+    medium: Medium,
+    region: u64,
+    epoch: u64,
+    index: u64,
+    /// Where the next record goes.
+    tail: Lba,
+    state: State,
+    written_bytes: u64,
+}
+
+/// The manifest device and how it is divided.
+struct Medium {
+    device: Arc<dyn Device>,
+    port: Port,
+    lba_size: u32,
+    region_lbas: u64,
+}
+
+impl Medium {
+    fn open(device: Arc<dyn Device>) -> Result<Medium> {
+        let geometry = device.geometry();
+        let region = LbaCount(REGION_MAX / u64::from(geometry.lba_size));
+        let region_lbas = region.0.min(geometry.capacity.0 / 2);
+        let port = Port::open(&*device, 1)?;
+        Ok(Medium {
+            device,
+            port,
+            lba_size: geometry.lba_size,
+            region_lbas,
+        })
+    }
+
+    fn corrupt(&self, lba: Lba, detail: String) -> KvError {
+        let device = self.device.name().to_owned();
+        KvError::Corrupt {
+            what: "manifest",
+            device,
+            lba,
+            detail,
+        }
+    }
+
+    fn read(&mut self, lba: Lba, bytes: u64) -> Result<AlignedBuf> {
+        Ok(self.port.read(lba, AlignedBuf::zeroed(to_usize(bytes)))?)
+    }
+
+    /// The record at `lba`, if there is a valid one: its header, its edits, and the LBA after it.
+    fn record(&mut self, lba: Lba, end: Lba) -> Result<Option<(RecordHeader, Vec<Edit>, Lba)>> {
+        if lba >= end {
+            return Ok(None);
+        }
+        let first = self.read(lba, self.lba_size.into())?;
+        let Ok(header) = RecordHeader::decode(&first) else {
+            return Ok(None);
+        };
+        let size = padded_size(header.payload_size, self.lba_size);
+        let next = lba + LbaCount::holding(size, self.lba_size);
+        if header.lba != lba.0 || next > end {
+            return Ok(None);
+        }
+        let bytes = self.read(lba, size)?;
+        let Ok(payload) = payload(&header, &bytes) else {
+            return Ok(None);
+        };
+        // The checksums hold, so these are the bytes that were written: what does not decode now
+        // was written by another version or is our bug, and must not be passed over.
+        let edits = Edit::decode_all(payload).map_err(|bad| self.corrupt(lba, bad.0))?;
+        Ok(Some((header, edits, next)))
+    }
+
+    /// Reads the state of the region that begins at `start`, with its epoch and last LBA.
+    fn region(&mut self, region: u64) -> Result<Option<(u64, State)>> {
+        let start = Lba(region * self.region_lbas);
+        let end = Lba(start.0 + self.region_lbas);
+        let mut state = State::default();
+        let (mut lba, mut epoch) = (start, 0);
+        for index in 0.. {
+            let Some((header, edits, next)) = self.record(lba, end)? else {
+                break;
+            };
+            if header.index != index
+                || (index > 0 && (header.epoch, header.uuid) != (epoch, state.uuid))
+            {
+                break;
+            }
+            (epoch, state.uuid) = (header.epoch, header.uuid);
+            state
+                .apply_all(edits)
+                .map_err(|bad| self.corrupt(lba, bad.0))?;
+            lba = next;
+        }
+        Ok((lba > start).then_some((epoch, state)))
+    }
+
+    fn write(&mut self, lba: Lba, header: &RecordHeader, payload: &[u8]) -> Result<u64> {
+        let mut bytes = Vec::with_capacity(HEADER_SIZE + payload.len());
+        bytes.extend_from_slice(&header.encode());
+        bytes.extend_from_slice(payload);
+        let limit = to_usize(self.device.geometry().max_transfer_size.into());
+        let mut at = lba;
+        for piece in bytes.chunks(limit) {
+            let buf = AlignedBuf::padded(piece, to_usize(self.lba_size.into()));
+            let count = LbaCount::holding(buf.len() as u64, self.lba_size);
+            self.port.write(at, buf, None)?;
+            at = at + count;
+        }
+        self.port.flush()?;
+        Ok((at - lba).bytes(self.lba_size))
+    }
+}
+
+impl Manifest {
+    /// The state of the manifest on `device`: `None` when there never was one.
+    pub(crate) fn read(device: &Arc<dyn Device>) -> Result<Option<State>> {
+        Ok(Manifest::newest(&mut Medium::open(device.clone())?)?.map(|(_, _, state)| state))
+    }
+
+    /// Region, epoch and state of the current region.
+    fn newest(medium: &mut Medium) -> Result<Option<(u64, u64, State)>> {
+        let mut newest: Option<(u64, u64, State)> = None;
+        for region in 0..2 {
+            if let Some((epoch, state)) = medium.region(region)?
+                && newest.as_ref().is_none_or(|(_, best, _)| epoch > *best)
+            {
+                newest = Some((region, epoch, state));
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Writes the first manifest of a KVDB.
+    pub(crate) fn create(
+        device: Arc<dyn Device>,
+        uuid: [u8; 16],
+        edits: Vec<Edit>,
+    ) -> Result<Manifest> {
+        let medium = Medium::open(device)?;
+        let mut state = State {
+            uuid,
+            ..State::default()
+        };
+        state
+            .apply_all(edits)
+            .expect("the first edits refer to nothing");
+        let tail = Lba(0);
+        let mut writer = Writer {
+            medium,
+            region: 1,
+            epoch: 0,
+            index: 0,
+            tail,
+            state,
+            written_bytes: 0,
+        };
+        writer.snapshot()?;
+        Ok(Manifest(Mutex::new(writer)))
+    }
+
+    /// Opens the manifest on `device` for writing: begins a new epoch.
+    pub(crate) fn open(device: Arc<dyn Device>) -> Result<Option<Manifest>> {
+        let mut medium = Medium::open(device)?;
+        let Some((region, epoch, state)) = Manifest::newest(&mut medium)? else {
+            return Ok(None);
+        };
+        let tail = Lba(0);
+        let mut writer = Writer {
+            medium,
+            region,
+            epoch,
+            index: 0,
+            tail,
+            state,
+            written_bytes: 0,
+        };
+        writer.snapshot()?;
+        Ok(Some(Manifest(Mutex::new(writer))))
+    }
+
+    /// Makes edits durable, all or none.
+    pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
+        let mut writer = self.0.lock();
+        let mut payload = Encoder::default();
+        edits.iter().for_each(|edit| edit.encode_to(&mut payload));
+        let written = writer.append(&payload.0)?;
+        writer.state.apply_all(edits).map_err(|bad| {
+            writer.medium.corrupt(
+                writer.tail,
+                format!("an edit that cannot be applied: {}", bad.0),
+            )
+        })?;
+        if !written {
+            writer.snapshot()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.0.lock().state.clone()
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.0.lock().written_bytes
+    }
+}
+
+impl Writer {
+    fn header(&self, lba: Lba, payload: &[u8]) -> RecordHeader {
+        RecordHeader {
+            payload_size: u32::try_from(payload.len()).expect("regions are below 4 GiB"),
+            epoch: self.epoch,
+            index: self.index,
+            lba: lba.0,
+            uuid: self.state.uuid,
+            payload_crc: crc32c(payload),
+        }
+    }
+
+    /// Appends a record to the current region; false when it has no room.
+    fn append(&mut self, payload: &[u8]) -> Result<bool> {
+        let header = self.header(self.tail, payload);
+        let size = padded_size(header.payload_size, self.medium.lba_size);
+        let next = self.tail + LbaCount::holding(size, self.medium.lba_size);
+        if next.0 > (self.region + 1) * self.medium.region_lbas {
+            return Ok(false);
+        }
+        self.written_bytes += self.medium.write(self.tail, &header, payload)?;
+        (self.tail, self.index) = (next, self.index + 1);
+        Ok(true)
+    }
+
+    /// Begins the other region with the whole state.
+    fn snapshot(&mut self) -> Result<()> {
+        let mut payload = Encoder::default();
+        self.state
+            .edits()
+            .iter()
+            .for_each(|edit| edit.encode_to(&mut payload));
+        (self.region, self.epoch, self.index) = (1 - self.region, self.epoch + 1, 0);
+        self.tail = Lba(self.region * self.medium.region_lbas);
+        if self.append(&payload.0)? {
+            return Ok(());
+        }
+        let needed = payload.0.len();
+        Err(KvError::Options(format!(
+            "{}: the manifest needs {needed} bytes, more than half of its device: give it a larger one",
+            self.medium.device.name()
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_device::MemoryDevice;
+
+    fn device() -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::new("manifest", 64 << 10, 512))
+    }
+
+    fn kvs(id: u32) -> Edit {
+        Edit::Kvs {
+            id,
+            name: format!("kvs{id}"),
+            policy: Policy::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_committed_is_read_back_across_many_regions() {
+        let device = device();
+        let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
+        for id in 2..600u32 {
+            manifest
+                .commit(vec![kvs(id), Edit::KvsDropped { id: id - 1 }])
+                .unwrap();
+        }
+        let state = Manifest::read(&device).unwrap().unwrap();
+        assert_eq!(state.kvss.keys().copied().collect::<Vec<_>>(), [599]);
+        assert_eq!(state.uuid, [7; 16]);
+        let again = Manifest::open(device.clone()).unwrap().unwrap();
+        again.commit(vec![kvs(700)]).unwrap();
+        assert_eq!(Manifest::read(&device).unwrap().unwrap().kvss.len(), 2);
+    }
+
+    #[test]
+    fn a_device_without_a_manifest_has_none() {
+        assert!(Manifest::read(&device()).unwrap().is_none());
+    }
+
+    #[test]
+    fn every_flipped_byte_yields_an_earlier_state_or_an_error_never_a_wrong_one() {
+        let device = device();
+        let manifest = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+        for id in 2..5 {
+            manifest.commit(vec![kvs(id)]).unwrap();
+        }
+        let mut port = Port::open(&*device, 1).unwrap();
+        let clean = port.read(Lba(0), AlignedBuf::zeroed(2048)).unwrap();
+        for at in 0..clean.len() {
+            let mut bytes = clean.clone();
+            bytes[at] ^= 0x41;
+            port.write(Lba(0), bytes, None).unwrap();
+            if let Ok(Some(state)) = Manifest::read(&device) {
+                let found: Vec<u32> = state.kvss.keys().copied().collect();
+                assert_eq!(found, (1..).take(found.len()).collect::<Vec<u32>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! A media class: one device, the space on it, and what each stream has carried.
+//!
+//! Invariants
+//! 1. An extent belongs to one [`Allocation`], or to the free space, or to `freed`.
+//! 2. Free space is what the manifest's live structures do not use: nothing about it is stored.
+//! 3. An extent goes from `freed` to free space only after its discard, and it got there only when
+//!    nothing durable refers to it any more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use esker_base::units::{round_up, to_usize};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{Device, PortPool};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::MediaClass;
+use crate::error::{KvError, Result};
+use crate::omf::class::{self, ClassHeader};
+
+/// What a byte on a medium is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// The durability log, whose segments are the young values.
+    Log,
+    /// Keys of the root.
+    YoungKeys,
+    /// Keys of the leaves.
+    OldKeys,
+    /// Values rewritten in key order.
+    OldValues,
+}
+
+impl Stream {
+    /// All streams.
+    pub const ALL: [Stream; 4] = [
+        Stream::Log,
+        Stream::YoungKeys,
+        Stream::OldKeys,
+        Stream::OldValues,
+    ];
+}
+
+/// A run of LBAs on the device of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) class: MediaClass,
+    pub(crate) lba: Lba,
+    pub(crate) count: LbaCount,
+}
+
+/// A media class.
+pub(crate) struct Media {
+    pub(crate) class: MediaClass,
+    pub(crate) lba_size: u32,
+    pub(crate) ports: PortPool,
+    /// The largest command, in bytes.
+    pub(crate) transfer_size: usize,
+    unit: LbaCount,
+    space: Mutex<Space>,
+    freed: Mutex<Vec<Extent>>,
+    traffic: [Traffic; Stream::ALL.len()],
+}
+
+/// The space of the class header: one LBA, and what aligns the rest to 4 KiB.
+const HEADER_BYTES: u32 = 4096;
+/// Commands in flight on each port of a class.
+const PORT_DEPTH: usize = 16;
+/// Reads and writes are cut to this size: large enough for full bandwidth, small enough for DRAM.
+const TRANSFER_SIZE: u32 = 1 << 20;
+
+#[derive(Default)]
+struct Traffic {
+    read_ops: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+struct Space {
+    /// Free runs: first LBA to count. No two are adjacent.
+    free: BTreeMap<u64, u64>,
+    free_lbas: u64,
+    /// Kept for maintenance, so that deletes can make room.
+    reserve_lbas: u64,
+}
+
+/// Who asks for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// New data: refused when only the reserve is left.
+    User,
+    /// Maintenance, which ends with more space than it began.
+    Maintenance,
+}
+
+impl Media {
+    /// The class on `device`, all of its space free but for the header's.
+    pub(crate) fn new(class: MediaClass, device: Arc<dyn Device>, allocation_bytes: u64) -> Media {
+        let geometry = device.geometry();
+        let lba_size = geometry.lba_size;
+        let unit = LbaCount::holding(allocation_bytes.max(u64::from(lba_size)), lba_size);
+        let first = u64::from(HEADER_BYTES / lba_size);
+        let free_lbas = geometry.capacity.0.saturating_sub(first);
+        let space = Space {
+            free: BTreeMap::from([(first, free_lbas)]),
+            free_lbas,
+            reserve_lbas: free_lbas / 16,
+        };
+        Media {
+            class,
+            lba_size,
+            transfer_size: to_usize(geometry.max_transfer_size.min(TRANSFER_SIZE).into()),
+            ports: PortPool::new(device, PORT_DEPTH),
+            unit,
+            space: Mutex::new(space),
+            freed: Mutex::new(Vec::new()),
+            traffic: Default::default(),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        self.ports.device()
+    }
+
+    /// Writes the header that says which KVDB the device belongs to.
+    pub(crate) fn write_header(&self, uuid: [u8; 16]) -> Result<()> {
+        let header = ClassHeader {
+            class: self.class,
+            lba_size: self.lba_size,
+            uuid,
+        };
+        let buf = AlignedBuf::padded(&header.encode(), to_usize(self.lba_size.into()));
+        let mut port = self.ports.port()?;
+        port.write(Lba(0), buf, None)?;
+        Ok(port.flush()?)
+    }
+
+    /// Checks that the device belongs to this class of this KVDB.
+    pub(crate) fn check_header(&self, uuid: [u8; 16]) -> Result<()> {
+        let buf = AlignedBuf::zeroed(to_usize(self.lba_size.into()));
+        let buf = self.ports.port()?.read(Lba(0), buf)?;
+        let header = ClassHeader::decode(&buf[..class::SIZE])
+            .map_err(|malformed| self.corrupt("class header", Lba(0), malformed.0))?;
+        let wanted = ClassHeader {
+            class: self.class,
+            lba_size: self.lba_size,
+            uuid,
+        };
+        if header != wanted {
+            let detail = format!("{wanted:?} expected, {header:?} found: is it another KVDB's?");
+            return Err(self.corrupt("class header", Lba(0), detail));
+        }
+        Ok(())
+    }
+
+    /// Takes an extent of at least `bytes` bytes.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64, purpose: Purpose) -> Result<Allocation> {
+        let wanted = round_up(LbaCount::holding(bytes, self.lba_size).0, self.unit.0);
+        let mut lba = self.space.lock().take(wanted, purpose);
+        if lba.is_none() {
+            self.reclaim()?;
+            lba = self.space.lock().take(wanted, purpose);
+        }
+        let lba = lba.ok_or(KvError::NoSpace {
+            class: self.class,
+            needed: bytes,
+        })?;
+        let extent = Extent {
+            class: self.class,
+            lba: Lba(lba),
+            count: LbaCount(wanted),
+        };
+        Ok(Allocation {
+            media: self.clone(),
+            extent,
+        })
+    }
+
+    /// Takes an extent that the manifest says is in use.
+    pub(crate) fn claim(self: &Arc<Self>, extent: Extent) -> Result<Allocation> {
+        let claimed = self.space.lock().claim(extent.lba.0, extent.count.0);
+        if !claimed {
+            let detail = format!("{} LBAs claimed twice or beyond the end", extent.count);
+            return Err(self.corrupt("extent", extent.lba, detail));
+        }
+        Ok(Allocation {
+            media: self.clone(),
+            extent,
+        })
+    }
+
+    /// Discards what was freed and makes it available again. Returns how many bytes.
+    pub(crate) fn reclaim(&self) -> Result<u64> {
+        let freed = std::mem::take(&mut *self.freed.lock());
+        if freed.is_empty() {
+            return Ok(0);
+        }
+        let mut port = self.ports.port()?;
+        let mut bytes = 0;
+        for (done, extent) in freed.iter().enumerate() {
+            if let Err(error) = port.discard(extent.lba, extent.count) {
+                self.freed.lock().extend_from_slice(&freed[done..]);
+                return Err(error.into());
+            }
+            self.space.lock().give(extent.lba.0, extent.count.0);
+            bytes += extent.count.bytes(self.lba_size);
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) fn has_freed(&self) -> bool {
+        !self.freed.lock().is_empty()
+    }
+
+    /// Bytes in use, freed but not yet discarded ones included.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let free = LbaCount(self.space.lock().free_lbas).bytes(self.lba_size);
+        self.capacity_bytes().saturating_sub(free)
+    }
+
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.device().geometry().capacity.bytes(self.lba_size)
+    }
+
+    /// Reads `size` bytes at `offset` of an extent; returns the buffer and where in it the bytes
+    /// begin. One device read, unless the device takes no transfer of that size.
+    pub(crate) fn read_at(
+        &self,
+        stream: Stream,
+        extent: &Extent,
+        offset: u64,
+        size: usize,
+    ) -> Result<(AlignedBuf, usize)> {
+        let (lba, skip, bytes) = self.span(extent, offset, size);
+        let mut buf = AlignedBuf::zeroed(bytes);
+        let limit = to_usize(self.device().geometry().max_transfer_size.into());
+        if bytes <= limit {
+            buf = self.ports.port()?.read(lba, buf)?;
+            self.count_read(stream, 1, bytes);
+            return Ok((buf, skip));
+        }
+        let step = limit as u64 / u64::from(self.lba_size);
+        for (piece, n) in buf.chunks_mut(limit).zip(0u64..) {
+            let at = lba + LbaCount(n * step);
+            piece.copy_from_slice(
+                &self
+                    .ports
+                    .port()?
+                    .read(at, AlignedBuf::zeroed(piece.len()))?,
+            );
+            self.count_read(stream, 1, piece.len());
+        }
+        Ok((buf, skip))
+    }
+
+    /// The LBAs that hold `size` bytes at `offset` of an extent: the first one, how many bytes of
+    /// it come before, and the size of all in bytes.
+    pub(crate) fn span(&self, extent: &Extent, offset: u64, size: usize) -> (Lba, usize, usize) {
+        let lba_size = u64::from(self.lba_size);
+        let skip = offset % lba_size;
+        let bytes = round_up(skip + size as u64, lba_size);
+        let lba = extent.lba + LbaCount(offset / lba_size);
+        (lba, to_usize(skip), to_usize(bytes))
+    }
+
+    pub(crate) fn count_read(&self, stream: Stream, ops: u64, bytes: usize) {
+        let traffic = &self.traffic[stream as usize];
+        traffic.read_ops.fetch_add(ops, Ordering::Relaxed);
+        traffic.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_written(&self, stream: Stream, bytes: usize) {
+        self.traffic[stream as usize]
+            .written
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Read operations, bytes read and bytes written of a stream.
+    pub(crate) fn traffic(&self, stream: Stream) -> (u64, u64, u64) {
+        let traffic = &self.traffic[stream as usize];
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (
+            get(&traffic.read_ops),
+            get(&traffic.read),
+            get(&traffic.written),
+        )
+    }
+
+    pub(crate) fn corrupt(&self, what: &'static str, lba: Lba, detail: String) -> KvError {
+        KvError::Corrupt {
+            what,
+            device: self.device().name().to_owned(),
+            lba,
+            detail,
+        }
+    }
+}
+
+impl Space {
+    fn take(&mut self, wanted: u64, purpose: Purpose) -> Option<u64> {
+        if purpose == Purpose::User && self.free_lbas < wanted + self.reserve_lbas {
+            return None;
+        }
+        let (&start, &count) = self.free.iter().find(|(_, count)| **count >= wanted)?;
+        self.cut(start, count, start, wanted);
+        Some(start)
+    }
+
+    fn claim(&mut self, lba: u64, wanted: u64) -> bool {
+        let run = self
+            .free
+            .range(..=lba)
+            .next_back()
+            .map(|(&start, &count)| (start, count));
+        match run {
+            Some((start, count)) if lba + wanted <= start + count => {
+                self.cut(start, count, lba, wanted);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Cuts `wanted` LBAs at `lba` out of the free run of `count` at `start`.
+    fn cut(&mut self, start: u64, count: u64, lba: u64, wanted: u64) {
+        self.free.remove(&start);
+        if lba > start {
+            self.free.insert(start, lba - start);
+        }
+        let (end, cut_end) = (start + count, lba + wanted);
+        if end > cut_end {
+            self.free.insert(cut_end, end - cut_end);
+        }
+        self.free_lbas -= wanted;
+    }
+
+    fn give(&mut self, lba: u64, count: u64) {
+        let (mut start, mut end) = (lba, lba + count);
+        if let Some((&before, &length)) = self.free.range(..lba).next_back()
+            && before + length == lba
+        {
+            self.free.remove(&before);
+            start = before;
+        }
+        if let Some(after) = self.free.remove(&end) {
+            end += after;
+        }
+        self.free.insert(start, end - start);
+        self.free_lbas += count;
+    }
+}
+
+/// An extent in use. Dropping it frees the extent; [`Media::reclaim`] makes it available.
+pub(crate) struct Allocation {
+    pub(crate) media: Arc<Media>,
+    pub(crate) extent: Extent,
+}
+
+impl Allocation {
+    /// Gives back what lies behind the first `bytes` bytes, which was never written.
+    pub(crate) fn truncate(&mut self, bytes: u64) {
+        let media = &self.media;
+        let keep = round_up(LbaCount::holding(bytes, media.lba_size).0, media.unit.0);
+        let extent = &mut self.extent;
+        if keep < extent.count.0 {
+            media
+                .space
+                .lock()
+                .give(extent.lba.0 + keep, extent.count.0 - keep);
+            extent.count = LbaCount(keep);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.extent.count.bytes(self.media.lba_size)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.extent.count.0 > 0 {
+            self.media.freed.lock().push(self.extent);
+        }
+    }
+}
+
+/// The classes of a KVDB: capacity always, staging perhaps, and perhaps later.
+pub(crate) struct Classes {
+    pub(crate) capacity: Arc<Media>,
+    staging: ArcSwapOption<Media>,
+}
+
+impl Classes {
+    pub(crate) fn new(capacity: Arc<Media>, staging: Option<Arc<Media>>) -> Classes {
+        Classes {
+            capacity,
+            staging: ArcSwapOption::from(staging),
+        }
+    }
+
+    pub(crate) fn staging(&self) -> Option<Arc<Media>> {
+        self.staging.load_full()
+    }
+
+    pub(crate) fn add_staging(&self, media: Arc<Media>) {
+        self.staging.store(Some(media));
+    }
+
+    /// The class itself, if the KVDB has it.
+    pub(crate) fn get(&self, class: MediaClass) -> Option<Arc<Media>> {
+        match class {
+            MediaClass::Capacity => Some(self.capacity.clone()),
+            MediaClass::Staging => self.staging(),
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Media>> {
+        MediaClass::ALL
+            .iter()
+            .filter_map(|&class| self.get(class))
+            .collect()
+    }
+
+    /// Space in the preferred class, or in the other one when it is missing or full.
+    pub(crate) fn allocate(
+        &self,
+        preferred: MediaClass,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<Allocation> {
+        let mut full = KvError::NoSpace {
+            class: preferred,
+            needed: bytes,
+        };
+        for class in [preferred, preferred.other()] {
+            let Some(media) = self.get(class) else {
+                continue;
+            };
+            match media.allocate(bytes, purpose) {
+                Err(error @ KvError::NoSpace { .. }) => full = error,
+                result => return result,
+            }
+        }
+        Err(full)
+    }
+
+    /// Makes everything written so far durable, on every class.
+    pub(crate) fn flush(&self) -> Result<()> {
+        for media in self.all() {
+            media.ports.port()?.flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_base::Rng;
+    use esker_device::MemoryDevice;
+
+    fn media(bytes: u64) -> Arc<Media> {
+        let device = Arc::new(MemoryDevice::new("m", bytes, 512));
+        Arc::new(Media::new(MediaClass::Capacity, device, 4096))
+    }
+
+    #[test]
+    fn extents_never_overlap_and_all_space_comes_back() {
+        let media = media(1 << 20);
+        let start = media.used_bytes();
+        let mut rng = Rng::new(3);
+        let mut held: Vec<Allocation> = Vec::new();
+        for _ in 0..2000 {
+            if rng.chance(1, 2) {
+                if let Ok(mut a) = media.allocate(1 + rng.below(40_000), Purpose::Maintenance) {
+                    if rng.chance(1, 4) {
+                        a.truncate(a.bytes() / 2);
+                    }
+                    let end = a.extent.lba + a.extent.count;
+                    let apart = |b: &Allocation| {
+                        end <= b.extent.lba || b.extent.lba + b.extent.count <= a.extent.lba
+                    };
+                    assert!(held.iter().all(apart));
+                    held.push(a);
+                }
+            } else if !held.is_empty() {
+                let victim = usize::try_from(rng.below(held.len() as u64)).unwrap();
+                held.swap_remove(victim);
+            }
+        }
+        held.clear();
+        media.reclaim().unwrap();
+        assert_eq!(media.used_bytes(), start);
+        assert_eq!(media.space.lock().free.len(), 1);
+    }
+
+    #[test]
+    fn the_reserve_is_for_maintenance() {
+        let media = media(1 << 20);
+        let mut held = Vec::new();
+        while let Ok(a) = media.allocate(4096, Purpose::User) {
+            held.push(a);
+        }
+        assert!(media.allocate(4096, Purpose::Maintenance).is_ok());
+    }
+
+    #[test]
+    fn an_extent_claimed_twice_is_corruption() {
+        let media = media(1 << 20);
+        let extent = Extent {
+            class: MediaClass::Capacity,
+            lba: Lba(64),
+            count: LbaCount(8),
+        };
+        let _held = media.claim(extent).unwrap();
+        assert!(media.claim(extent).is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to what was written.
+//!
+//! Invariants
+//! 1. Entries are never changed or removed; a newer version of a key is another entry.
+//! 2. Every entry's record is in the durability log, at `Written::block` and `offset`.
+//! 3. A frozen memtable gets no more entries.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering as Order;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_skiplist::SkipMap;
+use parking_lot::Mutex;
+
+use crate::value::ValueBlock;
+
+/// What was written for a key, and where its record is in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// `None` is a delete.
+    pub(crate) value: Option<Box<[u8]>>,
+    pub(crate) block: u64,
+    pub(crate) offset: u32,
+}
+
+/// A position in the map: ascending by KVS and key, newest version first.
+struct Position {
+    kvs: u32,
+    key: Box<[u8]>,
+    seqno: u64,
+}
+
+/// A [`Position`] with a borrowed key, so that searching does not allocate.
+trait At {
+    fn at(&self) -> (u32, &[u8], u64);
+}
+
+impl At for Position {
+    fn at(&self) -> (u32, &[u8], u64) {
+        (self.kvs, &self.key, self.seqno)
+    }
+}
+
+impl At for (u32, &[u8], u64) {
+    fn at(&self) -> (u32, &[u8], u64) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn At + 'a> for Position {
+    fn borrow(&self) -> &(dyn At + 'a) {
+        self
+    }
+}
+
+impl Ord for dyn At + '_ {
+    fn cmp(&self, other: &Self) -> Order {
+        let (kvs, key, seqno) = self.at();
+        let (other_kvs, other_key, other_seqno) = other.at();
+        kvs.cmp(&other_kvs)
+            .then_with(|| key.cmp(other_key))
+            .then(other_seqno.cmp(&seqno))
+    }
+}
+
+impl PartialOrd for dyn At + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn At + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for dyn At + '_ {}
+
+impl Ord for Position {
+    fn cmp(&self, other: &Self) -> Order {
+        (self as &dyn At).cmp(other as &dyn At)
+    }
+}
+
+impl PartialOrd for Position {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Position {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for Position {}
+
+/// An ordered map of the youngest writes of all KVSs.
+pub(crate) struct Memtable {
+    map: SkipMap<Position, Written>,
+    bytes: AtomicU64,
+    last_seqno: AtomicU64,
+    /// The log segments that hold the entries' records.
+    blocks: Mutex<Vec<Arc<ValueBlock>>>,
+}
+
+/// DRAM per entry besides key and value: the skip list's node and the allocator's rounding.
+const ENTRY_OVERHEAD: u64 = 136;
+
+impl Memtable {
+    pub(crate) fn new() -> Memtable {
+        Memtable {
+            map: SkipMap::new(),
+            bytes: AtomicU64::new(0),
+            last_seqno: AtomicU64::new(0),
+            blocks: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Adds a version of a key. Called in seqno order.
+    pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written) {
+        let value = written.value.as_ref().map_or(0, |value| value.len());
+        let bytes = (key.len() + value) as u64 + ENTRY_OVERHEAD;
+        self.map.insert(
+            Position {
+                kvs,
+                key: key.into(),
+                seqno,
+            },
+            written,
+        );
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.last_seqno.store(seqno, Ordering::Release);
+    }
+
+    /// Notes that entries to come have their records in `block`.
+    pub(crate) fn refer_to(&self, block: &Arc<ValueBlock>) {
+        let mut blocks = self.blocks.lock();
+        if blocks.last().is_none_or(|last| last.id != block.id) {
+            blocks.push(block.clone());
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> Vec<Arc<ValueBlock>> {
+        self.blocks.lock().clone()
+    }
+
+    /// DRAM in use, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// The seqno of the newest entry; 0 when there is none.
+    pub(crate) fn last_seqno(&self) -> u64 {
+        self.last_seqno.load(Ordering::Acquire)
+    }
+
+    /// The newest version of `key` up to `seqno`: `read` gets its value, or `None` for a delete.
+    pub(crate) fn get<R>(
+        &self,
+        kvs: u32,
+        key: &[u8],
+        seqno: u64,
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Option<R> {
+        let from = (kvs, key, seqno);
+        let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
+        let at = entry.key();
+        (at.kvs == kvs && *at.key == *key).then(|| read(entry.value().value.as_deref()))
+    }
+
+    /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
+    /// key and that version.
+    pub(crate) fn next<R>(
+        &self,
+        kvs: u32,
+        keys: Bound<&[u8]>,
+        seqno: u64,
+        read: impl FnOnce(&[u8], &Written) -> R,
+    ) -> Option<R> {
+        let start = match keys {
+            Bound::Included(key) => (kvs, key, seqno),
+            Bound::Excluded(key) => (kvs, key, 0),
+            Bound::Unbounded => (kvs, &[][..], seqno),
+        };
+        // No entry has seqno 0, so a bound with it lies behind every version of its key.
+        let mut entry = self.map.lower_bound(Bound::Included(&start as &dyn At))?;
+        loop {
+            let at = entry.key();
+            if at.kvs != kvs {
+                return None;
+            }
+            if at.seqno <= seqno {
+                return Some(read(&at.key, entry.value()));
+            }
+            let older = (kvs, &at.key[..], seqno);
+            entry = self.map.lower_bound(Bound::Included(&older as &dyn At))?;
+        }
+    }
+
+    /// The last key of `kvs` in `keys` backwards that has a version up to `seqno`.
+    pub(crate) fn prev<R>(
+        &self,
+        kvs: u32,
+        keys: Bound<&[u8]>,
+        seqno: u64,
+        read: impl FnOnce(&[u8], &Written) -> R,
+    ) -> Option<R> {
+        let start = match keys {
+            Bound::Included(key) => (kvs, key, 0),
+            Bound::Excluded(key) => (kvs, key, u64::MAX),
+            Bound::Unbounded => (kvs + 1, &[][..], u64::MAX),
+        };
+        let mut entry = self.map.upper_bound(Bound::Excluded(&start as &dyn At))?;
+        loop {
+            let at = entry.key();
+            if at.kvs != kvs {
+                return None;
+            }
+            // `entry` is the oldest version of its key: look for the one that `seqno` sees.
+            if at.seqno <= seqno {
+                let seen = (kvs, &at.key[..], seqno);
+                let entry = self.map.lower_bound(Bound::Included(&seen as &dyn At))?;
+                return Some(read(&entry.key().key, entry.value()));
+            }
+            let before = (kvs, &at.key[..], u64::MAX);
+            entry = self.map.upper_bound(Bound::Excluded(&before as &dyn At))?;
+        }
+    }
+
+    /// Hands every key's newest version to `each`, in order: KVS, key, what was written.
+    pub(crate) fn each_newest<E>(
+        &self,
+        mut each: impl FnMut(u32, &[u8], &Written) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut last = None;
+        for entry in &self.map {
+            let at = entry.key();
+            let same = |last: &crossbeam_skiplist::map::Entry<'_, Position, Written>| {
+                last.key().kvs == at.kvs && last.key().key == at.key
+            };
+            if !last.as_ref().is_some_and(same) {
+                each(at.kvs, &at.key, entry.value())?;
+            }
+            last = Some(entry);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(entries: &[(u32, &str, u64, Option<&str>)]) -> Memtable {
+        let table = Memtable::new();
+        for &(kvs, key, seqno, value) in entries {
+            let value = value.map(|v| v.as_bytes().into());
+            table.insert(
+                kvs,
+                key.as_bytes(),
+                seqno,
+                Written {
+                    value,
+                    block: 1,
+                    offset: 0,
+                },
+            );
+        }
+        table
+    }
+
+    fn keys(table: &Memtable, kvs: u32, seqno: u64, forward: bool) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let at = found.last().map(|key| key.clone().into_bytes());
+            let bound = at
+                .as_ref()
+                .map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+            let show = |key: &[u8], written: &Written| {
+                assert!(written.value.is_some() || key == b"gone");
+                String::from_utf8(key.to_vec()).unwrap()
+            };
+            let next = if forward {
+                table.next(kvs, bound, seqno, show)
+            } else {
+                table.prev(kvs, bound, seqno, show)
+            };
+            match next {
+                Some(key) => found.push(key),
+                None => return found,
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_the_newest_version_up_to_its_seqno() {
+        let t = table(&[
+            (1, "k", 1, Some("old")),
+            (1, "k", 5, Some("new")),
+            (1, "gone", 6, None),
+        ]);
+        let get = |key: &str, seqno| {
+            t.get(1, key.as_bytes(), seqno, |v| {
+                v.map(|v| String::from_utf8(v.to_vec()).unwrap())
+            })
+        };
+        assert_eq!(get("k", 4), Some(Some("old".into())));
+        assert_eq!(get("k", 5), Some(Some("new".into())));
+        assert_eq!(get("k", 0), None);
+        assert_eq!(get("gone", 9), Some(None));
+        assert_eq!(get("absent", 9), None);
+    }
+
+    #[test]
+    fn walks_skip_versions_and_keys_from_the_future_both_ways() {
+        let t = table(&[
+            (1, "a", 1, Some("1")),
+            (1, "a", 9, Some("9")),
+            (1, "b", 8, Some("8")),
+            (1, "c", 2, Some("2")),
+            (2, "other", 3, Some("3")),
+        ]);
+        assert_eq!(keys(&t, 1, 5, true), ["a", "c"]);
+        assert_eq!(keys(&t, 1, 5, false), ["c", "a"]);
+        assert_eq!(keys(&t, 1, 9, true), ["a", "b", "c"]);
+        assert_eq!(keys(&t, 1, 9, false), ["c", "b", "a"]);
+        assert_eq!(keys(&t, 2, 9, false), ["other"]);
+        let mut newest = Vec::new();
+        t.each_newest(|_, _, written| {
+            newest.push(written.value.clone().unwrap()[0]);
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+        assert_eq!(newest, b"9823");
+    }
+}

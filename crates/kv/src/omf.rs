@@ -1,0 +1,64 @@
+//! The on-media format: every byte that the engine writes is laid out here and nowhere else.
+//! Drawings, what may tear, and what is assumed of the medium: `docs/format/kv.md`.
+//!
+//! | module | structure | where |
+//! | --- | --- | --- |
+//! | [`class`] | class header | the first LBA of each class device |
+//! | [`frame`] | frames and records | log segments and value blocks |
+//! | [`page`] | key pages | the first part of a kvset's extents |
+//! | [`kvset`] | kvset meta | the last part of a kvset's extents |
+//! | [`manifest`] | manifest records and edits | the manifest device |
+//!
+//! All integers are little-endian. Every structure carries magic or kind, version, length, its own
+//! address, and a CRC-32C.
+
+pub(crate) mod class;
+pub(crate) mod frame;
+pub(crate) mod kvset;
+pub(crate) mod manifest;
+pub(crate) mod page;
+
+use esker_base::codec::Truncated;
+
+/// The version of all structures in this module.
+pub(crate) const VERSION: u16 = 1;
+
+/// Why bytes are not the structure they should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) String);
+
+impl From<Truncated> for Malformed {
+    fn from(error: Truncated) -> Malformed {
+        Malformed(error.to_string())
+    }
+}
+
+/// `Err` with a message made by `detail` unless `holds`.
+pub(crate) fn expect(holds: bool, detail: impl FnOnce() -> String) -> Result<(), Malformed> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Malformed(detail()))
+    }
+}
+
+/// Checks the magic and the version at the start of a structure.
+pub(crate) fn expect_magic(magic: &[u8], wanted: &[u8; 8], version: u16) -> Result<(), Malformed> {
+    expect(magic == wanted, || {
+        let shown = magic.escape_ascii();
+        format!(
+            "magic '{}' expected, '{shown}' found",
+            wanted.escape_ascii()
+        )
+    })?;
+    expect(version == VERSION, || {
+        format!("format version {version} found; this build reads version {VERSION}")
+    })
+}
+
+/// Checks a CRC-32C.
+pub(crate) fn expect_crc(what: &str, stored: u32, computed: u32) -> Result<(), Malformed> {
+    expect(stored == computed, || {
+        format!("{what} CRC-32C {stored:#010x} stored, {computed:#010x} computed")
+    })
+}

@@ -1,0 +1,203 @@
+//! Frames and records. A log segment and a value block are the same thing: a sequence of frames,
+//! each a header and records, padded to whole LBAs. A frame is the unit of atomicity: all of it
+//! is valid, or none is used.
+//!
+//! Frame header, 64 bytes:
+//!
+//! | offset | size | name | meaning |
+//! | --- | --- | --- | --- |
+//! | 0 | 8 | magic | `ESKFRAME` |
+//! | 8 | 2 | version | 1 |
+//! | 10 | 1 | kind | 1 log, 2 aged |
+//! | 11 | 1 | | 0 |
+//! | 12 | 4 | records | how many |
+//! | 16 | 8 | block | id of the block it belongs to |
+//! | 24 | 8 | offset | of this frame in its block, in bytes |
+//! | 32 | 8 | lba | of this frame on its device |
+//! | 40 | 8 | first_seqno | of its first record; the others follow one by one (aged: 0) |
+//! | 48 | 4 | payload_size | bytes of records |
+//! | 52 | 4 | payload_crc | CRC-32C of the records |
+//! | 56 | 4 | | 0 |
+//! | 60 | 4 | crc | CRC-32C of bytes 0 to 59 |
+//!
+//! Record, 16 bytes and key and value. It does not know where it is, so aging moves it as it is:
+//!
+//! | offset | size | name | meaning |
+//! | --- | --- | --- | --- |
+//! | 0 | 4 | crc | CRC-32C of the rest of the record |
+//! | 4 | 4 | value_size | bytes |
+//! | 8 | 4 | kvs | id |
+//! | 12 | 2 | key_size | bytes |
+//! | 14 | 1 | kind | 1 put, 2 delete |
+//! | 15 | 1 | | 0 |
+
+use esker_base::checksum::{crc32c, crc32c_append};
+use esker_base::codec::{Decoder, Encoder};
+use esker_base::units::to_usize;
+
+use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
+use crate::{KEY_MAX, VALUE_MAX};
+
+const MAGIC: &[u8; 8] = b"ESKFRAME";
+pub(crate) const HEADER_SIZE: usize = 64;
+pub(crate) const RECORD_HEADER_SIZE: usize = 16;
+
+/// Log frames are replayed after a crash, aged ones are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    Log,
+    Aged,
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    pub(crate) kind: FrameKind,
+    pub(crate) records: u32,
+    pub(crate) block: u64,
+    pub(crate) offset: u64,
+    pub(crate) lba: u64,
+    pub(crate) first_seqno: u64,
+    pub(crate) payload_size: u32,
+    pub(crate) payload_crc: u32,
+}
+
+impl FrameHeader {
+    pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
+        let mut e = Encoder::default();
+        let kind = match self.kind {
+            FrameKind::Log => 1,
+            FrameKind::Aged => 2,
+        };
+        e.bytes(MAGIC)
+            .u16(VERSION)
+            .u8(kind)
+            .u8(0)
+            .u32(self.records)
+            .u64(self.block);
+        e.u64(self.offset).u64(self.lba).u64(self.first_seqno);
+        e.u32(self.payload_size).u32(self.payload_crc).u32(0);
+        let crc = crc32c(&e.0);
+        e.u32(crc);
+        e.0.try_into().expect("64 bytes")
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<FrameHeader, Malformed> {
+        let mut d = Decoder::new(bytes);
+        let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
+        expect_magic(magic, MAGIC, version)?;
+        let kind = d.u8("kind")?;
+        d.u8("reserved")?;
+        let records = d.u32("records")?;
+        let (block, offset) = (d.u64("block")?, d.u64("offset")?);
+        let (lba, first_seqno) = (d.u64("lba")?, d.u64("first_seqno")?);
+        let (payload_size, payload_crc) = (d.u32("payload_size")?, d.u32("payload_crc")?);
+        d.u32("reserved")?;
+        expect_crc(
+            "frame header",
+            d.u32("crc")?,
+            crc32c(&bytes[..HEADER_SIZE - 4]),
+        )?;
+        let kind = match kind {
+            1 => FrameKind::Log,
+            2 => FrameKind::Aged,
+            other => {
+                return Err(Malformed(format!(
+                    "frame kind 1 or 2 expected, {other} found"
+                )));
+            }
+        };
+        Ok(FrameHeader {
+            kind,
+            records,
+            block,
+            offset,
+            lba,
+            first_seqno,
+            payload_size,
+            payload_crc,
+        })
+    }
+
+    /// Checks the frame's records against the header.
+    pub(crate) fn check_payload(&self, payload: &[u8]) -> Result<(), Malformed> {
+        expect_crc("frame payload", self.payload_crc, crc32c(payload))
+    }
+}
+
+/// A record, as it is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) kvs: u32,
+    pub(crate) key: &'a [u8],
+    /// `None` is a delete.
+    pub(crate) value: Option<&'a [u8]>,
+}
+
+/// The size in bytes of a record with a key and a value of these sizes.
+pub(crate) const fn record_size(key_size: usize, value_size: usize) -> usize {
+    RECORD_HEADER_SIZE + key_size + value_size
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn size(&self) -> usize {
+        record_size(self.key.len(), self.value.map_or(0, <[u8]>::len))
+    }
+
+    /// Writes the record to the start of `out`, which has room for it.
+    ///
+    /// # Panics
+    /// If key or value exceed the limits; callers check them first.
+    pub(crate) fn encode_to(&self, out: &mut [u8]) {
+        let value = self.value.unwrap_or_default();
+        let value_size = u32::try_from(value.len()).expect("VALUE_MAX fits 32 bits");
+        let key_size = u16::try_from(self.key.len()).expect("KEY_MAX fits 16 bits");
+        out[4..8].copy_from_slice(&value_size.to_le_bytes());
+        out[8..12].copy_from_slice(&self.kvs.to_le_bytes());
+        out[12..14].copy_from_slice(&key_size.to_le_bytes());
+        out[14] = if self.value.is_some() { 1 } else { 2 };
+        out[15] = 0;
+        let key_end = RECORD_HEADER_SIZE + self.key.len();
+        out[RECORD_HEADER_SIZE..key_end].copy_from_slice(self.key);
+        out[key_end..key_end + value.len()].copy_from_slice(value);
+        let crc = crc32c(&out[4..key_end + value.len()]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads and verifies the record at the start of `bytes`.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
+        let mut d = Decoder::new(bytes);
+        let crc = d.u32("record crc")?;
+        let value_size = to_usize(u64::from(d.u32("value_size")?));
+        let kvs = d.u32("kvs")?;
+        let key_size = usize::from(d.u16("key_size")?);
+        let kind = d.u8("record kind")?;
+        d.u8("reserved")?;
+        expect(
+            (1..=KEY_MAX).contains(&key_size) && value_size <= VALUE_MAX,
+            || format!("record with a key of {key_size} and a value of {value_size} bytes"),
+        )?;
+        let key = d.bytes(key_size, "key")?;
+        let value = d.bytes(value_size, "value")?;
+        expect_crc(
+            "record",
+            crc,
+            crc32c_append(0, &bytes[4..record_size(key_size, value_size)]),
+        )?;
+        match kind {
+            1 => Ok(Record {
+                kvs,
+                key,
+                value: Some(value),
+            }),
+            2 => Ok(Record {
+                kvs,
+                key,
+                value: None,
+            }),
+            other => Err(Malformed(format!(
+                "record kind 1 or 2 expected, {other} found"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Kvset meta: filter and page index, after the kvset's pages.
+//!
+//! | offset | size | name | meaning |
+//! | --- | --- | --- | --- |
+//! | 0 | 8 | magic | `ESKKVSET` |
+//! | 8 | 2 | version | 1 |
+//! | 10 | 2 | | 0 |
+//! | 12 | 4 | pages | how many |
+//! | 16 | 8 | kvset | id |
+//! | 24 | 4 | kvs | id |
+//! | 28 | 4 | filter_size | bytes |
+//! | 32 | 4 | index_size | bytes |
+//! | 36 | 4 | body_crc | CRC-32C of filter and index |
+//! | 40 | 4 | | 0 |
+//! | 44 | 4 | crc | CRC-32C of bytes 0 to 43 |
+//! | 48 | filter_size | filter | see `filter.rs` |
+//! | | index_size | index | the first key of each page, then the kvset's last key: `u16` size and bytes each |
+
+use esker_base::checksum::crc32c;
+use esker_base::codec::{Decoder, Encoder};
+use esker_base::units::to_usize;
+
+use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
+
+const MAGIC: &[u8; 8] = b"ESKKVSET";
+const HEADER_SIZE: usize = 48;
+
+/// Filter and page index of a kvset, borrowed from its meta.
+pub(crate) struct KvsetMeta<'a> {
+    pub(crate) kvset: u64,
+    pub(crate) kvs: u32,
+    pub(crate) pages: u32,
+    pub(crate) filter: &'a [u8],
+    /// First keys and the last key, each with its `u16` size.
+    pub(crate) index: &'a [u8],
+}
+
+impl<'a> KvsetMeta<'a> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let size = |bytes: &[u8]| u32::try_from(bytes.len()).expect("meta below 4 GiB");
+        let mut e = Encoder::default();
+        e.bytes(MAGIC)
+            .u16(VERSION)
+            .u16(0)
+            .u32(self.pages)
+            .u64(self.kvset)
+            .u32(self.kvs);
+        e.u32(size(self.filter)).u32(size(self.index));
+        let body_crc = esker_base::checksum::crc32c_append(crc32c(self.filter), self.index);
+        e.u32(body_crc).u32(0);
+        let crc = crc32c(&e.0);
+        e.u32(crc).bytes(self.filter).bytes(self.index);
+        e.0
+    }
+
+    pub(crate) fn decode(bytes: &'a [u8], kvset: u64) -> Result<KvsetMeta<'a>, Malformed> {
+        let mut d = Decoder::new(bytes);
+        let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
+        expect_magic(magic, MAGIC, version)?;
+        d.u16("reserved")?;
+        let pages = d.u32("pages")?;
+        let (own, kvs) = (d.u64("kvset")?, d.u32("kvs")?);
+        let (filter_size, index_size) = (d.u32("filter_size")?, d.u32("index_size")?);
+        let body_crc = d.u32("body_crc")?;
+        d.u32("reserved")?;
+        expect_crc(
+            "kvset meta",
+            d.u32("crc")?,
+            crc32c(&bytes[..HEADER_SIZE - 4]),
+        )?;
+        expect(own == kvset, || {
+            format!("meta of kvset {kvset} expected, of {own} found")
+        })?;
+        let filter = d.bytes(to_usize(filter_size.into()), "filter")?;
+        let index = d.bytes(to_usize(index_size.into()), "index")?;
+        let computed = crc32c(&bytes[HEADER_SIZE..HEADER_SIZE + filter.len() + index.len()]);
+        expect_crc("kvset meta body", body_crc, computed)?;
+        let mut keys = Decoder::new(index);
+        for _ in 0..=pages {
+            keys.bytes16("index key")?;
+        }
+        expect(keys.left() == 0, || "bytes after the page index".into())?;
+        Ok(KvsetMeta {
+            kvset,
+            kvs,
+            pages,
+            filter,
+            index,
+        })
+    }
+}

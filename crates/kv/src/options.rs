@@ -1,0 +1,235 @@
+//! What a user sets: the memory budget, the durability window, where each kind of data goes; and
+//! the sizes of the engine's parts, which follow from the budget.
+
+use std::fmt;
+use std::str::FromStr;
+
+use esker_base::Clock;
+use serde::Serialize;
+
+use crate::error::{KvError, Result};
+
+/// The kinds of medium a KVDB stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MediaClass {
+    /// Fast, durable to write: young data, and keys.
+    Staging,
+    /// Cheap, to be written seldom and in key order: old values.
+    Capacity,
+}
+
+impl MediaClass {
+    /// Both classes.
+    pub const ALL: [MediaClass; 2] = [MediaClass::Staging, MediaClass::Capacity];
+
+    pub(crate) fn other(self) -> MediaClass {
+        match self {
+            MediaClass::Staging => MediaClass::Capacity,
+            MediaClass::Capacity => MediaClass::Staging,
+        }
+    }
+}
+
+impl fmt::Display for MediaClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MediaClass::Staging => "staging",
+            MediaClass::Capacity => "capacity",
+        })
+    }
+}
+
+/// Where the data of one KVS goes: keys and values, young (in the root of the tree) and old (in
+/// its leaves). The preferred class is used while it has room, then the other one. Young values
+/// are in the durability log, which all KVSs share: it is on staging when there is a staging
+/// class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Policy {
+    /// The class of the root's keys.
+    pub young_keys: MediaClass,
+    /// The class of the leaves' keys.
+    pub old_keys: MediaClass,
+    /// The class of the leaves' values.
+    pub old_values: MediaClass,
+}
+
+impl Policy {
+    /// Keys on staging, old values on capacity: searches never wait for slow media.
+    pub const STAGING_MAX_CAPACITY: Policy = Policy {
+        young_keys: MediaClass::Staging,
+        old_keys: MediaClass::Staging,
+        old_values: MediaClass::Capacity,
+    };
+    /// Young data on staging, everything old on capacity: staging can be small.
+    pub const STAGING_MIN_CAPACITY: Policy = Policy {
+        young_keys: MediaClass::Staging,
+        old_keys: MediaClass::Capacity,
+        old_values: MediaClass::Capacity,
+    };
+    /// Everything on staging while it has room.
+    pub const STAGING_ONLY: Policy = Policy {
+        young_keys: MediaClass::Staging,
+        old_keys: MediaClass::Staging,
+        old_values: MediaClass::Staging,
+    };
+    /// Everything but the shared log on capacity.
+    pub const CAPACITY_ONLY: Policy = Policy {
+        young_keys: MediaClass::Capacity,
+        old_keys: MediaClass::Capacity,
+        old_values: MediaClass::Capacity,
+    };
+
+    const NAMED: [(&'static str, Policy); 4] = [
+        ("staging-max-capacity", Policy::STAGING_MAX_CAPACITY),
+        ("staging-min-capacity", Policy::STAGING_MIN_CAPACITY),
+        ("staging-only", Policy::STAGING_ONLY),
+        ("capacity-only", Policy::CAPACITY_ONLY),
+    ];
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::STAGING_MAX_CAPACITY
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Policy, String> {
+        let found = Policy::NAMED.iter().find(|(known, _)| *known == name);
+        found.map(|(_, policy)| *policy).ok_or_else(|| {
+            let names: Vec<&str> = Policy::NAMED.iter().map(|(name, _)| *name).collect();
+            format!("'{name}' is no policy; use one of {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Policy::NAMED.iter().find(|(_, policy)| policy == self) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(
+                f,
+                "keys young {} old {}, values old {}",
+                self.young_keys, self.old_keys, self.old_values
+            ),
+        }
+    }
+}
+
+/// Who runs maintenance (ingest, spill, compaction) and the timed flush of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// The KVDB's own threads.
+    Threads,
+    /// The caller, one step at a time through [`crate::Kvdb::step`]. A write that has to wait for
+    /// maintenance runs the step itself. For tests and simulation.
+    Manual,
+}
+
+/// How a KVDB is opened. Everything but the budget and the durability window has a good default.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The DRAM the engine may use for everything, in bytes: memtables, log buffers, filters,
+    /// indexes, caches and maintenance. At least 16 MiB. Default 1 GiB.
+    pub memory_bytes: u64,
+    /// A write acknowledged longer ago than this is durable, in milliseconds, as long as the
+    /// device answers in time. 0 makes every write durable before it returns. Default 100.
+    pub durability_ms: u64,
+    /// At most this many bytes of acknowledged writes are not yet durable. 0 makes every write
+    /// durable before it returns. Default 8 MiB.
+    pub durability_bytes: u64,
+    /// Who runs maintenance. Default: threads.
+    pub maintenance: Maintenance,
+    /// The engine's time. Default: real.
+    pub clock: Clock,
+    /// Sizes of the engine's parts; `None` derives them from the budget.
+    pub tuning: Option<Tuning>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            memory_bytes: 1 << 30,
+            durability_ms: 100,
+            durability_bytes: 8 << 20,
+            maintenance: Maintenance::Threads,
+            clock: Clock::real(),
+            tuning: None,
+        }
+    }
+}
+
+/// The sizes of the engine's parts. They follow from the memory budget; tests set them small so
+/// that little data goes through every kind of maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// A memtable is frozen at this size in DRAM.
+    pub memtable_bytes: u64,
+    /// The size of a log segment, and of a value block written by aging.
+    pub block_bytes: u64,
+    /// A frame is sealed at this size.
+    pub frame_bytes: u64,
+    /// Keys are written in extents of this size.
+    pub key_extent_bytes: u64,
+    /// The unit in which media are allocated.
+    pub allocation_bytes: u64,
+    /// The root spills when it holds this many kvsets.
+    pub spill_kvsets: usize,
+    /// A leaf's keys are compacted when it holds this many kvsets.
+    pub compact_kvsets: usize,
+    /// A leaf splits when its keys take this many bytes.
+    pub leaf_key_bytes: u64,
+    /// Aging gathers this many bytes of values at a time, to write them in key order.
+    pub gather_bytes: u64,
+}
+
+/// Below this budget the parts would be too small to work.
+pub(crate) const MEMORY_MIN: u64 = 16 << 20;
+
+impl Tuning {
+    /// The sizes that suit a budget of `memory_bytes`.
+    #[must_use]
+    pub fn for_budget(memory_bytes: u64) -> Tuning {
+        let share =
+            |divisor: u64, least: u64, most: u64| (memory_bytes / divisor).clamp(least, most);
+        Tuning {
+            memtable_bytes: share(12, 1 << 20, 64 << 20),
+            block_bytes: 32 << 20,
+            frame_bytes: 1 << 20,
+            key_extent_bytes: 4 << 20,
+            allocation_bytes: 64 << 10,
+            spill_kvsets: 4,
+            compact_kvsets: 6,
+            leaf_key_bytes: share(16, 4 << 20, 64 << 20),
+            gather_bytes: share(12, 1 << 20, 64 << 20),
+        }
+    }
+}
+
+impl Options {
+    /// The parts' sizes.
+    pub(crate) fn tuning(&self) -> Tuning {
+        self.tuning
+            .unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))
+    }
+
+    /// Refuses what cannot work.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.memory_bytes < MEMORY_MIN && self.tuning.is_none() {
+            return Err(KvError::Options(format!(
+                "a memory budget of {} bytes is too small: give at least {MEMORY_MIN} bytes (16 MiB)",
+                self.memory_bytes
+            )));
+        }
+        let limit = self.memory_bytes / 4;
+        if self.durability_bytes > limit {
+            return Err(KvError::Options(format!(
+                "durability_bytes of {} would take more than a quarter of the memory budget: give at most {limit}",
+                self.durability_bytes
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Which key pages are in DRAM: all of them while they fit, else the recently used ones.
+//!
+//! Pages come in when a kvset is built or opened and when a search misses; they leave by second
+//! chance (Corbató's CLOCK) when they exceed the limit. Filters and page indexes never leave.
+//!
+//! Invariants
+//! 1. `resident` is the size of all pages in all slots.
+//! 2. Every page that came in is in the queue once, until it leaves or its kvset is gone.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::omf::page::{PAGE_SIZE, Page};
+
+/// A page in DRAM, shared with whoever reads it.
+pub(crate) type SharedPage = Page<Arc<[u8]>>;
+
+/// The DRAM of one page with its slot and queue entry, in bytes.
+const PAGE_DRAM: u64 = PAGE_SIZE as u64 + 32;
+
+/// All key pages of a KVDB.
+pub(crate) struct PageCache {
+    limit: AtomicU64,
+    resident: AtomicU64,
+    misses: AtomicU64,
+    queue: Mutex<VecDeque<(Weak<PageTable>, u32)>>,
+}
+
+/// The pages of one kvset.
+pub(crate) struct PageTable {
+    cache: Arc<PageCache>,
+    slots: Box<[Slot]>,
+}
+
+#[derive(Default)]
+struct Slot {
+    page: RwLock<Option<SharedPage>>,
+    used: AtomicBool,
+}
+
+impl PageCache {
+    pub(crate) fn new(limit: u64) -> PageCache {
+        PageCache {
+            limit: AtomicU64::new(limit),
+            resident: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            queue: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+        self.evict();
+    }
+
+    /// Whether `pages` more pages fit without another one leaving.
+    pub(crate) fn has_room(&self, pages: u64) -> bool {
+        self.resident_bytes() + pages * PAGE_DRAM <= self.limit.load(Ordering::Relaxed)
+    }
+
+    fn evict(&self) {
+        while self.resident_bytes() > self.limit.load(Ordering::Relaxed) {
+            let mut queue = self.queue.lock();
+            let Some((table, index)) = queue.pop_front() else {
+                return;
+            };
+            let Some(owner) = table.upgrade() else {
+                continue;
+            };
+            let slot = &owner.slots[index as usize];
+            if slot.used.swap(false, Ordering::Relaxed) {
+                queue.push_back((table, index));
+                continue;
+            }
+            drop(queue);
+            if slot.page.write().take().is_some() {
+                self.resident.fetch_sub(PAGE_DRAM, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl PageTable {
+    pub(crate) fn new(cache: &Arc<PageCache>, pages: u32) -> Arc<PageTable> {
+        let slots = (0..pages).map(|_| Slot::default()).collect();
+        Arc::new(PageTable {
+            cache: cache.clone(),
+            slots,
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The page, if it is in DRAM.
+    pub(crate) fn get(&self, index: u32) -> Option<SharedPage> {
+        let slot = &self.slots[index as usize];
+        let page = slot.page.read().clone();
+        if page.is_some() && !slot.used.load(Ordering::Relaxed) {
+            slot.used.store(true, Ordering::Relaxed);
+        }
+        page
+    }
+
+    /// Puts a page in its slot, counting a miss when a search needed it.
+    pub(crate) fn admit(self: &Arc<Self>, index: u32, page: &SharedPage, missed: bool) {
+        if missed {
+            self.cache.misses.fetch_add(1, Ordering::Relaxed);
+        }
+        let previous = self.slots[index as usize]
+            .page
+            .write()
+            .replace(page.clone());
+        if previous.is_none() {
+            self.cache.resident.fetch_add(PAGE_DRAM, Ordering::Relaxed);
+            self.cache
+                .queue
+                .lock()
+                .push_back((Arc::downgrade(self), index));
+            self.cache.evict();
+        }
+    }
+}
+
+impl Drop for PageTable {
+    fn drop(&mut self) {
+        let resident = self
+            .slots
+            .iter_mut()
+            .map(|slot| usize::from(slot.page.get_mut().is_some()))
+            .sum::<usize>();
+        self.cache
+            .resident
+            .fetch_sub(resident as u64 * PAGE_DRAM, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omf::page::{Entry, PageBuilder};
+
+    fn page(kvset: u64, index: u32) -> SharedPage {
+        let mut builder = PageBuilder::default();
+        assert!(builder.add(b"key", Entry::Tombstone));
+        let mut bytes = vec![0; PAGE_SIZE];
+        builder.finish(kvset, index, &mut bytes);
+        Page::verify(Arc::from(bytes), kvset, index).unwrap()
+    }
+
+    #[test]
+    fn pages_beyond_the_limit_leave_and_used_ones_stay() {
+        let cache = Arc::new(PageCache::new(4 * PAGE_DRAM));
+        let table = PageTable::new(&cache, 10);
+        for index in 0..4 {
+            table.admit(index, &page(1, index), false);
+        }
+        assert!(table.get(1).is_some());
+        table.admit(4, &page(1, 4), true);
+        table.admit(5, &page(1, 5), true);
+        assert_eq!(cache.resident_bytes(), 4 * PAGE_DRAM);
+        let resident: Vec<u32> = (0..10).filter(|&i| table.get(i).is_some()).collect();
+        assert_eq!(resident, [1, 3, 4, 5]);
+        assert_eq!(cache.misses(), 2);
+        drop(table);
+        assert_eq!(cache.resident_bytes(), 0);
+    }
+}

@@ -1,0 +1,160 @@
+//! Reads values: from the record cache, or from the medium with one device read.
+
+use std::sync::Arc;
+
+use esker_base::AlignedBuf;
+use esker_base::units::to_usize;
+
+use crate::cache::{RecordAddress, RecordCache};
+use crate::error::Result;
+use crate::omf::frame::record_size;
+use crate::omf::page::Stored;
+use crate::value::ValueBlock;
+
+/// The values of a KVDB.
+pub(crate) struct Values {
+    pub(crate) cache: RecordCache,
+}
+
+/// The cache's name for a record.
+pub(crate) fn address(block: u64, offset: u32) -> RecordAddress {
+    RecordAddress {
+        block,
+        offset: offset.into(),
+    }
+}
+
+impl Values {
+    /// Writes the value of a record to `out`.
+    pub(crate) fn read(
+        &self,
+        block: &Arc<ValueBlock>,
+        kvs: u32,
+        key: &[u8],
+        stored: &Stored,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let address = address(block.id, stored.offset);
+        if self.cache.get(address, out) {
+            return Ok(());
+        }
+        block.read(kvs, key, stored.offset, stored.value_size, |value| {
+            out.clear();
+            out.extend_from_slice(value);
+        })?;
+        self.cache.insert(address, &[out]);
+        Ok(())
+    }
+}
+
+/// Reads values for a cursor: the further it goes through a block, the more is read at a time.
+#[derive(Default)]
+pub(crate) struct ReadAhead {
+    /// What was read last, the most recent at the end.
+    windows: Vec<Window>,
+}
+
+/// Bytes of a block in DRAM.
+struct Window {
+    block: u64,
+    start: u64,
+    bytes: AlignedBuf,
+    /// Where `start` is in `bytes`.
+    skip: usize,
+    size: usize,
+}
+
+/// Windows a cursor keeps: about one for each kvset that it merges.
+const WINDOWS: usize = 8;
+/// The largest window, and the distance at which a read still counts as following another one.
+const WINDOW_MAX: u64 = 256 << 10;
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.start + self.size as u64
+    }
+
+    fn slice(&self, start: u64, size: usize) -> Option<&[u8]> {
+        let within = start >= self.start && start + size as u64 <= self.end();
+        within.then(|| {
+            let at = self.skip + to_usize(start - self.start);
+            &self.bytes[at..at + size]
+        })
+    }
+}
+
+impl ReadAhead {
+    /// Writes the value of the record at `at` (KVS, key, place) to `out`.
+    pub(crate) fn read(
+        &mut self,
+        values: &Values,
+        block: &Arc<ValueBlock>,
+        (kvs, key, stored): (u32, &[u8], &Stored),
+        forward: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let address = address(block.id, stored.offset);
+        if values.cache.get(address, out) {
+            return Ok(());
+        }
+        let start = u64::from(stored.offset);
+        let size = record_size(key.len(), to_usize(stored.value_size.into()));
+        let covers = |w: &Window| w.block == block.id && w.slice(start, size).is_some();
+        let window = match self.windows.iter().position(covers) {
+            Some(found) => &self.windows[found],
+            None => self.load(block, start, size as u64, forward)?,
+        };
+        let record = window
+            .slice(start, size)
+            .expect("a window that covers the record");
+        let value = block.verify(record, kvs, key, stored.offset)?;
+        out.clear();
+        out.extend_from_slice(value);
+        values.cache.insert(address, &[out]);
+        Ok(())
+    }
+
+    /// Reads a window that covers `size` bytes at `start`: just those at first, twice as much each
+    /// time when it goes on where another window of the block ends.
+    fn load(
+        &mut self,
+        block: &ValueBlock,
+        start: u64,
+        size: u64,
+        forward: bool,
+    ) -> Result<&Window> {
+        let near = |w: &Window| {
+            let gap = if forward {
+                start.checked_sub(w.end())
+            } else {
+                w.start.checked_sub(start + size)
+            };
+            w.block == block.id && gap.is_some_and(|gap| gap < WINDOW_MAX)
+        };
+        let mut wanted = size;
+        if let Some(follows) = self.windows.iter().position(near) {
+            let before = self.windows.remove(follows).size as u64;
+            wanted = (2 * before).clamp(size, WINDOW_MAX.max(size));
+        } else if self.windows.len() == WINDOWS {
+            self.windows.remove(0);
+        }
+        let limit = block.allocation.bytes();
+        let (from, to) = if forward {
+            (start, (start + wanted).min(limit))
+        } else {
+            ((start + size).saturating_sub(wanted), start + size)
+        };
+        let size = to_usize(to - from);
+        let (bytes, skip) = block
+            .media()
+            .read_at(block.stream, block.extent(), from, size)?;
+        self.windows.push(Window {
+            block: block.id,
+            start: from,
+            bytes,
+            skip,
+            size,
+        });
+        Ok(self.windows.last().expect("pushed above"))
+    }
+}

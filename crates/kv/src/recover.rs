@@ -1,0 +1,335 @@
+//! Opening a KVDB: from the manifest to trees, and from the log to what they lack.
+//!
+//! Replay takes frames in the order of their seqnos and stops at the first gap, so what it yields
+//! is a prefix of what was written, across all KVSs. What it yields is ingested at once, and the
+//! log goes on in a fresh segment: a frame behind the gap is never looked at again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use esker_base::Lba;
+use esker_base::units::to_usize;
+use esker_device::Device;
+
+use crate::MediaClass;
+use crate::engine::{Engine, Parts};
+use crate::error::{KvError, Result};
+use crate::kvset::Kvset;
+use crate::log::{LogTail, open_segment};
+use crate::manifest::{Manifest, State};
+use crate::media::{Classes, Media, Purpose, Stream};
+use crate::memtable::{Memtable, Written};
+use crate::omf::Malformed;
+use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
+use crate::omf::manifest::Edit;
+use crate::options::Options;
+use crate::page_cache::PageCache;
+use crate::value::{Ids, ValueBlock};
+use crate::view::{Frozen, Leaf, Tree, View};
+
+/// The devices of a KVDB.
+#[derive(Clone)]
+pub struct Devices {
+    /// Holds the manifest: a few MiB.
+    pub manifest: Arc<dyn Device>,
+    /// The capacity class.
+    pub capacity: Arc<dyn Device>,
+    /// The staging class, if the KVDB has one.
+    pub staging: Option<Arc<dyn Device>>,
+}
+
+impl Devices {
+    /// The class devices, opened as classes.
+    pub(crate) fn classes(&self, options: &Options) -> Classes {
+        let media = |class: MediaClass, device: &Arc<dyn Device>| {
+            Arc::new(Media::new(
+                class,
+                device.clone(),
+                options.tuning().allocation_bytes,
+            ))
+        };
+        Classes::new(
+            media(MediaClass::Capacity, &self.capacity),
+            self.staging
+                .as_ref()
+                .map(|device| media(MediaClass::Staging, device)),
+        )
+    }
+}
+
+/// What the manifest names, opened.
+pub(crate) struct Opened {
+    pub(crate) trees: Vec<Tree>,
+    pub(crate) blocks: BTreeMap<u64, Arc<ValueBlock>>,
+}
+
+/// Checks that the classes are those of the KVDB.
+pub(crate) fn check_classes(state: &State, classes: &Classes) -> Result<()> {
+    for &class in state.classes.keys() {
+        match classes.get(class) {
+            Some(media) => media.check_header(state.uuid)?,
+            None => {
+                return Err(KvError::Options(format!(
+                    "the KVDB has a {class} class; open it with its device"
+                )));
+            }
+        }
+    }
+    if !state.classes.contains_key(&MediaClass::Staging) && classes.staging().is_some() {
+        return Err(KvError::Options(
+            "the KVDB has no staging class: open it without one, then add it".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Claims the space of everything the manifest names, and opens its kvsets.
+pub(crate) fn open_structures(
+    state: &State,
+    classes: &Classes,
+    pages: &Arc<PageCache>,
+) -> Result<Opened> {
+    let claim = |extent: crate::media::Extent| {
+        let media = classes.get(extent.class).ok_or_else(|| {
+            KvError::Options(format!("the KVDB has data on a {} class", extent.class))
+        })?;
+        media.claim(extent)
+    };
+    let mut blocks = BTreeMap::new();
+    for (&id, block) in &state.blocks {
+        let stream = if block.log {
+            Stream::Log
+        } else {
+            Stream::OldValues
+        };
+        let allocation = claim(block.extent)?;
+        blocks.insert(
+            id,
+            Arc::new(ValueBlock {
+                id,
+                stream,
+                allocation,
+                bytes: block.bytes,
+            }),
+        );
+    }
+    let mut trees: BTreeMap<u32, Tree> = BTreeMap::new();
+    for (&kvs, (name, policy)) in &state.kvss {
+        let mut leaves: Vec<Leaf> = state
+            .leaves
+            .iter()
+            .filter(|(_, (owner, _))| *owner == kvs)
+            .map(|(&id, (_, lower))| Leaf {
+                id,
+                lower: lower[..].into(),
+                kvsets: Vec::new(),
+            })
+            .collect();
+        leaves.sort_by(|a, b| a.lower.cmp(&b.lower));
+        if leaves.first().is_none_or(|leaf| !leaf.lower.is_empty()) {
+            let device = classes.capacity.device().name().to_owned();
+            let detail = format!("the KVS '{name}' has no first leaf");
+            return Err(KvError::Corrupt {
+                what: "manifest",
+                device,
+                lba: Lba(0),
+                detail,
+            });
+        }
+        let (name, policy) = (name.as_str().into(), *policy);
+        trees.insert(
+            kvs,
+            Tree {
+                kvs,
+                name,
+                policy,
+                root: Vec::new(),
+                leaves,
+            },
+        );
+    }
+    // Roots first: they are searched first, so their pages deserve DRAM first.
+    let mut kvsets: Vec<_> = state.kvsets.values().collect();
+    kvsets.sort_by_key(|kvset| (kvset.leaf != 0, std::cmp::Reverse(kvset.age)));
+    for edit in kvsets {
+        let extents = edit
+            .extents
+            .iter()
+            .map(|&extent| claim(extent))
+            .collect::<Result<_>>()?;
+        let own = edit
+            .blocks
+            .iter()
+            .map(|(id, _)| blocks[id].clone())
+            .collect();
+        let kvset = Kvset::open(edit.clone(), extents, own, pages)?;
+        trees
+            .get_mut(&edit.kvs)
+            .expect("the manifest checks references")
+            .add(kvset);
+    }
+    Ok(Opened {
+        trees: trees.into_values().collect(),
+        blocks,
+    })
+}
+
+/// Reads the log's records that are in no kvset yet into a memtable. Returns the last seqno.
+pub(crate) fn replay(
+    state: &State,
+    blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+    table: &Memtable,
+) -> Result<u64> {
+    let mut last = state.ingested;
+    for (id, segment) in blocks {
+        if !state.blocks[id].log || *id < state.log_first {
+            continue;
+        }
+        let mut offset = 0;
+        while let Some((header, payload)) = read_frame(segment, offset)? {
+            offset += HEADER_SIZE as u64 + payload.len() as u64;
+            offset = esker_base::units::round_up(offset, segment.media().lba_size.into());
+            if header.first_seqno + u64::from(header.records) <= last + 1 {
+                continue; // ingested already
+            }
+            if header.first_seqno != last + 1 {
+                break;
+            }
+            last = replay_frame(segment, &header, &payload, table)?;
+        }
+    }
+    Ok(last)
+}
+
+/// The log frame at `offset` of a segment, if there is a valid one.
+pub(crate) fn read_frame(
+    segment: &ValueBlock,
+    offset: u64,
+) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+    let (media, extent) = (segment.media(), segment.extent());
+    if offset + HEADER_SIZE as u64 > segment.allocation.bytes() {
+        return Ok(None);
+    }
+    let (buf, skip) = media.read_at(segment.stream, extent, offset, HEADER_SIZE)?;
+    let Ok(header) = FrameHeader::decode(&buf[skip..]) else {
+        return Ok(None);
+    };
+    let (lba, ..) = media.span(extent, offset, 1);
+    let size = HEADER_SIZE + to_usize(header.payload_size.into());
+    let fits = offset + size as u64 <= segment.allocation.bytes();
+    if !fits || (header.block, header.offset, header.lba) != (segment.id, offset, lba.0) {
+        return Ok(None);
+    }
+    let (buf, skip) = media.read_at(segment.stream, extent, offset, size)?;
+    let payload = &buf[skip + HEADER_SIZE..skip + size];
+    Ok(header
+        .check_payload(payload)
+        .is_ok()
+        .then(|| (header, payload.to_vec())))
+}
+
+fn replay_frame(
+    segment: &Arc<ValueBlock>,
+    header: &FrameHeader,
+    payload: &[u8],
+    table: &Memtable,
+) -> Result<u64> {
+    table.refer_to(segment);
+    let mut at = 0;
+    let mut seqno = header.first_seqno;
+    for _ in 0..header.records {
+        let record = match header.kind {
+            FrameKind::Log => Record::decode(&payload[at..]),
+            FrameKind::Aged => Err(Malformed("an aged frame in the log".into())),
+        };
+        // The frame's checksum holds, so a bad record was written by a bug: say so, do not skip it.
+        let record = record.map_err(|bad| {
+            segment
+                .media()
+                .corrupt("log record", Lba(header.lba), bad.0)
+        })?;
+        let offset = header.offset + (HEADER_SIZE + at) as u64;
+        let offset = u32::try_from(offset).expect("segments are below 4 GiB");
+        let written = Written {
+            value: record.value.map(Box::from),
+            block: segment.id,
+            offset,
+        };
+        table.insert(record.kvs, record.key, seqno, written);
+        at += record.size();
+        seqno += 1;
+    }
+    Ok(seqno - 1)
+}
+
+/// Opens the KVDB on `devices`; `None` when there is none.
+pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>> {
+    let Some(manifest) = Manifest::open(devices.manifest.clone())? else {
+        return Ok(None);
+    };
+    let state = manifest.state();
+    let tuning = options.tuning();
+    let classes = devices.classes(&options);
+    check_classes(&state, &classes)?;
+    let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
+    let opened = open_structures(&state, &classes, &pages)?;
+    let table = Memtable::new();
+    let last_seqno = replay(&state, &opened.blocks, &table)?;
+    // The memtable and the kvsets hold what they need of the blocks; the rest is free from the
+    // commit of the new log start on.
+    let ids = Ids::after(state.last_id);
+    let segment = open_segment(&classes, &manifest, &ids, &tuning, Purpose::Maintenance)?;
+    let log = LogTail::new(tuning, segment.clone(), last_seqno);
+    let replayed = Arc::new(Frozen {
+        table: Arc::new(table),
+        log_first: segment.id,
+    });
+    let mut view = View {
+        active: Arc::new(Memtable::new()),
+        frozen: Vec::new(),
+        trees: BTreeMap::new(),
+    };
+    opened
+        .trees
+        .into_iter()
+        .for_each(|tree| view.put_tree(tree));
+    let nothing = replayed.table.is_empty();
+    if !nothing {
+        view.frozen.push(replayed);
+    }
+    let values = Values {
+        cache: crate::cache::RecordCache::new(0),
+    };
+    let engine = Engine::new(options, classes, manifest, ids, log, view, pages, values);
+    if nothing {
+        let first = segment.id;
+        engine.manifest.commit(vec![Edit::Ingested {
+            seqno: last_seqno,
+            first,
+        }])?;
+    } else {
+        engine.ingest_oldest()?;
+    }
+    drop(opened.blocks);
+    Ok(Some(engine))
+}
+
+/// Makes a new KVDB on `devices`, whose class devices are known as `paths`.
+pub(crate) fn create(
+    devices: &Devices,
+    paths: &[(MediaClass, String)],
+    options: &Options,
+) -> Result<()> {
+    let seed = u64::try_from(esker_base::clock::unix_time().as_nanos()).unwrap_or(u64::MAX);
+    let mut uuid = [0; 16];
+    esker_base::Rng::new(seed ^ u64::from(std::process::id()).rotate_left(32)).fill(&mut uuid);
+    for media in devices.classes(options).all() {
+        media.write_header(uuid)?;
+    }
+    let edits = paths.iter().map(|(class, path)| Edit::Class {
+        class: *class,
+        path: path.clone(),
+    });
+    Manifest::create(devices.manifest.clone(), uuid, edits.collect())?;
+    Ok(())
+}

@@ -1,0 +1,376 @@
+//! Sorted sources of entries and how they merge: what cursors and compactions read from.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::kvset::cursor::KvsetCursor;
+use crate::memtable::{Memtable, Written};
+use crate::omf::page::{Entry, Stored};
+use crate::value::ValueBlock;
+use crate::view::Tree;
+
+/// What a key maps to in a source.
+#[derive(Clone, Copy)]
+pub(crate) enum Item<'a> {
+    Tombstone,
+    /// The value is in DRAM.
+    Value(&'a [u8]),
+    /// The value is in a block.
+    Stored(&'a Arc<ValueBlock>, Stored),
+}
+
+/// Something that can be walked in key order, both ways.
+pub(crate) trait Source {
+    /// The key it is on; `None` when it is nowhere.
+    fn key(&self) -> Option<&[u8]>;
+    /// What that key maps to. Called only when it is somewhere.
+    fn item(&self) -> Item<'_>;
+    /// Goes to the first key within `from` onwards.
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()>;
+    /// Goes to the last key within `from` backwards.
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()>;
+    /// Goes to the next key. Called only when it is somewhere.
+    fn next(&mut self) -> Result<()>;
+    /// Goes to the previous key. Called only when it is somewhere.
+    fn prev(&mut self) -> Result<()>;
+}
+
+impl Source for KvsetCursor {
+    fn key(&self) -> Option<&[u8]> {
+        self.key()
+    }
+
+    fn item(&self) -> Item<'_> {
+        match self.entry() {
+            Entry::Tombstone => Item::Tombstone,
+            Entry::Inline(value) => Item::Value(value),
+            Entry::Stored(stored) => Item::Stored(self.kvset().block(&stored), stored),
+        }
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.seek(from)
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.seek_back(from)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.next()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.prev()
+    }
+}
+
+/// One KVS in a memtable, as of a seqno. It copies the entry it is on, so that it needs no borrow
+/// of the table.
+pub(crate) struct MemtableSource {
+    table: Arc<Memtable>,
+    kvs: u32,
+    seqno: u64,
+    key: Vec<u8>,
+    written: Option<Written>,
+}
+
+impl MemtableSource {
+    pub(crate) fn new(table: Arc<Memtable>, kvs: u32, seqno: u64) -> MemtableSource {
+        MemtableSource {
+            table,
+            kvs,
+            seqno,
+            key: Vec::new(),
+            written: None,
+        }
+    }
+
+    fn land(&mut self, found: Option<(Vec<u8>, Written)>) {
+        match found {
+            Some((key, written)) => (self.key, self.written) = (key, Some(written)),
+            None => self.written = None,
+        }
+    }
+}
+
+fn copy(key: &[u8], written: &Written) -> (Vec<u8>, Written) {
+    (key.to_vec(), written.clone())
+}
+
+impl Source for MemtableSource {
+    fn key(&self) -> Option<&[u8]> {
+        self.written.as_ref().map(|_| &self.key[..])
+    }
+
+    fn item(&self) -> Item<'_> {
+        match self
+            .written
+            .as_ref()
+            .and_then(|written| written.value.as_deref())
+        {
+            Some(value) => Item::Value(value),
+            None => Item::Tombstone,
+        }
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let found = self.table.next(self.kvs, from, self.seqno, copy);
+        self.land(found);
+        Ok(())
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let found = self.table.prev(self.kvs, from, self.seqno, copy);
+        self.land(found);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let from = Bound::Excluded(&self.key[..]);
+        let found = self.table.next(self.kvs, from, self.seqno, copy);
+        self.land(found);
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let from = Bound::Excluded(&self.key[..]);
+        let found = self.table.prev(self.kvs, from, self.seqno, copy);
+        self.land(found);
+        Ok(())
+    }
+}
+
+/// Sources merged: of equal keys, the one in the earliest source hides the others.
+pub(crate) struct Merge<S> {
+    sources: Vec<S>,
+    at: Option<usize>,
+    forward: bool,
+}
+
+impl<S: Source> Merge<S> {
+    /// Newest source first.
+    pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
+        Merge {
+            sources,
+            at: None,
+            forward: true,
+        }
+    }
+
+    fn pick(&mut self) {
+        let mut best: Option<(usize, &[u8])> = None;
+        for (index, source) in self.sources.iter().enumerate() {
+            let Some(key) = source.key() else { continue };
+            let better =
+                best.is_none_or(|(_, best)| if self.forward { key < best } else { key > best });
+            if better {
+                best = Some((index, key));
+            }
+        }
+        self.at = best.map(|(index, _)| index);
+    }
+
+    /// Moves every source that is on the current key one on, in the current direction.
+    fn advance(&mut self) -> Result<()> {
+        let at = self.at.expect("advance is called on a key");
+        let (before, rest) = self.sources.split_at_mut(at);
+        let (current, after) = rest.split_first_mut().expect("at is an index");
+        for source in before.iter_mut().chain(after) {
+            if source.key().is_some() && source.key() == current.key() {
+                if self.forward {
+                    source.next()?
+                } else {
+                    source.prev()?
+                }
+            }
+        }
+        if self.forward {
+            current.next()?
+        } else {
+            current.prev()?
+        }
+        self.pick();
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<()> {
+        let key = self.key().expect("turn is called on a key").to_vec();
+        if self.forward {
+            self.seek_back(Bound::Excluded(&key))
+        } else {
+            self.seek(Bound::Excluded(&key))
+        }
+    }
+}
+
+impl<S: Source> Source for Merge<S> {
+    fn key(&self) -> Option<&[u8]> {
+        self.at.and_then(|at| self.sources[at].key())
+    }
+
+    fn item(&self) -> Item<'_> {
+        self.sources[self.at.expect("on a key")].item()
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.sources
+            .iter_mut()
+            .try_for_each(|source| source.seek(from))?;
+        self.forward = true;
+        self.pick();
+        Ok(())
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.sources
+            .iter_mut()
+            .try_for_each(|source| source.seek_back(from))?;
+        self.forward = false;
+        self.pick();
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        if self.forward {
+            self.advance()
+        } else {
+            self.turn()
+        }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if self.forward {
+            self.turn()
+        } else {
+            self.advance()
+        }
+    }
+}
+
+/// A cursor over the kvsets of one node, newest first.
+pub(crate) fn merge_kvsets(kvsets: &[Arc<crate::kvset::Kvset>]) -> Merge<KvsetCursor> {
+    Merge::new(kvsets.iter().cloned().map(KvsetCursor::new).collect())
+}
+
+/// All leaves of a tree, one after the other.
+pub(crate) struct LeavesSource {
+    tree: Arc<Tree>,
+    leaf: usize,
+    merge: Merge<KvsetCursor>,
+}
+
+impl LeavesSource {
+    pub(crate) fn new(tree: Arc<Tree>) -> LeavesSource {
+        LeavesSource {
+            tree,
+            leaf: 0,
+            merge: Merge::new(Vec::new()),
+        }
+    }
+
+    fn enter(&mut self, leaf: usize) {
+        self.leaf = leaf;
+        self.merge = merge_kvsets(&self.tree.leaves[leaf].kvsets);
+    }
+
+    /// While this leaf has nothing more, goes to the first key of the next one.
+    fn settle(&mut self) -> Result<()> {
+        while self.merge.key().is_none() && self.leaf + 1 < self.tree.leaves.len() {
+            self.enter(self.leaf + 1);
+            self.merge.seek(Bound::Unbounded)?;
+        }
+        Ok(())
+    }
+
+    fn settle_back(&mut self) -> Result<()> {
+        while self.merge.key().is_none() && self.leaf > 0 {
+            self.enter(self.leaf - 1);
+            self.merge.seek_back(Bound::Unbounded)?;
+        }
+        Ok(())
+    }
+
+    fn leaf_at(&self, from: Bound<&[u8]>, unbounded: usize) -> usize {
+        match from {
+            Bound::Included(key) | Bound::Excluded(key) => self.tree.leaf_of(key),
+            Bound::Unbounded => unbounded,
+        }
+    }
+}
+
+impl Source for LeavesSource {
+    fn key(&self) -> Option<&[u8]> {
+        self.merge.key()
+    }
+
+    fn item(&self) -> Item<'_> {
+        self.merge.item()
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.enter(self.leaf_at(from, 0));
+        self.merge.seek(from)?;
+        self.settle()
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.enter(self.leaf_at(from, self.tree.leaves.len() - 1));
+        self.merge.seek_back(from)?;
+        self.settle_back()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.merge.next()?;
+        self.settle()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.merge.prev()?;
+        self.settle_back()
+    }
+}
+
+/// Any of the sources a cursor merges.
+pub(crate) enum AnySource {
+    Memtable(MemtableSource),
+    Kvset(KvsetCursor),
+    Leaves(LeavesSource),
+}
+
+macro_rules! each {
+    ($self:ident, $source:ident => $call:expr) => {
+        match $self {
+            AnySource::Memtable($source) => $call,
+            AnySource::Kvset($source) => $call,
+            AnySource::Leaves($source) => $call,
+        }
+    };
+}
+
+impl Source for AnySource {
+    fn key(&self) -> Option<&[u8]> {
+        each!(self, source => source.key())
+    }
+
+    fn item(&self) -> Item<'_> {
+        each!(self, source => source.item())
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        each!(self, source => source.seek(from))
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        each!(self, source => source.seek_back(from))
+    }
+
+    fn next(&mut self) -> Result<()> {
+        each!(self, source => source.next())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        each!(self, source => source.prev())
+    }
+}

@@ -1,0 +1,473 @@
+//! What the engine has done and holds: a struct, a screen, JSON.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_base::units::human_bytes;
+use esker_base::{Clock, Nanos};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::MediaClass;
+use crate::engine::Engine;
+use crate::error::KvError;
+use crate::media::{Media, Stream};
+
+/// A counter.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The engine's counters since it was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) puts: Counter,
+    pub(crate) gets: Counter,
+    pub(crate) deletes: Counter,
+    pub(crate) batches: Counter,
+    pub(crate) cursor_steps: Counter,
+    pub(crate) syncs: Counter,
+    pub(crate) user_bytes: Counter,
+    pub(crate) log_flushes: Counter,
+    pub(crate) memtable_waits: Counter,
+    pub(crate) segment_waits: Counter,
+    pub(crate) durability_waits: Counter,
+    pub(crate) stalled_ns: Counter,
+    longest_stall_ns: AtomicU64,
+    pub(crate) paced_ns: Counter,
+    pub(crate) owed_ns: AtomicU64,
+    pub(crate) ingests: Counter,
+    pub(crate) spills: Counter,
+    pub(crate) compactions: Counter,
+    pub(crate) collections: Counter,
+    pub(crate) splits: Counter,
+    /// Set while maintenance cannot go on for lack of space.
+    pub(crate) no_space: Mutex<Option<KvError>>,
+}
+
+impl Counters {
+    pub(crate) fn stalled_since(&self, since: Nanos, clock: &Clock) {
+        let ns = u64::try_from(clock.now().since(since).as_nanos()).unwrap_or(u64::MAX);
+        self.stalled_ns.add(ns);
+        self.longest_stall_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+}
+
+/// A KVDB's figures. Counts are since it was opened, sizes are now; all sizes in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// What callers have asked for.
+    pub operations: Operations,
+    /// Keys and values that callers have written.
+    pub user_bytes: u64,
+    /// Bytes written to all devices, the manifest's included.
+    pub device_written_bytes: u64,
+    /// Device bytes written for each user byte; 0 when nothing was written.
+    pub write_amplification: f64,
+    /// Bytes written to the manifest.
+    pub manifest_written_bytes: u64,
+    /// Each media class.
+    pub classes: Vec<ClassStats>,
+    /// DRAM by purpose.
+    pub dram: Dram,
+    /// Record cache and key pages.
+    pub cache: CacheStats,
+    /// What maintenance has done.
+    pub maintenance: MaintenanceStats,
+    /// When and how long writers waited.
+    pub stalls: Stalls,
+    /// Each KVS.
+    pub kvss: Vec<KvsStats>,
+    /// Why writes are refused, if they are.
+    pub stopped: Option<String>,
+}
+
+/// Counts of calls.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Operations {
+    pub puts: u64,
+    pub gets: u64,
+    pub deletes: u64,
+    pub batches: u64,
+    pub cursor_steps: u64,
+    pub syncs: u64,
+}
+
+/// One media class.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassStats {
+    /// Which.
+    pub class: MediaClass,
+    /// The device's name.
+    pub device: String,
+    /// Its size, or the size it may grow to.
+    pub capacity_bytes: u64,
+    /// Allocated, freed but not yet discarded extents included.
+    pub used_bytes: u64,
+    /// Records and keys that are referred to.
+    pub live_bytes: u64,
+    /// Allocated to values, but no longer referred to.
+    pub garbage_bytes: u64,
+    /// Traffic by stream.
+    pub streams: Vec<StreamStats>,
+}
+
+impl ClassStats {
+    /// Bytes written to this class.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.written_bytes).sum()
+    }
+
+    /// Bytes read from this class.
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.read_bytes).sum()
+    }
+}
+
+/// One stream of a class.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct StreamStats {
+    pub stream: Stream,
+    pub written_bytes: u64,
+    pub read_bytes: u64,
+    /// Device reads.
+    pub reads: u64,
+    /// Bytes on the medium that are referred to.
+    pub live_bytes: u64,
+}
+
+/// DRAM by purpose.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Dram {
+    pub budget_bytes: u64,
+    pub memtable_bytes: u64,
+    pub log_buffer_bytes: u64,
+    pub filter_bytes: u64,
+    pub index_bytes: u64,
+    pub key_page_bytes: u64,
+    pub record_cache_bytes: u64,
+    /// What the record cache may grow to.
+    pub record_cache_capacity_bytes: u64,
+}
+
+impl Dram {
+    /// All of it.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.memtable_bytes
+            + self.log_buffer_bytes
+            + self.filter_bytes
+            + self.index_bytes
+            + self.key_page_bytes
+            + self.record_cache_bytes
+    }
+}
+
+/// Caches.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct CacheStats {
+    pub record_hits: u64,
+    pub record_misses: u64,
+    pub records: u64,
+    /// Searches that had to read a key page.
+    pub key_page_misses: u64,
+}
+
+/// Counts of maintenance steps.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct MaintenanceStats {
+    pub log_flushes: u64,
+    pub ingests: u64,
+    pub spills: u64,
+    pub compactions: u64,
+    pub collections: u64,
+    pub splits: u64,
+}
+
+/// Waits of writers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stalls {
+    /// For a memtable to be ingested.
+    pub memtable: u64,
+    /// For a log segment to be opened.
+    pub segment: u64,
+    /// For the log to be flushed, because more than `durability_bytes` were not.
+    pub durability: u64,
+    /// All of them, in nanoseconds.
+    pub total_ns: u64,
+    /// The longest, in nanoseconds.
+    pub longest_ns: u64,
+    /// Time writers were slowed down for, in nanoseconds.
+    pub paced_ns: u64,
+}
+
+/// One KVS.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct KvsStats {
+    pub name: String,
+    pub policy: String,
+    pub root_kvsets: usize,
+    pub leaves: usize,
+    pub leaf_kvsets: usize,
+    /// Entries in kvsets, older versions and tombstones included.
+    pub entries: u64,
+    pub tombstones: u64,
+}
+
+impl Engine {
+    pub(crate) fn stats(&self) -> Stats {
+        let c = &self.counters;
+        let view = self.view.load();
+        let classes: Vec<ClassStats> = self
+            .classes
+            .all()
+            .iter()
+            .map(|media| self.class_stats(media))
+            .collect();
+        let manifest = self.manifest.written_bytes();
+        let user_bytes = c.user_bytes.get();
+        let written = manifest + classes.iter().map(ClassStats::written_bytes).sum::<u64>();
+        let (filters, indexes) = self.pinned_bytes();
+        let cache = self.values.cache.stats();
+        #[allow(clippy::cast_precision_loss)] // a ratio for people
+        let amplification = if user_bytes == 0 {
+            0.0
+        } else {
+            written as f64 / user_bytes as f64
+        };
+        Stats {
+            operations: Operations {
+                puts: c.puts.get(),
+                gets: c.gets.get(),
+                deletes: c.deletes.get(),
+                batches: c.batches.get(),
+                cursor_steps: c.cursor_steps.get(),
+                syncs: c.syncs.get(),
+            },
+            user_bytes,
+            device_written_bytes: written,
+            write_amplification: amplification,
+            manifest_written_bytes: manifest,
+            classes,
+            dram: Dram {
+                budget_bytes: self.options.memory_bytes,
+                memtable_bytes: view.memtables().map(|table| table.bytes()).sum(),
+                log_buffer_bytes: self.writer.lock().dram_bytes(),
+                filter_bytes: filters,
+                index_bytes: indexes,
+                key_page_bytes: self.pages.resident_bytes(),
+                record_cache_bytes: cache.bytes,
+                record_cache_capacity_bytes: cache.capacity,
+            },
+            cache: CacheStats {
+                record_hits: cache.hits,
+                record_misses: cache.misses,
+                records: cache.entries,
+                key_page_misses: self.pages.misses(),
+            },
+            maintenance: MaintenanceStats {
+                log_flushes: c.log_flushes.get(),
+                ingests: c.ingests.get(),
+                spills: c.spills.get(),
+                compactions: c.compactions.get(),
+                collections: c.collections.get(),
+                splits: c.splits.get(),
+            },
+            stalls: Stalls {
+                memtable: c.memtable_waits.get(),
+                segment: c.segment_waits.get(),
+                durability: c.durability_waits.get(),
+                total_ns: c.stalled_ns.get(),
+                longest_ns: c.longest_stall_ns.load(Ordering::Relaxed),
+                paced_ns: c.paced_ns.get(),
+            },
+            kvss: view
+                .trees
+                .values()
+                .map(|tree| KvsStats {
+                    name: tree.name.to_string(),
+                    policy: tree.policy.to_string(),
+                    root_kvsets: tree.root.len(),
+                    leaves: tree.leaves.len(),
+                    leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
+                    entries: tree.kvsets().map(|kvset| kvset.edit.entries).sum(),
+                    tombstones: tree.kvsets().map(|kvset| kvset.edit.tombstones).sum(),
+                })
+                .collect(),
+            stopped: self.stopped().map(ToString::to_string),
+        }
+    }
+
+    fn class_stats(&self, media: &Media) -> ClassStats {
+        let view = self.view.load();
+        let mut live = [0; Stream::ALL.len()];
+        let mut blocks = std::collections::BTreeMap::new();
+        for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
+            for allocation in kvset.key_extents() {
+                if allocation.media.class == media.class {
+                    let stream = if kvset.edit.leaf == 0 {
+                        Stream::YoungKeys
+                    } else {
+                        Stream::OldKeys
+                    };
+                    live[stream as usize] += allocation.bytes();
+                }
+            }
+            for (block, bytes) in &kvset.blocks {
+                if block.media().class == media.class {
+                    live[block.stream as usize] += bytes;
+                    blocks.insert(block.id, block.allocation.bytes());
+                }
+            }
+        }
+        let allocated: u64 = blocks.values().sum();
+        let values = live[Stream::Log as usize] + live[Stream::OldValues as usize];
+        ClassStats {
+            class: media.class,
+            device: media.device().name().to_owned(),
+            capacity_bytes: media.capacity_bytes(),
+            used_bytes: media.used_bytes(),
+            live_bytes: live.iter().sum(),
+            garbage_bytes: allocated.saturating_sub(values),
+            streams: Stream::ALL
+                .iter()
+                .map(|&stream| {
+                    let (reads, read_bytes, written_bytes) = media.traffic(stream);
+                    let live_bytes = live[stream as usize];
+                    StreamStats {
+                        stream,
+                        written_bytes,
+                        read_bytes,
+                        reads,
+                        live_bytes,
+                    }
+                })
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Stream::Log => "log = young values",
+            Stream::YoungKeys => "young keys",
+            Stream::OldKeys => "old keys",
+            Stream::OldValues => "old values",
+        })
+    }
+}
+
+/// The screen of `esker kv info`.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let b = |bytes: u64| human_bytes(bytes);
+        #[allow(clippy::cast_precision_loss)] // milliseconds for people
+        let ms = |ns: u64| ns as f64 / 1e6;
+        for class in &self.classes {
+            writeln!(f, "{} class: {}", class.class, class.device)?;
+            writeln!(
+                f,
+                "  used {} of {}, live {}, garbage {}",
+                b(class.used_bytes),
+                b(class.capacity_bytes),
+                b(class.live_bytes),
+                b(class.garbage_bytes)
+            )?;
+            writeln!(
+                f,
+                "  {:<20}{:>12}{:>12}{:>12}{:>12}",
+                "stream", "written", "read", "reads", "live"
+            )?;
+            for s in &class.streams {
+                writeln!(
+                    f,
+                    "  {:<20}{:>12}{:>12}{:>12}{:>12}",
+                    s.stream,
+                    b(s.written_bytes),
+                    b(s.read_bytes),
+                    s.reads,
+                    b(s.live_bytes)
+                )?;
+            }
+        }
+        writeln!(
+            f,
+            "bytes: user {}, devices {} ({:.2} per user byte), manifest {}",
+            b(self.user_bytes),
+            b(self.device_written_bytes),
+            self.write_amplification,
+            b(self.manifest_written_bytes)
+        )?;
+        let d = &self.dram;
+        writeln!(f, "DRAM: {} of {}", b(d.total_bytes()), b(d.budget_bytes))?;
+        writeln!(
+            f,
+            "  memtables {}, log buffers {}, filters {}, indexes {}, key pages {}, record cache {} of {}",
+            b(d.memtable_bytes),
+            b(d.log_buffer_bytes),
+            b(d.filter_bytes),
+            b(d.index_bytes),
+            b(d.key_page_bytes),
+            b(d.record_cache_bytes),
+            b(d.record_cache_capacity_bytes)
+        )?;
+        let o = &self.operations;
+        writeln!(
+            f,
+            "operations: {} puts, {} gets, {} deletes, {} batches, {} cursor steps, {} syncs",
+            o.puts, o.gets, o.deletes, o.batches, o.cursor_steps, o.syncs
+        )?;
+        let c = &self.cache;
+        writeln!(
+            f,
+            "caches: {} records, {} hits, {} misses; {} key pages missed",
+            c.records, c.record_hits, c.record_misses, c.key_page_misses
+        )?;
+        let m = &self.maintenance;
+        writeln!(
+            f,
+            "maintenance: {} log flushes, {} ingests, {} spills, {} compactions, {} collections, {} splits",
+            m.log_flushes, m.ingests, m.spills, m.compactions, m.collections, m.splits
+        )?;
+        let s = &self.stalls;
+        writeln!(
+            f,
+            "stalls: {} for memtables, {} for segments, {} for durability; {:.1} ms in all, longest {:.1} ms, paced {:.1} ms",
+            s.memtable,
+            s.segment,
+            s.durability,
+            ms(s.total_ns),
+            ms(s.longest_ns),
+            ms(s.paced_ns)
+        )?;
+        for k in &self.kvss {
+            writeln!(
+                f,
+                "KVS {}: {} entries ({} tombstones), root of {} kvsets, {} leaves of {} kvsets, policy {}",
+                k.name, k.entries, k.tombstones, k.root_kvsets, k.leaves, k.leaf_kvsets, k.policy
+            )?;
+        }
+        match &self.stopped {
+            Some(why) => writeln!(f, "WRITES ARE REFUSED: {why}"),
+            None => Ok(()),
+        }
+    }
+}

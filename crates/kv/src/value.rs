@@ -1,0 +1,311 @@
+//! Value blocks: reading a record out of one, and writing new ones in key order.
+//!
+//! Log segments are value blocks too; `log.rs` writes those. A block is freed when the last kvset,
+//! memtable or log that refers to it lets go of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_base::AlignedBuf;
+use esker_base::checksum::crc32c;
+use esker_base::units::{round_up, to_usize};
+use esker_device::Op;
+
+use crate::error::Result;
+use crate::media::{Allocation, Classes, Extent, Media, Purpose, Stream};
+use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, record_size};
+use crate::{MediaClass, omf};
+
+/// Ids of blocks, kvsets and leaves: each is given out once in the life of a KVDB.
+pub(crate) struct Ids(AtomicU64);
+
+impl Ids {
+    pub(crate) fn after(last: u64) -> Ids {
+        Ids(AtomicU64::new(last))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A block of records in use.
+pub(crate) struct ValueBlock {
+    pub(crate) id: u64,
+    pub(crate) stream: Stream,
+    pub(crate) allocation: Allocation,
+    /// Bytes of records in it; 0 for a log segment.
+    pub(crate) bytes: u64,
+}
+
+impl ValueBlock {
+    pub(crate) fn media(&self) -> &Arc<Media> {
+        &self.allocation.media
+    }
+
+    pub(crate) fn extent(&self) -> &Extent {
+        &self.allocation.extent
+    }
+
+    /// Reads the record at `offset` with one device read, verifies it, checks that it is the one
+    /// of `key`, and hands its value to `read`.
+    pub(crate) fn read<R>(
+        &self,
+        kvs: u32,
+        key: &[u8],
+        offset: u32,
+        value_size: u32,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
+        let size = record_size(key.len(), to_usize(value_size.into()));
+        let media = self.media();
+        let (buf, skip) = media.read_at(self.stream, self.extent(), offset.into(), size)?;
+        let value = self.verify(&buf[skip..skip + size], kvs, key, offset)?;
+        Ok(read(value))
+    }
+
+    /// The value of the record in `bytes`, after checking that it is the one of `key`.
+    pub(crate) fn verify<'a>(
+        &self,
+        bytes: &'a [u8],
+        kvs: u32,
+        key: &[u8],
+        offset: u32,
+    ) -> Result<&'a [u8]> {
+        let record = Record::decode(bytes).and_then(|record| {
+            omf::expect((record.kvs, record.key) == (kvs, key), || {
+                format!(
+                    "the record of another key was found at offset {offset} of block {}",
+                    self.id
+                )
+            })?;
+            record
+                .value
+                .ok_or_else(|| omf::Malformed("a delete where a value was expected".into()))
+        });
+        let (lba, ..) = self.media().span(self.extent(), offset.into(), 1);
+        record.map_err(|malformed| self.media().corrupt("record", lba, malformed.0))
+    }
+}
+
+/// Frames under construction: records one after the other, room for the header in front.
+pub(crate) struct FrameBuilder {
+    buf: AlignedBuf,
+    used: usize,
+    records: u32,
+}
+
+impl FrameBuilder {
+    /// A frame with room for `payload` bytes of records.
+    pub(crate) fn new(payload: usize) -> FrameBuilder {
+        FrameBuilder::reuse(AlignedBuf::zeroed(HEADER_SIZE + payload))
+    }
+
+    /// A frame in a buffer that served another one.
+    pub(crate) fn reuse(mut buf: AlignedBuf) -> FrameBuilder {
+        buf.set_len(buf.capacity());
+        FrameBuilder {
+            buf,
+            used: HEADER_SIZE,
+            records: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Bytes used, the header included.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(crate) fn has_room(&self, size: usize) -> bool {
+        self.used + size <= self.buf.len()
+    }
+
+    /// Appends a record and returns its offset in the frame. There is room for it.
+    pub(crate) fn push(&mut self, record: &Record<'_>) -> usize {
+        let at = self.used;
+        self.used += record.size();
+        record.encode_to(&mut self.buf[at..]);
+        self.records += 1;
+        at
+    }
+
+    /// Appends a record that is encoded and verified already.
+    fn push_encoded(&mut self, record: &[u8]) -> usize {
+        let at = self.used;
+        self.used += record.len();
+        self.buf[at..self.used].copy_from_slice(record);
+        self.records += 1;
+        at
+    }
+
+    /// Fills in the header and the padding: what is to be written at `offset` of the block.
+    pub(crate) fn seal(
+        mut self,
+        kind: FrameKind,
+        block: &ValueBlock,
+        offset: u64,
+        first_seqno: u64,
+    ) -> AlignedBuf {
+        let payload = &self.buf[HEADER_SIZE..self.used];
+        let header = FrameHeader {
+            kind,
+            records: self.records,
+            block: block.id,
+            offset,
+            lba: block.media().span(block.extent(), offset, 1).0.0,
+            first_seqno,
+            payload_size: u32::try_from(payload.len()).expect("frames are below 4 GiB"),
+            payload_crc: crc32c(payload),
+        };
+        self.buf[..HEADER_SIZE].copy_from_slice(&header.encode());
+        let padded = self
+            .used
+            .next_multiple_of(to_usize(block.media().lba_size.into()));
+        self.buf[self.used..padded].fill(0);
+        self.buf.set_len(padded);
+        self.buf
+    }
+}
+
+/// Writes `buf` at `offset` of an extent in commands of the class's transfer size, and returns
+/// the buffer.
+pub(crate) fn write_at(
+    media: &Media,
+    extent: &Extent,
+    offset: u64,
+    buf: AlignedBuf,
+    stream: Stream,
+) -> Result<AlignedBuf> {
+    let (lba, skip, _) = media.span(extent, offset, buf.len());
+    debug_assert_eq!(skip, 0, "writes begin at an LBA");
+    let bytes = buf.len();
+    let mut port = media.ports.port()?;
+    let buf = if bytes <= media.transfer_size {
+        port.write(lba, buf, None)?
+    } else {
+        let step = media.transfer_size as u64 / u64::from(media.lba_size);
+        let pieces = buf
+            .chunks(media.transfer_size)
+            .zip(0u64..)
+            .map(|(piece, n)| Op::Write {
+                lba: esker_base::Lba(lba.0 + n * step),
+                buf: AlignedBuf::padded(piece, to_usize(media.lba_size.into())),
+                placement: None,
+                fua: false,
+            });
+        let mut failed = Ok(());
+        port.run_all(pieces, |_, result| {
+            if let Err(error) = result {
+                failed = Err(error);
+            }
+        })?;
+        failed?;
+        buf
+    };
+    media.count_written(stream, bytes);
+    Ok(buf)
+}
+
+/// Writes records in key order into new blocks.
+pub(crate) struct BlockWriter<'a> {
+    classes: &'a Classes,
+    class: MediaClass,
+    block_bytes: u64,
+    frame: FrameBuilder,
+    /// The block under construction and how many of its bytes are written.
+    current: Option<(ValueBlock, u64)>,
+    finished: Vec<Arc<ValueBlock>>,
+}
+
+impl<'a> BlockWriter<'a> {
+    pub(crate) fn new(
+        classes: &'a Classes,
+        class: MediaClass,
+        block_bytes: u64,
+        frame_bytes: u64,
+    ) -> BlockWriter<'a> {
+        BlockWriter {
+            classes,
+            class,
+            block_bytes,
+            frame: FrameBuilder::new(to_usize(frame_bytes)),
+            current: None,
+            finished: Vec::new(),
+        }
+    }
+
+    /// Appends an encoded record; returns the id of the block it goes to and its offset there.
+    pub(crate) fn push(&mut self, record: &[u8], ids: &Ids) -> Result<(u64, u32)> {
+        if !self.frame.has_room(record.len()) {
+            self.write_frame()?;
+            if !self.frame.has_room(record.len()) {
+                self.frame = FrameBuilder::new(record.len());
+            }
+        }
+        let needed = (self.frame.used() + record.len()) as u64;
+        let lba_size = |block: &ValueBlock| u64::from(block.media().lba_size);
+        if let Some((block, end)) = &self.current
+            && end + round_up(needed, lba_size(block)) > block.allocation.bytes()
+        {
+            self.finish_block()?;
+        }
+        if self.current.is_none() {
+            let bytes = self.block_bytes.max((HEADER_SIZE + record.len()) as u64);
+            let allocation = self
+                .classes
+                .allocate(self.class, bytes, Purpose::Maintenance)?;
+            let block = ValueBlock {
+                id: ids.next(),
+                stream: Stream::OldValues,
+                allocation,
+                bytes: 0,
+            };
+            self.current = Some((block, 0));
+        }
+        let at = self.frame.push_encoded(record) as u64;
+        let (block, end) = self.current.as_mut().expect("made above");
+        block.bytes += record.len() as u64;
+        let offset = u32::try_from(*end + at).expect("blocks are below 4 GiB");
+        Ok((block.id, offset))
+    }
+
+    fn write_frame(&mut self) -> Result<()> {
+        if self.frame.is_empty() {
+            return Ok(());
+        }
+        let (block, end) = self
+            .current
+            .as_mut()
+            .expect("a frame with records has a block");
+        let frame = std::mem::replace(&mut self.frame, FrameBuilder::new(0));
+        let buf = frame.seal(FrameKind::Aged, block, *end, 0);
+        let bytes = buf.len() as u64;
+        let buf = write_at(block.media(), block.extent(), *end, buf, Stream::OldValues)?;
+        *end += bytes;
+        self.frame = FrameBuilder::reuse(buf);
+        Ok(())
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        self.write_frame()?;
+        if let Some((mut block, end)) = self.current.take() {
+            block.allocation.truncate(end);
+            self.finished.push(Arc::new(block));
+        }
+        Ok(())
+    }
+
+    /// Ends the block under construction and returns all that were written, not yet flushed.
+    pub(crate) fn finish(&mut self) -> Result<Vec<Arc<ValueBlock>>> {
+        self.finish_block()?;
+        Ok(std::mem::take(&mut self.finished))
+    }
+}

@@ -1,0 +1,218 @@
+//! The write path: admission, the log, the memtable, and the wait for durability where one is
+//! asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use crate::engine::Engine;
+use crate::error::{KvError, Result};
+use crate::log::LogTail;
+use crate::memtable::{Memtable, Written};
+use crate::omf::frame::Record;
+use crate::options::Maintenance;
+use crate::view::Frozen;
+use crate::{KEY_MAX, VALUE_MAX};
+
+/// Refuses a record that exceeds the limits.
+pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
+    if !(1..=KEY_MAX).contains(&record.key.len()) {
+        return Err(KvError::KeyLength(record.key.len()));
+    }
+    match record.value {
+        Some(value) if value.len() > VALUE_MAX => Err(KvError::ValueLength(value.len())),
+        _ => Ok(()),
+    }
+}
+
+impl Engine {
+    /// Writes records, all or none: appends them to the log and makes them visible. `size` is the
+    /// sum of their sizes; each was checked.
+    pub(crate) fn write<'r>(
+        &self,
+        size: usize,
+        records: impl Iterator<Item = Record<'r>>,
+    ) -> Result<()> {
+        self.pace(size);
+        let mut log = self.writer.lock();
+        self.check_running()?;
+        let max = log.batch_max();
+        if size > max {
+            return Err(KvError::BatchSize { got: size, max });
+        }
+        log = self.room_in_memtable(log)?;
+        log = self.room_in_log(log, size)?;
+        let now = self.options.clock.now();
+        if log.pending_since().is_none() {
+            self.pending.notify_one();
+        }
+        let view = self.view.load();
+        view.active.refer_to(log.segment());
+        let block = log.segment().id;
+        let mut user_bytes = 0;
+        for record in records {
+            let (seqno, offset) = log.append(&record, now);
+            let value = record.value.map(Box::from);
+            user_bytes += record.key.len() + record.value.map_or(0, <[u8]>::len);
+            let written = Written {
+                value,
+                block,
+                offset,
+            };
+            view.active.insert(record.kvs, record.key, seqno, written);
+        }
+        let seqno = log.last_seqno();
+        self.visible.store(seqno, Ordering::Release);
+        let unflushed = log.unflushed_bytes();
+        drop(log);
+        self.counters.user_bytes.add(user_bytes as u64);
+        self.await_durability(seqno, unflushed)
+    }
+
+    /// Waits as far as the durability window says.
+    fn await_durability(&self, seqno: u64, unflushed: u64) -> Result<()> {
+        let limit = self.options.durability_bytes;
+        if self.options.durability_ms == 0 || unflushed > limit {
+            let waited = self.options.clock.now();
+            self.flush_through(seqno)?;
+            if self.options.durability_ms > 0 && limit > 0 {
+                self.counters.durability_waits.add(1);
+                self.counters.stalled_since(waited, &self.options.clock);
+            }
+            return Ok(());
+        }
+        match self.options.maintenance {
+            Maintenance::Threads if unflushed > limit / 2 => {
+                self.pending.notify_one();
+            }
+            Maintenance::Manual => self.flush_when_due()?,
+            Maintenance::Threads => {}
+        }
+        Ok(())
+    }
+
+    /// Flushes the log when its oldest pending record has waited for half of the window: the other
+    /// half is for the device.
+    pub(crate) fn flush_when_due(&self) -> Result<()> {
+        let (pending_since, seqno) = {
+            let log = self.writer.lock();
+            (log.pending_since(), log.last_seqno())
+        };
+        let half = Duration::from_millis(self.options.durability_ms) / 2;
+        match pending_since {
+            Some(since) if self.options.clock.now() >= since + half => self.flush_through(seqno),
+            _ => Ok(()),
+        }
+    }
+
+    /// Freezes the active memtable when it is full, as soon as the one before is ingested.
+    fn room_in_memtable<'e>(
+        &'e self,
+        mut log: MutexGuard<'e, LogTail>,
+    ) -> Result<MutexGuard<'e, LogTail>> {
+        while self.view.load().active.bytes() >= self.tuning.memtable_bytes {
+            if self.view.load().frozen.is_empty() {
+                self.rotate(&mut log);
+                self.work.notify();
+                break;
+            }
+            let waited = self.options.clock.now();
+            self.counters.memtable_waits.add(1);
+            match self.options.maintenance {
+                Maintenance::Threads => {
+                    self.work.notify();
+                    self.room.wait_for(&mut log, Duration::from_millis(100));
+                }
+                Maintenance::Manual => {
+                    MutexGuard::unlocked(&mut log, || self.catch_up())?;
+                }
+            }
+            self.counters.stalled_since(waited, &self.options.clock);
+            self.check_running()?;
+            if let Some(full) = self.counters.no_space.lock().clone() {
+                return Err(full);
+            }
+        }
+        Ok(log)
+    }
+
+    /// Freezes the active memtable; the frames that hold its records end with it.
+    pub(crate) fn rotate(&self, log: &mut LogTail) {
+        log.seal();
+        let log_first = log.segment().id;
+        self.publish(|view| {
+            let active = std::mem::replace(&mut view.active, Arc::new(Memtable::new()));
+            view.frozen.insert(
+                0,
+                Arc::new(Frozen {
+                    table: active,
+                    log_first,
+                }),
+            );
+        });
+    }
+
+    fn room_in_log<'e>(
+        &'e self,
+        mut log: MutexGuard<'e, LogTail>,
+        size: usize,
+    ) -> Result<MutexGuard<'e, LogTail>> {
+        while !log.make_room(size) {
+            let waited = self.options.clock.now();
+            let segment = self.open_segment()?;
+            log.set_spare(segment);
+            self.counters.segment_waits.add(1);
+            self.counters.stalled_since(waited, &self.options.clock);
+        }
+        Ok(log)
+    }
+
+    /// How many kvsets the fullest root holds beyond those that maintenance is given time for.
+    fn debt(&self) -> usize {
+        let view = self.view.load();
+        let deepest = view
+            .trees
+            .values()
+            .map(|tree| tree.root.len())
+            .max()
+            .unwrap_or(0);
+        deepest.saturating_sub(2 * self.tuning.spill_kvsets)
+    }
+
+    /// What the threads would have done meanwhile.
+    fn catch_up(&self) -> Result<()> {
+        self.ingest_oldest()?;
+        while self.debt() > 0 && self.maintain()? {}
+        Ok(())
+    }
+
+    /// Slows a writer down while maintenance is behind: the delay grows with the square of the
+    /// debt, so that writers settle at the pace of maintenance instead of stopping.
+    fn pace(&self, size: usize) {
+        if self.options.maintenance == Maintenance::Manual {
+            return;
+        }
+        let debt = self.debt() as u64;
+        if debt == 0 {
+            return;
+        }
+        let scale = self.tuning.spill_kvsets as u64;
+        let delay_ns = size as u64 * FULL_DELAY_NS_PER_BYTE * debt * debt / (scale * scale);
+        let owed = self.counters.owed_ns.fetch_add(delay_ns, Ordering::Relaxed) + delay_ns;
+        if owed >= SLEEP_NS {
+            self.counters.owed_ns.fetch_sub(owed, Ordering::Relaxed);
+            let span = Duration::from_nanos(owed.min(10_000_000));
+            self.options.clock.sleep(span);
+            self.counters
+                .paced_ns
+                .add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+}
+
+/// The delay when the root holds three times the kvsets at which it spills: 20 MB/s for a writer.
+const FULL_DELAY_NS_PER_BYTE: u64 = 50;
+/// Delays are slept off in pieces of this size.
+const SLEEP_NS: u64 = 500_000;

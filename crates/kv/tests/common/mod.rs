@@ -1,0 +1,32 @@
+//! What the engine's tests share.
+#![allow(dead_code)] // each test binary uses its part
+
+use esker_base::Clock;
+use esker_kv::{Maintenance, Options, Tuning};
+
+/// Parts so small that a few hundred writes go through every kind of maintenance.
+pub(crate) fn small_tuning() -> Tuning {
+    Tuning {
+        memtable_bytes: 48 << 10,
+        block_bytes: 64 << 10,
+        frame_bytes: 8 << 10,
+        key_extent_bytes: 16 << 10,
+        allocation_bytes: 4 << 10,
+        spill_kvsets: 3,
+        compact_kvsets: 4,
+        leaf_key_bytes: 48 << 10,
+        gather_bytes: 32 << 10,
+    }
+}
+
+/// One step at a time, on a clock that the test moves.
+pub(crate) fn test_options(tuning: Tuning) -> Options {
+    Options {
+        memory_bytes: 8 << 20,
+        durability_bytes: 64 << 10,
+        maintenance: Maintenance::Manual,
+        clock: Clock::virtual_time(),
+        tuning: Some(tuning),
+        ..Options::default()
+    }
+}

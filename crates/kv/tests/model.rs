@@ -1,0 +1,194 @@
+//! Random operations against a plain oracle, through every kind of maintenance.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{small_tuning, test_options};
+use esker_base::Rng;
+use esker_device::MemoryDevice;
+use esker_kv::{Batch, Devices, Kvdb, Kvs, Policy};
+
+type Oracle = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn devices(with_staging: bool) -> Devices {
+    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
+    Devices {
+        manifest: device("manifest", 1 << 20),
+        capacity: device("capacity", 64 << 20),
+        staging: with_staging.then(|| device("staging", 32 << 20) as _),
+    }
+}
+
+fn key(rng: &mut Rng) -> Vec<u8> {
+    let n = rng.below(600);
+    match rng.below(10) {
+        // Long keys, keys that are prefixes of others, keys of one byte.
+        0 => format!("{n:04}{}", "x".repeat(300)).into_bytes(),
+        1 => vec![u8::try_from(n % 256).unwrap()],
+        _ => format!("key{n}").into_bytes(),
+    }
+}
+
+fn value(rng: &mut Rng) -> Vec<u8> {
+    let size = match rng.below(20) {
+        0 => 0,
+        1 => rng.below(17),
+        2 => 3000 + rng.below(6000),
+        _ => 17 + rng.below(200),
+    };
+    let mut bytes = vec![0; usize::try_from(size).unwrap()];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+fn collect(kvs: &Kvs) -> Oracle {
+    let mut cursor = kvs.cursor().unwrap();
+    let mut found = Oracle::new();
+    while let Some((key, value)) = cursor.next().unwrap() {
+        assert!(
+            found.insert(key.to_vec(), value.to_vec()).is_none(),
+            "a key came twice"
+        );
+    }
+    found
+}
+
+/// Walks at random from a random point and compares every step with the oracle.
+fn walk(kvs: &Kvs, oracle: &Oracle, rng: &mut Rng) {
+    let mut cursor = kvs.cursor().unwrap();
+    let from = key(rng);
+    cursor.seek(&from).unwrap();
+    // The cursor stands before the key with this index.
+    let keys: Vec<&Vec<u8>> = oracle.keys().collect();
+    let mut at = keys.partition_point(|key| **key < from);
+    for _ in 0..rng.below(30) {
+        let (step, index) = if rng.chance(2, 3) {
+            let step = cursor.next().unwrap();
+            at += usize::from(at < keys.len());
+            (step, (step.is_some()).then(|| at - 1))
+        } else {
+            let step = cursor.prev().unwrap();
+            let index = at.checked_sub(1);
+            at = index.unwrap_or(0);
+            (step, index)
+        };
+        let expected = index.map(|index| (&keys[index][..], &oracle[keys[index]][..]));
+        assert_eq!(step, expected);
+    }
+}
+
+fn run(seed: u64, with_staging: bool, steps: u64) {
+    let mut rng = Rng::new(seed);
+    let devices = devices(with_staging);
+    let mut db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    let names = ["a", "b"];
+    let mut kvss: Vec<Kvs> = names
+        .iter()
+        .map(|name| db.create_kvs(name, Policy::default()).unwrap())
+        .collect();
+    let mut oracles = [Oracle::new(), Oracle::new()];
+    for step in 0..steps {
+        let which = usize::try_from(rng.below(2)).unwrap();
+        let (kvs, oracle) = (&kvss[which], &mut oracles[which]);
+        match rng.below(1000) {
+            0..550 => {
+                let (key, value) = (key(&mut rng), value(&mut rng));
+                kvs.put(&key, &value).unwrap();
+                oracle.insert(key, value);
+            }
+            550..700 => {
+                let key = key(&mut rng);
+                kvs.delete(&key).unwrap();
+                oracle.remove(&key);
+            }
+            700..760 => {
+                let mut batch = Batch::new();
+                for _ in 0..rng.below(20) {
+                    let which = usize::try_from(rng.below(2)).unwrap();
+                    let key = key(&mut rng);
+                    if rng.chance(1, 4) {
+                        batch.delete(&kvss[which], &key);
+                        oracles[which].remove(&key);
+                    } else {
+                        let value = value(&mut rng);
+                        batch.put(&kvss[which], &key, &value);
+                        oracles[which].insert(key, value);
+                    }
+                }
+                db.write(&batch).unwrap();
+            }
+            760..960 => {
+                let key = key(&mut rng);
+                assert_eq!(
+                    kvs.get(&key).unwrap().as_ref(),
+                    oracle.get(&key),
+                    "step {step}"
+                );
+            }
+            960..975 => walk(kvs, oracle, &mut rng),
+            975..985 => drop(db.step().unwrap()),
+            985..990 => db.sync().unwrap(),
+            990..993 => db.ingest().unwrap(),
+            993..996 => db.settle().unwrap(),
+            996..998 => assert_eq!(collect(kvs), *oracle),
+            _ => {
+                db.close().unwrap();
+                let report = Kvdb::check_on(&devices).unwrap();
+                assert_eq!(report.findings, Vec::<String>::new());
+                db = Kvdb::open_on(devices.clone(), test_options(small_tuning())).unwrap();
+                kvss = names.iter().map(|name| db.kvs(name).unwrap()).collect();
+            }
+        }
+    }
+    for (kvs, oracle) in kvss.iter().zip(&oracles) {
+        assert_eq!(collect(kvs), *oracle);
+    }
+}
+
+#[test]
+fn random_operations_match_the_oracle_with_staging() {
+    for seed in 0..4 {
+        run(seed, true, 6000);
+    }
+}
+
+#[test]
+fn random_operations_match_the_oracle_with_capacity_alone() {
+    for seed in 10..13 {
+        run(seed, false, 6000);
+    }
+}
+
+#[test]
+fn every_kind_of_maintenance_happens_in_a_long_run() {
+    let devices = devices(true);
+    let db = Kvdb::create_on(devices, test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    let mut rng = Rng::new(5);
+    let mut oracle = Oracle::new();
+    for n in 0..30_000u64 {
+        let key = format!("{:06}", rng.below(3000) + if n > 15_000 { 3000 } else { 0 });
+        let value = value(&mut rng);
+        kvs.put(key.as_bytes(), &value).unwrap();
+        oracle.insert(key.into_bytes(), value);
+    }
+    db.settle().unwrap();
+    assert_eq!(collect(&kvs), oracle);
+    let done = db.stats().maintenance;
+    assert!(
+        done.ingests > 0
+            && done.spills > 0
+            && done.compactions > 0
+            && done.collections > 0
+            && done.splits > 0,
+        "{done:?}"
+    );
+    for class in db.stats().classes {
+        assert!(
+            class.garbage_bytes < 3 * class.live_bytes + (1 << 20),
+            "{class:?}"
+        );
+    }
+}
