@@ -216,16 +216,22 @@ mod tests {
 
     #[test]
     fn the_layout_is_what_it_always_was() {
-        // Block 1 of 2, and six fields of 0x1e37_79b9_7f4a_7c15, worked out by hand.
-        let mut builder = FilterBuilder::new(100, 10);
-        builder.add(0x8000_0000_0000_0001);
-        let filter = builder.finish();
-        let bytes = filter.as_bytes();
-        assert_eq!((bytes.len(), &bytes[..3]), (192, &[1, 6, 0][..]));
-        let set: Vec<usize> = (0..1024)
-            .filter(|bit| bytes[BLOCK + bit / 8] >> (bit % 8) & 1 == 1)
-            .collect();
-        assert_eq!(set, [60, 159, 221, 407, 461, 489].map(|bit| 512 + bit));
+        // The fields of 0x1e37_79b9_7f4a_7c15 and of 0x3504_f333_f9de_6485, worked out by hand.
+        let first = [60, 221, 461, 407, 489, 159, 10];
+        let second = [106, 19, 409, 319, 315, 409, 66];
+        let fields: Vec<usize> = first.into_iter().chain(second).collect();
+        for (bits_per_key, blocks, block, probes) in [(10, 2, 1, 6), (20, 4, 2, 12)] {
+            let mut builder = FilterBuilder::new(100, bits_per_key);
+            builder.add(0x8000_0000_0000_0001);
+            let filter = builder.finish();
+            let bytes = filter.as_bytes();
+            let mut expected = vec![0; (1 + blocks) * BLOCK];
+            expected[..2].copy_from_slice(&[1, u8::try_from(probes).unwrap()]);
+            for bit in &fields[..probes] {
+                expected[(1 + block) * BLOCK + bit / 8] |= 1 << (bit % 8);
+            }
+            assert_eq!(bytes, expected);
+        }
     }
 
     #[test]

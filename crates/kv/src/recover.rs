@@ -297,10 +297,17 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     if !nothing {
         view.frozen.push(replayed);
     }
-    let values = Values {
-        cache: crate::cache::RecordCache::new(0),
-    };
-    let engine = Engine::new(options, classes, manifest, ids, log, view, pages, values);
+    let engine = Engine::new(
+        options,
+        Parts {
+            classes,
+            manifest,
+            ids,
+            log,
+            view,
+            pages,
+        },
+    );
     if nothing {
         let first = segment.id;
         engine.manifest.commit(vec![Edit::Ingested {
