@@ -7,7 +7,7 @@
 //! | [`stats`] | [`DeviceStats`]: what each layer of a stack has carried |
 //! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
-//! | [`file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
+//! | [`mod@file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
 //! | [`null`] | [`NullDevice`]: does nothing, to measure the seam |
 //! | [`conformance`] | what every device's tests run against it |
 //!

@@ -23,7 +23,7 @@ fn a_block_device_conforms_has_its_size_and_frees_what_is_discarded() {
     let Some(disk) = Loop::new(dir.path(), 16 << 20) else {
         return skipped("a raw block device: setting up a loop device needs root");
     };
-    for io_uring in [Preference::Require, Preference::Never] {
+    for io_uring in [Preference::Prefer, Preference::Never] {
         let device = FileDevice::open(disk.path(), &options(io_uring)).unwrap();
         assert!(device.is_direct(), "{:?}", device.remarks());
         assert_eq!(device.len_bytes(), Ok(16 << 20));
@@ -86,7 +86,7 @@ fn flushes_and_writes_with_fua_reach_the_drive() {
         let figure = text.split_whitespace().nth(15).unwrap();
         figure.parse::<u64>().unwrap()
     };
-    for io_uring in [Preference::Require, Preference::Never] {
+    for io_uring in [Preference::Prefer, Preference::Never] {
         let device = FileDevice::open(disk.path(), &options(io_uring)).unwrap();
         assert!(device.geometry().volatile_write_cache);
         let mut port = Port::open(&device, 1).unwrap();

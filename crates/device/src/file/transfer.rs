@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_file_system_that_can_only_write_zeroes_conforms() {
-        for (name, io_uring) in [("a", Preference::Require), ("b", Preference::Never)] {
+        for (name, io_uring) in [("a", Preference::Prefer), ("b", Preference::Never)] {
             let open = unlinked(name, io_uring);
             open.zeroing.store(2, Ordering::Relaxed);
             conformance::check(&FileDevice(open.into()), 8, 300, 11);

@@ -212,7 +212,7 @@ impl QueuePair for Queue {
         let submission = self.ring.submission();
         let needs_kernel = submission.taskrun() || !submission.is_empty();
         drop(submission);
-        if needs_kernel {
+        if needs_kernel && !self.is_idle() {
             self.enter(0, None).map_err(|error| self.broken(&error))?;
             self.reap();
         }
@@ -248,9 +248,10 @@ impl Drop for Queue {
         while !self.is_idle() {
             self.reap();
             if !self.is_idle() && self.enter(1, None).is_err() {
-                // The kernel may still write to the buffers, so they must outlive this process's
-                // interest in them.
+                // The kernel may still use the buffers, and the zeroes of the open file: neither
+                // may ever be freed.
                 mem::forget(mem::take(&mut self.slots));
+                mem::forget(self.open.clone());
                 break;
             }
         }
