@@ -41,6 +41,9 @@ pub(crate) struct Engine {
     /// Signalled when writers may go on, and when the log has something to flush.
     pub(crate) room: Condvar,
     pub(crate) pending: Condvar,
+    /// The log segment in which the manifest lets replay begin: it must stay even when nothing
+    /// refers to its records any more.
+    pub(crate) replay_from: Mutex<Arc<ValueBlock>>,
     /// Every record up to this seqno may be read.
     pub(crate) visible: AtomicU64,
     /// Every record up to this seqno is durable.
@@ -100,6 +103,7 @@ impl Engine {
                 cache: RecordCache::new(0),
             },
             view: ArcSwap::from_pointee(view),
+            replay_from: Mutex::new(log.segment().clone()),
             writer: Mutex::new(log),
             room: Condvar::new(),
             pending: Condvar::new(),

@@ -72,11 +72,13 @@ impl Engine {
         self.classes.flush()?;
         let mut edits = Engine::additions(&[], &kvsets);
         let seqno = frozen.table.last_seqno();
+        let first = &frozen.log_first;
         edits.push(Edit::Ingested {
             seqno,
-            first: frozen.log_first,
+            first: first.id,
         });
         self.manifest.commit(edits)?;
+        *self.replay_from.lock() = first.clone();
         self.publish(|view| {
             view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
             for kvset in &kvsets {
@@ -201,7 +203,7 @@ impl Engine {
             .map(|kvset| kvset.edit.pages)
             .max()
             .unwrap_or(0);
-        if key_bytes > self.tuning.leaf_key_bytes && pages >= 4 {
+        if key_bytes > self.tuning.leaf_key_bytes && pages >= 2 {
             return Some(Job::Split { kvs, leaf: leaf.id });
         }
         if leaf.kvsets.len() >= at.compact_kvsets {

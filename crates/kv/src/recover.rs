@@ -282,7 +282,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let log = LogTail::new(tuning, segment.clone(), last_seqno);
     let replayed = Arc::new(Frozen {
         table: Arc::new(table),
-        log_first: segment.id,
+        log_first: segment.clone(),
     });
     let mut view = View {
         active: Arc::new(Memtable::new()),

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::kvset::{Found, Kvset, key_hash};
 use crate::memtable::Memtable;
 use crate::read::Values;
+use crate::value::ValueBlock;
 
 /// A leaf of a tree: the keys from `lower` to the next leaf's.
 #[derive(Clone)]
@@ -105,7 +106,7 @@ pub(crate) struct View {
 pub(crate) struct Frozen {
     pub(crate) table: Arc<Memtable>,
     /// Once it is ingested, replay begins in this log segment.
-    pub(crate) log_first: u64,
+    pub(crate) log_first: Arc<ValueBlock>,
 }
 
 impl View {

@@ -141,7 +141,7 @@ impl Engine {
     /// Freezes the active memtable; the frames that hold its records end with it.
     pub(crate) fn rotate(&self, log: &mut LogTail) {
         log.seal();
-        let log_first = log.segment().id;
+        let log_first = log.segment().clone();
         self.publish(|view| {
             let active = std::mem::replace(&mut view.active, Arc::new(Memtable::new()));
             view.frozen.insert(

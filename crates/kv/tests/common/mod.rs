@@ -1,6 +1,8 @@
 //! What the engine's tests share.
 #![allow(dead_code)] // each test binary uses its part
 
+pub(crate) mod script;
+
 use esker_base::Clock;
 use esker_kv::{Maintenance, Options, Tuning};
 

@@ -1,0 +1,288 @@
+//! Crashes after every device write, with every prefix and bounded subsets and tears of what was
+//! not flushed: reopening never loses what was promised, and never shows a torn batch or a value
+//! that was never written.
+//!
+//! `cargo test` looks at more than ten thousand images. The long run looks at more than a hundred
+//! thousand: `cargo test --release -p esker-kv --test crash -- --ignored --nocapture`.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::script::{Script, create_kvss};
+use common::{small_tuning, test_options};
+use esker_device::{Device, MemoryDevice};
+use esker_kv::{Devices, KvError, Kvdb, Options};
+use esker_sim::{CrashRecorder, Image, Plan};
+
+/// The order in which devices are attached to the recorder.
+const MANIFEST: usize = 0;
+const CAPACITY: usize = 1;
+const STAGING: usize = 2;
+
+fn options() -> Options {
+    test_options(esker_kv::Tuning {
+        memtable_bytes: 10 << 10,
+        block_bytes: 16 << 10,
+        frame_bytes: 2 << 10,
+        key_extent_bytes: 8 << 10,
+        spill_kvsets: 2,
+        compact_kvsets: 3,
+        leaf_key_bytes: 14 << 10,
+        ..small_tuning()
+    })
+}
+
+/// A recorded run: the script that knows its states, and what happened to the devices.
+struct Run {
+    script: Script,
+    recorder: CrashRecorder,
+    with_staging: bool,
+    done: Done,
+}
+
+/// How often each kind of maintenance was done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    ingests: u64,
+    spills: u64,
+    compactions: u64,
+    collections: u64,
+    splits: u64,
+}
+
+impl Done {
+    fn add(&mut self, db: &Kvdb) {
+        let m = db.stats().maintenance;
+        self.ingests += m.ingests;
+        self.spills += m.spills;
+        self.compactions += m.compactions;
+        self.collections += m.collections;
+        self.splits += m.splits;
+    }
+}
+
+fn record(seed: u64, steps: usize, with_staging: bool) -> Run {
+    let recorder = CrashRecorder::new();
+    let memory = |name: &str, bytes: u64| -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::new(name, bytes, 512))
+    };
+    let manifest = recorder.attach(memory("manifest", 256 << 10));
+    let capacity = recorder.attach(memory("capacity", 4 << 20));
+    let staging = with_staging.then(|| recorder.attach(memory("staging", 2 << 20)) as _);
+    let devices = Devices {
+        manifest,
+        capacity,
+        staging,
+    };
+    let options = options();
+    let mut script = Script::new(seed, &options, 90);
+    let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
+    recorder.mark(0);
+    let mut kvss = create_kvss(&db).unwrap();
+    let mut db = Some(db);
+    let mut done = Done::default();
+    for step in 0..steps {
+        if step % 150 == 149 {
+            // A clean close and reopen in the middle: recovery is crashed as well.
+            done.add(db.as_ref().unwrap());
+            db.take().unwrap().close().unwrap();
+            let again = Kvdb::open_on(devices.clone(), options.clone()).unwrap();
+            kvss = common::script::NAMES.map(|name| again.kvs(name).unwrap());
+            db = Some(again);
+        }
+        script.step(db.as_ref().unwrap(), &kvss).unwrap();
+        recorder.mark(script.promised() as u64);
+    }
+    done.add(db.as_ref().unwrap());
+    // Not closed: the run ends in a crash.
+    std::mem::forget(db);
+    Run {
+        script,
+        recorder,
+        with_staging,
+        done,
+    }
+}
+
+fn devices_of(image: &Image, with_staging: bool) -> Devices {
+    Devices {
+        manifest: image.device(MANIFEST),
+        capacity: image.device(CAPACITY),
+        staging: with_staging.then(|| image.device(STAGING)),
+    }
+}
+
+/// Opens an image and checks the promise. `Err` says what was broken.
+fn check(run: &Run, image: &Image) -> Result<(), String> {
+    let created = !image.marks().is_empty();
+    let promised = image.marks().last().copied().unwrap_or(0);
+    let devices = devices_of(image, run.with_staging);
+    let db = match Kvdb::open_on(devices.clone(), options()) {
+        Ok(db) => db,
+        // Before `create` returned, there may be no KVDB yet.
+        Err(KvError::NotAKvdb { .. }) if !created => return Ok(()),
+        Err(error) => return Err(format!("it does not open: {error}")),
+    };
+    match run.script.state_of(&db) {
+        None => return Err("it shows a state that never was".into()),
+        Some(state) if (state as u64) < promised => {
+            return Err(format!(
+                "it shows state {state}; state {promised} was promised"
+            ));
+        }
+        Some(_) => {}
+    }
+    // Now and then, look closer and go on: what a recovered KVDB acknowledges must stay, too.
+    let number = image.id().to_string().len() as u64 + promised;
+    if number % 16 == 0 {
+        Script::check_reads(&db);
+        if let Ok(kvs) = db.kvs("a") {
+            kvs.put(b"after the crash", b"still here")
+                .map_err(|error| error.to_string())?;
+            db.sync().map_err(|error| error.to_string())?;
+            std::mem::forget(db);
+            let again = Kvdb::open_on(devices.clone(), options()).map_err(|e| e.to_string())?;
+            let value = again.kvs("a").unwrap().get(b"after the crash").unwrap();
+            if value.as_deref() != Some(b"still here") {
+                return Err("a write after recovery was lost".into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks all images of a run; returns how many there were.
+fn check_all(run: &Run, plan: &Plan) -> u64 {
+    let mut images = 0;
+    for image in run.recorder.history().images(plan) {
+        if let Err(broken) = check(run, &image) {
+            panic!("{broken}\nimage: {image}");
+        }
+        images += 1;
+    }
+    images
+}
+
+#[test]
+fn no_crash_loses_what_was_promised() {
+    let plan = Plan {
+        all_subsets: 3,
+        singles: 3,
+        random_subsets: 2,
+        ..Plan::default()
+    };
+    let mut images = 0;
+    for (seed, with_staging) in [(1, true), (2, false), (3, true)] {
+        let run = record(seed, 600, with_staging);
+        images += check_all(&run, &plan);
+        println!(
+            "seed {seed}: {images} crash images so far, with {:?}",
+            run.done
+        );
+        let Done {
+            ingests,
+            spills,
+            compactions,
+            collections,
+            splits,
+        } = run.done;
+        assert!(ingests > 0 && spills > 0 && compactions > 0 && collections > 0 && splits > 0);
+    }
+    assert!(
+        images >= 10_000,
+        "only {images} images: the workload has become too small"
+    );
+}
+
+#[test]
+#[ignore = "the long run: see the top of the file"]
+fn no_crash_loses_what_was_promised_in_a_hundred_thousand_images() {
+    let mut images = 0;
+    let mut seed = 100;
+    while images < 100_000 {
+        let run = record(seed, 900, seed % 3 != 0);
+        let plan = Plan {
+            all_subsets: 6,
+            random_subsets: 16,
+            tears: 2,
+            seed,
+            ..Plan::default()
+        };
+        images += check_all(&run, &plan);
+        println!("seed {seed}: {images} crash images so far");
+        seed += 1;
+    }
+}
+
+#[test]
+fn a_crash_during_recovery_changes_nothing() {
+    let run = record(7, 200, true);
+    let plan = Plan {
+        all_subsets: 2,
+        singles: 1,
+        random_subsets: 1,
+        ..Plan::default()
+    };
+    let mut images = 0;
+    for image in run.recorder.history().images(&plan).step_by(61) {
+        let promised = image.marks().last().copied().unwrap_or(0);
+        if image.marks().is_empty() {
+            continue;
+        }
+        let again = CrashRecorder::new();
+        let attach = |index: usize| -> Arc<dyn Device> {
+            let device = image.device(index);
+            let extent = device.geometry().capacity;
+            again.attach_holding(device, extent).unwrap()
+        };
+        let (manifest, capacity, staging) = (attach(MANIFEST), attach(CAPACITY), attach(STAGING));
+        let devices = Devices {
+            manifest,
+            capacity,
+            staging: Some(staging),
+        };
+        let db = Kvdb::open_on(devices, options()).unwrap();
+        let state = run.script.state_of(&db).expect("a state that was");
+        again.mark(state as u64);
+        std::mem::forget(db);
+        for second in again.history().images(&plan) {
+            let db = Kvdb::open_on(devices_of(&second, true), options())
+                .unwrap_or_else(|error| panic!("{error}\nimage: {image}\nthen: {second}"));
+            let found = run.script.state_of(&db).expect("a state that was") as u64;
+            let least = second.marks().last().copied().unwrap_or(promised);
+            assert!(
+                found >= least,
+                "{found} < {least}\nimage: {image}\nthen: {second}"
+            );
+            images += 1;
+        }
+    }
+    assert!(images > 300, "only {images} images of crashed recoveries");
+}
+
+#[test]
+fn a_broken_flush_is_caught_on_every_device() {
+    let plan = Plan {
+        all_subsets: 3,
+        singles: 4,
+        random_subsets: 2,
+        ..Plan::default()
+    };
+    for device in [MANIFEST, CAPACITY, STAGING] {
+        let run = record(1, 300, true);
+        let flushes = run.recorder.history().flushes(device);
+        assert!(flushes > 3, "device {device} is flushed");
+        for n in 0..flushes {
+            run.recorder.skip_flush(device, n);
+        }
+        let caught = run.recorder.history().images(&plan).any(|image| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&run, &image)))
+                .map_or(true, |result| result.is_err())
+        });
+        assert!(
+            caught,
+            "flushes of device {device} could be left out and no image would tell"
+        );
+    }
+}
