@@ -72,8 +72,8 @@ pub(crate) struct RecordCache {
 }
 
 impl RecordCache {
-    /// A cache that takes at most `capacity` bytes, which are allocated as they are needed. With
-    /// less than 400 KiB a shard (6.2 MiB in all) it holds nothing.
+    /// A cache that takes at most `capacity` bytes, which are allocated as they are needed. Every
+    /// shard needs room for two segments: below 4.2 MiB it holds nothing.
     pub(crate) fn new(capacity: u64) -> RecordCache {
         let shard = || Mutex::new(Shard::new(per_shard(capacity)));
         RecordCache {
@@ -143,13 +143,6 @@ impl RecordCache {
         let taken = to.adopt(new, new_hash, from.record(place));
         from.remove(old, old_hash);
         taken
-    }
-
-    /// Forgets the record at `address`; whether it was cached. Its memory is used again when its
-    /// segment is evicted.
-    pub(crate) fn remove(&self, address: RecordAddress) -> bool {
-        let (shard, hash) = address.hash();
-        self.shards[shard].lock().remove(address, hash)
     }
 
     /// The figures of all shards together.

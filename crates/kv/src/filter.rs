@@ -112,14 +112,9 @@ impl Filter {
         Ok(Filter { bytes })
     }
 
-    /// The bytes to write to a medium.
+    /// The bytes to write to a medium. In memory they are rounded up to a page.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// The memory it takes, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.capacity()
     }
 
     /// False when the key with this xxh3-64 was not added, for certain.

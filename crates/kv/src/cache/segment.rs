@@ -18,8 +18,10 @@
 use super::RecordAddress;
 use esker_base::units::{to_u64, to_usize};
 
-/// Bytes of a segment: 33 pages less what an allocator puts around it. That is the smallest size
-/// which the allocator of glibc maps on its own, so that freeing it gives the memory back.
+/// Bytes of a segment: 33 pages less what an allocator puts around it. That is just above the
+/// 128 KiB from which the allocator of glibc maps memory on its own and gives it back when freed
+/// (unless it has raised that bound: a program that wants to see its resident memory follow sets
+/// `M_MMAP_THRESHOLD`).
 pub(super) const SEGMENT: usize = 33 * 4096 - 64;
 /// The largest record that is cached, in bytes: a quarter of a segment, so that the ends of
 /// segments stay small.

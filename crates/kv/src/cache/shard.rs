@@ -160,10 +160,10 @@ impl Shard {
             evicted += 1;
             self.shrink_index();
         }
-        self.shrink_index();
         let is_empty = self.small.is_empty() && self.main.is_empty();
         if is_empty {
             (self.small, self.main) = (VecDeque::new(), VecDeque::new());
+            self.shrink_index();
         }
         if is_empty || self.used() > self.capacity {
             self.segments.trim();
