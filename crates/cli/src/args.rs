@@ -1,0 +1,118 @@
+//! What can be said on the command line. Help, man pages and completions all come from here.
+
+mod bench;
+mod kv;
+mod parse;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use esker_kv::{Layout, Options};
+
+pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
+pub(crate) use kv::{Escaped, KvCommand, Opening};
+pub(crate) use parse::Staging;
+
+/// The command line.
+#[derive(Parser)]
+#[command(
+    name = "esker",
+    version,
+    about = "A flash-native storage stack: a key-value engine on two media classes, and the \
+             laboratory that measures it",
+    after_help = "Examples:\n  \
+        esker demo                                see it work, about a minute and a half\n  \
+        esker kv create /data/db --staging        create a database\n  \
+        esker kv put /data/db default hello world\n  \
+        esker kv get /data/db default hello\n  \
+        esker bench ycsb --workload load,a,c      measure\n\n\
+        Exit codes: 0 done, 1 a key is absent, 64 wrong usage, 65 damaged data, 66 not found,\n\
+        69 unsupported, 73 exists already or no space, 74 I/O error, 75 try later,\n\
+        77 in use by another process.",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    allow_negative_numbers = true
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Load a temporary database, run workloads A to F of YCSB on it, and show what they cost
+    Demo(DemoArgs),
+    /// Measure
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Work with a key-value database
+    #[command(subcommand)]
+    Kv(KvCommand),
+    /// Write the man pages to a directory
+    #[command(after_help = "Example:\n  esker man /usr/local/share/man/man1")]
+    Man {
+        /// The directory, which must exist
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Print the completions for a shell
+    #[command(
+        after_help = "Example:\n  esker completions bash > ~/.local/share/bash-completion/completions/esker"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What can be measured.
+#[derive(Subcommand)]
+pub(crate) enum BenchCommand {
+    /// The workloads of YCSB: the load, and A to F
+    Ycsb(YcsbArgs),
+}
+
+/// The memory budget below which the durability window shrinks with it.
+const DURABILITY_SHARE: u64 = 4;
+
+/// The engine's options from what was said of them; the rest is the engine's default.
+pub(crate) fn engine_options(
+    memory_bytes: u64,
+    durability_ms: Option<u64>,
+    durability_bytes: Option<u64>,
+) -> Options {
+    let defaults = Options::default();
+    let fitting = defaults
+        .durability_bytes
+        .min(memory_bytes / DURABILITY_SHARE);
+    Options {
+        memory_bytes,
+        durability_ms: durability_ms.unwrap_or(defaults.durability_ms),
+        durability_bytes: durability_bytes.unwrap_or(fitting),
+        ..defaults
+    }
+}
+
+/// Where the classes go.
+pub(crate) fn layout(staging: &Staging, capacity: Option<&PathBuf>) -> Layout {
+    Layout {
+        staging: match staging {
+            Staging::None => None,
+            Staging::Inside => Some(None),
+            Staging::At(path) => Some(Some(path.clone())),
+        },
+        capacity: capacity.cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,180 @@
+//! The arguments of `esker demo` and `esker bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use esker_bench::Workload;
+
+use super::parse::{self, Staging};
+
+/// `esker demo`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker demo\n  \
+        esker demo --records 10M --memory 1GiB --db /mnt/flash/demo\n  \
+        esker demo --staging /mnt/optane --capacity /mnt/qlc --json demo.json")]
+pub(crate) struct DemoArgs {
+    /// How many records of 1,000 bytes to load
+    #[arg(long, default_value = "1M", value_name = "COUNT", value_parser = parse::count)]
+    pub(crate) records: u64,
+    /// Keep the database in this directory, which must not hold one yet [default: a temporary
+    /// one, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) db: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) media: MediaArgs,
+    /// How long each workload runs, in seconds
+    #[arg(long, default_value = "8", value_name = "SECONDS", value_parser = parse::seconds)]
+    pub(crate) seconds: Duration,
+    /// Client threads [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
+    pub(crate) threads: Option<usize>,
+    /// The memory budget of the engine
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) memory: u64,
+    /// Write all figures as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Where the report, one HTML file, goes
+    #[arg(long, default_value = "esker-report.html", value_name = "FILE")]
+    pub(crate) report: PathBuf,
+}
+
+/// Where a new database puts its media classes.
+#[derive(Args)]
+pub(crate) struct MediaArgs {
+    /// Where the staging class of a new database goes: a directory, a new file, a raw block
+    /// device, or none [default: a file in the database's directory]
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "PATH|none"
+    )]
+    #[arg(value_parser = Staging::parse)]
+    pub(crate) staging: Staging,
+    /// Where the capacity class of a new database goes: a directory, a new file or a raw block
+    /// device [default: a file in the database's directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) capacity: Option<PathBuf>,
+}
+
+/// `esker bench ycsb`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker bench ycsb --records 5M --seconds 30\n  \
+        esker bench ycsb --db /mnt/flash/db --workload load --records 100M\n  \
+        esker bench ycsb --db /mnt/flash/db --workload b,c --rate 20k --warm-up 10 --report b.html")]
+pub(crate) struct YcsbArgs {
+    /// Which workloads to run, in this order: load, a, b, c, d, e, f
+    #[arg(
+        long,
+        short,
+        value_delimiter = ',',
+        default_value = "load,a,b,c,d,e,f",
+        value_name = "NAMES",
+        value_parser = parse::workload
+    )]
+    pub(crate) workload: Vec<Workload>,
+    /// The database: a new directory, or a database that an earlier run loaded [default: a
+    /// temporary one, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) db: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) media: MediaArgs,
+    /// How many records the load inserts [default: 1M, or what the database holds]
+    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    pub(crate) records: Option<u64>,
+    /// Bytes per record, as one value [default: 1000]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(conflicts_with_all = ["fields", "field_bytes"])]
+    pub(crate) value_bytes: Option<u64>,
+    /// Fields per record; a record is one value, its fields side by side
+    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    pub(crate) fields: Option<u32>,
+    /// Bytes per field
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) field_bytes: Option<u64>,
+    /// How much of each value is zeroes, in percent
+    #[arg(long, default_value_t = 0, value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) compressible: u8,
+    /// Client threads [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
+    pub(crate) threads: Option<usize>,
+    /// End each workload after this many operations
+    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    pub(crate) operations: Option<u64>,
+    /// End each workload after this time, in seconds [default: 10, unless --operations is given]
+    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Operations a second of all threads together; latency then counts from the moment an
+    /// operation should have started [default: as fast as possible]
+    #[arg(long, value_name = "RATE", value_parser = parse::rate)]
+    pub(crate) rate: Option<f64>,
+    /// How long each workload runs before it is measured, in seconds
+    #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = parse::seconds_or_zero)]
+    pub(crate) warm_up: Duration,
+    /// Which records are asked for [default: each workload's own]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub(crate) distribution: Option<RequestArg>,
+    /// The skew of the zipfian and latest distributions, between 0 and 1 [default: 0.99]
+    #[arg(long, value_name = "SKEW", value_parser = parse::theta)]
+    pub(crate) theta: Option<f64>,
+    /// In which order records are inserted, seen by key
+    #[arg(long, value_enum, default_value_t = KeyOrderArg::Hashed, value_name = "ORDER")]
+    pub(crate) key_order: KeyOrderArg,
+    /// Verify every value that is read
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Wait after each run until maintenance has nothing left to do
+    #[arg(long)]
+    pub(crate) settle: bool,
+    /// The memory budget of the engine
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) memory: u64,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArgs,
+    /// The seed of all random choices
+    #[arg(long, default_value_t = 42, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Write all figures as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// When writes become durable.
+#[derive(Args)]
+pub(crate) struct DurabilityArgs {
+    /// A write is durable this many milliseconds after its acknowledgement; 0: before it
+    /// [default: 100]
+    #[arg(long, value_name = "MS")]
+    pub(crate) durability_ms: Option<u64>,
+    /// At most this many acknowledged bytes are not durable yet [default: 8MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero)]
+    pub(crate) durability_bytes: Option<u64>,
+}
+
+/// A request distribution.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum RequestArg {
+    /// Every record alike
+    Uniform,
+    /// A few records much more than the others, scattered over all keys, as YCSB does it
+    Zipfian,
+    /// The newest records most
+    Latest,
+}
+
+/// The order of keys.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum KeyOrderArg {
+    /// Neighbours in time are scattered over all keys
+    Hashed,
+    /// Keys ascend as they are inserted
+    Ordered,
+}

@@ -1,0 +1,214 @@
+//! The arguments of `esker kv`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use esker_kv::Policy;
+
+use super::parse::{self, Staging};
+
+/// How a database is opened.
+#[derive(Args)]
+pub(crate) struct Opening {
+    /// The directory of the database
+    pub(crate) dir: PathBuf,
+    /// The memory budget of the engine
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) memory: u64,
+    /// A write is durable this many milliseconds after its acknowledgement; 0: before it
+    /// [default: 100]
+    #[arg(long, value_name = "MS")]
+    pub(crate) durability_ms: Option<u64>,
+}
+
+/// How keys are written on the command line.
+#[derive(Args)]
+pub(crate) struct Escaped {
+    /// Keys and values on the command line are written with the escapes \t \n \r \\ and \xNN
+    #[arg(long, short)]
+    pub(crate) escaped: bool,
+}
+
+/// `esker kv`
+#[derive(Subcommand)]
+pub(crate) enum KvCommand {
+    /// Create a database
+    #[command(after_help = "Examples:\n  \
+            esker kv create /data/db\n  \
+            esker kv create /data/db --staging=/mnt/optane --capacity /dev/nvme1n1\n  \
+            esker kv create /data/db --staging --kvs users --kvs logs:staging-min-capacity\n\n\
+            Policies say where keys and values go, young and old: staging-max-capacity (keys on\n\
+            staging, old values on capacity; the default), staging-min-capacity (everything old on\n\
+            capacity), staging-only, capacity-only.")]
+    Create {
+        #[command(flatten)]
+        opening: Opening,
+        /// Give it a staging class: a directory, a new file, a raw block device, or nothing for a
+        /// file in the database's directory [default: none]
+        #[arg(long, default_value = "none", hide_default_value = true)]
+        #[arg(value_name = "PATH", num_args = 0..=1, require_equals = true)]
+        #[arg(default_missing_value = "", value_parser = Staging::parse)]
+        staging: Staging,
+        /// Where the capacity class goes: a directory, a new file or a raw block device [default:
+        /// a file in the database's directory]
+        #[arg(long, value_name = "PATH")]
+        capacity: Option<PathBuf>,
+        /// Create this KVS, with this policy; may be given several times
+        #[arg(long, default_value = "default", value_name = "NAME[:POLICY]", value_parser = parse::kvs)]
+        kvs: Vec<(String, Policy)>,
+    },
+    /// Show what a database holds and does
+    Info {
+        #[command(flatten)]
+        opening: Opening,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Map a key to a value
+    #[command(after_help = "Examples:\n  \
+            esker kv put /data/db default hello world\n  \
+            esker kv put /data/db default photo - < photo.jpg")]
+    Put {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// The key: 1 to 1344 bytes
+        key: OsString,
+        /// The value: up to 1 MiB; - is standard input
+        value: OsString,
+        #[command(flatten)]
+        escaped: Escaped,
+    },
+    /// Write the value of a key to standard output, as it is; exit code 1 when there is none
+    #[command(after_help = "Example:\n  esker kv get /data/db default photo > photo.jpg")]
+    Get {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// The key
+        key: OsString,
+        /// As hexadecimal digits, and a newline
+        #[arg(long)]
+        hex: bool,
+        #[command(flatten)]
+        escaped: Escaped,
+    },
+    /// Remove a key, whether it is there or not
+    Delete {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// The key
+        key: OsString,
+        #[command(flatten)]
+        escaped: Escaped,
+    },
+    /// Print keys and values in key order, one pair a line: KEY<TAB>VALUE, escaped as by dump
+    #[command(after_help = "Examples:\n  \
+            esker kv scan /data/db default --prefix user: --limit 10\n  \
+            esker kv scan /data/db default --from a --to n --reverse --keys")]
+    Scan {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        #[command(flatten)]
+        range: RangeArgs,
+        #[command(flatten)]
+        escaped: Escaped,
+    },
+    /// Put every line of a file: KEY<TAB>VALUE, escaped as by dump
+    #[command(
+        after_help = "Format: one record a line, key, a tab, value. In both, \\t is a tab, \\n a newline, \\r a\n\
+            carriage return, \\\\ a backslash and \\xNN the byte NN (two hexadecimal digits); all\n\
+            other bytes stand for themselves.\n\n\
+            Example:\n  printf 'k1\\tv1\\nk2\\tv2\\n' | esker kv load /data/db default"
+    )]
+    Load {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// The file; - is standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Write all records of a KVS, one a line, so that load reads back the same bytes
+    #[command(
+        after_help = "Format: one record a line, key, a tab, value. In both, \\t is a tab, \\n a newline, \\r a\n\
+            carriage return, \\\\ a backslash and \\xNN the byte NN (two hexadecimal digits); what is\n\
+            not printable ASCII is written as \\xNN.\n\n\
+            Example:\n  esker kv dump /data/db default | gzip > default.gz"
+    )]
+    Dump {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// The file; - is standard output
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Read and verify all of a database, changing nothing; exit code 65 when it is damaged
+    Check {
+        /// The directory of the database
+        dir: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Create a KVS
+    CreateKvs {
+        #[command(flatten)]
+        opening: Opening,
+        /// Its name: 1 to 64 letters, digits, -, _ or .
+        name: String,
+        /// Where its data goes: staging-max-capacity, staging-min-capacity, staging-only or
+        /// capacity-only
+        #[arg(long, default_value = "staging-max-capacity")]
+        policy: Policy,
+    },
+    /// Drop a KVS with all it holds
+    DropKvs {
+        #[command(flatten)]
+        opening: Opening,
+        /// Its name
+        name: String,
+    },
+    /// Give a database without one a staging class
+    AddStaging {
+        #[command(flatten)]
+        opening: Opening,
+        /// A directory, a new file or a raw block device [default: a file in the database's
+        /// directory]
+        path: Option<PathBuf>,
+    },
+}
+
+/// Which part of a KVS.
+#[derive(Args)]
+pub(crate) struct RangeArgs {
+    /// Begin at this key, inclusive
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// End at this key, exclusive
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    /// Only keys that begin so
+    #[arg(long, value_name = "KEY")]
+    pub(crate) prefix: Option<OsString>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// At most this many
+    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    pub(crate) limit: Option<u64>,
+    /// Keys only
+    #[arg(long)]
+    pub(crate) keys: bool,
+}

@@ -1,0 +1,158 @@
+//! Arguments as people write them. Each parser answers with a sentence that says what is right.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use esker_bench::Workload;
+use esker_kv::Policy;
+
+/// A size in bytes that is not zero.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    match esker_base::units::parse_bytes(text)? {
+        0 => Err("0 bytes are too few; write for example 64MiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A size in bytes for which zero has a meaning.
+pub(super) fn bytes_or_zero(text: &str) -> Result<u64, String> {
+    esker_base::units::parse_bytes(text)
+}
+
+/// A count of at least 1: `1000000`, `1,000,000`, `1_000_000`, `500k`, `2M`.
+pub(super) fn count(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a count of 1 or more; write for example 1000000 or 1M");
+    let plain: String = text.chars().filter(|c| !",_".contains(*c)).collect();
+    let (digits, scale) = match plain.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&plain[..at], 1_000),
+        Some((at, 'M')) => (&plain[..at], 1_000_000),
+        Some((at, 'G')) => (&plain[..at], 1_000_000_000),
+        _ => (&plain[..], 1u64),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    match number.checked_mul(scale) {
+        Some(count) if count > 0 => Ok(count),
+        _ => Err(wrong()),
+    }
+}
+
+/// A count of at least 1 that fits 32 bits.
+pub(super) fn small_count(text: &str) -> Result<u32, String> {
+    u32::try_from(count(text)?).map_err(|_| format!("'{text}' is too many; at most {}", u32::MAX))
+}
+
+/// How many threads.
+pub(super) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=4096) => Ok(threads),
+        _ => Err(format!("'{text}' threads cannot run; give 1 to 4096")),
+    }
+}
+
+/// A span of time that is not zero, in seconds.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    match seconds_or_zero(text)? {
+        Duration::ZERO => Err("0 seconds measure nothing; write for example 10 or 0.5".to_owned()),
+        span => Ok(span),
+    }
+}
+
+/// A span of time in seconds.
+pub(super) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>();
+    let span = number
+        .ok()
+        .and_then(|n| Duration::try_from_secs_f64(n).ok());
+    span.ok_or_else(|| format!("'{text}' is not a time in seconds; write for example 10 or 0.5"))
+}
+
+/// A rate in operations a second: `50000`, `50k`.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    count(text).map(|rate| rate as f64).map_err(|_| {
+        format!("'{text}' is not a rate in operations a second; write for example 50000 or 50k")
+    })
+}
+
+/// The skew of a zipfian distribution.
+pub(super) fn theta(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(theta) if theta > 0.0 && theta < 1.0 => Ok(theta),
+        _ => Err(format!(
+            "'{text}' is not a skew; give one between 0 and 1, such as YCSB's 0.99"
+        )),
+    }
+}
+
+/// One of the workloads of YCSB.
+pub(super) fn workload(name: &str) -> Result<Workload, String> {
+    Workload::preset(name)
+        .ok_or_else(|| format!("'{name}' is no workload; use load, a, b, c, d, e or f"))
+}
+
+/// A KVS to be created: `NAME` or `NAME:POLICY`.
+pub(super) fn kvs(text: &str) -> Result<(String, Policy), String> {
+    match text.split_once(':') {
+        Some((name, policy)) => Ok((name.to_owned(), policy.parse()?)),
+        None => Ok((text.to_owned(), Policy::default())),
+    }
+}
+
+/// Where a staging class is to live.
+#[derive(Clone, Debug)]
+pub(crate) enum Staging {
+    /// In the database's own directory.
+    Inside,
+    /// A directory, a new file, or a raw block device.
+    At(PathBuf),
+    /// Nowhere.
+    None,
+}
+
+impl Staging {
+    pub(super) fn parse(text: &str) -> Result<Staging, String> {
+        Ok(match text {
+            "" => Staging::Inside,
+            "none" => Staging::None,
+            path => Staging::At(path.into()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_read_back_as_people_write_them() {
+        let texts = ["1", "1,000", "1_000_000", "500k", "2M"];
+        let counts = texts.map(|text| count(text).unwrap());
+        assert_eq!(counts, [1, 1_000, 1_000_000, 500_000, 2_000_000]);
+        for wrong in ["0", "-1", "", "k", "1.5M", "many", "99999999999G", "0M"] {
+            assert!(count(wrong).unwrap_err().contains("not a count"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_seconds_and_not_negative() {
+        assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
+        assert_eq!(seconds("2s").unwrap(), Duration::from_secs(2));
+        assert_eq!(seconds_or_zero("0").unwrap(), Duration::ZERO);
+        for wrong in ["0", "-1", "inf", "NaN", "soon", "1e300"] {
+            assert!(seconds(wrong).unwrap_err().contains("seconds"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_kvs_has_the_default_policy_unless_it_names_one() {
+        assert_eq!(
+            kvs("users").unwrap(),
+            ("users".to_owned(), Policy::default())
+        );
+        assert_eq!(kvs("users:capacity-only").unwrap().1, Policy::CAPACITY_ONLY);
+        assert!(
+            kvs("users:fast")
+                .unwrap_err()
+                .contains("use one of staging-max-capacity")
+        );
+    }
+}

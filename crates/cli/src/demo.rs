@@ -1,0 +1,187 @@
+//! `esker demo`: a database of its own, the load and workloads A to F, what they cost, and the
+//! bytes of the load beside the figures published for HSE.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_base::units::human_bytes;
+use esker_bench::{Dataset, Report, RunOptions, Runner, ValueFormat, Workload};
+use esker_kv::{MediaClass, Stats};
+use serde_json::{Value, json};
+
+use crate::args::{DemoArgs, engine_options};
+use crate::failure::Result;
+use crate::figures::{self, grouped, short};
+use crate::host;
+use crate::measure;
+use crate::output::Outputs;
+use crate::place::{self, Place};
+use crate::progress::Line;
+use crate::store::KvStore;
+use crate::traffic::{HSE_ALL, HSE_CAPACITY, Traffic};
+
+/// HSE's load had records of this size; so has this one.
+const VALUE_BYTES: u32 = 1_000;
+
+/// Runs the demonstration.
+pub(crate) fn run(args: &DemoArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_ref(), Some(&args.report))?;
+    let place = Place::new(args.db.as_ref(), &args.media);
+    let db = place.create(engine_options(args.memory, None, None))?;
+    let remarks = place::warn_of_remarks(&db);
+    let kvs = measure::kvs_of(&db)?;
+    let store = KvStore { db, kvs };
+    let threads = args.threads.unwrap_or_else(host::cores);
+    outputs.say(&introduction(args, &place, threads))?;
+
+    let dataset = Dataset {
+        records: args.records,
+        values: ValueFormat::one(VALUE_BYTES),
+        ..Dataset::default()
+    };
+    let mut report = measure::report(
+        "Esker: load and workloads A to F",
+        dataset,
+        &store,
+        &remarks,
+    );
+    let options = RunOptions {
+        threads,
+        time_limit: Some(args.seconds),
+        interval: measure::interval(args.seconds),
+        ..RunOptions::default()
+    };
+    let clock = Clock::real();
+    let line = Line::new();
+    let mut runner = Runner::new(&store, clock.clone(), dataset)?;
+    let before = store.db.stats();
+    let loaded = measure::run(&mut runner, &Workload::load(), &options, &line)?;
+    report.runs.push(loaded);
+    let settled = measure::settle(&store, &clock, &line)?;
+    let load = Traffic::between(&before, &store.db.stats());
+    for workload in Workload::core() {
+        let run = measure::run(&mut runner, &workload, &options, &line)?;
+        report.runs.push(run);
+    }
+    drop(line);
+
+    let stats = store.db.stats();
+    let conclusion = Conclusion {
+        load,
+        settled,
+        stats,
+    };
+    outputs.say(&format!(
+        "{}{}\n{}\n{}\n",
+        figures::runs_table(&report.runs),
+        figures::remarks(&report.runs),
+        conclusion.bytes(),
+        conclusion.memory()
+    ))?;
+    conclusion.enter(&mut report);
+    outputs.finish(&conclusion.json(&report)?, &report.html())?;
+    Ok(store.db.close()?)
+}
+
+fn introduction(args: &DemoArgs, place: &Place, threads: usize) -> String {
+    format!(
+        "Esker demo: {} records of {} bytes, {} threads, {} of memory, {} s a workload\n{}\n\n",
+        short(args.records as f64),
+        grouped(VALUE_BYTES.into()),
+        threads,
+        human_bytes(args.memory),
+        args.seconds.as_secs_f64(),
+        place.describe()
+    )
+}
+
+/// What is said after the table.
+struct Conclusion {
+    load: Traffic,
+    /// How long maintenance went on after the load.
+    settled: Duration,
+    /// At the end.
+    stats: Stats,
+}
+
+impl Conclusion {
+    fn ratios(&self) -> (f64, f64) {
+        let load = &self.load;
+        let capacity = load.class_bytes(MediaClass::Capacity);
+        let all = load.all_bytes();
+        (load.per_user_byte(all), load.per_user_byte(capacity))
+    }
+
+    fn bytes(&self) -> String {
+        let (all, capacity) = self.ratios();
+        let mut text = format!(
+            "Device writes of the load ({} by the user), after {:.1} s more of maintenance:\n\n{}\n",
+            human_bytes(self.load.user_bytes),
+            self.settled.as_secs_f64(),
+            self.load.table()
+        );
+        let _ = write!(
+            text,
+            "device bytes per user byte   this load   HSE, published*\n  \
+             in all                     {all:>9.2}   {HSE_ALL:>15.2}\n  \
+             to capacity                {capacity:>9.2}   {HSE_CAPACITY:>15.2}\n\
+             * Micron's figures for a load of 2 billion records of 1,000 bytes: another size, \
+             another machine.\n"
+        );
+        if self.load.young_bytes > 0 {
+            let _ = writeln!(
+                text,
+                "  {} of values are still young and will be written to capacity when they age.",
+                human_bytes(self.load.young_bytes)
+            );
+        }
+        text
+    }
+
+    fn memory(&self) -> String {
+        let dram = &self.stats.dram;
+        let peak = host::peak_rss_bytes().map_or_else(|| "unknown".to_owned(), human_bytes);
+        let stalls = &self.stats.stalls;
+        format!(
+            "memory: budget {}, the engine counts {} at the end, peak of the whole process {peak}\n\
+             writers: longest stall {:.1} ms, {:.1} ms in all; slowed down for {:.1} ms in all\n",
+            human_bytes(dram.budget_bytes),
+            human_bytes(dram.total_bytes()),
+            stalls.longest_ns as f64 / 1e6,
+            stalls.total_ns as f64 / 1e6,
+            stalls.paced_ns as f64 / 1e6,
+        )
+    }
+
+    /// Puts what matters where the HTML report shows it.
+    fn enter(&self, report: &mut Report) {
+        let (all, capacity) = self.ratios();
+        let mut note = |name: &str, text: String| {
+            report.environment.insert(name.to_owned(), text);
+        };
+        note(
+            "load, device bytes per user byte",
+            format!(
+                "{all:.2} in all, {capacity:.2} to capacity \
+                 (HSE, published: {HSE_ALL} and {HSE_CAPACITY})"
+            ),
+        );
+        note("memory budget", human_bytes(self.stats.dram.budget_bytes));
+        if let Some(peak) = host::peak_rss_bytes() {
+            note("peak memory of the process", human_bytes(peak));
+        }
+    }
+
+    fn json(&self, report: &Report) -> Result<Value> {
+        measure::json_of(
+            report,
+            &self.stats,
+            json!({
+                "load_traffic": self.load.json(),
+                "load_settle_ns": u64::try_from(self.settled.as_nanos()).unwrap_or(u64::MAX),
+                "peak_rss_bytes": host::peak_rss_bytes(),
+            }),
+        )
+    }
+}

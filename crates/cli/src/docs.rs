@@ -1,0 +1,42 @@
+//! `esker man` and `esker completions`, both from the definition of the command line.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Cli;
+use crate::failure::{Failure, Result};
+use crate::output;
+
+/// Writes a man page for each command to `dir`.
+pub(crate) fn man(dir: &Path) -> Result {
+    let mut command = Cli::command();
+    command.build();
+    let count = pages(&command, dir)?;
+    output::print(&format!("{count} man pages in {}\n", dir.display()))
+}
+
+fn pages(command: &clap::Command, dir: &Path) -> Result<usize> {
+    let page = clap_mangen::Man::new(command.clone());
+    let path = dir.join(page.get_filename());
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    let advice = "give a directory that exists and can be written";
+    std::fs::write(&path, text).map_err(|error| Failure::file(&path, &error, advice))?;
+    let shown = command
+        .get_subcommands()
+        .filter(|sub| sub.get_name() != "help");
+    let below: Result<Vec<usize>> = shown.map(|sub| pages(sub, dir)).collect();
+    Ok(1 + below?.iter().sum::<usize>())
+}
+
+/// Prints the completions for `shell`.
+pub(crate) fn completions(shell: Shell) -> Result {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "esker", &mut script);
+    let mut out = io::stdout().lock();
+    out.write_all(&script)?;
+    Ok(out.flush()?)
+}

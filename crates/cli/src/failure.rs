@@ -1,0 +1,89 @@
+//! What went wrong, what to do about it, and the exit code that says the same to a script.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use esker_base::ErrorKind;
+use esker_bench::BenchError;
+use esker_kv::KvError;
+
+/// The result of a command.
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+/// Why a command ended before its work was done.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// `None`: whoever read the output has read enough, and nothing is wrong.
+    message: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    /// A failure of this kind; `message` says what happened, to what, and what to do.
+    pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Failure {
+        Failure::coded(kind.exit_code(), message)
+    }
+
+    /// The command line is wrong.
+    pub(crate) fn usage(message: impl fmt::Display) -> Failure {
+        Failure::new(ErrorKind::Invalid, message)
+    }
+
+    /// A failure with an exit code that is no kind's.
+    pub(crate) fn coded(code: u8, message: impl fmt::Display) -> Failure {
+        let message = Some(message.to_string());
+        Failure { message, code }
+    }
+
+    /// The file system refused something; `advice` says what to do.
+    pub(crate) fn file(path: &Path, error: &io::Error, advice: &str) -> Failure {
+        let message = format!("{}: {error}; {advice}", path.display());
+        Failure::new(ErrorKind::from(error), message)
+    }
+
+    /// The same failure, with something to know after it.
+    pub(crate) fn and(mut self, more: impl fmt::Display) -> Failure {
+        if let Some(message) = &mut self.message {
+            message.push_str(&format!("; {more}"));
+        }
+        self
+    }
+
+    /// Says on standard error what happened, and gives the exit code.
+    pub(crate) fn exit(self) -> ExitCode {
+        if let Some(message) = self.message {
+            eprintln!("esker: {message}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<KvError> for Failure {
+    fn from(error: KvError) -> Failure {
+        Failure::new(error.kind(), error)
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Failure {
+        let cause = error
+            .store_error()
+            .and_then(|e| e.downcast_ref::<KvError>());
+        let kind = cause.map_or(error.kind(), KvError::kind);
+        Failure::new(kind, error)
+    }
+}
+
+/// Errors of standard output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            let (message, code) = (None, 0);
+            return Failure { message, code };
+        }
+        let kind = ErrorKind::from(&error);
+        Failure::new(kind, format!("the output could not be written: {error}"))
+    }
+}

@@ -1,0 +1,91 @@
+//! What the machine says about itself and about this process, from `/proc` of Linux
+//! (Documentation/filesystems/proc.rst). What cannot be read is left out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+/// How many threads run at once.
+pub(crate) fn cores() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
+}
+
+/// The most memory this process has had resident so far, in bytes.
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+/// The memory this process has resident now, in bytes.
+pub(crate) fn rss_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+fn status_bytes(field: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// CPU time of this process so far, user and system, in nanoseconds.
+pub(crate) fn cpu_ns() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is the name in parentheses, and may contain anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let field = |index: usize| rest.split_whitespace().nth(index)?.parse::<u64>().ok();
+    let ticks = field(11)? + field(12)?; // utime and stime, fields 14 and 15
+    Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+}
+
+/// What a report says about where its figures were taken.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    let first_line = |path: &str| {
+        let text = fs::read_to_string(path).ok()?;
+        text.lines().next().map(str::to_owned)
+    };
+    let cpu = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        line.split_once(": ").map(|(_, name)| name.to_owned())
+    });
+    let memory = first_line("/proc/meminfo").and_then(|line| {
+        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(esker_base::units::human_bytes(kib << 10))
+    });
+    let version = concat!(env!("CARGO_PKG_VERSION"), ", commit ", env!("ESKER_COMMIT"));
+    let facts = [
+        ("esker", Some(version.to_owned())),
+        ("kernel", first_line("/proc/sys/kernel/osrelease")),
+        ("cpu", cpu),
+        ("cores", Some(cores().to_string())),
+        ("memory", memory),
+        ("load average at the start", first_line("/proc/loadavg")),
+    ];
+    facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+}
+
+/// The command line of this process.
+pub(crate) fn command_line() -> String {
+    let words: Vec<String> = std::env::args().collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linux_tells_memory_and_cpu_time_of_a_process() {
+        let (now, peak) = (rss_bytes().unwrap(), peak_rss_bytes().unwrap());
+        assert!(now > 100 << 10 && peak >= now, "{now} {peak}");
+        let before = cpu_ns().unwrap();
+        let mut x = 1u64;
+        while cpu_ns().unwrap() < before + 20_000_000 {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        assert!(environment().contains_key("kernel"));
+    }
+}

@@ -1,0 +1,278 @@
+//! `esker kv`: databases at the prompt.
+
+mod lines;
+mod transfer;
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use esker_base::ErrorKind;
+use esker_base::units::{human_bytes, to_u64};
+use esker_kv::{KvError, Kvdb, Kvs, VALUE_MAX};
+
+use crate::args::{self, Escaped, KvCommand, Opening, engine_options};
+use crate::failure::{Failure, Result};
+use crate::figures::grouped;
+use crate::{output, place};
+
+/// The exit code when a key is absent.
+const ABSENT: u8 = 1;
+
+/// Runs a command.
+pub(crate) fn run(command: &KvCommand) -> Result {
+    match command {
+        KvCommand::Create {
+            opening,
+            staging,
+            capacity,
+            kvs,
+        } => {
+            let layout = args::layout(staging, capacity.as_ref());
+            let db = place::create_in(&opening.dir, &layout, engine(opening))?;
+            place::warn_of_remarks(&db);
+            for (name, policy) in kvs {
+                db.create_kvs(name, *policy)?;
+            }
+            db.close()?;
+            let names: Vec<&str> = kvs.iter().map(|(name, _)| &**name).collect();
+            let (dir, names) = (opening.dir.display(), names.join(", "));
+            output::print(&format!("created {dir} with KVS {names}\n"))
+        }
+        KvCommand::Info { opening, json } => info(opening, *json),
+        KvCommand::Put {
+            opening,
+            kvs,
+            key,
+            value,
+            escaped,
+        } => {
+            let value = match value.as_bytes() {
+                b"-" => value_from(io::stdin().lock())?,
+                _ => argument(value, escaped)?,
+            };
+            let key = argument(key, escaped)?;
+            with_kvs(opening, kvs, |_, kvs| Ok(kvs.put(&key, &value)?))
+        }
+        KvCommand::Get {
+            opening,
+            kvs,
+            key,
+            hex,
+            escaped,
+        } => {
+            let key = argument(key, escaped)?;
+            with_kvs(opening, kvs, |_, kvs| get(kvs, &key, *hex))
+        }
+        KvCommand::Delete {
+            opening,
+            kvs,
+            key,
+            escaped,
+        } => {
+            let key = argument(key, escaped)?;
+            with_kvs(opening, kvs, |_, kvs| Ok(kvs.delete(&key)?))
+        }
+        KvCommand::Scan {
+            opening,
+            kvs,
+            range,
+            escaped,
+        } => {
+            let bound = |key: &Option<std::ffi::OsString>| {
+                key.as_deref().map(|key| argument(key, escaped)).transpose()
+            };
+            let range = transfer::Range {
+                from: bound(&range.from)?,
+                to: bound(&range.to)?,
+                prefix: bound(&range.prefix)?.unwrap_or_default(),
+                reverse: range.reverse,
+                limit: range.limit.unwrap_or(u64::MAX),
+                keys_only: range.keys,
+            };
+            with_kvs(opening, kvs, |_, kvs| {
+                let mut out = io::BufWriter::new(io::stdout().lock());
+                range.write(kvs, &mut out, Failure::from)?;
+                Ok(out.flush()?)
+            })
+        }
+        KvCommand::Load { opening, kvs, file } => {
+            let mut input = transfer::input(file)?;
+            with_kvs(opening, kvs, |db, kvs| {
+                transfer::load(db, kvs, &mut input, file)
+            })
+        }
+        KvCommand::Dump { opening, kvs, file } => {
+            with_kvs(opening, kvs, |_, kvs| transfer::dump(kvs, file))
+        }
+        KvCommand::Check { dir, json } => check(dir, *json),
+        KvCommand::CreateKvs {
+            opening,
+            name,
+            policy,
+        } => with_db(opening, |db| {
+            db.create_kvs(name, *policy)?;
+            output::print(&format!("created KVS {name}, policy {policy}\n"))
+        }),
+        KvCommand::DropKvs { opening, name } => with_db(opening, |db| {
+            db.drop_kvs(find(db, &opening.dir, name)?.name())?;
+            output::print(&format!("dropped KVS {name}\n"))
+        }),
+        KvCommand::AddStaging { opening, path } => with_db(opening, |db| {
+            db.add_staging(path.clone())?;
+            place::warn_of_remarks(db);
+            let staging = db
+                .stats()
+                .classes
+                .into_iter()
+                .find(|class| class.class == esker_kv::MediaClass::Staging);
+            let device = staging.map_or_else(String::new, |class| class.device);
+            output::print(&format!("staging class: {device}\n"))
+        }),
+    }
+}
+
+fn engine(opening: &Opening) -> esker_kv::Options {
+    engine_options(opening.memory, opening.durability_ms, None)
+}
+
+/// Opens, works, and closes, so that what was written is durable and the next open has nothing to
+/// replay. When the work fails, what it wrote before is durable as well.
+fn with_db(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
+    let db = place::open_in(&opening.dir, engine(opening))?;
+    let outcome = work(&db);
+    let closed = db.close();
+    outcome?;
+    Ok(closed?)
+}
+
+fn with_kvs(opening: &Opening, name: &str, work: impl FnOnce(&Kvdb, &Kvs) -> Result) -> Result {
+    with_db(opening, |db| work(db, &find(db, &opening.dir, name)?))
+}
+
+/// The KVS of this name, or which ones there are.
+fn find(db: &Kvdb, dir: &Path, name: &str) -> Result<Kvs> {
+    match db.kvs(name) {
+        Err(error @ KvError::UnknownKvs(_)) => {
+            let (dir, names) = (dir.display(), db.kvs_names().join(", "));
+            let has = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names
+            };
+            Err(Failure::new(
+                error.kind(),
+                format!(
+                    "{dir}: there is no KVS '{name}', only: {has}; create it with \
+                     `esker kv create-kvs {dir} {name}`"
+                ),
+            ))
+        }
+        found => Ok(found?),
+    }
+}
+
+/// The bytes of an argument.
+fn argument(text: &OsStr, escaped: &Escaped) -> Result<Vec<u8>> {
+    let bytes = text.as_bytes();
+    if !escaped.escaped {
+        return Ok(bytes.to_vec());
+    }
+    lines::unescaped(bytes)
+        .map_err(|why| Failure::usage(format!("'{}': {why}", bytes.escape_ascii())))
+}
+
+fn value_from(input: impl Read) -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    let limit = to_u64(VALUE_MAX);
+    input
+        .take(limit + 1)
+        .read_to_end(&mut value)
+        .map_err(|error| {
+            let kind = ErrorKind::from(&error);
+            Failure::new(kind, format!("standard input could not be read: {error}"))
+        })?;
+    if value.len() > VALUE_MAX {
+        return Err(Failure::usage(format!(
+            "standard input holds more than a value can: at most {limit} bytes (1 MiB); split it \
+             over several keys"
+        )));
+    }
+    Ok(value)
+}
+
+fn get(kvs: &Kvs, key: &[u8], hex: bool) -> Result {
+    let Some(value) = kvs.get(key)? else {
+        return Err(Failure::coded(
+            ABSENT,
+            format!("no key '{}' in KVS '{}'", key.escape_ascii(), kvs.name()),
+        ));
+    };
+    let mut out = io::stdout().lock();
+    if hex {
+        let mut text = String::with_capacity(2 * value.len() + 1);
+        for byte in value {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push('\n');
+        out.write_all(text.as_bytes())?;
+    } else {
+        out.write_all(&value)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn info(opening: &Opening, json: bool) -> Result {
+    with_db(opening, |db| {
+        let (stats, remarks) = (db.stats(), db.remarks());
+        if json {
+            let whole = serde_json::json!({ "kvdb": stats, "remarks": remarks });
+            return output::print(&format!("{whole:#}\n"));
+        }
+        let mut text = stats.to_string();
+        for remark in remarks {
+            let _ = writeln!(text, "note: {remark}");
+        }
+        output::print(&text)
+    })
+}
+
+fn check(dir: &Path, json: bool) -> Result {
+    place::find_in(dir)?;
+    let report = Kvdb::check(dir)?;
+    let damages = report.findings.len();
+    if json {
+        let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
+        output::print(&format!("{whole:#}\n"))?;
+    } else {
+        let mut text = String::new();
+        for finding in &report.findings {
+            let _ = writeln!(text, "damaged: {finding}");
+        }
+        let _ = writeln!(
+            text,
+            "{}: read {} KVSs, {} kvsets with {} entries, {} values of {}, {} log records",
+            dir.display(),
+            report.kvss,
+            report.kvsets,
+            grouped(report.entries),
+            grouped(report.values),
+            human_bytes(report.value_bytes),
+            grouped(report.log_records)
+        );
+        text.push_str(if damages == 0 { "sound\n" } else { "" });
+        output::print(&text)?;
+    }
+    if damages == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorKind::Corrupt,
+        format!(
+            "{}: {damages} damages found; restore it from a copy",
+            dir.display()
+        ),
+    ))
+}

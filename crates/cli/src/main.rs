@@ -1,0 +1,68 @@
+//! The command `esker`.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`args`] | what can be said on the command line; help, man pages and completions follow from it |
+//! | [`demo`] | `esker demo`: a store of its own, all workloads, what they cost |
+//! | [`ycsb`] | `esker bench ycsb`: everything the laboratory offers |
+//! | [`kv`] | `esker kv`: databases at the prompt |
+//! | [`docs`] | `esker man` and `esker completions` |
+//! | [`place`], [`store`] | where a measured database lives, and how the laboratory drives it |
+//! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
+//! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
+//! | [`failure`] | what went wrong, what to do, and the exit code |
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_precision_loss)] // counts become figures for people
+
+mod args;
+mod demo;
+mod docs;
+mod failure;
+mod figures;
+mod host;
+mod kv;
+mod measure;
+mod output;
+mod place;
+mod progress;
+mod store;
+mod traffic;
+mod ycsb;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{BenchCommand, Cli, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refusal) => return refuse(&refusal),
+    };
+    let outcome = match &cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
+        Command::Kv(command) => kv::run(command),
+        Command::Man { dir } => docs::man(dir),
+        Command::Completions { shell } => docs::completions(*shell),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.exit(),
+    }
+}
+
+/// Help and version go to standard output; a command line that makes no sense is a usage error.
+fn refuse(refusal: &clap::Error) -> ExitCode {
+    if !refusal.use_stderr() {
+        // Whoever closed the pipe has read enough.
+        let _ = refusal.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = refusal.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    Failure::usage(text.trim_end()).exit()
+}

@@ -1,0 +1,86 @@
+//! What the demonstration and the benchmark share: a store, a runner over it, one run after
+//! another, and the report of them.
+
+use std::time::Duration;
+
+use esker_base::{Clock, ErrorKind};
+use esker_bench::{Dataset, Report, RunOptions, RunResult, Runner, Workload};
+use esker_kv::{KvError, Kvdb, Kvs, Policy, Stats};
+use serde_json::Value;
+
+use crate::failure::{Failure, Result};
+use crate::host;
+use crate::progress::Line;
+use crate::store::KvStore;
+
+/// The KVS that measurements use.
+pub(crate) const KVS: &str = "ycsb";
+
+/// The KVS of measurements, created when it is missing.
+pub(crate) fn kvs_of(db: &Kvdb) -> Result<Kvs> {
+    match db.kvs(KVS) {
+        Err(KvError::UnknownKvs(_)) => Ok(db.create_kvs(KVS, Policy::default())?),
+        found => Ok(found?),
+    }
+}
+
+/// An interval that gives a run some fifty points, and a short one at least a few.
+pub(crate) fn interval(run: Duration) -> Duration {
+    (run / 50).clamp(Duration::from_millis(20), Duration::from_secs(1))
+}
+
+/// A report that knows where it was made.
+pub(crate) fn report(title: &str, dataset: Dataset, store: &KvStore, remarks: &[String]) -> Report {
+    let mut report = Report::new(title, dataset);
+    report.command = host::command_line();
+    report.environment = host::environment();
+    for class in store.db.stats().classes {
+        let (name, device) = (format!("{} class", class.class), class.device);
+        report.environment.insert(name, device);
+    }
+    for (number, remark) in (1..).zip(remarks) {
+        let name = format!("note {number}");
+        report.environment.insert(name, remark.clone());
+    }
+    report
+}
+
+/// Runs the load or a workload.
+pub(crate) fn run(
+    runner: &mut Runner<'_>,
+    workload: &Workload,
+    options: &RunOptions,
+    line: &Line,
+) -> Result<RunResult> {
+    let mut progress = |progress: &esker_bench::Progress<'_>| line.follow(progress);
+    let outcome = if workload.name == Workload::load().name {
+        runner.load(options, &mut progress)
+    } else {
+        runner.run(workload, options, &mut progress)
+    };
+    Ok(outcome?)
+}
+
+/// Waits until maintenance has nothing left to do, and says how long that took.
+pub(crate) fn settle(store: &KvStore, clock: &Clock, line: &Line) -> Result<Duration> {
+    line.show("  waiting for maintenance");
+    let began = clock.now();
+    store.db.settle()?;
+    Ok(clock.now() - began)
+}
+
+/// The report as JSON, with the engine's figures and `more` beside its runs.
+pub(crate) fn json_of(report: &Report, stats: &Stats, more: Value) -> Result<Value> {
+    let failed = |error: serde_json::Error| {
+        Failure::new(
+            ErrorKind::Io,
+            format!("the figures have no JSON form: {error}"),
+        )
+    };
+    let mut whole = serde_json::to_value(report).map_err(failed)?;
+    whole["kvdb"] = serde_json::to_value(stats).map_err(failed)?;
+    if let (Some(whole), Value::Object(more)) = (whole.as_object_mut(), more) {
+        whole.extend(more);
+    }
+    Ok(whole)
+}

@@ -1,0 +1,118 @@
+//! The engine as a store of the laboratory.
+
+use std::borrow::Cow;
+
+use esker_bench::{BoxError, Sample, Session, Store, Unit};
+use esker_kv::{Kvdb, Kvs, Stats};
+
+use crate::host;
+
+/// One KVS of an open database.
+pub(crate) struct KvStore {
+    pub(crate) db: Kvdb,
+    pub(crate) kvs: Kvs,
+}
+
+impl Store for KvStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>, BoxError> {
+        Ok(Box::new(KvSession(&self.kvs)))
+    }
+
+    fn sync(&self) -> Result<(), BoxError> {
+        Ok(self.db.sync()?)
+    }
+
+    fn sample(&self) -> Vec<Sample> {
+        let mut samples = traffic(&self.db.stats());
+        let ns = |ns: u64| ns as f64;
+        samples
+            .extend(host::cpu_ns().map(|t| Sample::counter("CPU time", Unit::Nanoseconds, ns(t))));
+        samples.extend(
+            host::rss_bytes().map(|b| Sample::level("resident memory", Unit::Bytes, ns(b))),
+        );
+        samples
+    }
+}
+
+/// Bytes by class and stream, and what explains a dent in the throughput.
+fn traffic(stats: &Stats) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut counter = |name: Cow<'static, str>, unit, value: u64| {
+        samples.push(Sample::counter(name, unit, value as f64));
+    };
+    for class in &stats.classes {
+        for stream in &class.streams {
+            let name = |verb| Cow::Owned(format!("{} {}, {verb}", class.class, stream.stream));
+            counter(name("written"), Unit::Bytes, stream.written_bytes);
+            counter(name("read"), Unit::Bytes, stream.read_bytes);
+        }
+    }
+    counter(
+        "manifest, written".into(),
+        Unit::Bytes,
+        stats.manifest_written_bytes,
+    );
+    counter(
+        "writers stalled".into(),
+        Unit::Nanoseconds,
+        stats.stalls.total_ns,
+    );
+    counter(
+        "writers paced".into(),
+        Unit::Nanoseconds,
+        stats.stalls.paced_ns,
+    );
+    counter(
+        "record cache hits".into(),
+        Unit::Count,
+        stats.cache.record_hits,
+    );
+    counter(
+        "record cache misses".into(),
+        Unit::Count,
+        stats.cache.record_misses,
+    );
+    counter(
+        "key pages missed".into(),
+        Unit::Count,
+        stats.cache.key_page_misses,
+    );
+    let dram = stats.dram.total_bytes() as f64;
+    samples.push(Sample::level("engine memory", Unit::Bytes, dram));
+    let root = stats.kvss.iter().map(|kvs| kvs.root_kvsets).max();
+    samples.push(Sample::level(
+        "kvsets in the root",
+        Unit::Count,
+        root.unwrap_or(0) as f64,
+    ));
+    samples
+}
+
+struct KvSession<'a>(&'a Kvs);
+
+impl Session for KvSession<'_> {
+    fn read(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, BoxError> {
+        Ok(self.0.get_into(key, value)?)
+    }
+
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), BoxError> {
+        Ok(self.0.put(key, value)?)
+    }
+
+    fn scan(
+        &mut self,
+        start: &[u8],
+        count: usize,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<usize, BoxError> {
+        let mut cursor = self.0.cursor()?;
+        cursor.seek(start)?;
+        for visited in 0..count {
+            let Some((key, value)) = cursor.next()? else {
+                return Ok(visited);
+            };
+            visit(key, value);
+        }
+        Ok(count)
+    }
+}

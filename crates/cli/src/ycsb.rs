@@ -1,0 +1,311 @@
+//! `esker bench ycsb`: the workloads of YCSB on a new database, or on one that an earlier run
+//! loaded.
+
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_base::units::{human_bytes, to_u64};
+use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunResult, Runner};
+use esker_bench::{ValueFormat, Workload, zipf};
+use esker_kv::{Kvdb, Kvs};
+use serde_json::json;
+
+use crate::args::{KeyOrderArg, RequestArg, YcsbArgs, engine_options};
+use crate::failure::{Failure, Result};
+use crate::figures::{self, grouped, short};
+use crate::host;
+use crate::measure;
+use crate::output::Outputs;
+use crate::place::{self, Place};
+use crate::progress::Line;
+use crate::store::KvStore;
+use crate::traffic::{Traffic, columns};
+
+/// Records of a load that names no number.
+const RECORDS: u64 = 1_000_000;
+/// How long a workload runs that has no limit of its own.
+const SECONDS: Duration = Duration::from_secs(10);
+
+/// Runs the benchmark.
+pub(crate) fn run(args: &YcsbArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
+    let workloads = workloads(args)?;
+    let mut dataset = dataset(args)?;
+    let options = run_options(args);
+    let durability = &args.durability;
+    let engine = engine_options(
+        args.memory,
+        durability.durability_ms,
+        durability.durability_bytes,
+    );
+    let place = Place::new(args.db.as_ref(), &args.media);
+    let found = place.exists();
+    if found && place::is_given(&args.media) {
+        let why = "the database exists and its media classes are what they are; leave out \
+                   --staging and --capacity, or name a new --db";
+        return Err(Failure::usage(why));
+    }
+    if !found && workloads.first().is_none_or(|first| !is_load(first)) {
+        let why = "there is no database with records yet; begin with --workload load, or name \
+                   one that was loaded with --db";
+        return Err(Failure::usage(why));
+    }
+    let db = match &place.dir {
+        Some(dir) if found => place::open_in(dir, engine)?,
+        _ => place.create(engine)?,
+    };
+    let remarks = place::warn_of_remarks(&db);
+    let kvs = measure::kvs_of(&db)?;
+    let present = present(&db, &kvs, args, &workloads, &mut dataset)?;
+    let store = KvStore { db, kvs };
+    outputs.say(&introduction(&place, &dataset, &options, args.memory))?;
+
+    let mut report = measure::report("Esker: YCSB", dataset, &store, &remarks);
+    let clock = Clock::real();
+    let line = Line::new();
+    let mut runner = Runner::new(&store, clock.clone(), dataset)?.with_records(present);
+    let mut traffic = Vec::new();
+    for workload in &workloads {
+        let before = store.db.stats();
+        let run = measure::run(&mut runner, workload, &options, &line)?;
+        let settled = args.settle.then(|| measure::settle(&store, &clock, &line));
+        let settled = settled.transpose()?;
+        let bytes = Traffic::between(&before, &store.db.stats());
+        report.runs.push(run);
+        traffic.push((workload.name.clone(), bytes, settled));
+    }
+    drop(line);
+
+    let stats = store.db.stats();
+    let named: Vec<(&str, &Traffic)> = traffic.iter().map(|(n, t, _)| (&**n, t)).collect();
+    let cpu: Vec<Option<f64>> = report.runs.iter().map(cpu_us).collect();
+    let peak = host::peak_rss_bytes();
+    outputs.say(&format!(
+        "{}{}\nDevice writes of each run{}, and what it cost:\n\n{}\n\
+         memory: budget {}, the engine counts {} at the end, peak of the whole process {}\n",
+        figures::runs_table(&report.runs),
+        figures::remarks(&report.runs),
+        if args.settle {
+            ", maintenance after it included"
+        } else {
+            ""
+        },
+        columns(&named, &cpu),
+        human_bytes(stats.dram.budget_bytes),
+        human_bytes(stats.dram.total_bytes()),
+        peak.map_or_else(|| "unknown".to_owned(), human_bytes),
+    ))?;
+    let runs: Vec<_> = traffic
+        .iter()
+        .map(|(name, bytes, settled)| {
+            let settle_ns = settled.map(|span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+            json!({ "workload": name, "settle_ns": settle_ns, "written": bytes.json() })
+        })
+        .collect();
+    let more = json!({ "traffic": runs, "peak_rss_bytes": peak });
+    outputs.finish(&measure::json_of(&report, &stats, more)?, &report.html())?;
+    Ok(store.db.close()?)
+}
+
+fn is_load(workload: &Workload) -> bool {
+    workload.name == Workload::load().name
+}
+
+/// The workloads, with the request distribution that was asked for.
+fn workloads(args: &YcsbArgs) -> Result<Vec<Workload>> {
+    let loads = args
+        .workload
+        .iter()
+        .filter(|workload| is_load(workload))
+        .count();
+    if loads > 1 || (loads == 1 && !is_load(&args.workload[0])) {
+        let why = "the load comes once, before the other workloads; correct --workload";
+        return Err(Failure::usage(why));
+    }
+    let theta = args.theta.unwrap_or(zipf::DEFAULT_THETA);
+    let asked = args.distribution.map(|name| match name {
+        RequestArg::Uniform => Distribution::Uniform,
+        RequestArg::Zipfian => Distribution::ScrambledZipfian { theta },
+        RequestArg::Latest => Distribution::Latest { theta },
+    });
+    let skewed = |own: Distribution| match own {
+        Distribution::Uniform => Distribution::Uniform,
+        Distribution::Zipfian { .. } => Distribution::Zipfian { theta },
+        Distribution::ScrambledZipfian { .. } => Distribution::ScrambledZipfian { theta },
+        Distribution::Latest { .. } => Distribution::Latest { theta },
+    };
+    let chosen = args.workload.iter().map(|workload| Workload {
+        request: asked.unwrap_or_else(|| skewed(workload.request)),
+        ..workload.clone()
+    });
+    Ok(chosen.collect())
+}
+
+fn dataset(args: &YcsbArgs) -> Result<Dataset> {
+    let fitting = |bytes: u64| {
+        u32::try_from(bytes)
+            .ok()
+            .filter(|bytes| u64::from(*bytes) <= to_u64(esker_kv::VALUE_MAX))
+            .ok_or_else(|| too_large(bytes))
+    };
+    let mut values = if args.fields.is_some() || args.field_bytes.is_some() {
+        let ycsb = ValueFormat::default();
+        ValueFormat {
+            fields: args.fields.unwrap_or(ycsb.fields),
+            field_bytes: args.field_bytes.map_or(Ok(ycsb.field_bytes), fitting)?,
+            ..ycsb
+        }
+    } else {
+        ValueFormat::one(fitting(args.value_bytes.unwrap_or(1_000))?)
+    };
+    if values.bytes() > to_u64(esker_kv::VALUE_MAX) {
+        return Err(too_large(values.bytes()));
+    }
+    values.compressible_percent = args.compressible;
+    Ok(Dataset {
+        records: args.records.unwrap_or(RECORDS),
+        keys: KeyFormat {
+            order: match args.key_order {
+                KeyOrderArg::Hashed => KeyOrder::Hashed,
+                KeyOrderArg::Ordered => KeyOrder::Ordered,
+            },
+            // Wide enough that ordered numbers ascend as text, and all keys have one length.
+            zero_padding: 20,
+        },
+        values,
+    })
+}
+
+fn too_large(bytes: u64) -> Failure {
+    Failure::usage(format!(
+        "records of {bytes} bytes are too large: a value has at most {} bytes",
+        esker_kv::VALUE_MAX
+    ))
+}
+
+fn run_options(args: &YcsbArgs) -> RunOptions {
+    let unlimited = args.seconds.is_none() && args.operations.is_none();
+    let time_limit = args.seconds.or(unlimited.then_some(SECONDS));
+    RunOptions {
+        threads: args.threads.unwrap_or_else(host::cores),
+        operations: args.operations,
+        time_limit,
+        target_ops_per_s: args.rate,
+        warm_up: args.warm_up,
+        interval: measure::interval(time_limit.unwrap_or(SECONDS)),
+        verify: args.verify,
+        seed: args.seed,
+        ..RunOptions::default()
+    }
+}
+
+/// How many records of the data set the database holds already; the data set takes that number
+/// where there is nothing to load.
+fn present(
+    db: &Kvdb,
+    kvs: &Kvs,
+    args: &YcsbArgs,
+    workloads: &[Workload],
+    dataset: &mut Dataset,
+) -> Result<u64> {
+    let records = count_records(kvs, dataset)?;
+    let loads = workloads.iter().any(is_load);
+    if loads && records == 0 && kvs.cursor()?.next()?.is_some() {
+        return Err(Failure::usage(format!(
+            "the KVS '{}' holds other records than this data set's; give the --key-order it was \
+             loaded with, or another --db",
+            kvs.name()
+        )));
+    }
+    if loads && records > 0 {
+        return Err(Failure::usage(format!(
+            "the database is loaded already: it holds {} records; leave the load out of \
+             --workload, or name a new --db",
+            grouped(records)
+        )));
+    }
+    if loads {
+        return Ok(0);
+    }
+    if records == 0 {
+        return Err(Failure::usage(format!(
+            "the database holds no record of this data set (KVSs: {}); begin with --workload load, \
+             or give the --key-order it was loaded with",
+            db.kvs_names().join(", ")
+        )));
+    }
+    if let Some(wanted) = args.records.filter(|wanted| *wanted > records) {
+        return Err(Failure::usage(format!(
+            "the database holds {} records, not {}; leave out --records",
+            grouped(records),
+            grouped(wanted)
+        )));
+    }
+    check_value_size(kvs, dataset)?;
+    dataset.records = records;
+    Ok(records)
+}
+
+/// Record numbers are inserted without gaps, so their end is found by doubling and halving.
+fn count_records(kvs: &Kvs, dataset: &Dataset) -> Result<u64> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut holds = |number: u64| {
+        dataset.keys.write(number, &mut key);
+        kvs.get_into(&key, &mut value)
+    };
+    let mut end = 1;
+    while holds(end - 1)? {
+        end *= 2;
+    }
+    // Record `held - 1` is there, if any, and record `end - 1` is not.
+    let mut held = end / 2;
+    while end - held > 1 {
+        let middle = held + (end - held) / 2;
+        if holds(middle - 1)? {
+            held = middle;
+        } else {
+            end = middle;
+        }
+    }
+    Ok(held)
+}
+
+fn check_value_size(kvs: &Kvs, dataset: &Dataset) -> Result {
+    let mut key = Vec::new();
+    dataset.keys.write(0, &mut key);
+    let got = kvs.get(&key)?.map_or(0, |value| to_u64(value.len()));
+    if got == dataset.values.bytes() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "the database holds records of {got} bytes, not {}; give --value-bytes {got}",
+        dataset.values.bytes()
+    )))
+}
+
+fn introduction(
+    place: &Place,
+    dataset: &Dataset,
+    options: &RunOptions,
+    memory_bytes: u64,
+) -> String {
+    let rate = options.target_ops_per_s;
+    format!(
+        "YCSB: {} records of {} bytes, {} threads, {} of memory, {}\n{}\n\n",
+        short(dataset.records as f64),
+        grouped(dataset.values.bytes()),
+        options.threads,
+        human_bytes(memory_bytes),
+        rate.map_or_else(
+            || "as fast as possible".to_owned(),
+            |rate| format!("{} operations/s", short(rate))
+        ),
+        place.describe()
+    )
+}
+
+/// CPU time of the process for each operation of a run, in microseconds.
+fn cpu_us(run: &RunResult) -> Option<f64> {
+    let series = run.series.iter().find(|series| series.name == "CPU time")?;
+    Some(series.increase()? / run.operations.max(1) as f64 / 1e3)
+}
