@@ -6,7 +6,7 @@ mod parse;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use esker_kv::{Layout, Options};
 
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
@@ -30,8 +30,7 @@ pub(crate) use parse::Staging;
         69 unsupported, 73 exists already or no space, 74 I/O error, 75 try later,\n\
         77 in use by another process.",
     subcommand_required = true,
-    arg_required_else_help = true,
-    allow_negative_numbers = true
+    arg_required_else_help = true
 )]
 pub(crate) struct Cli {
     /// What to do.
@@ -65,6 +64,23 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// The definition of the command line.
+pub(crate) fn command() -> clap::Command {
+    taking_negative_numbers(Cli::command())
+}
+
+/// The command line of this process.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches()?)
+}
+
+/// `-5` is a wrong number or a key, and no option: whoever parses it says what is right.
+fn taking_negative_numbers(command: clap::Command) -> clap::Command {
+    command
+        .allow_negative_numbers(true)
+        .mut_subcommands(taking_negative_numbers)
 }
 
 /// What can be measured.
@@ -109,10 +125,8 @@ pub(crate) fn layout(staging: &Staging, capacity: Option<&PathBuf>) -> Layout {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        super::command().debug_assert();
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use esker_base::Clock;
 use esker_base::units::human_bytes;
 use esker_bench::{Dataset, Report, RunOptions, Runner, ValueFormat, Workload};
-use esker_kv::{MediaClass, Stats};
+use esker_kv::{MediaClass, Policy, Stats};
 use serde_json::{Value, json};
 
 use crate::args::{DemoArgs, engine_options};
 use crate::failure::Result;
-use crate::figures::{self, grouped, short};
+use crate::figures::{self, grouped};
 use crate::host;
 use crate::measure;
 use crate::output::Outputs;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let place = Place::new(args.db.as_ref(), &args.media);
     let db = place.create(engine_options(args.memory, None, None))?;
     let remarks = place::warn_of_remarks(&db);
-    let kvs = measure::kvs_of(&db)?;
+    let kvs = db.create_kvs(measure::KVS, Policy::default())?;
     let store = KvStore { db, kvs };
     let threads = args.threads.unwrap_or_else(host::cores);
     outputs.say(&introduction(args, &place, threads))?;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
 fn introduction(args: &DemoArgs, place: &Place, threads: usize) -> String {
     format!(
         "Esker demo: {} records of {} bytes, {} threads, {} of memory, {} s a workload\n{}\n\n",
-        short(args.records as f64),
+        grouped(args.records),
         grouped(VALUE_BYTES.into()),
         threads,
         human_bytes(args.memory),
@@ -132,7 +132,8 @@ impl Conclusion {
         if self.load.young_bytes > 0 {
             let _ = writeln!(
                 text,
-                "  {} of values are still young and will be written to capacity when they age.",
+                "NOTE: {} have not aged yet and will be written once more.\n      \
+                 With more records their share is smaller.",
                 human_bytes(self.load.young_bytes)
             );
         }
@@ -179,6 +180,7 @@ impl Conclusion {
             &self.stats,
             json!({
                 "load_traffic": self.load.json(),
+                "load_young_bytes": self.load.young_bytes,
                 "load_settle_ns": u64::try_from(self.settled.as_nanos()).unwrap_or(u64::MAX),
                 "peak_rss_bytes": host::peak_rss_bytes(),
             }),

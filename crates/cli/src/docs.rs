@@ -3,16 +3,14 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::failure::{Failure, Result};
-use crate::output;
+use crate::{args, output};
 
 /// Writes a man page for each command to `dir`.
 pub(crate) fn man(dir: &Path) -> Result {
-    let mut command = Cli::command();
+    let mut command = args::command();
     command.build();
     let count = pages(&command, dir)?;
     output::print(&format!("{count} man pages in {}\n", dir.display()))
@@ -35,7 +33,7 @@ fn pages(command: &clap::Command, dir: &Path) -> Result<usize> {
 /// Prints the completions for `shell`.
 pub(crate) fn completions(shell: Shell) -> Result {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "esker", &mut script);
+    clap_complete::generate(shell, &mut args::command(), "esker", &mut script);
     let mut out = io::stdout().lock();
     out.write_all(&script)?;
     Ok(out.flush()?)

@@ -62,7 +62,15 @@ impl Failure {
 
 impl From<KvError> for Failure {
     fn from(error: KvError) -> Failure {
-        Failure::new(error.kind(), error)
+        let failure = Failure::new(error.kind(), &error);
+        match error {
+            KvError::File { .. } => failure.and("check the path and its permissions"),
+            KvError::KvsExists(_) => {
+                failure.and("choose another name, or drop it first with `esker kv drop-kvs`")
+            }
+            KvError::StagingExists(_) => failure.and("it can have one only, and keeps it"),
+            _ => failure,
+        }
     }
 }
 

@@ -32,13 +32,11 @@ mod ycsb;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::{BenchCommand, Cli, Command};
+use crate::args::{BenchCommand, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match args::parse() {
         Ok(cli) => cli,
         Err(refusal) => return refuse(&refusal),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
 use esker_bench::{Dataset, Report, RunOptions, RunResult, Runner, Workload};
-use esker_kv::{KvError, Kvdb, Kvs, Policy, Stats};
+use esker_kv::Stats;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
@@ -15,14 +15,6 @@ use crate::store::KvStore;
 
 /// The KVS that measurements use.
 pub(crate) const KVS: &str = "ycsb";
-
-/// The KVS of measurements, created when it is missing.
-pub(crate) fn kvs_of(db: &Kvdb) -> Result<Kvs> {
-    match db.kvs(KVS) {
-        Err(KvError::UnknownKvs(_)) => Ok(db.create_kvs(KVS, Policy::default())?),
-        found => Ok(found?),
-    }
-}
 
 /// An interval that gives a run some fifty points, and a short one at least a few.
 pub(crate) fn interval(run: Duration) -> Duration {

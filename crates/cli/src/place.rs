@@ -50,18 +50,20 @@ impl Place {
             .prefix("esker-")
             .tempdir_in(&parent)
             .map_err(|error| Failure::file(&parent, &error, advice))?;
-        let staging = self.layout.staging.iter().flatten();
-        let outside: Vec<&PathBuf> = staging.chain(&self.layout.capacity).collect();
-        let kept: Vec<PathBuf> = outside.iter().flat_map(|path| files_at(path)).collect();
+        let outside = self.layout.staging.iter().flatten();
+        let outside = outside.chain(&self.layout.capacity);
+        if let Some(file) = outside.clone().flat_map(|path| files_at(path)).next() {
+            let why = "a temporary database does not use a file that exists; name a new file or \
+                       another directory";
+            let message = format!("{}: {why}", file.display());
+            return Err(Failure::new(ErrorKind::Exists, message));
+        }
         let db = Kvdb::create(scratch.path(), &self.layout, options)?;
-        // What was there before belongs to someone else.
-        let made = outside.iter().flat_map(|path| files_at(path));
-        for file in made.filter(|file| !kept.contains(file)) {
-            let advice = "the temporary database left it behind; remove it";
+        let advice = "the temporary database left it behind; remove it";
+        for file in outside.flat_map(|path| files_at(path)) {
             fs::remove_file(&file).map_err(|error| Failure::file(&file, &error, advice))?;
         }
         let path = scratch.path().to_owned();
-        let advice = "the temporary database left it behind; remove it";
         scratch
             .close()
             .map_err(|error| Failure::file(&path, &error, advice))?;
@@ -90,8 +92,7 @@ fn files_at(path: &Path) -> Vec<PathBuf> {
     candidates.filter(|file| file.is_file()).collect()
 }
 
-/// Creates a database in `dir`, whose parent must exist: a slip of the pen in a path should not
-/// make a tree of directories.
+/// Creates a database in `dir`, which is made if need be.
 pub(crate) fn create_in(dir: &Path, layout: &Layout, options: Options) -> Result<Kvdb> {
     if dir.exists() && !dir.is_dir() {
         let why = "there is a file of this name; name a directory";

@@ -2,7 +2,7 @@
 //! user wrote.
 
 use esker_base::units::human_bytes;
-use esker_kv::{MediaClass, Stats};
+use esker_kv::{MediaClass, Stats, Stream};
 use serde_json::{Value, json};
 
 use crate::figures::align;
@@ -21,7 +21,7 @@ pub(crate) struct Traffic {
     streams: Vec<(String, Vec<u64>)>,
     classes: Vec<MediaClass>,
     manifest_bytes: u64,
-    /// Values that are still where the log put them.
+    /// Of a load, what has not aged yet: it is in memory and in the log.
     pub(crate) young_bytes: u64,
 }
 
@@ -39,14 +39,16 @@ impl Traffic {
                 }
             }
         }
-        let log = after.classes.iter().flat_map(|class| &class.streams);
-        let log = log.filter(|stream| stream.stream == esker_kv::Stream::Log);
+        let user_bytes = after.user_bytes - before.user_bytes;
+        let streams_after = after.classes.iter().flat_map(|class| &class.streams);
+        let old = streams_after.filter(|stream| stream.stream == Stream::OldValues);
+        let old_bytes: u64 = old.map(|stream| stream.live_bytes).sum();
         Traffic {
-            user_bytes: after.user_bytes - before.user_bytes,
+            user_bytes,
             streams,
             classes: after.classes.iter().map(|class| class.class).collect(),
             manifest_bytes: after.manifest_written_bytes - before.manifest_written_bytes,
-            young_bytes: log.map(|stream| stream.live_bytes).sum(),
+            young_bytes: user_bytes.saturating_sub(old_bytes),
         }
     }
 
@@ -131,7 +133,6 @@ impl Traffic {
             "manifest_written_bytes": self.manifest_bytes,
             "device_bytes_per_user_byte": ratio(self.all_bytes()),
             "capacity_bytes_per_user_byte": ratio(capacity),
-            "young_live_bytes": self.young_bytes,
             "streams": streams,
         })
     }

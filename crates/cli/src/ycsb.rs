@@ -7,7 +7,7 @@ use esker_base::Clock;
 use esker_base::units::{human_bytes, to_u64};
 use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunResult, Runner};
 use esker_bench::{ValueFormat, Workload, zipf};
-use esker_kv::{Kvdb, Kvs};
+use esker_kv::{KvError, Kvs, Policy};
 use serde_json::json;
 
 use crate::args::{KeyOrderArg, RequestArg, YcsbArgs, engine_options};
@@ -25,6 +25,9 @@ use crate::traffic::{Traffic, columns};
 const RECORDS: u64 = 1_000_000;
 /// How long a workload runs that has no limit of its own.
 const SECONDS: Duration = Duration::from_secs(10);
+
+/// What to do where there is nothing to run workloads on.
+const BEGIN: &str = "begin with --workload load, or name a loaded database with --db";
 
 /// Runs the benchmark.
 pub(crate) fn run(args: &YcsbArgs) -> Result {
@@ -46,17 +49,20 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         return Err(Failure::usage(why));
     }
     if !found && workloads.first().is_none_or(|first| !is_load(first)) {
-        let why = "there is no database with records yet; begin with --workload load, or name \
-                   one that was loaded with --db";
-        return Err(Failure::usage(why));
+        return Err(Failure::usage("there is no database with records yet").and(BEGIN));
     }
     let db = match &place.dir {
         Some(dir) if found => place::open_in(dir, engine)?,
         _ => place.create(engine)?,
     };
     let remarks = place::warn_of_remarks(&db);
-    let kvs = measure::kvs_of(&db)?;
-    let present = present(&db, &kvs, args, &workloads, &mut dataset)?;
+    let kvs = match db.kvs(measure::KVS) {
+        Err(KvError::UnknownKvs(_)) if workloads.iter().any(is_load) => {
+            db.create_kvs(measure::KVS, Policy::default())?
+        }
+        found => found.map_err(|error| Failure::from(error).and(BEGIN))?,
+    };
+    let present = present(&kvs, args, &workloads, &mut dataset)?;
     let store = KvStore { db, kvs };
     outputs.say(&introduction(&place, &dataset, &options, args.memory))?;
 
@@ -164,13 +170,13 @@ fn dataset(args: &YcsbArgs) -> Result<Dataset> {
     values.compressible_percent = args.compressible;
     Ok(Dataset {
         records: args.records.unwrap_or(RECORDS),
-        keys: KeyFormat {
-            order: match args.key_order {
-                KeyOrderArg::Hashed => KeyOrder::Hashed,
-                KeyOrderArg::Ordered => KeyOrder::Ordered,
+        keys: match args.key_order {
+            KeyOrderArg::Hashed => KeyFormat::default(),
+            // Padded to the longest number, so that keys ascend as text.
+            KeyOrderArg::Ordered => KeyFormat {
+                order: KeyOrder::Ordered,
+                zero_padding: 20,
             },
-            // Wide enough that ordered numbers ascend as text, and all keys have one length.
-            zero_padding: 20,
         },
         values,
     })
@@ -202,7 +208,6 @@ fn run_options(args: &YcsbArgs) -> RunOptions {
 /// How many records of the data set the database holds already; the data set takes that number
 /// where there is nothing to load.
 fn present(
-    db: &Kvdb,
     kvs: &Kvs,
     args: &YcsbArgs,
     workloads: &[Workload],
@@ -229,9 +234,9 @@ fn present(
     }
     if records == 0 {
         return Err(Failure::usage(format!(
-            "the database holds no record of this data set (KVSs: {}); begin with --workload load, \
-             or give the --key-order it was loaded with",
-            db.kvs_names().join(", ")
+            "the KVS '{}' holds no record of this data set; give the --key-order it was loaded \
+             with, or begin with --workload load",
+            kvs.name()
         )));
     }
     if let Some(wanted) = args.records.filter(|wanted| *wanted > records) {
@@ -292,7 +297,7 @@ fn introduction(
     let rate = options.target_ops_per_s;
     format!(
         "YCSB: {} records of {} bytes, {} threads, {} of memory, {}\n{}\n\n",
-        short(dataset.records as f64),
+        grouped(dataset.records),
         grouped(dataset.values.bytes()),
         options.threads,
         human_bytes(memory_bytes),

@@ -139,21 +139,27 @@ pub(super) fn load(db: &Kvdb, kvs: &Kvs, input: &mut dyn BufRead, file: &Path) -
         .as_ref()
         .map_or_else(|_| loading.flush(), |()| Ok(()));
     let synced = kept.and_then(|()| Ok(db.sync()?));
-    let loaded = grouped(loading.loaded);
+    let loaded = records(loading.loaded);
     match (outcome, synced) {
         (Ok(()), Ok(())) => {
-            eprintln!("esker: {loaded} records loaded into KVS '{}'", kvs.name());
+            eprintln!("esker: {loaded} loaded into KVS '{}'", kvs.name());
             Ok(())
         }
         (Err(failure), Ok(())) => Err(failure.and(format!(
-            "the {loaded} records before are loaded; mend the cause and load the file again, \
+            "{loaded} before it loaded; mend the cause and load the file again, \
              loading a record twice does no harm"
         ))),
         (Ok(()), Err(failure)) | (Err(failure), Err(_)) => Err(failure.and(format!(
-            "{loaded} records were loaded, the last of them perhaps not durably; mend the cause \
+            "{loaded} loaded, the last of them perhaps not durably; mend the cause \
              and load the file again, loading a record twice does no harm"
         ))),
     }
+}
+
+/// `1 record`, `2 records`.
+fn records(count: u64) -> String {
+    let word = if count == 1 { "record" } else { "records" };
+    format!("{} {word}", grouped(count))
 }
 
 struct Loading<'a> {

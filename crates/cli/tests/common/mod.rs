@@ -1,0 +1,96 @@
+//! Runs the binary as a user does.
+
+#![allow(dead_code)] // each test file uses a part
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory that is gone after the test.
+pub(crate) struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The path of a database with the KVS `default`.
+    pub(crate) fn database(&self) -> String {
+        let dir = text(&self.path("db"));
+        run(["kv", "create", &dir, "--staging"]).succeeds();
+        dir
+    }
+}
+
+pub(crate) fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+pub(crate) fn esker() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_esker"))
+}
+
+/// What the command said, and how it ended.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn out(&self) -> String {
+        String::from_utf8(self.stdout.clone()).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn succeeds(self) -> Ran {
+        assert_eq!(self.code, Some(0), "{}{}", self.out(), self.stderr);
+        self
+    }
+
+    /// It ended with `code`, and its message holds each of `words`.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, words: &[&str]) -> Ran {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        assert!(self.stderr.starts_with("esker: "), "{}", self.stderr);
+        for word in words {
+            assert!(
+                self.stderr.contains(word),
+                "no '{word}' in: {}",
+                self.stderr
+            );
+        }
+        self
+    }
+}
+
+pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
+    run_in(args, b"")
+}
+
+/// Runs it with `input` as its standard input.
+pub(crate) fn run_in<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, input: &[u8]) -> Ran {
+    let mut child = esker()
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may end without having read all of it.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    ran(child.wait_with_output().unwrap())
+}
+
+pub(crate) fn ran(output: Output) -> Ran {
+    Ran {
+        code: output.status.code(),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}

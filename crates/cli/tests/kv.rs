@@ -1,0 +1,273 @@
+//! `esker kv`, as a user types it: what works, and what each mistake is answered with.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{Scratch, esker, run, run_in, text};
+
+#[test]
+fn what_was_put_is_got_scanned_deleted_and_gone() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    for (key, value) in [("b", "2"), ("a", "1"), ("c", "3")] {
+        run(["kv", "put", &db, "default", key, value]).succeeds();
+    }
+    assert_eq!(
+        run(["kv", "get", &db, "default", "b"]).succeeds().stdout,
+        b"2"
+    );
+    let hex = run(["kv", "get", &db, "default", "b", "--hex"]).succeeds();
+    assert_eq!(hex.out(), "32\n");
+    run(["kv", "delete", &db, "default", "b"]).succeeds();
+    run(["kv", "get", &db, "default", "b"]).fails(1, &["no key 'b'", "'default'"]);
+    let scan = run(["kv", "scan", &db, "default"]).succeeds();
+    assert_eq!(scan.out(), "a\t1\nc\t3\n");
+    let info = run(["kv", "info", &db]).succeeds().out();
+    assert!(
+        info.contains("staging class") && info.contains("KVS default"),
+        "{info}"
+    );
+    let info = run(["kv", "info", &db, "--json"]).succeeds().out();
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["kvdb"]["kvss"][0]["name"], "default");
+}
+
+#[test]
+fn a_scan_keeps_to_range_prefix_order_and_limit() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    run_in(
+        ["kv", "load", &db, "default"],
+        b"a\t1\nba\t2\nbb\t3\nc\t4\nd\t5\n",
+    )
+    .succeeds();
+    let keys = |more: &[&str]| {
+        let args = ["kv", "scan", &db, "default", "--keys"];
+        run(args.iter().chain(more))
+            .succeeds()
+            .out()
+            .replace('\n', " ")
+    };
+    assert_eq!(keys(&[]), "a ba bb c d ");
+    assert_eq!(keys(&["--reverse"]), "d c bb ba a ");
+    assert_eq!(keys(&["--from", "b", "--to", "d"]), "ba bb c ");
+    assert_eq!(keys(&["--from", "ba", "--to", "c", "--reverse"]), "bb ba ");
+    assert_eq!(keys(&["--prefix", "b"]), "ba bb ");
+    assert_eq!(keys(&["--prefix", "b", "--reverse", "--limit", "1"]), "bb ");
+    assert_eq!(keys(&["--prefix", "b", "--from", "bb"]), "bb ");
+    assert_eq!(keys(&["--from", "x"]), "");
+}
+
+#[test]
+fn a_dump_loaded_elsewhere_dumps_the_same() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let every_byte: Vec<u8> = (0..=255).collect();
+    run_in(["kv", "put", &db, "default", "all", "-"], &every_byte).succeeds();
+    run(["kv", "put", &db, "default", "a\tb\\", "line\nbreak"]).succeeds();
+    run(["kv", "put", &db, "default", "-e", "\\x00\\xff", ""]).succeeds();
+    run(["kv", "create-kvs", &db, "copy", "--policy", "capacity-only"]).succeeds();
+    let file = text(&scratch.path("dump"));
+    let dumped = run(["kv", "dump", &db, "default", &file]).succeeds();
+    assert!(
+        dumped.stderr.contains("3 records written"),
+        "{}",
+        dumped.stderr
+    );
+    let loaded = run(["kv", "load", &db, "copy", &file]).succeeds();
+    assert!(
+        loaded.stderr.contains("3 records loaded into KVS 'copy'"),
+        "{}",
+        loaded.stderr
+    );
+    let copy = run(["kv", "dump", &db, "copy"]).succeeds();
+    assert_eq!(copy.stdout, fs::read(&file).unwrap());
+    assert_eq!(
+        run(["kv", "get", &db, "copy", "all"]).succeeds().stdout,
+        every_byte
+    );
+    let escaped = run(["kv", "get", &db, "copy", "-e", "\\x00\\xff"]).succeeds();
+    assert_eq!(escaped.stdout, b"");
+}
+
+#[test]
+fn a_malformed_line_is_named_and_the_lines_before_it_stay() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let load = |lines: &[u8]| run_in(["kv", "load", &db, "default"], lines);
+    load(b"k1\tv1\nk2\tv2\nno tab here\nk4\tv4\n").fails(
+        64,
+        &[
+            "line 3: there is no tab",
+            "2 records before it loaded",
+            "load the file again",
+        ],
+    );
+    assert_eq!(
+        run(["kv", "scan", &db, "default"]).succeeds().out(),
+        "k1\tv1\nk2\tv2\n"
+    );
+    load(b"k\t\\q\n").fails(64, &["line 1: '\\q' is no escape"]);
+    load(b"\tv\n").fails(64, &["line 1: a key has 1 to 1344 bytes"]);
+    load(b"").succeeds();
+}
+
+#[test]
+fn a_database_that_is_not_there_is_said_so() {
+    let scratch = Scratch::new();
+    let missing = text(&scratch.path("missing"));
+    let file = text(&scratch.path("file"));
+    let empty = text(&scratch.path("empty"));
+    fs::write(&file, "text").unwrap();
+    fs::create_dir(&empty).unwrap();
+    for command in ["info", "check"] {
+        run(["kv", command, &missing]).fails(66, &["no such directory", "esker kv create"]);
+        run(["kv", command, &file]).fails(66, &["it is a file", "name the directory"]);
+        run(["kv", command, &empty]).fails(66, &["no KVDB here", "esker kv create"]);
+    }
+    run(["kv", "create", &file]).fails(73, &["there is a file of this name"]);
+    run(["kv", "create", "/proc/nowhere"]).fails(66, &["check the path"]);
+}
+
+#[test]
+fn names_and_policies_that_cannot_be_are_refused() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    run(["kv", "create", &db]).fails(73, &["a KVDB here already"]);
+    run(["kv", "get", &db, "users", "k"]).fails(66, &["only: default", "esker kv create-kvs"]);
+    run(["kv", "drop-kvs", &db, "users"]).fails(66, &["no KVS 'users'"]);
+    run(["kv", "create-kvs", &db, "a b"]).fails(64, &["1 to 64 letters"]);
+    run(["kv", "create-kvs", &db, "default"]).fails(73, &["already", "another name"]);
+    run(["kv", "create-kvs", &db, "x", "--policy", "fast"])
+        .fails(64, &["no policy", "staging-max-capacity"]);
+    run(["kv", "add-staging", &db]).fails(73, &["a staging class already"]);
+    let other = text(&scratch.path("other"));
+    run(["kv", "create", &other, "--kvs", "users:fast"]).fails(64, &["use one of"]);
+    assert!(!scratch.path("other").exists());
+    run(["kv", "create", &other, "--memory", "1MiB"]).fails(64, &["16 MiB"]);
+    run(["kv", "create", &other, "--memory", "12parsecs"]).fails(64, &["unknown unit"]);
+    assert!(!scratch.path("other").exists());
+}
+
+#[test]
+fn keys_and_values_beyond_the_limits_are_refused() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    run(["kv", "put", &db, "default", "", "v"]).fails(64, &["1 to 1344 bytes"]);
+    run(["kv", "put", &db, "default", &"k".repeat(1345), "v"]).fails(64, &["has 1345"]);
+    let large = vec![b'v'; (1 << 20) + 1];
+    run_in(["kv", "put", &db, "default", "k", "-"], &large)
+        .fails(64, &["at most 1048576 bytes", "split it"]);
+    run_in(["kv", "put", &db, "default", "k", "-"], &large[1..]).succeeds();
+    let back = run(["kv", "get", &db, "default", "k"]).succeeds();
+    assert_eq!(back.stdout.len(), 1 << 20);
+    run(["kv", "put", &db, "default", "-5", "-6"]).succeeds();
+    assert_eq!(
+        run(["kv", "get", &db, "default", "-5"]).succeeds().stdout,
+        b"-6"
+    );
+}
+
+#[test]
+fn staging_is_added_later_and_never_on_top_of_data() {
+    let scratch = Scratch::new();
+    let (db, taken) = (text(&scratch.path("db")), text(&scratch.path("taken")));
+    fs::write(&taken, "precious").unwrap();
+    run(["kv", "create", &db, &format!("--staging={taken}")]).fails(73, &["holds data already"]);
+    run(["kv", "create", &db]).succeeds();
+    run(["kv", "put", &db, "default", "k", "v"]).succeeds();
+    run(["kv", "add-staging", &db, &taken]).fails(73, &["holds data already"]);
+    assert_eq!(fs::read(&taken).unwrap(), b"precious");
+    run(["kv", "add-staging", &db]).succeeds();
+    assert_eq!(
+        run(["kv", "get", &db, "default", "k"]).succeeds().stdout,
+        b"v"
+    );
+    let info = run(["kv", "info", &db]).succeeds().out();
+    assert!(info.contains("staging class"), "{info}");
+}
+
+#[test]
+fn a_second_process_is_told_that_the_database_is_in_use() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    // A load that waits for its input has the database open.
+    let mut first = esker()
+        .args(["kv", "load", &db, "default"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let clock = esker_base::Clock::real();
+    let taken = (0..200).find_map(|_| {
+        let second = run(["kv", "get", &db, "default", "k"]);
+        clock.sleep(std::time::Duration::from_millis(10));
+        (second.code != Some(1)).then_some(second)
+    });
+    taken
+        .expect("the first opens it")
+        .fails(77, &["open elsewhere", "close it"]);
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
+    run(["kv", "get", &db, "default", "k"]).fails(1, &["no key"]);
+}
+
+#[test]
+fn damage_is_found_by_check_and_costs_exit_code_65() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let value = vec![b'v'; 10_000];
+    run_in(["kv", "put", &db, "default", "k", "-"], &value).succeeds();
+    let sound = run(["kv", "check", &db]).succeeds().out();
+    assert!(
+        sound.contains("1 values") && sound.ends_with("sound\n"),
+        "{sound}"
+    );
+    let staging = scratch.path("db").join("staging.esker");
+    let mut bytes = fs::read(&staging).unwrap();
+    let at = bytes.windows(100).position(|w| w == &value[..100]).unwrap();
+    bytes[at + 50] ^= 1;
+    fs::write(&staging, bytes).unwrap();
+    let checked = run(["kv", "check", &db]).fails(65, &["restore it from a copy"]);
+    assert!(checked.out().contains("damaged: "), "{}", checked.out());
+    let json = run(["kv", "check", &db, "--json"])
+        .fails(65, &["damage"])
+        .out();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(!json["findings"].as_array().unwrap().is_empty());
+    run(["kv", "get", &db, "default", "k"]).fails(65, &["damaged", "esker kv check"]);
+}
+
+#[test]
+fn a_closed_pipe_ends_a_dump_quietly() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let lines: String = (0..200)
+        .map(|n| format!("k{n}\t{}\n", "v".repeat(5_000)))
+        .collect();
+    run_in(["kv", "load", &db, "default"], lines.as_bytes()).succeeds();
+    let mut dump = esker()
+        .args(["kv", "dump", &db, "default"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut start = [0; 10];
+    dump.stdout.take().unwrap().read_exact(&mut start).unwrap();
+    let output = dump.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
+fn files_that_cannot_be_read_or_written_are_named() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    run(["kv", "load", &db, "default", "/nowhere"]).fails(66, &["/nowhere", "standard input"]);
+    run(["kv", "dump", &db, "default", "/nowhere/x"]).fails(66, &["/nowhere/x"]);
+    run(["kv", "put", &db, "default", "k", "v"]).succeeds();
+    run(["kv", "dump", &db, "default", "/dev/full"]).fails(73, &["/dev/full", "room"]);
+}
