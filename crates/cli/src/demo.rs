@@ -141,14 +141,10 @@ impl Conclusion {
     }
 
     fn memory(&self) -> String {
-        let dram = &self.stats.dram;
-        let peak = host::peak_rss_bytes().map_or_else(|| "unknown".to_owned(), human_bytes);
         let stalls = &self.stats.stalls;
         format!(
-            "memory: budget {}, the engine counts {} at the end, peak of the whole process {peak}\n\
-             writers: longest stall {:.1} ms, {:.1} ms in all; slowed down for {:.1} ms in all\n",
-            human_bytes(dram.budget_bytes),
-            human_bytes(dram.total_bytes()),
+            "{}writers: longest stall {:.1} ms, {:.1} ms in all; slowed down for {:.1} ms in all\n",
+            measure::memory(&self.stats),
             stalls.longest_ns as f64 / 1e6,
             stalls.total_ns as f64 / 1e6,
             stalls.paced_ns as f64 / 1e6,

@@ -68,6 +68,9 @@ impl From<KvError> for Failure {
             KvError::KvsExists(_) => {
                 failure.and("choose another name, or drop it first with `esker kv drop-kvs`")
             }
+            KvError::Device(cause) if cause.kind() == ErrorKind::NoSpace => {
+                failure.and("free space on its file system, then try again")
+            }
             KvError::StagingExists(_) => failure.and("it can have one only, and keeps it"),
             _ => failure,
         }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use esker_base::units::human_bytes;
 use esker_base::{Clock, ErrorKind};
 use esker_bench::{Dataset, Report, RunOptions, RunResult, Runner, Workload};
 use esker_kv::Stats;
@@ -59,6 +60,23 @@ pub(crate) fn settle(store: &KvStore, clock: &Clock, line: &Line) -> Result<Dura
     let began = clock.now();
     store.db.settle()?;
     Ok(clock.now() - began)
+}
+
+/// The memory that the process took at its peak, the benchmark's own included, beside the budget.
+pub(crate) fn memory(stats: &Stats) -> String {
+    let dram = &stats.dram;
+    let peak = host::peak_rss_bytes().map_or_else(
+        || "unknown".to_owned(),
+        |bytes| {
+            let ratio = bytes as f64 / dram.budget_bytes as f64;
+            format!("{} ({ratio:.2} x the budget)", human_bytes(bytes))
+        },
+    );
+    format!(
+        "memory: budget {}, engine now {}, process at its peak {peak}\n",
+        human_bytes(dram.budget_bytes),
+        human_bytes(dram.total_bytes())
+    )
 }
 
 /// The report as JSON, with the engine's figures and `more` beside its runs.

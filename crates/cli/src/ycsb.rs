@@ -85,10 +85,8 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let stats = store.db.stats();
     let named: Vec<(&str, &Traffic)> = traffic.iter().map(|(n, t, _)| (&**n, t)).collect();
     let cpu: Vec<Option<f64>> = report.runs.iter().map(cpu_us).collect();
-    let peak = host::peak_rss_bytes();
     outputs.say(&format!(
-        "{}{}\nDevice writes of each run{}, and what it cost:\n\n{}\n\
-         memory: budget {}, the engine counts {} at the end, peak of the whole process {}\n",
+        "{}{}\nDevice writes of each run{}, and what it cost:\n\n{}\n{}",
         figures::runs_table(&report.runs),
         figures::remarks(&report.runs),
         if args.settle {
@@ -97,9 +95,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
             ""
         },
         columns(&named, &cpu),
-        human_bytes(stats.dram.budget_bytes),
-        human_bytes(stats.dram.total_bytes()),
-        peak.map_or_else(|| "unknown".to_owned(), human_bytes),
+        measure::memory(&stats),
     ))?;
     let runs: Vec<_> = traffic
         .iter()
@@ -108,7 +104,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
             json!({ "workload": name, "settle_ns": settle_ns, "written": bytes.json() })
         })
         .collect();
-    let more = json!({ "traffic": runs, "peak_rss_bytes": peak });
+    let more = json!({ "traffic": runs, "peak_rss_bytes": host::peak_rss_bytes() });
     outputs.finish(&measure::json_of(&report, &stats, more)?, &report.html())?;
     Ok(store.db.close()?)
 }
