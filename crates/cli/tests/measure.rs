@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use common::{Scratch, esker, ran, run, text};
 use esker_bench::Report;
@@ -77,6 +79,29 @@ fn the_demo_measures_everything_and_leaves_only_its_reports() {
     assert!(load["user_bytes"].as_u64().unwrap() > 2_000_000);
     assert!(load["device_bytes_per_user_byte"].as_f64().unwrap() > 1.0);
     assert_eq!(whole["kvdb"]["dram"]["budget_bytes"], 64 << 20);
+}
+
+#[test]
+fn a_killed_demo_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let temp = scratch.path("tmp");
+    fs::create_dir(&temp).unwrap();
+    let mut demo = esker()
+        .env("TMPDIR", &temp)
+        .args(["demo", "--seconds", "1000", "--report"])
+        .arg(scratch.path("report.html"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut out = BufReader::new(demo.stdout.take().unwrap());
+    out.read_line(&mut first).unwrap();
+    assert!(first.starts_with("Esker demo"), "{first}");
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    assert_eq!(fs::read_dir(&temp).unwrap().count(), 0);
+    assert!(!scratch.path("report.html").exists());
 }
 
 #[test]
