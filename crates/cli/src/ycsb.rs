@@ -247,18 +247,22 @@ fn present(
     Ok(records)
 }
 
-/// Record numbers are inserted without gaps, so their end is found by doubling and halving.
 fn count_records(kvs: &Kvs, dataset: &Dataset) -> Result<u64> {
     let (mut key, mut value) = (Vec::new(), Vec::new());
-    let mut holds = |number: u64| {
+    end_of(|number| {
         dataset.keys.write(number, &mut key);
-        kvs.get_into(&key, &mut value)
-    };
+        Ok(kvs.get_into(&key, &mut value)?)
+    })
+}
+
+/// The first number that is not held. They are held without gaps from 0 on, so it is found by
+/// doubling and halving.
+fn end_of(mut holds: impl FnMut(u64) -> Result<bool>) -> Result<u64> {
     let mut end = 1;
     while holds(end - 1)? {
         end *= 2;
     }
-    // Record `held - 1` is there, if any, and record `end - 1` is not.
+    // The first `held` numbers are held, the first `end` are not.
     let mut held = end / 2;
     while end - held > 1 {
         let middle = held + (end - held) / 2;
@@ -309,4 +313,16 @@ fn introduction(
 fn cpu_us(run: &RunResult) -> Option<f64> {
     let series = run.series.iter().find(|series| series.name == "CPU time")?;
     Some(series.increase()? / run.operations.max(1) as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_gapless_numbers_is_found() {
+        for count in (0..70).chain([1_000_000, (1 << 40) + 1]) {
+            assert_eq!(end_of(|number| Ok(number < count)).unwrap(), count);
+        }
+    }
 }
