@@ -1,7 +1,11 @@
 //! Aligned memory that a device can read and write directly (`O_DIRECT`, DMA).
 //!
+//! A large buffer is a mapping of its own, so that its memory goes back to the operating system
+//! when it is dropped, whatever the allocator's policy: budgets are about resident memory.
+//!
 //! Invariants
-//! 1. `ptr` points to `capacity` initialised bytes aligned to [`ALIGNMENT`], owned by this value.
+//! 1. `ptr` points to `capacity` initialised bytes aligned to [`ALIGNMENT`], owned by this value:
+//!    a private anonymous mapping if `capacity >= MAPPED_SIZE`, else of the global allocator.
 //! 2. `len <= capacity`.
 
 #![allow(unsafe_code)]
@@ -11,8 +15,13 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
 /// The alignment of every [`AlignedBuf`], in bytes: enough for any LBA size up to 4 KiB.
 pub const ALIGNMENT: usize = 4096;
+
+/// Buffers from this size on, in bytes, are mappings of their own.
+const MAPPED_SIZE: usize = 128 << 10;
 
 /// A buffer of bytes aligned to [`ALIGNMENT`].
 ///
@@ -35,8 +44,15 @@ impl AlignedBuf {
     pub fn zeroed(len: usize) -> AlignedBuf {
         let capacity = len.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
         let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc::alloc_zeroed(layout) };
+        let raw = if capacity >= MAPPED_SIZE {
+            let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+            let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), capacity, access, flags) };
+            mapped.map_or(std::ptr::null_mut(), <*mut _>::cast)
+        } else {
+            // SAFETY: the layout's size is not zero.
+            unsafe { alloc::alloc_zeroed(layout) }
+        };
         let Some(ptr) = NonNull::new(raw) else {
             alloc::handle_alloc_error(layout)
         };
@@ -77,8 +93,14 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout (invariant 1).
-        unsafe { alloc::dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        if self.capacity >= MAPPED_SIZE {
+            // SAFETY: mapped in `zeroed` with this very size (invariant 1). It cannot fail: the
+            // range is a whole mapping.
+            let _ = unsafe { munmap(self.ptr.as_ptr().cast(), self.capacity) };
+        } else {
+            // SAFETY: allocated in `zeroed` with this very layout (invariant 1).
+            unsafe { alloc::dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        }
     }
 }
 
@@ -127,6 +149,17 @@ mod tests {
         buf.set_len(8192);
         assert_eq!(buf[4999], 7);
         assert_eq!(AlignedBuf::padded(b"abc", 512).len(), 512);
+    }
+
+    #[test]
+    fn large_buffers_are_zeroed_and_writable_to_the_end() {
+        for size in [MAPPED_SIZE - 1, MAPPED_SIZE, (1 << 20) + 5] {
+            let mut buf = AlignedBuf::zeroed(size);
+            assert_eq!(buf.as_ptr().addr() % ALIGNMENT, 0);
+            assert!(buf.iter().all(|&b| b == 0));
+            buf[size - 1] = 1;
+            assert_eq!(buf.clone()[size - 1], 1);
+        }
     }
 
     #[test]

@@ -3,25 +3,30 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`units`] | `Lba`, `LbaCount`, checked conversions between integer widths |
+//! | [`append`] | [`AppendBuf`]: memory that is read while it is appended to |
 //! | [`buf`] | [`AlignedBuf`]: memory a device can read and write directly |
 //! | [`codec`] | the little-endian encoder and decoder that all media and wire formats use |
 //! | [`checksum`] | CRC-32C |
 //! | [`clock`] | [`Clock`]: real, dilated or virtual time |
+//! | [`memory`] | gives freed memory back to the operating system |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: what a caller can do about an error |
 //!
 //! A module enters this crate when two crates of the third rung need it, not before.
 
+pub mod append;
 pub mod buf;
 pub mod checksum;
 pub mod clock;
 pub mod codec;
 pub mod error;
+pub mod memory;
 pub mod rng;
 pub mod thread;
 pub mod units;
 
+pub use append::{AppendBuf, AppendSlice};
 pub use buf::AlignedBuf;
 pub use clock::{Clock, Nanos};
 pub use error::ErrorKind;

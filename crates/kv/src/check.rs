@@ -69,7 +69,7 @@ impl CheckReport {
                 self.findings.push(error.to_string());
             }
         }
-        let table = Memtable::new();
+        let table = Memtable::new(1 << 20);
         match recover::replay(state, &opened.blocks, &table) {
             Ok(last) => self.log_records = last - state.ingested,
             Err(error) => self.findings.push(error.to_string()),

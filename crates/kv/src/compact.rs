@@ -19,7 +19,7 @@ use crate::omf::frame::record_size;
 use crate::read::address;
 use crate::source::{Item, Source, merge_kvsets};
 use crate::value::{BlockWriter, ValueBlock};
-use crate::{MediaClass, Policy};
+use crate::{MediaClass, Policy, VALUE_MAX};
 
 /// A node that gets a kvset.
 pub(crate) struct Target {
@@ -63,7 +63,14 @@ struct Window {
     keys: Vec<u8>,
     entries: Vec<WindowEntry>,
     /// Records to be written anew, in key order, once gathered.
-    records: Vec<u8>,
+    records: Option<AlignedBuf>,
+}
+
+impl Window {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.entries.clear();
+    }
 }
 
 struct WindowEntry {
@@ -92,16 +99,27 @@ enum WindowKind {
 /// than another command.
 const GAP: u64 = 32 << 10;
 
+/// Memory that compactions use one after the other.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    window: Window,
+    buffers: Vec<AlignedBuf>,
+}
+
 impl Compaction {
     pub(crate) fn run(&self, engine: &Engine) -> Result<Compacted> {
+        let mut scratch = engine.scratch.lock();
+        let Scratch { window, buffers } = &mut *scratch;
         let mut output = Output::new(self, engine);
         let mut merge = merge_kvsets(&self.inputs);
         merge.seek(Bound::Unbounded)?;
         while merge.key().is_some() {
-            let mut window = self.fill(&mut merge, engine.tuning.gather_bytes)?;
-            self.gather(engine, &mut window)?;
-            output.emit(&window)?;
+            self.fill(window, &mut merge, engine.tuning.gather_bytes)?;
+            self.gather(engine, window, buffers)?;
+            output.emit(window)?;
+            engine.balance_memory();
         }
+        window.clear();
         output.finish()
     }
 
@@ -114,8 +132,8 @@ impl Compaction {
     }
 
     /// Merges entries until `limit` bytes of keys and records have come together.
-    fn fill(&self, merge: &mut impl Source, limit: u64) -> Result<Window> {
-        let mut window = Window::default();
+    fn fill(&self, window: &mut Window, merge: &mut impl Source, limit: u64) -> Result<()> {
+        window.clear();
         let mut records = 0;
         while let Some(key) = merge.key() {
             let kind = match merge.item() {
@@ -152,13 +170,25 @@ impl Compaction {
                 break;
             }
         }
-        window.records.resize(records, 0);
-        Ok(window)
+        // One buffer for all windows: the limit, and the record that exceeds it.
+        let fits = window
+            .records
+            .as_ref()
+            .is_some_and(|buf| buf.capacity() >= records);
+        if records > 0 && !fits {
+            window.records = Some(AlignedBuf::zeroed(records.max(to_usize(limit) + VALUE_MAX)));
+        }
+        Ok(())
     }
 
     /// Reads and verifies the records that move. They are asked for in the order in which they lie
     /// on the medium, near ones together.
-    fn gather(&self, engine: &Engine, window: &mut Window) -> Result<()> {
+    fn gather(
+        &self,
+        engine: &Engine,
+        window: &mut Window,
+        buffers: &mut Vec<AlignedBuf>,
+    ) -> Result<()> {
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
         let mut key_start = 0;
         for entry in &window.entries {
@@ -186,7 +216,8 @@ impl Compaction {
         for batch in runs.chunks(4) {
             for group in batch.chunk_by(|a, b| a[0].block.media().class == b[0].block.media().class)
             {
-                read_runs(self.kvs, group, &window.keys, &mut window.records)?;
+                let records = window.records.as_mut().expect("made for records that move");
+                read_runs(self.kvs, group, &window.keys, records, buffers)?;
             }
         }
         Ok(())
@@ -229,7 +260,13 @@ fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], transfer_size: usize) -> Vec<&'w [Want
 }
 
 /// Reads runs of one class at once and copies their records out.
-fn read_runs(kvs: u32, runs: &[&[Wanted<'_>]], keys: &[u8], records: &mut [u8]) -> Result<()> {
+fn read_runs(
+    kvs: u32,
+    runs: &[&[Wanted<'_>]],
+    keys: &[u8],
+    records: &mut [u8],
+    buffers: &mut Vec<AlignedBuf>,
+) -> Result<()> {
     let media = runs[0][0].block.media();
     let mut skips = Vec::with_capacity(runs.len());
     let mut bytes = 0;
@@ -241,10 +278,13 @@ fn read_runs(kvs: u32, runs: &[&[Wanted<'_>]], keys: &[u8], records: &mut [u8]) 
             let (lba, skip, span) = media.span(first.block.extent(), first.offset.into(), size);
             skips.push(skip);
             bytes += span;
-            Op::Read {
-                lba,
-                buf: AlignedBuf::zeroed(span),
-            }
+            let pooled = buffers.iter().position(|buf| buf.capacity() >= span);
+            let mut buf = match pooled {
+                Some(fits) => buffers.swap_remove(fits),
+                None => AlignedBuf::zeroed(span.max(media.transfer_size)),
+            };
+            buf.set_len(span);
+            Op::Read { lba, buf }
         })
         .collect();
     let mut failed = Ok(());
@@ -259,6 +299,7 @@ fn read_runs(kvs: u32, runs: &[&[Wanted<'_>]], keys: &[u8], records: &mut [u8]) 
                     .verify(record, kvs, &keys[w.key.clone()], w.offset)?;
                 records[w.at..w.at + w.size].copy_from_slice(record);
             }
+            buffers.push(buf);
             Ok(())
         });
         if copied.is_err() {
@@ -332,7 +373,8 @@ impl<'a> Output<'a> {
                     at,
                 } => {
                     let size = record_size(key.len(), to_usize((*value_size).into()));
-                    let record = &window.records[*at..*at + size];
+                    let records = window.records.as_ref().expect("gathered");
+                    let record = &records[*at..*at + size];
                     let (new_block, new_offset) = self.values.push(record, &self.engine.ids)?;
                     if self
                         .engine

@@ -1,7 +1,7 @@
 //! The engine: what the threads of a KVDB share, and the steps in which its structure changes.
 //!
-//! Locks, in the order in which they may be taken: `ingesting`, `compacting`, `flushing`,
-//! `writer`, `publishing`. `publishing` is never held during I/O.
+//! Locks, in the order in which they may be taken: `ingesting`, `compacting`, `scratch`,
+//! `flushing`, `writer`, `publishing`. `publishing` is never held during I/O.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::Tuning;
 use crate::cache::RecordCache;
+use crate::compact::Scratch;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
@@ -52,6 +53,8 @@ pub(crate) struct Engine {
     pub(crate) ingesting: Mutex<()>,
     pub(crate) compacting: Mutex<()>,
     publishing: Mutex<()>,
+    /// The memory of the compaction under way.
+    pub(crate) scratch: Mutex<Scratch>,
     stopped: OnceLock<Arc<KvError>>,
     pub(crate) closing: AtomicBool,
     pub(crate) work: Work,
@@ -113,6 +116,7 @@ impl Engine {
             ingesting: Mutex::new(()),
             compacting: Mutex::new(()),
             publishing: Mutex::new(()),
+            scratch: Mutex::default(),
             stopped: OnceLock::new(),
             closing: AtomicBool::new(false),
             work: Work::default(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_base::memory::release_unused;
 use esker_base::thread;
 
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
@@ -96,7 +97,7 @@ impl Engine {
 
     /// Writes the keys of a memtable, one kvset for each KVS; values stay where the log put them.
     fn build_root_kvsets(&self, frozen: &Frozen) -> Result<Vec<Arc<Kvset>>> {
-        let view = self.view.load_full();
+        let trees = self.view.load().trees.clone();
         let blocks: BTreeMap<u64, Arc<ValueBlock>> = frozen
             .table
             .blocks()
@@ -112,7 +113,7 @@ impl Engine {
         let mut kvsets = Vec::new();
         let mut current: Option<(u32, KvsetBuilder<'_>)> = None;
         frozen.table.each_newest(|kvs, key, written| {
-            let Some(tree) = view.tree(kvs) else {
+            let Some(tree) = trees.get(&kvs) else {
                 return Ok(());
             };
             if current.as_ref().is_none_or(|(current, _)| *current != kvs) {
@@ -126,7 +127,7 @@ impl Engine {
             let (_, builder) = current.as_mut().expect("made above");
             builder.add(
                 key,
-                match written.value.as_deref() {
+                match written.value {
                     None => NewEntry::Tombstone,
                     Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value),
                     Some(value) => {
@@ -262,52 +263,57 @@ impl Engine {
     }
 
     fn run(&self, job: &Job) -> Result<()> {
-        let view = self.view.load_full();
-        let tree = |kvs: u32| view.tree(kvs).expect("due() names KVSs of this view");
-        let leaf = |kvs: u32, id: u64| {
-            tree(kvs)
-                .leaves
+        let compaction = self.plan(job);
+        let compacted = compaction.run(self)?;
+        self.install(&compaction, compacted)?;
+        drop(compaction);
+        release_unused();
+        let counters = &self.counters;
+        match job {
+            Job::Spill { .. } => counters.spills.add(1),
+            Job::Compact { .. } => counters.compactions.add(1),
+            Job::Split { .. } => counters.splits.add(1),
+            Job::Collect { .. } => counters.collections.add(1),
+        }
+        Ok(())
+    }
+
+    /// What a step reads and writes. It keeps no view, because a view keeps memtables.
+    fn plan(&self, job: &Job) -> Compaction {
+        let view = self.view.load();
+        let (Job::Spill { kvs }
+        | Job::Compact { kvs, .. }
+        | Job::Split { kvs, .. }
+        | Job::Collect { kvs, .. }) = *job;
+        let tree = view.tree(kvs).expect("due() names KVSs that exist");
+        let leaf = |id: u64| {
+            tree.leaves
                 .iter()
                 .find(|leaf| leaf.id == id)
-                .expect("due() names leaves of it")
+                .expect("and their leaves")
         };
         let target = |leaf: &Leaf, bottom: bool| Target {
             leaf: leaf.id,
             lower: leaf.lower.clone(),
             bottom,
         };
-        let (kvs, inputs, targets, rewrite, counter) = match job {
-            Job::Spill { kvs } => {
-                let leaves = tree(*kvs).leaves.iter();
+        let (inputs, targets, rewrite) = match job {
+            Job::Spill { .. } => {
+                let leaves = tree.leaves.iter();
                 let targets = leaves
                     .map(|leaf| target(leaf, leaf.kvsets.is_empty()))
                     .collect();
-                (
-                    *kvs,
-                    tree(*kvs).root.clone(),
-                    targets,
-                    Rewrite::All,
-                    &self.counters.spills,
-                )
+                (tree.root.clone(), targets, Rewrite::All)
             }
             Job::Compact {
-                kvs,
-                leaf: id,
-                newest,
+                leaf: id, newest, ..
             } => {
-                let leaf = leaf(*kvs, *id);
+                let leaf = leaf(*id);
                 let targets = vec![target(leaf, *newest == leaf.kvsets.len())];
-                let inputs = leaf.kvsets[..*newest].to_vec();
-                (
-                    *kvs,
-                    inputs,
-                    targets,
-                    Rewrite::None,
-                    &self.counters.compactions,
-                )
+                (leaf.kvsets[..*newest].to_vec(), targets, Rewrite::None)
             }
-            Job::Split { kvs, leaf: id } => {
-                let leaf = leaf(*kvs, *id);
+            Job::Split { leaf: id, .. } => {
+                let leaf = leaf(*id);
                 let largest = leaf.kvsets.iter().max_by_key(|kvset| kvset.edit.pages);
                 let middle = largest.expect("a leaf that splits has kvsets").middle_key();
                 let right = Target {
@@ -315,51 +321,37 @@ impl Engine {
                     lower: middle.into(),
                     bottom: true,
                 };
-                let targets = vec![target(leaf, true), right];
                 (
-                    *kvs,
                     leaf.kvsets.clone(),
-                    targets,
+                    vec![target(leaf, true), right],
                     Rewrite::None,
-                    &self.counters.splits,
                 )
             }
             Job::Collect {
-                kvs,
-                leaf: id,
-                blocks,
+                leaf: id, blocks, ..
             } => {
-                let leaf = leaf(*kvs, *id);
-                let rewrite = Rewrite::In(blocks.clone());
-                let targets = vec![target(leaf, true)];
+                let leaf = leaf(*id);
                 (
-                    *kvs,
                     leaf.kvsets.clone(),
-                    targets,
-                    rewrite,
-                    &self.counters.collections,
+                    vec![target(leaf, true)],
+                    Rewrite::In(blocks.clone()),
                 )
             }
         };
-        let compaction = Compaction {
+        Compaction {
             kvs,
-            policy: tree(kvs).policy,
+            policy: tree.policy,
             inputs,
             targets,
             rewrite,
-        };
-        let compacted = compaction.run(self)?;
-        self.install(&compaction, compacted)?;
-        counter.add(1);
-        Ok(())
+        }
     }
 
     /// Makes a compaction's output durable and visible, and lets go of its inputs.
     fn install(&self, compaction: &Compaction, done: Compacted) -> Result<()> {
         let kvs = compaction.kvs;
         self.classes.flush()?;
-        let view = self.view.load_full();
-        let Some(tree) = view.tree(kvs) else {
+        let Some(tree) = self.view.load().tree(kvs).cloned() else {
             return Ok(());
         };
         let known = |leaf: u64| tree.leaves.iter().any(|known| known.id == leaf);

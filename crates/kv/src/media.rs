@@ -63,9 +63,13 @@ pub(crate) struct Media {
     unit: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
+    /// Buffers of reads that are done, for reads to come.
+    buffers: Mutex<Vec<AlignedBuf>>,
     traffic: [Traffic; Stream::ALL.len()],
 }
 
+/// Reads up to this size use pooled buffers; any device takes them in one command.
+const SMALL_READ: usize = 16 << 10;
 /// The space of the class header: one LBA, and what aligns the rest to 4 KiB.
 const HEADER_BYTES: u32 = 4096;
 /// Commands in flight on each port of a class.
@@ -118,6 +122,7 @@ impl Media {
             unit,
             space: Mutex::new(space),
             freed: Mutex::new(Vec::new()),
+            buffers: Mutex::new(Vec::new()),
             traffic: Default::default(),
         }
     }
@@ -255,6 +260,30 @@ impl Media {
             self.count_read(stream, 1, piece.len());
         }
         Ok((buf, skip))
+    }
+
+    /// Reads `size` bytes at `offset` of an extent with one device read, and hands them to `read`.
+    pub(crate) fn with_bytes<R>(
+        &self,
+        stream: Stream,
+        extent: &Extent,
+        offset: u64,
+        size: usize,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
+        let (lba, skip, bytes) = self.span(extent, offset, size);
+        if bytes > SMALL_READ {
+            let (buf, skip) = self.read_at(stream, extent, offset, size)?;
+            return Ok(read(&buf[skip..skip + size]));
+        }
+        let pooled = self.buffers.lock().pop();
+        let mut buf = pooled.unwrap_or_else(|| AlignedBuf::zeroed(SMALL_READ));
+        buf.set_len(bytes);
+        let buf = self.ports.port()?.read(lba, buf)?;
+        self.count_read(stream, 1, bytes);
+        let result = read(&buf[skip..skip + size]);
+        self.buffers.lock().push(buf);
+        Ok(result)
     }
 
     /// The LBAs that hold `size` bytes at `offset` of an extent: the first one, how many bytes of

@@ -12,15 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_skiplist::SkipMap;
+use crossbeam_skiplist::map::Entry;
+use esker_base::units::to_usize;
+use esker_base::{AppendBuf, AppendSlice};
 use parking_lot::Mutex;
 
 use crate::value::ValueBlock;
 
 /// What was written for a key, and where its record is in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written<'a> {
     /// `None` is a delete.
-    pub(crate) value: Option<Box<[u8]>>,
+    pub(crate) value: Option<&'a [u8]>,
     pub(crate) block: u64,
     pub(crate) offset: u32,
 }
@@ -28,8 +31,33 @@ pub(crate) struct Written {
 /// A position in the map: ascending by KVS and key, newest version first.
 struct Position {
     kvs: u32,
-    key: Box<[u8]>,
     seqno: u64,
+    /// Key and value, one after the other.
+    bytes: AppendSlice,
+    key_size: usize,
+}
+
+/// The rest of [`Written`], as the map keeps it.
+struct Place {
+    is_put: bool,
+    block: u64,
+    offset: u32,
+}
+
+impl Position {
+    fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_size]
+    }
+}
+
+fn written<'e>(entry: &'e Entry<'_, Position, Place>) -> Written<'e> {
+    let (at, place) = (entry.key(), entry.value());
+    let value = place.is_put.then(|| &at.bytes[at.key_size..]);
+    Written {
+        value,
+        block: place.block,
+        offset: place.offset,
+    }
 }
 
 /// A [`Position`] with a borrowed key, so that searching does not allocate.
@@ -39,7 +67,7 @@ trait At {
 
 impl At for Position {
     fn at(&self) -> (u32, &[u8], u64) {
-        (self.kvs, &self.key, self.seqno)
+        (self.kvs, self.key(), self.seqno)
     }
 }
 
@@ -101,7 +129,10 @@ impl Eq for Position {}
 
 /// An ordered map of the youngest writes of all KVSs.
 pub(crate) struct Memtable {
-    map: SkipMap<Position, Written>,
+    map: SkipMap<Position, Place>,
+    /// Keys and values: the last one is appended to.
+    chunk: Mutex<Arc<AppendBuf>>,
+    chunk_bytes: usize,
     bytes: AtomicU64,
     last_seqno: AtomicU64,
     /// The log segments that hold the entries' records.
@@ -109,12 +140,18 @@ pub(crate) struct Memtable {
 }
 
 /// DRAM per entry besides key and value: the skip list's node and the allocator's rounding.
-const ENTRY_OVERHEAD: u64 = 136;
+const ENTRY_BYTES: u64 = 128;
+/// Keys and values go to chunks of this size: each is a mapping of its own, so that a memtable's
+/// memory goes back as a whole.
+const CHUNK_BYTES: u64 = 256 << 10;
 
 impl Memtable {
-    pub(crate) fn new() -> Memtable {
+    /// An empty memtable that is to hold about `size` bytes.
+    pub(crate) fn new(size: u64) -> Memtable {
         Memtable {
             map: SkipMap::new(),
+            chunk: Mutex::new(Arc::new(AppendBuf::new(0))),
+            chunk_bytes: to_usize((size / 4).min(CHUNK_BYTES)),
             bytes: AtomicU64::new(0),
             last_seqno: AtomicU64::new(0),
             blocks: Mutex::new(Vec::new()),
@@ -122,19 +159,35 @@ impl Memtable {
     }
 
     /// Adds a version of a key. Called in seqno order.
-    pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written) {
-        let value = written.value.as_ref().map_or(0, |value| value.len());
-        let bytes = (key.len() + value) as u64 + ENTRY_OVERHEAD;
-        self.map.insert(
-            Position {
-                kvs,
-                key: key.into(),
-                seqno,
-            },
-            written,
-        );
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written<'_>) {
+        let bytes = self.append(key, written.value.unwrap_or_default());
+        let position = Position {
+            kvs,
+            seqno,
+            bytes,
+            key_size: key.len(),
+        };
+        let is_put = written.value.is_some();
+        let place = Place {
+            is_put,
+            block: written.block,
+            offset: written.offset,
+        };
+        self.map.insert(position, place);
+        self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
         self.last_seqno.store(seqno, Ordering::Release);
+    }
+
+    /// Appends key and value to the last chunk, or to a new one.
+    fn append(&self, key: &[u8], value: &[u8]) -> AppendSlice {
+        let mut chunk = self.chunk.lock();
+        if let Some(slice) = chunk.append(&[key, value]) {
+            return slice;
+        }
+        let size = self.chunk_bytes.max(key.len() + value.len());
+        *chunk = Arc::new(AppendBuf::new(size));
+        self.bytes.fetch_add(size as u64, Ordering::Relaxed);
+        chunk.append(&[key, value]).expect("a new chunk has room")
     }
 
     /// Notes that entries to come have their records in `block`.
@@ -174,7 +227,7 @@ impl Memtable {
         let from = (kvs, key, seqno);
         let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
         let at = entry.key();
-        (at.kvs == kvs && *at.key == *key).then(|| read(entry.value().value.as_deref()))
+        (at.kvs == kvs && at.key() == key).then(|| read(written(&entry).value))
     }
 
     /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
@@ -184,7 +237,7 @@ impl Memtable {
         kvs: u32,
         keys: Bound<&[u8]>,
         seqno: u64,
-        read: impl FnOnce(&[u8], &Written) -> R,
+        read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
             Bound::Included(key) => (kvs, key, seqno),
@@ -199,9 +252,9 @@ impl Memtable {
                 return None;
             }
             if at.seqno <= seqno {
-                return Some(read(&at.key, entry.value()));
+                return Some(read(at.key(), written(&entry)));
             }
-            let older = (kvs, &at.key[..], seqno);
+            let older = (kvs, at.key(), seqno);
             entry = self.map.lower_bound(Bound::Included(&older as &dyn At))?;
         }
     }
@@ -212,7 +265,7 @@ impl Memtable {
         kvs: u32,
         keys: Bound<&[u8]>,
         seqno: u64,
-        read: impl FnOnce(&[u8], &Written) -> R,
+        read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
             Bound::Included(key) => (kvs, key, 0),
@@ -227,11 +280,11 @@ impl Memtable {
             }
             // `entry` is the oldest version of its key: look for the one that `seqno` sees.
             if at.seqno <= seqno {
-                let seen = (kvs, &at.key[..], seqno);
+                let seen = (kvs, at.key(), seqno);
                 let entry = self.map.lower_bound(Bound::Included(&seen as &dyn At))?;
-                return Some(read(&entry.key().key, entry.value()));
+                return Some(read(entry.key().key(), written(&entry)));
             }
-            let before = (kvs, &at.key[..], u64::MAX);
+            let before = (kvs, at.key(), u64::MAX);
             entry = self.map.upper_bound(Bound::Excluded(&before as &dyn At))?;
         }
     }
@@ -239,16 +292,16 @@ impl Memtable {
     /// Hands every key's newest version to `each`, in order: KVS, key, what was written.
     pub(crate) fn each_newest<E>(
         &self,
-        mut each: impl FnMut(u32, &[u8], &Written) -> Result<(), E>,
+        mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut last = None;
         for entry in &self.map {
             let at = entry.key();
-            let same = |last: &crossbeam_skiplist::map::Entry<'_, Position, Written>| {
-                last.key().kvs == at.kvs && last.key().key == at.key
+            let same = |last: &Entry<'_, Position, Place>| {
+                last.key().kvs == at.kvs && last.key().key() == at.key()
             };
             if !last.as_ref().is_some_and(same) {
-                each(at.kvs, &at.key, entry.value())?;
+                each(at.kvs, at.key(), written(&entry))?;
             }
             last = Some(entry);
         }
@@ -261,9 +314,9 @@ mod tests {
     use super::*;
 
     fn table(entries: &[(u32, &str, u64, Option<&str>)]) -> Memtable {
-        let table = Memtable::new();
+        let table = Memtable::new(1 << 20);
         for &(kvs, key, seqno, value) in entries {
-            let value = value.map(|v| v.as_bytes().into());
+            let value = value.map(str::as_bytes);
             table.insert(
                 kvs,
                 key.as_bytes(),
@@ -285,7 +338,7 @@ mod tests {
             let bound = at
                 .as_ref()
                 .map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
-            let show = |key: &[u8], written: &Written| {
+            let show = |key: &[u8], written: Written<'_>| {
                 assert!(written.value.is_some() || key == b"gone");
                 String::from_utf8(key.to_vec()).unwrap()
             };
@@ -336,7 +389,7 @@ mod tests {
         assert_eq!(keys(&t, 2, 9, false), ["other"]);
         let mut newest = Vec::new();
         t.each_newest(|_, _, written| {
-            newest.push(written.value.clone().unwrap()[0]);
+            newest.push(written.value.unwrap()[0]);
             Ok::<(), ()>(())
         })
         .unwrap();

@@ -4,7 +4,7 @@
 //! chance (Corbató's CLOCK) when they exceed the limit. Filters and page indexes never leave.
 //!
 //! Invariants
-//! 1. `resident` is the size of all pages in all slots.
+//! 1. `resident` is the size of all pages in all slots, and of those held.
 //! 2. Every page that came in is in the queue once, until it leaves or its kvset is gone.
 
 use std::collections::VecDeque;
@@ -69,6 +69,14 @@ impl PageCache {
         self.resident_bytes() + pages * PAGE_DRAM <= self.limit.load(Ordering::Relaxed)
     }
 
+    /// For counting pages that are in DRAM, but in no slot yet, until it is dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> Held {
+        Held {
+            cache: self.clone(),
+            bytes: 0,
+        }
+    }
+
     fn evict(&self) {
         while self.resident_bytes() > self.limit.load(Ordering::Relaxed) {
             let mut queue = self.queue.lock();
@@ -88,6 +96,25 @@ impl PageCache {
                 self.resident.fetch_sub(PAGE_DRAM, Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// Pages of a kvset under construction.
+pub(crate) struct Held {
+    cache: Arc<PageCache>,
+    bytes: u64,
+}
+
+impl Held {
+    pub(crate) fn add_page(&mut self) {
+        self.bytes += PAGE_DRAM;
+        self.cache.resident.fetch_add(PAGE_DRAM, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.cache.resident.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

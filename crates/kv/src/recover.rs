@@ -251,7 +251,7 @@ fn replay_frame(
         let offset = header.offset + (HEADER_SIZE + at) as u64;
         let offset = u32::try_from(offset).expect("segments are below 4 GiB");
         let written = Written {
-            value: record.value.map(Box::from),
+            value: record.value,
             block: segment.id,
             offset,
         };
@@ -273,7 +273,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     check_classes(&state, &classes)?;
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages)?;
-    let table = Memtable::new();
+    let table = Memtable::new(tuning.memtable_bytes);
     let last_seqno = replay(&state, &opened.blocks, &table)?;
     // The memtable and the kvsets hold what they need of the blocks; the rest is free from the
     // commit of the new log start on.
@@ -285,7 +285,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
         log_first: segment.clone(),
     });
     let mut view = View {
-        active: Arc::new(Memtable::new()),
+        active: Arc::new(Memtable::new(tuning.memtable_bytes)),
         frozen: Vec::new(),
         trees: BTreeMap::new(),
     };

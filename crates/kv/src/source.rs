@@ -73,7 +73,8 @@ pub(crate) struct MemtableSource {
     kvs: u32,
     seqno: u64,
     key: Vec<u8>,
-    written: Option<Written>,
+    /// `None`: it is nowhere. `Some(None)`: on a delete.
+    value: Option<Option<Vec<u8>>>,
 }
 
 impl MemtableSource {
@@ -83,33 +84,29 @@ impl MemtableSource {
             kvs,
             seqno,
             key: Vec::new(),
-            written: None,
+            value: None,
         }
     }
 
-    fn land(&mut self, found: Option<(Vec<u8>, Written)>) {
+    fn land(&mut self, found: Option<(Vec<u8>, Option<Vec<u8>>)>) {
         match found {
-            Some((key, written)) => (self.key, self.written) = (key, Some(written)),
-            None => self.written = None,
+            Some((key, value)) => (self.key, self.value) = (key, Some(value)),
+            None => self.value = None,
         }
     }
 }
 
-fn copy(key: &[u8], written: &Written) -> (Vec<u8>, Written) {
-    (key.to_vec(), written.clone())
+fn copy(key: &[u8], written: Written<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
+    (key.to_vec(), written.value.map(<[u8]>::to_vec))
 }
 
 impl Source for MemtableSource {
     fn key(&self) -> Option<&[u8]> {
-        self.written.as_ref().map(|_| &self.key[..])
+        self.value.as_ref().map(|_| &self.key[..])
     }
 
     fn item(&self) -> Item<'_> {
-        match self
-            .written
-            .as_ref()
-            .and_then(|written| written.value.as_deref())
-        {
+        match self.value.as_ref().and_then(Option::as_deref) {
             Some(value) => Item::Value(value),
             None => Item::Tombstone,
         }

@@ -62,10 +62,11 @@ impl ValueBlock {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R> {
         let size = record_size(key.len(), to_usize(value_size.into()));
-        let media = self.media();
-        let (buf, skip) = media.read_at(self.stream, self.extent(), offset.into(), size)?;
-        let value = self.verify(&buf[skip..skip + size], kvs, key, offset)?;
-        Ok(read(value))
+        let (stream, extent) = (self.stream, self.extent());
+        self.media()
+            .with_bytes(stream, extent, offset.into(), size, |bytes| {
+                self.verify(bytes, kvs, key, offset).map(read)
+            })?
     }
 
     /// The value of the record in `bytes`, after checking that it is the one of `key`.

@@ -54,7 +54,7 @@ impl Engine {
         let mut user_bytes = 0;
         for record in records {
             let (seqno, offset) = log.append(&record, now);
-            let value = record.value.map(Box::from);
+            let value = record.value;
             user_bytes += record.key.len() + record.value.map_or(0, <[u8]>::len);
             let written = Written {
                 value,
@@ -143,7 +143,10 @@ impl Engine {
         log.seal();
         let log_first = log.segment().clone();
         self.publish(|view| {
-            let active = std::mem::replace(&mut view.active, Arc::new(Memtable::new()));
+            let active = std::mem::replace(
+                &mut view.active,
+                Arc::new(Memtable::new(self.tuning.memtable_bytes)),
+            );
             view.frozen.insert(
                 0,
                 Arc::new(Frozen {

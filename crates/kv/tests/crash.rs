@@ -135,7 +135,7 @@ fn check(run: &Run, image: &Image) -> Result<(), String> {
     }
     // Now and then, look closer and go on: what a recovered KVDB acknowledges must stay, too.
     let number = image.id().to_string().len() as u64 + promised;
-    if number % 16 == 0 {
+    if number.is_multiple_of(16) {
         Script::check_reads(&db);
         if let Ok(kvs) = db.kvs("a") {
             kvs.put(b"after the crash", b"still here")

@@ -15,14 +15,14 @@
 //! 2. A segment in use has a slot; a [`Place`] names the slot and the record's position in it, and
 //!    stays good until the segment leaves its slot.
 
-use super::RecordAddress;
+use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
 
-/// Bytes of a segment: 33 pages less what an allocator puts around it. That is just above the
-/// 128 KiB from which the allocator of glibc maps memory on its own and gives it back when freed
-/// (unless it has raised that bound: a program that wants to see its resident memory follow sets
-/// `M_MMAP_THRESHOLD`).
-pub(super) const SEGMENT: usize = 33 * 4096 - 64;
+use super::RecordAddress;
+
+/// Bytes of a segment: enough that its buffer is a mapping of its own and goes back to the
+/// operating system when it is freed ([`AlignedBuf`]).
+pub(super) const SEGMENT: usize = 33 * 4096;
 /// The largest record that is cached, in bytes: a quarter of a segment, so that the ends of
 /// segments stay small.
 pub(super) const RECORD_MAX: usize = 32 << 10;
@@ -79,7 +79,7 @@ pub(super) struct Record<'a> {
 
 /// A buffer with records.
 pub(super) struct Segment {
-    bytes: Box<[u8]>,
+    bytes: AlignedBuf,
     fill: usize,
     queue: Queue,
 }
@@ -127,7 +127,7 @@ fn footprint(size: usize) -> usize {
 pub(super) struct Segments {
     slots: Vec<Option<Segment>>,
     free_slots: Vec<usize>,
-    spare: Option<Box<[u8]>>,
+    spare: Option<AlignedBuf>,
     /// How many buffers there are, with the spare one and those taken out.
     buffers: usize,
 }
@@ -162,7 +162,7 @@ impl Segments {
     pub(super) fn open(&mut self, queue: Queue) -> usize {
         let bytes = self.spare.take().unwrap_or_else(|| {
             self.buffers += 1;
-            vec![0; SEGMENT].into_boxed_slice()
+            AlignedBuf::zeroed(SEGMENT)
         });
         let segment = Some(Segment {
             bytes,

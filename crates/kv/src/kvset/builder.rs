@@ -15,7 +15,7 @@ use crate::omf::frame::record_size;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
-use crate::page_cache::{PageCache, PageTable, SharedPage};
+use crate::page_cache::{Held, PageCache, PageTable, SharedPage};
 use crate::value::ValueBlock;
 use crate::{MediaClass, Tuning};
 
@@ -54,6 +54,7 @@ pub(crate) struct KvsetBuilder<'a> {
     /// Bytes written to the last extent.
     extent_used: u64,
     resident: Vec<SharedPage>,
+    held: Held,
     index: Encoder,
     last_key: Vec<u8>,
     hashes: Vec<u64>,
@@ -77,6 +78,7 @@ impl<'a> KvsetBuilder<'a> {
         };
         // A buffer never straddles two extents, because its size divides theirs.
         let buf = AlignedBuf::zeroed(to_usize(shop.tuning.key_extent_bytes.min(256 << 10)));
+        let held = shop.cache.hold();
         KvsetBuilder {
             shop,
             class,
@@ -101,6 +103,7 @@ impl<'a> KvsetBuilder<'a> {
             filled: 0,
             extent_used: 0,
             resident: Vec::new(),
+            held,
             index: Encoder::default(),
             last_key: Vec::new(),
             hashes: Vec::new(),
@@ -161,12 +164,11 @@ impl<'a> KvsetBuilder<'a> {
         self.page.finish(self.edit.id, index, &mut bytes);
         self.append(&bytes)?;
         // Pages stay in DRAM while all of them fit: a kvset is resident from its beginning on.
-        if self.resident.len() == index as usize
-            && self.shop.cache.has_room(self.resident.len() as u64 + 1)
-        {
+        if self.resident.len() == index as usize && self.shop.cache.has_room(1) {
             let page = Page::verify(Arc::<[u8]>::from(bytes), self.edit.id, index)
                 .unwrap_or_else(|bad| unreachable!("a page just built: {}", bad.0));
             self.resident.push(page);
+            self.held.add_page();
         }
         self.edit.pages += 1;
         Ok(())
@@ -258,6 +260,7 @@ impl<'a> KvsetBuilder<'a> {
         self.edit.extents = self.keys.extents.iter().map(|a| a.extent).collect();
         let blocks = self.block_ids().map(block).collect();
         let pages = PageTable::new(self.shop.cache, self.edit.pages);
+        drop(self.held);
         for (page, index) in self.resident.iter().zip(0..) {
             pages.admit(index, page, false);
         }

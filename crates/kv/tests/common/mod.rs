@@ -16,7 +16,7 @@ pub(crate) fn small_tuning() -> Tuning {
         allocation_bytes: 4 << 10,
         spill_kvsets: 3,
         compact_kvsets: 4,
-        leaf_key_bytes: 48 << 10,
+        leaf_key_bytes: 96 << 10,
         gather_bytes: 32 << 10,
     }
 }

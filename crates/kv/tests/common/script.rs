@@ -74,7 +74,7 @@ impl Script {
     fn key(&mut self) -> Vec<u8> {
         // Half of the keys are long, so that a leaf has pages enough to split.
         let n = self.rng.below(self.keys);
-        format!("{n:03}{}", "-".repeat(if n % 2 == 0 { 240 } else { 3 })).into_bytes()
+        format!("{n:03}{}", "-".repeat(if n.is_multiple_of(2) { 240 } else { 3 })).into_bytes()
     }
 
     fn value(&mut self) -> Vec<u8> {
