@@ -1,0 +1,180 @@
+//! How many bytes the devices write for each byte that a user writes, in a load of 1,000-byte
+//! records whose keys arrive in no order: what each tier of flash is worn by.
+//!
+//! The devices count, not the engine; what the engine says has to agree. The full size:
+//!
+//! ```text
+//! cargo test --release -p esker-kv --test bytes -- --ignored --nocapture
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use esker_base::Rng;
+use esker_device::{Device, MemoryDevice};
+use esker_kv::{Devices, Kvdb, Kvs, Maintenance, MediaClass, Options, Policy, Stream};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Device bytes per user byte, at most: everything that any device is given to write.
+const MOST_IN_ALL: f64 = 2.3;
+/// The same for the capacity class of a KVDB that has a staging class.
+const MOST_TO_CAPACITY: f64 = 1.15;
+
+const VALUE_BYTES: usize = 1000;
+/// The header of a class, in an LBA of its own.
+const HEADER_BYTES: u64 = 4096;
+
+#[derive(Clone, Copy)]
+struct Load {
+    records: u64,
+    memory_bytes: u64,
+}
+
+/// Small enough for every run of the tests; several dozen memtables large.
+const SMALL: Load = Load {
+    records: 100_000,
+    memory_bytes: 64 << 20,
+};
+const FULL: Load = Load {
+    records: 1_000_000,
+    memory_bytes: 256 << 20,
+};
+
+fn devices(staging: bool) -> Devices {
+    let memory = |name: &str, bytes: u64| -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::new(name, bytes, 4096))
+    };
+    Devices {
+        manifest: memory("manifest", 64 << 20),
+        capacity: memory("capacity", 8 << 30),
+        staging: staging.then(|| memory("staging", 8 << 30)),
+    }
+}
+
+/// `user` and a number that says nothing of when the record was written, as YCSB does it.
+fn key(number: u64) -> String {
+    format!("user{}", xxh3_64(&number.to_le_bytes()))
+}
+
+fn put_all(kvs: &Kvs, load: Load) -> u64 {
+    let (mut rng, mut value) = (Rng::new(7), [0; VALUE_BYTES]);
+    let mut user_bytes = 0;
+    for number in 0..load.records {
+        rng.fill(&mut value);
+        let key = key(number);
+        kvs.put(key.as_bytes(), &value).unwrap();
+        user_bytes += (key.len() + value.len()) as u64;
+    }
+    user_bytes
+}
+
+/// What the devices were given to write.
+struct Written {
+    manifest: u64,
+    capacity: u64,
+    staging: u64,
+}
+
+impl Written {
+    fn by(devices: &Devices) -> Written {
+        let written = |device: &Arc<dyn Device>| device.stats().written_bytes;
+        Written {
+            manifest: written(&devices.manifest),
+            capacity: written(&devices.capacity),
+            staging: devices.staging.as_ref().map_or(0, written),
+        }
+    }
+
+    fn in_all(&self) -> u64 {
+        self.manifest + self.capacity + self.staging
+    }
+}
+
+/// The same for each byte that the user wrote.
+struct Ratios {
+    user_bytes: u64,
+    in_all: f64,
+    to_capacity: f64,
+}
+
+impl fmt::Display for Ratios {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} user bytes; {:.3} device bytes each in all, {:.3} to capacity",
+            self.user_bytes, self.in_all, self.to_capacity
+        )
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // ratios of a few digits
+fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
+    let devices = devices(staging);
+    let options = Options {
+        memory_bytes: load.memory_bytes,
+        maintenance,
+        ..Options::default()
+    };
+    let db = Kvdb::create_on(devices.clone(), options).unwrap();
+    let created = Written::by(&devices).in_all() - db.stats().device_written_bytes;
+    assert!(created < 64 << 10, "creating wrote {created} bytes");
+    let kvs = db.create_kvs("records", Policy::default()).unwrap();
+    let user_bytes = put_all(&kvs, load);
+    db.sync().unwrap();
+    db.settle().unwrap();
+
+    let written = Written::by(&devices);
+    let stats = db.stats();
+    assert_eq!(stats.user_bytes, user_bytes);
+    // Creating a KVDB writes the header of each class and the manifest's first pages; the engine
+    // counts from when it is opened.
+    assert_eq!(written.in_all(), created + stats.device_written_bytes);
+    let class = stats
+        .classes
+        .iter()
+        .find(|class| class.class == MediaClass::Capacity)
+        .unwrap();
+    assert_eq!(written.capacity, class.written_bytes() + HEADER_BYTES);
+    let aged = class.streams.iter().find(|s| s.stream == Stream::OldValues);
+    let aged_bytes = aged.unwrap().live_bytes.min(user_bytes);
+    assert!(aged_bytes > user_bytes / 2, "{stats}");
+    // What is young still will be written once more.
+    let young_bytes = user_bytes - aged_bytes;
+    db.close().unwrap();
+    let per_user_byte = |bytes: u64| (bytes + young_bytes) as f64 / user_bytes as f64;
+    let ratios = Ratios {
+        user_bytes,
+        in_all: per_user_byte(written.in_all()),
+        to_capacity: per_user_byte(written.capacity),
+    };
+    let classes = if staging { "both" } else { "capacity only" };
+    println!(
+        "{} records, {classes}, {maintenance:?}: {ratios}",
+        load.records
+    );
+    ratios
+}
+
+fn check(load: Load, maintenance: Maintenance) {
+    let both = measure(load, true, maintenance);
+    assert!(both.in_all <= MOST_IN_ALL, "both classes: {both}");
+    assert!(both.to_capacity <= MOST_TO_CAPACITY, "both classes: {both}");
+    let one = measure(load, false, maintenance);
+    assert!(one.in_all <= MOST_IN_ALL, "capacity alone: {one}");
+}
+
+#[test]
+fn a_load_writes_each_byte_little_more_than_twice_with_threads() {
+    check(SMALL, Maintenance::Threads);
+}
+
+#[test]
+fn a_load_writes_each_byte_little_more_than_twice_step_by_step() {
+    check(SMALL, Maintenance::Manual);
+}
+
+#[test]
+#[ignore = "2 GB of records in memory; see the head of this file"]
+fn a_load_of_a_million_records_writes_each_byte_little_more_than_twice() {
+    check(FULL, Maintenance::Threads);
+}
