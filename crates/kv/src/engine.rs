@@ -234,7 +234,8 @@ impl Engine {
     /// Makes every record up to `seqno` durable, together with what others have appended since.
     pub(crate) fn flush_through(&self, seqno: u64) -> Result<()> {
         let _leader = self.flushing.lock();
-        if self.durable.load(Ordering::Acquire) >= seqno {
+        let durable = self.durable.load(Ordering::Acquire);
+        if durable >= seqno {
             return Ok(());
         }
         if let Some(cause) = self.stopped() {
@@ -242,7 +243,7 @@ impl Engine {
                 cause: cause.clone(),
             });
         }
-        let mut flight = self.writer.lock().take_flight();
+        let mut flight = self.writer.lock().take_flight(durable);
         let buffers = self.fail_stop_log(flight.fly())?;
         self.durable.store(flight.through, Ordering::Release);
         self.counters.log_flushes.add(1);

@@ -55,6 +55,8 @@ pub(crate) struct Flight {
     frames: Vec<SealedFrame>,
     /// The last seqno in it.
     pub(crate) through: u64,
+    /// The last seqno that was durable before.
+    durable: u64,
     bytes: u64,
 }
 
@@ -194,14 +196,15 @@ impl LogTail {
         self.frame_seqno = self.last_seqno + 1;
     }
 
-    /// Everything appended so far, to be written and flushed.
-    pub(crate) fn take_flight(&mut self) -> Flight {
+    /// Everything appended so far, to be written and flushed. Records up to `durable` are durable.
+    pub(crate) fn take_flight(&mut self, durable: u64) -> Flight {
         self.seal();
         self.pending_since = None;
         let frames = std::mem::take(&mut self.sealed);
         Flight {
             frames,
             through: self.last_seqno,
+            durable,
             bytes: self.unflushed_bytes,
         }
     }
@@ -228,7 +231,7 @@ impl Flight {
             first_seqno,
         } in self.frames.drain(..)
         {
-            let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno);
+            let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno, self.durable);
             let medium = segment.media();
             buffers.push(write_at(
                 medium,

@@ -178,6 +178,19 @@ struct Medium {
     region_lbas: u64,
 }
 
+/// What was found in a region.
+struct Region {
+    /// Epoch and state, if its snapshot is valid.
+    valid: Option<(u64, State)>,
+    /// Where the valid records end.
+    stops: Lba,
+    /// The highest epoch of a record behind that.
+    behind: u64,
+}
+
+/// How far behind the last valid record to look for more, in bytes: most records have one LBA.
+const LOOK_BEHIND: u64 = 256 << 10;
+
 impl Medium {
     fn open(device: Arc<dyn Device>) -> Result<Medium> {
         let geometry = device.geometry();
@@ -207,7 +220,15 @@ impl Medium {
     }
 
     /// The record at `lba`, if there is a valid one: its header, its edits, and the LBA after it.
+    /// What is not valid is read twice: it may have been damaged on its way.
     fn record(&mut self, lba: Lba, end: Lba) -> Result<Option<(RecordHeader, Vec<Edit>, Lba)>> {
+        Ok(match self.try_record(lba, end)? {
+            None => self.try_record(lba, end)?,
+            valid => valid,
+        })
+    }
+
+    fn try_record(&mut self, lba: Lba, end: Lba) -> Result<Option<(RecordHeader, Vec<Edit>, Lba)>> {
         if lba >= end {
             return Ok(None);
         }
@@ -230,28 +251,49 @@ impl Medium {
         Ok(Some((header, edits, next)))
     }
 
-    /// Reads the state of the region that begins at `start`, with its epoch and last LBA.
-    fn region(&mut self, region: u64) -> Result<Option<(u64, State)>> {
+    /// Reads the region from its snapshot to its last valid record.
+    fn region(&mut self, region: u64) -> Result<Region> {
         let start = Lba(region * self.region_lbas);
         let end = Lba(start.0 + self.region_lbas);
         let mut state = State::default();
-        let (mut lba, mut epoch) = (start, 0);
-        for index in 0.. {
-            let Some((header, edits, next)) = self.record(lba, end)? else {
-                break;
-            };
-            if header.index != index
-                || (index > 0 && (header.epoch, header.uuid) != (epoch, state.uuid))
-            {
+        let (mut lba, mut epoch, mut index) = (start, 0, 0);
+        while let Some((header, edits, next)) = self.record(lba, end)? {
+            let follows = (header.epoch, header.uuid) == (epoch, state.uuid);
+            if header.index != index || (index > 0 && !follows) {
                 break;
             }
             (epoch, state.uuid) = (header.epoch, header.uuid);
             state
                 .apply_all(edits)
                 .map_err(|bad| self.corrupt(lba, bad.0))?;
-            lba = next;
+            (lba, index) = (next, index + 1);
         }
-        Ok((lba > start).then_some((epoch, state)))
+        let behind = self.newest_epoch_behind(lba, end)?;
+        let valid = (index > 0).then_some((epoch, state));
+        Ok(Region {
+            valid,
+            stops: lba,
+            behind,
+        })
+    }
+
+    /// The highest epoch of the record headers that lie shortly behind `from`. The records of an
+    /// epoch are written one after the other, so one behind the end of its epoch proves that the
+    /// end is not the end.
+    fn newest_epoch_behind(&mut self, from: Lba, end: Lba) -> Result<u64> {
+        let count = LbaCount(LOOK_BEHIND / u64::from(self.lba_size))
+            .0
+            .min(end.0 - from.0);
+        if count == 0 {
+            return Ok(0);
+        }
+        let bytes = self.read(from, LbaCount(count).bytes(self.lba_size))?;
+        let lbas = bytes.chunks(to_usize(self.lba_size.into())).zip(from.0..);
+        let epochs = lbas.filter_map(|(bytes, lba)| {
+            let header = RecordHeader::decode(bytes).ok()?;
+            (header.lba == lba && lba > from.0).then_some(header.epoch)
+        });
+        Ok(epochs.max().unwrap_or(0))
     }
 
     fn write(&mut self, lba: Lba, header: &RecordHeader, payload: &[u8]) -> Result<u64> {
@@ -279,15 +321,22 @@ impl Manifest {
 
     /// Region, epoch and state of the current region.
     fn newest(medium: &mut Medium) -> Result<Option<(u64, u64, State)>> {
-        let mut newest: Option<(u64, u64, State)> = None;
-        for region in 0..2 {
-            if let Some((epoch, state)) = medium.region(region)?
-                && newest.as_ref().is_none_or(|(_, best, _)| epoch > *best)
-            {
-                newest = Some((region, epoch, state));
+        let regions = [medium.region(0)?, medium.region(1)?];
+        let epoch = |region: &Region| region.valid.as_ref().map_or(0, |(epoch, _)| *epoch);
+        let newest = regions.iter().map(epoch).max().unwrap_or(0);
+        for region in &regions {
+            // A torn write is the last one of its epoch: nothing of that epoch lies behind it.
+            if region.behind > 0 && region.behind >= newest {
+                let detail = format!("a record of epoch {} lies behind it", region.behind);
+                return Err(medium.corrupt(region.stops, detail));
             }
         }
-        Ok(newest)
+        let found = regions
+            .into_iter()
+            .zip(0..)
+            .find(|(region, _)| epoch(region) == newest);
+        Ok(found
+            .and_then(|(region, number)| region.valid.map(|(epoch, state)| (number, epoch, state))))
     }
 
     /// Writes the first manifest of a KVDB.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_base::Lba;
-use esker_base::units::to_usize;
+use esker_base::units::{round_up, to_usize};
 use esker_device::Device;
 
 use crate::MediaClass;
@@ -175,52 +175,94 @@ pub(crate) fn open_structures(
 }
 
 /// Reads the log's records that are in no kvset yet into a memtable. Returns the last seqno.
+///
+/// What a crash has torn is passed over: it was not durable. What was durable and cannot be read
+/// is damage: a frame behind the gap says so, because each states how far the log was durable when
+/// it was written.
 pub(crate) fn replay(
     state: &State,
     blocks: &BTreeMap<u64, Arc<ValueBlock>>,
     table: &Memtable,
 ) -> Result<u64> {
     let mut last = state.ingested;
+    let mut ends = Vec::new();
     for (id, segment) in blocks {
         if !state.blocks[id].log || *id < state.log_first {
             continue;
         }
         let mut offset = 0;
         while let Some((header, payload)) = read_frame(segment, offset)? {
-            offset += HEADER_SIZE as u64 + payload.len() as u64;
-            offset = esker_base::units::round_up(offset, segment.media().lba_size.into());
-            if header.first_seqno + u64::from(header.records) <= last + 1 {
-                continue; // ingested already
-            }
-            if header.first_seqno != last + 1 {
+            if header.first_seqno > last + 1 {
                 break;
             }
-            last = replay_frame(segment, &header, &payload, table)?;
+            if header.first_seqno == last + 1 {
+                last = replay_frame(segment, &header, &payload, table)?;
+            }
+            let end = offset + (HEADER_SIZE + payload.len()) as u64;
+            offset = round_up(end, segment.media().lba_size.into());
         }
+        ends.push((segment, offset));
+    }
+    for (segment, offset) in ends {
+        check_behind(segment, offset, last)?;
     }
     Ok(last)
 }
 
-/// The log frame at `offset` of a segment, if there is a valid one.
+/// Looks behind the end of what was replayed for a frame which proves that more was durable.
+fn check_behind(segment: &ValueBlock, from: u64, last: u64) -> Result<()> {
+    let (media, extent) = (segment.media(), segment.extent());
+    let lba_size = to_usize(media.lba_size.into());
+    let mut offset = from;
+    while offset < segment.allocation.bytes() {
+        let size = to_usize(segment.allocation.bytes() - offset).min(media.transfer_size);
+        let (buf, skip) = media.read_at(segment.stream, extent, offset, size)?;
+        for (lba, at) in buf[skip..skip + size]
+            .chunks(lba_size)
+            .zip((offset..).step_by(lba_size))
+        {
+            let Ok(header) = FrameHeader::decode(lba) else {
+                continue;
+            };
+            if (header.block, header.offset) == (segment.id, at) && header.durable_seqno > last {
+                let (lba, ..) = media.span(extent, from, 1);
+                let durable = header.durable_seqno;
+                let detail = format!("it was durable up to record {durable}, and ends at {last}");
+                return Err(media.corrupt("log", lba, detail));
+            }
+        }
+        offset += size as u64;
+    }
+    Ok(())
+}
+
+/// The frame at `offset` of a block, if there is a valid one. What is not valid is read twice: it
+/// may have been damaged on its way.
 pub(crate) fn read_frame(
-    segment: &ValueBlock,
+    block: &ValueBlock,
     offset: u64,
 ) -> Result<Option<(FrameHeader, Vec<u8>)>> {
-    let (media, extent) = (segment.media(), segment.extent());
-    if offset + HEADER_SIZE as u64 > segment.allocation.bytes() {
+    Ok(match try_read_frame(block, offset)? {
+        None => try_read_frame(block, offset)?,
+        valid => valid,
+    })
+}
+
+fn try_read_frame(block: &ValueBlock, offset: u64) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+    let (media, extent) = (block.media(), block.extent());
+    if offset + HEADER_SIZE as u64 > block.allocation.bytes() {
         return Ok(None);
     }
-    let (buf, skip) = media.read_at(segment.stream, extent, offset, HEADER_SIZE)?;
+    let (buf, skip) = media.read_at(block.stream, extent, offset, HEADER_SIZE)?;
     let Ok(header) = FrameHeader::decode(&buf[skip..]) else {
         return Ok(None);
     };
-    let (lba, ..) = media.span(extent, offset, 1);
     let size = HEADER_SIZE + to_usize(header.payload_size.into());
-    let fits = offset + size as u64 <= segment.allocation.bytes();
-    if !fits || (header.block, header.offset, header.lba) != (segment.id, offset, lba.0) {
+    let fits = offset + size as u64 <= block.allocation.bytes();
+    if !fits || (header.block, header.offset) != (block.id, offset) {
         return Ok(None);
     }
-    let (buf, skip) = media.read_at(segment.stream, extent, offset, size)?;
+    let (buf, skip) = media.read_at(block.stream, extent, offset, size)?;
     let payload = &buf[skip + HEADER_SIZE..skip + size];
     Ok(header
         .check_payload(payload)
@@ -244,9 +286,11 @@ fn replay_frame(
         };
         // The frame's checksum holds, so a bad record was written by a bug: say so, do not skip it.
         let record = record.map_err(|bad| {
-            segment
-                .media()
-                .corrupt("log record", Lba(header.lba), bad.0)
+            segment.media().corrupt(
+                "log record",
+                segment.media().span(segment.extent(), header.offset, 1).0,
+                bad.0,
+            )
         })?;
         let offset = header.offset + (HEADER_SIZE + at) as u64;
         let offset = u32::try_from(offset).expect("segments are below 4 GiB");

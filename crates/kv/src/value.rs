@@ -154,6 +154,7 @@ impl FrameBuilder {
         block: &ValueBlock,
         offset: u64,
         first_seqno: u64,
+        durable_seqno: u64,
     ) -> AlignedBuf {
         let payload = &self.buf[HEADER_SIZE..self.used];
         let header = FrameHeader {
@@ -161,7 +162,7 @@ impl FrameBuilder {
             records: self.records,
             block: block.id,
             offset,
-            lba: block.media().span(block.extent(), offset, 1).0.0,
+            durable_seqno,
             first_seqno,
             payload_size: u32::try_from(payload.len()).expect("frames are below 4 GiB"),
             payload_crc: crc32c(payload),
@@ -287,7 +288,7 @@ impl<'a> BlockWriter<'a> {
             .as_mut()
             .expect("a frame with records has a block");
         let frame = std::mem::replace(&mut self.frame, FrameBuilder::new(0));
-        let buf = frame.seal(FrameKind::Aged, block, *end, 0);
+        let buf = frame.seal(FrameKind::Aged, block, *end, 0, 0);
         let bytes = buf.len() as u64;
         let buf = write_at(block.media(), block.extent(), *end, buf, Stream::OldValues)?;
         *end += bytes;

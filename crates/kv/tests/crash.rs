@@ -174,7 +174,7 @@ fn no_crash_loses_what_was_promised() {
     };
     let mut images = 0;
     for (seed, with_staging) in [(1, true), (2, false), (3, true)] {
-        let run = record(seed, 600, with_staging);
+        let run = record(seed, 450, with_staging);
         images += check_all(&run, &plan);
         println!(
             "seed {seed}: {images} crash images so far, with {:?}",

@@ -13,7 +13,7 @@
 //! | 12 | 4 | records | how many |
 //! | 16 | 8 | block | id of the block it belongs to |
 //! | 24 | 8 | offset | of this frame in its block, in bytes |
-//! | 32 | 8 | lba | of this frame on its device |
+//! | 32 | 8 | durable_seqno | every record up to this one was durable when the frame was written |
 //! | 40 | 8 | first_seqno | of its first record; the others follow one by one (aged: 0) |
 //! | 48 | 4 | payload_size | bytes of records |
 //! | 52 | 4 | payload_crc | CRC-32C of the records |
@@ -56,7 +56,7 @@ pub(crate) struct FrameHeader {
     pub(crate) records: u32,
     pub(crate) block: u64,
     pub(crate) offset: u64,
-    pub(crate) lba: u64,
+    pub(crate) durable_seqno: u64,
     pub(crate) first_seqno: u64,
     pub(crate) payload_size: u32,
     pub(crate) payload_crc: u32,
@@ -75,7 +75,9 @@ impl FrameHeader {
             .u8(0)
             .u32(self.records)
             .u64(self.block);
-        e.u64(self.offset).u64(self.lba).u64(self.first_seqno);
+        e.u64(self.offset)
+            .u64(self.durable_seqno)
+            .u64(self.first_seqno);
         e.u32(self.payload_size).u32(self.payload_crc).u32(0);
         let crc = crc32c(&e.0);
         e.u32(crc);
@@ -90,7 +92,7 @@ impl FrameHeader {
         d.u8("reserved")?;
         let records = d.u32("records")?;
         let (block, offset) = (d.u64("block")?, d.u64("offset")?);
-        let (lba, first_seqno) = (d.u64("lba")?, d.u64("first_seqno")?);
+        let (durable_seqno, first_seqno) = (d.u64("durable_seqno")?, d.u64("first_seqno")?);
         let (payload_size, payload_crc) = (d.u32("payload_size")?, d.u32("payload_crc")?);
         d.u32("reserved")?;
         expect_crc(
@@ -112,7 +114,7 @@ impl FrameHeader {
             records,
             block,
             offset,
-            lba,
+            durable_seqno,
             first_seqno,
             payload_size,
             payload_crc,

@@ -74,7 +74,11 @@ impl Script {
     fn key(&mut self) -> Vec<u8> {
         // Half of the keys are long, so that a leaf has pages enough to split.
         let n = self.rng.below(self.keys);
-        format!("{n:03}{}", "-".repeat(if n.is_multiple_of(2) { 240 } else { 3 })).into_bytes()
+        format!(
+            "{n:03}{}",
+            "-".repeat(if n.is_multiple_of(2) { 240 } else { 3 })
+        )
+        .into_bytes()
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -171,18 +175,23 @@ impl Script {
 
     /// The state that the KVDB shows: the last one that looks so. `None`: one that never was.
     pub(crate) fn state_of(&self, db: &Kvdb) -> Option<usize> {
+        self.try_state_of(db).expect("readable")
+    }
+
+    /// Like [`Script::state_of`], with the error of a read that failed.
+    pub(crate) fn try_state_of(&self, db: &Kvdb) -> Result<Option<usize>, KvError> {
         let mut found = 0;
         for (which, name) in NAMES.iter().enumerate() {
             let Ok(kvs) = db.kvs(name) else { continue };
-            let mut cursor = kvs.cursor().expect("readable");
-            while let Some((key, value)) = cursor.next().expect("readable") {
+            let mut cursor = kvs.cursor()?;
+            while let Some((key, value)) = cursor.next()? {
                 found ^= fingerprint(which, key, value);
             }
         }
         if self.attempted == Some(found) {
-            return Some(self.states.len());
+            return Ok(Some(self.states.len()));
         }
-        self.states.iter().rposition(|state| *state == found)
+        Ok(self.states.iter().rposition(|state| *state == found))
     }
 
     /// Every key is found by `get` as the cursor found it, and reads agree both ways.
