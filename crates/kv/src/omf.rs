@@ -17,6 +17,8 @@ pub(crate) mod frame;
 pub(crate) mod kvset;
 pub(crate) mod manifest;
 pub(crate) mod page;
+#[cfg(test)]
+mod tests;
 
 use esker_base::codec::Truncated;
 

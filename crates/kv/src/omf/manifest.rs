@@ -29,7 +29,7 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 
 use super::class::{class_code, class_of};
-use super::{Malformed, VERSION, expect_crc, expect_magic};
+use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
 use crate::media::Extent;
 use crate::{MediaClass, Policy};
 
@@ -151,6 +151,9 @@ fn put_extent(e: &mut Encoder, extent: &Extent) {
 fn take_extent(d: &mut Decoder<'_>) -> Result<Extent, Malformed> {
     let class = class_of(d.u8("extent class")?)?;
     let (lba, count) = (Lba(d.u64("extent lba")?), LbaCount(d.u64("extent count")?));
+    expect(lba.0.checked_add(count.0).is_some(), || {
+        format!("an extent of {count} LBAs from {lba} on")
+    })?;
     Ok(Extent { class, lba, count })
 }
 
@@ -265,6 +268,9 @@ impl Edit {
                 let blocks = (0..d.u32("blocks")?)
                     .map(|_| Ok((d.u64("block")?, d.u64("live")?)))
                     .collect::<Result<Vec<_>, Malformed>>()?;
+                expect(pages > 0 && !extents.is_empty(), || {
+                    format!("kvset {id} with {pages} pages in {} extents", extents.len())
+                })?;
                 Edit::Kvset(KvsetEdit {
                     id,
                     kvs,

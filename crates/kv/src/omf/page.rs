@@ -248,6 +248,10 @@ impl<B: AsRef<[u8]>> Page<B> {
         expect(at < PAGE_SIZE, || format!("slot {slot} points to {at}"))?;
         let mut d = Decoder::new(&self.raw()[at..]);
         let size = d.varint("suffix size")?;
+        let size_bytes = d.offset();
+        expect(size_bytes <= 2, || {
+            format!("a suffix size of {size_bytes} bytes; searches read one or two")
+        })?;
         let suffix = d.bytes(usize::try_from(size).unwrap_or(usize::MAX), "suffix")?;
         let narrow = |n: u64| u32::try_from(n).map_err(|_| Malformed(format!("{n} in an entry")));
         let entry = match d.u8("tag")? {

@@ -1,0 +1,293 @@
+//! The format is what it is: every structure against a dump of its bytes, against every damage,
+//! and against bytes that were never one of ours.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`golden`] | annotated dumps in `testdata/`; `ESKER_UPDATE_GOLDEN=1` writes them anew |
+//! | [`damage`] | flipped bits, truncations, random bytes, mutations with mended checksums |
+//! | [`pages`] | key pages against a sorted `Vec` |
+
+mod damage;
+mod golden;
+mod pages;
+
+use esker_base::checksum::crc32c;
+use esker_base::codec::Encoder;
+use esker_base::units::to_usize;
+use esker_base::{Lba, LbaCount};
+
+use super::class::ClassHeader;
+use super::frame::{self, FrameHeader, FrameKind, Record};
+use super::kvset::KvsetMeta;
+use super::manifest::{self, Edit, KvsetEdit, RecordHeader};
+use super::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
+use super::{Malformed, expect};
+use crate::filter::FilterBuilder;
+use crate::kvset::key_hash;
+use crate::media::Extent;
+use crate::{MediaClass, Policy};
+
+const UUID: [u8; 16] = *b"0123456789abcdef";
+const KVSET: u64 = 9;
+const PAGE_INDEX: u32 = 3;
+/// What frames and manifest records are padded to here.
+const LBA_SIZE: usize = 512;
+
+fn class_header() -> ClassHeader {
+    ClassHeader {
+        class: MediaClass::Capacity,
+        lba_size: 4096,
+        uuid: UUID,
+    }
+}
+
+fn log_records() -> Vec<Record<'static>> {
+    let (key, value) = (&b"apple"[..], Some(&b"a pome"[..]));
+    vec![
+        Record { kvs: 1, key, value },
+        Record {
+            kvs: 2,
+            key: b"pear",
+            value: None,
+        },
+    ]
+}
+
+fn aged_records() -> Vec<Record<'static>> {
+    log_records().into_iter().take(1).collect()
+}
+
+/// A frame at offset 4,096 of block 7.
+fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for record in records {
+        let at = payload.len();
+        payload.resize(at + record.size(), 0xee);
+        record.encode_to(&mut payload[at..]);
+    }
+    let (durable_seqno, first_seqno) = match kind {
+        FrameKind::Log => (40, 41),
+        FrameKind::Aged => (0, 0),
+    };
+    let header = FrameHeader {
+        kind,
+        records: u32::try_from(records.len()).unwrap(),
+        block: 7,
+        offset: 4096,
+        durable_seqno,
+        first_seqno,
+        payload_size: u32::try_from(payload.len()).unwrap(),
+        payload_crc: crc32c(&payload),
+    };
+    padded([&header.encode()[..], &payload].concat())
+}
+
+fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(LBA_SIZE), 0);
+    bytes
+}
+
+fn page_entries() -> Vec<(&'static [u8], Entry<'static>)> {
+    let stored = Stored {
+        block: 1,
+        offset: 4160,
+        value_size: 1000,
+    };
+    vec![
+        (b"user:1", Entry::Tombstone),
+        (b"user:2", Entry::Inline(b"Ada")),
+        (b"user:31", Entry::Stored(stored)),
+    ]
+}
+
+fn page() -> Vec<u8> {
+    let mut builder = PageBuilder::default();
+    for (key, entry) in page_entries() {
+        assert!(builder.add(key, entry));
+    }
+    let mut bytes = vec![0; PAGE_SIZE];
+    builder.finish(KVSET, PAGE_INDEX, &mut bytes);
+    bytes
+}
+
+const INDEX_KEYS: [&[u8]; 3] = [b"apple", b"melon", b"pear"];
+
+/// The meta of a kvset of two pages.
+fn kvset_meta() -> Vec<u8> {
+    let mut filter = FilterBuilder::new(INDEX_KEYS.len(), 10);
+    let mut index = Encoder::default();
+    for key in INDEX_KEYS {
+        filter.add(key_hash(key));
+        index.bytes16(key);
+    }
+    let filter = filter.finish();
+    let meta = KvsetMeta {
+        kvset: KVSET,
+        kvs: 1,
+        pages: 2,
+        filter: filter.as_bytes(),
+        index: &index.0,
+    };
+    meta.encode()
+}
+
+/// One edit of every kind, both kinds of block among them.
+fn edits() -> Vec<Edit> {
+    let extent = |class, lba, count| Extent {
+        class,
+        lba: Lba(lba),
+        count: LbaCount(count),
+    };
+    let (staging, capacity) = (MediaClass::Staging, MediaClass::Capacity);
+    vec![
+        Edit::LastId { id: 9 },
+        Edit::Class {
+            class: staging,
+            path: "staging.esker".into(),
+        },
+        Edit::Kvs {
+            id: 1,
+            name: "users".into(),
+            policy: Policy::STAGING_MIN_CAPACITY,
+        },
+        Edit::KvsDropped { id: 2 },
+        Edit::Block {
+            id: 7,
+            extent: extent(staging, 64, 8192),
+            log: true,
+            bytes: 0,
+        },
+        Edit::Block {
+            id: 8,
+            extent: extent(capacity, 16, 4096),
+            log: false,
+            bytes: 2_000_000,
+        },
+        Edit::Ingested {
+            seqno: 43,
+            first: 7,
+        },
+        Edit::Leaf {
+            id: 4,
+            kvs: 1,
+            lower: b"m".to_vec(),
+        },
+        Edit::LeafRemoved { id: 5 },
+        Edit::Kvset(KvsetEdit {
+            id: KVSET,
+            kvs: 1,
+            leaf: 4,
+            age: 43,
+            entries: 300,
+            tombstones: 2,
+            pages: 2,
+            meta_size: 195,
+            extents: vec![extent(staging, 8256, 16)],
+            blocks: vec![(7, 1000), (8, 200_000)],
+        }),
+        Edit::KvsetRemoved { id: 6 },
+    ]
+}
+
+fn record_header(payload: &[u8]) -> RecordHeader {
+    RecordHeader {
+        payload_size: u32::try_from(payload.len()).unwrap(),
+        epoch: 3,
+        index: 1,
+        lba: 24,
+        uuid: UUID,
+        payload_crc: crc32c(payload),
+    }
+}
+
+fn manifest_record() -> Vec<u8> {
+    let mut payload = Encoder::default();
+    edits().iter().for_each(|edit| edit.encode_to(&mut payload));
+    padded([&record_header(&payload.0).encode()[..], &payload.0].concat())
+}
+
+/// What the bytes of a structure say, as text, or why they are not that structure. Everything that
+/// a reader would look at is looked at.
+type Decode = fn(&[u8]) -> Result<String, Malformed>;
+
+fn decode_class(bytes: &[u8]) -> Result<String, Malformed> {
+    Ok(format!("{:?}", ClassHeader::decode(bytes)?))
+}
+
+fn decode_frame(bytes: &[u8]) -> Result<String, Malformed> {
+    let header = FrameHeader::decode(bytes)?;
+    let end = frame::HEADER_SIZE + to_usize(header.payload_size.into());
+    expect(end <= bytes.len(), || "a frame that is cut off".into())?;
+    let mut payload = &bytes[frame::HEADER_SIZE..end];
+    header.check_payload(payload)?;
+    let mut records = Vec::new();
+    for _ in 0..header.records {
+        let record = Record::decode(payload)?;
+        records.push(record);
+        payload = &payload[record.size()..];
+    }
+    Ok(format!("{header:?} {records:?}"))
+}
+
+fn decode_page(bytes: &[u8]) -> Result<String, Malformed> {
+    let page = Page::verify(bytes, KVSET, PAGE_INDEX)?;
+    let mut key = Vec::new();
+    let entries = (0..page.count()).map(|slot| {
+        page.key_to(slot, &mut key);
+        // The keys of a damaged page need not ascend: whatever a search answers, it answers.
+        let _ = page.search(&key);
+        format!("{} {:?} ", key.escape_ascii(), page.entry(slot))
+    });
+    Ok(entries.collect())
+}
+
+fn decode_meta(bytes: &[u8]) -> Result<String, Malformed> {
+    let meta = KvsetMeta::decode(bytes, KVSET)?;
+    let filter = crate::filter::Filter::from_bytes(meta.filter).map_err(Malformed)?;
+    let found = INDEX_KEYS.map(|key| filter.may_contain(key_hash(key)));
+    let index = meta.index.escape_ascii();
+    Ok(format!("{} {} {found:?} {index}", meta.kvs, meta.pages))
+}
+
+fn decode_manifest(bytes: &[u8]) -> Result<String, Malformed> {
+    let header = RecordHeader::decode(bytes)?;
+    let edits = Edit::decode_all(manifest::payload(&header, bytes)?)?;
+    Ok(format!("{header:?} {edits:?}"))
+}
+
+#[test]
+fn what_is_encoded_is_decoded() {
+    assert_eq!(
+        ClassHeader::decode(&class_header().encode()),
+        Ok(class_header())
+    );
+    for (kind, records) in [
+        (FrameKind::Log, log_records()),
+        (FrameKind::Aged, aged_records()),
+    ] {
+        let bytes = frame_of(kind, &records);
+        let header = FrameHeader::decode(&bytes).unwrap();
+        assert_eq!((header.kind, header.block, header.offset), (kind, 7, 4096));
+        assert_eq!(header.encode(), bytes[..frame::HEADER_SIZE]);
+        let mut payload = &bytes[frame::HEADER_SIZE..];
+        for record in records {
+            assert_eq!(Record::decode(payload), Ok(record));
+            payload = &payload[record.size()..];
+        }
+    }
+    let bytes = kvset_meta();
+    let meta = KvsetMeta::decode(&bytes, KVSET).unwrap();
+    assert_eq!((meta.kvset, meta.kvs, meta.pages), (KVSET, 1, 2));
+    assert_eq!(meta.encode(), bytes);
+    let bytes = manifest_record();
+    let header = RecordHeader::decode(&bytes).unwrap();
+    let payload = manifest::payload(&header, &bytes).unwrap();
+    assert_eq!(header, record_header(payload));
+    assert_eq!(Edit::decode_all(payload), Ok(edits()));
+    let bytes = page();
+    let page = Page::verify(&bytes, KVSET, PAGE_INDEX).unwrap();
+    for (slot, (key, entry)) in page_entries().into_iter().enumerate() {
+        assert_eq!(page.search(key), (slot, true));
+        assert_eq!(page.entry(slot), (&key[b"user:".len()..], entry));
+    }
+}
