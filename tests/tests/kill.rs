@@ -155,9 +155,16 @@ impl Victim {
     /// A kill at any moment, sometimes of a child that is still busy opening what the last one
     /// left; then judgement.
     fn round(&mut self) {
-        // Fast, so that much happens; or slowly, so that it is time that flushes the log.
-        self.load.rest_us = if self.rng.chance(1, 3) { 2000 } else { 100 };
-        let life = Duration::from_millis(10 + self.rng.below(700));
+        // Fast, so that much happens; or slowly and for longer than the window and the judge's
+        // margin, so that it is time alone that flushes the log.
+        let slow = self.rng.chance(1, 3);
+        let (rest_us, least) = if slow { (6000, 500) } else { (100, 10) };
+        self.load = Load {
+            rest_us,
+            syncs: !slow,
+            ..self.load
+        };
+        let life = Duration::from_millis(least + self.rng.below(700));
         self.kill(life, false);
         if self.rng.chance(1, 3) {
             let life = Duration::from_millis(self.rng.below(80));
