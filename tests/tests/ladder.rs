@@ -1,0 +1,250 @@
+//! The ladder of the crates, and the house rules that a program can check.
+//!
+//! Each rule is a function from what it looks at to findings, one line each; the workspace has to
+//! yield none, and a small counterexample one. The workspace is what `cargo metadata` says it is.
+
+#[path = "ladder/crates.rs"]
+mod crates;
+#[path = "ladder/life.rs"]
+mod life;
+#[path = "ladder/source.rs"]
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use crates::{Crate, Dependency, Kind};
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap().to_owned()
+}
+
+#[track_caller]
+fn assert_none(findings: &[String]) {
+    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+#[track_caller]
+fn assert_one(findings: &[String], part: &str) {
+    assert!(
+        findings.len() == 1 && findings[0].contains(part),
+        "one finding about '{part}' was expected: {findings:?}"
+    );
+}
+
+// ---- crates --------------------------------------------------------------------------------------
+
+#[test]
+fn dependencies_keep_to_the_ladder() {
+    let all = crates::of_workspace(&root());
+    for name in ["base", "device", "sim", "kv", "bench", "cli", "tests"] {
+        let name = format!("esker-{name}");
+        assert!(all.iter().any(|one| one.name == name), "{name} is missing");
+    }
+    assert_none(&crates::findings(&all));
+}
+
+#[test]
+fn an_edge_off_the_ladder_is_found() {
+    let edge = |from: &str, kind: Kind, to: &str| {
+        let dependency = Dependency {
+            name: to.into(),
+            kind,
+        };
+        crates::findings(&[Crate {
+            name: from.into(),
+            dependencies: vec![dependency],
+        }])
+    };
+    assert_none(&edge("esker-kv", Kind::Normal, "esker-device"));
+    assert_none(&edge("esker-kv", Kind::Dev, "esker-sim"));
+    assert_none(&edge("esker-device", Kind::Dev, "esker-sim"));
+    assert_none(&edge("esker-cli", Kind::Normal, "esker-bench"));
+    assert_none(&edge("esker-cli", Kind::Normal, "clap"));
+    assert_one(
+        &edge("esker-base", Kind::Normal, "esker-device"),
+        "up or sideways",
+    );
+    assert_one(
+        &edge("esker-device", Kind::Build, "esker-kv"),
+        "up or sideways",
+    );
+    for sibling in ["bench", "cache", "pager", "volume", "nvmf", "flash"] {
+        let sibling = format!("esker-{sibling}");
+        assert_one(&edge("esker-kv", Kind::Normal, &sibling), "up or sideways");
+        assert_one(&edge("esker-kv", Kind::Dev, &sibling), "up or sideways");
+    }
+    assert_one(
+        &edge("esker-bench", Kind::Normal, "esker-kv"),
+        "up or sideways",
+    );
+    assert_one(
+        &edge("esker-bench", Kind::Normal, "esker-device"),
+        "on base only",
+    );
+    assert_one(
+        &edge("esker-kv", Kind::Normal, "esker-sim"),
+        "in tests only",
+    );
+    assert_one(
+        &edge("esker-cli", Kind::Normal, "esker-sim"),
+        "in tests only",
+    );
+    assert_one(
+        &edge("esker-sim", Kind::Normal, "esker-kv"),
+        "up or sideways",
+    );
+    assert_one(&edge("esker-oddments", Kind::Normal, "serde"), "no rung");
+    for refused in [
+        "anyhow",
+        "clap",
+        "clap_complete",
+        "tokio",
+        "tracing",
+        "indicatif",
+    ] {
+        assert_one(&edge("esker-kv", Kind::Normal, refused), "rung 4");
+        assert_one(&edge("esker-sim", Kind::Dev, refused), "rung 4");
+    }
+}
+
+// ---- sources -------------------------------------------------------------------------------------
+
+/// The crates below rung 4.
+const LIBRARIES: [&str; 5] = ["base", "device", "sim", "kv", "bench"];
+
+#[test]
+fn libraries_neither_print_nor_look_around_nor_hide_unsafe_code() {
+    let mut findings = Vec::new();
+    for library in LIBRARIES {
+        let files = source::files(&root().join("crates").join(library).join("src"));
+        assert!(files.len() > 5, "{library} has {} files", files.len());
+        for (path, text) in files {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            findings.extend(source::findings(library, &name, &text));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn printing_the_environment_and_unsafe_code_are_found() {
+    let check = |library: &str, text: &str| source::findings(library, "x.rs", text);
+    let allowed = "#![allow(unsafe_code)]\n";
+    assert_none(&check(
+        "kv",
+        "//! println!(\"a\")\nfn f() { g(\"println!(1) unsafe\") }",
+    ));
+    assert_none(&check(
+        "kv",
+        "/* unsafe /* env::var */ */ const Q: char = '\"'; // dbg!(1)",
+    ));
+    assert_none(&check("kv", "const R: &str = r#\"std::env \" unsafe\"#;"));
+    assert_none(&check(
+        "kv",
+        "fn f() {}\n#[cfg(test)]\nmod tests {\n fn g() { println!() } }",
+    ));
+    assert_none(&check(
+        "device",
+        &format!("{allowed}fn f() {{ unsafe {{ g() }} }}"),
+    ));
+    for printing in ["println", "eprintln", "print", "eprint", "dbg"] {
+        let text = format!("fn f<'a>(c: char) {{ if c == '\"' {{ {printing}!(\"a\"); }} }}");
+        assert_one(&check("kv", &text), "x.rs:1");
+    }
+    assert_one(
+        &check("base", "fn f() {\n    std::io::stdout();\n}"),
+        "x.rs:2",
+    );
+    assert_one(&check("base", "use std::env;"), "environment");
+    assert_one(&check("base", "use std::{env, fs};"), "environment");
+    assert_one(
+        &check("base", "fn f() { std::env::var(\"A\"); }"),
+        "environment",
+    );
+    assert_one(&check("device", "fn f() { unsafe { g() } }"), "unsafe");
+    assert_one(
+        &check("device", "#[allow(unsafe_code)]\nfn f() {}"),
+        "unsafe",
+    );
+    assert_one(
+        &source::findings("device", "src/lib.rs", allowed),
+        "the whole crate",
+    );
+    for library in ["kv", "bench", "sim"] {
+        assert_one(&check(library, allowed), "unsafe");
+    }
+    assert_one(
+        &check("kv", "#[cfg(test)]\nuse a::b;\nfn f() { println!() }"),
+        "x.rs:3",
+    );
+}
+
+/// The longest file of Rust, in lines.
+const FILE_LINES: usize = 700;
+
+#[test]
+fn no_file_is_longer_than_anyone_reads() {
+    let mut findings = Vec::new();
+    for folder in ["crates", "tests"] {
+        for (path, text) in source::files(&root().join(folder)) {
+            findings.extend(source::too_long(&path, &text, FILE_LINES));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn a_long_file_is_found() {
+    let path = Path::new("x.rs");
+    let judge = |lines: usize| source::too_long(path, &"\n".repeat(lines), FILE_LINES);
+    assert_none(judge(FILE_LINES).as_slice());
+    assert_one(judge(FILE_LINES + 1).as_slice(), "701 lines");
+}
+
+// ---- the life of a put and of a get --------------------------------------------------------------
+
+#[test]
+fn put_and_get_are_read_in_one_sitting() {
+    let text = std::fs::read_to_string(root().join("crates/kv/src/lib.rs")).unwrap();
+    let mut findings = Vec::new();
+    for life in ["Life of a put", "Life of a get"] {
+        let files = life::files_named(&text, life);
+        assert!(files.len() > 3, "{life} names {files:?}");
+        findings.extend(life::findings(&root().join("crates"), life, &files));
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
+    let text = "//! # Life of a put\n//!\n//! 1. `kvs.rs` [`Kvs::put`], `omf/frame.rs`, `kvs.rs`\n\
+                //! 2. (`esker-device`: `blocking.rs`), `write.rs`.\n//!\n//! # Life of a get\n\
+                //! `read.rs`\n";
+    let named = life::files_named(text, "Life of a put");
+    let expected = [
+        "kv/src/kvs.rs",
+        "kv/src/omf/frame.rs",
+        "device/src/blocking.rs",
+        "kv/src/write.rs",
+    ];
+    assert_eq!(named, expected);
+    assert_eq!(life::files_named(text, "Life of a get"), ["kv/src/read.rs"]);
+
+    let crates = root().join("crates");
+    let judge = |files: &[String]| life::findings(&crates, "Life of a put", files);
+    assert_none(&judge(&named));
+    assert_one(&judge(&["kv/src/gone.rs".into()]), "does not exist");
+    let every: Vec<String> = source::files(&crates.join("kv/src"))
+        .iter()
+        .map(|(path, _)| path.strip_prefix(&crates).unwrap().display().to_string())
+        .collect();
+    assert_one(&judge(&every[..11])[..1], "11 files");
+    let long: Vec<String> = std::iter::repeat_n(named[0].clone(), 10).collect();
+    assert_none(&judge(&long));
+    let found = judge(&every);
+    assert!(
+        found.iter().any(|finding| finding.contains("lines")),
+        "{found:?}"
+    );
+}
