@@ -39,20 +39,14 @@ pub(crate) fn class_of(code: u8) -> Result<MediaClass, Malformed> {
     match code {
         0 => Ok(MediaClass::Staging),
         1 => Ok(MediaClass::Capacity),
-        other => Err(Malformed(format!(
-            "media class 0 or 1 expected, {other} found"
-        ))),
+        other => Err(Malformed(format!("media class 0 or 1 expected, {other} found"))),
     }
 }
 
 impl ClassHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::default();
-        e.bytes(MAGIC)
-            .u16(VERSION)
-            .u8(class_code(self.class))
-            .u8(0)
-            .u32(self.lba_size);
+        e.bytes(MAGIC).u16(VERSION).u8(class_code(self.class)).u8(0).u32(self.lba_size);
         e.bytes(&self.uuid).u32(0);
         let crc = crc32c(&e.0);
         e.u32(crc);
@@ -70,13 +64,7 @@ impl ClassHeader {
         let uuid = d.bytes(16, "uuid")?.try_into().expect("16 bytes");
         d.u32("reserved")?;
         expect_crc("class header", d.u32("crc")?, crc32c(&bytes[..SIZE - 4]))?;
-        expect(lba_size.is_power_of_two(), || {
-            format!("LBA size {lba_size}")
-        })?;
-        Ok(ClassHeader {
-            class: class_of(class)?,
-            lba_size,
-            uuid,
-        })
+        expect(lba_size.is_power_of_two(), || format!("LBA size {lba_size}"))?;
+        Ok(ClassHeader { class: class_of(class)?, lba_size, uuid })
     }
 }

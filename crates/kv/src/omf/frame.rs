@@ -69,15 +69,8 @@ impl FrameHeader {
             FrameKind::Log => 1,
             FrameKind::Aged => 2,
         };
-        e.bytes(MAGIC)
-            .u16(VERSION)
-            .u8(kind)
-            .u8(0)
-            .u32(self.records)
-            .u64(self.block);
-        e.u64(self.offset)
-            .u64(self.durable_seqno)
-            .u64(self.first_seqno);
+        e.bytes(MAGIC).u16(VERSION).u8(kind).u8(0).u32(self.records).u64(self.block);
+        e.u64(self.offset).u64(self.durable_seqno).u64(self.first_seqno);
         e.u32(self.payload_size).u32(self.payload_crc).u32(0);
         let crc = crc32c(&e.0);
         e.u32(crc);
@@ -95,18 +88,12 @@ impl FrameHeader {
         let (durable_seqno, first_seqno) = (d.u64("durable_seqno")?, d.u64("first_seqno")?);
         let (payload_size, payload_crc) = (d.u32("payload_size")?, d.u32("payload_crc")?);
         d.u32("reserved")?;
-        expect_crc(
-            "frame header",
-            d.u32("crc")?,
-            crc32c(&bytes[..HEADER_SIZE - 4]),
-        )?;
+        expect_crc("frame header", d.u32("crc")?, crc32c(&bytes[..HEADER_SIZE - 4]))?;
         let kind = match kind {
             1 => FrameKind::Log,
             2 => FrameKind::Aged,
             other => {
-                return Err(Malformed(format!(
-                    "frame kind 1 or 2 expected, {other} found"
-                )));
+                return Err(Malformed(format!("frame kind 1 or 2 expected, {other} found")));
             }
         };
         Ok(FrameHeader {
@@ -175,31 +162,16 @@ impl<'a> Record<'a> {
         let key_size = usize::from(d.u16("key_size")?);
         let kind = d.u8("record kind")?;
         d.u8("reserved")?;
-        expect(
-            (1..=KEY_MAX).contains(&key_size) && value_size <= VALUE_MAX,
-            || format!("record with a key of {key_size} and a value of {value_size} bytes"),
-        )?;
+        expect((1..=KEY_MAX).contains(&key_size) && value_size <= VALUE_MAX, || {
+            format!("record with a key of {key_size} and a value of {value_size} bytes")
+        })?;
         let key = d.bytes(key_size, "key")?;
         let value = d.bytes(value_size, "value")?;
-        expect_crc(
-            "record",
-            crc,
-            crc32c_append(0, &bytes[4..record_size(key_size, value_size)]),
-        )?;
+        expect_crc("record", crc, crc32c_append(0, &bytes[4..record_size(key_size, value_size)]))?;
         match kind {
-            1 => Ok(Record {
-                kvs,
-                key,
-                value: Some(value),
-            }),
-            2 => Ok(Record {
-                kvs,
-                key,
-                value: None,
-            }),
-            other => Err(Malformed(format!(
-                "record kind 1 or 2 expected, {other} found"
-            ))),
+            1 => Ok(Record { kvs, key, value: Some(value) }),
+            2 => Ok(Record { kvs, key, value: None }),
+            other => Err(Malformed(format!("record kind 1 or 2 expected, {other} found"))),
         }
     }
 }

@@ -39,12 +39,7 @@ impl<'a> KvsetMeta<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let size = |bytes: &[u8]| u32::try_from(bytes.len()).expect("meta below 4 GiB");
         let mut e = Encoder::default();
-        e.bytes(MAGIC)
-            .u16(VERSION)
-            .u16(0)
-            .u32(self.pages)
-            .u64(self.kvset)
-            .u32(self.kvs);
+        e.bytes(MAGIC).u16(VERSION).u16(0).u32(self.pages).u64(self.kvset).u32(self.kvs);
         e.u32(size(self.filter)).u32(size(self.index));
         let body_crc = esker_base::checksum::crc32c_append(crc32c(self.filter), self.index);
         e.u32(body_crc).u32(0);
@@ -63,14 +58,8 @@ impl<'a> KvsetMeta<'a> {
         let (filter_size, index_size) = (d.u32("filter_size")?, d.u32("index_size")?);
         let body_crc = d.u32("body_crc")?;
         d.u32("reserved")?;
-        expect_crc(
-            "kvset meta",
-            d.u32("crc")?,
-            crc32c(&bytes[..HEADER_SIZE - 4]),
-        )?;
-        expect(own == kvset, || {
-            format!("meta of kvset {kvset} expected, of {own} found")
-        })?;
+        expect_crc("kvset meta", d.u32("crc")?, crc32c(&bytes[..HEADER_SIZE - 4]))?;
+        expect(own == kvset, || format!("meta of kvset {kvset} expected, of {own} found"))?;
         let filter = d.bytes(to_usize(filter_size.into()), "filter")?;
         let index = d.bytes(to_usize(index_size.into()), "index")?;
         let computed = crc32c(&bytes[HEADER_SIZE..HEADER_SIZE + filter.len() + index.len()]);
@@ -80,12 +69,6 @@ impl<'a> KvsetMeta<'a> {
             keys.bytes16("index key")?;
         }
         expect(keys.left() == 0, || "bytes after the page index".into())?;
-        Ok(KvsetMeta {
-            kvset,
-            kvs,
-            pages,
-            filter,
-            index,
-        })
+        Ok(KvsetMeta { kvset, kvs, pages, filter, index })
     }
 }

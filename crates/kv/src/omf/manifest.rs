@@ -50,15 +50,8 @@ pub(crate) struct RecordHeader {
 impl RecordHeader {
     pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
         let mut e = Encoder::default();
-        e.bytes(MAGIC)
-            .u16(VERSION)
-            .u16(0)
-            .u32(self.payload_size)
-            .u64(self.epoch);
-        e.u64(self.index)
-            .u64(self.lba)
-            .bytes(&self.uuid)
-            .u32(self.payload_crc);
+        e.bytes(MAGIC).u16(VERSION).u16(0).u32(self.payload_size).u64(self.epoch);
+        e.u64(self.index).u64(self.lba).bytes(&self.uuid).u32(self.payload_crc);
         let crc = crc32c(&e.0);
         e.u32(crc);
         e.0.try_into().expect("64 bytes")
@@ -73,19 +66,8 @@ impl RecordHeader {
         let (epoch, index, lba) = (d.u64("epoch")?, d.u64("index")?, d.u64("lba")?);
         let uuid = d.bytes(16, "uuid")?.try_into().expect("16 bytes");
         let payload_crc = d.u32("payload_crc")?;
-        expect_crc(
-            "manifest record",
-            d.u32("crc")?,
-            crc32c(&bytes[..HEADER_SIZE - 4]),
-        )?;
-        Ok(RecordHeader {
-            payload_size,
-            epoch,
-            index,
-            lba,
-            uuid,
-            payload_crc,
-        })
+        expect_crc("manifest record", d.u32("crc")?, crc32c(&bytes[..HEADER_SIZE - 4]))?;
+        Ok(RecordHeader { payload_size, epoch, index, lba, uuid, payload_crc })
     }
 }
 
@@ -116,20 +98,11 @@ pub(crate) enum Edit {
     /// The KVDB has this class, opened from this path.
     Class { class: MediaClass, path: String },
     /// A KVS was created.
-    Kvs {
-        id: u32,
-        name: String,
-        policy: Policy,
-    },
+    Kvs { id: u32, name: String, policy: Policy },
     /// A KVS was dropped, with all it holds.
     KvsDropped { id: u32 },
     /// A block with this many bytes of records, or a log segment (0 bytes: it is not known yet).
-    Block {
-        id: u64,
-        extent: Extent,
-        log: bool,
-        bytes: u64,
-    },
+    Block { id: u64, extent: Extent, log: bool, bytes: u64 },
     /// Records up to `seqno` are in kvsets; replay begins in block `first`.
     Ingested { seqno: u64, first: u64 },
     /// A leaf of a KVS, which holds the keys from `lower` to the next leaf's.
@@ -143,9 +116,7 @@ pub(crate) enum Edit {
 }
 
 fn put_extent(e: &mut Encoder, extent: &Extent) {
-    e.u8(class_code(extent.class))
-        .u64(extent.lba.0)
-        .u64(extent.count.0);
+    e.u8(class_code(extent.class)).u64(extent.lba.0).u64(extent.count.0);
 }
 
 fn take_extent(d: &mut Decoder<'_>) -> Result<Extent, Malformed> {
@@ -173,22 +144,13 @@ impl Edit {
                 e.u8(2).u8(class_code(*class)).bytes16(path.as_bytes());
             }
             Edit::Kvs { id, name, policy } => {
-                e.u8(3)
-                    .u32(*id)
-                    .bytes16(name.as_bytes())
-                    .u8(class_code(policy.young_keys));
-                e.u8(class_code(policy.old_keys))
-                    .u8(class_code(policy.old_values));
+                e.u8(3).u32(*id).bytes16(name.as_bytes()).u8(class_code(policy.young_keys));
+                e.u8(class_code(policy.old_keys)).u8(class_code(policy.old_values));
             }
             Edit::KvsDropped { id } => {
                 e.u8(4).u32(*id);
             }
-            Edit::Block {
-                id,
-                extent,
-                log,
-                bytes,
-            } => {
+            Edit::Block { id, extent, log, bytes } => {
                 e.u8(5).u64(*id);
                 put_extent(e, extent);
                 e.u8(u8::from(*log)).u64(*bytes);
@@ -203,12 +165,7 @@ impl Edit {
                 e.u8(8).u64(*id);
             }
             Edit::Kvset(k) => {
-                e.u8(9)
-                    .u64(k.id)
-                    .u32(k.kvs)
-                    .u64(k.leaf)
-                    .u64(k.age)
-                    .u64(k.entries);
+                e.u8(9).u64(k.id).u32(k.kvs).u64(k.leaf).u64(k.age).u64(k.entries);
                 e.u64(k.tombstones).u32(k.pages).u32(k.meta_size);
                 e.u32(count(k.extents.len()));
                 k.extents.iter().for_each(|extent| put_extent(e, extent));
@@ -226,10 +183,7 @@ impl Edit {
     fn decode(d: &mut Decoder<'_>) -> Result<Edit, Malformed> {
         Ok(match d.u8("edit")? {
             1 => Edit::LastId { id: d.u64("id")? },
-            2 => Edit::Class {
-                class: class_of(d.u8("class")?)?,
-                path: take_text(d, "path")?,
-            },
+            2 => Edit::Class { class: class_of(d.u8("class")?)?, path: take_text(d, "path")? },
             3 => Edit::Kvs {
                 id: d.u32("kvs")?,
                 name: take_text(d, "name")?,
@@ -246,10 +200,7 @@ impl Edit {
                 log: d.u8("log")? != 0,
                 bytes: d.u64("bytes")?,
             },
-            6 => Edit::Ingested {
-                seqno: d.u64("seqno")?,
-                first: d.u64("first")?,
-            },
+            6 => Edit::Ingested { seqno: d.u64("seqno")?, first: d.u64("first")? },
             7 => Edit::Leaf {
                 id: d.u64("leaf")?,
                 kvs: d.u32("kvs")?,
@@ -284,9 +235,7 @@ impl Edit {
                     blocks,
                 })
             }
-            10 => Edit::KvsetRemoved {
-                id: d.u64("kvset")?,
-            },
+            10 => Edit::KvsetRemoved { id: d.u64("kvset")? },
             tag => return Err(Malformed(format!("unknown edit {tag}"))),
         })
     }

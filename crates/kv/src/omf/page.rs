@@ -86,11 +86,7 @@ impl PageBuilder {
                 let tag = u8::try_from(value.len() + 2).expect("at most INLINE_MAX bytes");
                 self.tails.u8(tag).bytes(value);
             }
-            Entry::Stored(Stored {
-                block,
-                offset,
-                value_size,
-            }) => {
+            Entry::Stored(Stored { block, offset, value_size }) => {
                 self.tails.u8(1).varint(block.into()).varint(offset.into());
                 self.tails.varint(value_size.into());
             }
@@ -116,28 +112,16 @@ impl PageBuilder {
 
     /// How many bytes the first and the last key share; as keys ascend, all others share them too.
     fn prefix_size(&self) -> usize {
-        let last_start = if self.ends.len() < 2 {
-            0
-        } else {
-            self.ends[self.ends.len() - 2].0
-        };
+        let last_start = if self.ends.len() < 2 { 0 } else { self.ends[self.ends.len() - 2].0 };
         let last = &self.keys[last_start..];
-        self.first_key()
-            .iter()
-            .zip(last)
-            .take_while(|(a, b)| a == b)
-            .count()
+        self.first_key().iter().zip(last).take_while(|(a, b)| a == b).count()
     }
 
     fn size(&self) -> usize {
         let count = self.ends.len();
         let prefix = self.prefix_size();
         // The suffixes' sizes take one byte each when all are below 128.
-        let size_bytes = if self.longest - prefix < 128 {
-            count
-        } else {
-            2 * count
-        };
+        let size_bytes = if self.longest - prefix < 128 { count } else { 2 * count };
         let suffixes = self.keys.len() - prefix * count;
         HEADER_SIZE + 2 * count + prefix + size_bytes + suffixes + self.tails.0.len()
     }
@@ -158,15 +142,10 @@ impl PageBuilder {
             let at = u16::try_from(e.0.len()).expect("within the page");
             e.0[slots + 2 * slot..slots + 2 * slot + 2].copy_from_slice(&at.to_le_bytes());
             let suffix = &self.keys[key_start + prefix_size..key_end];
-            e.varint(suffix.len() as u64)
-                .bytes(suffix)
-                .bytes(&self.tails.0[tail_start..tail_end]);
+            e.varint(suffix.len() as u64).bytes(suffix).bytes(&self.tails.0[tail_start..tail_end]);
             (key_start, tail_start) = (key_end, tail_end);
         }
-        assert!(
-            e.0.len() <= PAGE_SIZE,
-            "add() admits no more than a page holds"
-        );
+        assert!(e.0.len() <= PAGE_SIZE, "add() admits no more than a page holds");
         e.0.resize(PAGE_SIZE, 0);
         let crc = crc32c(&e.0[4..]);
         e.0[..4].copy_from_slice(&crc.to_le_bytes());
@@ -187,9 +166,7 @@ impl<B: AsRef<[u8]>> Page<B> {
     /// entry decodes.
     pub(crate) fn verify(bytes: B, kvset: u64, index: u32) -> Result<Page<B>, Malformed> {
         let raw = bytes.as_ref();
-        expect(raw.len() == PAGE_SIZE, || {
-            format!("a page of {} bytes", raw.len())
-        })?;
+        expect(raw.len() == PAGE_SIZE, || format!("a page of {} bytes", raw.len()))?;
         let mut d = Decoder::new(raw);
         expect_crc("key page", d.u32("crc")?, crc32c(&raw[4..]))?;
         let own = (d.u64("kvset")?, d.u32("index")?);
@@ -203,16 +180,12 @@ impl<B: AsRef<[u8]>> Page<B> {
         let prefix_size = d.u16("prefix_size")?;
         expect(count > 0, || "a key page without entries".into())?;
         let entries = HEADER_SIZE + 2 * usize::from(count) + usize::from(prefix_size);
-        expect(entries <= PAGE_SIZE, || {
-            format!("{count} slots and a prefix of {prefix_size}")
-        })?;
+        expect(entries <= PAGE_SIZE, || format!("{count} slots and a prefix of {prefix_size}"))?;
         let page = Page(bytes);
         for slot in 0..page.count() {
             let (suffix, entry) = page.try_entry(slot)?;
             let key_size = suffix.len() + usize::from(prefix_size);
-            expect((1..=KEY_MAX).contains(&key_size), || {
-                format!("a key of {key_size} bytes")
-            })?;
+            expect((1..=KEY_MAX).contains(&key_size), || format!("a key of {key_size} bytes"))?;
             if let Entry::Stored(stored) = entry {
                 expect(to_usize(stored.value_size.into()) <= VALUE_MAX, || {
                     format!("a value of {} bytes", stored.value_size)
@@ -227,9 +200,7 @@ impl<B: AsRef<[u8]>> Page<B> {
     }
 
     fn u16_at(&self, at: usize) -> usize {
-        usize::from(u16::from_le_bytes(
-            self.raw()[at..at + 2].try_into().expect("two bytes"),
-        ))
+        usize::from(u16::from_le_bytes(self.raw()[at..at + 2].try_into().expect("two bytes")))
     }
 
     /// How many entries the page has; at least one.
@@ -275,8 +246,7 @@ impl<B: AsRef<[u8]>> Page<B> {
     /// # Panics
     /// If `slot` is not below the count.
     pub(crate) fn entry(&self, slot: usize) -> (&[u8], Entry<'_>) {
-        self.try_entry(slot)
-            .expect("verified when the page was read")
+        self.try_entry(slot).expect("verified when the page was read")
     }
 
     /// The suffix alone: what a search looks at.

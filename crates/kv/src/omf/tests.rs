@@ -11,6 +11,8 @@ mod damage;
 mod golden;
 mod pages;
 
+use std::path::PathBuf;
+
 use esker_base::checksum::crc32c;
 use esker_base::codec::Encoder;
 use esker_base::units::to_usize;
@@ -34,23 +36,12 @@ const PAGE_INDEX: u32 = 3;
 const LBA_SIZE: usize = 512;
 
 fn class_header() -> ClassHeader {
-    ClassHeader {
-        class: MediaClass::Capacity,
-        lba_size: 4096,
-        uuid: UUID,
-    }
+    ClassHeader { class: MediaClass::Capacity, lba_size: 4096, uuid: UUID }
 }
 
 fn log_records() -> Vec<Record<'static>> {
     let (key, value) = (&b"apple"[..], Some(&b"a pome"[..]));
-    vec![
-        Record { kvs: 1, key, value },
-        Record {
-            kvs: 2,
-            key: b"pear",
-            value: None,
-        },
-    ]
+    vec![Record { kvs: 1, key, value }, Record { kvs: 2, key: b"pear", value: None }]
 }
 
 fn aged_records() -> Vec<Record<'static>> {
@@ -88,11 +79,7 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn page_entries() -> Vec<(&'static [u8], Entry<'static>)> {
-    let stored = Stored {
-        block: 1,
-        offset: 4160,
-        value_size: 1000,
-    };
+    let stored = Stored { block: 1, offset: 4160, value_size: 1000 };
     vec![
         (b"user:1", Entry::Tombstone),
         (b"user:2", Entry::Inline(b"Ada")),
@@ -121,57 +108,24 @@ fn kvset_meta() -> Vec<u8> {
         index.bytes16(key);
     }
     let filter = filter.finish();
-    let meta = KvsetMeta {
-        kvset: KVSET,
-        kvs: 1,
-        pages: 2,
-        filter: filter.as_bytes(),
-        index: &index.0,
-    };
+    let meta =
+        KvsetMeta { kvset: KVSET, kvs: 1, pages: 2, filter: filter.as_bytes(), index: &index.0 };
     meta.encode()
 }
 
 /// One edit of every kind, both kinds of block among them.
 fn edits() -> Vec<Edit> {
-    let extent = |class, lba, count| Extent {
-        class,
-        lba: Lba(lba),
-        count: LbaCount(count),
-    };
+    let extent = |class, lba, count| Extent { class, lba: Lba(lba), count: LbaCount(count) };
     let (staging, capacity) = (MediaClass::Staging, MediaClass::Capacity);
     vec![
         Edit::LastId { id: 9 },
-        Edit::Class {
-            class: staging,
-            path: "staging.esker".into(),
-        },
-        Edit::Kvs {
-            id: 1,
-            name: "users".into(),
-            policy: Policy::STAGING_MIN_CAPACITY,
-        },
+        Edit::Class { class: staging, path: "staging.esker".into() },
+        Edit::Kvs { id: 1, name: "users".into(), policy: Policy::STAGING_MIN_CAPACITY },
         Edit::KvsDropped { id: 2 },
-        Edit::Block {
-            id: 7,
-            extent: extent(staging, 64, 8192),
-            log: true,
-            bytes: 0,
-        },
-        Edit::Block {
-            id: 8,
-            extent: extent(capacity, 16, 4096),
-            log: false,
-            bytes: 2_000_000,
-        },
-        Edit::Ingested {
-            seqno: 43,
-            first: 7,
-        },
-        Edit::Leaf {
-            id: 4,
-            kvs: 1,
-            lower: b"m".to_vec(),
-        },
+        Edit::Block { id: 7, extent: extent(staging, 64, 8192), log: true, bytes: 0 },
+        Edit::Block { id: 8, extent: extent(capacity, 16, 4096), log: false, bytes: 2_000_000 },
+        Edit::Ingested { seqno: 43, first: 7 },
+        Edit::Leaf { id: 4, kvs: 1, lower: b"m".to_vec() },
         Edit::LeafRemoved { id: 5 },
         Edit::Kvset(KvsetEdit {
             id: KVSET,
@@ -204,6 +158,17 @@ fn manifest_record() -> Vec<u8> {
     let mut payload = Encoder::default();
     edits().iter().for_each(|edit| edit.encode_to(&mut payload));
     padded([&record_header(&payload.0).encode()[..], &payload.0].concat())
+}
+
+/// The dump in `testdata/`, after writing `dump` there if the environment asks for it.
+fn golden_text(name: &str, dump: &str) -> String {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "testdata", name].iter().collect();
+    if std::env::var_os("ESKER_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, dump).unwrap();
+    }
+    std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!("{}: {error}; ESKER_UPDATE_GOLDEN=1 writes it", path.display())
+    })
 }
 
 /// What the bytes of a structure say, as text, or why they are not that structure. Everything that
@@ -257,14 +222,8 @@ fn decode_manifest(bytes: &[u8]) -> Result<String, Malformed> {
 
 #[test]
 fn what_is_encoded_is_decoded() {
-    assert_eq!(
-        ClassHeader::decode(&class_header().encode()),
-        Ok(class_header())
-    );
-    for (kind, records) in [
-        (FrameKind::Log, log_records()),
-        (FrameKind::Aged, aged_records()),
-    ] {
+    assert_eq!(ClassHeader::decode(&class_header().encode()), Ok(class_header()));
+    for (kind, records) in [(FrameKind::Log, log_records()), (FrameKind::Aged, aged_records())] {
         let bytes = frame_of(kind, &records);
         let header = FrameHeader::decode(&bytes).unwrap();
         assert_eq!((header.kind, header.block, header.offset), (kind, 7, 4096));

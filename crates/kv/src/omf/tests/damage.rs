@@ -109,14 +109,7 @@ fn samples() -> Vec<Sample> {
 
 #[test]
 fn every_flipped_bit_is_noticed_and_padding_means_nothing() {
-    for Sample {
-        name,
-        mut bytes,
-        meant,
-        decode,
-        ..
-    } in samples()
-    {
+    for Sample { name, mut bytes, meant, decode, .. } in samples() {
         let value = decode(&bytes).unwrap();
         for at in 0..bytes.len() {
             // All bits of what carries fields; of the zeroes behind, one.
@@ -135,19 +128,9 @@ fn every_flipped_bit_is_noticed_and_padding_means_nothing() {
 
 #[test]
 fn every_truncation_is_noticed() {
-    for Sample {
-        name,
-        bytes,
-        meant,
-        decode,
-        ..
-    } in samples()
-    {
+    for Sample { name, bytes, meant, decode, .. } in samples() {
         for size in 0..meant {
-            assert!(
-                decode(&bytes[..size]).is_err(),
-                "{name}: {size} bytes of {meant}"
-            );
+            assert!(decode(&bytes[..size]).is_err(), "{name}: {size} bytes of {meant}");
         }
         assert_eq!(decode(&bytes[..meant]), decode(&bytes), "{name}");
     }
@@ -155,24 +138,14 @@ fn every_truncation_is_noticed() {
 
 #[test]
 fn another_version_is_refused_by_its_number() {
-    for Sample {
-        name,
-        mut bytes,
-        decode,
-        mend,
-        ..
-    } in samples()
-    {
+    for Sample { name, mut bytes, decode, mend, .. } in samples() {
         if name == "key page" {
             continue; // its kvset's meta has the version
         }
         bytes[8] = 2;
         mend(&mut bytes);
         let Malformed(why) = decode(&bytes).unwrap_err();
-        assert_eq!(
-            why, "format version 2 found; this build reads version 1",
-            "{name}"
-        );
+        assert_eq!(why, "format version 2 found; this build reads version 1", "{name}");
     }
 }
 
@@ -189,13 +162,7 @@ fn a_structure_of_another_owner_is_refused() {
 #[test]
 fn random_bytes_are_refused() {
     let mut rng = Rng::new(1);
-    for Sample {
-        name,
-        bytes,
-        decode,
-        ..
-    } in samples()
-    {
+    for Sample { name, bytes, decode, .. } in samples() {
         for _ in 0..10_000 {
             let mut random = vec![0; to_usize(rng.below(700))];
             rng.fill(&mut random);
@@ -204,11 +171,7 @@ fn random_bytes_are_refused() {
                 let known = random.len().min(10);
                 random[..known].copy_from_slice(&bytes[..known]);
             }
-            assert!(
-                decode(&random).is_err(),
-                "{name}: {}",
-                random.escape_ascii()
-            );
+            assert!(decode(&random).is_err(), "{name}: {}", random.escape_ascii());
         }
     }
 }
@@ -217,14 +180,7 @@ fn random_bytes_are_refused() {
 #[test]
 fn mutations_with_mended_checksums_are_decoded_or_refused() {
     let mut rng = Rng::new(2);
-    for Sample {
-        name,
-        bytes,
-        decode,
-        mend,
-        ..
-    } in samples()
-    {
+    for Sample { name, bytes, decode, mend, .. } in samples() {
         let rich = 1 + bytes.iter().rposition(|&byte| byte != 0).unwrap();
         let (mut accepted, mut refused) = (0, 0);
         for _ in 0..20_000 {
@@ -248,10 +204,7 @@ fn mutations_with_mended_checksums_are_decoded_or_refused() {
                 Err(_) => refused += 1,
             }
         }
-        assert!(
-            accepted > 100 && refused > 100,
-            "{name}: {accepted}, {refused}"
-        );
+        assert!(accepted > 100 && refused > 100, "{name}: {accepted}, {refused}");
     }
 }
 
@@ -276,9 +229,7 @@ fn counts_that_no_bytes_stand_behind_cost_nothing() {
 /// An encoded kvset edit, and where its number of extents stands.
 fn kvset_edit() -> (Vec<u8>, usize) {
     let mut e = Encoder::default();
-    let kvset = edits()
-        .into_iter()
-        .find(|edit| matches!(edit, Edit::Kvset(_)));
+    let kvset = edits().into_iter().find(|edit| matches!(edit, Edit::Kvset(_)));
     kvset.unwrap().encode_to(&mut e);
     (e.0, 1 + 8 + 4 + 4 * 8 + 2 * 4)
 }
@@ -291,10 +242,7 @@ fn a_kvset_without_pages_or_extents_and_an_extent_beyond_all_lbas_are_refused() 
         Edit::decode_all(&edit).unwrap_err().0
     };
     let (edit, extents_at) = kvset_edit();
-    assert_eq!(
-        refused(extents_at - 8, &[0]),
-        "kvset 9 with 0 pages in 1 extents"
-    );
+    assert_eq!(refused(extents_at - 8, &[0]), "kvset 9 with 0 pages in 1 extents");
     let why = refused(extents_at + 5, &[0xff; 8]);
     assert_eq!(why, "an extent of 16 LBAs from LBA 18446744073709551615 on");
     // The number of extents, and then those that are left out.

@@ -5,7 +5,6 @@
 //! must decode to the same value in every later build.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use super::*;
 
@@ -35,11 +34,7 @@ impl<'a> Dump<'a> {
         let bytes = &self.bytes[self.at..self.at + size];
         for (line, part) in bytes.chunks(WIDTH).enumerate() {
             let hex: Vec<String> = part.iter().map(|byte| format!("{byte:02x}")).collect();
-            let (name, meaning) = if line == 0 {
-                (name, meaning.as_ref())
-            } else {
-                ("", "")
-            };
+            let (name, meaning) = if line == 0 { (name, meaning.as_ref()) } else { ("", "") };
             let (at, hex) = (self.at + line * WIDTH, hex.join(" "));
             let line = format!("{at:04x}  {hex:<47}  {name:<13}  {meaning}");
             writeln!(self.text, "{}", line.trim_end()).unwrap();
@@ -66,19 +61,13 @@ impl<'a> Dump<'a> {
     fn varint(&mut self, name: &str, unit: &str) -> usize {
         let more = self.bytes[self.at] >= 0x80;
         let low = usize::from(self.bytes[self.at] & 0x7f);
-        let value = if more {
-            low | usize::from(self.bytes[self.at + 1]) << 7
-        } else {
-            low
-        };
+        let value = if more { low | usize::from(self.bytes[self.at + 1]) << 7 } else { low };
         self.field(1 + usize::from(more), name, counted(value as u64, unit));
         value
     }
 
     fn text(&mut self, size: usize, name: &str) {
-        let shown = self.bytes[self.at..self.at + size]
-            .escape_ascii()
-            .to_string();
+        let shown = self.bytes[self.at..self.at + size].escape_ascii().to_string();
         self.field(size, name, format!("\"{shown}\""));
     }
 
@@ -109,11 +98,7 @@ impl<'a> Dump<'a> {
         assert!(left.iter().all(|&byte| byte == 0), "only zeroes are left");
         if !left.is_empty() {
             let (at, count) = (self.at, left.len());
-            writeln!(
-                self.text,
-                "{at:04x}  00 times {count:<38}  padding        0"
-            )
-            .unwrap();
+            writeln!(self.text, "{at:04x}  00 times {count:<38}  padding        0").unwrap();
         }
         self.text
     }
@@ -121,21 +106,14 @@ impl<'a> Dump<'a> {
 
 /// A number and its unit.
 fn counted(value: u64, unit: &str) -> String {
-    let unit = if value == 1 {
-        unit.trim_end_matches('s')
-    } else {
-        unit
-    };
+    let unit = if value == 1 { unit.trim_end_matches('s') } else { unit };
     format!("{value} {unit}").trim_end().to_owned()
 }
 
 /// The bytes that a dump shows.
 fn bytes_of(dump: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for line in dump
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-    {
+    for line in dump.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let shown = line[6..].split("  ").next().unwrap();
         if let Some(count) = shown.strip_prefix("00 times ") {
             bytes.resize(bytes.len() + count.trim().parse::<usize>().unwrap(), 0);
@@ -150,18 +128,7 @@ fn bytes_of(dump: &str) -> Vec<u8> {
 /// Compares a dump with the one in `testdata/`, and checks that this one still decodes.
 fn check(name: &str, bytes: &[u8], dump: &str, decode: Decode) {
     assert_eq!(bytes_of(dump), bytes, "{name}: the dump shows all bytes");
-    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "testdata", name]
-        .iter()
-        .collect();
-    if std::env::var_os("ESKER_UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, dump).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap_or_else(|error| {
-        panic!(
-            "{}: {error}; ESKER_UPDATE_GOLDEN=1 writes it",
-            path.display()
-        )
-    });
+    let golden = golden_text(name, dump);
     assert_eq!(
         decode(&bytes_of(&golden)),
         decode(bytes),
@@ -234,10 +201,8 @@ fn frames_have_these_bytes() {
 #[test]
 fn a_key_page_has_these_bytes() {
     let bytes = page();
-    let mut d = Dump::new(
-        "Key page with a tombstone, a value in the page, a value in a block",
-        &bytes,
-    );
+    let mut d =
+        Dump::new("Key page with a tombstone, a value in the page, a value in a block", &bytes);
     d.number(4, "crc", "of bytes 4 to 4,095");
     d.number(8, "kvset", "");
     d.number(4, "index", "of this page");
@@ -245,10 +210,7 @@ fn a_key_page_has_these_bytes() {
     let prefix_size = d.number(2, "prefix_size", "bytes");
     let mut slots = Vec::new();
     for _ in 0..count {
-        let shown = format!(
-            "{:#06x}",
-            u16::from_le_bytes([bytes[d.at], bytes[d.at + 1]])
-        );
+        let shown = format!("{:#06x}", u16::from_le_bytes([bytes[d.at], bytes[d.at + 1]]));
         slots.push(usize::from_str_radix(&shown[2..], 16).unwrap());
         d.field(2, "slot", shown);
     }

@@ -46,14 +46,9 @@ impl Owned {
         1 + match self {
             Owned::Tombstone => 0,
             Owned::Inline(value) => value.len(),
-            Owned::Stored(Stored {
-                block,
-                offset,
-                value_size,
-            }) => [block, offset, value_size]
-                .map(|&n| varint_size(n.into()))
-                .iter()
-                .sum(),
+            Owned::Stored(Stored { block, offset, value_size }) => {
+                [block, offset, value_size].map(|&n| varint_size(n.into())).iter().sum()
+            }
         }
     }
 }
@@ -129,17 +124,11 @@ fn build(entries: &[KeyAndEntry]) -> Vec<(Vec<u8>, &[KeyAndEntry])> {
             continue;
         }
         let (size, held_back) = page_size(&entries[start..=n]);
-        assert!(
-            size + held_back > PAGE_SIZE,
-            "refused, though a page would have {size} bytes"
-        );
+        assert!(size + held_back > PAGE_SIZE, "refused, though a page would have {size} bytes");
         assert_eq!(builder.first_key(), &entries[start].0[..]);
         finish(&mut builder, start, n);
         assert!(builder.is_empty());
-        assert!(
-            builder.add(key, entry.entry()),
-            "an empty page takes any entry"
-        );
+        assert!(builder.add(key, entry.entry()), "an empty page takes any entry");
         start = n;
     }
     if !builder.is_empty() {
@@ -229,11 +218,7 @@ fn two_of_the_longest_keys_share_a_page() {
     let entries = [(key(1), largest.clone()), (key(2), largest)];
     let pages = build(&entries);
     assert_eq!(pages.len(), 1);
-    check(
-        &pages[0].0,
-        &entries,
-        &[key(0), key(3), vec![1], vec![1, 0]],
-    );
+    check(&pages[0].0, &entries, &[key(0), key(3), vec![1], vec![1, 0]]);
 }
 
 #[test]
@@ -248,8 +233,6 @@ fn a_suffix_size_in_more_bytes_than_it_needs_is_refused() {
     bytes[at..at + 5].copy_from_slice(&[0x81, 0x80, 0, b'b', 0]);
     let crc = crc32c(&bytes[4..]);
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    let Malformed(why) = Page::verify(&bytes, KVSET, PAGE_INDEX)
-        .map(drop)
-        .unwrap_err();
+    let Malformed(why) = Page::verify(&bytes, KVSET, PAGE_INDEX).map(drop).unwrap_err();
     assert_eq!(why, "a suffix size of 3 bytes; searches read one or two");
 }
