@@ -76,9 +76,7 @@ impl RecordCache {
     /// shard needs room for two segments: below 4.2 MiB it holds nothing.
     pub(crate) fn new(capacity: u64) -> RecordCache {
         let shard = || Mutex::new(Shard::new(per_shard(capacity)));
-        RecordCache {
-            shards: std::array::from_fn(|_| shard()),
-        }
+        RecordCache { shards: std::array::from_fn(|_| shard()) }
     }
 
     /// Changes the capacity. A smaller one evicts and frees what is too much before it returns.
@@ -132,9 +130,7 @@ impl RecordCache {
             return self.contains(old);
         }
         if from == to {
-            return self.shards[from]
-                .lock()
-                .rename((old, old_hash), (new, new_hash));
+            return self.shards[from].lock().rename((old, old_hash), (new, new_hash));
         }
         let (mut from, mut to) = self.lock_two(from, to);
         let Some(place) = from.find(old, old_hash) else {

@@ -44,10 +44,7 @@ pub(crate) fn check(devices: &Devices) -> Result<Option<CheckReport>> {
     let options = Options::default();
     let classes = devices.classes(&options);
     recover::check_classes(&state, &classes)?;
-    let mut report = CheckReport {
-        kvss: state.kvss.len() as u64,
-        ..CheckReport::default()
-    };
+    let mut report = CheckReport { kvss: state.kvss.len() as u64, ..CheckReport::default() };
     // No page stays in DRAM: what is checked is what the media hold.
     let pages = Arc::new(PageCache::new(0));
     match recover::open_structures(&state, &classes, &pages) {
@@ -122,10 +119,7 @@ fn check_frames(block: &ValueBlock) -> Result<(), KvError> {
     while bytes < block.bytes {
         let Some((header, payload)) = recover::read_frame(block, offset)? else {
             let (lba, ..) = block.media().span(block.extent(), offset, 1);
-            let detail = format!(
-                "a frame is missing at offset {offset} of block {}",
-                block.id
-            );
+            let detail = format!("a frame is missing at offset {offset} of block {}", block.id);
             return Err(block.media().corrupt("value block", lba, detail));
         };
         bytes += u64::from(header.payload_size);

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
+use crate::media::Purpose;
 use crate::omf::frame::record_size;
 use crate::read::address;
 use crate::source::{Item, Source, merge_kvsets};
@@ -144,26 +145,14 @@ impl Compaction {
                     if self.moves(block.id) {
                         let at = records;
                         records += record_size(key.len(), to_usize(value_size.into()));
-                        WindowKind::Move {
-                            block: block.clone(),
-                            offset,
-                            value_size,
-                            at,
-                        }
+                        WindowKind::Move { block: block.clone(), offset, value_size, at }
                     } else {
-                        WindowKind::Keep {
-                            block: block.id,
-                            offset,
-                            value_size,
-                        }
+                        WindowKind::Keep { block: block.id, offset, value_size }
                     }
                 }
             };
             window.keys.extend_from_slice(key);
-            window.entries.push(WindowEntry {
-                key_end: window.keys.len(),
-                kind,
-            });
+            window.entries.push(WindowEntry { key_end: window.keys.len(), kind });
             merge.next()?;
             let entries = window.entries.len() * size_of::<WindowEntry>();
             if (window.keys.len() + entries + records) as u64 >= limit {
@@ -171,10 +160,7 @@ impl Compaction {
             }
         }
         // One buffer for all windows: the limit, and the record that exceeds it.
-        let fits = window
-            .records
-            .as_ref()
-            .is_some_and(|buf| buf.capacity() >= records);
+        let fits = window.records.as_ref().is_some_and(|buf| buf.capacity() >= records);
         if records > 0 && !fits {
             window.records = Some(AlignedBuf::zeroed(records.max(to_usize(limit) + VALUE_MAX)));
         }
@@ -194,21 +180,9 @@ impl Compaction {
         for entry in &window.entries {
             let key = key_start..entry.key_end;
             key_start = entry.key_end;
-            if let WindowKind::Move {
-                block,
-                offset,
-                value_size,
-                at,
-            } = &entry.kind
-            {
+            if let WindowKind::Move { block, offset, value_size, at } = &entry.kind {
                 let size = record_size(key.len(), to_usize((*value_size).into()));
-                wanted.push(Wanted {
-                    block,
-                    offset: *offset,
-                    size,
-                    at: *at,
-                    key,
-                });
+                wanted.push(Wanted { block, offset: *offset, size, at: *at, key });
             }
         }
         wanted.sort_unstable_by_key(|w| (w.block.id, w.offset));
@@ -295,8 +269,7 @@ fn read_runs(
             for w in runs[n] {
                 let start = skips[n] + to_usize(u64::from(w.offset) - base);
                 let record = &buf[start..start + w.size];
-                w.block
-                    .verify(record, kvs, &keys[w.key.clone()], w.offset)?;
+                w.block.verify(record, kvs, &keys[w.key.clone()], w.offset)?;
                 records[w.at..w.at + w.size].copy_from_slice(record);
             }
             buffers.push(buf);
@@ -329,18 +302,20 @@ impl<'a> Output<'a> {
         let blocks = inputs.iter().flat_map(|kvset| &kvset.blocks);
         let tuning = &engine.tuning;
         let class = compaction.policy.old_values;
-        // A key compaction writes no values: it needs no room for a frame.
-        let frame = if matches!(compaction.rewrite, Rewrite::None) {
-            0
-        } else {
-            tuning.frame_bytes
+        // Collecting frees more than it takes; aging must leave the reserve alone.
+        let purpose = match compaction.rewrite {
+            Rewrite::In(_) => Purpose::Maintenance,
+            Rewrite::All | Rewrite::None => Purpose::User,
         };
+        // A key compaction writes no values: it needs no room for a frame.
+        let frame =
+            if matches!(compaction.rewrite, Rewrite::None) { 0 } else { tuning.frame_bytes };
         Output {
             compaction,
             engine,
             target: 0,
             builder: None,
-            values: BlockWriter::new(&engine.classes, class, tuning.block_bytes, frame),
+            values: BlockWriter::new(&engine.classes, class, purpose, tuning.block_bytes, frame),
             old_blocks: blocks.map(|(block, _)| (block.id, block.clone())).collect(),
             age: inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0),
             done: Compacted::default(),
@@ -357,34 +332,16 @@ impl<'a> Output<'a> {
                 WindowKind::Tombstone if self.compaction.targets[self.target].bottom => continue,
                 WindowKind::Tombstone => NewEntry::Tombstone,
                 WindowKind::Inline(value) => NewEntry::Inline(value),
-                &WindowKind::Keep {
-                    block,
-                    offset,
-                    value_size,
-                } => NewEntry::Stored {
-                    block,
-                    offset,
-                    value_size,
-                },
-                WindowKind::Move {
-                    block,
-                    offset,
-                    value_size,
-                    at,
-                } => {
+                &WindowKind::Keep { block, offset, value_size } => {
+                    NewEntry::Stored { block, offset, value_size }
+                }
+                WindowKind::Move { block, offset, value_size, at } => {
                     let size = record_size(key.len(), to_usize((*value_size).into()));
                     let records = window.records.as_ref().expect("gathered");
                     let record = &records[*at..*at + size];
                     let (new_block, new_offset) = self.values.push(record, &self.engine.ids)?;
-                    if self
-                        .engine
-                        .values
-                        .cache
-                        .contains(address(block.id, *offset))
-                    {
-                        self.done
-                            .moved
-                            .push((block.id, *offset, new_block, new_offset));
+                    if self.engine.values.cache.contains(address(block.id, *offset)) {
+                        self.done.moved.push((block.id, *offset, new_block, new_offset));
                     }
                     NewEntry::Stored {
                         block: new_block,
@@ -400,10 +357,7 @@ impl<'a> Output<'a> {
 
     fn go_to_target_of(&mut self, key: &[u8]) -> Result<()> {
         let targets = &self.compaction.targets;
-        while targets
-            .get(self.target + 1)
-            .is_some_and(|next| *next.lower <= *key)
-        {
+        while targets.get(self.target + 1).is_some_and(|next| *next.lower <= *key) {
             self.finish_target()?;
             self.target += 1;
         }
@@ -415,19 +369,9 @@ impl<'a> Output<'a> {
         let leaf = compaction.targets[self.target].leaf;
         let age = self.age;
         self.builder.get_or_insert_with(|| {
-            let class: MediaClass = if leaf == 0 {
-                compaction.policy.young_keys
-            } else {
-                compaction.policy.old_keys
-            };
-            KvsetBuilder::new(
-                engine.shop(),
-                engine.ids.next(),
-                compaction.kvs,
-                leaf,
-                age,
-                class,
-            )
+            let class: MediaClass =
+                if leaf == 0 { compaction.policy.young_keys } else { compaction.policy.old_keys };
+            KvsetBuilder::new(engine.shop(), engine.ids.next(), compaction.kvs, leaf, age, class)
         })
     }
 
@@ -438,10 +382,7 @@ impl<'a> Output<'a> {
         if let Some(builder) = self.builder.take() {
             let find = |id: u64| {
                 let fresh = fresh.iter().find(|block| block.id == id);
-                fresh
-                    .or_else(|| self.old_blocks.get(&id))
-                    .expect("a block of ours")
-                    .clone()
+                fresh.or_else(|| self.old_blocks.get(&id)).expect("a block of ours").clone()
             };
             self.done.kvsets.push(builder.finish(find)?);
         }

@@ -19,7 +19,8 @@ pub struct Cursor {
     engine: Arc<Engine>,
     kvs: u32,
     merge: Merge<AnySource>,
-    /// Whether the merge is on the key behind the point where the cursor stands, or before it.
+    /// Whether the merge is on the key behind the point where the cursor stands, or before it; it
+    /// is nowhere when there is no such key.
     forward: bool,
     ahead: ReadAhead,
     key: Vec<u8>,
@@ -27,7 +28,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(engine: &Arc<Engine>, kvs: u32) -> Result<Cursor> {
+    pub(crate) fn new(engine: &Arc<Engine>, kvs: u32) -> Cursor {
         let (view, seqno) = engine.snapshot();
         let memtables = view
             .memtables()
@@ -38,17 +39,15 @@ impl Cursor {
             sources.extend(root.map(AnySource::Kvset));
             sources.push(AnySource::Leaves(LeavesSource::new(tree.clone())));
         }
-        let mut merge = Merge::new(sources);
-        merge.seek(Bound::Unbounded)?;
-        Ok(Cursor {
+        Cursor {
             engine: engine.clone(),
             kvs,
-            merge,
-            forward: true,
+            merge: Merge::new(sources),
+            forward: false,
             ahead: ReadAhead::default(),
             key: Vec::new(),
             value: Vec::new(),
-        })
+        }
     }
 
     /// Goes to the point just before `key`, whether it exists or not.
@@ -128,8 +127,7 @@ impl Cursor {
                 Item::Stored(block, stored) => {
                     let values = &self.engine.values;
                     let at = (self.kvs, &self.key[..], &stored);
-                    self.ahead
-                        .read(values, block, at, self.forward, &mut self.value)?;
+                    self.ahead.read(values, block, at, self.forward, &mut self.value)?;
                     true
                 }
             };

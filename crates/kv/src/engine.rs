@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use esker_base::ErrorKind;
+use esker_base::units::to_usize;
 use parking_lot::{Condvar, Mutex};
 
 use crate::Tuning;
@@ -16,9 +18,9 @@ use crate::compact::Scratch;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
-use crate::log::LogTail;
+use crate::log::{LogTail, new_segment};
 use crate::manifest::Manifest;
-use crate::media::Classes;
+use crate::media::{Classes, Purpose};
 use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
 use crate::page_cache::PageCache;
@@ -87,14 +89,7 @@ impl Work {
 
 impl Engine {
     pub(crate) fn new(options: Options, parts: Parts) -> Engine {
-        let Parts {
-            classes,
-            manifest,
-            ids,
-            log,
-            view,
-            pages,
-        } = parts;
+        let Parts { classes, manifest, ids, log, view, pages } = parts;
         let last_seqno = log.last_seqno();
         let engine = Engine {
             tuning: options.tuning(),
@@ -102,9 +97,7 @@ impl Engine {
             manifest,
             ids,
             pages,
-            values: Values {
-                cache: RecordCache::new(0),
-            },
+            values: Values { cache: RecordCache::new(0) },
             view: ArcSwap::from_pointee(view),
             replay_from: Mutex::new(log.segment().clone()),
             writer: Mutex::new(log),
@@ -128,20 +121,12 @@ impl Engine {
     }
 
     pub(crate) fn shop(&self) -> Shop<'_> {
-        Shop {
-            classes: &self.classes,
-            cache: &self.pages,
-            tuning: &self.tuning,
-        }
+        Shop { classes: &self.classes, cache: &self.pages, tuning: &self.tuning }
     }
 
     /// The largest device command, in bytes, that all classes take.
     pub(crate) fn transfer_size(&self) -> usize {
-        let sizes = self
-            .classes
-            .all()
-            .into_iter()
-            .map(|media| media.transfer_size);
+        let sizes = self.classes.all().into_iter().map(|media| media.transfer_size);
         sizes.min().expect("a KVDB has a capacity class")
     }
 
@@ -149,6 +134,7 @@ impl Engine {
 
     /// Refuses writes from now on: what is on the media may not be what the engine believes.
     pub(crate) fn stop(&self, cause: &KvError) {
+        self.classes.keep_all();
         let _ = self.stopped.set(Arc::new(cause.clone()));
         self.room.notify_all();
         self.work.notify();
@@ -160,24 +146,25 @@ impl Engine {
 
     pub(crate) fn check_running(&self) -> Result<()> {
         if let Some(cause) = self.stopped.get() {
-            return Err(KvError::Stopped {
-                cause: cause.clone(),
-            });
+            return Err(KvError::Stopped { cause: cause.clone() });
         }
-        if self.closing.load(Ordering::Acquire) {
-            Err(KvError::Closed)
-        } else {
-            Ok(())
-        }
+        if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
     }
 
-    /// Passes a result through, and stops the engine at an error that is not just lack of space.
+    /// Passes a result through, and stops the engine at an error that is not just lack of space:
+    /// a step that found no room has changed nothing.
     pub(crate) fn fail_stop<T>(&self, result: Result<T>) -> Result<T> {
-        match &result {
-            Err(KvError::NoSpace { .. } | KvError::Stopped { .. } | KvError::Closed) | Ok(_) => {}
-            Err(error) => self.stop(error),
+        if let Err(error) = &result
+            && !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Closed)
+        {
+            self.stop(error);
         }
         result
+    }
+
+    /// Commits edits to the manifest. Any failure stops the engine: nobody knows what is there now.
+    pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
+        self.stop_at_any(self.manifest.commit(edits))
     }
 
     // ---- reading -----------------------------------------------------------------------------
@@ -223,9 +210,7 @@ impl Engine {
             log: false,
             bytes: block.bytes,
         });
-        let kvsets = kvsets
-            .iter()
-            .map(|kvset| Edit::Kvset(KvsetEdit::clone(&kvset.edit)));
+        let kvsets = kvsets.iter().map(|kvset| Edit::Kvset(KvsetEdit::clone(&kvset.edit)));
         blocks.chain(kvsets).collect()
     }
 
@@ -239,12 +224,10 @@ impl Engine {
             return Ok(());
         }
         if let Some(cause) = self.stopped() {
-            return Err(KvError::Stopped {
-                cause: cause.clone(),
-            });
+            return Err(KvError::Stopped { cause: cause.clone() });
         }
         let mut flight = self.writer.lock().take_flight(durable);
-        let buffers = self.fail_stop_log(flight.fly())?;
+        let buffers = self.stop_at_any(flight.fly())?;
         self.durable.store(flight.through, Ordering::Release);
         self.counters.log_flushes.add(1);
         let wants_spare = {
@@ -255,31 +238,25 @@ impl Engine {
         self.room.notify_all();
         if wants_spare {
             // A failure here is met again, and reported, by the write that needs the segment.
-            if let Ok(segment) = self.open_segment() {
+            if let Ok(segment) = self.open_segment(Purpose::User, to_usize(self.tuning.frame_bytes))
+            {
                 self.writer.lock().set_spare(segment);
             }
         }
         Ok(())
     }
 
-    /// Any failure of the log stops the engine: the records of the flight are in no frame.
-    fn fail_stop_log<T>(&self, result: Result<T>) -> Result<T> {
+    fn stop_at_any<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.stop(error);
         }
         result
     }
 
-    pub(crate) fn open_segment(&self) -> Result<Arc<ValueBlock>> {
-        let purpose = crate::media::Purpose::User;
-        let opened = crate::log::open_segment(
-            &self.classes,
-            &self.manifest,
-            &self.ids,
-            &self.tuning,
-            purpose,
-        );
-        self.fail_stop(opened)
+    pub(crate) fn open_segment(&self, purpose: Purpose, size: usize) -> Result<Arc<ValueBlock>> {
+        let (segment, edit) = new_segment(&self.classes, &self.ids, &self.tuning, purpose, size)?;
+        self.commit(vec![edit])?;
+        Ok(segment)
     }
 
     // ---- memory ----------------------------------------------------------------------------------
@@ -291,7 +268,7 @@ impl Engine {
         let tuning = &self.tuning;
         let log = self.options.durability_bytes + 4 * tuning.frame_bytes;
         let parts = 2 * tuning.memtable_bytes + tuning.gather_bytes + log + PROCESS_BYTES;
-        (parts + self.options.memory_bytes / 32, filters + indexes)
+        (parts + self.options.memory_bytes / 16, filters + indexes)
     }
 
     /// Filters and page indexes of all kvsets, in bytes.

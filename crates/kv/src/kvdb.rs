@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::check::CheckReport;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::kvs::{Batch, Kvs};
+use crate::kvs::{Batch, Kvs, purpose};
 use crate::layout::{self, Layout};
 use crate::media::Media;
 use crate::omf::manifest::Edit;
@@ -66,12 +66,7 @@ impl Kvdb {
         let named =
             |class, device: &Arc<dyn esker_device::Device>| (class, device.name().to_owned());
         let mut paths = vec![named(MediaClass::Capacity, &devices.capacity)];
-        paths.extend(
-            devices
-                .staging
-                .iter()
-                .map(|device| named(MediaClass::Staging, device)),
-        );
+        paths.extend(devices.staging.iter().map(|device| named(MediaClass::Staging, device)));
         recover::create(&devices, &paths, &options)?;
         Kvdb::start(devices, None, options)
     }
@@ -89,26 +84,15 @@ impl Kvdb {
         let threads = options.maintenance == Maintenance::Threads;
         let Some(engine) = recover::open(&devices, options)? else {
             let path = dir.unwrap_or_else(|| devices.manifest.name().into());
-            return Err(KvError::NotAKvdb {
-                path,
-                why: "the manifest is empty".into(),
-            });
+            return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
         let engine = Arc::new(engine);
         let (threads, naming) = (Mutex::new(Vec::new()), (threads, Mutex::new(())));
         let (with_threads, naming) = naming;
-        let db = Kvdb {
-            engine,
-            dir,
-            devices,
-            threads,
-            naming,
-        };
+        let db = Kvdb { engine, dir, devices, threads, naming };
         if with_threads {
             let started = db.engine.start_threads().map_err(|error| {
-                KvError::Options(format!(
-                    "the maintenance threads could not be started: {error}"
-                ))
+                KvError::Options(format!("the maintenance threads could not be started: {error}"))
             })?;
             *db.threads.lock() = started;
         }
@@ -156,20 +140,11 @@ impl Kvdb {
         let id = u32::try_from(id).map_err(|_| KvError::Options("no more ids for KVSs".into()))?;
         let edits = vec![
             Edit::LastId { id: leaf },
-            Edit::Kvs {
-                id,
-                name: name.into(),
-                policy,
-            },
-            Edit::Leaf {
-                id: leaf,
-                kvs: id,
-                lower: Vec::new(),
-            },
+            Edit::Kvs { id, name: name.into(), policy },
+            Edit::Leaf { id: leaf, kvs: id, lower: Vec::new() },
         ];
-        self.engine.fail_stop(self.engine.manifest.commit(edits))?;
-        self.engine
-            .publish(|view| view.put_tree(Tree::new(id, name, policy, leaf)));
+        self.engine.commit(edits)?;
+        self.engine.publish(|view| view.put_tree(Tree::new(id, name, policy, leaf)));
         self.kvs(name)
     }
 
@@ -178,30 +153,19 @@ impl Kvdb {
     /// # Errors
     /// `NotFound` when there is none.
     pub fn kvs(&self, name: &str) -> Result<Kvs> {
-        self.find(name)
-            .ok_or_else(|| KvError::UnknownKvs(name.into()))
+        self.find(name).ok_or_else(|| KvError::UnknownKvs(name.into()))
     }
 
     fn find(&self, name: &str) -> Option<Kvs> {
         let view = self.engine.view.load();
         let tree = view.trees.values().find(|tree| *tree.name == *name)?;
-        Some(Kvs {
-            engine: self.engine.clone(),
-            id: tree.kvs,
-            name: tree.name.clone(),
-        })
+        Some(Kvs { engine: self.engine.clone(), id: tree.kvs, name: tree.name.clone() })
     }
 
     /// The names of all KVSs, in the order of their creation.
     #[must_use]
     pub fn kvs_names(&self) -> Vec<String> {
-        self.engine
-            .view
-            .load()
-            .trees
-            .values()
-            .map(|tree| tree.name.to_string())
-            .collect()
+        self.engine.view.load().trees.values().map(|tree| tree.name.to_string()).collect()
     }
 
     /// Drops a KVS with all it holds. Handles of it answer `Closed` from then on.
@@ -214,13 +178,9 @@ impl Kvdb {
         let _lanes = (self.engine.ingesting.lock(), self.engine.compacting.lock());
         self.engine.check_running()?;
         let kvs = self.kvs(name)?;
-        let edits = vec![
-            Edit::LastId {
-                id: self.engine.ids.last(),
-            },
-            Edit::KvsDropped { id: kvs.id },
-        ];
-        self.engine.fail_stop(self.engine.manifest.commit(edits))?;
+        let edits =
+            vec![Edit::LastId { id: self.engine.ids.last() }, Edit::KvsDropped { id: kvs.id }];
+        self.engine.commit(edits)?;
         self.engine.publish(|view| drop(view.trees.remove(&kvs.id)));
         self.engine.balance_memory();
         Ok(())
@@ -246,7 +206,8 @@ impl Kvdb {
             size += record.size();
         }
         drop(view);
-        self.engine.write(size, batch.records())?;
+        let deletes_only = batch.records().all(|record| record.value.is_none());
+        self.engine.write(size, purpose(deletes_only), batch.records())?;
         self.engine.counters.batches.add(1);
         Ok(())
     }
@@ -257,8 +218,7 @@ impl Kvdb {
     /// The device error since which the KVDB takes no writes.
     pub fn sync(&self) -> Result<()> {
         self.engine.check_running()?;
-        self.engine
-            .flush_through(self.engine.visible.load(Ordering::Acquire))?;
+        self.engine.flush_through(self.engine.visible.load(Ordering::Acquire))?;
         self.engine.counters.syncs.add(1);
         Ok(())
     }
@@ -288,16 +248,7 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::step`].
     pub fn ingest(&self) -> Result<()> {
-        let engine = &self.engine;
-        while engine.ingest_oldest()? {}
-        {
-            let mut log = engine.writer.lock();
-            // Another thread may have frozen one meanwhile; then that is what goes next.
-            if engine.view.load().frozen.is_empty() && !engine.view.load().active.is_empty() {
-                engine.rotate(&mut log);
-            }
-        }
-        engine.ingest_oldest().map(drop)
+        self.engine.ingest_all().map(drop)
     }
 
     /// Gives the KVDB a staging class while it runs. `path` is as in [`Layout`].
@@ -330,14 +281,10 @@ impl Kvdb {
         if let Some(media) = engine.classes.staging() {
             return Err(KvError::StagingExists(media.device().name().into()));
         }
-        let allocation = engine.tuning.allocation_bytes;
-        let media = Arc::new(Media::new(MediaClass::Staging, device()?, allocation));
+        let media = Arc::new(Media::new(MediaClass::Staging, device()?, &engine.tuning));
         media.write_header(engine.manifest.state().uuid)?;
-        let edit = Edit::Class {
-            class: MediaClass::Staging,
-            path,
-        };
-        engine.fail_stop(engine.manifest.commit(vec![edit]))?;
+        let edit = Edit::Class { class: MediaClass::Staging, path };
+        engine.commit(vec![edit])?;
         engine.classes.add_staging(media);
         Ok(())
     }

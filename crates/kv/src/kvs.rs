@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::media::Purpose;
 use crate::omf::frame::Record;
 use crate::write::check_record;
 
@@ -30,11 +31,7 @@ impl Kvs {
     /// `Invalid` when key or value exceed the limits, `NoSpace` when the media are full, `Closed`
     /// when the KVDB is closed, or the device error since which it takes no writes.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(Record {
-            kvs: self.id,
-            key,
-            value: Some(value),
-        })?;
+        self.write(Record { kvs: self.id, key, value: Some(value) })?;
         self.engine.counters.puts.add(1);
         Ok(())
     }
@@ -44,11 +41,7 @@ impl Kvs {
     /// # Errors
     /// As [`Kvs::put`].
     pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.write(Record {
-            kvs: self.id,
-            key,
-            value: None,
-        })?;
+        self.write(Record { kvs: self.id, key, value: None })?;
         self.engine.counters.deletes.add(1);
         Ok(())
     }
@@ -56,15 +49,11 @@ impl Kvs {
     fn write(&self, record: Record<'_>) -> Result<()> {
         check_record(&record)?;
         self.check_present(self.engine.view.load().tree(self.id).is_some())?;
-        self.engine.write(record.size(), std::iter::once(record))
+        self.engine.write(record.size(), purpose(record.value.is_none()), std::iter::once(record))
     }
 
     fn check_present(&self, present: bool) -> Result<()> {
-        if present {
-            Ok(())
-        } else {
-            Err(KvError::Dropped(self.name.to_string()))
-        }
+        if present { Ok(()) } else { Err(KvError::Dropped(self.name.to_string())) }
     }
 
     /// The value of `key`.
@@ -97,10 +86,16 @@ impl Kvs {
     /// A cursor over the KVS as it is now, before its first key.
     ///
     /// # Errors
-    /// `Io` or `Corrupt` when keys cannot be read.
+    /// `Closed` when the KVS was dropped.
     pub fn cursor(&self) -> Result<Cursor> {
-        Cursor::new(&self.engine, self.id)
+        self.check_present(self.engine.view.load().tree(self.id).is_some())?;
+        Ok(Cursor::new(&self.engine, self.id))
     }
+}
+
+/// What space a write may use.
+pub(crate) fn purpose(deletes_only: bool) -> Purpose {
+    if deletes_only { Purpose::Maintenance } else { Purpose::User }
 }
 
 /// Writes to any KVSs of one KVDB that happen all or not at all.
@@ -131,21 +126,13 @@ impl Batch {
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value);
         let value_end = Some(self.bytes.len());
-        self.records.push(BatchRecord {
-            kvs: kvs.id,
-            key_end,
-            value_end,
-        });
+        self.records.push(BatchRecord { kvs: kvs.id, key_end, value_end });
     }
 
     /// Adds a delete.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) {
         self.bytes.extend_from_slice(key);
-        let record = BatchRecord {
-            kvs: kvs.id,
-            key_end: self.bytes.len(),
-            value_end: None,
-        };
+        let record = BatchRecord { kvs: kvs.id, key_end: self.bytes.len(), value_end: None };
         self.records.push(record);
     }
 
@@ -173,11 +160,7 @@ impl Batch {
             let key = &self.bytes[start..record.key_end];
             let value = record.value_end.map(|end| &self.bytes[record.key_end..end]);
             start = record.value_end.unwrap_or(record.key_end);
-            Record {
-                kvs: record.kvs,
-                key,
-                value,
-            }
+            Record { kvs: record.kvs, key, value }
         })
     }
 }

@@ -94,14 +94,9 @@ impl PageIndex {
         let (mut low, mut high) = (0, self.pages());
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.key(middle) <= key {
-                low = middle + 1
-            } else {
-                high = middle
-            }
+            if self.key(middle) <= key { low = middle + 1 } else { high = middle }
         }
-        low.checked_sub(1)
-            .map(|page| u32::try_from(page).expect("page counts have 32 bits"))
+        low.checked_sub(1).map(|page| u32::try_from(page).expect("page counts have 32 bits"))
     }
 
     fn dram_bytes(&self) -> u64 {
@@ -168,11 +163,7 @@ impl Kvset {
         blocks: Vec<Arc<ValueBlock>>,
         cache: &Arc<PageCache>,
     ) -> Result<Arc<Kvset>> {
-        let stream = if edit.leaf == 0 {
-            Stream::YoungKeys
-        } else {
-            Stream::OldKeys
-        };
+        let stream = if edit.leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys };
         let keys = KeyExtents { extents, stream };
         let meta_at = u64::from(edit.pages) * PAGE_SIZE as u64;
         let bytes = keys.read(meta_at, to_usize(edit.meta_size.into()))?;
@@ -200,14 +191,7 @@ impl Kvset {
         let index = PageIndex::decode(meta.index);
         let live = edit.blocks.iter().map(|(_, live)| *live);
         let blocks = blocks.into_iter().zip(live).collect();
-        Ok(Kvset {
-            edit,
-            blocks,
-            keys,
-            filter,
-            index,
-            pages,
-        })
+        Ok(Kvset { edit, blocks, keys, filter, index, pages })
     }
 
     /// Reads pages in order while they fit in DRAM.
@@ -232,8 +216,7 @@ impl Kvset {
         pages
             .map(|(raw, index)| {
                 let corrupt = |detail: String| {
-                    self.keys
-                        .corrupt("key page", u64::from(index) * PAGE_SIZE as u64, detail)
+                    self.keys.corrupt("key page", u64::from(index) * PAGE_SIZE as u64, detail)
                 };
                 let page = Page::verify(Arc::<[u8]>::from(raw), self.edit.id, index)
                     .map_err(|malformed| corrupt(malformed.0))?;
@@ -249,11 +232,7 @@ impl Kvset {
             if let (_, Entry::Stored(stored)) = page.entry(slot)
                 && stored.block as usize >= self.blocks.len()
             {
-                return Err(format!(
-                    "block number {} of {}",
-                    stored.block,
-                    self.blocks.len()
-                ));
+                return Err(format!("block number {} of {}", stored.block, self.blocks.len()));
             }
         }
         Ok(())
@@ -298,10 +277,7 @@ impl Kvset {
     /// DRAM of filter and index, which stay, in bytes: filter, index.
     pub(crate) fn pinned_bytes(&self) -> (u64, u64) {
         let slots = self.pages.len() as u64 * 40;
-        (
-            self.filter.as_bytes().len() as u64,
-            self.index.dram_bytes() + slots,
-        )
+        (self.filter.as_bytes().len() as u64, self.index.dram_bytes() + slots)
     }
 
     /// Bytes of keys on the medium.
@@ -327,14 +303,10 @@ impl Kvset {
             for slot in 0..page.count() {
                 page.key_to(slot, &mut key);
                 if entries > 0 && key <= last {
-                    return Err(self
-                        .keys
-                        .corrupt("key page", at, "keys do not ascend".into()));
+                    return Err(self.keys.corrupt("key page", at, "keys do not ascend".into()));
                 }
                 if !self.filter.may_contain(key_hash(&key)) {
-                    return Err(self
-                        .keys
-                        .corrupt("filter", at, "a key is missing in it".into()));
+                    return Err(self.keys.corrupt("filter", at, "a key is missing in it".into()));
                 }
                 each(&key, page.entry(slot).1)?;
                 std::mem::swap(&mut last, &mut key);

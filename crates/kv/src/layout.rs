@@ -33,19 +33,14 @@ impl Layout {
     /// Both classes as files in the KVDB's directory.
     #[must_use]
     pub fn with_staging() -> Layout {
-        Layout {
-            staging: Some(None),
-            capacity: None,
-        }
+        Layout { staging: Some(None), capacity: None }
     }
 
     /// The classes and the paths that the manifest will know them by: relative to the directory
     /// when they are in it, so that it may be moved.
     pub(crate) fn classes(&self) -> Result<Vec<(MediaClass, String)>> {
-        let mut classes = vec![(
-            MediaClass::Capacity,
-            known_as(MediaClass::Capacity, &self.capacity)?,
-        )];
+        let mut classes =
+            vec![(MediaClass::Capacity, known_as(MediaClass::Capacity, &self.capacity)?)];
         if let Some(staging) = &self.staging {
             classes.push((MediaClass::Staging, known_as(MediaClass::Staging, staging)?));
         }
@@ -69,11 +64,7 @@ pub(crate) fn known_as(class: MediaClass, path: &Option<PathBuf>) -> Result<Stri
 
 fn file_error(path: &Path, error: &std::io::Error) -> KvError {
     let (path, kind) = (path.to_owned(), ErrorKind::from(error));
-    KvError::File {
-        path,
-        kind,
-        message: error.to_string(),
-    }
+    KvError::File { path, kind, message: error.to_string() }
 }
 
 const MANIFEST: &str = "manifest.esker";
@@ -83,14 +74,7 @@ fn open_file(
     create: Create,
     capacity_bytes: Option<u64>,
 ) -> Result<FileDevice, DeviceError> {
-    FileDevice::open(
-        path,
-        &FileOptions {
-            create,
-            capacity_bytes,
-            ..FileOptions::default()
-        },
-    )
+    FileDevice::open(path, &FileOptions { create, capacity_bytes, ..FileOptions::default() })
 }
 
 /// Opens the device of a class that is to be made: a file that does not exist yet, or a block
@@ -104,10 +88,7 @@ pub(crate) fn make_class(dir: &Path, path: &str) -> Result<Arc<dyn Device>> {
         if first.iter().any(|&byte| byte != 0) {
             let why = "it holds data already; choose another path, or wipe it first if you can \
                        spare what is there";
-            return Err(KvError::Exists {
-                path,
-                why: why.into(),
-            });
+            return Err(KvError::Exists { path, why: why.into() });
         }
     }
     Ok(Arc::new(device))
@@ -119,10 +100,7 @@ pub(crate) fn make(dir: &Path, classes: &[(MediaClass, String)]) -> Result<Devic
     let manifest = dir.join(MANIFEST);
     if manifest.exists() && has_manifest(&manifest)? {
         let why = "there is a KVDB here already; open it, or choose another directory";
-        return Err(KvError::Exists {
-            path: dir.to_owned(),
-            why: why.into(),
-        });
+        return Err(KvError::Exists { path: dir.to_owned(), why: why.into() });
     }
     let find = |wanted: MediaClass| {
         let found = classes.iter().find(|(class, _)| *class == wanted);
@@ -131,11 +109,7 @@ pub(crate) fn make(dir: &Path, classes: &[(MediaClass, String)]) -> Result<Devic
     Ok(Devices {
         capacity: find(MediaClass::Capacity)?.expect("every layout has a capacity class"),
         staging: find(MediaClass::Staging)?,
-        manifest: Arc::new(open_file(
-            &manifest,
-            Create::IfMissing,
-            Some(MANIFEST_BYTES),
-        )?),
+        manifest: Arc::new(open_file(&manifest, Create::IfMissing, Some(MANIFEST_BYTES))?),
     })
 }
 
@@ -146,15 +120,10 @@ fn has_manifest(path: &Path) -> Result<bool> {
 
 /// Opens the devices of the KVDB in `dir`.
 pub(crate) fn open(dir: &Path) -> Result<Devices> {
-    let not_here = |why: &str| KvError::NotAKvdb {
-        path: dir.to_owned(),
-        why: why.into(),
-    };
+    let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
     let path = dir.join(MANIFEST);
     if !path.exists() {
-        return Err(not_here(
-            "it has no file 'manifest.esker'; create one with `esker kv create`",
-        ));
+        return Err(not_here("it has no file 'manifest.esker'; create one with `esker kv create`"));
     }
     let manifest: Arc<dyn Device> =
         Arc::new(open_file(&path, Create::Never, Some(MANIFEST_BYTES))?);
@@ -168,17 +137,9 @@ pub(crate) fn open(dir: &Path) -> Result<Devices> {
         let Some(path) = state.classes.get(&class) else {
             return Ok(None);
         };
-        Ok(Some(Arc::new(open_file(
-            &dir.join(path),
-            Create::Never,
-            None,
-        )?)))
+        Ok(Some(Arc::new(open_file(&dir.join(path), Create::Never, None)?)))
     };
     let capacity =
         find(MediaClass::Capacity)?.ok_or_else(|| not_here("it has no capacity class"))?;
-    Ok(Devices {
-        manifest,
-        capacity,
-        staging: find(MediaClass::Staging)?,
-    })
+    Ok(Devices { manifest, capacity, staging: find(MediaClass::Staging)? })
 }

@@ -16,7 +16,6 @@ use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Nanos};
 
 use crate::error::Result;
-use crate::manifest::Manifest;
 use crate::media::{Classes, Media, Purpose, Stream};
 use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
@@ -60,28 +59,20 @@ pub(crate) struct Flight {
     bytes: u64,
 }
 
-/// Takes space for a segment and names it in the manifest.
-pub(crate) fn open_segment(
+/// Takes space for a segment that holds at least a frame of `size` bytes of records. The edit that names it is to be committed before it is used.
+pub(crate) fn new_segment(
     classes: &Classes,
-    manifest: &Manifest,
     ids: &Ids,
     tuning: &Tuning,
     purpose: Purpose,
-) -> Result<Arc<ValueBlock>> {
-    let allocation = classes.allocate(MediaClass::Staging, tuning.block_bytes, purpose)?;
+    size: usize,
+) -> Result<(Arc<ValueBlock>, Edit)> {
+    let least = (size + HEADER_SIZE) as u64;
+    let bytes = tuning.block_bytes;
+    let allocation = classes.allocate_about(MediaClass::Staging, bytes, least, purpose)?;
     let id = ids.next();
-    manifest.commit(vec![Edit::Block {
-        id,
-        extent: allocation.extent,
-        log: true,
-        bytes: 0,
-    }])?;
-    Ok(Arc::new(ValueBlock {
-        id,
-        stream: Stream::Log,
-        allocation,
-        bytes: 0,
-    }))
+    let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0 };
+    Ok((Arc::new(ValueBlock { id, stream: Stream::Log, allocation, bytes: 0 }), edit))
 }
 
 impl LogTail {
@@ -144,22 +135,24 @@ impl LogTail {
     /// Makes room for `size` bytes of records in one frame. False: there is no spare segment, and
     /// one is needed; set one and call again.
     pub(crate) fn make_room(&mut self, size: usize) -> bool {
-        if !self.frame.has_room(size) {
-            self.seal();
+        loop {
             if !self.frame.has_room(size) {
-                self.frame = FrameBuilder::new(size);
+                self.seal();
+                if !self.frame.has_room(size) {
+                    self.frame = FrameBuilder::new(size);
+                }
             }
-        }
-        let needed = (self.frame.used() + size) as u64;
-        let padded = round_up(needed, self.segment.media().lba_size.into());
-        if self.position + padded > self.segment.allocation.bytes() {
+            let needed = (self.frame.used() + size) as u64;
+            let padded = round_up(needed, self.segment.media().lba_size.into());
+            if self.position + padded <= self.segment.allocation.bytes() {
+                return true;
+            }
             self.seal();
             let Some(next) = self.spare.take() else {
                 return false;
             };
             (self.segment, self.position) = (next, 0);
         }
-        true
     }
 
     /// Appends a record, for which [`LogTail::make_room`] has made room. Returns its seqno and
@@ -169,10 +162,7 @@ impl LogTail {
         self.last_seqno += 1;
         self.unflushed_bytes += record.size() as u64;
         self.pending_since.get_or_insert(now);
-        (
-            self.last_seqno,
-            u32::try_from(at).expect("segments are below 4 GiB"),
-        )
+        (self.last_seqno, u32::try_from(at).expect("segments are below 4 GiB"))
     }
 
     /// Ends the current frame.
@@ -201,12 +191,7 @@ impl LogTail {
         self.seal();
         self.pending_since = None;
         let frames = std::mem::take(&mut self.sealed);
-        Flight {
-            frames,
-            through: self.last_seqno,
-            durable,
-            bytes: self.unflushed_bytes,
-        }
+        Flight { frames, through: self.last_seqno, durable, bytes: self.unflushed_bytes }
     }
 
     /// Notes that a flight has become durable, and takes its buffers back.
@@ -224,22 +209,10 @@ impl Flight {
     pub(crate) fn fly(&mut self) -> Result<Vec<AlignedBuf>> {
         let mut buffers = Vec::with_capacity(self.frames.len());
         let mut media: Vec<Arc<Media>> = Vec::new();
-        for SealedFrame {
-            frame,
-            segment,
-            offset,
-            first_seqno,
-        } in self.frames.drain(..)
-        {
+        for SealedFrame { frame, segment, offset, first_seqno } in self.frames.drain(..) {
             let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno, self.durable);
             let medium = segment.media();
-            buffers.push(write_at(
-                medium,
-                segment.extent(),
-                offset,
-                buf,
-                Stream::Log,
-            )?);
+            buffers.push(write_at(medium, segment.extent(), offset, buf, Stream::Log)?);
             if !media.iter().any(|seen| seen.class == medium.class) {
                 media.push(medium.clone());
             }

@@ -11,13 +11,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_base::memory::release_unused;
-use esker_base::thread;
+use esker_base::{ErrorKind, thread};
 
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
+use crate::media::Stream;
 use crate::omf::manifest::Edit;
 use crate::omf::page::INLINE_MAX;
 use crate::read::address;
@@ -34,11 +35,7 @@ pub(crate) enum Job {
     /// Divides a leaf in two.
     Split { kvs: u32, leaf: u64 },
     /// Rewrites the live values of blocks that are mostly garbage.
-    Collect {
-        kvs: u32,
-        leaf: u64,
-        blocks: BTreeSet<u64>,
-    },
+    Collect { kvs: u32, leaf: u64, blocks: BTreeSet<u64> },
 }
 
 /// When a step becomes due. The fuller the capacity class, the more a freed byte is worth.
@@ -67,6 +64,23 @@ impl Engine {
         Ok(true)
     }
 
+    /// Turns what the memtables hold into kvsets now, full or not; false when they are empty.
+    pub(crate) fn ingest_all(&self) -> Result<bool> {
+        let mut worked = false;
+        while self.ingest_oldest()? {
+            worked = true;
+        }
+        {
+            let mut log = self.writer.lock();
+            let view = self.view.load();
+            // Another thread may have frozen one meanwhile; then that is what goes next.
+            if view.frozen.is_empty() && !view.active.is_empty() {
+                self.rotate(&mut log);
+            }
+        }
+        Ok(self.ingest_oldest()? || worked)
+    }
+
     fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
         self.flush_through(frozen.table.last_seqno())?;
         let kvsets = self.build_root_kvsets(frozen)?;
@@ -74,11 +88,8 @@ impl Engine {
         let mut edits = Engine::additions(&[], &kvsets);
         let seqno = frozen.table.last_seqno();
         let first = &frozen.log_first;
-        edits.push(Edit::Ingested {
-            seqno,
-            first: first.id,
-        });
-        self.manifest.commit(edits)?;
+        edits.push(Edit::Ingested { seqno, first: first.id });
+        self.commit(edits)?;
         *self.replay_from.lock() = first.clone();
         self.publish(|view| {
             view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
@@ -98,18 +109,9 @@ impl Engine {
     /// Writes the keys of a memtable, one kvset for each KVS; values stay where the log put them.
     fn build_root_kvsets(&self, frozen: &Frozen) -> Result<Vec<Arc<Kvset>>> {
         let trees = self.view.load().trees.clone();
-        let blocks: BTreeMap<u64, Arc<ValueBlock>> = frozen
-            .table
-            .blocks()
-            .into_iter()
-            .map(|block| (block.id, block))
-            .collect();
-        let find = |id: u64| {
-            blocks
-                .get(&id)
-                .expect("the memtable refers to its blocks")
-                .clone()
-        };
+        let blocks: BTreeMap<u64, Arc<ValueBlock>> =
+            frozen.table.blocks().into_iter().map(|block| (block.id, block)).collect();
+        let find = |id: u64| blocks.get(&id).expect("the memtable refers to its blocks").clone();
         let mut kvsets = Vec::new();
         let mut current: Option<(u32, KvsetBuilder<'_>)> = None;
         frozen.table.each_newest(|kvs, key, written| {
@@ -134,11 +136,7 @@ impl Engine {
                         let (block, offset) = (written.block, written.offset);
                         self.values.cache.insert(address(block, offset), &[value]);
                         let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
-                        NewEntry::Stored {
-                            block,
-                            offset,
-                            value_size,
-                        }
+                        NewEntry::Stored { block, offset, value_size }
                     }
                 },
             )
@@ -156,94 +154,77 @@ impl Engine {
         let percent = media.used_bytes() * 100 / media.capacity_bytes().max(1);
         let (spill_kvsets, compact_kvsets) = (self.tuning.spill_kvsets, self.tuning.compact_kvsets);
         match percent {
-            0..70 => Thresholds {
-                spill_kvsets,
-                compact_kvsets,
-                garbage_percent: 50,
-            },
-            70..85 => Thresholds {
-                spill_kvsets,
-                compact_kvsets: 2,
-                garbage_percent: 25,
-            },
-            _ => Thresholds {
-                spill_kvsets: 1,
-                compact_kvsets: 2,
-                garbage_percent: 10,
-            },
+            0..70 => Thresholds { spill_kvsets, compact_kvsets, garbage_percent: 50 },
+            70..85 => Thresholds { spill_kvsets, compact_kvsets: 2, garbage_percent: 25 },
+            _ => Thresholds { spill_kvsets: 1, compact_kvsets: 2, garbage_percent: 10 },
         }
     }
 
-    /// The step that is most worth doing now.
-    pub(crate) fn due(&self) -> Option<Job> {
-        let view = self.view.load_full();
+    /// The steps that are worth doing now: first what exceeds its threshold by most.
+    fn due(&self) -> Vec<Job> {
+        let view = self.view.load();
         let at = self.thresholds();
-        let fullest = view.trees.values().max_by_key(|tree| tree.root.len())?;
-        if fullest.root.len() >= at.spill_kvsets.max(1) {
-            return Some(Job::Spill { kvs: fullest.kvs });
-        }
-        let live = live_bytes(view.trees.values().flat_map(|tree| tree.kvsets()));
-        view.trees.values().find_map(|tree| {
-            tree.leaves
-                .iter()
-                .find_map(|leaf| self.due_in(tree.kvs, leaf, &at, &live))
-        })
+        let trees = view.trees.values();
+        let live = live_bytes(trees.clone().flat_map(|tree| tree.kvsets()));
+        let spills = trees.clone().filter_map(|tree| {
+            let urgency = (tree.root.len() * 100 / self.tuning.spill_kvsets).max(100);
+            let due = tree.root.len() >= at.spill_kvsets;
+            due.then_some((urgency, Job::Spill { kvs: tree.kvs }))
+        });
+        let in_leaves = trees.flat_map(|tree| tree.leaves.iter().map(move |leaf| (tree, leaf)));
+        let tidying = in_leaves.filter_map(|(tree, leaf)| self.due_in(tree.kvs, leaf, &at, &live));
+        let mut due: Vec<(usize, Job)> = spills.chain(tidying).collect();
+        due.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
+        due.into_iter().map(|(_, job)| job).collect()
     }
 
+    /// What is due in a leaf, with its urgency.
     fn due_in(
         &self,
         kvs: u32,
         leaf: &Leaf,
         at: &Thresholds,
         live: &BTreeMap<u64, u64>,
-    ) -> Option<Job> {
-        let key_bytes: u64 = leaf.kvsets.iter().map(|kvset| kvset.key_bytes()).sum();
-        let pages = leaf
-            .kvsets
-            .iter()
-            .map(|kvset| kvset.edit.pages)
-            .max()
-            .unwrap_or(0);
-        if key_bytes > self.tuning.leaf_key_bytes && pages >= 2 {
-            return Some(Job::Split { kvs, leaf: leaf.id });
-        }
+    ) -> Option<(usize, Job)> {
         if leaf.kvsets.len() >= at.compact_kvsets {
             let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
-            return Some(Job::Compact {
-                kvs,
-                leaf: leaf.id,
-                newest,
-            });
+            let urgency = leaf.kvsets.len() * 100 / at.compact_kvsets;
+            return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
-        let blocks: BTreeMap<u64, &Arc<ValueBlock>> = leaf
-            .kvsets
-            .iter()
-            .flat_map(|k| &k.blocks)
-            .map(|(b, _)| (b.id, b))
-            .collect();
-        let alive = |block: &ValueBlock| live.get(&block.id).copied().unwrap_or(0);
-        let written: u64 = blocks.values().map(|block| block.bytes).sum();
-        let kept: u64 = blocks
-            .values()
-            .map(|block| alive(block).min(block.bytes))
-            .sum();
-        if (written - kept) * 100 < at.garbage_percent * written.max(1) {
+        let key_bytes: u64 = leaf.kvsets.iter().map(|kvset| kvset.key_bytes()).sum();
+        let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
+        if key_bytes > self.tuning.leaf_key_bytes && pages >= 2 {
+            return Some((100, Job::Split { kvs, leaf: leaf.id }));
+        }
+        let blocks: BTreeMap<u64, &Arc<ValueBlock>> =
+            leaf.kvsets.iter().flat_map(|k| &k.blocks).map(|(b, _)| (b.id, b)).collect();
+        // A log segment that was left to a leaf for lack of room counts as a whole.
+        let size = |block: &ValueBlock| match block.stream {
+            Stream::Log => block.allocation.bytes(),
+            _ => block.bytes,
+        };
+        let alive = |block: &ValueBlock| live.get(&block.id).copied().unwrap_or(0).min(size(block));
+        let garbage = |block: &ValueBlock| size(block) - alive(block);
+        let written: u64 = blocks.values().map(|block| size(block)).sum();
+        let percent =
+            blocks.values().map(|block| garbage(block)).sum::<u64>() * 100 / written.max(1);
+        if percent < at.garbage_percent {
             return None;
         }
         // At least one block has this share of garbage itself, so every collection frees something.
-        let poor = |block: &ValueBlock| {
-            (block.bytes - alive(block).min(block.bytes)) * 100 >= at.garbage_percent * block.bytes
+        // The poorest go first, and not more than there is room for: each makes more.
+        let mut poor: Vec<&Arc<ValueBlock>> = blocks.into_values().collect();
+        poor.retain(|block| garbage(block) * 100 >= at.garbage_percent * size(block));
+        poor.sort_by_key(|block| std::cmp::Reverse(garbage(block) * 1000 / size(block).max(1)));
+        let mut room = self.classes.all().iter().map(|m| m.free_bytes()).max().unwrap_or(0) / 2;
+        let fits = |block: &&Arc<ValueBlock>| {
+            let fits = alive(block) <= room;
+            room = room.saturating_sub(alive(block));
+            fits
         };
-        let blocks = blocks
-            .values()
-            .filter(|block| poor(block))
-            .map(|block| block.id)
-            .collect();
-        Some(Job::Collect {
-            kvs,
-            leaf: leaf.id,
-            blocks,
-        })
+        let blocks: BTreeSet<u64> = poor.into_iter().take_while(fits).map(|b| b.id).collect();
+        let urgency = 100 + usize::try_from(percent).unwrap_or(100);
+        (!blocks.is_empty()).then_some((urgency, Job::Collect { kvs, leaf: leaf.id, blocks }))
     }
 
     // ---- the second lane -----------------------------------------------------------------------
@@ -251,20 +232,34 @@ impl Engine {
     /// Runs the step that is due; false when none is.
     pub(crate) fn maintain(&self) -> Result<bool> {
         let _lane = self.compacting.lock();
-        let Some(job) = self.due() else {
-            return Ok(false);
-        };
-        self.note_space(self.run(&job))?;
+        let mut outcome = Ok(false);
+        for job in self.due() {
+            outcome = self.run(&job).map(|()| true);
+            // What finds no room may be helped by another step, which makes some.
+            if !matches!(outcome, Err(KvError::NoSpace { .. })) {
+                break;
+            }
+        }
         for media in self.classes.all() {
             self.fail_stop(media.reclaim())?;
         }
-        self.work.notify();
-        Ok(true)
+        if matches!(outcome, Ok(true)) {
+            self.work.notify();
+        }
+        self.note_space(outcome)
     }
 
     fn run(&self, job: &Job) -> Result<()> {
-        let compaction = self.plan(job);
-        let compacted = compaction.run(self)?;
+        let mut compaction = self.plan(job);
+        let compacted = match compaction.run(self) {
+            // No room for the values: their keys alone go to the leaves. That takes little, and
+            // frees what they hide there.
+            Err(KvError::NoSpace { .. }) if matches!(job, Job::Spill { .. }) => {
+                compaction.rewrite = Rewrite::None;
+                compaction.run(self)?
+            }
+            result => result?,
+        };
         self.install(&compaction, compacted)?;
         drop(compaction);
         release_unused();
@@ -286,28 +281,20 @@ impl Engine {
         | Job::Split { kvs, .. }
         | Job::Collect { kvs, .. }) = *job;
         let tree = view.tree(kvs).expect("due() names KVSs that exist");
-        let leaf = |id: u64| {
-            tree.leaves
-                .iter()
-                .find(|leaf| leaf.id == id)
-                .expect("and their leaves")
-        };
-        let target = |leaf: &Leaf, bottom: bool| Target {
-            leaf: leaf.id,
-            lower: leaf.lower.clone(),
-            bottom,
-        };
+        let leaf =
+            |id: u64| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and their leaves");
+        let target =
+            |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
         let (inputs, targets, rewrite) = match job {
             Job::Spill { .. } => {
                 let leaves = tree.leaves.iter();
-                let targets = leaves
-                    .map(|leaf| target(leaf, leaf.kvsets.is_empty()))
-                    .collect();
-                (tree.root.clone(), targets, Rewrite::All)
+                let targets = leaves.map(|leaf| target(leaf, leaf.kvsets.is_empty())).collect();
+                // The oldest ones, and not more than were planned for: gathering values takes as
+                // many passes over all of them as they exceed its window.
+                let newer = tree.root.len().saturating_sub(self.tuning.spill_kvsets);
+                (tree.root[newer..].to_vec(), targets, Rewrite::All)
             }
-            Job::Compact {
-                leaf: id, newest, ..
-            } => {
+            Job::Compact { leaf: id, newest, .. } => {
                 let leaf = leaf(*id);
                 let targets = vec![target(leaf, *newest == leaf.kvsets.len())];
                 (leaf.kvsets[..*newest].to_vec(), targets, Rewrite::None)
@@ -316,35 +303,15 @@ impl Engine {
                 let leaf = leaf(*id);
                 let largest = leaf.kvsets.iter().max_by_key(|kvset| kvset.edit.pages);
                 let middle = largest.expect("a leaf that splits has kvsets").middle_key();
-                let right = Target {
-                    leaf: self.ids.next(),
-                    lower: middle.into(),
-                    bottom: true,
-                };
-                (
-                    leaf.kvsets.clone(),
-                    vec![target(leaf, true), right],
-                    Rewrite::None,
-                )
+                let right = Target { leaf: self.ids.next(), lower: middle.into(), bottom: true };
+                (leaf.kvsets.clone(), vec![target(leaf, true), right], Rewrite::None)
             }
-            Job::Collect {
-                leaf: id, blocks, ..
-            } => {
+            Job::Collect { leaf: id, blocks, .. } => {
                 let leaf = leaf(*id);
-                (
-                    leaf.kvsets.clone(),
-                    vec![target(leaf, true)],
-                    Rewrite::In(blocks.clone()),
-                )
+                (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::In(blocks.clone()))
             }
         };
-        Compaction {
-            kvs,
-            policy: tree.policy,
-            inputs,
-            targets,
-            rewrite,
-        }
+        Compaction { kvs, policy: tree.policy, inputs, targets, rewrite }
     }
 
     /// Makes a compaction's output durable and visible, and lets go of its inputs.
@@ -355,45 +322,30 @@ impl Engine {
             return Ok(());
         };
         let known = |leaf: u64| tree.leaves.iter().any(|known| known.id == leaf);
-        let new_leaves: Vec<&Target> = compaction
-            .targets
-            .iter()
-            .filter(|target| !known(target.leaf))
-            .collect();
-        let removed: Vec<u64> = compaction
-            .inputs
-            .iter()
-            .map(|kvset| kvset.edit.id)
-            .collect();
+        let new_leaves: Vec<&Target> =
+            compaction.targets.iter().filter(|target| !known(target.leaf)).collect();
+        let removed: Vec<u64> = compaction.inputs.iter().map(|kvset| kvset.edit.id).collect();
         let mut edits: Vec<Edit> = new_leaves
             .iter()
-            .map(|target| Edit::Leaf {
-                id: target.leaf,
-                kvs,
-                lower: target.lower.to_vec(),
-            })
+            .map(|target| Edit::Leaf { id: target.leaf, kvs, lower: target.lower.to_vec() })
             .collect();
         edits.extend(Engine::additions(&done.blocks, &done.kvsets));
         edits.extend(removed.iter().map(|&id| Edit::KvsetRemoved { id }));
-        self.manifest.commit(edits)?;
+        self.commit(edits)?;
         self.publish_tree(kvs, |tree| {
             for target in new_leaves {
                 let at = tree.leaf_of(&target.lower) + 1;
-                let leaf = Leaf {
-                    id: target.leaf,
-                    lower: target.lower.clone(),
-                    kvsets: Vec::new(),
-                };
+                let leaf =
+                    Leaf { id: target.leaf, lower: target.lower.clone(), kvsets: Vec::new() };
                 tree.leaves.insert(at, leaf);
             }
             tree.remove(&removed);
             done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
         });
         for (old_block, old_offset, new_block, new_offset) in done.moved {
-            self.values.cache.rename(
-                address(old_block, old_offset),
-                address(new_block, new_offset),
-            );
+            self.values
+                .cache
+                .rename(address(old_block, old_offset), address(new_block, new_offset));
         }
         self.balance_memory();
         Ok(())
@@ -402,10 +354,8 @@ impl Engine {
     /// Remembers whether maintenance lacks space, so that writers hear of it instead of waiting;
     /// stops the engine at any other error.
     fn note_space<T>(&self, result: Result<T>) -> Result<T> {
-        let full = match &result {
-            Err(error @ KvError::NoSpace { .. }) => Some(error.clone()),
-            _ => None,
-        };
+        let full = result.as_ref().err().filter(|error| error.kind() == ErrorKind::NoSpace);
+        let full = full.cloned();
         *self.counters.no_space.lock() = full;
         self.fail_stop(result)
     }
@@ -461,23 +411,15 @@ impl Engine {
         let (flush, ingest, age) = (engine(), engine(), engine());
         Ok(vec![
             thread::spawn("esker-flush", move || flush.flush_loop())?,
-            thread::spawn("esker-ingest", move || {
-                ingest.lane_loop(Engine::ingest_oldest)
-            })?,
+            thread::spawn("esker-ingest", move || ingest.lane_loop(Engine::ingest_oldest))?,
             thread::spawn("esker-age", move || age.lane_loop(Engine::age_step))?,
         ])
     }
 
-    /// A step of the second lane, and what cursors have let go of meanwhile.
+    /// A step of the second lane.
     fn age_step(&self) -> Result<bool> {
-        let worked = self.maintain()?;
         self.balance_memory();
-        for media in self.classes.all() {
-            if media.has_freed() {
-                self.fail_stop(media.reclaim())?;
-            }
-        }
-        Ok(worked)
+        self.maintain()
     }
 }
 

@@ -56,9 +56,7 @@ pub(crate) struct BlockState {
 impl State {
     fn apply(&mut self, edit: Edit) -> Result<(), Malformed> {
         let known = |holds: bool, what: &str, id: u64| {
-            expect(holds, || {
-                format!("an edit names {what} {id}, which does not exist")
-            })
+            expect(holds, || format!("an edit names {what} {id}, which does not exist"))
         };
         match edit {
             Edit::LastId { id } => self.last_id = self.last_id.max(id),
@@ -73,12 +71,7 @@ impl State {
                 self.leaves.retain(|_, (kvs, _)| *kvs != id);
                 self.kvsets.retain(|_, kvset| kvset.kvs != id);
             }
-            Edit::Block {
-                id,
-                extent,
-                log,
-                bytes,
-            } => {
+            Edit::Block { id, extent, log, bytes } => {
                 self.last_id = self.last_id.max(id);
                 self.blocks.insert(id, BlockState { extent, log, bytes });
             }
@@ -107,11 +100,8 @@ impl State {
     fn apply_all(&mut self, edits: Vec<Edit>) -> Result<(), Malformed> {
         edits.into_iter().try_for_each(|edit| self.apply(edit))?;
         // Blocks live as long as a kvset refers to them or replay may read them.
-        let mut used: Vec<u64> = self
-            .kvsets
-            .values()
-            .flat_map(|kvset| kvset.blocks.iter().map(|(id, _)| *id))
-            .collect();
+        let mut used: Vec<u64> =
+            self.kvsets.values().flat_map(|kvset| kvset.blocks.iter().map(|(id, _)| *id)).collect();
         used.sort_unstable();
         let log_first = self.log_first;
         self.blocks
@@ -122,29 +112,18 @@ impl State {
     /// The edits that build this state.
     fn edits(&self) -> Vec<Edit> {
         let mut edits = vec![Edit::LastId { id: self.last_id }];
-        let ingested = Edit::Ingested {
-            seqno: self.ingested,
-            first: self.log_first,
-        };
-        edits.extend(self.classes.iter().map(|(&class, path)| Edit::Class {
-            class,
-            path: path.clone(),
-        }));
+        let ingested = Edit::Ingested { seqno: self.ingested, first: self.log_first };
+        edits.extend(
+            self.classes.iter().map(|(&class, path)| Edit::Class { class, path: path.clone() }),
+        );
         edits.extend(self.kvss.iter().map(|(&id, (name, policy))| Edit::Kvs {
             id,
             name: name.clone(),
             policy: *policy,
         }));
-        edits.extend(
-            self.blocks
-                .iter()
-                .map(|(&id, &BlockState { extent, log, bytes })| Edit::Block {
-                    id,
-                    extent,
-                    log,
-                    bytes,
-                }),
-        );
+        edits.extend(self.blocks.iter().map(|(&id, &BlockState { extent, log, bytes })| {
+            Edit::Block { id, extent, log, bytes }
+        }));
         edits.push(ingested);
         edits.extend(self.leaves.iter().map(|(&id, (kvs, lower))| Edit::Leaf {
             id,
@@ -197,22 +176,12 @@ impl Medium {
         let region = LbaCount(REGION_MAX / u64::from(geometry.lba_size));
         let region_lbas = region.0.min(geometry.capacity.0 / 2);
         let port = Port::open(&*device, 1)?;
-        Ok(Medium {
-            device,
-            port,
-            lba_size: geometry.lba_size,
-            region_lbas,
-        })
+        Ok(Medium { device, port, lba_size: geometry.lba_size, region_lbas })
     }
 
     fn corrupt(&self, lba: Lba, detail: String) -> KvError {
         let device = self.device.name().to_owned();
-        KvError::Corrupt {
-            what: "manifest",
-            device,
-            lba,
-            detail,
-        }
+        KvError::Corrupt { what: "manifest", device, lba, detail }
     }
 
     fn read(&mut self, lba: Lba, bytes: u64) -> Result<AlignedBuf> {
@@ -263,27 +232,19 @@ impl Medium {
                 break;
             }
             (epoch, state.uuid) = (header.epoch, header.uuid);
-            state
-                .apply_all(edits)
-                .map_err(|bad| self.corrupt(lba, bad.0))?;
+            state.apply_all(edits).map_err(|bad| self.corrupt(lba, bad.0))?;
             (lba, index) = (next, index + 1);
         }
         let behind = self.newest_epoch_behind(lba, end)?;
         let valid = (index > 0).then_some((epoch, state));
-        Ok(Region {
-            valid,
-            stops: lba,
-            behind,
-        })
+        Ok(Region { valid, stops: lba, behind })
     }
 
     /// The highest epoch of the record headers that lie shortly behind `from`. The records of an
     /// epoch are written one after the other, so one behind the end of its epoch proves that the
     /// end is not the end.
     fn newest_epoch_behind(&mut self, from: Lba, end: Lba) -> Result<u64> {
-        let count = LbaCount(LOOK_BEHIND / u64::from(self.lba_size))
-            .0
-            .min(end.0 - from.0);
+        let count = LbaCount(LOOK_BEHIND / u64::from(self.lba_size)).0.min(end.0 - from.0);
         if count == 0 {
             return Ok(0);
         }
@@ -331,10 +292,7 @@ impl Manifest {
                 return Err(medium.corrupt(region.stops, detail));
             }
         }
-        let found = regions
-            .into_iter()
-            .zip(0..)
-            .find(|(region, _)| epoch(region) == newest);
+        let found = regions.into_iter().zip(0..).find(|(region, _)| epoch(region) == newest);
         Ok(found
             .and_then(|(region, number)| region.valid.map(|(epoch, state)| (number, epoch, state))))
     }
@@ -346,23 +304,11 @@ impl Manifest {
         edits: Vec<Edit>,
     ) -> Result<Manifest> {
         let medium = Medium::open(device)?;
-        let mut state = State {
-            uuid,
-            ..State::default()
-        };
-        state
-            .apply_all(edits)
-            .expect("the first edits refer to nothing");
+        let mut state = State { uuid, ..State::default() };
+        state.apply_all(edits).expect("the first edits refer to nothing");
         let tail = Lba(0);
-        let mut writer = Writer {
-            medium,
-            region: 1,
-            epoch: 0,
-            index: 0,
-            tail,
-            state,
-            written_bytes: 0,
-        };
+        let mut writer =
+            Writer { medium, region: 1, epoch: 0, index: 0, tail, state, written_bytes: 0 };
         writer.snapshot()?;
         Ok(Manifest(Mutex::new(writer)))
     }
@@ -374,15 +320,7 @@ impl Manifest {
             return Ok(None);
         };
         let tail = Lba(0);
-        let mut writer = Writer {
-            medium,
-            region,
-            epoch,
-            index: 0,
-            tail,
-            state,
-            written_bytes: 0,
-        };
+        let mut writer = Writer { medium, region, epoch, index: 0, tail, state, written_bytes: 0 };
         writer.snapshot()?;
         Ok(Some(Manifest(Mutex::new(writer))))
     }
@@ -394,10 +332,7 @@ impl Manifest {
         edits.iter().for_each(|edit| edit.encode_to(&mut payload));
         let written = writer.append(&payload.0)?;
         writer.state.apply_all(edits).map_err(|bad| {
-            writer.medium.corrupt(
-                writer.tail,
-                format!("an edit that cannot be applied: {}", bad.0),
-            )
+            writer.medium.corrupt(writer.tail, format!("an edit that cannot be applied: {}", bad.0))
         })?;
         if !written {
             writer.snapshot()?;
@@ -442,10 +377,7 @@ impl Writer {
     /// Begins the other region with the whole state.
     fn snapshot(&mut self) -> Result<()> {
         let mut payload = Encoder::default();
-        self.state
-            .edits()
-            .iter()
-            .for_each(|edit| edit.encode_to(&mut payload));
+        self.state.edits().iter().for_each(|edit| edit.encode_to(&mut payload));
         (self.region, self.epoch, self.index) = (1 - self.region, self.epoch + 1, 0);
         self.tail = Lba(self.region * self.medium.region_lbas);
         if self.append(&payload.0)? {
@@ -469,11 +401,7 @@ mod tests {
     }
 
     fn kvs(id: u32) -> Edit {
-        Edit::Kvs {
-            id,
-            name: format!("kvs{id}"),
-            policy: Policy::default(),
-        }
+        Edit::Kvs { id, name: format!("kvs{id}"), policy: Policy::default() }
     }
 
     #[test]
@@ -481,9 +409,7 @@ mod tests {
         let device = device();
         let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
         for id in 2..600u32 {
-            manifest
-                .commit(vec![kvs(id), Edit::KvsDropped { id: id - 1 }])
-                .unwrap();
+            manifest.commit(vec![kvs(id), Edit::KvsDropped { id: id - 1 }]).unwrap();
         }
         let state = Manifest::read(&device).unwrap().unwrap();
         assert_eq!(state.kvss.keys().copied().collect::<Vec<_>>(), [599]);

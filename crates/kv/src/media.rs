@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use esker_base::units::{round_up, to_usize};
@@ -17,9 +17,9 @@ use esker_device::{Device, PortPool};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::MediaClass;
 use crate::error::{KvError, Result};
 use crate::omf::class::{self, ClassHeader};
+use crate::{MediaClass, Tuning};
 
 /// What a byte on a medium is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,12 +37,8 @@ pub enum Stream {
 
 impl Stream {
     /// All streams.
-    pub const ALL: [Stream; 4] = [
-        Stream::Log,
-        Stream::YoungKeys,
-        Stream::OldKeys,
-        Stream::OldValues,
-    ];
+    pub const ALL: [Stream; 4] =
+        [Stream::Log, Stream::YoungKeys, Stream::OldKeys, Stream::OldValues];
 }
 
 /// A run of LBAs on the device of a class.
@@ -63,6 +59,8 @@ pub(crate) struct Media {
     unit: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
+    /// Set when nobody knows any more what the manifest refers to: nothing is freed from then on.
+    keeps_all: AtomicBool,
     /// Buffers of reads that are done, for reads to come.
     buffers: Mutex<Vec<AlignedBuf>>,
     traffic: [Traffic; Stream::ALL.len()],
@@ -103,16 +101,19 @@ pub(crate) enum Purpose {
 
 impl Media {
     /// The class on `device`, all of its space free but for the header's.
-    pub(crate) fn new(class: MediaClass, device: Arc<dyn Device>, allocation_bytes: u64) -> Media {
+    pub(crate) fn new(class: MediaClass, device: Arc<dyn Device>, tuning: &Tuning) -> Media {
         let geometry = device.geometry();
         let lba_size = geometry.lba_size;
-        let unit = LbaCount::holding(allocation_bytes.max(u64::from(lba_size)), lba_size);
+        let unit = LbaCount::holding(tuning.allocation_bytes.max(u64::from(lba_size)), lba_size);
         let first = u64::from(HEADER_BYTES / lba_size);
         let free_lbas = geometry.capacity.0.saturating_sub(first);
+        let capacity_bytes = geometry.capacity.bytes(lba_size);
+        let reserve_bytes =
+            (8 * tuning.block_bytes).max(capacity_bytes / 64).min(capacity_bytes / 8);
         let space = Space {
             free: BTreeMap::from([(first, free_lbas)]),
             free_lbas,
-            reserve_lbas: free_lbas / 16,
+            reserve_lbas: reserve_bytes / u64::from(lba_size),
         };
         Media {
             class,
@@ -122,6 +123,7 @@ impl Media {
             unit,
             space: Mutex::new(space),
             freed: Mutex::new(Vec::new()),
+            keeps_all: AtomicBool::new(false),
             buffers: Mutex::new(Vec::new()),
             traffic: Default::default(),
         }
@@ -133,11 +135,7 @@ impl Media {
 
     /// Writes the header that says which KVDB the device belongs to.
     pub(crate) fn write_header(&self, uuid: [u8; 16]) -> Result<()> {
-        let header = ClassHeader {
-            class: self.class,
-            lba_size: self.lba_size,
-            uuid,
-        };
+        let header = ClassHeader { class: self.class, lba_size: self.lba_size, uuid };
         let buf = AlignedBuf::padded(&header.encode(), to_usize(self.lba_size.into()));
         let mut port = self.ports.port()?;
         port.write(Lba(0), buf, None)?;
@@ -150,11 +148,7 @@ impl Media {
         let buf = self.ports.port()?.read(Lba(0), buf)?;
         let header = ClassHeader::decode(&buf[..class::SIZE])
             .map_err(|malformed| self.corrupt("class header", Lba(0), malformed.0))?;
-        let wanted = ClassHeader {
-            class: self.class,
-            lba_size: self.lba_size,
-            uuid,
-        };
+        let wanted = ClassHeader { class: self.class, lba_size: self.lba_size, uuid };
         if header != wanted {
             let detail = format!("{wanted:?} expected, {header:?} found: is it another KVDB's?");
             return Err(self.corrupt("class header", Lba(0), detail));
@@ -170,19 +164,9 @@ impl Media {
             self.reclaim()?;
             lba = self.space.lock().take(wanted, purpose);
         }
-        let lba = lba.ok_or(KvError::NoSpace {
-            class: self.class,
-            needed: bytes,
-        })?;
-        let extent = Extent {
-            class: self.class,
-            lba: Lba(lba),
-            count: LbaCount(wanted),
-        };
-        Ok(Allocation {
-            media: self.clone(),
-            extent,
-        })
+        let lba = lba.ok_or(KvError::NoSpace { class: self.class, needed: bytes })?;
+        let extent = Extent { class: self.class, lba: Lba(lba), count: LbaCount(wanted) };
+        Ok(Allocation { media: self.clone(), extent })
     }
 
     /// Takes an extent that the manifest says is in use.
@@ -192,14 +176,14 @@ impl Media {
             let detail = format!("{} LBAs claimed twice or beyond the end", extent.count);
             return Err(self.corrupt("extent", extent.lba, detail));
         }
-        Ok(Allocation {
-            media: self.clone(),
-            extent,
-        })
+        Ok(Allocation { media: self.clone(), extent })
     }
 
     /// Discards what was freed and makes it available again. Returns how many bytes.
     pub(crate) fn reclaim(&self) -> Result<u64> {
+        if self.keeps_all.load(Ordering::Acquire) {
+            return Ok(0);
+        }
         let freed = std::mem::take(&mut *self.freed.lock());
         if freed.is_empty() {
             return Ok(0);
@@ -217,14 +201,14 @@ impl Media {
         Ok(bytes)
     }
 
-    pub(crate) fn has_freed(&self) -> bool {
-        !self.freed.lock().is_empty()
-    }
-
     /// Bytes in use, freed but not yet discarded ones included.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let free = LbaCount(self.space.lock().free_lbas).bytes(self.lba_size);
-        self.capacity_bytes().saturating_sub(free)
+        self.capacity_bytes().saturating_sub(self.free_bytes())
+    }
+
+    /// Bytes that are free now, what is kept for maintenance included.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        LbaCount(self.space.lock().free_lbas).bytes(self.lba_size)
     }
 
     pub(crate) fn capacity_bytes(&self) -> u64 {
@@ -251,12 +235,7 @@ impl Media {
         let step = limit as u64 / u64::from(self.lba_size);
         for (piece, n) in buf.chunks_mut(limit).zip(0u64..) {
             let at = lba + LbaCount(n * step);
-            piece.copy_from_slice(
-                &self
-                    .ports
-                    .port()?
-                    .read(at, AlignedBuf::zeroed(piece.len()))?,
-            );
+            piece.copy_from_slice(&self.ports.port()?.read(at, AlignedBuf::zeroed(piece.len()))?);
             self.count_read(stream, 1, piece.len());
         }
         Ok((buf, skip))
@@ -303,29 +282,18 @@ impl Media {
     }
 
     pub(crate) fn count_written(&self, stream: Stream, bytes: usize) {
-        self.traffic[stream as usize]
-            .written
-            .fetch_add(bytes as u64, Ordering::Relaxed);
+        self.traffic[stream as usize].written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Read operations, bytes read and bytes written of a stream.
     pub(crate) fn traffic(&self, stream: Stream) -> (u64, u64, u64) {
         let traffic = &self.traffic[stream as usize];
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (
-            get(&traffic.read_ops),
-            get(&traffic.read),
-            get(&traffic.written),
-        )
+        (get(&traffic.read_ops), get(&traffic.read), get(&traffic.written))
     }
 
     pub(crate) fn corrupt(&self, what: &'static str, lba: Lba, detail: String) -> KvError {
-        KvError::Corrupt {
-            what,
-            device: self.device().name().to_owned(),
-            lba,
-            detail,
-        }
+        KvError::Corrupt { what, device: self.device().name().to_owned(), lba, detail }
     }
 }
 
@@ -340,11 +308,7 @@ impl Space {
     }
 
     fn claim(&mut self, lba: u64, wanted: u64) -> bool {
-        let run = self
-            .free
-            .range(..=lba)
-            .next_back()
-            .map(|(&start, &count)| (start, count));
+        let run = self.free.range(..=lba).next_back().map(|(&start, &count)| (start, count));
         match run {
             Some((start, count)) if lba + wanted <= start + count => {
                 self.cut(start, count, lba, wanted);
@@ -396,10 +360,7 @@ impl Allocation {
         let keep = round_up(LbaCount::holding(bytes, media.lba_size).0, media.unit.0);
         let extent = &mut self.extent;
         if keep < extent.count.0 {
-            media
-                .space
-                .lock()
-                .give(extent.lba.0 + keep, extent.count.0 - keep);
+            media.space.lock().give(extent.lba.0 + keep, extent.count.0 - keep);
             extent.count = LbaCount(keep);
         }
     }
@@ -425,10 +386,7 @@ pub(crate) struct Classes {
 
 impl Classes {
     pub(crate) fn new(capacity: Arc<Media>, staging: Option<Arc<Media>>) -> Classes {
-        Classes {
-            capacity,
-            staging: ArcSwapOption::from(staging),
-        }
+        Classes { capacity, staging: ArcSwapOption::from(staging) }
     }
 
     pub(crate) fn staging(&self) -> Option<Arc<Media>> {
@@ -448,10 +406,7 @@ impl Classes {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Media>> {
-        MediaClass::ALL
-            .iter()
-            .filter_map(|&class| self.get(class))
-            .collect()
+        MediaClass::ALL.iter().filter_map(|&class| self.get(class)).collect()
     }
 
     /// Space in the preferred class, or in the other one when it is missing or full.
@@ -461,10 +416,7 @@ impl Classes {
         bytes: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
-        let mut full = KvError::NoSpace {
-            class: preferred,
-            needed: bytes,
-        };
+        let mut full = KvError::NoSpace { class: preferred, needed: bytes };
         for class in [preferred, preferred.other()] {
             let Some(media) = self.get(class) else {
                 continue;
@@ -475,6 +427,29 @@ impl Classes {
             }
         }
         Err(full)
+    }
+
+    /// Like [`Classes::allocate`] for something that may be cut in pieces: less than `bytes`, but
+    /// not less than `least`, when there is no piece of that size.
+    pub(crate) fn allocate_about(
+        &self,
+        preferred: MediaClass,
+        bytes: u64,
+        least: u64,
+        purpose: Purpose,
+    ) -> Result<Allocation> {
+        match self.allocate(preferred, bytes.max(least), purpose) {
+            Err(KvError::NoSpace { .. }) if bytes / 2 >= least => {
+                self.allocate_about(preferred, bytes / 2, least, purpose)
+            }
+            result => result,
+        }
+    }
+
+    /// Frees nothing from now on. A commit that failed may have happened all the same, and then
+    /// the manifest refers to what the engine has dropped.
+    pub(crate) fn keep_all(&self) {
+        self.all().iter().for_each(|media| media.keeps_all.store(true, Ordering::Release));
     }
 
     /// Makes everything written so far durable, on every class.
@@ -494,7 +469,9 @@ mod tests {
 
     fn media(bytes: u64) -> Arc<Media> {
         let device = Arc::new(MemoryDevice::new("m", bytes, 512));
-        Arc::new(Media::new(MediaClass::Capacity, device, 4096))
+        let tuning =
+            Tuning { allocation_bytes: 4096, block_bytes: 4096, ..Tuning::for_budget(16 << 20) };
+        Arc::new(Media::new(MediaClass::Capacity, device, &tuning))
     }
 
     #[test]
@@ -540,11 +517,7 @@ mod tests {
     #[test]
     fn an_extent_claimed_twice_is_corruption() {
         let media = media(1 << 20);
-        let extent = Extent {
-            class: MediaClass::Capacity,
-            lba: Lba(64),
-            count: LbaCount(8),
-        };
+        let extent = Extent { class: MediaClass::Capacity, lba: Lba(64), count: LbaCount(8) };
         let _held = media.claim(extent).unwrap();
         assert!(media.claim(extent).is_err());
     }

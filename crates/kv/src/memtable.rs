@@ -53,11 +53,7 @@ impl Position {
 fn written<'e>(entry: &'e Entry<'_, Position, Place>) -> Written<'e> {
     let (at, place) = (entry.key(), entry.value());
     let value = place.is_put.then(|| &at.bytes[at.key_size..]);
-    Written {
-        value,
-        block: place.block,
-        offset: place.offset,
-    }
+    Written { value, block: place.block, offset: place.offset }
 }
 
 /// A [`Position`] with a borrowed key, so that searching does not allocate.
@@ -87,9 +83,7 @@ impl Ord for dyn At + '_ {
     fn cmp(&self, other: &Self) -> Order {
         let (kvs, key, seqno) = self.at();
         let (other_kvs, other_key, other_seqno) = other.at();
-        kvs.cmp(&other_kvs)
-            .then_with(|| key.cmp(other_key))
-            .then(other_seqno.cmp(&seqno))
+        kvs.cmp(&other_kvs).then_with(|| key.cmp(other_key)).then(other_seqno.cmp(&seqno))
     }
 }
 
@@ -161,18 +155,9 @@ impl Memtable {
     /// Adds a version of a key. Called in seqno order.
     pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written<'_>) {
         let bytes = self.append(key, written.value.unwrap_or_default());
-        let position = Position {
-            kvs,
-            seqno,
-            bytes,
-            key_size: key.len(),
-        };
+        let position = Position { kvs, seqno, bytes, key_size: key.len() };
         let is_put = written.value.is_some();
-        let place = Place {
-            is_put,
-            block: written.block,
-            offset: written.offset,
-        };
+        let place = Place { is_put, block: written.block, offset: written.offset };
         self.map.insert(position, place);
         self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
         self.last_seqno.store(seqno, Ordering::Release);
@@ -317,16 +302,7 @@ mod tests {
         let table = Memtable::new(1 << 20);
         for &(kvs, key, seqno, value) in entries {
             let value = value.map(str::as_bytes);
-            table.insert(
-                kvs,
-                key.as_bytes(),
-                seqno,
-                Written {
-                    value,
-                    block: 1,
-                    offset: 0,
-                },
-            );
+            table.insert(kvs, key.as_bytes(), seqno, Written { value, block: 1, offset: 0 });
         }
         table
     }
@@ -335,9 +311,7 @@ mod tests {
         let mut found: Vec<String> = Vec::new();
         loop {
             let at = found.last().map(|key| key.clone().into_bytes());
-            let bound = at
-                .as_ref()
-                .map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+            let bound = at.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
             let show = |key: &[u8], written: Written<'_>| {
                 assert!(written.value.is_some() || key == b"gone");
                 String::from_utf8(key.to_vec()).unwrap()
@@ -356,15 +330,9 @@ mod tests {
 
     #[test]
     fn a_reader_sees_the_newest_version_up_to_its_seqno() {
-        let t = table(&[
-            (1, "k", 1, Some("old")),
-            (1, "k", 5, Some("new")),
-            (1, "gone", 6, None),
-        ]);
+        let t = table(&[(1, "k", 1, Some("old")), (1, "k", 5, Some("new")), (1, "gone", 6, None)]);
         let get = |key: &str, seqno| {
-            t.get(1, key.as_bytes(), seqno, |v| {
-                v.map(|v| String::from_utf8(v.to_vec()).unwrap())
-            })
+            t.get(1, key.as_bytes(), seqno, |v| v.map(|v| String::from_utf8(v.to_vec()).unwrap()))
         };
         assert_eq!(get("k", 4), Some(Some("old".into())));
         assert_eq!(get("k", 5), Some(Some("new".into())));

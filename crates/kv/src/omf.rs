@@ -37,21 +37,14 @@ impl From<Truncated> for Malformed {
 
 /// `Err` with a message made by `detail` unless `holds`.
 pub(crate) fn expect(holds: bool, detail: impl FnOnce() -> String) -> Result<(), Malformed> {
-    if holds {
-        Ok(())
-    } else {
-        Err(Malformed(detail()))
-    }
+    if holds { Ok(()) } else { Err(Malformed(detail())) }
 }
 
 /// Checks the magic and the version at the start of a structure.
 pub(crate) fn expect_magic(magic: &[u8], wanted: &[u8; 8], version: u16) -> Result<(), Malformed> {
     expect(magic == wanted, || {
         let shown = magic.escape_ascii();
-        format!(
-            "magic '{}' expected, '{shown}' found",
-            wanted.escape_ascii()
-        )
+        format!("magic '{}' expected, '{shown}' found", wanted.escape_ascii())
     })?;
     expect(version == VERSION, || {
         format!("format version {version} found; this build reads version {VERSION}")

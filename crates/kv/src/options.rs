@@ -195,7 +195,7 @@ impl Tuning {
         let share =
             |divisor: u64, least: u64, most: u64| (memory_bytes / divisor).clamp(least, most);
         Tuning {
-            memtable_bytes: share(12, 1 << 20, 64 << 20),
+            memtable_bytes: share(16, 1 << 20, 64 << 20),
             block_bytes: 32 << 20,
             frame_bytes: 1 << 20,
             key_extent_bytes: 4 << 20,
@@ -203,7 +203,7 @@ impl Tuning {
             spill_kvsets: 4,
             compact_kvsets: 6,
             leaf_key_bytes: share(16, 4 << 20, 64 << 20),
-            gather_bytes: share(12, 1 << 20, 64 << 20),
+            gather_bytes: share(8, 1 << 20, 128 << 20),
         }
     }
 }
@@ -211,8 +211,7 @@ impl Tuning {
 impl Options {
     /// The parts' sizes.
     pub(crate) fn tuning(&self) -> Tuning {
-        self.tuning
-            .unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))
+        self.tuning.unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))
     }
 
     /// Refuses what cannot work.

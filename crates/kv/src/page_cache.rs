@@ -71,10 +71,7 @@ impl PageCache {
 
     /// For counting pages that are in DRAM, but in no slot yet, until it is dropped.
     pub(crate) fn hold(self: &Arc<Self>) -> Held {
-        Held {
-            cache: self.clone(),
-            bytes: 0,
-        }
+        Held { cache: self.clone(), bytes: 0 }
     }
 
     fn evict(&self) {
@@ -121,10 +118,7 @@ impl Drop for Held {
 impl PageTable {
     pub(crate) fn new(cache: &Arc<PageCache>, pages: u32) -> Arc<PageTable> {
         let slots = (0..pages).map(|_| Slot::default()).collect();
-        Arc::new(PageTable {
-            cache: cache.clone(),
-            slots,
-        })
+        Arc::new(PageTable { cache: cache.clone(), slots })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -146,16 +140,10 @@ impl PageTable {
         if missed {
             self.cache.misses.fetch_add(1, Ordering::Relaxed);
         }
-        let previous = self.slots[index as usize]
-            .page
-            .write()
-            .replace(page.clone());
+        let previous = self.slots[index as usize].page.write().replace(page.clone());
         if previous.is_none() {
             self.cache.resident.fetch_add(PAGE_DRAM, Ordering::Relaxed);
-            self.cache
-                .queue
-                .lock()
-                .push_back((Arc::downgrade(self), index));
+            self.cache.queue.lock().push_back((Arc::downgrade(self), index));
             self.cache.evict();
         }
     }
@@ -168,9 +156,7 @@ impl Drop for PageTable {
             .iter_mut()
             .map(|slot| usize::from(slot.page.get_mut().is_some()))
             .sum::<usize>();
-        self.cache
-            .resident
-            .fetch_sub(resident as u64 * PAGE_DRAM, Ordering::Relaxed);
+        self.cache.resident.fetch_sub(resident as u64 * PAGE_DRAM, Ordering::Relaxed);
     }
 }
 

@@ -7,6 +7,7 @@ use esker_base::units::to_usize;
 
 use crate::cache::{RecordAddress, RecordCache};
 use crate::error::Result;
+use crate::media::Stream;
 use crate::omf::frame::record_size;
 use crate::omf::page::Stored;
 use crate::value::ValueBlock;
@@ -18,10 +19,7 @@ pub(crate) struct Values {
 
 /// The cache's name for a record.
 pub(crate) fn address(block: u64, offset: u32) -> RecordAddress {
-    RecordAddress {
-        block,
-        offset: offset.into(),
-    }
+    RecordAddress { block, offset: offset.into() }
 }
 
 impl Values {
@@ -50,7 +48,7 @@ impl Values {
 /// Reads values for a cursor: the further it goes through a block, the more is read at a time.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// What was read last, the most recent at the end.
+    /// The most recently used one at the end.
     windows: Vec<Window>,
 }
 
@@ -64,10 +62,13 @@ struct Window {
     size: usize,
 }
 
-/// Windows a cursor keeps: about one for each kvset that it merges.
-const WINDOWS: usize = 8;
+/// Windows a cursor keeps: one for each kvset that it merges, as long as there are not too many.
+const WINDOWS: usize = 32;
+/// What the first read of a block of old values takes along: a drive answers it about as fast as
+/// one of 4 KiB.
+const FIRST_WINDOW: u64 = 16 << 10;
 /// The largest window, and the distance at which a read still counts as following another one.
-const WINDOW_MAX: u64 = 256 << 10;
+const WINDOW_MAX: u64 = 128 << 10;
 
 impl Window {
     fn end(&self) -> u64 {
@@ -97,16 +98,19 @@ impl ReadAhead {
         if values.cache.get(address, out) {
             return Ok(());
         }
+        if block.stream == Stream::Log {
+            // Young values lie in the order of their writing: what is next to one is not next.
+            return values.read(block, kvs, key, stored, out);
+        }
         let start = u64::from(stored.offset);
         let size = record_size(key.len(), to_usize(stored.value_size.into()));
         let covers = |w: &Window| w.block == block.id && w.slice(start, size).is_some();
-        let window = match self.windows.iter().position(covers) {
-            Some(found) => &self.windows[found],
+        match self.windows.iter().position(covers) {
+            Some(found) => self.windows[found..].rotate_left(1),
             None => self.load(block, start, size as u64, forward)?,
-        };
-        let record = window
-            .slice(start, size)
-            .expect("a window that covers the record");
+        }
+        let window = self.windows.last().expect("found or loaded");
+        let record = window.slice(start, size).expect("a window that covers the record");
         let value = block.verify(record, kvs, key, stored.offset)?;
         out.clear();
         out.extend_from_slice(value);
@@ -114,15 +118,9 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Reads a window that covers `size` bytes at `start`: just those at first, twice as much each
-    /// time when it goes on where another window of the block ends.
-    fn load(
-        &mut self,
-        block: &ValueBlock,
-        start: u64,
-        size: u64,
-        forward: bool,
-    ) -> Result<&Window> {
+    /// Reads a window that covers `size` bytes at `start`, twice as large each time when it goes on
+    /// where another window of the block ends.
+    fn load(&mut self, block: &ValueBlock, start: u64, size: u64, forward: bool) -> Result<()> {
         let near = |w: &Window| {
             let gap = if forward {
                 start.checked_sub(w.end())
@@ -131,7 +129,7 @@ impl ReadAhead {
             };
             w.block == block.id && gap.is_some_and(|gap| gap < WINDOW_MAX)
         };
-        let mut wanted = size;
+        let mut wanted = size.max(FIRST_WINDOW);
         if let Some(follows) = self.windows.iter().position(near) {
             let before = self.windows.remove(follows).size as u64;
             wanted = (2 * before).clamp(size, WINDOW_MAX.max(size));
@@ -145,16 +143,8 @@ impl ReadAhead {
             ((start + size).saturating_sub(wanted), start + size)
         };
         let size = to_usize(to - from);
-        let (bytes, skip) = block
-            .media()
-            .read_at(block.stream, block.extent(), from, size)?;
-        self.windows.push(Window {
-            block: block.id,
-            start: from,
-            bytes,
-            skip,
-            size,
-        });
-        Ok(self.windows.last().expect("pushed above"))
+        let (bytes, skip) = block.media().read_at(block.stream, block.extent(), from, size)?;
+        self.windows.push(Window { block: block.id, start: from, bytes, skip, size });
+        Ok(())
     }
 }

@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use esker_base::Lba;
 use esker_base::units::{round_up, to_usize};
+use esker_base::{ErrorKind, Lba};
 use esker_device::Device;
 
 use crate::MediaClass;
 use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
-use crate::log::{LogTail, open_segment};
+use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
 use crate::media::{Classes, Media, Purpose, Stream};
 use crate::memtable::{Memtable, Written};
@@ -42,17 +42,11 @@ impl Devices {
     /// The class devices, opened as classes.
     pub(crate) fn classes(&self, options: &Options) -> Classes {
         let media = |class: MediaClass, device: &Arc<dyn Device>| {
-            Arc::new(Media::new(
-                class,
-                device.clone(),
-                options.tuning().allocation_bytes,
-            ))
+            Arc::new(Media::new(class, device.clone(), &options.tuning()))
         };
         Classes::new(
             media(MediaClass::Capacity, &self.capacity),
-            self.staging
-                .as_ref()
-                .map(|device| media(MediaClass::Staging, device)),
+            self.staging.as_ref().map(|device| media(MediaClass::Staging, device)),
         )
     }
 }
@@ -97,21 +91,9 @@ pub(crate) fn open_structures(
     };
     let mut blocks = BTreeMap::new();
     for (&id, block) in &state.blocks {
-        let stream = if block.log {
-            Stream::Log
-        } else {
-            Stream::OldValues
-        };
+        let stream = if block.log { Stream::Log } else { Stream::OldValues };
         let allocation = claim(block.extent)?;
-        blocks.insert(
-            id,
-            Arc::new(ValueBlock {
-                id,
-                stream,
-                allocation,
-                bytes: block.bytes,
-            }),
-        );
+        blocks.insert(id, Arc::new(ValueBlock { id, stream, allocation, bytes: block.bytes }));
     }
     let mut trees: BTreeMap<u32, Tree> = BTreeMap::new();
     for (&kvs, (name, policy)) in &state.kvss {
@@ -119,59 +101,27 @@ pub(crate) fn open_structures(
             .leaves
             .iter()
             .filter(|(_, (owner, _))| *owner == kvs)
-            .map(|(&id, (_, lower))| Leaf {
-                id,
-                lower: lower[..].into(),
-                kvsets: Vec::new(),
-            })
+            .map(|(&id, (_, lower))| Leaf { id, lower: lower[..].into(), kvsets: Vec::new() })
             .collect();
         leaves.sort_by(|a, b| a.lower.cmp(&b.lower));
         if leaves.first().is_none_or(|leaf| !leaf.lower.is_empty()) {
             let device = classes.capacity.device().name().to_owned();
             let detail = format!("the KVS '{name}' has no first leaf");
-            return Err(KvError::Corrupt {
-                what: "manifest",
-                device,
-                lba: Lba(0),
-                detail,
-            });
+            return Err(KvError::Corrupt { what: "manifest", device, lba: Lba(0), detail });
         }
         let (name, policy) = (name.as_str().into(), *policy);
-        trees.insert(
-            kvs,
-            Tree {
-                kvs,
-                name,
-                policy,
-                root: Vec::new(),
-                leaves,
-            },
-        );
+        trees.insert(kvs, Tree { kvs, name, policy, root: Vec::new(), leaves });
     }
     // Roots first: they are searched first, so their pages deserve DRAM first.
     let mut kvsets: Vec<_> = state.kvsets.values().collect();
     kvsets.sort_by_key(|kvset| (kvset.leaf != 0, std::cmp::Reverse(kvset.age)));
     for edit in kvsets {
-        let extents = edit
-            .extents
-            .iter()
-            .map(|&extent| claim(extent))
-            .collect::<Result<_>>()?;
-        let own = edit
-            .blocks
-            .iter()
-            .map(|(id, _)| blocks[id].clone())
-            .collect();
+        let extents = edit.extents.iter().map(|&extent| claim(extent)).collect::<Result<_>>()?;
+        let own = edit.blocks.iter().map(|(id, _)| blocks[id].clone()).collect();
         let kvset = Kvset::open(edit.clone(), extents, own, pages)?;
-        trees
-            .get_mut(&edit.kvs)
-            .expect("the manifest checks references")
-            .add(kvset);
+        trees.get_mut(&edit.kvs).expect("the manifest checks references").add(kvset);
     }
-    Ok(Opened {
-        trees: trees.into_values().collect(),
-        blocks,
-    })
+    Ok(Opened { trees: trees.into_values().collect(), blocks })
 }
 
 /// Reads the log's records that are in no kvset yet into a memtable. Returns the last seqno.
@@ -217,10 +167,7 @@ fn check_behind(segment: &ValueBlock, from: u64, last: u64) -> Result<()> {
     while offset < segment.allocation.bytes() {
         let size = to_usize(segment.allocation.bytes() - offset).min(media.transfer_size);
         let (buf, skip) = media.read_at(segment.stream, extent, offset, size)?;
-        for (lba, at) in buf[skip..skip + size]
-            .chunks(lba_size)
-            .zip((offset..).step_by(lba_size))
-        {
+        for (lba, at) in buf[skip..skip + size].chunks(lba_size).zip((offset..).step_by(lba_size)) {
             let Ok(header) = FrameHeader::decode(lba) else {
                 continue;
             };
@@ -264,10 +211,7 @@ fn try_read_frame(block: &ValueBlock, offset: u64) -> Result<Option<(FrameHeader
     }
     let (buf, skip) = media.read_at(block.stream, extent, offset, size)?;
     let payload = &buf[skip + HEADER_SIZE..skip + size];
-    Ok(header
-        .check_payload(payload)
-        .is_ok()
-        .then(|| (header, payload.to_vec())))
+    Ok(header.check_payload(payload).is_ok().then(|| (header, payload.to_vec())))
 }
 
 fn replay_frame(
@@ -294,11 +238,7 @@ fn replay_frame(
         })?;
         let offset = header.offset + (HEADER_SIZE + at) as u64;
         let offset = u32::try_from(offset).expect("segments are below 4 GiB");
-        let written = Written {
-            value: record.value,
-            block: segment.id,
-            offset,
-        };
+        let written = Written { value: record.value, block: segment.id, offset };
         table.insert(record.kvs, record.key, seqno, written);
         at += record.size();
         seqno += 1;
@@ -322,44 +262,30 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     // The memtable and the kvsets hold what they need of the blocks; the rest is free from the
     // commit of the new log start on.
     let ids = Ids::after(state.last_id);
-    let segment = open_segment(&classes, &manifest, &ids, &tuning, Purpose::Maintenance)?;
+    let (segment, edit) = new_segment(&classes, &ids, &tuning, Purpose::Maintenance, 0)?;
+    manifest.commit(vec![edit])?;
     let log = LogTail::new(tuning, segment.clone(), last_seqno);
-    let replayed = Arc::new(Frozen {
-        table: Arc::new(table),
-        log_first: segment.clone(),
-    });
+    let replayed = Arc::new(Frozen { table: Arc::new(table), log_first: segment.clone() });
     let mut view = View {
         active: Arc::new(Memtable::new(tuning.memtable_bytes)),
         frozen: Vec::new(),
         trees: BTreeMap::new(),
     };
-    opened
-        .trees
-        .into_iter()
-        .for_each(|tree| view.put_tree(tree));
+    opened.trees.into_iter().for_each(|tree| view.put_tree(tree));
     let nothing = replayed.table.is_empty();
     if !nothing {
         view.frozen.push(replayed);
     }
-    let engine = Engine::new(
-        options,
-        Parts {
-            classes,
-            manifest,
-            ids,
-            log,
-            view,
-            pages,
-        },
-    );
+    let engine = Engine::new(options, Parts { classes, manifest, ids, log, view, pages });
     if nothing {
         let first = segment.id;
-        engine.manifest.commit(vec![Edit::Ingested {
-            seqno: last_seqno,
-            first,
-        }])?;
+        engine.commit(vec![Edit::Ingested { seqno: last_seqno, first }])?;
     } else {
-        engine.ingest_oldest()?;
+        match engine.ingest_oldest() {
+            // What was replayed can be read from the memtable; writers will hear of it.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            result => drop(result?),
+        }
     }
     drop(opened.blocks);
     Ok(Some(engine))
@@ -377,10 +303,7 @@ pub(crate) fn create(
     for media in devices.classes(options).all() {
         media.write_header(uuid)?;
     }
-    let edits = paths.iter().map(|(class, path)| Edit::Class {
-        class: *class,
-        path: path.clone(),
-    });
+    let edits = paths.iter().map(|(class, path)| Edit::Class { class: *class, path: path.clone() });
     Manifest::create(devices.manifest.clone(), uuid, edits.collect())?;
     Ok(())
 }

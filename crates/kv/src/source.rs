@@ -79,13 +79,7 @@ pub(crate) struct MemtableSource {
 
 impl MemtableSource {
     pub(crate) fn new(table: Arc<Memtable>, kvs: u32, seqno: u64) -> MemtableSource {
-        MemtableSource {
-            table,
-            kvs,
-            seqno,
-            key: Vec::new(),
-            value: None,
-        }
+        MemtableSource { table, kvs, seqno, key: Vec::new(), value: None }
     }
 
     fn land(&mut self, found: Option<(Vec<u8>, Option<Vec<u8>>)>) {
@@ -149,11 +143,7 @@ pub(crate) struct Merge<S> {
 impl<S: Source> Merge<S> {
     /// Newest source first.
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
-        Merge {
-            sources,
-            at: None,
-            forward: true,
-        }
+        Merge { sources, at: None, forward: true }
     }
 
     fn pick(&mut self) {
@@ -176,11 +166,7 @@ impl<S: Source> Merge<S> {
         let (current, after) = rest.split_first_mut().expect("at is an index");
         for source in before.iter_mut().chain(after) {
             if source.key().is_some() && source.key() == current.key() {
-                if self.forward {
-                    source.next()?
-                } else {
-                    source.prev()?
-                }
+                if self.forward { source.next()? } else { source.prev()? }
             }
         }
         if self.forward {
@@ -212,37 +198,25 @@ impl<S: Source> Source for Merge<S> {
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
-        self.sources
-            .iter_mut()
-            .try_for_each(|source| source.seek(from))?;
+        self.sources.iter_mut().try_for_each(|source| source.seek(from))?;
         self.forward = true;
         self.pick();
         Ok(())
     }
 
     fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
-        self.sources
-            .iter_mut()
-            .try_for_each(|source| source.seek_back(from))?;
+        self.sources.iter_mut().try_for_each(|source| source.seek_back(from))?;
         self.forward = false;
         self.pick();
         Ok(())
     }
 
     fn next(&mut self) -> Result<()> {
-        if self.forward {
-            self.advance()
-        } else {
-            self.turn()
-        }
+        if self.forward { self.advance() } else { self.turn() }
     }
 
     fn prev(&mut self) -> Result<()> {
-        if self.forward {
-            self.turn()
-        } else {
-            self.advance()
-        }
+        if self.forward { self.turn() } else { self.advance() }
     }
 }
 
@@ -260,11 +234,7 @@ pub(crate) struct LeavesSource {
 
 impl LeavesSource {
     pub(crate) fn new(tree: Arc<Tree>) -> LeavesSource {
-        LeavesSource {
-            tree,
-            leaf: 0,
-            merge: Merge::new(Vec::new()),
-        }
+        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()) }
     }
 
     fn enter(&mut self, leaf: usize) {

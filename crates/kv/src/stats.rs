@@ -235,23 +235,15 @@ impl Engine {
     pub(crate) fn stats(&self) -> Stats {
         let c = &self.counters;
         let view = self.view.load();
-        let classes: Vec<ClassStats> = self
-            .classes
-            .all()
-            .iter()
-            .map(|media| self.class_stats(media))
-            .collect();
+        let classes: Vec<ClassStats> =
+            self.classes.all().iter().map(|media| self.class_stats(media)).collect();
         let manifest = self.manifest.written_bytes();
         let user_bytes = c.user_bytes.get();
         let written = manifest + classes.iter().map(ClassStats::written_bytes).sum::<u64>();
         let (filters, indexes) = self.pinned_bytes();
         let cache = self.values.cache.stats();
         #[allow(clippy::cast_precision_loss)] // a ratio for people
-        let amplification = if user_bytes == 0 {
-            0.0
-        } else {
-            written as f64 / user_bytes as f64
-        };
+        let amplification = if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 };
         Stats {
             operations: Operations {
                 puts: c.puts.get(),
@@ -322,11 +314,8 @@ impl Engine {
         for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
             for allocation in kvset.key_extents() {
                 if allocation.media.class == media.class {
-                    let stream = if kvset.edit.leaf == 0 {
-                        Stream::YoungKeys
-                    } else {
-                        Stream::OldKeys
-                    };
+                    let stream =
+                        if kvset.edit.leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys };
                     live[stream as usize] += allocation.bytes();
                 }
             }
@@ -351,13 +340,7 @@ impl Engine {
                 .map(|&stream| {
                     let (reads, read_bytes, written_bytes) = media.traffic(stream);
                     let live_bytes = live[stream as usize];
-                    StreamStats {
-                        stream,
-                        written_bytes,
-                        read_bytes,
-                        reads,
-                        live_bytes,
-                    }
+                    StreamStats { stream, written_bytes, read_bytes, reads, live_bytes }
                 })
                 .collect(),
         }

@@ -63,10 +63,9 @@ impl ValueBlock {
     ) -> Result<R> {
         let size = record_size(key.len(), to_usize(value_size.into()));
         let (stream, extent) = (self.stream, self.extent());
-        self.media()
-            .with_bytes(stream, extent, offset.into(), size, |bytes| {
-                self.verify(bytes, kvs, key, offset).map(read)
-            })?
+        self.media().with_bytes(stream, extent, offset.into(), size, |bytes| {
+            self.verify(bytes, kvs, key, offset).map(read)
+        })?
     }
 
     /// The value of the record in `bytes`, after checking that it is the one of `key`.
@@ -84,9 +83,7 @@ impl ValueBlock {
                     self.id
                 )
             })?;
-            record
-                .value
-                .ok_or_else(|| omf::Malformed("a delete where a value was expected".into()))
+            record.value.ok_or_else(|| omf::Malformed("a delete where a value was expected".into()))
         });
         let (lba, ..) = self.media().span(self.extent(), offset.into(), 1);
         record.map_err(|malformed| self.media().corrupt("record", lba, malformed.0))
@@ -109,11 +106,7 @@ impl FrameBuilder {
     /// A frame in a buffer that served another one.
     pub(crate) fn reuse(mut buf: AlignedBuf) -> FrameBuilder {
         buf.set_len(buf.capacity());
-        FrameBuilder {
-            buf,
-            used: HEADER_SIZE,
-            records: 0,
-        }
+        FrameBuilder { buf, used: HEADER_SIZE, records: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -168,9 +161,7 @@ impl FrameBuilder {
             payload_crc: crc32c(payload),
         };
         self.buf[..HEADER_SIZE].copy_from_slice(&header.encode());
-        let padded = self
-            .used
-            .next_multiple_of(to_usize(block.media().lba_size.into()));
+        let padded = self.used.next_multiple_of(to_usize(block.media().lba_size.into()));
         self.buf[self.used..padded].fill(0);
         self.buf.set_len(padded);
         self.buf
@@ -194,15 +185,12 @@ pub(crate) fn write_at(
         port.write(lba, buf, None)?
     } else {
         let step = media.transfer_size as u64 / u64::from(media.lba_size);
-        let pieces = buf
-            .chunks(media.transfer_size)
-            .zip(0u64..)
-            .map(|(piece, n)| Op::Write {
-                lba: esker_base::Lba(lba.0 + n * step),
-                buf: AlignedBuf::padded(piece, to_usize(media.lba_size.into())),
-                placement: None,
-                fua: false,
-            });
+        let pieces = buf.chunks(media.transfer_size).zip(0u64..).map(|(piece, n)| Op::Write {
+            lba: esker_base::Lba(lba.0 + n * step),
+            buf: AlignedBuf::padded(piece, to_usize(media.lba_size.into())),
+            placement: None,
+            fua: false,
+        });
         let mut failed = Ok(());
         port.run_all(pieces, |_, result| {
             if let Err(error) = result {
@@ -220,6 +208,7 @@ pub(crate) fn write_at(
 pub(crate) struct BlockWriter<'a> {
     classes: &'a Classes,
     class: MediaClass,
+    purpose: Purpose,
     block_bytes: u64,
     frame: FrameBuilder,
     /// The block under construction and how many of its bytes are written.
@@ -231,12 +220,14 @@ impl<'a> BlockWriter<'a> {
     pub(crate) fn new(
         classes: &'a Classes,
         class: MediaClass,
+        purpose: Purpose,
         block_bytes: u64,
         frame_bytes: u64,
     ) -> BlockWriter<'a> {
         BlockWriter {
             classes,
             class,
+            purpose,
             block_bytes,
             frame: FrameBuilder::new(to_usize(frame_bytes)),
             current: None,
@@ -260,16 +251,12 @@ impl<'a> BlockWriter<'a> {
             self.finish_block()?;
         }
         if self.current.is_none() {
-            let bytes = self.block_bytes.max((HEADER_SIZE + record.len()) as u64);
-            let allocation = self
-                .classes
-                .allocate(self.class, bytes, Purpose::Maintenance)?;
-            let block = ValueBlock {
-                id: ids.next(),
-                stream: Stream::OldValues,
-                allocation,
-                bytes: 0,
-            };
+            // A full frame and a record on top of it fit any block.
+            let least = (2 * self.frame.used().max(record.len()) + HEADER_SIZE) as u64 + 8192;
+            let (class, bytes) = (self.class, self.block_bytes);
+            let allocation = self.classes.allocate_about(class, bytes, least, self.purpose)?;
+            let block =
+                ValueBlock { id: ids.next(), stream: Stream::OldValues, allocation, bytes: 0 };
             self.current = Some((block, 0));
         }
         let at = self.frame.push_encoded(record) as u64;
@@ -283,10 +270,7 @@ impl<'a> BlockWriter<'a> {
         if self.frame.is_empty() {
             return Ok(());
         }
-        let (block, end) = self
-            .current
-            .as_mut()
-            .expect("a frame with records has a block");
+        let (block, end) = self.current.as_mut().expect("a frame with records has a block");
         let frame = std::mem::replace(&mut self.frame, FrameBuilder::new(0));
         let buf = frame.seal(FrameKind::Aged, block, *end, 0, 0);
         let bytes = buf.len() as u64;

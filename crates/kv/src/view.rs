@@ -43,18 +43,8 @@ pub(crate) struct Tree {
 impl Tree {
     /// A tree with one empty leaf.
     pub(crate) fn new(kvs: u32, name: &str, policy: Policy, leaf: u64) -> Tree {
-        let leaf = Leaf {
-            id: leaf,
-            lower: Arc::from([]),
-            kvsets: Vec::new(),
-        };
-        Tree {
-            kvs,
-            name: name.into(),
-            policy,
-            root: Vec::new(),
-            leaves: vec![leaf],
-        }
+        let leaf = Leaf { id: leaf, lower: Arc::from([]), kvsets: Vec::new() };
+        Tree { kvs, name: name.into(), policy, root: Vec::new(), leaves: vec![leaf] }
     }
 
     /// The index of the leaf whose range holds `key`.
@@ -67,10 +57,7 @@ impl Tree {
         let node = if kvset.edit.leaf == 0 {
             &mut self.root
         } else {
-            let leaf = self
-                .leaves
-                .iter_mut()
-                .find(|leaf| leaf.id == kvset.edit.leaf);
+            let leaf = self.leaves.iter_mut().find(|leaf| leaf.id == kvset.edit.leaf);
             &mut leaf.expect("a kvset's leaf exists").kvsets
         };
         let at = node.partition_point(|other| other.edit.age > kvset.edit.age);
@@ -86,9 +73,7 @@ impl Tree {
     }
 
     pub(crate) fn kvsets(&self) -> impl Iterator<Item = &Arc<Kvset>> {
-        self.root
-            .iter()
-            .chain(self.leaves.iter().flat_map(|leaf| &leaf.kvsets))
+        self.root.iter().chain(self.leaves.iter().flat_map(|leaf| &leaf.kvsets))
     }
 }
 

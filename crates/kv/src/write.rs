@@ -10,6 +10,7 @@ use parking_lot::MutexGuard;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::log::LogTail;
+use crate::media::Purpose;
 use crate::memtable::{Memtable, Written};
 use crate::omf::frame::Record;
 use crate::options::Maintenance;
@@ -29,10 +30,12 @@ pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
 
 impl Engine {
     /// Writes records, all or none: appends them to the log and makes them visible. `size` is the
-    /// sum of their sizes; each was checked.
+    /// sum of their sizes; each was checked. Records that only delete may use the space that is
+    /// kept for making space.
     pub(crate) fn write<'r>(
         &self,
         size: usize,
+        purpose: Purpose,
         records: impl Iterator<Item = Record<'r>>,
     ) -> Result<()> {
         self.pace(size);
@@ -43,7 +46,7 @@ impl Engine {
             return Err(KvError::BatchSize { got: size, max });
         }
         log = self.room_in_memtable(log)?;
-        log = self.room_in_log(log, size)?;
+        log = self.room_in_log(log, size, purpose)?;
         let now = self.options.clock.now();
         if log.pending_since().is_none() {
             self.pending.notify_one();
@@ -56,11 +59,7 @@ impl Engine {
             let (seqno, offset) = log.append(&record, now);
             let value = record.value;
             user_bytes += record.key.len() + record.value.map_or(0, <[u8]>::len);
-            let written = Written {
-                value,
-                block,
-                offset,
-            };
+            let written = Written { value, block, offset };
             view.active.insert(record.kvs, record.key, seqno, written);
         }
         let seqno = log.last_seqno();
@@ -147,13 +146,7 @@ impl Engine {
                 &mut view.active,
                 Arc::new(Memtable::new(self.tuning.memtable_bytes)),
             );
-            view.frozen.insert(
-                0,
-                Arc::new(Frozen {
-                    table: active,
-                    log_first,
-                }),
-            );
+            view.frozen.insert(0, Arc::new(Frozen { table: active, log_first }));
         });
     }
 
@@ -161,26 +154,39 @@ impl Engine {
         &'e self,
         mut log: MutexGuard<'e, LogTail>,
         size: usize,
+        purpose: Purpose,
     ) -> Result<MutexGuard<'e, LogTail>> {
         while !log.make_room(size) {
             let waited = self.options.clock.now();
-            let segment = self.open_segment()?;
-            log.set_spare(segment);
+            match self.open_segment(purpose, size) {
+                Ok(segment) => log.set_spare(segment),
+                Err(error @ KvError::NoSpace { .. }) => log = self.await_space(log, error)?,
+                Err(error) => return Err(error),
+            }
             self.counters.segment_waits.add(1);
             self.counters.stalled_since(waited, &self.options.clock);
         }
         Ok(log)
     }
 
+    /// Waits for maintenance to make space; `full` is the answer when it has nothing left to do.
+    fn await_space<'e>(
+        &'e self,
+        mut log: MutexGuard<'e, LogTail>,
+        full: KvError,
+    ) -> Result<MutexGuard<'e, LogTail>> {
+        let worked = MutexGuard::unlocked(&mut log, || match self.step() {
+            Ok(false) => self.ingest_all(),
+            result => result,
+        })?;
+        self.check_running()?;
+        if worked { Ok(log) } else { Err(full) }
+    }
+
     /// How many kvsets the fullest root holds beyond those that maintenance is given time for.
     fn debt(&self) -> usize {
         let view = self.view.load();
-        let deepest = view
-            .trees
-            .values()
-            .map(|tree| tree.root.len())
-            .max()
-            .unwrap_or(0);
+        let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
         deepest.saturating_sub(2 * self.tuning.spill_kvsets)
     }
 
@@ -208,9 +214,7 @@ impl Engine {
             self.counters.owed_ns.fetch_sub(owed, Ordering::Relaxed);
             let span = Duration::from_nanos(owed.min(10_000_000));
             self.options.clock.sleep(span);
-            self.counters
-                .paced_ns
-                .add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+            self.counters.paced_ns.add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 }

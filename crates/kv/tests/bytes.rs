@@ -31,14 +31,8 @@ struct Load {
 }
 
 /// Small enough for every run of the tests; several dozen memtables large.
-const SMALL: Load = Load {
-    records: 100_000,
-    memory_bytes: 64 << 20,
-};
-const FULL: Load = Load {
-    records: 1_000_000,
-    memory_bytes: 256 << 20,
-};
+const SMALL: Load = Load { records: 100_000, memory_bytes: 64 << 20 };
+const FULL: Load = Load { records: 1_000_000, memory_bytes: 256 << 20 };
 
 fn devices(staging: bool) -> Devices {
     let memory = |name: &str, bytes: u64| -> Arc<dyn Device> {
@@ -110,11 +104,7 @@ impl fmt::Display for Ratios {
 #[allow(clippy::cast_precision_loss)] // ratios of a few digits
 fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
     let devices = devices(staging);
-    let options = Options {
-        memory_bytes: load.memory_bytes,
-        maintenance,
-        ..Options::default()
-    };
+    let options = Options { memory_bytes: load.memory_bytes, maintenance, ..Options::default() };
     let db = Kvdb::create_on(devices.clone(), options).unwrap();
     let created = Written::by(&devices).in_all() - db.stats().device_written_bytes;
     assert!(created < 64 << 10, "creating wrote {created} bytes");
@@ -129,11 +119,7 @@ fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
     // Creating a KVDB writes the header of each class and the manifest's first pages; the engine
     // counts from when it is opened.
     assert_eq!(written.in_all(), created + stats.device_written_bytes);
-    let class = stats
-        .classes
-        .iter()
-        .find(|class| class.class == MediaClass::Capacity)
-        .unwrap();
+    let class = stats.classes.iter().find(|class| class.class == MediaClass::Capacity).unwrap();
     assert_eq!(written.capacity, class.written_bytes() + HEADER_BYTES);
     let aged = class.streams.iter().find(|s| s.stream == Stream::OldValues);
     let aged_bytes = aged.unwrap().live_bytes.min(user_bytes);
@@ -148,10 +134,7 @@ fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
         to_capacity: per_user_byte(written.capacity),
     };
     let classes = if staging { "both" } else { "capacity only" };
-    println!(
-        "{} records, {classes}, {maintenance:?}: {ratios}",
-        load.records
-    );
+    println!("{} records, {classes}, {maintenance:?}: {ratios}", load.records);
     ratios
 }
 

@@ -70,11 +70,7 @@ fn record(seed: u64, steps: usize, with_staging: bool) -> Run {
     let manifest = recorder.attach(memory("manifest", 256 << 10));
     let capacity = recorder.attach(memory("capacity", 4 << 20));
     let staging = with_staging.then(|| recorder.attach(memory("staging", 2 << 20)) as _);
-    let devices = Devices {
-        manifest,
-        capacity,
-        staging,
-    };
+    let devices = Devices { manifest, capacity, staging };
     let options = options();
     let mut script = Script::new(seed, &options, 90);
     let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
@@ -97,12 +93,7 @@ fn record(seed: u64, steps: usize, with_staging: bool) -> Run {
     done.add(db.as_ref().unwrap());
     // Not closed: the run ends in a crash.
     std::mem::forget(db);
-    Run {
-        script,
-        recorder,
-        with_staging,
-        done,
-    }
+    Run { script, recorder, with_staging, done }
 }
 
 fn devices_of(image: &Image, with_staging: bool) -> Devices {
@@ -127,9 +118,7 @@ fn check(run: &Run, image: &Image) -> Result<(), String> {
     match run.script.state_of(&db) {
         None => return Err("it shows a state that never was".into()),
         Some(state) if (state as u64) < promised => {
-            return Err(format!(
-                "it shows state {state}; state {promised} was promised"
-            ));
+            return Err(format!("it shows state {state}; state {promised} was promised"));
         }
         Some(_) => {}
     }
@@ -138,8 +127,7 @@ fn check(run: &Run, image: &Image) -> Result<(), String> {
     if number.is_multiple_of(16) {
         Script::check_reads(&db);
         if let Ok(kvs) = db.kvs("a") {
-            kvs.put(b"after the crash", b"still here")
-                .map_err(|error| error.to_string())?;
+            kvs.put(b"after the crash", b"still here").map_err(|error| error.to_string())?;
             db.sync().map_err(|error| error.to_string())?;
             std::mem::forget(db);
             let again = Kvdb::open_on(devices.clone(), options()).map_err(|e| e.to_string())?;
@@ -166,33 +154,16 @@ fn check_all(run: &Run, plan: &Plan) -> u64 {
 
 #[test]
 fn no_crash_loses_what_was_promised() {
-    let plan = Plan {
-        all_subsets: 3,
-        singles: 3,
-        random_subsets: 2,
-        ..Plan::default()
-    };
+    let plan = Plan { all_subsets: 3, singles: 3, random_subsets: 2, ..Plan::default() };
     let mut images = 0;
     for (seed, with_staging) in [(1, true), (2, false), (3, true)] {
         let run = record(seed, 450, with_staging);
         images += check_all(&run, &plan);
-        println!(
-            "seed {seed}: {images} crash images so far, with {:?}",
-            run.done
-        );
-        let Done {
-            ingests,
-            spills,
-            compactions,
-            collections,
-            splits,
-        } = run.done;
+        println!("seed {seed}: {images} crash images so far, with {:?}", run.done);
+        let Done { ingests, spills, compactions, collections, splits } = run.done;
         assert!(ingests > 0 && spills > 0 && compactions > 0 && collections > 0 && splits > 0);
     }
-    assert!(
-        images >= 10_000,
-        "only {images} images: the workload has become too small"
-    );
+    assert!(images >= 10_000, "only {images} images: the workload has become too small");
 }
 
 #[test]
@@ -202,13 +173,7 @@ fn no_crash_loses_what_was_promised_in_a_hundred_thousand_images() {
     let mut seed = 100;
     while images < 100_000 {
         let run = record(seed, 900, seed % 3 != 0);
-        let plan = Plan {
-            all_subsets: 6,
-            random_subsets: 16,
-            tears: 2,
-            seed,
-            ..Plan::default()
-        };
+        let plan = Plan { all_subsets: 6, random_subsets: 16, tears: 2, seed, ..Plan::default() };
         images += check_all(&run, &plan);
         println!("seed {seed}: {images} crash images so far");
         seed += 1;
@@ -218,12 +183,7 @@ fn no_crash_loses_what_was_promised_in_a_hundred_thousand_images() {
 #[test]
 fn a_crash_during_recovery_changes_nothing() {
     let run = record(7, 200, true);
-    let plan = Plan {
-        all_subsets: 2,
-        singles: 1,
-        random_subsets: 1,
-        ..Plan::default()
-    };
+    let plan = Plan { all_subsets: 2, singles: 1, random_subsets: 1, ..Plan::default() };
     let mut images = 0;
     for image in run.recorder.history().images(&plan).step_by(61) {
         let promised = image.marks().last().copied().unwrap_or(0);
@@ -237,11 +197,7 @@ fn a_crash_during_recovery_changes_nothing() {
             again.attach_holding(device, extent).unwrap()
         };
         let (manifest, capacity, staging) = (attach(MANIFEST), attach(CAPACITY), attach(STAGING));
-        let devices = Devices {
-            manifest,
-            capacity,
-            staging: Some(staging),
-        };
+        let devices = Devices { manifest, capacity, staging: Some(staging) };
         let db = Kvdb::open_on(devices, options()).unwrap();
         let state = run.script.state_of(&db).expect("a state that was");
         again.mark(state as u64);
@@ -251,10 +207,7 @@ fn a_crash_during_recovery_changes_nothing() {
                 .unwrap_or_else(|error| panic!("{error}\nimage: {image}\nthen: {second}"));
             let found = run.script.state_of(&db).expect("a state that was") as u64;
             let least = second.marks().last().copied().unwrap_or(promised);
-            assert!(
-                found >= least,
-                "{found} < {least}\nimage: {image}\nthen: {second}"
-            );
+            assert!(found >= least, "{found} < {least}\nimage: {image}\nthen: {second}");
             images += 1;
         }
     }
@@ -263,12 +216,7 @@ fn a_crash_during_recovery_changes_nothing() {
 
 #[test]
 fn a_broken_flush_is_caught_on_every_device() {
-    let plan = Plan {
-        all_subsets: 3,
-        singles: 4,
-        random_subsets: 2,
-        ..Plan::default()
-    };
+    let plan = Plan { all_subsets: 3, singles: 4, random_subsets: 2, ..Plan::default() };
     for device in [MANIFEST, CAPACITY, STAGING] {
         let run = record(1, 300, true);
         let flushes = run.recorder.history().flushes(device);
@@ -280,9 +228,6 @@ fn a_broken_flush_is_caught_on_every_device() {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&run, &image)))
                 .map_or(true, |result| result.is_err())
         });
-        assert!(
-            caught,
-            "flushes of device {device} could be left out and no image would tell"
-        );
+        assert!(caught, "flushes of device {device} could be left out and no image would tell");
     }
 }

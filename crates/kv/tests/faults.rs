@@ -64,12 +64,8 @@ fn run(devices: &Devices, script: &mut Script, db: &mut Option<Kvdb>) -> Result<
 
 fn names_what_failed(error: &KvError) -> bool {
     let text = error.to_string();
-    let device = ["the-manifest", "the-capacity", "the-staging"]
-        .iter()
-        .any(|d| text.contains(d));
-    let operation = ["read", "write", "flush", "discard"]
-        .iter()
-        .any(|op| text.contains(op));
+    let device = ["the-manifest", "the-capacity", "the-staging"].iter().any(|d| text.contains(d));
+    let operation = ["read", "write", "flush", "discard"].iter().any(|op| text.contains(op));
     // A flush has no address.
     device && operation && (text.contains("LBA") || text.contains("flush"))
 }
@@ -94,13 +90,9 @@ fn strike(target: Target, nth: u64, effect: Effect) -> bool {
     let promised = script.promised();
     if let Some(db) = db {
         // The fault has passed; what is in the KVDB can be read, whatever was stopped.
-        let state = script
-            .state_of(&db)
-            .unwrap_or_else(|| panic!("{what}: a state that never was"));
-        assert!(
-            state >= script.written(),
-            "{what}: acknowledged writes are not readable"
-        );
+        let state =
+            script.state_of(&db).unwrap_or_else(|| panic!("{what}: a state that never was"));
+        assert!(state >= script.written(), "{what}: acknowledged writes are not readable");
         Script::check_reads(&db);
         if let Some(why) = db.stats().stopped {
             let error = match db.kvs(NAMES[0]) {
@@ -116,10 +108,7 @@ fn strike(target: Target, nth: u64, effect: Effect) -> bool {
             let state = script.state_of(&db);
             let state =
                 state.unwrap_or_else(|| panic!("{what}: reopened to a state that never was"));
-            assert!(
-                state >= promised,
-                "{what}: state {state} of {promised} promised"
-            );
+            assert!(state >= promised, "{what}: state {state} of {promised} promised");
         }
         Err(KvError::NotAKvdb { .. }) => {
             assert_eq!(script.written(), 0, "{what}: the KVDB is gone");
@@ -160,14 +149,7 @@ fn a_flipped_bit_in_any_read_is_never_taken_for_data() {
     let mut noticed = 0;
     for nth in 0..400usize {
         let plan = FaultPlan::new();
-        plan.once(
-            Target::Read,
-            nth as u64,
-            Effect::Corrupt {
-                offset: nth * 37,
-                mask: 0x10,
-            },
-        );
+        plan.once(Target::Read, nth as u64, Effect::Corrupt { offset: nth * 37, mask: 0x10 });
         let (sound, faulty) = devices(&plan);
         let mut script = Script::new(11, &options(), 90);
         let mut db = None;

@@ -47,10 +47,7 @@ fn collect(kvs: &Kvs) -> Oracle {
     let mut cursor = kvs.cursor().unwrap();
     let mut found = Oracle::new();
     while let Some((key, value)) = cursor.next().unwrap() {
-        assert!(
-            found.insert(key.to_vec(), value.to_vec()).is_none(),
-            "a key came twice"
-        );
+        assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "a key came twice");
     }
     found
 }
@@ -84,10 +81,8 @@ fn run(seed: u64, with_staging: bool, steps: u64) {
     let devices = devices(with_staging);
     let mut db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
     let names = ["a", "b"];
-    let mut kvss: Vec<Kvs> = names
-        .iter()
-        .map(|name| db.create_kvs(name, Policy::default()).unwrap())
-        .collect();
+    let mut kvss: Vec<Kvs> =
+        names.iter().map(|name| db.create_kvs(name, Policy::default()).unwrap()).collect();
     let mut oracles = [Oracle::new(), Oracle::new()];
     for step in 0..steps {
         let which = usize::try_from(rng.below(2)).unwrap();
@@ -121,11 +116,7 @@ fn run(seed: u64, with_staging: bool, steps: u64) {
             }
             760..960 => {
                 let key = key(&mut rng);
-                assert_eq!(
-                    kvs.get(&key).unwrap().as_ref(),
-                    oracle.get(&key),
-                    "step {step}"
-                );
+                assert_eq!(kvs.get(&key).unwrap().as_ref(), oracle.get(&key), "step {step}");
             }
             960..975 => walk(kvs, oracle, &mut rng),
             975..985 => drop(db.step().unwrap()),
@@ -173,6 +164,9 @@ fn every_kind_of_maintenance_happens_in_a_long_run() {
         let value = value(&mut rng);
         kvs.put(key.as_bytes(), &value).unwrap();
         oracle.insert(key.into_bytes(), value);
+        if n % 100 == 0 {
+            db.settle().unwrap();
+        }
     }
     db.settle().unwrap();
     assert_eq!(collect(&kvs), oracle);
@@ -186,9 +180,6 @@ fn every_kind_of_maintenance_happens_in_a_long_run() {
         "{done:?}"
     );
     for class in db.stats().classes {
-        assert!(
-            class.garbage_bytes < 3 * class.live_bytes + (1 << 20),
-            "{class:?}"
-        );
+        assert!(class.garbage_bytes < 3 * class.live_bytes + (1 << 20), "{class:?}");
     }
 }

@@ -51,11 +51,7 @@ impl Counted {
     }
 
     fn reads(&self) -> u64 {
-        let Devices {
-            manifest,
-            capacity,
-            staging,
-        } = &self.devices;
+        let Devices { manifest, capacity, staging } = &self.devices;
         let all = [manifest, capacity].into_iter().chain(staging);
         all.map(|device| device.stats().reads).sum()
     }
@@ -179,9 +175,8 @@ fn a_key_that_does_not_exist_takes_no_device_read() {
 #[test]
 fn large_values_take_one_device_read_too() {
     let (mut counted, kvs) = Counted::create(4096);
-    let sizes = [
-        4000, 4096, 5000, 8192, 16_300, 16_384, 20_000, 100_000, 300_000, 900_000, VALUE_MAX,
-    ];
+    let sizes =
+        [4000, 4096, 5000, 8192, 16_300, 16_384, 20_000, 100_000, 300_000, 900_000, VALUE_MAX];
     let size = |number: u64| sizes[usize::try_from(number).unwrap() % sizes.len()];
     let value = |number: u64| {
         let mut value = vec![0; size(number)];
@@ -236,13 +231,7 @@ fn a_scan_of_neighbours_takes_far_fewer_reads_than_records() {
             }
             records
         });
-        println!(
-            "{records} records from {} took {reads} device reads",
-            start.escape_ascii()
-        );
-        assert!(
-            reads <= SCANNED / 10,
-            "{reads} device reads for {records} records"
-        );
+        println!("{records} records from {} took {reads} device reads", start.escape_ascii());
+        assert!(reads <= SCANNED / 10, "{reads} device reads for {records} records");
     }
 }

@@ -47,8 +47,7 @@ impl Ghost {
 
     /// Whether `hash` is remembered.
     pub(super) fn contains(&self, hash: u32) -> bool {
-        self.set_of(hash)
-            .is_some_and(|set| self.sets[set].contains(&hash.max(1)))
+        self.set_of(hash).is_some_and(|set| self.sets[set].contains(&hash.max(1)))
     }
 
     fn set_of(&self, hash: u32) -> Option<usize> {
@@ -70,9 +69,7 @@ mod tests {
         ghost.fit(1000);
         assert_eq!(ghost.bytes(), 128 * 32);
         let mut rng = Rng::new(2);
-        let hashes: Vec<u32> = (0..8192)
-            .map(|_| u32::try_from(rng.u64() >> 32).unwrap())
-            .collect();
+        let hashes: Vec<u32> = (0..8192).map(|_| u32::try_from(rng.u64() >> 32).unwrap()).collect();
         hashes.iter().for_each(|&hash| ghost.remember(hash));
         let known = |range: std::ops::Range<usize>| {
             let known = hashes[range].iter().filter(|&&hash| ghost.contains(hash));

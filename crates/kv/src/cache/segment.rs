@@ -112,10 +112,7 @@ impl Segment {
 
 fn address(header: &[u8]) -> RecordAddress {
     let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
-    RecordAddress {
-        block: word(0),
-        offset: word(8),
-    }
+    RecordAddress { block: word(0), offset: word(8) }
 }
 
 /// Bytes of a segment that a record of `size` bytes takes.
@@ -134,12 +131,7 @@ pub(super) struct Segments {
 
 impl Segments {
     pub(super) fn new() -> Segments {
-        Segments {
-            slots: Vec::new(),
-            free_slots: Vec::new(),
-            spare: None,
-            buffers: 0,
-        }
+        Segments { slots: Vec::new(), free_slots: Vec::new(), spare: None, buffers: 0 }
     }
 
     /// Memory of all buffers.
@@ -164,11 +156,7 @@ impl Segments {
             self.buffers += 1;
             AlignedBuf::zeroed(SEGMENT)
         });
-        let segment = Some(Segment {
-            bytes,
-            fill: 0,
-            queue,
-        });
+        let segment = Some(Segment { bytes, fill: 0, queue });
         if let Some(slot) = self.free_slots.pop() {
             self.slots[slot] = segment;
             return slot;

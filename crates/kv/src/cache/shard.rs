@@ -78,9 +78,7 @@ impl Shard {
     pub(super) fn find(&self, address: RecordAddress, hash: u32) -> Option<Place> {
         let is_it =
             |entry: &Entry| entry.hash == hash && self.segments.address(entry.place) == address;
-        self.index
-            .find(spread(hash), is_it)
-            .map(|entry| entry.place)
+        self.index.find(spread(hash), is_it).map(|entry| entry.place)
     }
 
     /// Reads the record at `address`, and counts that.
@@ -100,11 +98,7 @@ impl Shard {
 
     /// Takes in a record that was read from its medium.
     pub(super) fn insert(&mut self, address: RecordAddress, hash: u32, parts: &[&[u8]]) -> bool {
-        let queue = if self.ghost.contains(hash) {
-            Queue::Main
-        } else {
-            Queue::Small
-        };
+        let queue = if self.ghost.contains(hash) { Queue::Main } else { Queue::Small };
         let taken = self.add(queue, address, hash, 0, parts);
         self.inserts += u64::from(taken);
         taken
@@ -112,12 +106,7 @@ impl Shard {
 
     /// Takes in a record from another shard, into the same queue.
     pub(super) fn adopt(&mut self, address: RecordAddress, hash: u32, record: Record<'_>) -> bool {
-        let Record {
-            queue,
-            visits,
-            bytes,
-            ..
-        } = record;
+        let Record { queue, visits, bytes, .. } = record;
         self.add(queue, address, hash, visits, &[bytes])
     }
 
@@ -144,9 +133,7 @@ impl Shard {
         let Some(place) = self.find(address, hash) else {
             return false;
         };
-        let entry = self
-            .index
-            .find_entry(spread(hash), |entry| entry.place == place);
+        let entry = self.index.find_entry(spread(hash), |entry| entry.place == place);
         entry.map(|entry| entry.remove()).is_ok()
     }
 
@@ -207,8 +194,7 @@ impl Shard {
     /// Adds an index entry, for which [`Shard::make_room`] has made room.
     fn link(&mut self, place: Place, hash: u32) {
         let entry = Entry { place, hash };
-        self.index
-            .insert_unique(spread(hash), entry, |entry| spread(entry.hash));
+        self.index.insert_unique(spread(hash), entry, |entry| spread(entry.hash));
     }
 
     /// Evicts until `queue` has a segment with room for `size` bytes (none is needed for 0) and the
@@ -220,11 +206,7 @@ impl Shard {
             let has_room =
                 size == 0 || newest.is_some_and(|slot| self.segments.has_room(slot, size));
             let index_is_full = self.index.len() == self.index.capacity();
-            let growth = if index_is_full {
-                self.index_growth()
-            } else {
-                0
-            };
+            let growth = if index_is_full { self.index_growth() } else { 0 };
             let segment = if has_room { 0 } else { SEGMENT };
             if self.fits(segment + growth) {
                 self.index.reserve(1, |entry| spread(entry.hash));
@@ -253,11 +235,7 @@ impl Shard {
     /// Makes the ghost as large as the index.
     fn fit_ghost(&mut self) {
         let is_empty = self.index.allocation_size() == 0; // it says 1 bucket then
-        let buckets = if is_empty {
-            0
-        } else {
-            self.index.num_buckets()
-        };
+        let buckets = if is_empty { 0 } else { self.index.num_buckets() };
         self.ghost.fit(buckets);
     }
 
@@ -326,10 +304,9 @@ impl Shard {
         };
         let (stays, visits) = match record.queue {
             Queue::Small => (record.visits >= PROMOTED, 0),
-            Queue::Main => (
-                usize::from(record.visits) > impatience,
-                record.visits.saturating_sub(1),
-            ),
+            Queue::Main => {
+                (usize::from(record.visits) > impatience, record.visits.saturating_sub(1))
+            }
         };
         if !stays {
             entry.remove();

@@ -11,10 +11,7 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 fn at(n: u64) -> RecordAddress {
-    RecordAddress {
-        block: n >> 20,
-        offset: n & 0xf_ffff,
-    }
+    RecordAddress { block: n >> 20, offset: n & 0xf_ffff }
 }
 
 /// The content of the record with this number: `size` bytes that only it has.
@@ -58,10 +55,7 @@ fn a_hit_returns_what_was_inserted_under_that_address() {
                     let Some(bytes) = oracle.get(&address).cloned() else {
                         continue;
                     };
-                    if oracle
-                        .insert(new, bytes.clone())
-                        .is_some_and(|old| old != bytes)
-                    {
+                    if oracle.insert(new, bytes.clone()).is_some_and(|old| old != bytes) {
                         // The address had another content: maintenance never does that.
                         remove(&cache, new);
                     }
@@ -82,9 +76,7 @@ fn a_hit_returns_what_was_inserted_under_that_address() {
                 5..20 => {
                     let most = 1 + rng.below(5000);
                     let size = to_usize(rng.below(most));
-                    let bytes = oracle
-                        .entry(address)
-                        .or_insert_with(|| content(rng.u64(), size));
+                    let bytes = oracle.entry(address).or_insert_with(|| content(rng.u64(), size));
                     let cut = to_usize(rng.below(to_u64(bytes.len()) + 1));
                     cache.insert(address, &[&bytes[..cut], &[], &bytes[cut..]]);
                 }
@@ -119,10 +111,7 @@ fn a_record_is_cached_until_something_else_needs_its_place() {
     let mut out = vec![1, 2, 3];
     assert!(!cache.get(at(99), &mut out));
     assert_eq!(out, [1, 2, 3], "a miss leaves the buffer alone");
-    assert!(
-        !cache.insert(at(99), &[&vec![0; RECORD_MAX], &[0]]),
-        "too large"
-    );
+    assert!(!cache.insert(at(99), &[&vec![0; RECORD_MAX], &[0]]), "too large");
     let stats = cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.inserts), (6, 1, 6));
     assert_eq!((stats.entries, stats.evictions), (6, 0));
@@ -173,10 +162,7 @@ fn the_index_shrinks_with_what_it_indexes() {
     }
     cache.set_capacity(8 * MIB);
     let stats = cache.stats();
-    assert!(
-        stats.bytes <= 8 * MIB && stats.entries > 50_000,
-        "{stats:?}"
-    );
+    assert!(stats.bytes <= 8 * MIB && stats.entries > 50_000, "{stats:?}");
 }
 
 #[test]
@@ -203,10 +189,7 @@ fn any_capacity_is_kept() {
             }
             fits(&cache);
         }
-        assert!(
-            cache.stats().entries > 0 || capacity < 7 * MIB,
-            "{capacity}"
-        );
+        assert!(cache.stats().entries > 0 || capacity < 7 * MIB, "{capacity}");
         assert!(cache.stats().entries == 0 || capacity > 16 * 2 * to_u64(SEGMENT));
     }
 }
@@ -260,10 +243,7 @@ fn a_renamed_record_is_as_hot_as_it_was() {
     }
     for n in 0..1000 {
         assert!(cache.rename(at(n), at(1_000_000 + n)));
-        assert!(
-            !cache.rename(at(n), at(2_000_000 + n)),
-            "it is gone from there"
-        );
+        assert!(!cache.rename(at(n), at(2_000_000 + n)), "it is gone from there");
     }
     for n in 0..30_000 {
         cache.insert(at(3_000_000 + n), &[&[7; 900]]);
@@ -413,10 +393,7 @@ fn threads_may_do_everything_at_once() {
 #[test]
 fn renaming_to_and_fro_between_shards_does_not_deadlock() {
     let cache = Arc::new(RecordCache::new(8 * MIB));
-    let (a, b) = (
-        at(0),
-        at((1..).find(|&n| at(n).hash().0 != at(0).hash().0).unwrap()),
-    );
+    let (a, b) = (at(0), at((1..).find(|&n| at(n).hash().0 != at(0).hash().0).unwrap()));
     cache.insert(a, &[b"one"]);
     let start = Arc::new(Barrier::new(2));
     let threads = [(a, b), (b, a)].map(|(old, new)| {

@@ -27,11 +27,7 @@ const FILTER_BITS: usize = 10;
 pub(crate) enum NewEntry<'a> {
     Tombstone,
     Inline(&'a [u8]),
-    Stored {
-        block: u64,
-        offset: u32,
-        value_size: u32,
-    },
+    Stored { block: u64, offset: u32, value_size: u32 },
 }
 
 /// What stays the same for all kvsets of a KVDB.
@@ -71,11 +67,7 @@ impl<'a> KvsetBuilder<'a> {
         age: u64,
         class: MediaClass,
     ) -> KvsetBuilder<'a> {
-        let stream = if leaf == 0 {
-            Stream::YoungKeys
-        } else {
-            Stream::OldKeys
-        };
+        let stream = if leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys };
         // A buffer never straddles two extents, because its size divides theirs.
         let buf = AlignedBuf::zeroed(to_usize(shop.tuning.key_extent_bytes.min(256 << 10)));
         let held = shop.cache.hold();
@@ -94,10 +86,7 @@ impl<'a> KvsetBuilder<'a> {
                 extents: Vec::new(),
                 blocks: Vec::new(),
             },
-            keys: KeyExtents {
-                extents: Vec::new(),
-                stream,
-            },
+            keys: KeyExtents { extents: Vec::new(), stream },
             page: PageBuilder::default(),
             buf,
             filled: 0,
@@ -113,25 +102,14 @@ impl<'a> KvsetBuilder<'a> {
 
     /// Adds an entry; keys ascend.
     pub(crate) fn add(&mut self, key: &[u8], entry: NewEntry<'_>) -> Result<()> {
-        debug_assert!(
-            self.edit.entries == 0 || key > &self.last_key[..],
-            "keys ascend"
-        );
+        debug_assert!(self.edit.entries == 0 || key > &self.last_key[..], "keys ascend");
         let entry = match entry {
             NewEntry::Tombstone => Entry::Tombstone,
             NewEntry::Inline(value) => Entry::Inline(value),
-            NewEntry::Stored {
-                block,
-                offset,
-                value_size,
-            } => {
+            NewEntry::Stored { block, offset, value_size } => {
                 let size = record_size(key.len(), to_usize(value_size.into())) as u64;
                 let block = self.block_number(block, size);
-                Entry::Stored(Stored {
-                    block,
-                    offset,
-                    value_size,
-                })
+                Entry::Stored(Stored { block, offset, value_size })
             }
         };
         if !self.page.add(key, entry) {
@@ -192,26 +170,17 @@ impl<'a> KvsetBuilder<'a> {
         if self.filled == 0 {
             return Ok(());
         }
-        let full = self
-            .keys
-            .extents
-            .last()
-            .is_none_or(|last| self.extent_used == last.bytes());
+        let full = self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes());
         if full {
             let bytes = self.shop.tuning.key_extent_bytes;
-            let extent = self
-                .shop
-                .classes
-                .allocate(self.class, bytes, Purpose::Maintenance)?;
+            let extent = self.shop.classes.allocate(self.class, bytes, Purpose::Maintenance)?;
             self.keys.extents.push(extent);
             self.extent_used = 0;
         }
         let extent = self.keys.extents.last().expect("pushed above");
         let size = self.buf.len();
         let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
-        let padded = self
-            .filled
-            .next_multiple_of(to_usize(extent.media.lba_size.into()));
+        let padded = self.filled.next_multiple_of(to_usize(extent.media.lba_size.into()));
         buf[self.filled..padded].fill(0);
         buf.set_len(padded);
         let mut buf = write_keys(extent, self.extent_used, buf, self.keys.stream)?;
@@ -252,11 +221,7 @@ impl<'a> KvsetBuilder<'a> {
         self.edit.meta_size = u32::try_from(encoded.len()).expect("meta below 4 GiB");
         self.append(&encoded)?;
         self.write_buf()?;
-        self.keys
-            .extents
-            .last_mut()
-            .expect("written above")
-            .truncate(self.extent_used);
+        self.keys.extents.last_mut().expect("written above").truncate(self.extent_used);
         self.edit.extents = self.keys.extents.iter().map(|a| a.extent).collect();
         let blocks = self.block_ids().map(block).collect();
         let pages = PageTable::new(self.shop.cache, self.edit.pages);

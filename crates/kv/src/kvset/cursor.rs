@@ -20,13 +20,7 @@ pub(crate) struct KvsetCursor {
 impl KvsetCursor {
     /// A cursor that is nowhere yet.
     pub(crate) fn new(kvset: Arc<Kvset>) -> KvsetCursor {
-        KvsetCursor {
-            kvset,
-            page: None,
-            page_index: 0,
-            slot: 0,
-            key: Vec::new(),
-        }
+        KvsetCursor { kvset, page: None, page_index: 0, slot: 0, key: Vec::new() }
     }
 
     pub(crate) fn kvset(&self) -> &Arc<Kvset> {

@@ -74,19 +74,11 @@ impl Script {
     fn key(&mut self) -> Vec<u8> {
         // Half of the keys are long, so that a leaf has pages enough to split.
         let n = self.rng.below(self.keys);
-        format!(
-            "{n:03}{}",
-            "-".repeat(if n.is_multiple_of(2) { 240 } else { 3 })
-        )
-        .into_bytes()
+        format!("{n:03}{}", "-".repeat(if n.is_multiple_of(2) { 240 } else { 3 })).into_bytes()
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let size = if self.rng.chance(1, 8) {
-            self.rng.below(17)
-        } else {
-            self.rng.below(700)
-        };
+        let size = if self.rng.chance(1, 8) { self.rng.below(17) } else { self.rng.below(700) };
         let mut value = vec![0; usize::try_from(size).unwrap()];
         self.rng.fill(&mut value);
         value
@@ -146,8 +138,7 @@ impl Script {
             90..93 => drop(db.step()?),
             93..97 => db.settle()?,
             _ => {
-                self.clock
-                    .advance(Duration::from_millis(self.rng.below(80)));
+                self.clock.advance(Duration::from_millis(self.rng.below(80)));
                 // The flush that a thread would do in time.
                 db.step()?;
             }
@@ -160,9 +151,7 @@ impl Script {
         writes: Vec<(usize, Vec<u8>, Option<Vec<u8>>)>,
         result: Result<(), KvError>,
     ) -> Result<(), KvError> {
-        writes
-            .into_iter()
-            .for_each(|(which, key, value)| self.apply(which, key, value));
+        writes.into_iter().for_each(|(which, key, value)| self.apply(which, key, value));
         if let Err(error) = result {
             self.attempted = Some(self.fingerprint);
             return Err(error);
@@ -216,8 +205,5 @@ impl Script {
 
 /// Creates the script's KVSs.
 pub(crate) fn create_kvss(db: &Kvdb) -> Result<[Kvs; 2], KvError> {
-    Ok([
-        db.create_kvs(NAMES[0], Policy::default())?,
-        db.create_kvs(NAMES[1], Policy::default())?,
-    ])
+    Ok([db.create_kvs(NAMES[0], Policy::default())?, db.create_kvs(NAMES[1], Policy::default())?])
 }

@@ -1,0 +1,146 @@
+//! Space: a full KVDB says so, goes on reading, and has room again when data was deleted.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{small_tuning, test_options};
+use esker_base::{ErrorKind, Rng};
+use esker_device::MemoryDevice;
+use esker_kv::{Devices, KvError, Kvdb, Kvs, Policy};
+
+fn devices(capacity_bytes: u64, staging_bytes: Option<u64>) -> Devices {
+    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
+    Devices {
+        manifest: device("manifest", 2 << 20),
+        capacity: device("capacity", capacity_bytes),
+        staging: staging_bytes.map(|bytes| device("staging", bytes) as _),
+    }
+}
+
+fn value(n: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 900];
+    Rng::new(n).fill(&mut bytes);
+    bytes
+}
+
+/// Puts records from `first` on until there is no space; returns the first that had none.
+fn fill(db: &Kvdb, kvs: &Kvs, first: u64) -> u64 {
+    for n in first.. {
+        match kvs.put(&n.to_be_bytes(), &value(n)) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                assert!(error.to_string().contains("delete data"), "{error}");
+                return n;
+            }
+        }
+        if n % 16 == 0 {
+            let _ = db.step();
+        }
+    }
+    unreachable!("the device is finite")
+}
+
+fn fills_and_frees(staging_bytes: Option<u64>) {
+    let devices = devices(6 << 20, staging_bytes);
+    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    let mut start = 0;
+    for round in 0..4 {
+        let end = fill(&db, &kvs, start);
+        let live = (end - start) * 900;
+        assert!(live > 2 << 20, "round {round}: only {live} bytes fit a class of 6 MiB");
+        for n in start..end {
+            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)), "round {round}");
+        }
+        // Deleting works when putting does not, and makes room.
+        for n in start..end {
+            match kvs.delete(&n.to_be_bytes()) {
+                Ok(()) => {}
+                Err(KvError::NoSpace { .. }) => drop(db.settle()),
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+        for n in start..end {
+            let deleted = kvs.delete(&n.to_be_bytes());
+            deleted.unwrap_or_else(|error| panic!("round {round}: {error}\n{}", db.stats()));
+        }
+        db.ingest().unwrap();
+        db.settle().unwrap();
+        assert!(kvs.cursor().unwrap().next().unwrap().is_none());
+        start = end;
+    }
+    let stats = db.stats();
+    let used: u64 = stats.classes.iter().map(|class| class.used_bytes).sum();
+    assert!(used < 2 << 20, "everything was deleted, and yet: {stats}");
+    db.close().unwrap();
+    let db = Kvdb::open_on(devices, test_options(small_tuning())).unwrap();
+    assert!(db.kvs("k").unwrap().cursor().unwrap().next().unwrap().is_none());
+}
+
+#[test]
+fn a_full_kvdb_reads_and_deletes_and_has_room_again() {
+    fills_and_frees(Some(4 << 20));
+}
+
+#[test]
+fn a_full_kvdb_with_capacity_alone_reads_and_deletes_and_has_room_again() {
+    fills_and_frees(None);
+}
+
+#[test]
+fn a_small_staging_class_spills_over_to_capacity_instead_of_failing() {
+    let db = Kvdb::create_on(devices(32 << 20, Some(256 << 10)), test_options(small_tuning()));
+    let db = db.unwrap();
+    let kvs = db.create_kvs("k", Policy::STAGING_ONLY).unwrap();
+    for n in 0..4000u64 {
+        kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+    }
+    db.settle().unwrap();
+    for n in 0..4000u64 {
+        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)));
+    }
+}
+
+#[test]
+fn overwriting_forever_takes_a_bounded_space() {
+    let db =
+        Kvdb::create_on(devices(8 << 20, Some(4 << 20)), test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    let mut rng = Rng::new(9);
+    for n in 0..40_000u64 {
+        let put = kvs.put(&rng.below(2000).to_be_bytes(), &value(n));
+        put.unwrap_or_else(|error| panic!("put {n}: {error}\n{}", db.stats()));
+        if n % 32 == 0 {
+            db.step().unwrap();
+        }
+    }
+}
+
+#[test]
+fn staging_can_be_added_to_a_live_kvdb() {
+    let devices = devices(16 << 20, None);
+    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    let put = |range: std::ops::Range<u64>| {
+        range.for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
+    };
+    put(0..500);
+    let staging: Arc<dyn esker_device::Device> =
+        Arc::new(MemoryDevice::new("staging", 8 << 20, 512));
+    db.add_staging_device(staging.clone()).unwrap();
+    assert_eq!(db.add_staging_device(staging.clone()).unwrap_err().kind(), ErrorKind::Exists);
+    put(500..1500);
+    assert!(db.stats().classes[0].written_bytes() > 500 * 900, "{}", db.stats());
+    db.close().unwrap();
+    let again = Devices { staging: Some(staging), ..devices.clone() };
+    let db = Kvdb::open_on(again, test_options(small_tuning())).unwrap();
+    let kvs = db.kvs("k").unwrap();
+    for n in 0..1500u64 {
+        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)));
+    }
+    drop((kvs, db));
+    let error = Kvdb::open_on(devices, test_options(small_tuning())).err().unwrap();
+    assert!(error.to_string().contains("staging"), "{error}");
+}
