@@ -17,9 +17,8 @@ use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::Purpose;
 use crate::omf::frame::record_size;
-use crate::read::address;
 use crate::source::{Item, Source, merge_kvsets};
-use crate::value::{BlockWriter, ValueBlock};
+use crate::value::{BlockWriter, ValueBlock, address};
 use crate::{MediaClass, Policy, VALUE_MAX};
 
 /// A node that gets a kvset.

@@ -3,10 +3,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::ahead::ReadAhead;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::kvset::cursor::KvsetCursor;
-use crate::read::ReadAhead;
 use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source};
 
 /// A walk over one KVS as it was when the cursor was made.

@@ -12,7 +12,6 @@ use esker_base::ErrorKind;
 use esker_base::units::to_usize;
 use parking_lot::{Condvar, Mutex};
 
-use crate::Tuning;
 use crate::cache::RecordCache;
 use crate::compact::Scratch;
 use crate::error::{KvError, Result};
@@ -24,10 +23,10 @@ use crate::media::{Classes, Purpose};
 use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
 use crate::page_cache::PageCache;
-use crate::read::Values;
 use crate::stats::Counters;
-use crate::value::{Ids, ValueBlock};
+use crate::value::{Ids, ValueBlock, Values};
 use crate::view::{Tree, View};
+use crate::{Tuning, VALUE_MAX};
 
 /// Everything that the handles and threads of a KVDB share.
 pub(crate) struct Engine {
@@ -266,9 +265,13 @@ impl Engine {
     fn fixed_bytes(&self) -> (u64, u64) {
         let (filters, indexes) = self.pinned_bytes();
         let tuning = &self.tuning;
-        let log = self.options.durability_bytes + 4 * tuning.frame_bytes;
-        let parts = 2 * tuning.memtable_bytes + tuning.gather_bytes + log + PROCESS_BYTES;
-        (parts + self.options.memory_bytes / 16, filters + indexes)
+        let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
+        let parts = 2 * tuning.memtable_bytes + tuning.gather_bytes + VALUE_MAX as u64 + log;
+        // Code, stacks, queue pairs, the manifest's state, what is being built, and what the
+        // allocator cannot give back.
+        let budget = self.options.memory_bytes;
+        let process = budget / 12 + (budget / 24).min(8 << 20);
+        (parts + process, filters + indexes)
     }
 
     /// Filters and page indexes of all kvsets, in bytes.
@@ -293,6 +296,3 @@ impl Engine {
         self.values.cache.set_capacity(records);
     }
 }
-
-/// DRAM of the process that no part accounts for: code, stacks, queue pairs, the manifest's state.
-const PROCESS_BYTES: u64 = 6 << 20;

@@ -34,6 +34,23 @@ pub enum KvError {
         /// What was expected and what was found.
         detail: String,
     },
+    /// A medium was written by a release with another format.
+    #[error(
+        "{device}: the {what} at LBA {} has format version {found}; this build reads version {}: \
+         use the release that wrote it, or a newer one",
+        lba.0,
+        crate::omf::VERSION
+    )]
+    Version {
+        /// The structure.
+        what: &'static str,
+        /// The device it was read from.
+        device: String,
+        /// Where it begins.
+        lba: Lba,
+        /// Its version.
+        found: u16,
+    },
     /// A media class is full.
     #[error(
         "the {class} class has no room for {needed} bytes: delete data, or give it a larger device"
@@ -122,6 +139,7 @@ impl KvError {
         match self {
             KvError::Device(error) => error.kind(),
             KvError::Corrupt { .. } => ErrorKind::Corrupt,
+            KvError::Version { .. } => ErrorKind::Unsupported,
             KvError::NoSpace { .. } => ErrorKind::NoSpace,
             KvError::KeyLength(_)
             | KvError::ValueLength(_)

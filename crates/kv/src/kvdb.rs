@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::{Batch, Kvs, purpose};
 use crate::layout::{self, Layout};
+use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::omf::manifest::Edit;
 use crate::options::{Maintenance, MediaClass, Options, Policy};
@@ -63,6 +64,11 @@ impl Kvdb {
     /// As [`Kvdb::create`].
     pub fn create_on(devices: Devices, options: Options) -> Result<Kvdb> {
         options.check()?;
+        if Manifest::read(&devices.manifest)?.is_some() {
+            let path = devices.manifest.name().into();
+            let why = "there is a KVDB here already; open it, or choose other devices".into();
+            return Err(KvError::Exists { path, why });
+        }
         let named =
             |class, device: &Arc<dyn esker_device::Device>| (class, device.name().to_owned());
         let mut paths = vec![named(MediaClass::Capacity, &devices.capacity)];

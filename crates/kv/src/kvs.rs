@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::kvset::{Found, key_hash};
 use crate::media::Purpose;
 use crate::omf::frame::Record;
+use crate::view::View;
 use crate::write::check_record;
 
 /// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
@@ -75,12 +77,46 @@ impl Kvs {
         let view = engine.view.load();
         // After the view: all that is visible up to here is in it, or was written meanwhile.
         let seqno = engine.visible.load(Ordering::Acquire);
-        let found = view.get(self.id, key, seqno, &engine.values, value)?;
+        let found = self.find(&view, key, seqno, value)?;
         if !found {
             value.clear();
             self.check_present(view.tree(self.id).is_some())?;
         }
         Ok(found)
+    }
+
+    /// Writes the value of `key` as of `seqno` to `out`; false when there is none.
+    fn find(&self, view: &View, key: &[u8], seqno: u64, out: &mut Vec<u8>) -> Result<bool> {
+        for table in view.memtables() {
+            let found = table.get(self.id, key, seqno, |value| {
+                out.clear();
+                value.map(|value| out.extend_from_slice(value)).is_some()
+            });
+            if let Some(present) = found {
+                return Ok(present);
+            }
+        }
+        let Some(tree) = view.tree(self.id) else {
+            return Ok(false);
+        };
+        let hash = key_hash(key);
+        let leaf = &tree.leaves[tree.leaf_of(key)];
+        for kvset in tree.root.iter().chain(&leaf.kvsets) {
+            match kvset.get(key, hash)? {
+                None => {}
+                Some(Found::Tombstone) => return Ok(false),
+                Some(Found::Inline(bytes, size)) => {
+                    out.clear();
+                    out.extend_from_slice(&bytes[..size]);
+                    return Ok(true);
+                }
+                Some(Found::Stored(stored)) => {
+                    self.engine.values.read(kvset.block(&stored), self.id, key, &stored, out)?;
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// A cursor over the KVS as it is now, before its first key.

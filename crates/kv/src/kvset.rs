@@ -113,6 +113,11 @@ pub(crate) struct KeyExtents {
 impl KeyExtents {
     /// Reads `size` bytes at `offset`, with one device read for each extent they touch.
     fn read(&self, mut offset: u64, size: usize) -> Result<Vec<u8>> {
+        let total: u64 = self.extents.iter().map(Allocation::bytes).sum();
+        if offset + size as u64 > total {
+            let detail = format!("{size} bytes at {offset} expected, the extents hold {total}");
+            return Err(self.corrupt("kvset", 0, detail));
+        }
         let mut bytes = Vec::with_capacity(size);
         for allocation in &self.extents {
             let length = allocation.bytes();
@@ -132,11 +137,6 @@ impl KeyExtents {
                 break;
             }
             offset = 0;
-        }
-        if bytes.len() < size {
-            let last = self.extents.last().expect("a kvset has extents");
-            let detail = format!("{size} bytes of keys expected, the extents end before");
-            return Err(last.media.corrupt("kvset", last.extent.lba, detail));
         }
         Ok(bytes)
     }

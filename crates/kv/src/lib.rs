@@ -44,12 +44,13 @@
 //!
 //! # Life of a get
 //!
-//! 1. `kvs.rs` [`Kvs::get`] takes the current view;
-//! 2. `view.rs` asks its memtables (`memtable.rs`), the root's kvsets and the leaf's, newest first;
-//! 3. `kvset.rs` asks the filter (`filter.rs`), finds the page in its index, takes it from DRAM
+//! 1. `kvs.rs` [`Kvs::get`] takes the current view and asks its memtables (`memtable.rs`), the
+//!    root's kvsets and the leaf's, newest first;
+//! 2. `kvset.rs` asks the filter (`filter.rs`), finds the page in its index, takes it from DRAM
 //!    (`page_cache.rs`) and searches it (`omf/page.rs`);
-//! 4. `read.rs` takes the value from the record cache (`cache.rs`), or reads its record from the
-//!    block with one device read (`value.rs`, `media.rs`).
+//! 3. `value.rs` takes the value from the record cache (`cache.rs`), or reads its record from the
+//!    block with one device read, through `media.rs` and the device's port (`esker-device`:
+//!    `blocking.rs`).
 //!
 //! # Limits
 //!
@@ -58,6 +59,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cache;
 mod check;
 mod compact;
@@ -77,7 +79,6 @@ mod memtable;
 mod omf;
 mod options;
 mod page_cache;
-mod read;
 mod recover;
 mod source;
 mod stats;

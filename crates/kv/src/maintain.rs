@@ -21,8 +21,7 @@ use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::Stream;
 use crate::omf::manifest::Edit;
 use crate::omf::page::INLINE_MAX;
-use crate::read::address;
-use crate::value::ValueBlock;
+use crate::value::{ValueBlock, address};
 use crate::view::{Frozen, Leaf, Tree};
 
 /// A step of the second lane.
@@ -372,7 +371,7 @@ impl Engine {
         let window = Duration::from_millis(self.options.durability_ms);
         let mut log = self.writer.lock();
         while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
-            let many = log.unflushed_bytes() > self.options.durability_bytes / 2;
+            let many = log.unflushed_bytes() > self.options.durability_limit() / 2;
             let due = log.pending_since().map(|since| since + window / 2);
             let now = self.options.clock.now();
             match due {

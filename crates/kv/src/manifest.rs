@@ -81,11 +81,15 @@ impl State {
                 self.last_id = self.last_id.max(id);
                 self.leaves.insert(id, (kvs, lower));
             }
-            Edit::LeafRemoved { id } => known(self.leaves.remove(&id).is_some(), "leaf", id)?,
+            Edit::LeafRemoved { id } => {
+                let empty = self.kvsets.values().all(|kvset| kvset.leaf != id);
+                known(empty && self.leaves.remove(&id).is_some(), "empty leaf", id)?;
+            }
             Edit::Kvset(kvset) => {
                 known(self.kvss.contains_key(&kvset.kvs), "KVS", kvset.kvs.into())?;
                 let leaf = kvset.leaf;
-                known(leaf == 0 || self.leaves.contains_key(&leaf), "leaf", leaf)?;
+                let owner = self.leaves.get(&leaf).map(|(kvs, _)| *kvs);
+                known(leaf == 0 || owner == Some(kvset.kvs), "leaf", leaf)?;
                 for (block, _) in &kvset.blocks {
                     known(self.blocks.contains_key(block), "block", *block)?;
                 }
@@ -168,6 +172,7 @@ struct Region {
 }
 
 /// How far behind the last valid record to look for more, in bytes: most records have one LBA.
+/// Also the size of a read when the rest of a region is looked at.
 const LOOK_BEHIND: u64 = 256 << 10;
 
 impl Medium {
@@ -182,6 +187,10 @@ impl Medium {
     fn corrupt(&self, lba: Lba, detail: String) -> KvError {
         let device = self.device.name().to_owned();
         KvError::Corrupt { what: "manifest", device, lba, detail }
+    }
+
+    fn version(&self, lba: Lba, found: u16) -> KvError {
+        KvError::Version { what: "manifest", device: self.device.name().to_owned(), lba, found }
     }
 
     fn read(&mut self, lba: Lba, bytes: u64) -> Result<AlignedBuf> {
@@ -203,7 +212,10 @@ impl Medium {
         }
         let first = self.read(lba, self.lba_size.into())?;
         let Ok(header) = RecordHeader::decode(&first) else {
-            return Ok(None);
+            return match RecordHeader::other_version(&first) {
+                Some(found) => Err(self.version(lba, found)),
+                None => Ok(None),
+            };
         };
         let size = padded_size(header.payload_size, self.lba_size);
         let next = lba + LbaCount::holding(size, self.lba_size);
@@ -240,21 +252,37 @@ impl Medium {
         Ok(Region { valid, stops: lba, behind })
     }
 
-    /// The highest epoch of the record headers that lie shortly behind `from`. The records of an
-    /// epoch are written one after the other, so one behind the end of its epoch proves that the
-    /// end is not the end.
-    fn newest_epoch_behind(&mut self, from: Lba, end: Lba) -> Result<u64> {
-        let count = LbaCount(LOOK_BEHIND / u64::from(self.lba_size)).0.min(end.0 - from.0);
-        if count == 0 {
+    /// The highest epoch of the record headers that lie behind the end of a region's records at
+    /// `stops`. The records of an epoch are written one after the other, so one behind the end of
+    /// its epoch proves that the end is not the end.
+    fn newest_epoch_behind(&mut self, stops: Lba, end: Lba) -> Result<u64> {
+        if stops >= end {
             return Ok(0);
         }
-        let bytes = self.read(from, LbaCount(count).bytes(self.lba_size))?;
-        let lbas = bytes.chunks(to_usize(self.lba_size.into())).zip(from.0..);
-        let epochs = lbas.filter_map(|(bytes, lba)| {
-            let header = RecordHeader::decode(bytes).ok()?;
-            (header.lba == lba && lba > from.0).then_some(header.epoch)
+        let first = self.read(stops, self.lba_size.into())?;
+        let header = RecordHeader::decode(&first).ok().filter(|header| header.lba == stops.0);
+        let size = header.map_or(u64::from(self.lba_size), |header| {
+            padded_size(header.payload_size, self.lba_size)
         });
-        Ok(epochs.max().unwrap_or(0))
+        let mut at = stops + LbaCount::holding(size, self.lba_size);
+        // Where nothing was written, or a record whose size is known, a short look is enough.
+        let clean = header.is_some() || first.iter().all(|&byte| byte == 0);
+        let look = LbaCount::holding(LOOK_BEHIND, self.lba_size);
+        let end = if clean { end.min(at + look) } else { end };
+        let mut newest = 0;
+        while at < end {
+            let count = look.min(LbaCount(end.0 - at.0));
+            let bytes = self.read(at, count.bytes(self.lba_size))?;
+            for (lba, number) in bytes.chunks(to_usize(self.lba_size.into())).zip(at.0..) {
+                if let Ok(header) = RecordHeader::decode(lba)
+                    && header.lba == number
+                {
+                    newest = newest.max(header.epoch);
+                }
+            }
+            at = at + count;
+        }
+        Ok(newest)
     }
 
     fn write(&mut self, lba: Lba, header: &RecordHeader, payload: &[u8]) -> Result<u64> {
@@ -277,7 +305,14 @@ impl Medium {
 impl Manifest {
     /// The state of the manifest on `device`: `None` when there never was one.
     pub(crate) fn read(device: &Arc<dyn Device>) -> Result<Option<State>> {
-        Ok(Manifest::newest(&mut Medium::open(device.clone())?)?.map(|(_, _, state)| state))
+        Ok(Manifest::find(device.clone())?.map(|found| found.state))
+    }
+
+    /// Reads the manifest on `device`, and writes nothing: `None` when there never was one.
+    pub(crate) fn find(device: Arc<dyn Device>) -> Result<Option<Found>> {
+        let mut medium = Medium::open(device)?;
+        let newest = Manifest::newest(&mut medium)?;
+        Ok(newest.map(|(region, epoch, state)| Found { medium, region, epoch, state }))
     }
 
     /// Region, epoch and state of the current region.
@@ -313,18 +348,6 @@ impl Manifest {
         Ok(Manifest(Mutex::new(writer)))
     }
 
-    /// Opens the manifest on `device` for writing: begins a new epoch.
-    pub(crate) fn open(device: Arc<dyn Device>) -> Result<Option<Manifest>> {
-        let mut medium = Medium::open(device)?;
-        let Some((region, epoch, state)) = Manifest::newest(&mut medium)? else {
-            return Ok(None);
-        };
-        let tail = Lba(0);
-        let mut writer = Writer { medium, region, epoch, index: 0, tail, state, written_bytes: 0 };
-        writer.snapshot()?;
-        Ok(Some(Manifest(Mutex::new(writer))))
-    }
-
     /// Makes edits durable, all or none.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
         let mut writer = self.0.lock();
@@ -346,6 +369,25 @@ impl Manifest {
 
     pub(crate) fn written_bytes(&self) -> u64 {
         self.0.lock().written_bytes
+    }
+}
+
+/// A manifest that was read.
+pub(crate) struct Found {
+    medium: Medium,
+    region: u64,
+    epoch: u64,
+    pub(crate) state: State,
+}
+
+impl Found {
+    /// Begins a new epoch, to write in.
+    pub(crate) fn begin(self) -> Result<Manifest> {
+        let Found { medium, region, epoch, state } = self;
+        let tail = Lba(0);
+        let mut writer = Writer { medium, region, epoch, index: 0, tail, state, written_bytes: 0 };
+        writer.snapshot()?;
+        Ok(Manifest(Mutex::new(writer)))
     }
 }
 
@@ -414,7 +456,7 @@ mod tests {
         let state = Manifest::read(&device).unwrap().unwrap();
         assert_eq!(state.kvss.keys().copied().collect::<Vec<_>>(), [599]);
         assert_eq!(state.uuid, [7; 16]);
-        let again = Manifest::open(device.clone()).unwrap().unwrap();
+        let again = Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
         again.commit(vec![kvs(700)]).unwrap();
         assert_eq!(Manifest::read(&device).unwrap().unwrap().kvss.len(), 2);
     }

@@ -146,6 +146,10 @@ impl Media {
     pub(crate) fn check_header(&self, uuid: [u8; 16]) -> Result<()> {
         let buf = AlignedBuf::zeroed(to_usize(self.lba_size.into()));
         let buf = self.ports.port()?.read(Lba(0), buf)?;
+        if let Some(found) = ClassHeader::other_version(&buf) {
+            let device = self.device().name().to_owned();
+            return Err(KvError::Version { what: "class header", device, lba: Lba(0), found });
+        }
         let header = ClassHeader::decode(&buf[..class::SIZE])
             .map_err(|malformed| self.corrupt("class header", Lba(0), malformed.0))?;
         let wanted = ClassHeader { class: self.class, lba_size: self.lba_size, uuid };

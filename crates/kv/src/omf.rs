@@ -20,6 +20,7 @@ pub(crate) mod page;
 #[cfg(test)]
 mod tests;
 
+use esker_base::checksum::crc32c;
 use esker_base::codec::Truncated;
 
 /// The version of all structures in this module.
@@ -56,4 +57,13 @@ pub(crate) fn expect_crc(what: &str, stored: u32, computed: u32) -> Result<(), M
     expect(stored == computed, || {
         format!("{what} CRC-32C {stored:#010x} stored, {computed:#010x} computed")
     })
+}
+
+/// The version of a structure of `size` bytes whose magic and CRC-32C (its last four bytes) hold,
+/// when it is not ours: not damage, but another release.
+pub(crate) fn other_version(bytes: &[u8], magic: &[u8; 8], size: usize) -> Option<u16> {
+    let (body, crc) = bytes.get(..size)?.split_at(size - 4);
+    let version = u16::from_le_bytes(body[8..10].try_into().expect("two bytes"));
+    let holds = body.starts_with(magic) && crc32c(body).to_le_bytes() == crc;
+    (holds && version != VERSION).then_some(version)
 }

@@ -197,7 +197,7 @@ impl Tuning {
         Tuning {
             memtable_bytes: share(16, 1 << 20, 64 << 20),
             block_bytes: 32 << 20,
-            frame_bytes: 1 << 20,
+            frame_bytes: share(256, 64 << 10, 1 << 20),
             key_extent_bytes: 4 << 20,
             allocation_bytes: 64 << 10,
             spill_kvsets: 4,
@@ -212,6 +212,12 @@ impl Options {
     /// The parts' sizes.
     pub(crate) fn tuning(&self) -> Tuning {
         self.tuning.unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))
+    }
+
+    /// How many bytes of acknowledged writes may not be durable: what the user allows, and no more
+    /// than suits the budget, because they are in DRAM.
+    pub(crate) fn durability_limit(&self) -> u64 {
+        self.durability_bytes.min(self.memory_bytes / 16)
     }
 
     /// Refuses what cannot work.

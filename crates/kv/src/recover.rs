@@ -202,7 +202,10 @@ fn try_read_frame(block: &ValueBlock, offset: u64) -> Result<Option<(FrameHeader
     }
     let (buf, skip) = media.read_at(block.stream, extent, offset, HEADER_SIZE)?;
     let Ok(header) = FrameHeader::decode(&buf[skip..]) else {
-        return Ok(None);
+        let Some(found) = FrameHeader::other_version(&buf[skip..]) else { return Ok(None) };
+        let (lba, ..) = media.span(extent, offset, 1);
+        let device = media.device().name().to_owned();
+        return Err(KvError::Version { what: "log", device, lba, found });
     };
     let size = HEADER_SIZE + to_usize(header.payload_size.into());
     let fits = offset + size as u64 <= block.allocation.bytes();
@@ -248,10 +251,10 @@ fn replay_frame(
 
 /// Opens the KVDB on `devices`; `None` when there is none.
 pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>> {
-    let Some(manifest) = Manifest::open(devices.manifest.clone())? else {
+    let Some(found) = Manifest::find(devices.manifest.clone())? else {
         return Ok(None);
     };
-    let state = manifest.state();
+    let state = found.state.clone();
     let tuning = options.tuning();
     let classes = devices.classes(&options);
     check_classes(&state, &classes)?;
@@ -259,6 +262,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let opened = open_structures(&state, &classes, &pages)?;
     let table = Memtable::new(tuning.memtable_bytes);
     let last_seqno = replay(&state, &opened.blocks, &table)?;
+    // All is sound as far as it was read: from here on the KVDB is written to.
+    let manifest = found.begin()?;
     // The memtable and the kvsets hold what they need of the blocks; the rest is free from the
     // commit of the new log start on.
     let ids = Ids::after(state.last_id);

@@ -11,9 +11,11 @@ use esker_base::checksum::crc32c;
 use esker_base::units::{round_up, to_usize};
 use esker_device::Op;
 
+use crate::cache::{RecordAddress, RecordCache};
 use crate::error::Result;
 use crate::media::{Allocation, Classes, Extent, Media, Purpose, Stream};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, record_size};
+use crate::omf::page::Stored;
 use crate::{MediaClass, omf};
 
 /// Ids of blocks, kvsets and leaves: each is given out once in the life of a KVDB.
@@ -293,5 +295,38 @@ impl<'a> BlockWriter<'a> {
     pub(crate) fn finish(&mut self) -> Result<Vec<Arc<ValueBlock>>> {
         self.finish_block()?;
         Ok(std::mem::take(&mut self.finished))
+    }
+}
+
+/// The values of a KVDB.
+pub(crate) struct Values {
+    pub(crate) cache: RecordCache,
+}
+
+/// The cache's name for a record.
+pub(crate) fn address(block: u64, offset: u32) -> RecordAddress {
+    RecordAddress { block, offset: offset.into() }
+}
+
+impl Values {
+    /// Writes the value of a record to `out`.
+    pub(crate) fn read(
+        &self,
+        block: &Arc<ValueBlock>,
+        kvs: u32,
+        key: &[u8],
+        stored: &Stored,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let address = address(block.id, stored.offset);
+        if self.cache.get(address, out) {
+            return Ok(());
+        }
+        block.read(kvs, key, stored.offset, stored.value_size, |value| {
+            out.clear();
+            out.extend_from_slice(value);
+        })?;
+        self.cache.insert(address, &[out]);
+        Ok(())
     }
 }

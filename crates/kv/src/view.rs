@@ -14,10 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Policy;
-use crate::error::Result;
-use crate::kvset::{Found, Kvset, key_hash};
+use crate::kvset::Kvset;
 use crate::memtable::Memtable;
-use crate::read::Values;
 use crate::value::ValueBlock;
 
 /// A leaf of a tree: the keys from `lower` to the next leaf's.
@@ -106,46 +104,5 @@ impl View {
     /// All memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.table))
-    }
-
-    /// Writes the value of `key` as of `seqno` to `out`; false when there is none.
-    pub(crate) fn get(
-        &self,
-        kvs: u32,
-        key: &[u8],
-        seqno: u64,
-        values: &Values,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        for table in self.memtables() {
-            let found = table.get(kvs, key, seqno, |value| {
-                out.clear();
-                value.map(|value| out.extend_from_slice(value)).is_some()
-            });
-            if let Some(present) = found {
-                return Ok(present);
-            }
-        }
-        let Some(tree) = self.tree(kvs) else {
-            return Ok(false);
-        };
-        let hash = key_hash(key);
-        let leaf = &tree.leaves[tree.leaf_of(key)];
-        for kvset in tree.root.iter().chain(&leaf.kvsets) {
-            match kvset.get(key, hash)? {
-                None => {}
-                Some(Found::Tombstone) => return Ok(false),
-                Some(Found::Inline(bytes, size)) => {
-                    out.clear();
-                    out.extend_from_slice(&bytes[..size]);
-                    return Ok(true);
-                }
-                Some(Found::Stored(stored)) => {
-                    values.read(kvset.block(&stored), kvs, key, &stored, out)?;
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
     }
 }

@@ -72,7 +72,7 @@ impl Engine {
 
     /// Waits as far as the durability window says.
     fn await_durability(&self, seqno: u64, unflushed: u64) -> Result<()> {
-        let limit = self.options.durability_bytes;
+        let limit = self.options.durability_limit();
         if self.options.durability_ms == 0 || unflushed > limit {
             let waited = self.options.clock.now();
             self.flush_through(seqno)?;

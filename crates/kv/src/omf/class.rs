@@ -14,7 +14,7 @@
 use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder};
 
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
+use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
 use crate::MediaClass;
 
 const MAGIC: &[u8; 8] = b"ESKMEDIA";
@@ -44,6 +44,11 @@ pub(crate) fn class_of(code: u8) -> Result<MediaClass, Malformed> {
 }
 
 impl ClassHeader {
+    /// The version of an intact header of another release.
+    pub(crate) fn other_version(bytes: &[u8]) -> Option<u16> {
+        other_version(bytes, MAGIC, SIZE)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::default();
         e.bytes(MAGIC).u16(VERSION).u8(class_code(self.class)).u8(0).u32(self.lba_size);

@@ -35,7 +35,7 @@ use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
+use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
 use crate::{KEY_MAX, VALUE_MAX};
 
 const MAGIC: &[u8; 8] = b"ESKFRAME";
@@ -63,6 +63,11 @@ pub(crate) struct FrameHeader {
 }
 
 impl FrameHeader {
+    /// The version of an intact header of another release.
+    pub(crate) fn other_version(bytes: &[u8]) -> Option<u16> {
+        other_version(bytes, MAGIC, HEADER_SIZE)
+    }
+
     pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
         let mut e = Encoder::default();
         let kind = match self.kind {

@@ -29,7 +29,7 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 
 use super::class::{class_code, class_of};
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
+use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
 use crate::media::Extent;
 use crate::{MediaClass, Policy};
 
@@ -48,6 +48,11 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
+    /// The version of an intact header of another release.
+    pub(crate) fn other_version(bytes: &[u8]) -> Option<u16> {
+        other_version(bytes, MAGIC, HEADER_SIZE)
+    }
+
     pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
         let mut e = Encoder::default();
         e.bytes(MAGIC).u16(VERSION).u16(0).u32(self.payload_size).u64(self.epoch);

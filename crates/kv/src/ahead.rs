@@ -1,49 +1,15 @@
-//! Reads values: from the record cache, or from the medium with one device read.
+//! Read-ahead for cursors: the further a cursor goes through a block, the more is read at a time.
 
 use std::sync::Arc;
 
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
-use crate::cache::{RecordAddress, RecordCache};
 use crate::error::Result;
 use crate::media::Stream;
 use crate::omf::frame::record_size;
 use crate::omf::page::Stored;
-use crate::value::ValueBlock;
-
-/// The values of a KVDB.
-pub(crate) struct Values {
-    pub(crate) cache: RecordCache,
-}
-
-/// The cache's name for a record.
-pub(crate) fn address(block: u64, offset: u32) -> RecordAddress {
-    RecordAddress { block, offset: offset.into() }
-}
-
-impl Values {
-    /// Writes the value of a record to `out`.
-    pub(crate) fn read(
-        &self,
-        block: &Arc<ValueBlock>,
-        kvs: u32,
-        key: &[u8],
-        stored: &Stored,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        let address = address(block.id, stored.offset);
-        if self.cache.get(address, out) {
-            return Ok(());
-        }
-        block.read(kvs, key, stored.offset, stored.value_size, |value| {
-            out.clear();
-            out.extend_from_slice(value);
-        })?;
-        self.cache.insert(address, &[out]);
-        Ok(())
-    }
-}
+use crate::value::{ValueBlock, Values, address};
 
 /// Reads values for a cursor: the further it goes through a block, the more is read at a time.
 #[derive(Default)]
