@@ -8,9 +8,7 @@
 use serde_json::Value;
 
 fn number(value: &Value) -> f64 {
-    value
-        .as_f64()
-        .unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 #[test]
@@ -21,10 +19,7 @@ fn the_figures_of_a_demonstration_make_sense() {
     let all: Value = serde_json::from_str(&text).expect("JSON");
 
     let runs = all["runs"].as_array().expect("a list of runs");
-    let names: Vec<&str> = runs
-        .iter()
-        .filter_map(|run| run["workload"]["name"].as_str())
-        .collect();
+    let names: Vec<&str> = runs.iter().filter_map(|run| run["workload"]["name"].as_str()).collect();
     assert_eq!(names, ["load", "A", "B", "C", "D", "E", "F"]);
     for run in runs {
         let name = &run["workload"]["name"];
@@ -33,10 +28,7 @@ fn the_figures_of_a_demonstration_make_sense() {
         assert!(number(&run["operations"]) > 0.0, "{name}");
         let per_s = number(&run["operations"]) / (number(&run["elapsed_ns"]) / 1e9);
         let stated = number(&run["ops_per_s"]);
-        assert!(
-            (stated / per_s - 1.0).abs() < 0.01,
-            "{name}: {stated}, not {per_s}"
-        );
+        assert!((stated / per_s - 1.0).abs() < 0.01, "{name}: {stated}, not {per_s}");
     }
     assert_eq!(runs[0]["operations"], all["dataset"]["records"]);
 
@@ -44,28 +36,17 @@ fn the_figures_of_a_demonstration_make_sense() {
     let records = number(&all["dataset"]["records"]);
     // 1,000 bytes of value and a key of `user` and up to 19 digits.
     let per_record = number(&load["user_bytes"]) / records;
-    assert!(
-        (1005.0..=1023.0).contains(&per_record),
-        "{per_record} bytes a record"
-    );
+    assert!((1005.0..=1023.0).contains(&per_record), "{per_record} bytes a record");
     let ratio = |name: &str| number(&load[name]);
-    let (in_all, to_capacity) = (
-        ratio("device_bytes_per_user_byte"),
-        ratio("capacity_bytes_per_user_byte"),
-    );
+    let (in_all, to_capacity) =
+        (ratio("device_bytes_per_user_byte"), ratio("capacity_bytes_per_user_byte"));
     assert!((1.0..=2.3).contains(&in_all), "{in_all} in all");
-    assert!(
-        to_capacity <= 1.15 && to_capacity < in_all,
-        "{to_capacity} to capacity"
-    );
+    assert!(to_capacity <= 1.15 && to_capacity < in_all, "{to_capacity} to capacity");
 
     let kvdb = &all["kvdb"];
     assert_eq!(kvdb["stopped"], Value::Null);
     let budget = number(&kvdb["dram"]["budget_bytes"]);
     // The engine's budget, and what the laboratory keeps of each run beside it.
     let peak = number(&all["peak_rss_bytes"]);
-    assert!(
-        peak <= budget * 1.15 + 16e6,
-        "{peak} bytes resident, budget {budget}"
-    );
+    assert!(peak <= budget * 1.15 + 16e6, "{peak} bytes resident, budget {budget}");
 }

@@ -50,11 +50,7 @@ struct Load {
     syncs: bool,
 }
 
-const LOAD: Load = Load {
-    durability_ms: DURABILITY_MS,
-    rest_us: 100,
-    syncs: true,
-};
+const LOAD: Load = Load { durability_ms: DURABILITY_MS, rest_us: 100, syncs: true };
 
 fn options(durability_ms: u64, maintenance: Maintenance) -> Options {
     Options {
@@ -159,11 +155,7 @@ impl Victim {
         // margin, so that it is time alone that flushes the log.
         let slow = self.rng.chance(1, 3);
         let (rest_us, least) = if slow { (6000, 500) } else { (100, 10) };
-        self.load = Load {
-            rest_us,
-            syncs: !slow,
-            ..self.load
-        };
+        self.load = Load { rest_us, syncs: !slow, ..self.load };
         let life = Duration::from_millis(least + self.rng.below(700));
         self.kill(life, false);
         if self.rng.chance(1, 3) {
@@ -228,11 +220,7 @@ fn what_was_promised_survives_hundreds_of_kills() {
 /// The judge is no rubber stamp: what a longer window allows to lose, a shorter one does not.
 #[test]
 fn a_loss_is_noticed_and_allowed_only_within_the_durability_window() {
-    let hour = Load {
-        durability_ms: 3_600_000,
-        rest_us: 20_000,
-        syncs: false,
-    };
+    let hour = Load { durability_ms: 3_600_000, rest_us: 20_000, syncs: false };
     let mut victim = Victim::new(hour, 99);
     victim.kill(Duration::from_millis(1200), true);
     let (found, _) = victim.verdict().expect("an hour's window allows the loss");
@@ -308,10 +296,7 @@ fn write_until_killed(dir: &Path) {
     std::thread::scope(|scope| {
         for number in 0..LANES {
             let (db, kvss, clock, acknowledged) = (&db, &kvss, &clock, &acknowledged);
-            let mut log = File::options()
-                .append(true)
-                .open(log_path(dir, number))
-                .unwrap();
+            let mut log = File::options().append(true).open(log_path(dir, number)).unwrap();
             let run = move || {
                 let lane = Lane::new(number);
                 let mut rng = Rng::new(number);

@@ -47,62 +47,28 @@ fn dependencies_keep_to_the_ladder() {
 #[test]
 fn an_edge_off_the_ladder_is_found() {
     let edge = |from: &str, kind: Kind, to: &str| {
-        let dependency = Dependency {
-            name: to.into(),
-            kind,
-        };
-        crates::findings(&[Crate {
-            name: from.into(),
-            dependencies: vec![dependency],
-        }])
+        let dependency = Dependency { name: to.into(), kind };
+        crates::findings(&[Crate { name: from.into(), dependencies: vec![dependency] }])
     };
     assert_none(&edge("esker-kv", Kind::Normal, "esker-device"));
     assert_none(&edge("esker-kv", Kind::Dev, "esker-sim"));
     assert_none(&edge("esker-device", Kind::Dev, "esker-sim"));
     assert_none(&edge("esker-cli", Kind::Normal, "esker-bench"));
     assert_none(&edge("esker-cli", Kind::Normal, "clap"));
-    assert_one(
-        &edge("esker-base", Kind::Normal, "esker-device"),
-        "up or sideways",
-    );
-    assert_one(
-        &edge("esker-device", Kind::Build, "esker-kv"),
-        "up or sideways",
-    );
+    assert_one(&edge("esker-base", Kind::Normal, "esker-device"), "up or sideways");
+    assert_one(&edge("esker-device", Kind::Build, "esker-kv"), "up or sideways");
     for sibling in ["bench", "cache", "pager", "volume", "nvmf", "flash"] {
         let sibling = format!("esker-{sibling}");
         assert_one(&edge("esker-kv", Kind::Normal, &sibling), "up or sideways");
         assert_one(&edge("esker-kv", Kind::Dev, &sibling), "up or sideways");
     }
-    assert_one(
-        &edge("esker-bench", Kind::Normal, "esker-kv"),
-        "up or sideways",
-    );
-    assert_one(
-        &edge("esker-bench", Kind::Normal, "esker-device"),
-        "on base only",
-    );
-    assert_one(
-        &edge("esker-kv", Kind::Normal, "esker-sim"),
-        "in tests only",
-    );
-    assert_one(
-        &edge("esker-cli", Kind::Normal, "esker-sim"),
-        "in tests only",
-    );
-    assert_one(
-        &edge("esker-sim", Kind::Normal, "esker-kv"),
-        "up or sideways",
-    );
+    assert_one(&edge("esker-bench", Kind::Normal, "esker-kv"), "up or sideways");
+    assert_one(&edge("esker-bench", Kind::Normal, "esker-device"), "on base only");
+    assert_one(&edge("esker-kv", Kind::Normal, "esker-sim"), "in tests only");
+    assert_one(&edge("esker-cli", Kind::Normal, "esker-sim"), "in tests only");
+    assert_one(&edge("esker-sim", Kind::Normal, "esker-kv"), "up or sideways");
     assert_one(&edge("esker-oddments", Kind::Normal, "serde"), "no rung");
-    for refused in [
-        "anyhow",
-        "clap",
-        "clap_complete",
-        "tokio",
-        "tracing",
-        "indicatif",
-    ] {
+    for refused in ["anyhow", "clap", "clap_complete", "tokio", "tracing", "indicatif"] {
         assert_one(&edge("esker-kv", Kind::Normal, refused), "rung 4");
         assert_one(&edge("esker-sim", Kind::Dev, refused), "rung 4");
     }
@@ -131,55 +97,28 @@ fn libraries_neither_print_nor_look_around_nor_hide_unsafe_code() {
 fn printing_the_environment_and_unsafe_code_are_found() {
     let check = |library: &str, text: &str| source::findings(library, "x.rs", text);
     let allowed = "#![allow(unsafe_code)]\n";
-    assert_none(&check(
-        "kv",
-        "//! println!(\"a\")\nfn f() { g(\"println!(1) unsafe\") }",
-    ));
-    assert_none(&check(
-        "kv",
-        "/* unsafe /* env::var */ */ const Q: char = '\"'; // dbg!(1)",
-    ));
+    assert_none(&check("kv", "//! println!(\"a\")\nfn f() { g(\"println!(1) unsafe\") }"));
+    assert_none(&check("kv", "/* unsafe /* env::var */ */ const Q: char = '\"'; // dbg!(1)"));
     assert_none(&check("kv", "const R: &str = r#\"std::env \" unsafe\"#;"));
-    assert_none(&check(
-        "kv",
-        "fn f() {}\n#[cfg(test)]\nmod tests {\n fn g() { println!() } }",
-    ));
-    assert_none(&check(
-        "device",
-        &format!("{allowed}fn f() {{ unsafe {{ g() }} }}"),
-    ));
+    assert_none(&check("kv", "fn f() {}\n#[cfg(test)]\nmod tests {\n fn g() { println!() } }"));
+    assert_none(&check("device", &format!("{allowed}fn f() {{ unsafe {{ g() }} }}")));
     let name = "crates/kv/src/omf/tests/golden.rs";
     assert_none(&source::findings("kv", name, "use std::env;"));
     for printing in ["println", "eprintln", "print", "eprint", "dbg"] {
         let text = format!("fn f<'a>(c: char) {{ if c == '\"' {{ {printing}!(\"a\"); }} }}");
         assert_one(&check("kv", &text), "x.rs:1");
     }
-    assert_one(
-        &check("base", "fn f() {\n    std::io::stdout();\n}"),
-        "x.rs:2",
-    );
+    assert_one(&check("base", "fn f() {\n    std::io::stdout();\n}"), "x.rs:2");
     assert_one(&check("base", "use std::env;"), "environment");
     assert_one(&check("base", "use std::{env, fs};"), "environment");
-    assert_one(
-        &check("base", "fn f() { std::env::var(\"A\"); }"),
-        "environment",
-    );
+    assert_one(&check("base", "fn f() { std::env::var(\"A\"); }"), "environment");
     assert_one(&check("device", "fn f() { unsafe { g() } }"), "unsafe");
-    assert_one(
-        &check("device", "#[allow(unsafe_code)]\nfn f() {}"),
-        "unsafe",
-    );
-    assert_one(
-        &source::findings("device", "src/lib.rs", allowed),
-        "the whole crate",
-    );
+    assert_one(&check("device", "#[allow(unsafe_code)]\nfn f() {}"), "unsafe");
+    assert_one(&source::findings("device", "src/lib.rs", allowed), "the whole crate");
     for library in ["kv", "bench", "sim"] {
         assert_one(&check(library, allowed), "unsafe");
     }
-    assert_one(
-        &check("kv", "#[cfg(test)]\nuse a::b;\nfn f() { println!() }"),
-        "x.rs:3",
-    );
+    assert_one(&check("kv", "#[cfg(test)]\nuse a::b;\nfn f() { println!() }"), "x.rs:3");
 }
 
 /// The longest file of Rust, in lines.
@@ -224,12 +163,8 @@ fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
                 //! 2. (`esker-device`: `blocking.rs`), `write.rs`.\n//!\n//! # Life of a get\n\
                 //! `read.rs`\n";
     let named = life::files_named(text, "Life of a put");
-    let expected = [
-        "kv/src/kvs.rs",
-        "kv/src/omf/frame.rs",
-        "device/src/blocking.rs",
-        "kv/src/write.rs",
-    ];
+    let expected =
+        ["kv/src/kvs.rs", "kv/src/omf/frame.rs", "device/src/blocking.rs", "kv/src/write.rs"];
     assert_eq!(named, expected);
     assert_eq!(life::files_named(text, "Life of a get"), ["kv/src/read.rs"]);
 
@@ -245,8 +180,5 @@ fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
     let long: Vec<String> = std::iter::repeat_n(named[0].clone(), 10).collect();
     assert_none(&judge(&long));
     let found = judge(&every);
-    assert!(
-        found.iter().any(|finding| finding.contains("lines")),
-        "{found:?}"
-    );
+    assert!(found.iter().any(|finding| finding.contains("lines")), "{found:?}");
 }

@@ -43,11 +43,7 @@ fn check(budget: u64) {
     let mut command = common::command("child", scratch.path());
     let output = command.env(BUDGET, budget.to_string()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     let phases = Phase::parse_all(&text);
     assert_eq!(phases.len(), 5, "{text}");
     let limit = budget + budget * MARGIN_PERCENT / 100;
@@ -120,10 +116,7 @@ fn child() {
 }
 
 fn live(dir: &Path, budget: u64) {
-    let options = || Options {
-        memory_bytes: budget,
-        ..Options::default()
-    };
+    let options = || Options { memory_bytes: budget, ..Options::default() };
     let records = budget * TIMES / VALUE_BYTES as u64;
     println!(); // the harness may have begun a line
     report("start", 0);
@@ -157,11 +150,7 @@ fn report(phase: &str, counted_bytes: u64) {
         let kib: u64 = line.unwrap().trim_end_matches("kB").trim().parse().unwrap();
         kib << 10
     };
-    println!(
-        "phase {phase} {} {} {counted_bytes}",
-        field("VmHWM:"),
-        field("VmRSS:")
-    );
+    println!("phase {phase} {} {} {counted_bytes}", field("VmHWM:"), field("VmRSS:"));
     // Resets the peak (proc(5)). Where that is refused, a peak is that of all phases up to it.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -11,9 +11,7 @@ const DIR: &str = "ESKER_TEST_CHILD_DIR";
 pub(crate) fn command(name: &str, dir: &Path) -> Command {
     let binary = std::env::current_exe().expect("the test's own binary");
     let mut command = Command::new(binary);
-    command
-        .args(["--exact", "--ignored", "--nocapture", name])
-        .env(DIR, dir);
+    command.args(["--exact", "--ignored", "--nocapture", name]).env(DIR, dir);
     command
 }
 

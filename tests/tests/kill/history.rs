@@ -62,10 +62,8 @@ impl Lane {
                 batch.put(kvs, &self.key(n), &self.value(n, which));
             }
         }
-        let mark: Vec<u8> = [n, others[0], others[1]]
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect();
+        let mark: Vec<u8> =
+            [n, others[0], others[1]].iter().flat_map(|word| word.to_le_bytes()).collect();
         batch.put(&kvss[1], &self.mark(), &mark);
         batch
     }
@@ -92,10 +90,7 @@ impl Lane {
             };
             let complain = |key: &[u8], what: &str| {
                 let key = key.escape_ascii();
-                Err(format!(
-                    "state {state} of lane {}: KVS {name}, key {key}: {what}",
-                    self.0
-                ))
+                Err(format!("state {state} of lane {}: KVS {name}, key {key}: {what}", self.0))
             };
             let mut cursor = kvs.cursor().map_err(|error| error.to_string())?;
             let prefix = format!("{}-", self.0).into_bytes();
@@ -139,9 +134,7 @@ pub(crate) fn mark_of(db: &Kvdb, lane: u64) -> Result<[u64; 3], String> {
     let Ok(kvs) = db.kvs(NAMES[1]) else {
         return Ok([0; 3]);
     };
-    let mark = kvs
-        .get(&Lane(lane).mark())
-        .map_err(|error| error.to_string())?;
+    let mark = kvs.get(&Lane(lane).mark()).map_err(|error| error.to_string())?;
     let Some(mark) = mark else {
         return Ok([0; 3]);
     };
@@ -149,7 +142,5 @@ pub(crate) fn mark_of(db: &Kvdb, lane: u64) -> Result<[u64; 3], String> {
         .chunks_exact(8)
         .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
         .collect();
-    words
-        .try_into()
-        .map_err(|_| format!("the mark of lane {lane} is no mark"))
+    words.try_into().map_err(|_| format!("the mark of lane {lane} is no mark"))
 }

@@ -73,14 +73,9 @@ impl Judge {
 
     /// Checks that nothing was promised yet.
     pub(crate) fn check_nothing_promised(&self) -> Result<(), String> {
-        let promised = self
-            .lanes
-            .iter()
-            .any(|lane| lane.durable_within(self.window) > 0);
+        let promised = self.lanes.iter().any(|lane| lane.durable_within(self.window) > 0);
         if promised {
-            return Err(format!(
-                "there is no KVDB, though this was promised: {self}"
-            ));
+            return Err(format!("there is no KVDB, though this was promised: {self}"));
         }
         Ok(())
     }
@@ -94,9 +89,7 @@ impl Judge {
             states[index] = state;
             let durable = promised.durable_within(self.window);
             if state < durable {
-                return Err(format!(
-                    "lane {lane} is at write {state}, but {durable} was promised"
-                ));
+                return Err(format!("lane {lane} is at write {state}, but {durable} was promised"));
             }
             let begun = promised.ever.max(promised.heard.last) + promised.killed;
             if state > begun {
@@ -151,12 +144,7 @@ impl Judge {
 impl Promised {
     /// The last write that has to be there.
     fn durable_within(&self, window: Duration) -> u64 {
-        let due = self
-            .heard
-            .ages
-            .iter()
-            .rev()
-            .find(|(_, age)| *age > window + MARGIN);
+        let due = self.heard.ages.iter().rev().find(|(_, age)| *age > window + MARGIN);
         let due = due.map_or(0, |(n, _)| *n);
         self.durable.max(self.heard.synced).max(due)
     }

@@ -61,12 +61,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn start(paths: Vec<PathBuf>) -> Watch {
-        Watch {
-            clock: Clock::real(),
-            seen: vec![Vec::new(); paths.len()],
-            paths,
-            end: Nanos(0),
-        }
+        Watch { clock: Clock::real(), seen: vec![Vec::new(); paths.len()], paths, end: Nanos(0) }
     }
 
     /// Watches for `life`; if `busy`, counted from the first entry.

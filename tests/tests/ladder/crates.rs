@@ -29,12 +29,7 @@ pub(crate) enum Kind {
 const RUNGS: [(u8, &[&str]); 5] = [
     (1, &["base"]),
     (2, &["device"]),
-    (
-        3,
-        &[
-            "kv", "cache", "pager", "volume", "nvmf", "flash", "bench", "sim",
-        ],
-    ),
+    (3, &["kv", "cache", "pager", "volume", "nvmf", "flash", "bench", "sim"]),
     (4, &["stack", "lab"]),
     (5, &["cli", "c", "python", "java", "tests"]),
 ];
@@ -87,13 +82,7 @@ fn is_for_programs(name: &str) -> bool {
 /// The crates of the workspace whose root is `root`.
 pub(crate) fn of_workspace(root: &Path) -> Vec<Crate> {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root)
         .output()
         .expect("cargo runs");
@@ -129,18 +118,12 @@ pub(crate) fn findings(all: &[Crate]) -> Vec<String> {
     let mut findings = Vec::new();
     for from in all {
         let Some(own) = rung(&from.name) else {
-            findings.push(format!(
-                "{} has no rung: give it one in this test",
-                from.name
-            ));
+            findings.push(format!("{} has no rung: give it one in this test", from.name));
             continue;
         };
         for to in &from.dependencies {
             if let Some(why) = refusal(&from.name, own, to) {
-                findings.push(format!(
-                    "{} -> {} ({:?}): {why}",
-                    from.name, to.name, to.kind
-                ));
+                findings.push(format!("{} -> {} ({:?}): {why}", from.name, to.name, to.kind));
             }
         }
     }

@@ -38,9 +38,7 @@ pub(crate) fn findings(crates: &Path, life: &str, files: &[String]) -> Vec<Strin
     let mut findings = Vec::new();
     if files.len() > MOST_FILES {
         let (count, names) = (files.len(), files.join(", "));
-        findings.push(format!(
-            "{life}: {count} files, at most {MOST_FILES}: {names}"
-        ));
+        findings.push(format!("{life}: {count} files, at most {MOST_FILES}: {names}"));
     }
     let mut lines = 0;
     for file in files {

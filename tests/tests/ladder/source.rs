@@ -39,29 +39,18 @@ pub(crate) fn findings(library: &str, name: &str, text: &str) -> Vec<String> {
     }
     let code = without_tests(&blank(text)).to_owned();
     let mut findings = Vec::new();
-    let allows = code
-        .lines()
-        .any(|line| line.trim() == "#![allow(unsafe_code)]");
+    let allows = code.lines().any(|line| line.trim() == "#![allow(unsafe_code)]");
     if allows && SAFE.contains(&library) {
         findings.push(format!("{name}: no unsafe code in {library}"));
     } else if allows && name.ends_with("/lib.rs") {
         findings.push(format!("{name}: allows unsafe code in the whole crate"));
     }
     for (number, line) in (1..).zip(code.lines()) {
-        let words: Vec<&str> = line
-            .split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '!'))
-            .collect();
+        let words: Vec<&str> =
+            line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '!')).collect();
         let has = |wanted: &[&str]| words.iter().any(|word| wanted.contains(word));
         let mut complain = |what: &str| findings.push(format!("{name}:{number}: {what}"));
-        if has(&[
-            "println!",
-            "eprintln!",
-            "print!",
-            "eprint!",
-            "dbg!",
-            "stdout",
-            "stderr",
-        ]) {
+        if has(&["println!", "eprintln!", "print!", "eprint!", "dbg!", "stdout", "stderr"]) {
             complain("libraries do not print");
         }
         if has(&["env"]) {
@@ -107,11 +96,7 @@ fn blank(text: &str) -> String {
             rest = &rest[first.len_utf8()..];
             continue;
         };
-        out.extend(
-            rest[..size]
-                .chars()
-                .map(|c| if c == '\n' { c } else { ' ' }),
-        );
+        out.extend(rest[..size].chars().map(|c| if c == '\n' { c } else { ' ' }));
         rest = &rest[size..];
     }
     out
@@ -164,9 +149,7 @@ fn raw_hashes(text: &str) -> Option<usize> {
 fn raw_size(text: &str, hashes: usize) -> usize {
     let open = text.find('"').expect("it begins here") + 1;
     let end = format!("\"{}", "#".repeat(hashes));
-    text[open..]
-        .find(&end)
-        .map_or(text.len(), |at| open + at + end.len())
+    text[open..].find(&end).map_or(text.len(), |at| open + at + end.len())
 }
 
 /// A character, or the tick of a lifetime.
