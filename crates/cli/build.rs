@@ -11,9 +11,7 @@ fn main() {
     } else {
         println!("cargo::rerun-if-changed=build.rs");
     }
-    let asked = Command::new("git")
-        .args(["rev-parse", "--short=12", "HEAD"])
-        .output();
+    let asked = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
     let commit = match asked {
         Ok(answer) if answer.status.success() => String::from_utf8_lossy(&answer.stdout).into(),
         _ => String::from("unknown"),

@@ -37,13 +37,7 @@ impl AppendBuf {
     pub fn new(capacity: usize) -> AppendBuf {
         let mut memory = AlignedBuf::zeroed(capacity);
         let ptr = NonNull::from(&mut memory[..]).cast();
-        AppendBuf {
-            ptr,
-            capacity,
-            len: AtomicUsize::new(0),
-            tail: Mutex::new(()),
-            _memory: memory,
-        }
+        AppendBuf { ptr, capacity, len: AtomicUsize::new(0), tail: Mutex::new(()), _memory: memory }
     }
 
     /// Bytes appended so far.
@@ -81,18 +75,11 @@ impl AppendBuf {
             end += part.len();
         }
         self.len.store(end, Ordering::Release);
-        Some(AppendSlice {
-            buf: self.clone(),
-            start,
-            end,
-        })
+        Some(AppendSlice { buf: self.clone(), start, end })
     }
 
     fn bytes(&self, range: Range<usize>) -> &[u8] {
-        assert!(
-            range.start <= range.end && range.end <= self.len(),
-            "bytes that were appended"
-        );
+        assert!(range.start <= range.end && range.end <= self.len(), "bytes that were appended");
         // SAFETY: within the bytes below `len`, which are written and never change (invariant 2).
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(range.start), range.len()) }
     }
@@ -145,8 +132,7 @@ mod tests {
             crate::thread::spawn_scoped(scope, "writer", move || {
                 for n in 0..RECORDS {
                     let word = n.to_le_bytes();
-                    send.send(writer.append(&[&word, &word, &word]).unwrap())
-                        .unwrap();
+                    send.send(writer.append(&[&word, &word, &word]).unwrap()).unwrap();
                 }
             })
             .unwrap();

@@ -53,9 +53,7 @@ impl AlignedBuf {
             // SAFETY: the layout's size is not zero.
             unsafe { alloc::alloc_zeroed(layout) }
         };
-        let Some(ptr) = NonNull::new(raw) else {
-            alloc::handle_alloc_error(layout)
-        };
+        let Some(ptr) = NonNull::new(raw) else { alloc::handle_alloc_error(layout) };
         AlignedBuf { ptr, len, capacity }
     }
 
@@ -78,11 +76,7 @@ impl AlignedBuf {
     /// # Panics
     /// If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
-        assert!(
-            len <= self.capacity,
-            "{len} bytes do not fit a buffer of {}",
-            self.capacity
-        );
+        assert!(len <= self.capacity, "{len} bytes do not fit a buffer of {}", self.capacity);
         self.len = len;
     }
 

@@ -24,10 +24,7 @@ impl Nanos {
 impl Add<Duration> for Nanos {
     type Output = Nanos;
     fn add(self, span: Duration) -> Nanos {
-        Nanos(
-            self.0
-                .saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Nanos(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -53,9 +50,7 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods)] // the one place that asks the operating system
     pub fn real() -> Clock {
-        Clock(Arc::new(Kind::Real {
-            origin: Instant::now(),
-        }))
+        Clock(Arc::new(Kind::Real { origin: Instant::now() }))
     }
 
     /// Real time divided by `factor`: a span of one second on this clock takes `factor` real ones.
@@ -66,18 +61,13 @@ impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub fn dilated(factor: u32) -> Clock {
         assert!(factor > 0, "a clock cannot be dilated by zero");
-        Clock(Arc::new(Kind::Dilated {
-            origin: Instant::now(),
-            factor,
-        }))
+        Clock(Arc::new(Kind::Dilated { origin: Instant::now(), factor }))
     }
 
     /// A clock that stands at zero until [`Clock::advance`].
     #[must_use]
     pub fn virtual_time() -> Clock {
-        Clock(Arc::new(Kind::Virtual {
-            now: AtomicU64::new(0),
-        }))
+        Clock(Arc::new(Kind::Virtual { now: AtomicU64::new(0) }))
     }
 
     /// This moment.
@@ -106,10 +96,7 @@ impl Clock {
     /// Moves a virtual clock forward; the others move by themselves and ignore it.
     pub fn advance(&self, span: Duration) {
         if let Kind::Virtual { now } = &*self.0 {
-            now.fetch_add(
-                u64::try_from(span.as_nanos()).unwrap_or(u64::MAX),
-                Ordering::AcqRel,
-            );
+            now.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
         }
     }
 
@@ -135,9 +122,7 @@ impl fmt::Debug for Clock {
 #[must_use]
 #[allow(clippy::disallowed_methods)]
 pub fn unix_time() -> Duration {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -47,8 +47,7 @@ impl Encoder {
     /// # Panics
     /// If there are more than 65,535 bytes: callers check their limits first.
     pub fn bytes16(&mut self, bytes: &[u8]) -> &mut Encoder {
-        self.u16(u16::try_from(bytes.len()).expect("at most 65,535 bytes"))
-            .bytes(bytes)
+        self.u16(u16::try_from(bytes.len()).expect("at most 65,535 bytes")).bytes(bytes)
     }
 
     /// Appends `value` as an unsigned LEB128 number of 1 to 10 bytes.
@@ -101,12 +100,7 @@ impl<'a> Decoder<'a> {
     pub fn bytes(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], Truncated> {
         let left = self.bytes.len() - self.offset;
         if count > left {
-            return Err(Truncated {
-                what,
-                offset: self.offset,
-                needed: count,
-                left,
-            });
+            return Err(Truncated { what, offset: self.offset, needed: count, left });
         }
         let taken = &self.bytes[self.offset..self.offset + count];
         self.offset += count;
@@ -135,12 +129,7 @@ impl<'a> Decoder<'a> {
                 return Ok(value);
             }
         }
-        Err(Truncated {
-            what,
-            offset: self.offset,
-            needed: 1,
-            left: 0,
-        })
+        Err(Truncated { what, offset: self.offset, needed: 1, left: 0 })
     }
 
     /// How many bytes were read.

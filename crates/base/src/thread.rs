@@ -25,7 +25,5 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'scope,
 ) -> std::io::Result<ScopedJoinHandle<'scope, T>> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn_scoped(scope, run)
+    std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run)
 }

@@ -118,11 +118,7 @@ pub fn human_bytes(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.2} {}", UNITS[unit])
-    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
 }
 
 /// Parses a size as people write it: `4096`, `64KiB`, `1.5GiB`, `100MB`.
@@ -131,9 +127,7 @@ pub fn human_bytes(bytes: u64) -> String {
 /// A sentence that says what was expected.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let digits = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit.trim() {
         "" | "B" => 1,
@@ -161,11 +155,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
             // in range, not negative
             return Ok(bytes as u64);
         }
-    } else if let Some(bytes) = number
-        .parse::<u64>()
-        .map_err(|_| expected())?
-        .checked_mul(scale)
-    {
+    } else if let Some(bytes) = number.parse::<u64>().map_err(|_| expected())?.checked_mul(scale) {
         return Ok(bytes);
     }
     Err(format!("'{text}' is larger than any device"))
@@ -181,11 +171,7 @@ mod tests {
         assert_eq!(parse_bytes("64MiB"), Ok(64 << 20));
         assert_eq!(parse_bytes("1.5 GiB"), Ok(3 << 29));
         assert_eq!(parse_bytes("100MB"), Ok(100_000_000));
-        assert!(
-            parse_bytes("12 parsecs")
-                .unwrap_err()
-                .contains("unknown unit")
-        );
+        assert!(parse_bytes("12 parsecs").unwrap_err().contains("unknown unit"));
         assert!(parse_bytes("").is_err());
         assert!(parse_bytes("99999999TiB").is_err());
         assert_eq!(human_bytes(1536), "1.50 KiB");

@@ -81,11 +81,8 @@ fn main() -> Result<(), BoxError> {
     let directory = PathBuf::from(arguments.next().ok_or("give a directory for the report")?);
     let target_ops_per_s = arguments.next().map(|rate| rate.parse()).transpose()?;
 
-    let dataset = Dataset {
-        records: 200_000,
-        values: ValueFormat::one(1_000),
-        ..Dataset::default()
-    };
+    let dataset =
+        Dataset { records: 200_000, values: ValueFormat::one(1_000), ..Dataset::default() };
     let options = RunOptions {
         threads: 2,
         time_limit: Some(Duration::from_secs(3)),
@@ -97,25 +94,18 @@ fn main() -> Result<(), BoxError> {
     };
     let mut report = Report::new("A map in memory", dataset);
     report.command = std::env::args().collect::<Vec<_>>().join(" ");
-    report
-        .environment
-        .insert("device".to_owned(), "memory".to_owned());
+    report.environment.insert("device".to_owned(), "memory".to_owned());
 
     let store = MapStore::default();
     let mut runner = Runner::new(&store, Clock::real(), dataset)?;
     let mut progress = |p: &esker_bench::Progress<'_>| {
         let percent = p.fraction * 100.0;
-        eprint!(
-            "\r{} {percent:>3.0} % {:>9.0} ops/s ",
-            p.workload, p.ops_per_s
-        );
+        eprint!("\r{} {percent:>3.0} % {:>9.0} ops/s ", p.workload, p.ops_per_s);
         ControlFlow::Continue(())
     };
     report.runs.push(runner.load(&options, &mut progress)?);
     for workload in Workload::core() {
-        report
-            .runs
-            .push(runner.run(&workload, &options, &mut progress)?);
+        report.runs.push(runner.run(&workload, &options, &mut progress)?);
     }
     eprintln!();
     println!("{}", report.table());

@@ -38,18 +38,11 @@ impl Session for Nothing {
 
 fn main() -> Result<(), BenchError> {
     let clock = Clock::real();
-    let dataset = Dataset {
-        records: 2_000_000,
-        keys: KeyFormat::default(),
-        values: ValueFormat::one(1_000),
-    };
+    let dataset =
+        Dataset { records: 2_000_000, keys: KeyFormat::default(), values: ValueFormat::one(1_000) };
     parts(&clock, dataset);
     for threads in [1, 2] {
-        let options = RunOptions {
-            threads,
-            operations: Some(5_000_000),
-            ..RunOptions::default()
-        };
+        let options = RunOptions { threads, operations: Some(5_000_000), ..RunOptions::default() };
         let mut runner = Runner::new(&Nothing, clock.clone(), dataset)?;
         let mut quiet = |_: &esker_bench::Progress<'_>| ControlFlow::Continue(());
         let mut results = vec![runner.load(&options, &mut quiet)?];

@@ -141,14 +141,8 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_requests() {
         for distribution in ALL {
-            assert_eq!(
-                counts(distribution, 500, 5_000, 1),
-                counts(distribution, 500, 5_000, 1)
-            );
-            assert_ne!(
-                counts(distribution, 500, 5_000, 1),
-                counts(distribution, 500, 5_000, 2)
-            );
+            assert_eq!(counts(distribution, 500, 5_000, 1), counts(distribution, 500, 5_000, 1));
+            assert_ne!(counts(distribution, 500, 5_000, 1), counts(distribution, 500, 5_000, 2));
         }
     }
 
@@ -181,10 +175,7 @@ mod tests {
         }
         let got = counts(ALL[2], records, draws, 77);
         // Where YCSB 0.17 puts its four most popular ranks of a thousand records.
-        assert_eq!(
-            [0, 1, 2, 3].map(|rank| fnv64(rank) % records),
-            [211, 620, 393, 802]
-        );
+        assert_eq!([0, 1, 2, 3].map(|rank| fnv64(rank) % records), [211, 620, 393, 802]);
         for rank in 0..10 {
             let at = usize::try_from(fnv64(rank) % records).unwrap();
             let (n, p) = (f64::from(draws), expected[at]);

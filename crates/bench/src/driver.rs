@@ -106,10 +106,7 @@ impl<'a> Runner<'a> {
     /// The same for a store that already holds the first `records` records of the data set.
     #[must_use]
     pub fn with_records(self, records: u64) -> Runner<'a> {
-        Runner {
-            counter: InsertCounter::new(records),
-            ..self
-        }
+        Runner { counter: InsertCounter::new(records), ..self }
     }
 
     /// How many records have been inserted, by the load and by the workloads after it.
@@ -176,9 +173,7 @@ impl<'a> Runner<'a> {
             options,
             seed: mix(options.seed, self.runs),
             stop: AtomicBool::new(false),
-            slots: (0..options.threads)
-                .map(|_| Slot(Mutex::new(IntervalTally::new())))
-                .collect(),
+            slots: (0..options.threads).map(|_| Slot(Mutex::new(IntervalTally::new()))).collect(),
         };
         let started = clock::unix_time().as_millis();
         let mut watch = Watch::new(&plan, progress);
@@ -188,10 +183,9 @@ impl<'a> Runner<'a> {
         watch.close_interval(finished);
         watch.report(Phase::Sync, Duration::ZERO);
         let sync_began = self.clock.now();
-        self.store.sync().map_err(|cause| BenchError::Sync {
-            workload: workload.name.clone(),
-            cause,
-        })?;
+        self.store
+            .sync()
+            .map_err(|cause| BenchError::Sync { workload: workload.name.clone(), cause })?;
         let synced = self.clock.now();
         watch.sample(synced);
 
@@ -308,9 +302,7 @@ fn run_threads(
 }
 
 fn merge(workload: &Workload, outcomes: &[Outcome]) -> Vec<OperationResult> {
-    let present = OperationKind::ALL
-        .into_iter()
-        .filter(|&kind| workload.proportion(kind) > 0.0);
+    let present = OperationKind::ALL.into_iter().filter(|&kind| workload.proportion(kind) > 0.0);
     let merged = present.map(|operation| {
         let mut sum = Tally::new();
         for outcome in outcomes {

@@ -100,10 +100,7 @@ impl Report {
             text.push_str("<table class=\"pairs\">\n");
             for (name, value) in &self.environment {
                 let (name, value) = (escape(name), escape(value));
-                let _ = writeln!(
-                    text,
-                    "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>"
-                );
+                let _ = writeln!(text, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
             }
             text.push_str("</table>\n");
         }
@@ -131,11 +128,8 @@ fn section(index: usize, run: &RunResult) -> String {
         "load" => "Load".to_owned(),
         name => format!("Workload {name}"),
     };
-    let mut text = format!(
-        "<section>\n<h2>{}</h2>\n<p>{}</p>\n",
-        escape(&heading),
-        escape(&description(run))
-    );
+    let mut text =
+        format!("<section>\n<h2>{}</h2>\n<p>{}</p>\n", escape(&heading), escape(&description(run)));
     let remarks = remarks_of(run);
     if !remarks.is_empty() {
         text.push_str("<ul>\n");
@@ -254,9 +248,7 @@ mod tests {
         let hostile = "</script><b onload='x'>\"&";
         let mut report = Report::new(hostile, Dataset::default());
         report.command = hostile.to_owned();
-        report
-            .environment
-            .insert(hostile.to_owned(), hostile.to_owned());
+        report.environment.insert(hostile.to_owned(), hostile.to_owned());
         let page = report.html();
         assert!(!page.contains("<b onload"));
         assert_eq!(page.matches("</script>").count(), 3, "its own three");
@@ -268,14 +260,7 @@ mod tests {
     #[test]
     fn the_page_needs_no_network() {
         let page = Report::new("t", Dataset::default()).html();
-        for reference in [
-            "src=",
-            "href=",
-            "@import",
-            "fetch(",
-            "XMLHttpRequest",
-            "url(",
-        ] {
+        for reference in ["src=", "href=", "@import", "fetch(", "XMLHttpRequest", "url("] {
             assert!(!page.contains(reference), "{reference}");
         }
     }

@@ -44,9 +44,10 @@ impl KeyFormat {
 pub fn fnv64(number: u64) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 1_099_511_628_211;
-    let hash = number.to_le_bytes().iter().fold(OFFSET_BASIS, |hash, &b| {
-        (hash ^ u64::from(b)).wrapping_mul(PRIME)
-    });
+    let hash = number
+        .to_le_bytes()
+        .iter()
+        .fold(OFFSET_BASIS, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(PRIME));
     hash.cast_signed().unsigned_abs()
 }
 
@@ -85,17 +86,11 @@ mod tests {
 
     #[test]
     fn ordered_keys_with_padding_sort_by_number() {
-        let format = KeyFormat {
-            order: KeyOrder::Ordered,
-            zero_padding: 12,
-        };
+        let format = KeyFormat { order: KeyOrder::Ordered, zero_padding: 12 };
         assert_eq!(key(format, 0), "user000000000000");
         assert_eq!(key(format, 1_234), "user000000001234");
         assert!(key(format, 999) < key(format, 1_000));
-        let plain = KeyFormat {
-            zero_padding: 0,
-            ..format
-        };
+        let plain = KeyFormat { zero_padding: 0, ..format };
         assert_eq!(key(plain, u64::MAX), format!("user{}", u64::MAX));
         assert_eq!(key(plain, 0), "user0");
     }

@@ -54,10 +54,7 @@ pub(crate) struct IntervalTally {
 
 impl IntervalTally {
     pub(crate) fn new() -> IntervalTally {
-        IntervalTally {
-            errors: 0,
-            latency_ns: histogram(2),
-        }
+        IntervalTally { errors: 0, latency_ns: histogram(2) }
     }
 
     /// Moves the figures of `self` into `sum`.
@@ -110,8 +107,7 @@ fn histogram<C: Counter>(significant_figures: u8) -> Histogram<C> {
 }
 
 fn add<C: Counter>(sum: &mut Histogram<C>, other: &Histogram<C>) {
-    sum.add(other)
-        .expect("a resizing histogram holds every other");
+    sum.add(other).expect("a resizing histogram holds every other");
 }
 
 #[cfg(test)]
@@ -127,11 +123,7 @@ mod tests {
         let mut values: Vec<u64> = (0..50_000).map(|_| 1 << rng.below(30)).collect();
         for value in &mut values {
             *value += rng.below(*value);
-            let tally = if rng.chance(1, 3) {
-                &mut one
-            } else {
-                &mut other
-            };
+            let tally = if rng.chance(1, 3) { &mut one } else { &mut other };
             record(&mut tally.latency_ns, *value);
         }
         values.sort_unstable();

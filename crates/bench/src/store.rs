@@ -110,20 +110,12 @@ impl Sample {
     /// A figure that only grows.
     #[must_use]
     pub fn counter(name: impl Into<String>, unit: Unit, value: f64) -> Sample {
-        Sample {
-            name: name.into(),
-            unit,
-            counter: true,
-            value,
-        }
+        Sample { name: name.into(), unit, counter: true, value }
     }
 
     /// A level.
     #[must_use]
     pub fn level(name: impl Into<String>, unit: Unit, value: f64) -> Sample {
-        Sample {
-            counter: false,
-            ..Sample::counter(name, unit, value)
-        }
+        Sample { counter: false, ..Sample::counter(name, unit, value) }
     }
 }

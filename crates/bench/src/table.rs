@@ -8,18 +8,8 @@ use crate::result::{Latency, Report, RunResult, Series};
 use crate::store::Unit;
 use crate::zipf::floor;
 
-const HEADER: [&str; 10] = [
-    "workload",
-    "ops",
-    "ops/s",
-    "latency, µs",
-    "mean",
-    "p50",
-    "p95",
-    "p99",
-    "p99.9",
-    "max",
-];
+const HEADER: [&str; 10] =
+    ["workload", "ops", "ops/s", "latency, µs", "mean", "p50", "p95", "p99", "p99.9", "max"];
 
 impl Report {
     /// The table of all runs: one line for each kind of operation, a second one for latencies from
@@ -82,10 +72,7 @@ pub(crate) fn remarks_of(run: &RunResult) -> Vec<String> {
             remarks.push(format!("{} {what}", grouped(n)));
         }
     };
-    count(
-        run.wrong_values,
-        "operations returned something else than was written",
-    );
+    count(run.wrong_values, "operations returned something else than was written");
     count(run.errors, "operations failed");
     count(run.not_found, "reads or scans found nothing");
     count(
@@ -114,23 +101,16 @@ fn increase(series: &Series, operations: u64, user_bytes: u64) -> Option<String>
             let mut line = format!("{name} {}", human_bytes(floor(increase)));
             let _ = write!(line, ", {each:.0} B per operation");
             if user_bytes > 0 {
-                let _ = write!(
-                    line,
-                    ", {:.2} x user bytes written",
-                    increase / user_bytes as f64
-                );
+                let _ = write!(line, ", {:.2} x user bytes written", increase / user_bytes as f64);
             }
             line
         }
-        Unit::Nanoseconds => format!(
-            "{name} {:.3} s, {:.2} µs per operation",
-            increase / 1e9,
-            each / 1e3
-        ),
-        Unit::Count | Unit::Ratio => format!(
-            "{name} {}, {each:.4} per operation",
-            grouped(floor(increase))
-        ),
+        Unit::Nanoseconds => {
+            format!("{name} {:.3} s, {:.2} µs per operation", increase / 1e9, each / 1e3)
+        }
+        Unit::Count | Unit::Ratio => {
+            format!("{name} {}, {each:.4} per operation", grouped(floor(increase)))
+        }
     })
 }
 
@@ -251,10 +231,7 @@ mod tests {
     #[test]
     fn a_table_of_large_figures_fits_100_columns() {
         let mut report = Report::new("t", Dataset::default());
-        report.runs = vec![RunResult {
-            workload: Workload::load(),
-            ..run()
-        }];
+        report.runs = vec![RunResult { workload: Workload::load(), ..run() }];
         let text = report.table();
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(100), "{widest:?}\n{text}");
@@ -275,19 +252,9 @@ mod tests {
 
     #[test]
     fn figures_keep_the_digits_that_matter() {
-        let ns = [
-            12.0,
-            9_994.0,
-            99_951.0,
-            999_960.0,
-            1_234_567.0,
-            2.5e9,
-            3.6e12,
-        ];
+        let ns = [12.0, 9_994.0, 99_951.0, 999_960.0, 1_234_567.0, 2.5e9, 3.6e12];
         let texts = ns.map(micros);
-        let expected = [
-            "0.01", "9.99", "100.0", "1000.0", "1,235", "2.50 s", "3600 s",
-        ];
+        let expected = ["0.01", "9.99", "100.0", "1000.0", "1,235", "2.50 s", "3600 s"];
         assert_eq!(texts, expected);
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(1_234_567), "1,234,567");
@@ -299,9 +266,7 @@ mod tests {
             name: "wal".to_owned(),
             unit,
             counter: true,
-            points: [5.0, last]
-                .map(|value| crate::result::Point { at_ns: 0, value })
-                .to_vec(),
+            points: [5.0, last].map(|value| crate::result::Point { at_ns: 0, value }).to_vec(),
         };
         let line = increase(&series(Unit::Bytes, 2_005.0), 10, 1_000);
         assert_eq!(
@@ -309,10 +274,7 @@ mod tests {
             Some("wal 1.95 KiB, 200 B per operation, 2.00 x user bytes written")
         );
         let line = increase(&series(Unit::Nanoseconds, 1e9 + 5.0), 1_000, 0);
-        assert_eq!(
-            line.as_deref(),
-            Some("wal 1.000 s, 1000.00 µs per operation")
-        );
+        assert_eq!(line.as_deref(), Some("wal 1.000 s, 1000.00 µs per operation"));
         assert_eq!(increase(&series(Unit::Count, 5.0), 10, 0), None);
     }
 }

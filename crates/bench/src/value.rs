@@ -41,11 +41,7 @@ pub struct ValueFormat {
 impl Default for ValueFormat {
     /// YCSB's record: 10 fields of 100 bytes, incompressible.
     fn default() -> ValueFormat {
-        ValueFormat {
-            fields: 10,
-            field_bytes: 100,
-            compressible_percent: 0,
-        }
+        ValueFormat { fields: 10, field_bytes: 100, compressible_percent: 0 }
     }
 }
 
@@ -53,11 +49,7 @@ impl ValueFormat {
     /// One field of `bytes` bytes, incompressible.
     #[must_use]
     pub fn one(bytes: u32) -> ValueFormat {
-        ValueFormat {
-            fields: 1,
-            field_bytes: bytes,
-            compressible_percent: 0,
-        }
+        ValueFormat { fields: 1, field_bytes: bytes, compressible_percent: 0 }
     }
 
     /// The size of a value in bytes.
@@ -119,11 +111,7 @@ impl ValueSource {
         let bytes = to_usize(format.bytes());
         let zeroes = bytes / 100 * usize::from(format.compressible_percent)
             + bytes % 100 * usize::from(format.compressible_percent) / 100;
-        ValueSource {
-            pool: pool.into(),
-            bytes,
-            random_end: bytes - zeroes.min(bytes),
-        }
+        ValueSource { pool: pool.into(), bytes, random_end: bytes - zeroes.min(bytes) }
     }
 
     /// The size of every value in bytes.
@@ -165,10 +153,7 @@ impl ValueSource {
     /// The first difference found.
     pub fn check(&self, number: u64, value: &[u8]) -> Result<(), Mismatch> {
         if value.len() != self.bytes {
-            return Err(Mismatch::Size {
-                expected: self.bytes,
-                got: value.len(),
-            });
+            return Err(Mismatch::Size { expected: self.bytes, got: value.len() });
         }
         let Some(got) = self.record_of(value) else {
             let expected = number.to_le_bytes();
@@ -178,10 +163,7 @@ impl ValueSource {
             };
         };
         if got != number {
-            return Err(Mismatch::Record {
-                expected: number,
-                got,
-            });
+            return Err(Mismatch::Record { expected: number, got });
         }
         let Some(version) = value[8..].first_chunk().map(|v| u64::from_le_bytes(*v)) else {
             return Ok(());
@@ -193,18 +175,12 @@ impl ValueSource {
             let expected = slice.iter().zip(mask.iter().cycle()).map(|(a, b)| a ^ b);
             if !same(body, slice, mask) {
                 let offset = body.iter().zip(expected).position(|(&a, b)| a != b);
-                return Err(Mismatch::Content {
-                    offset: at + offset.unwrap_or(0),
-                    version,
-                });
+                return Err(Mismatch::Content { offset: at + offset.unwrap_or(0), version });
             }
             at += slice.len();
         }
         match value[at..].iter().position(|&byte| byte != 0) {
-            Some(zero) => Err(Mismatch::Content {
-                offset: at + zero,
-                version,
-            }),
+            Some(zero) => Err(Mismatch::Content { offset: at + zero, version }),
             None => Ok(()),
         }
     }
@@ -233,9 +209,7 @@ fn same(body: &[u8], slice: &[u8], mask: [u8; 8]) -> bool {
     let (bodies, slices) = (body.chunks_exact(8), slice.chunks_exact(8));
     let tail = bodies.remainder().iter().zip(slices.remainder());
     let tail_differs = tail.zip(mask).fold(0, |d, ((a, b), m)| d | (a ^ b ^ m));
-    let difference = bodies
-        .zip(slices)
-        .fold(0, |d, (a, b)| d | (bits(a) ^ bits(b) ^ word));
+    let difference = bodies.zip(slices).fold(0, |d, (a, b)| d | (bits(a) ^ bits(b) ^ word));
     difference == 0 && tail_differs == 0
 }
 
@@ -255,19 +229,14 @@ mod tests {
     use super::*;
 
     fn format(bytes: u32, compressible_percent: u8) -> ValueFormat {
-        ValueFormat {
-            compressible_percent,
-            ..ValueFormat::one(bytes)
-        }
+        ValueFormat { compressible_percent, ..ValueFormat::one(bytes) }
     }
 
     #[test]
     fn a_value_follows_from_number_and_version() {
         for bytes in [0, 1, 7, 8, 15, 16, 17, 23, 100, 1_000, 200_001] {
-            let (one, other) = (
-                ValueSource::new(format(bytes, 0)),
-                ValueSource::new(format(bytes, 0)),
-            );
+            let (one, other) =
+                (ValueSource::new(format(bytes, 0)), ValueSource::new(format(bytes, 0)));
             let (mut a, mut b) = (Vec::new(), vec![9; 3]);
             one.write(7, 8, &mut a);
             other.write(7, 8, &mut b);
@@ -296,10 +265,7 @@ mod tests {
             value[at] ^= 0x10;
         }
         value.pop();
-        let size = Mismatch::Size {
-            expected: 300,
-            got: 299,
-        };
+        let size = Mismatch::Size { expected: 300, got: 299 };
         assert_eq!(source.check(12, &value), Err(size));
     }
 
@@ -333,9 +299,6 @@ mod tests {
             }
         }
         assert!(counts.iter().all(|&n| n < 384));
-        assert!(
-            pairs.values().all(|&n| n == 1),
-            "no eight bytes occur twice in 64 KiB of values"
-        );
+        assert!(pairs.values().all(|&n| n == 1), "no eight bytes occur twice in 64 KiB of values");
     }
 }

@@ -71,11 +71,7 @@ impl<'a> Watch<'a> {
         Watch {
             plan,
             progress,
-            schedule: Schedule {
-                begin: Nanos(0),
-                measure_from: Nanos(0),
-                deadline: None,
-            },
+            schedule: Schedule { begin: Nanos(0), measure_from: Nanos(0), deadline: None },
             last: IntervalTally::new(),
             intervals: Vec::new(),
             series: Vec::new(),
@@ -161,10 +157,7 @@ impl<'a> Watch<'a> {
             if !sample.value.is_finite() {
                 continue;
             }
-            let point = Point {
-                at_ns,
-                value: sample.value,
-            };
+            let point = Point { at_ns, value: sample.value };
             match self.series.iter_mut().find(|s| s.name == sample.name) {
                 Some(series) => series.points.push(point),
                 None => self.series.push(Series {
@@ -184,10 +177,7 @@ impl<'a> Watch<'a> {
             Phase::WarmUp => share(elapsed.as_secs_f64(), Some(options.warm_up.as_secs_f64())),
             Phase::Measure => f64::max(
                 share(self.operations as f64, options.operations.map(|n| n as f64)),
-                share(
-                    elapsed.as_secs_f64(),
-                    options.time_limit.map(|limit| limit.as_secs_f64()),
-                ),
+                share(elapsed.as_secs_f64(), options.time_limit.map(|limit| limit.as_secs_f64())),
             ),
             Phase::Sync => 1.0,
         };

@@ -251,11 +251,7 @@ impl Client<'_> {
         Ok(Effect {
             found,
             rows: 0,
-            bytes: if reads && found {
-                to_u64(key.len() + self.out.len())
-            } else {
-                0
-            },
+            bytes: if reads && found { to_u64(key.len() + self.out.len()) } else { 0 },
         })
     }
 
@@ -281,11 +277,7 @@ impl Client<'_> {
             }
         };
         let rows = self.session.scan(start, length, &mut visit)?;
-        Ok(Effect {
-            found: rows > 0,
-            rows: to_u64(rows),
-            bytes,
-        })
+        Ok(Effect { found: rows > 0, rows: to_u64(rows), bytes })
     }
 
     fn count(
@@ -330,12 +322,9 @@ impl Client<'_> {
         if self.plan.options.on_error == OnError::Stop {
             let worker = self.worker;
             self.outcome.failure = Some(match wrong {
-                Wrong::Value(key, cause) => BenchError::WrongValue {
-                    operation,
-                    key: printable(&key),
-                    worker,
-                    cause,
-                },
+                Wrong::Value(key, cause) => {
+                    BenchError::WrongValue { operation, key: printable(&key), worker, cause }
+                }
                 Wrong::Order(key) => BenchError::ScanOrder {
                     start: printable(&self.key),
                     key: printable(&key),

@@ -143,30 +143,19 @@ impl Workload {
     /// YCSB A, update heavy: half reads, half updates, zipfian.
     #[must_use]
     pub fn a() -> Workload {
-        Workload {
-            read: 0.5,
-            update: 0.5,
-            ..Workload::zipfian("A")
-        }
+        Workload { read: 0.5, update: 0.5, ..Workload::zipfian("A") }
     }
 
     /// YCSB B, read mostly: 95 % reads, 5 % updates, zipfian.
     #[must_use]
     pub fn b() -> Workload {
-        Workload {
-            read: 0.95,
-            update: 0.05,
-            ..Workload::zipfian("B")
-        }
+        Workload { read: 0.95, update: 0.05, ..Workload::zipfian("B") }
     }
 
     /// YCSB C, read only, zipfian.
     #[must_use]
     pub fn c() -> Workload {
-        Workload {
-            read: 1.0,
-            ..Workload::zipfian("C")
-        }
+        Workload { read: 1.0, ..Workload::zipfian("C") }
     }
 
     /// YCSB D, read latest: 95 % reads, 5 % inserts.
@@ -175,9 +164,7 @@ impl Workload {
         Workload {
             read: 0.95,
             insert: 0.05,
-            request: Distribution::Latest {
-                theta: DEFAULT_THETA,
-            },
+            request: Distribution::Latest { theta: DEFAULT_THETA },
             ..Workload::zipfian("D")
         }
     }
@@ -185,34 +172,19 @@ impl Workload {
     /// YCSB E, short ranges: 95 % scans of 1 to 100 records, 5 % inserts, zipfian.
     #[must_use]
     pub fn e() -> Workload {
-        Workload {
-            scan: 0.95,
-            insert: 0.05,
-            ..Workload::zipfian("E")
-        }
+        Workload { scan: 0.95, insert: 0.05, ..Workload::zipfian("E") }
     }
 
     /// YCSB F: half reads, half read-modify-writes, zipfian.
     #[must_use]
     pub fn f() -> Workload {
-        Workload {
-            read: 0.5,
-            read_modify_write: 0.5,
-            ..Workload::zipfian("F")
-        }
+        Workload { read: 0.5, read_modify_write: 0.5, ..Workload::zipfian("F") }
     }
 
     /// The six workloads of YCSB's core package, A to F.
     #[must_use]
     pub fn core() -> [Workload; 6] {
-        [
-            Workload::a(),
-            Workload::b(),
-            Workload::c(),
-            Workload::d(),
-            Workload::e(),
-            Workload::f(),
-        ]
+        [Workload::a(), Workload::b(), Workload::c(), Workload::d(), Workload::e(), Workload::f()]
     }
 
     /// The preset of this name: `load` or `a` to `f`, in either case.
@@ -239,9 +211,7 @@ impl Workload {
         Workload {
             name: name.to_owned(),
             insert: 0.0,
-            request: Distribution::ScrambledZipfian {
-                theta: DEFAULT_THETA,
-            },
+            request: Distribution::ScrambledZipfian { theta: DEFAULT_THETA },
             ..Workload::load()
         }
     }
@@ -250,12 +220,8 @@ impl Workload {
     /// [`BenchError::Invalid`] when the proportions do not add up, a skew is out of range, or
     /// scan lengths are empty.
     pub(crate) fn validate(&self) -> Result<(), BenchError> {
-        let invalid = |what: String| {
-            Err(BenchError::invalid(format!(
-                "workload '{}': {what}",
-                self.name
-            )))
-        };
+        let invalid =
+            |what: String| Err(BenchError::invalid(format!("workload '{}': {what}", self.name)));
         let proportions = OperationKind::ALL.map(|kind| self.proportion(kind));
         if let Some(wrong) = proportions.iter().find(|p| !(0.0..=1.0).contains(*p)) {
             return invalid(format!("a proportion of {wrong}; give 0 to 1"));
@@ -286,9 +252,8 @@ pub(crate) struct Mix(Vec<(f64, OperationKind)>);
 impl Mix {
     pub(crate) fn new(workload: &Workload) -> Mix {
         let mut upper = 0.0;
-        let present = OperationKind::ALL
-            .into_iter()
-            .filter(|&kind| workload.proportion(kind) > 0.0);
+        let present =
+            OperationKind::ALL.into_iter().filter(|&kind| workload.proportion(kind) > 0.0);
         Mix(present
             .map(|kind| {
                 upper += workload.proportion(kind);
@@ -326,17 +291,11 @@ mod tests {
         for (workload, (name, one, p, other, q)) in Workload::core().into_iter().zip(expected) {
             workload.validate().unwrap();
             assert_eq!(workload.name, name);
-            assert_eq!(
-                (workload.proportion(one), workload.proportion(other)),
-                (p, q)
-            );
+            assert_eq!((workload.proportion(one), workload.proportion(other)), (p, q));
             let latest = matches!(workload.request, Distribution::Latest { .. });
             assert_eq!(latest, name == "D");
             assert_eq!(workload.request.theta(), Some(0.99));
-            assert_eq!(
-                (workload.min_scan_length, workload.max_scan_length),
-                (1, 100)
-            );
+            assert_eq!((workload.min_scan_length, workload.max_scan_length), (1, 100));
         }
         assert_eq!(Workload::preset("Load"), Some(Workload::load()));
         assert_eq!(Workload::preset("f").unwrap().name, "F");
@@ -375,29 +334,10 @@ mod tests {
         };
         let a = Workload::a;
         refused(Workload { read: 0.4, ..a() }, "add up to 0.9");
-        refused(
-            Workload {
-                read: f64::NAN,
-                ..a()
-            },
-            "a proportion of NaN",
-        );
-        refused(
-            Workload {
-                read: -0.5,
-                update: 1.5,
-                ..a()
-            },
-            "a proportion of",
-        );
+        refused(Workload { read: f64::NAN, ..a() }, "a proportion of NaN");
+        refused(Workload { read: -0.5, update: 1.5, ..a() }, "a proportion of");
         let request = Distribution::Latest { theta: 1.0 };
         refused(Workload { request, ..a() }, "a skew of 1");
-        refused(
-            Workload {
-                min_scan_length: 0,
-                ..a()
-            },
-            "scans of 0 to 100",
-        );
+        refused(Workload { min_scan_length: 0, ..a() }, "scans of 0 to 100");
     }
 }

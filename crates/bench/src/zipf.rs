@@ -57,10 +57,7 @@ impl Zipfian {
     #[must_use]
     pub fn new(items: u64, theta: f64) -> Zipfian {
         assert!(items > 0, "a distribution needs an item");
-        assert!(
-            theta > 0.0 && theta < 1.0,
-            "theta {theta} is not between 0 and 1"
-        );
+        assert!(theta > 0.0 && theta < 1.0, "theta {theta} is not between 0 and 1");
         let mut zipfian = Zipfian {
             items,
             theta,
@@ -237,10 +234,7 @@ mod tests {
         ];
         for (rank, share) in ycsb {
             let p = zipfian.probability(rank);
-            assert!(
-                (share - p).abs() < 5.0 * (p / 1e7).sqrt(),
-                "rank {rank}: {p}, {share}"
-            );
+            assert!((share - p).abs() < 5.0 * (p / 1e7).sqrt(), "rank {rank}: {p}, {share}");
         }
     }
 
@@ -259,11 +253,7 @@ mod tests {
         for head in [1, 2, 3, 10, 100, 1_000, 10_000] {
             let share = ranks.partition_point(|&rank| rank < head) as f64 / n;
             let law = zeta(head, theta) / zeta(items, theta);
-            let excess = if head > 2 {
-                shift / zeta(items, theta)
-            } else {
-                0.0
-            };
+            let excess = if head > 2 { shift / zeta(items, theta) } else { 0.0 };
             let noise = 4.0 * (law * (1.0 - law) / n).sqrt();
             let difference = share - law;
             assert!(

@@ -43,10 +43,7 @@ enum Fault {
 
 impl MapStore {
     fn with(fault: Fault) -> MapStore {
-        MapStore {
-            fault: Some(fault),
-            ..MapStore::default()
-        }
+        MapStore { fault: Some(fault), ..MapStore::default() }
     }
 
     fn call(&self, kind: OperationKind, key: &[u8], value: &[u8]) -> u64 {
@@ -135,19 +132,11 @@ impl Session for MapSession<'_> {
 }
 
 fn dataset(records: u64) -> Dataset {
-    Dataset {
-        records,
-        values: ValueFormat::one(100),
-        ..Dataset::default()
-    }
+    Dataset { records, values: ValueFormat::one(100), ..Dataset::default() }
 }
 
 fn operations(count: u64) -> RunOptions {
-    RunOptions {
-        operations: Some(count),
-        verify: true,
-        ..RunOptions::default()
-    }
+    RunOptions { operations: Some(count), verify: true, ..RunOptions::default() }
 }
 
 fn quiet(_: &Progress<'_>) -> ControlFlow<()> {
@@ -169,38 +158,23 @@ fn run(
 fn a_sequence_of_all_workloads_finds_every_record_as_it_was_written() {
     let store = MapStore::default();
     let mut runner = Runner::new(&store, Clock::real(), dataset(5_000)).unwrap();
-    let options = RunOptions {
-        threads: 3,
-        ..operations(10_001)
-    };
+    let options = RunOptions { threads: 3, ..operations(10_001) };
     let mut report = Report::new("all", dataset(5_000));
     report.runs.push(runner.load(&options, &mut quiet).unwrap());
     assert_eq!(runner.records(), 5_000);
     for workload in Workload::core() {
-        report
-            .runs
-            .push(runner.run(&workload, &options, &mut quiet).unwrap());
+        report.runs.push(runner.run(&workload, &options, &mut quiet).unwrap());
     }
     for run in &report.runs {
-        let expected = if run.workload.name == "load" {
-            5_000
-        } else {
-            10_001
-        };
+        let expected = if run.workload.name == "load" { 5_000 } else { 10_001 };
         assert_eq!(run.operations, expected);
         assert_eq!((run.errors, run.not_found, run.wrong_values), (0, 0, 0));
         let latencies = run.by_operation.iter().flat_map(|o| &o.latency);
         assert_eq!(latencies.map(|l| l.count).sum::<u64>(), expected);
-        let inserted = run
-            .by_operation
-            .iter()
-            .find(|o| o.operation == OperationKind::Insert);
+        let inserted = run.by_operation.iter().find(|o| o.operation == OperationKind::Insert);
         let inserted = inserted.map_or(0, |o| o.operations);
         assert_eq!(run.records_after - run.records_before, inserted);
-        assert_eq!(
-            run.intervals.iter().map(|i| i.operations).sum::<u64>(),
-            expected
-        );
+        assert_eq!(run.intervals.iter().map(|i| i.operations).sum::<u64>(), expected);
     }
     assert_eq!(runner.records(), store.records.lock().len() as u64);
     let stored: usize = store
@@ -214,23 +188,10 @@ fn a_sequence_of_all_workloads_finds_every_record_as_it_was_written() {
 
     let again = Report::from_json(&report.json()).unwrap();
     assert_eq!(again.table(), report.table());
-    assert_eq!(
-        again.runs[5].by_operation[1].operations,
-        report.runs[5].by_operation[1].operations
-    );
-    assert!(
-        Report::from_json("{}")
-            .unwrap_err()
-            .to_string()
-            .contains("not a benchmark report")
-    );
+    assert_eq!(again.runs[5].by_operation[1].operations, report.runs[5].by_operation[1].operations);
+    assert!(Report::from_json("{}").unwrap_err().to_string().contains("not a benchmark report"));
     let other = report.json().replace("esker-bench/1", "esker-bench/9");
-    assert!(
-        Report::from_json(&other)
-            .unwrap_err()
-            .to_string()
-            .contains("'esker-bench/9'")
-    );
+    assert!(Report::from_json(&other).unwrap_err().to_string().contains("'esker-bench/9'"));
 }
 
 #[test]
@@ -238,10 +199,7 @@ fn a_seed_gives_the_same_operations_keys_and_values() {
     let log = |seed: u64| {
         let store = MapStore::default();
         let mut runner = Runner::new(&store, Clock::real(), dataset(300)).unwrap();
-        let options = RunOptions {
-            seed,
-            ..operations(500)
-        };
+        let options = RunOptions { seed, ..operations(500) };
         runner.load(&options, &mut quiet).unwrap();
         let log = |workload: Workload, runner: &mut Runner<'_>| {
             store.log.lock().clear();
@@ -265,24 +223,14 @@ fn latency_from_the_intended_start_counts_the_wait_behind_a_stall() {
         _ => Duration::from_micros(100),
     };
     let clock = Clock::virtual_time();
-    let store = MapStore {
-        service: Some((clock.clone(), time)),
-        ..MapStore::default()
-    };
+    let store = MapStore { service: Some((clock.clone(), time)), ..MapStore::default() };
     let mut runner = Runner::new(&store, clock, dataset(1_000)).unwrap();
     runner.load(&operations(1), &mut quiet).unwrap();
-    let options = RunOptions {
-        target_ops_per_s: Some(1_000.0),
-        ..operations(1_000)
-    };
+    let options = RunOptions { target_ops_per_s: Some(1_000.0), ..operations(1_000) };
     let result = runner.run(&Workload::c(), &options, &mut quiet).unwrap();
     let read = &result.by_operation[0];
     let service = read.latency.as_ref().unwrap();
-    assert_eq!(
-        service.p999_ns / 1_000,
-        100,
-        "one operation of a thousand was slow"
-    );
+    assert_eq!(service.p999_ns / 1_000, 100, "one operation of a thousand was slow");
     assert_eq!(service.max_ns / 100_000_000, 1);
 
     let mut free_at = 0;
@@ -303,10 +251,7 @@ fn latency_from_the_intended_start_counts_the_wait_behind_a_stall() {
         (intended.max_ns, 1_000),
     ] {
         let expected = expected[rank - 1] as f64;
-        assert!(
-            (got as f64 / expected - 1.0).abs() < 1e-3,
-            "{got} at {rank}, {expected}"
-        );
+        assert!((got as f64 / expected - 1.0).abs() < 1e-3, "{got} at {rank}, {expected}");
     }
     assert_eq!(result.elapsed_ns, 999_100_000);
     assert_eq!(result.unstarted_operations, 0);
@@ -321,10 +266,8 @@ fn a_time_limit_ends_a_run_and_counts_what_never_started() {
     };
     let mut runner = Runner::new(&store, clock, dataset(10)).unwrap();
     runner.load(&operations(1), &mut quiet).unwrap();
-    let mut options = RunOptions {
-        time_limit: Some(Duration::from_secs(1)),
-        ..RunOptions::default()
-    };
+    let mut options =
+        RunOptions { time_limit: Some(Duration::from_secs(1)), ..RunOptions::default() };
     let free = runner.run(&Workload::c(), &options, &mut quiet).unwrap();
     assert_eq!((free.operations, free.elapsed_ns), (500, 1_000_000_000));
     assert!((free.ops_per_s - 500.0).abs() < 1e-9);
@@ -337,28 +280,14 @@ fn a_time_limit_ends_a_run_and_counts_what_never_started() {
 fn warm_up_is_in_no_figure() {
     let clock = Clock::virtual_time();
     let time = |call: u64| Duration::from_micros(if call < 110 { 10_000 } else { 10 });
-    let store = MapStore {
-        service: Some((clock.clone(), time)),
-        ..MapStore::default()
-    };
+    let store = MapStore { service: Some((clock.clone(), time)), ..MapStore::default() };
     let mut runner = Runner::new(&store, clock, dataset(10)).unwrap();
     runner.load(&operations(1), &mut quiet).unwrap();
-    let options = RunOptions {
-        warm_up: Duration::from_secs(1),
-        ..operations(400)
-    };
+    let options = RunOptions { warm_up: Duration::from_secs(1), ..operations(400) };
     let result = runner.run(&Workload::a(), &options, &mut quiet).unwrap();
     assert_eq!((result.operations, result.elapsed_ns), (400, 4_000_000));
-    assert!(
-        result
-            .by_operation
-            .iter()
-            .all(|o| o.latency.as_ref().unwrap().max_ns < 10_100)
-    );
-    assert_eq!(
-        result.intervals.iter().map(|i| i.operations).sum::<u64>(),
-        400
-    );
+    assert!(result.by_operation.iter().all(|o| o.latency.as_ref().unwrap().max_ns < 10_100));
+    assert_eq!(result.intervals.iter().map(|i| i.operations).sum::<u64>(), 400);
     let user_bytes = store.log.lock()[110..]
         .iter()
         .map(|(_, k, v)| if v.is_empty() { 0 } else { k.len() + v.len() })
@@ -369,10 +298,7 @@ fn warm_up_is_in_no_figure() {
 #[test]
 fn an_error_ends_the_run_and_names_operation_and_key() {
     let store = MapStore::with(Fault::FailReads);
-    let options = RunOptions {
-        threads: 3,
-        ..operations(10_000)
-    };
+    let options = RunOptions { threads: 3, ..operations(10_000) };
     let error = run(&store, &Workload::c(), &options).unwrap_err();
     let message = error.to_string();
     assert!(message.starts_with("read of key 'user"), "{message}");
@@ -384,21 +310,14 @@ fn an_error_ends_the_run_and_names_operation_and_key() {
 #[test]
 fn counted_errors_do_not_hide_the_records_after_them() {
     let store = MapStore::with(Fault::FailEveryThirdInsert);
-    let options = RunOptions {
-        threads: 2,
-        on_error: OnError::Count,
-        ..operations(3_000)
-    };
+    let options = RunOptions { threads: 2, on_error: OnError::Count, ..operations(3_000) };
     let mut runner = Runner::new(&store, Clock::real(), dataset(3_000)).unwrap();
     let load = runner.load(&options, &mut quiet).unwrap();
     assert_eq!((load.operations, load.errors), (2_000, 1_000));
     assert_eq!(load.intervals.iter().map(|i| i.errors).sum::<u64>(), 1_000);
     assert_eq!(runner.records(), 3_000);
     let read = runner.run(&Workload::c(), &options, &mut quiet).unwrap();
-    assert_eq!(
-        (read.operations, read.errors, read.wrong_values),
-        (3_000, 0, 0)
-    );
+    assert_eq!((read.operations, read.errors, read.wrong_values), (3_000, 0, 0));
     assert!(read.not_found > 500, "a third of the records is missing");
 }
 
@@ -407,26 +326,16 @@ fn wrong_values_are_found_when_asked_for() {
     for (fault, workload, message) in [
         (Fault::FlipAByte, Workload::c(), "byte 99 of the value"),
         (Fault::FlipAByte, Workload::f(), "returned a wrong value"),
-        (
-            Fault::AnotherRecord,
-            Workload::c(),
-            "the value belongs to record",
-        ),
+        (Fault::AnotherRecord, Workload::c(), "the value belongs to record"),
         (Fault::ScanBackwards, Workload::e(), "out of order"),
     ] {
         let error = run(&MapStore::with(fault), &workload, &operations(1_000)).unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        let counted = RunOptions {
-            on_error: OnError::Count,
-            ..operations(1_000)
-        };
+        let counted = RunOptions { on_error: OnError::Count, ..operations(1_000) };
         let result = run(&MapStore::with(fault), &workload, &counted).unwrap();
         assert!(result.wrong_values > 100 && result.operations == 1_000);
-        let unverified = RunOptions {
-            verify: false,
-            ..operations(1_000)
-        };
+        let unverified = RunOptions { verify: false, ..operations(1_000) };
         let result = run(&MapStore::with(fault), &workload, &unverified).unwrap();
         assert_eq!(result.wrong_values, 0);
     }
@@ -434,15 +343,10 @@ fn wrong_values_are_found_when_asked_for() {
 
 #[test]
 fn a_thread_that_cannot_start_or_panics_ends_the_run_with_a_reason() {
-    let options = RunOptions {
-        threads: 4,
-        ..operations(1_000)
-    };
+    let options = RunOptions { threads: 4, ..operations(1_000) };
     let message = |fault| {
         let store = MapStore::with(fault);
-        run(&store, &Workload::a(), &options)
-            .unwrap_err()
-            .to_string()
+        run(&store, &Workload::a(), &options).unwrap_err().to_string()
     };
     assert!(message(Fault::NoSession).contains("the door is shut"));
     assert!(message(Fault::Panic).contains("a broken store"));
@@ -461,27 +365,9 @@ fn what_cannot_be_run_is_refused_with_a_reason() {
     assert!(refused(Workload::a(), operations(1)).contains("load the data set first"));
     let (a, one) = (Workload::load, || operations(1));
     assert!(refused(a(), RunOptions::default()).contains("a time limit, or both"));
-    assert!(
-        refused(
-            a(),
-            RunOptions {
-                threads: 0,
-                ..one()
-            }
-        )
-        .contains("1 to 4,096 threads")
-    );
+    assert!(refused(a(), RunOptions { threads: 0, ..one() }).contains("1 to 4,096 threads"));
     let target_ops_per_s = Some(0.0);
-    assert!(
-        refused(
-            a(),
-            RunOptions {
-                target_ops_per_s,
-                ..one()
-            }
-        )
-        .contains("target rate")
-    );
+    assert!(refused(a(), RunOptions { target_ops_per_s, ..one() }).contains("target rate"));
     assert!(refused(a(), operations(0)).contains("measures nothing"));
     let interval = Duration::ZERO;
     assert!(refused(a(), RunOptions { interval, ..one() }).contains("10 ms"));
@@ -516,13 +402,8 @@ fn intervals_are_gapless_and_hold_every_operation_once() {
     assert_eq!(run.intervals[0].start_ns, 0);
     assert!(run.intervals.is_sorted_by(|a, b| a.end_ns == b.start_ns));
     assert!(run.intervals.last().unwrap().end_ns >= run.elapsed_ns);
-    assert_eq!(
-        run.intervals.iter().map(|i| i.operations).sum::<u64>(),
-        run.operations
-    );
-    let [calls] = &run.series[..] else {
-        panic!("a series that is never finite is left out")
-    };
+    assert_eq!(run.intervals.iter().map(|i| i.operations).sum::<u64>(), run.operations);
+    let [calls] = &run.series[..] else { panic!("a series that is never finite is left out") };
     assert!(calls.points.len() >= run.intervals.len());
     assert!(calls.increase().unwrap() >= run.operations as f64 * 0.9);
 }

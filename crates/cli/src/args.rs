@@ -78,9 +78,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
 
 /// `-5` is a wrong number or a key, and no option: whoever parses it says what is right.
 fn taking_negative_numbers(command: clap::Command) -> clap::Command {
-    command
-        .allow_negative_numbers(true)
-        .mut_subcommands(taking_negative_numbers)
+    command.allow_negative_numbers(true).mut_subcommands(taking_negative_numbers)
 }
 
 /// What can be measured.
@@ -100,9 +98,7 @@ pub(crate) fn engine_options(
     durability_bytes: Option<u64>,
 ) -> Options {
     let defaults = Options::default();
-    let fitting = defaults
-        .durability_bytes
-        .min(memory_bytes / DURABILITY_SHARE);
+    let fitting = defaults.durability_bytes.min(memory_bytes / DURABILITY_SHARE);
     Options {
         memory_bytes,
         durability_ms: durability_ms.unwrap_or(defaults.durability_ms),

@@ -40,12 +40,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
         values: ValueFormat::one(VALUE_BYTES),
         ..Dataset::default()
     };
-    let mut report = measure::report(
-        "Esker: load and workloads A to F",
-        dataset,
-        &store,
-        &remarks,
-    );
+    let mut report = measure::report("Esker: load and workloads A to F", dataset, &store, &remarks);
     let options = RunOptions {
         threads,
         time_limit: Some(args.seconds),
@@ -67,11 +62,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     drop(line);
 
     let stats = store.db.stats();
-    let conclusion = Conclusion {
-        load,
-        settled,
-        stats,
-    };
+    let conclusion = Conclusion { load, settled, stats };
     outputs.say(&format!(
         "{}{}\n{}\n{}\n",
         figures::runs_table(&report.runs),

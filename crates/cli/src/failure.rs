@@ -79,9 +79,7 @@ impl From<KvError> for Failure {
 
 impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Failure {
-        let cause = error
-            .store_error()
-            .and_then(|e| e.downcast_ref::<KvError>());
+        let cause = error.store_error().and_then(|e| e.downcast_ref::<KvError>());
         let kind = cause.map_or(error.kind(), KvError::kind);
         Failure::new(kind, error)
     }

@@ -123,10 +123,7 @@ pub(crate) fn remarks(runs: &[RunResult]) -> String {
     let mut text = String::new();
     for run in runs {
         let counted = [
-            (
-                run.wrong_values,
-                "operations returned something else than was written",
-            ),
+            (run.wrong_values, "operations returned something else than was written"),
             (run.errors, "operations failed"),
             (run.not_found, "reads or scans found nothing"),
             (
@@ -147,20 +144,8 @@ mod tests {
 
     #[test]
     fn numbers_keep_three_digits() {
-        let numbers = [
-            0.0,
-            7.0,
-            7.126,
-            999.4,
-            999.6,
-            12_345.0,
-            999_600.0,
-            1_234_567.0,
-            5e12,
-        ];
-        let expected = [
-            "0", "7", "7.13", "999", "1.00 k", "12.3 k", "1.00 M", "1.23 M", "5000 G",
-        ];
+        let numbers = [0.0, 7.0, 7.126, 999.4, 999.6, 12_345.0, 999_600.0, 1_234_567.0, 5e12];
+        let expected = ["0", "7", "7.13", "999", "1.00 k", "12.3 k", "1.00 M", "1.23 M", "5000 G"];
         assert_eq!(numbers.map(short), expected);
         let spans = [10.0, 9_994.0, 9_996.0, 123_456.0, 1_234_567.0];
         assert_eq!(spans.map(micros), ["0.01", "9.99", "10.0", "123", "1,235"]);
@@ -168,10 +153,7 @@ mod tests {
 
     #[test]
     fn words_stand_left_and_numbers_right() {
-        let rows = [
-            vec!["a".to_owned(), "10".into()],
-            vec!["bcd".to_owned(), "5".into()],
-        ];
+        let rows = [vec!["a".to_owned(), "10".into()], vec!["bcd".to_owned(), "5".into()]];
         assert_eq!(align(&rows, 1), "a    10\nbcd   5\n");
     }
 }

@@ -61,10 +61,7 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
         ("memory", memory),
         ("load average at the start", first_line("/proc/loadavg")),
     ];
-    facts
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
-        .collect()
+    facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// The command line of this process.

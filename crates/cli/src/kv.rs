@@ -24,12 +24,7 @@ const ABSENT: u8 = 1;
 /// Runs a command.
 pub(crate) fn run(command: &KvCommand) -> Result {
     match command {
-        KvCommand::Create {
-            opening,
-            staging,
-            capacity,
-            kvs,
-        } => {
+        KvCommand::Create { opening, staging, capacity, kvs } => {
             let layout = args::layout(staging, capacity.as_ref());
             let db = place::create_in(&opening.dir, &layout, engine(opening))?;
             place::warn_of_remarks(&db);
@@ -42,13 +37,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             output::print(&format!("created {dir} with KVS {names}\n"))
         }
         KvCommand::Info { opening, json } => info(opening, *json),
-        KvCommand::Put {
-            opening,
-            kvs,
-            key,
-            value,
-            escaped,
-        } => {
+        KvCommand::Put { opening, kvs, key, value, escaped } => {
             let value = match value.as_bytes() {
                 b"-" => value_from(io::stdin().lock())?,
                 _ => argument(value, escaped)?,
@@ -56,31 +45,15 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             let key = argument(key, escaped)?;
             with_kvs(opening, kvs, |_, kvs| Ok(kvs.put(&key, &value)?))
         }
-        KvCommand::Get {
-            opening,
-            kvs,
-            key,
-            hex,
-            escaped,
-        } => {
+        KvCommand::Get { opening, kvs, key, hex, escaped } => {
             let key = argument(key, escaped)?;
             with_kvs(opening, kvs, |_, kvs| get(kvs, &key, *hex))
         }
-        KvCommand::Delete {
-            opening,
-            kvs,
-            key,
-            escaped,
-        } => {
+        KvCommand::Delete { opening, kvs, key, escaped } => {
             let key = argument(key, escaped)?;
             with_kvs(opening, kvs, |_, kvs| Ok(kvs.delete(&key)?))
         }
-        KvCommand::Scan {
-            opening,
-            kvs,
-            range,
-            escaped,
-        } => {
+        KvCommand::Scan { opening, kvs, range, escaped } => {
             let bound = |key: &Option<std::ffi::OsString>| {
                 key.as_deref().map(|key| argument(key, escaped)).transpose()
             };
@@ -100,19 +73,13 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         }
         KvCommand::Load { opening, kvs, file } => {
             let mut input = transfer::input(file)?;
-            with_kvs(opening, kvs, |db, kvs| {
-                transfer::load(db, kvs, &mut input, file)
-            })
+            with_kvs(opening, kvs, |db, kvs| transfer::load(db, kvs, &mut input, file))
         }
         KvCommand::Dump { opening, kvs, file } => {
             with_kvs(opening, kvs, |_, kvs| transfer::dump(kvs, file))
         }
         KvCommand::Check { dir, json } => check(dir, *json),
-        KvCommand::CreateKvs {
-            opening,
-            name,
-            policy,
-        } => with_db(opening, |db| {
+        KvCommand::CreateKvs { opening, name, policy } => with_db(opening, |db| {
             db.create_kvs(name, *policy)?;
             output::print(&format!("created KVS {name}, policy {policy}\n"))
         }),
@@ -157,11 +124,7 @@ fn find(db: &Kvdb, dir: &Path, name: &str) -> Result<Kvs> {
     match db.kvs(name) {
         Err(error @ KvError::UnknownKvs(_)) => {
             let (dir, names) = (dir.display(), db.kvs_names().join(", "));
-            let has = if names.is_empty() {
-                "none".to_owned()
-            } else {
-                names
-            };
+            let has = if names.is_empty() { "none".to_owned() } else { names };
             Err(Failure::new(
                 error.kind(),
                 format!(
@@ -187,13 +150,10 @@ fn argument(text: &OsStr, escaped: &Escaped) -> Result<Vec<u8>> {
 fn value_from(input: impl Read) -> Result<Vec<u8>> {
     let mut value = Vec::new();
     let limit = to_u64(VALUE_MAX);
-    input
-        .take(limit + 1)
-        .read_to_end(&mut value)
-        .map_err(|error| {
-            let kind = ErrorKind::from(&error);
-            Failure::new(kind, format!("standard input could not be read: {error}"))
-        })?;
+    input.take(limit + 1).read_to_end(&mut value).map_err(|error| {
+        let kind = ErrorKind::from(&error);
+        Failure::new(kind, format!("standard input could not be read: {error}"))
+    })?;
     if value.len() > VALUE_MAX {
         return Err(Failure::usage(format!(
             "standard input holds more than a value can: at most {limit} bytes (1 MiB); split it \
@@ -270,9 +230,6 @@ fn check(dir: &Path, json: bool) -> Result {
     }
     Err(Failure::new(
         ErrorKind::Corrupt,
-        format!(
-            "{}: {damages} damages found; restore it from a copy",
-            dir.display()
-        ),
+        format!("{}: {damages} damages found; restore it from a copy", dir.display()),
     ))
 }

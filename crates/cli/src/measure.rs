@@ -82,10 +82,7 @@ pub(crate) fn memory(stats: &Stats) -> String {
 /// The report as JSON, with the engine's figures and `more` beside its runs.
 pub(crate) fn json_of(report: &Report, stats: &Stats, more: Value) -> Result<Value> {
     let failed = |error: serde_json::Error| {
-        Failure::new(
-            ErrorKind::Io,
-            format!("the figures have no JSON form: {error}"),
-        )
+        Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
     };
     let mut whole = serde_json::to_value(report).map_err(failed)?;
     whole["kvdb"] = serde_json::to_value(stats).map_err(failed)?;

@@ -76,26 +76,17 @@ impl Outputs {
 fn make_sure(path: &Path) -> Result {
     if path.is_dir() {
         let why = "it is a directory; name a file in it";
-        return Err(Failure::new(
-            ErrorKind::Invalid,
-            format!("{}: {why}", path.display()),
-        ));
+        return Err(Failure::new(ErrorKind::Invalid, format!("{}: {why}", path.display())));
     }
     let outcome = if path.exists() {
         OpenOptions::new().write(true).open(path).map(drop)
     } else {
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         tempfile::tempfile_in(parent.unwrap_or(Path::new("."))).map(drop)
     };
     outcome.map_err(|error| unwritable(path, &error))
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::file(
-        path,
-        error,
-        "name a file in a directory that can be written",
-    )
+    Failure::file(path, error, "name a file in a directory that can be written")
 }

@@ -23,10 +23,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(dir: Option<&PathBuf>, media: &args::MediaArgs) -> Place {
-        Place {
-            dir: dir.cloned(),
-            layout: args::layout(&media.staging, media.capacity.as_ref()),
-        }
+        Place { dir: dir.cloned(), layout: args::layout(&media.staging, media.capacity.as_ref()) }
     }
 
     /// Whether there is a database already.
@@ -64,9 +61,7 @@ impl Place {
             fs::remove_file(&file).map_err(|error| Failure::file(&file, &error, advice))?;
         }
         let path = scratch.path().to_owned();
-        scratch
-            .close()
-            .map_err(|error| Failure::file(&path, &error, advice))?;
+        scratch.close().map_err(|error| Failure::file(&path, &error, advice))?;
         Ok(db)
     }
 
@@ -76,10 +71,7 @@ impl Place {
             Some(dir) => format!("database in {}, kept", dir.display()),
             None => {
                 let parent = std::env::temp_dir();
-                format!(
-                    "temporary database under {}, gone at the end",
-                    parent.display()
-                )
+                format!("temporary database under {}, gone at the end", parent.display())
             }
         }
     }
@@ -96,10 +88,7 @@ fn files_at(path: &Path) -> Vec<PathBuf> {
 pub(crate) fn create_in(dir: &Path, layout: &Layout, options: Options) -> Result<Kvdb> {
     if dir.exists() && !dir.is_dir() {
         let why = "there is a file of this name; name a directory";
-        return Err(Failure::new(
-            ErrorKind::Exists,
-            format!("{}: {why}", dir.display()),
-        ));
+        return Err(Failure::new(ErrorKind::Exists, format!("{}: {why}", dir.display())));
     }
     Ok(Kvdb::create(dir, layout, options)?)
 }
@@ -121,10 +110,7 @@ pub(crate) fn find_in(dir: &Path) -> Result {
         }
         Err(error) => return Err(Failure::file(dir, &error, "check the path")),
     };
-    Err(Failure::new(
-        ErrorKind::NotFound,
-        format!("{}: {why}", dir.display()),
-    ))
+    Err(Failure::new(ErrorKind::NotFound, format!("{}: {why}", dir.display())))
 }
 
 /// Says what is different from what a reader would expect of these devices, where it cannot be

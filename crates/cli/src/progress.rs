@@ -14,9 +14,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new() -> Line {
-        Line {
-            is_terminal: io::stderr().is_terminal(),
-        }
+        Line { is_terminal: io::stderr().is_terminal() }
     }
 
     /// Replaces the line by `text`.

@@ -47,44 +47,16 @@ fn traffic(stats: &Stats) -> Vec<Sample> {
             counter(name("read"), Unit::Bytes, stream.read_bytes);
         }
     }
-    counter(
-        "manifest, written".into(),
-        Unit::Bytes,
-        stats.manifest_written_bytes,
-    );
-    counter(
-        "writers stalled".into(),
-        Unit::Nanoseconds,
-        stats.stalls.total_ns,
-    );
-    counter(
-        "writers paced".into(),
-        Unit::Nanoseconds,
-        stats.stalls.paced_ns,
-    );
-    counter(
-        "record cache hits".into(),
-        Unit::Count,
-        stats.cache.record_hits,
-    );
-    counter(
-        "record cache misses".into(),
-        Unit::Count,
-        stats.cache.record_misses,
-    );
-    counter(
-        "key pages missed".into(),
-        Unit::Count,
-        stats.cache.key_page_misses,
-    );
+    counter("manifest, written".into(), Unit::Bytes, stats.manifest_written_bytes);
+    counter("writers stalled".into(), Unit::Nanoseconds, stats.stalls.total_ns);
+    counter("writers paced".into(), Unit::Nanoseconds, stats.stalls.paced_ns);
+    counter("record cache hits".into(), Unit::Count, stats.cache.record_hits);
+    counter("record cache misses".into(), Unit::Count, stats.cache.record_misses);
+    counter("key pages missed".into(), Unit::Count, stats.cache.key_page_misses);
     let dram = stats.dram.total_bytes() as f64;
     samples.push(Sample::level("engine memory", Unit::Bytes, dram));
     let root = stats.kvss.iter().map(|kvs| kvs.root_kvsets).max();
-    samples.push(Sample::level(
-        "kvsets in the root",
-        Unit::Count,
-        root.unwrap_or(0) as f64,
-    ));
+    samples.push(Sample::level("kvsets in the root", Unit::Count, root.unwrap_or(0) as f64));
     samples
 }
 

@@ -84,11 +84,7 @@ impl Traffic {
             rows.push(cells);
         };
         let shown = |&bytes: &u64| {
-            if bytes == 0 {
-                "-".to_owned()
-            } else {
-                human_bytes(bytes)
-            }
+            if bytes == 0 { "-".to_owned() } else { human_bytes(bytes) }
         };
         for (name, row) in &self.streams {
             push(name, row.iter().map(shown).collect(), row.iter().sum());
@@ -96,17 +92,9 @@ impl Traffic {
         let none = self.classes.iter().map(|_| "-".to_owned()).collect();
         push("manifest", none, self.manifest_bytes);
         let classes: Vec<u64> = self.classes.iter().map(|c| self.class_bytes(*c)).collect();
-        push(
-            "written in all",
-            classes.iter().map(shown).collect(),
-            self.all_bytes(),
-        );
+        push("written in all", classes.iter().map(shown).collect(), self.all_bytes());
         let mut last = vec!["per user byte".to_owned()];
-        last.extend(
-            classes
-                .iter()
-                .map(|bytes| format!("{:.2}", self.per_user_byte(*bytes))),
-        );
+        last.extend(classes.iter().map(|bytes| format!("{:.2}", self.per_user_byte(*bytes))));
         last.push(format!("{:.2}", self.per_user_byte(self.all_bytes())));
         rows.push(last);
         align(&rows, 1)
@@ -156,10 +144,7 @@ fn block(runs: &[(&str, &Traffic)], cpu_us: &[Option<f64>]) -> String {
     let each = |figure: &dyn Fn(&Traffic) -> String| -> Vec<String> {
         runs.iter().map(|(_, traffic)| figure(traffic)).collect()
     };
-    push(
-        String::new(),
-        runs.iter().map(|(name, _)| (*name).to_owned()).collect(),
-    );
+    push(String::new(), runs.iter().map(|(name, _)| (*name).to_owned()).collect());
     push("user".into(), each(&|t| compact(t.user_bytes)));
     let Some((_, first)) = runs.first() else {
         return String::new();
@@ -177,9 +162,7 @@ fn block(runs: &[(&str, &Traffic)], cpu_us: &[Option<f64>]) -> String {
         _ => format!("{:.2}", traffic.per_user_byte(traffic.all_bytes())),
     };
     push("per user byte".into(), each(&ratio));
-    let cpu = cpu_us
-        .iter()
-        .map(|us| us.map_or("-".to_owned(), |us| format!("{us:.1}")));
+    let cpu = cpu_us.iter().map(|us| us.map_or("-".to_owned(), |us| format!("{us:.1}")));
     push("CPU µs per op".into(), cpu.collect());
     align(&rows, 1)
 }

@@ -36,11 +36,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let mut dataset = dataset(args)?;
     let options = run_options(args);
     let durability = &args.durability;
-    let engine = engine_options(
-        args.memory,
-        durability.durability_ms,
-        durability.durability_bytes,
-    );
+    let engine = engine_options(args.memory, durability.durability_ms, durability.durability_bytes);
     let place = Place::new(args.db.as_ref(), &args.media);
     let found = place.exists();
     if found && place::is_given(&args.media) {
@@ -89,11 +85,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         "{}{}\nDevice writes of each run{}, and what it cost:\n\n{}\n{}",
         figures::runs_table(&report.runs),
         figures::remarks(&report.runs),
-        if args.settle {
-            ", maintenance after it included"
-        } else {
-            ""
-        },
+        if args.settle { ", maintenance after it included" } else { "" },
         columns(&named, &cpu),
         measure::memory(&stats),
     ))?;
@@ -115,11 +107,7 @@ fn is_load(workload: &Workload) -> bool {
 
 /// The workloads, with the request distribution that was asked for.
 fn workloads(args: &YcsbArgs) -> Result<Vec<Workload>> {
-    let loads = args
-        .workload
-        .iter()
-        .filter(|workload| is_load(workload))
-        .count();
+    let loads = args.workload.iter().filter(|workload| is_load(workload)).count();
     if loads > 1 || (loads == 1 && !is_load(&args.workload[0])) {
         let why = "the load comes once, before the other workloads; correct --workload";
         return Err(Failure::usage(why));
@@ -169,10 +157,7 @@ fn dataset(args: &YcsbArgs) -> Result<Dataset> {
         keys: match args.key_order {
             KeyOrderArg::Hashed => KeyFormat::default(),
             // Padded to the longest number, so that keys ascend as text.
-            KeyOrderArg::Ordered => KeyFormat {
-                order: KeyOrder::Ordered,
-                zero_padding: 20,
-            },
+            KeyOrderArg::Ordered => KeyFormat { order: KeyOrder::Ordered, zero_padding: 20 },
         },
         values,
     })

@@ -15,10 +15,7 @@ fn what_was_put_is_got_scanned_deleted_and_gone() {
     for (key, value) in [("b", "2"), ("a", "1"), ("c", "3")] {
         run(["kv", "put", &db, "default", key, value]).succeeds();
     }
-    assert_eq!(
-        run(["kv", "get", &db, "default", "b"]).succeeds().stdout,
-        b"2"
-    );
+    assert_eq!(run(["kv", "get", &db, "default", "b"]).succeeds().stdout, b"2");
     let hex = run(["kv", "get", &db, "default", "b", "--hex"]).succeeds();
     assert_eq!(hex.out(), "32\n");
     run(["kv", "delete", &db, "default", "b"]).succeeds();
@@ -26,10 +23,7 @@ fn what_was_put_is_got_scanned_deleted_and_gone() {
     let scan = run(["kv", "scan", &db, "default"]).succeeds();
     assert_eq!(scan.out(), "a\t1\nc\t3\n");
     let info = run(["kv", "info", &db]).succeeds().out();
-    assert!(
-        info.contains("staging class") && info.contains("KVS default"),
-        "{info}"
-    );
+    assert!(info.contains("staging class") && info.contains("KVS default"), "{info}");
     let info = run(["kv", "info", &db, "--json"]).succeeds().out();
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
     assert_eq!(info["kvdb"]["kvss"][0]["name"], "default");
@@ -39,17 +33,10 @@ fn what_was_put_is_got_scanned_deleted_and_gone() {
 fn a_scan_keeps_to_range_prefix_order_and_limit() {
     let scratch = Scratch::new();
     let db = scratch.database();
-    run_in(
-        ["kv", "load", &db, "default"],
-        b"a\t1\nba\t2\nbb\t3\nc\t4\nd\t5\n",
-    )
-    .succeeds();
+    run_in(["kv", "load", &db, "default"], b"a\t1\nba\t2\nbb\t3\nc\t4\nd\t5\n").succeeds();
     let keys = |more: &[&str]| {
         let args = ["kv", "scan", &db, "default", "--keys"];
-        run(args.iter().chain(more))
-            .succeeds()
-            .out()
-            .replace('\n', " ")
+        run(args.iter().chain(more)).succeeds().out().replace('\n', " ")
     };
     assert_eq!(keys(&[]), "a ba bb c d ");
     assert_eq!(keys(&["--reverse"]), "d c bb ba a ");
@@ -72,23 +59,12 @@ fn a_dump_loaded_elsewhere_dumps_the_same() {
     run(["kv", "create-kvs", &db, "copy", "--policy", "capacity-only"]).succeeds();
     let file = text(&scratch.path("dump"));
     let dumped = run(["kv", "dump", &db, "default", &file]).succeeds();
-    assert!(
-        dumped.stderr.contains("3 records written"),
-        "{}",
-        dumped.stderr
-    );
+    assert!(dumped.stderr.contains("3 records written"), "{}", dumped.stderr);
     let loaded = run(["kv", "load", &db, "copy", &file]).succeeds();
-    assert!(
-        loaded.stderr.contains("3 records loaded into KVS 'copy'"),
-        "{}",
-        loaded.stderr
-    );
+    assert!(loaded.stderr.contains("3 records loaded into KVS 'copy'"), "{}", loaded.stderr);
     let copy = run(["kv", "dump", &db, "copy"]).succeeds();
     assert_eq!(copy.stdout, fs::read(&file).unwrap());
-    assert_eq!(
-        run(["kv", "get", &db, "copy", "all"]).succeeds().stdout,
-        every_byte
-    );
+    assert_eq!(run(["kv", "get", &db, "copy", "all"]).succeeds().stdout, every_byte);
     let escaped = run(["kv", "get", &db, "copy", "-e", "\\x00\\xff"]).succeeds();
     assert_eq!(escaped.stdout, b"");
 }
@@ -100,16 +76,9 @@ fn a_malformed_line_is_named_and_the_lines_before_it_stay() {
     let load = |lines: &[u8]| run_in(["kv", "load", &db, "default"], lines);
     load(b"k1\tv1\nk2\tv2\nno tab here\nk4\tv4\n").fails(
         64,
-        &[
-            "line 3: there is no tab",
-            "2 records before it loaded",
-            "load the file again",
-        ],
+        &["line 3: there is no tab", "2 records before it loaded", "load the file again"],
     );
-    assert_eq!(
-        run(["kv", "scan", &db, "default"]).succeeds().out(),
-        "k1\tv1\nk2\tv2\n"
-    );
+    assert_eq!(run(["kv", "scan", &db, "default"]).succeeds().out(), "k1\tv1\nk2\tv2\n");
     load(b"k\t\\q\n").fails(64, &["line 1: '\\q' is no escape"]);
     load(b"\tv\n").fails(64, &["line 1: a key has 1 to 1344 bytes"]);
     load(b"").succeeds();
@@ -165,10 +134,7 @@ fn keys_and_values_beyond_the_limits_are_refused() {
     let back = run(["kv", "get", &db, "default", "k"]).succeeds();
     assert_eq!(back.stdout.len(), 1 << 20);
     run(["kv", "put", &db, "default", "-5", "-6"]).succeeds();
-    assert_eq!(
-        run(["kv", "get", &db, "default", "-5"]).succeeds().stdout,
-        b"-6"
-    );
+    assert_eq!(run(["kv", "get", &db, "default", "-5"]).succeeds().stdout, b"-6");
 }
 
 #[test]
@@ -182,10 +148,7 @@ fn staging_is_added_later_and_never_on_top_of_data() {
     run(["kv", "add-staging", &db, &taken]).fails(73, &["holds data already"]);
     assert_eq!(fs::read(&taken).unwrap(), b"precious");
     run(["kv", "add-staging", &db]).succeeds();
-    assert_eq!(
-        run(["kv", "get", &db, "default", "k"]).succeeds().stdout,
-        b"v"
-    );
+    assert_eq!(run(["kv", "get", &db, "default", "k"]).succeeds().stdout, b"v");
     let info = run(["kv", "info", &db]).succeeds().out();
     assert!(info.contains("staging class"), "{info}");
 }
@@ -217,10 +180,7 @@ fn damage_is_found_by_check_and_costs_exit_code_65() {
     let value = vec![b'v'; 10_000];
     run_in(["kv", "put", &db, "default", "k", "-"], &value).succeeds();
     let sound = run(["kv", "check", &db]).succeeds().out();
-    assert!(
-        sound.contains("1 values") && sound.ends_with("sound\n"),
-        "{sound}"
-    );
+    assert!(sound.contains("1 values") && sound.ends_with("sound\n"), "{sound}");
     let staging = scratch.path("db").join("staging.esker");
     let mut bytes = fs::read(&staging).unwrap();
     let at = bytes.windows(100).position(|w| w == &value[..100]).unwrap();
@@ -228,9 +188,7 @@ fn damage_is_found_by_check_and_costs_exit_code_65() {
     fs::write(&staging, bytes).unwrap();
     let checked = run(["kv", "check", &db]).fails(65, &["restore it from a copy"]);
     assert!(checked.out().contains("damaged: "), "{}", checked.out());
-    let json = run(["kv", "check", &db, "--json"])
-        .fails(65, &["damage"])
-        .out();
+    let json = run(["kv", "check", &db, "--json"]).fails(65, &["damage"]).out();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(!json["findings"].as_array().unwrap().is_empty());
     run(["kv", "get", &db, "default", "k"]).fails(65, &["damaged", "esker kv check"]);
@@ -240,9 +198,7 @@ fn damage_is_found_by_check_and_costs_exit_code_65() {
 fn a_closed_pipe_ends_a_dump_quietly() {
     let scratch = Scratch::new();
     let db = scratch.database();
-    let lines: String = (0..200)
-        .map(|n| format!("k{n}\t{}\n", "v".repeat(5_000)))
-        .collect();
+    let lines: String = (0..200).map(|n| format!("k{n}\t{}\n", "v".repeat(5_000))).collect();
     run_in(["kv", "load", &db, "default"], lines.as_bytes()).succeeds();
     let mut dump = esker()
         .args(["kv", "dump", &db, "default"])

@@ -18,41 +18,20 @@ fn the_demo_measures_everything_and_leaves_only_its_reports() {
     fs::create_dir(&staging).unwrap();
     let demo = esker()
         .env("TMPDIR", &temp)
-        .args([
-            "demo",
-            "--records",
-            "2000",
-            "--seconds",
-            "0.2",
-            "--memory",
-            "64MiB",
-        ])
+        .args(["demo", "--records", "2000", "--seconds", "0.2", "--memory", "64MiB"])
         .args(["--json".as_ref(), json.as_os_str()])
         .args(["--report".as_ref(), report.as_os_str()])
         .args(["--staging".as_ref(), staging.as_os_str()])
         .output()
         .unwrap();
     let out = ran(demo).succeeds().out();
-    let words = [
-        "p99.9",
-        "device bytes per user byte",
-        "3.57",
-        "1.49",
-        "budget 64.00 MiB",
-        "peak",
-    ];
-    for word in words
-        .into_iter()
-        .chain(["log = young values", "not aged yet", "report.html"])
-    {
+    let words = ["p99.9", "device bytes per user byte", "3.57", "1.49", "budget 64.00 MiB", "peak"];
+    for word in words.into_iter().chain(["log = young values", "not aged yet", "report.html"]) {
         assert!(out.contains(word), "no '{word}' in:\n{out}");
     }
     let name_length = report.to_str().unwrap().len();
     let widest = out.lines().map(|line| line.chars().count()).max().unwrap();
-    assert!(
-        widest <= 100.max(name_length + 10),
-        "{widest} columns:\n{out}"
-    );
+    assert!(widest <= 100.max(name_length + 10), "{widest} columns:\n{out}");
     for directory in [&temp, &staging] {
         assert_eq!(fs::read_dir(directory).unwrap().count(), 0, "{directory:?}");
     }
@@ -62,18 +41,10 @@ fn the_demo_measures_everything_and_leaves_only_its_reports() {
     let parsed = Report::from_json(&text).unwrap();
     let names: Vec<&str> = parsed.runs.iter().map(|run| &*run.workload.name).collect();
     assert_eq!(names, ["load", "A", "B", "C", "D", "E", "F"]);
-    assert!(
-        parsed
-            .runs
-            .iter()
-            .all(|run| run.errors == 0 && run.not_found == 0)
-    );
+    assert!(parsed.runs.iter().all(|run| run.errors == 0 && run.not_found == 0));
     let series: Vec<&str> = parsed.runs[1].series.iter().map(|s| &*s.name).collect();
     assert!(series.contains(&"CPU time"), "{series:?}");
-    assert!(
-        series.iter().any(|name| name.starts_with("staging log")),
-        "{series:?}"
-    );
+    assert!(series.iter().any(|name| name.starts_with("staging log")), "{series:?}");
     let whole: serde_json::Value = serde_json::from_str(&text).unwrap();
     let load = &whole["load_traffic"];
     assert!(load["user_bytes"].as_u64().unwrap() > 2_000_000);
@@ -145,12 +116,7 @@ fn a_benchmark_goes_on_where_an_earlier_one_ended() {
     assert_eq!(report.runs.len(), 2);
     assert_eq!(report.runs[0].settings.threads, 3);
     assert_eq!(report.runs[0].settings.target_ops_per_s, Some(2_000.0));
-    assert!(
-        report
-            .runs
-            .iter()
-            .all(|run| run.not_found == 0 && run.wrong_values == 0)
-    );
+    assert!(report.runs.iter().all(|run| run.not_found == 0 && run.wrong_values == 0));
 }
 
 #[test]
@@ -159,66 +125,30 @@ fn measurements_that_cannot_be_are_refused_before_they_begin() {
     let refused = |args: &[&str], code: i32, words: &[&str]| {
         run(args).fails(code, words);
     };
-    refused(
-        &["demo", "--records", "0"],
-        64,
-        &["not a count of 1 or more"],
-    );
+    refused(&["demo", "--records", "0"], 64, &["not a count of 1 or more"]);
     refused(&["demo", "--records", "-5"], 64, &["'-5' is not a count"]);
     refused(&["demo", "--threads", "0"], 64, &["give 1 to 4096"]);
     refused(&["demo", "--seconds", "0"], 64, &["0 seconds"]);
     refused(&["demo", "--seconds", "-1"], 64, &["not a time in seconds"]);
-    refused(
-        &["demo", "--memory", "1parsec"],
-        64,
-        &["unknown unit", "GiB"],
-    );
+    refused(&["demo", "--memory", "1parsec"], 64, &["unknown unit", "GiB"]);
     refused(&["demo", "--memory", "1MiB"], 64, &["16 MiB"]);
-    refused(
-        &["demo", "--report", "/proc/x.html"],
-        66,
-        &["can be written"],
-    );
+    refused(&["demo", "--report", "/proc/x.html"], 66, &["can be written"]);
     refused(&["demo", "--report", "/"], 64, &["a directory"]);
     refused(&["demo", "--report", "-"], 64, &["needs a file"]);
     refused(&["demo", "--json", "/nowhere/x"], 66, &["can be written"]);
     refused(&["demo", "--colour"], 64, &["--colour"]);
     refused(&["bench", "ycsb", "--workload", "g"], 64, &["load, a, b"]);
-    refused(
-        &["bench", "ycsb", "--workload", "a,load"],
-        64,
-        &["comes once"],
-    );
-    refused(
-        &["bench", "ycsb", "--workload", "a"],
-        64,
-        &["begin with --workload load"],
-    );
+    refused(&["bench", "ycsb", "--workload", "a,load"], 64, &["comes once"]);
+    refused(&["bench", "ycsb", "--workload", "a"], 64, &["begin with --workload load"]);
     refused(&["bench", "ycsb", "--rate", "0"], 64, &["not a rate"]);
     refused(&["bench", "ycsb", "--theta", "1"], 64, &["between 0 and 1"]);
-    refused(
-        &["bench", "ycsb", "--value-bytes", "2MiB"],
-        64,
-        &["1048576"],
-    );
-    refused(
-        &["bench", "ycsb", "--fields", "2000", "--field-bytes", "1000"],
-        64,
-        &["1048576"],
-    );
-    refused(
-        &["bench", "ycsb", "--durability-bytes", "1GiB"],
-        64,
-        &["quarter"],
-    );
+    refused(&["bench", "ycsb", "--value-bytes", "2MiB"], 64, &["1048576"]);
+    refused(&["bench", "ycsb", "--fields", "2000", "--field-bytes", "1000"], 64, &["1048576"]);
+    refused(&["bench", "ycsb", "--durability-bytes", "1GiB"], 64, &["quarter"]);
     refused(&["lunch"], 64, &["lunch"]);
     let taken = scratch.path("taken");
     fs::write(&taken, "").unwrap();
-    refused(
-        &["demo", "--staging", &text(&taken)],
-        73,
-        &["a file that exists"],
-    );
+    refused(&["demo", "--staging", &text(&taken)], 73, &["a file that exists"]);
     assert_eq!(fs::read(&taken).unwrap(), b"");
     refused(&["demo", "--db", &text(&taken)], 73, &["name a directory"]);
 }
@@ -227,20 +157,12 @@ fn measurements_that_cannot_be_are_refused_before_they_begin() {
 fn help_pages_and_completions_come_for_every_command() {
     let scratch = Scratch::new();
     let help = run(["--help"]).succeeds().out();
-    assert!(
-        help.contains("Examples:") && help.contains("Exit codes:"),
-        "{help}"
-    );
+    assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
     let dir = scratch.path("man");
     run(["man", &text(&dir)]).fails(66, &["a directory that exists"]);
     fs::create_dir(&dir).unwrap();
     run(["man", &text(&dir)]).succeeds();
-    for page in [
-        "esker.1",
-        "esker-demo.1",
-        "esker-bench-ycsb.1",
-        "esker-kv-dump.1",
-    ] {
+    for page in ["esker.1", "esker-demo.1", "esker-bench-ycsb.1", "esker-kv-dump.1"] {
         let page = fs::read_to_string(dir.join(page)).unwrap();
         assert!(page.contains("Example"), "{page}");
     }

@@ -107,12 +107,7 @@ fn fill(path: &Path) {
     let writes = (0..FILE_SIZE >> 20).map(|n| {
         let mut buf = AlignedBuf::zeroed(1 << 20);
         rng.fill(&mut buf);
-        Op::Write {
-            lba: Lba(n << 8),
-            buf,
-            placement: None,
-            fua: false,
-        }
+        Op::Write { lba: Lba(n << 8), buf, placement: None, fua: false }
     });
     for write in writes {
         port.run(write).expect("a write");
@@ -139,10 +134,7 @@ fn run_fio(path: &Path, workload: &Workload) -> f64 {
     let figure = text.trim().split(';').nth(field).map(str::parse);
     match figure {
         Some(Ok(figure)) => figure,
-        _ => panic!(
-            "fio said: {text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        ),
+        _ => panic!("fio said: {text}{}", String::from_utf8_lossy(&output.stderr)),
     }
 }
 
@@ -161,19 +153,10 @@ fn run(path: &Path, workload: &Workload) -> f64 {
     let start = clock.now();
     while clock.now() - start < Duration::from_secs(SECONDS) {
         for buf in bufs.drain(..) {
-            let place = if workload.is_write {
-                next % places
-            } else {
-                rng.below(places)
-            };
+            let place = if workload.is_write { next % places } else { rng.below(places) };
             let (tag, lba) = (Tag(next), Lba(place * lbas));
             let op = if workload.is_write {
-                Op::Write {
-                    lba,
-                    buf,
-                    placement: None,
-                    fua: false,
-                }
+                Op::Write { lba, buf, placement: None, fua: false }
             } else {
                 Op::Read { lba, buf }
             };

@@ -50,10 +50,11 @@ fn round(depth: usize) -> (f64, u64) {
     let clock = Clock::real();
     let (start, allocated) = (clock.now(), counting::allocations());
     for lba in 0..(COMMANDS / depth) as u64 {
-        commands.extend(bufs.drain(..).zip(lba..).map(|(buf, lba)| Command {
-            tag: Tag(lba),
-            op: Op::Read { lba: Lba(lba), buf },
-        }));
+        commands.extend(
+            bufs.drain(..)
+                .zip(lba..)
+                .map(|(buf, lba)| Command { tag: Tag(lba), op: Op::Read { lba: Lba(lba), buf } }),
+        );
         queue.submit(&mut commands).expect("submit");
         while queue.in_flight() > 0 {
             queue.wait(&mut done, None).expect("wait");

@@ -23,11 +23,7 @@ impl Port {
     /// # Errors
     /// The device's, when it has no queue pair to give.
     pub fn open(device: &dyn Device, depth: usize) -> Result<Port, DeviceError> {
-        Ok(Port {
-            queue: device.queue_pair(depth)?,
-            batch: VecDeque::new(),
-            done: Vec::new(),
-        })
+        Ok(Port { queue: device.queue_pair(depth)?, batch: VecDeque::new(), done: Vec::new() })
     }
 
     /// Reads `buf.len()` bytes from `lba` on.
@@ -35,9 +31,7 @@ impl Port {
     /// # Errors
     /// The device's.
     pub fn read(&mut self, lba: Lba, buf: AlignedBuf) -> Result<AlignedBuf, DeviceError> {
-        Ok(self
-            .run(Op::Read { lba, buf })?
-            .expect("a read carries a buffer"))
+        Ok(self.run(Op::Read { lba, buf })?.expect("a read carries a buffer"))
     }
 
     /// Writes `buf` from `lba` on, and gives the buffer back.
@@ -50,12 +44,7 @@ impl Port {
         buf: AlignedBuf,
         placement: Option<PlacementId>,
     ) -> Result<AlignedBuf, DeviceError> {
-        let op = Op::Write {
-            lba,
-            buf,
-            placement,
-            fua: false,
-        };
+        let op = Op::Write { lba, buf, placement, fua: false };
         Ok(self.run(op)?.expect("a write carries a buffer"))
     }
 
@@ -96,8 +85,7 @@ impl Port {
         mut each: impl FnMut(usize, Result<Option<AlignedBuf>, DeviceError>),
     ) -> Result<(), DeviceError> {
         let numbered = ops.into_iter().zip(0u64..);
-        self.batch
-            .extend(numbered.map(|(op, n)| Command { tag: Tag(n), op }));
+        self.batch.extend(numbered.map(|(op, n)| Command { tag: Tag(n), op }));
         loop {
             if !self.batch.is_empty() {
                 self.queue.submit(&mut self.batch)?;
@@ -125,11 +113,7 @@ impl PortPool {
     /// A pool of ports of `device` with `depth` commands each; ports are opened when needed.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, depth: usize) -> PortPool {
-        PortPool {
-            device,
-            depth,
-            free: Mutex::new(Vec::new()),
-        }
+        PortPool { device, depth, free: Mutex::new(Vec::new()) }
     }
 
     /// The device behind the pool.
@@ -147,10 +131,7 @@ impl PortPool {
             Some(port) => port,
             None => Port::open(&*self.device, self.depth)?,
         };
-        Ok(PooledPort {
-            pool: self,
-            port: Some(port),
-        })
+        Ok(PooledPort { pool: self, port: Some(port) })
     }
 }
 

@@ -151,10 +151,7 @@ impl Op {
         }
         let is_transfer = matches!(self, Op::Read { .. } | Op::Write { .. });
         if is_transfer && bytes > u64::from(geometry.max_transfer_size) {
-            return invalid(format!(
-                "at most {} bytes in one command",
-                geometry.max_transfer_size
-            ));
+            return invalid(format!("at most {} bytes in one command", geometry.max_transfer_size));
         }
         let end = lba.0.checked_add(count);
         if end.is_none_or(|end| end > geometry.capacity.0) {

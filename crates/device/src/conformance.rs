@@ -167,9 +167,7 @@ impl<'a> Run<'a> {
         let before = self.queue.in_flight();
         let count = match self.rng.below(3) {
             0 => self.queue.poll(&mut self.done),
-            1 => self
-                .queue
-                .wait(&mut self.done, Some(std::time::Duration::from_secs(60))),
+            1 => self.queue.wait(&mut self.done, Some(std::time::Duration::from_secs(60))),
             _ => self.queue.wait(&mut self.done, None),
         };
         let count = count.expect("poll or wait");
@@ -194,9 +192,7 @@ impl<'a> Run<'a> {
             panic!("{}: {error}", self.about());
         }
         let range = to_usize(lba.0)..to_usize(lba.0 + count.0);
-        self.lbas[range]
-            .iter_mut()
-            .for_each(|lba| lba.is_busy = false);
+        self.lbas[range].iter_mut().for_each(|lba| lba.is_busy = false);
         if !is_read {
             return;
         }
@@ -222,11 +218,7 @@ impl<'a> Run<'a> {
             "{}: {lba} is not version {}{}",
             self.about(),
             expected.version,
-            if expected.is_discarded {
-                " or older"
-            } else {
-                ""
-            }
+            if expected.is_discarded { " or older" } else { "" }
         );
     }
 
@@ -265,20 +257,10 @@ fn wrong_commands_fail_alone(device: &dyn Device) {
     let geometry = device.geometry();
     let (end, lba_size) = (Lba(geometry.capacity.0), geometry.lba_size);
     let size = to_usize(u64::from(lba_size));
-    let read = |lba, size| Op::Read {
-        lba,
-        buf: AlignedBuf::zeroed(size),
-    };
-    let write = |lba, size| Op::Write {
-        lba,
-        buf: AlignedBuf::zeroed(size),
-        placement: None,
-        fua: false,
-    };
-    let discard = |lba, count| Op::Discard {
-        lba,
-        count: LbaCount(count),
-    };
+    let read = |lba, size| Op::Read { lba, buf: AlignedBuf::zeroed(size) };
+    let write =
+        |lba, size| Op::Write { lba, buf: AlignedBuf::zeroed(size), placement: None, fua: false };
+    let discard = |lba, count| Op::Discard { lba, count: LbaCount(count) };
     let wrong = [
         read(end, size),
         read(Lba(u64::MAX), size),

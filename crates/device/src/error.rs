@@ -23,19 +23,10 @@ struct Detail {
 
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Detail {
-            device,
-            op,
-            lba,
-            bytes,
-            cause,
-        } = self;
+        let Detail { device, op, lba, bytes, cause } = self;
         match op {
             OpKind::Open | OpKind::Flush => write!(f, "{device}: {op} failed: {cause}"),
-            _ => write!(
-                f,
-                "{device}: {op} of {bytes} bytes at {lba} failed: {cause}"
-            ),
+            _ => write!(f, "{device}: {op} of {bytes} bytes at {lba} failed: {cause}"),
         }
     }
 }
@@ -76,22 +67,13 @@ impl DeviceError {
     /// An error with this cause.
     #[must_use]
     pub fn new(device: &str, op: OpKind, lba: Lba, bytes: u64, cause: Cause) -> DeviceError {
-        DeviceError(Box::new(Detail {
-            device: device.to_owned(),
-            op,
-            lba,
-            bytes,
-            cause,
-        }))
+        DeviceError(Box::new(Detail { device: device.to_owned(), op, lba, bytes, cause }))
     }
 
     /// The operating system's error.
     #[must_use]
     pub fn os(device: &str, op: OpKind, lba: Lba, bytes: u64, error: &std::io::Error) -> Self {
-        let cause = Cause::Os {
-            kind: ErrorKind::from(error),
-            message: error.to_string(),
-        };
+        let cause = Cause::Os { kind: ErrorKind::from(error), message: error.to_string() };
         DeviceError::new(device, op, lba, bytes, cause)
     }
 

@@ -72,11 +72,7 @@ impl Device for MemoryDevice {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(&self.0.name, depth)?;
-        Ok(Box::new(Queue {
-            shared: self.0.clone(),
-            depth,
-            done: VecDeque::new(),
-        }))
+        Ok(Box::new(Queue { shared: self.0.clone(), depth, done: VecDeque::new() }))
     }
 
     fn stats(&self) -> DeviceStats {
@@ -99,14 +95,8 @@ impl QueuePair for Queue {
             let result = op
                 .check(&self.shared.name, &self.shared.geometry)
                 .map(|()| self.shared.execute(&mut op));
-            self.shared
-                .counters
-                .count(&op, &self.shared.geometry, &result);
-            self.done.push_back(Completion {
-                tag,
-                result,
-                buf: op.into_buf(),
-            });
+            self.shared.counters.count(&op, &self.shared.geometry, &result);
+            self.done.push_back(Completion { tag, result, buf: op.into_buf() });
             taken += 1;
         }
         Ok(taken)
@@ -157,9 +147,8 @@ impl Shared {
     fn write(&self, lba: Lba, buf: &[u8]) {
         let mut chunks = self.chunks.write();
         for (at, chunk, within) in pieces(lba.offset(self.geometry.lba_size), buf.len()) {
-            let bytes = chunks
-                .entry(chunk)
-                .or_insert_with(|| vec![0; to_usize(CHUNK)].into_boxed_slice());
+            let bytes =
+                chunks.entry(chunk).or_insert_with(|| vec![0; to_usize(CHUNK)].into_boxed_slice());
             let part = &buf[at..at + within.len()];
             bytes[within].copy_from_slice(part);
         }
@@ -207,8 +196,7 @@ mod tests {
         let device = MemoryDevice::new("m", 1 << 20, 512);
         let mut port = Port::open(&device, 4).unwrap();
         let lba = Lba(127); // straddles the first chunk
-        port.write(lba, AlignedBuf::padded(&[7; 1024], 512), None)
-            .unwrap();
+        port.write(lba, AlignedBuf::padded(&[7; 1024], 512), None).unwrap();
         let back = port.read(Lba(126), AlignedBuf::zeroed(4 * 512)).unwrap();
         assert!(back[..512].iter().all(|&b| b == 0) && back[512..1536].iter().all(|&b| b == 7));
         port.discard(Lba(0), LbaCount(128)).unwrap();
@@ -224,13 +212,8 @@ mod tests {
         let mut port = Port::open(&device, 1).unwrap();
         let error = port.read(Lba(7), AlignedBuf::zeroed(1024)).unwrap_err();
         let text = error.to_string();
-        assert!(
-            text.contains("small: read of 1024 bytes at LBA 7"),
-            "{text}"
-        );
-        let error = port
-            .write(Lba(0), AlignedBuf::zeroed(100), None)
-            .unwrap_err();
+        assert!(text.contains("small: read of 1024 bytes at LBA 7"), "{text}");
+        let error = port.write(Lba(0), AlignedBuf::zeroed(100), None).unwrap_err();
         assert!(error.to_string().contains("multiple of 512"), "{error}");
         assert_eq!(device.stats().errors, 2);
     }

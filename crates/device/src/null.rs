@@ -58,11 +58,7 @@ impl Device for NullDevice {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(NAME, depth)?;
-        Ok(Box::new(Queue {
-            shared: self.0.clone(),
-            depth,
-            done: Vec::with_capacity(depth),
-        }))
+        Ok(Box::new(Queue { shared: self.0.clone(), depth, done: Vec::with_capacity(depth) }))
     }
 
     fn stats(&self) -> DeviceStats {
@@ -80,16 +76,11 @@ impl QueuePair for Queue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
         let taken = commands.len().min(self.depth - self.done.len());
         let Shared { geometry, counters } = &*self.shared;
-        self.done
-            .extend(commands.drain(..taken).map(|Command { tag, op }| {
-                let result = op.check(NAME, geometry);
-                counters.count(&op, geometry, &result);
-                Completion {
-                    tag,
-                    result,
-                    buf: op.into_buf(),
-                }
-            }));
+        self.done.extend(commands.drain(..taken).map(|Command { tag, op }| {
+            let result = op.check(NAME, geometry);
+            counters.count(&op, geometry, &result);
+            Completion { tag, result, buf: op.into_buf() }
+        }));
         Ok(taken)
     }
 

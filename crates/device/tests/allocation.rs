@@ -21,10 +21,7 @@ const DEPTH: usize = 32;
 fn no_command_allocates_memory_in_steady_state() {
     let dir = TempDir::new();
     let open = |name, io_uring| {
-        let options = FileOptions {
-            io_uring,
-            ..FileOptions::default()
-        };
+        let options = FileOptions { io_uring, ..FileOptions::default() };
         FileDevice::open(dir.path().join(name), &options).unwrap()
     };
     let devices: [Box<dyn Device>; 3] = [
@@ -53,16 +50,10 @@ fn allocations_of(device: &dyn Device, rounds: u64) -> u64 {
             let lba = Lba(n);
             let op = match n % 8 {
                 0..4 => bufs.pop().map(|buf| Op::Read { lba, buf }),
-                4..6 => bufs.pop().map(|buf| Op::Write {
-                    lba,
-                    buf,
-                    placement: None,
-                    fua: n % 8 == 4,
-                }),
-                6 => Some(Op::WriteZeroes {
-                    lba,
-                    count: LbaCount(1),
-                }),
+                4..6 => {
+                    bufs.pop().map(|buf| Op::Write { lba, buf, placement: None, fua: n % 8 == 4 })
+                }
+                6 => Some(Op::WriteZeroes { lba, count: LbaCount(1) }),
                 _ => Some(Op::Flush),
             };
             let op = op.expect("a buffer for every read and write");

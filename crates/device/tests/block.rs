@@ -10,11 +10,7 @@ use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
 use esker_device::{Create, Device, FileDevice, FileOptions, Op, Port, Preference, conformance};
 
 fn options(io_uring: Preference) -> FileOptions {
-    FileOptions {
-        create: Create::Never,
-        io_uring,
-        ..FileOptions::default()
-    }
+    FileOptions { create: Create::Never, io_uring, ..FileOptions::default() }
 }
 
 #[test]
@@ -39,11 +35,7 @@ fn a_block_device_conforms_has_its_size_and_frees_what_is_discarded() {
         let blocks = || fs::metadata(dir.path().join("medium")).unwrap().blocks() * 512;
         let before = blocks();
         port.discard(Lba(0), LbaCount(4096)).unwrap();
-        assert!(
-            before >= 8 << 20 && blocks() < 1 << 20,
-            "{} bytes are left",
-            blocks()
-        );
+        assert!(before >= 8 << 20 && blocks() < 1 << 20, "{} bytes are left", blocks());
     }
 }
 
@@ -90,12 +82,8 @@ fn flushes_and_writes_with_fua_reach_the_drive() {
         let device = FileDevice::open(disk.path(), &options(io_uring)).unwrap();
         assert!(device.geometry().volatile_write_cache);
         let mut port = Port::open(&device, 1).unwrap();
-        let write = |fua| Op::Write {
-            lba: Lba(3),
-            buf: AlignedBuf::zeroed(4096),
-            placement: None,
-            fua,
-        };
+        let write =
+            |fua| Op::Write { lba: Lba(3), buf: AlignedBuf::zeroed(4096), placement: None, fua };
         let mut flushes_of = |op| {
             let before = flushes();
             port.run(op).unwrap();

@@ -17,17 +17,11 @@ use esker_device::{
 const MIB: u64 = 1 << 20;
 
 fn options() -> FileOptions {
-    FileOptions {
-        capacity_bytes: Some(64 * MIB),
-        ..FileOptions::default()
-    }
+    FileOptions { capacity_bytes: Some(64 * MIB), ..FileOptions::default() }
 }
 
 fn synchronous() -> FileOptions {
-    FileOptions {
-        io_uring: Preference::Never,
-        ..options()
-    }
+    FileOptions { io_uring: Preference::Never, ..options() }
 }
 
 fn open(path: &Path, options: &FileOptions) -> FileDevice {
@@ -51,14 +45,8 @@ fn memory_conforms() {
 #[test]
 fn files_conform_direct_buffered_and_without_io_uring() {
     let dir = TempDir::new();
-    let buffered = FileOptions {
-        direct: Preference::Never,
-        ..options()
-    };
-    let small_lbas = FileOptions {
-        lba_size: Some(512),
-        ..options()
-    };
+    let buffered = FileOptions { direct: Preference::Never, ..options() };
+    let small_lbas = FileOptions { lba_size: Some(512), ..options() };
     let kinds = [options(), synchronous(), buffered, small_lbas];
     for (n, options) in (0u64..).zip(kinds) {
         let path = dir.path().join(format!("{n}"));
@@ -84,18 +72,12 @@ fn files_in_memory_conform_and_say_that_direct_io_is_refused() {
         assert!(remarks[0].starts_with(&start), "{remarks:?}");
         assert!(!device.is_direct());
     }
-    let required = FileOptions {
-        direct: Preference::Require,
-        ..options()
-    };
+    let required = FileOptions { direct: Preference::Require, ..options() };
     let path = dir.path().join("required");
     let (kind, why) = refusal(&path, &required);
     assert_eq!(kind, ErrorKind::Unsupported);
     assert!(why.contains("direct I/O is required, but refused"), "{why}");
-    assert!(
-        !path.exists(),
-        "a file that was not opened is not left behind"
-    );
+    assert!(!path.exists(), "a file that was not opened is not left behind");
 }
 
 #[test]
@@ -118,10 +100,7 @@ fn a_file_grows_by_writes_and_reads_as_zeroes_beyond_its_end() {
         let buf = port.read(Lba(16382), buf).unwrap();
         assert!(buf.iter().all(|&b| b == 0));
         drop((port, device));
-        assert!(
-            fs::metadata(&path).unwrap().blocks() * 512 < 100 << 10,
-            "sparse"
-        );
+        assert!(fs::metadata(&path).unwrap().blocks() * 512 < 100 << 10, "sparse");
         assert!(!open(&path, &options).is_new());
     }
 }
@@ -209,10 +188,7 @@ fn a_file_can_be_opened_at_once_after_its_last_command() {
     for _ in 0..200 {
         let device = open(&path, &options());
         let mut port = Port::open(&device, 4).unwrap();
-        let zeroes = |lba| Op::WriteZeroes {
-            lba,
-            count: LbaCount(1),
-        };
+        let zeroes = |lba| Op::WriteZeroes { lba, count: LbaCount(1) };
         port.run_all([zeroes(Lba(0)), Op::Flush, zeroes(Lba(9))], |_, result| {
             result.unwrap();
         })
@@ -226,10 +202,7 @@ fn what_cannot_be_opened_is_refused_with_advice() {
     let missing = dir.path().join("no/such/file");
     let (kind, why) = refusal(&missing, &options());
     assert_eq!(kind, ErrorKind::NotFound);
-    assert!(
-        why.contains("directory it is created in must exist"),
-        "{why}"
-    );
+    assert!(why.contains("directory it is created in must exist"), "{why}");
 
     let (kind, why) = refusal(dir.path(), &options());
     assert_eq!(kind, ErrorKind::Invalid);
@@ -239,10 +212,7 @@ fn what_cannot_be_opened_is_refused_with_advice() {
     assert_eq!(kind, ErrorKind::Invalid);
 
     let path = dir.path().join("file");
-    let create = |create| FileOptions {
-        create,
-        ..options()
-    };
+    let create = |create| FileOptions { create, ..options() };
     let (kind, why) = refusal(&path, &create(Create::Never));
     assert_eq!(kind, ErrorKind::NotFound);
     assert!(why.contains("there must be such a file"), "{why}");
@@ -259,12 +229,7 @@ fn what_cannot_be_opened_is_refused_with_advice() {
         let (kind, why) = refusal(&path, &wrong);
         assert_eq!(kind, ErrorKind::Invalid, "{why}");
     }
-    File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(65 * MIB)
-        .unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(65 * MIB).unwrap();
     let (kind, why) = refusal(&path, &options());
     assert_eq!(kind, ErrorKind::Invalid);
     assert!(why.contains("raise it"), "{why}");
@@ -366,10 +331,7 @@ fn commands_outlive_the_thread_that_submitted_them() {
             assert_eq!(taken, 16);
             queue
         };
-        let mut queue = esker_base::thread::spawn("gone", submit)
-            .unwrap()
-            .join()
-            .unwrap();
+        let mut queue = esker_base::thread::spawn("gone", submit).unwrap().join().unwrap();
         let mut done = Vec::new();
         while queue.in_flight() > 0 {
             queue.wait(&mut done, None).unwrap();

@@ -40,13 +40,7 @@ impl Default for Plan {
     /// All subsets of up to 6 operations, up to 64 singles and 8 random subsets of more, one tear
     /// of each kind, seed 1.
     fn default() -> Plan {
-        Plan {
-            all_subsets: 6,
-            singles: 64,
-            random_subsets: 8,
-            tears: 1,
-            seed: 1,
-        }
+        Plan { all_subsets: 6, singles: 64, random_subsets: 8, tears: 1, seed: 1 }
     }
 }
 
@@ -144,10 +138,9 @@ impl Point<'_> {
 
     fn push(&mut self, keep: impl Fn(usize) -> bool) {
         let whole = self.operations.iter().enumerate();
-        let kept = whole.filter(|(index, _)| keep(*index)).map(|(_, o)| Kept {
-            operation: o.0,
-            lbas: None,
-        });
+        let kept = whole
+            .filter(|(index, _)| keep(*index))
+            .map(|(_, o)| Kept { operation: o.0, lbas: None });
         self.images.push(kept.collect());
     }
 
@@ -164,11 +157,7 @@ impl Point<'_> {
         }
         let singles = to_usize(u64::from(self.plan.singles));
         for single in 0..n.min(singles) {
-            let single = if n <= singles {
-                single
-            } else {
-                to_usize(self.rng.below(to_u64(n)))
-            };
+            let single = if n <= singles { single } else { to_usize(self.rng.below(to_u64(n))) };
             self.push(|index| index != single);
             self.push(|index| index == single);
         }

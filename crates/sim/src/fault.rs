@@ -128,23 +128,13 @@ impl FaultPlan {
     /// Adds a fault that strikes at one command.
     pub fn once(&self, target: Target, nth: u64, effect: Effect) {
         let repeat = Repeat::Once;
-        self.add(Fault {
-            target,
-            nth,
-            repeat,
-            effect,
-        });
+        self.add(Fault { target, nth, repeat, effect });
     }
 
     /// Adds a fault that strikes at every command from number `nth` on.
     pub fn from_then_on(&self, target: Target, nth: u64, effect: Effect) {
         let repeat = Repeat::FromThenOn;
-        self.add(Fault {
-            target,
-            nth,
-            repeat,
-            effect,
-        });
+        self.add(Fault { target, nth, repeat, effect });
     }
 
     /// Removes all faults; the counts go on.
@@ -233,12 +223,7 @@ impl Device for FaultDevice {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         let inner = self.device.queue_pair(depth)?;
-        Ok(Box::new(queue::Queue::new(
-            &*self.device,
-            inner,
-            depth,
-            self.plan.clone(),
-        )))
+        Ok(Box::new(queue::Queue::new(&*self.device, inner, depth, self.plan.clone())))
     }
 
     fn stats(&self) -> DeviceStats {

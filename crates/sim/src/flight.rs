@@ -13,10 +13,7 @@ pub(crate) struct InFlight<T> {
 
 impl<T> InFlight<T> {
     pub(crate) fn new() -> InFlight<T> {
-        InFlight {
-            next: 0,
-            notes: BTreeMap::new(),
-        }
+        InFlight { next: 0, notes: BTreeMap::new() }
     }
 
     /// Keeps `note` for the command with the submitter's `tag`; returns the tag to submit it with.
@@ -29,9 +26,7 @@ impl<T> InFlight<T> {
 
     /// The submitter's tag and the note of the command that completed with tag `own`.
     pub(crate) fn finish(&mut self, own: Tag) -> (Tag, T) {
-        self.notes
-            .remove(&own)
-            .expect("a device completes a command once, with its tag")
+        self.notes.remove(&own).expect("a device completes a command once, with its tag")
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -101,12 +101,7 @@ impl History {
                 _ => None,
             })
             .unzip();
-        History(Arc::new(Record {
-            devices,
-            operations,
-            events,
-            marks,
-        }))
+        History(Arc::new(Record { devices, operations, events, marks }))
     }
 
     /// How many events there are: the last point at which it can crash.
@@ -160,17 +155,9 @@ impl History {
         let unflushed = replay.unflushed();
         let known = |operation| unflushed.iter().any(|p| p.operation == operation);
         if !id.kept.iter().all(|kept| known(kept.operation)) {
-            return Err(BadImageId::new(
-                id,
-                "it keeps an operation that was not pending there",
-            ));
+            return Err(BadImageId::new(id, "it keeps an operation that was not pending there"));
         }
-        Ok(Image::new(
-            self,
-            id.clone(),
-            replay.fork(),
-            unflushed.into(),
-        ))
+        Ok(Image::new(self, id.clone(), replay.fork(), unflushed.into()))
     }
 }
 

@@ -98,10 +98,7 @@ impl FromStr for ImageId {
         let words = kept.split(' ').filter(|&word| word != "nothing");
         Ok(ImageId {
             point: point.parse().map_err(|_| bad())?,
-            kept: words
-                .map(parse)
-                .collect::<Option<Vec<Kept>>>()
-                .ok_or_else(bad)?,
+            kept: words.map(parse).collect::<Option<Vec<Kept>>>().ok_or_else(bad)?,
         })
     }
 }
@@ -123,12 +120,7 @@ impl Image {
         durable: Vec<Contents>,
         unflushed: Arc<[Pending]>,
     ) -> Image {
-        Image {
-            history: history.clone(),
-            id,
-            durable,
-            unflushed,
-        }
+        Image { history: history.clone(), id, durable, unflushed }
     }
 
     /// Its name, to rebuild it with [`History::image`].
@@ -174,9 +166,7 @@ impl Image {
         match all.find(|kept| kept.operation == pending.operation) {
             None => LbaSet::default(),
             Some(Kept { lbas: None, .. }) => pending.live.clone(),
-            Some(Kept {
-                lbas: Some(lbas), ..
-            }) => pending.live.intersection(lbas),
+            Some(Kept { lbas: Some(lbas), .. }) => pending.live.intersection(lbas),
         }
     }
 
@@ -249,11 +239,7 @@ impl Device for ImageDevice {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(&self.0.name, depth)?;
-        Ok(Box::new(Queue {
-            shared: self.0.clone(),
-            depth,
-            done: Vec::new(),
-        }))
+        Ok(Box::new(Queue { shared: self.0.clone(), depth, done: Vec::new() }))
     }
 
     fn stats(&self) -> DeviceStats {
@@ -269,12 +255,7 @@ struct Queue {
 
 impl QueuePair for Queue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let Shared {
-            name,
-            geometry,
-            contents,
-            counters,
-        } = &*self.shared;
+        let Shared { name, geometry, contents, counters } = &*self.shared;
         let before = self.done.len();
         while self.done.len() < self.depth
             && let Some(Command { tag, mut op }) = commands.pop_front()

@@ -136,22 +136,14 @@ mod tests {
         let mut rng = Rng::new(3);
         for _ in 0..2000 {
             let count = 1 + rng.below(40);
-            let (a, b) = (
-                LbaSet::random(count, &mut rng),
-                LbaSet::random(count, &mut rng),
-            );
-            let both: Vec<u64> = members(&a)
-                .into_iter()
-                .filter(|m| members(&b).contains(m))
-                .collect();
+            let (a, b) = (LbaSet::random(count, &mut rng), LbaSet::random(count, &mut rng));
+            let both: Vec<u64> =
+                members(&a).into_iter().filter(|m| members(&b).contains(m)).collect();
             assert_eq!(members(&a.intersection(&b)), both);
             let cut = rng.below(count)..rng.below(count + 1);
             let mut rest = a.clone();
             rest.remove(&cut);
-            let expected: Vec<u64> = members(&a)
-                .into_iter()
-                .filter(|m| !cut.contains(m))
-                .collect();
+            let expected: Vec<u64> = members(&a).into_iter().filter(|m| !cut.contains(m)).collect();
             assert_eq!(members(&rest), expected, "{a} without {cut:?}");
             assert_eq!(a.count(), members(&a).len() as u64);
             if !a.is_empty() {

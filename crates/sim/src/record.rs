@@ -72,11 +72,7 @@ impl CrashRecorder {
     fn attach_with(&self, device: Arc<dyn Device>, contents: Contents) -> Arc<CrashDevice> {
         let mut record = self.0.lock();
         record.devices.push((device.clone(), contents));
-        Arc::new(CrashDevice {
-            index: record.devices.len() - 1,
-            device,
-            recorder: self.clone(),
-        })
+        Arc::new(CrashDevice { index: record.devices.len() - 1, device, recorder: self.clone() })
     }
 
     /// Writes down that what `id` stands for was acknowledged here: it must survive every crash
@@ -112,10 +108,7 @@ impl CrashRecorder {
 
 /// A device whose unflushed writes a crash may lose has a volatile cache, whatever it wraps.
 fn crash_geometry(device: &dyn Device) -> Geometry {
-    Geometry {
-        volatile_write_cache: true,
-        ..device.geometry()
-    }
+    Geometry { volatile_write_cache: true, ..device.geometry() }
 }
 
 /// A device that is written down. Statistics and remarks are those of the wrapped device.
@@ -217,14 +210,12 @@ impl Queue {
             let (tag, note) = self.flight.finish(completion.tag);
             completion.tag = tag;
             match (note, &completion.result) {
-                (Note::Operation(operation), result) => record.events.push(Event::Completed {
-                    operation,
-                    failed: result.is_err(),
-                }),
-                (Note::Flush(covers), Ok(())) => record.events.push(Event::Flushed {
-                    device: self.index,
-                    covers,
-                }),
+                (Note::Operation(operation), result) => {
+                    record.events.push(Event::Completed { operation, failed: result.is_err() })
+                }
+                (Note::Flush(covers), Ok(())) => {
+                    record.events.push(Event::Flushed { device: self.index, covers })
+                }
                 (Note::Nothing, _) | (Note::Flush(_), Err(_)) => {}
             }
         }

@@ -18,12 +18,7 @@ fn memory(name: &str) -> Arc<MemoryDevice> {
 
 fn write(lba: u64, versions: &[u8], fua: bool) -> Op {
     let content: Vec<u8> = versions.iter().flat_map(|&v| [v; LBA]).collect();
-    Op::Write {
-        lba: Lba(lba),
-        buf: AlignedBuf::padded(&content, LBA),
-        placement: None,
-        fua,
-    }
+    Op::Write { lba: Lba(lba), buf: AlignedBuf::padded(&content, LBA), placement: None, fua }
 }
 
 /// The first byte of every LBA, after checking that the rest of the LBA agrees.
@@ -32,9 +27,7 @@ fn state(device: &dyn Device) -> Vec<u8> {
     let size = to_usize(LBAS) * LBA;
     let bytes = port.read(Lba(0), AlignedBuf::zeroed(size)).unwrap();
     let lbas = bytes.chunks(LBA);
-    lbas.inspect(|lba| assert!(lba.iter().all(|&b| b == lba[0])))
-        .map(|lba| lba[0])
-        .collect()
+    lbas.inspect(|lba| assert!(lba.iter().all(|&b| b == lba[0]))).map(|lba| lba[0]).collect()
 }
 
 /// The oracle: for every LBA of every device what was done to it, in the order of completion, with
@@ -109,14 +102,8 @@ struct Program {
 }
 
 enum Flying {
-    Flush {
-        device: usize,
-        submitted: usize,
-    },
-    Touch {
-        places: Vec<((usize, u64), usize)>,
-        fua: bool,
-    },
+    Flush { device: usize, submitted: usize },
+    Touch { places: Vec<((usize, u64), usize)>, fua: bool },
 }
 
 impl Program {
@@ -170,9 +157,9 @@ impl Program {
         let count = 1 + self.rng.below((LBAS - lba).min(3));
         // Commands in flight on one LBA have no order: a program that is in its senses waits.
         let busy = |flying: &Flying| match flying {
-            Flying::Touch { places, .. } => places
-                .iter()
-                .any(|((d, l), _)| *d == device && (lba..lba + count).contains(l)),
+            Flying::Touch { places, .. } => {
+                places.iter().any(|((d, l), _)| *d == device && (lba..lba + count).contains(l))
+            }
             Flying::Flush { .. } => false,
         };
         if self.flying.values().any(busy) {
@@ -188,17 +175,11 @@ impl Program {
         let (op, versions, fua) = match self.rng.below(12) {
             0..3 => (Op::Flush, None, false),
             3 => {
-                let op = Op::Discard {
-                    lba: lba_,
-                    count: count_,
-                };
+                let op = Op::Discard { lba: lba_, count: count_ };
                 (op, Some(vec![None; to_usize(count)]), false)
             }
             4 => {
-                let op = Op::WriteZeroes {
-                    lba: lba_,
-                    count: count_,
-                };
+                let op = Op::WriteZeroes { lba: lba_, count: count_ };
                 (op, Some(vec![Some(0); to_usize(count)]), false)
             }
             5 | 6 => (write(lba, &content, true), Some(versions), true),
@@ -214,12 +195,7 @@ impl Program {
         };
         let places = (lba..).zip(versions).map(|(l, version)| {
             let touches = self.oracle.touches.entry((device, l)).or_default();
-            touches.push(Touch {
-                version,
-                submitted,
-                completed: NEVER,
-                durable: NEVER,
-            });
+            touches.push(Touch { version, submitted, completed: NEVER, durable: NEVER });
             ((device, l), touches.len() - 1)
         });
         let places = places.collect();
@@ -272,10 +248,7 @@ fn every_lba_of_every_image_holds_what_the_contract_allows() {
         let (recorder, oracle) = Program::new(seed, seed % 2 == 1).run(120);
         let history = recorder.history();
         assert_eq!(history.len(), oracle.events.len());
-        for image in history.images(&Plan {
-            seed,
-            ..Plan::default()
-        }) {
+        for image in history.images(&Plan { seed, ..Plan::default() }) {
             images += 1;
             for device in 0..2 {
                 for (lba, version) in (0..).zip(state(&*image.device(device))) {
@@ -323,10 +296,7 @@ fn every_allowed_version_of_every_lba_is_in_some_image() {
         for (point, at, version) in allowed {
             let mut since = (0..=point).filter(|&p| oracle.epoch(p) == oracle.epoch(point));
             let earlier = since.any(|p| reached.contains(&(p, at, version)));
-            assert!(
-                earlier,
-                "seed {seed}: point {point}, {at:?}, version {version}"
-            );
+            assert!(earlier, "seed {seed}: point {point}, {at:?}, version {version}");
         }
     }
 }
@@ -378,10 +348,8 @@ fn large_histories_have_prefixes_singles_subsets_and_tears() {
         port.run(write(4 * n, &[1; 4], false)).unwrap();
     }
     let history = recorder.history();
-    let images: Vec<ImageId> = history
-        .images(&Plan::default())
-        .map(|image| image.id().clone())
-        .collect();
+    let images: Vec<ImageId> =
+        history.images(&Plan::default()).map(|image| image.id().clone()).collect();
     let whole = |wanted: Vec<usize>| {
         images.iter().any(|id| {
             let kept: Vec<usize> = id.kept.iter().map(|k| k.operation).collect();
@@ -393,23 +361,16 @@ fn large_histories_have_prefixes_singles_subsets_and_tears() {
         assert!(whole(vec![n]), "only {n}");
         assert!(whole((0..20).filter(|&m| m != n).collect()), "all but {n}");
         let torn = |id: &ImageId| {
-            let is_last = id
-                .kept
-                .last()
-                .is_some_and(|k| k.operation == n && k.lbas.is_some());
+            let is_last = id.kept.last().is_some_and(|k| k.operation == n && k.lbas.is_some());
             is_last && id.kept.len() == n + 1
         };
         let tears = images.iter().filter(|id| torn(id));
-        let tears: Vec<String> = tears
-            .map(|id| id.kept[n].lbas.clone().unwrap().to_string())
-            .collect();
+        let tears: Vec<String> =
+            tears.map(|id| id.kept[n].lbas.clone().unwrap().to_string()).collect();
         assert!(tears.iter().any(|lbas| lbas.starts_with('0')), "{tears:?}");
         assert!(tears.iter().any(|lbas| lbas.ends_with('3')), "{tears:?}");
     }
-    let without = Plan {
-        random_subsets: 0,
-        ..Plan::default()
-    };
+    let without = Plan { random_subsets: 0, ..Plan::default() };
     let without: BTreeSet<ImageId> = history.images(&without).map(|i| i.id().clone()).collect();
     for point in 7..20 {
         let random = images.iter().filter(|id| {
@@ -491,9 +452,8 @@ fn devices_forget_independently() {
     let recorder = CrashRecorder::new();
     versions(&recorder, 1);
     let images = recorder.history().images(&Plan::default());
-    let seen: BTreeSet<(u8, u8)> = images
-        .map(|image| (state(&*image.device(0))[0], state(&*image.device(1))[0]))
-        .collect();
+    let seen: BTreeSet<(u8, u8)> =
+        images.map(|image| (state(&*image.device(0))[0], state(&*image.device(1))[0])).collect();
     assert_eq!(seen, BTreeSet::from([(0, 0), (0, 1), (1, 0), (1, 1)]));
 }
 
@@ -501,10 +461,7 @@ fn devices_forget_independently() {
 fn an_image_is_rebuilt_from_its_name_and_says_what_it_is() {
     let (recorder, _) = Program::new(4, true).run(80);
     let history = recorder.history();
-    let plan = Plan {
-        tears: 2,
-        ..Plan::default()
-    };
+    let plan = Plan { tears: 2, ..Plan::default() };
     for image in history.images(&plan).step_by(7) {
         let text = image.id().to_string();
         let again = history.image(&text.parse().unwrap()).unwrap();
@@ -533,14 +490,9 @@ fn an_image_is_rebuilt_from_its_name_and_says_what_it_is() {
 
 #[test]
 fn names_that_name_no_image_are_refused() {
-    for text in [
-        "",
-        "point",
-        "point x keep 1",
-        "point 1 keep 1[",
-        "point 1 keep 1[]",
-        "point 1 keep -",
-    ] {
+    for text in
+        ["", "point", "point x keep 1", "point 1 keep 1[", "point 1 keep 1[]", "point 1 keep -"]
+    {
         let error = text.parse::<ImageId>().unwrap_err();
         assert!(error.to_string().contains("expected"), "{error}");
     }
@@ -549,10 +501,7 @@ fn names_that_name_no_image_are_refused() {
     let history = recorder.history();
     for text in ["point 99 keep nothing", "point 1 keep 7", "point 5 keep 0"] {
         let error = history.image(&text.parse().unwrap()).err().unwrap();
-        assert!(
-            error.to_string().contains("names no crash image"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("names no crash image"), "{error}");
     }
 }
 
@@ -563,10 +512,7 @@ fn devices_of_an_image_do_not_see_each_other() {
     let image = recorder.history().images(&Plan::default()).last().unwrap();
     let before = state(&*image.device(0));
     let one = image.device(0);
-    Port::open(&*one, 1)
-        .unwrap()
-        .run(write(0, &[9; 8], false))
-        .unwrap();
+    Port::open(&*one, 1).unwrap().run(write(0, &[9; 8], false)).unwrap();
     assert_eq!(state(&*one), [9; 8]);
     assert_eq!(state(&*image.device(0)), before);
 }
@@ -578,14 +524,9 @@ fn a_recovery_can_crash_too() {
     let image = recorder.history().images(&Plan::default()).last().unwrap();
     let before = state(&*image.device(0));
     let again = CrashRecorder::new();
-    let device = again
-        .attach_holding(image.device(0), LbaCount(LBAS))
-        .unwrap();
+    let device = again.attach_holding(image.device(0), LbaCount(LBAS)).unwrap();
     assert!(device.geometry().volatile_write_cache);
-    Port::open(&*device, 1)
-        .unwrap()
-        .run(write(1, &[9], false))
-        .unwrap();
+    Port::open(&*device, 1).unwrap().run(write(1, &[9], false)).unwrap();
     let images = again.history().images(&Plan::default());
     let states: BTreeSet<Vec<u8>> = images.map(|image| state(&*image.device(0))).collect();
     let mut after = before.clone();

@@ -15,9 +15,7 @@ fn device(plan: &FaultPlan) -> (Arc<MemoryDevice>, FaultDevice) {
 
 fn bytes(device: &dyn Device, lba: u64, size: usize) -> Vec<u8> {
     let mut port = Port::open(device, 1).unwrap();
-    port.read(Lba(lba), AlignedBuf::zeroed(size))
-        .unwrap()
-        .to_vec()
+    port.read(Lba(lba), AlignedBuf::zeroed(size)).unwrap().to_vec()
 }
 
 fn write(lba: u64, byte: u8, size: usize) -> Op {
@@ -34,20 +32,11 @@ fn a_fault_strikes_the_nth_command_of_its_kind_only() {
     // The oracle: the position of the nth command of the kind in the list.
     let kinds = [0, 1, 2, 3, 4, 1, 1, 0, 2, 4, 3, 0, 1, 2];
     let op = |kind| match kind {
-        0 => Op::Read {
-            lba: Lba(3),
-            buf: AlignedBuf::zeroed(1024),
-        },
+        0 => Op::Read { lba: Lba(3), buf: AlignedBuf::zeroed(1024) },
         1 => write(5, 9, 1024),
         2 => Op::Flush,
-        3 => Op::Discard {
-            lba: Lba(8),
-            count: LbaCount(4),
-        },
-        _ => Op::WriteZeroes {
-            lba: Lba(8),
-            count: LbaCount(4),
-        },
+        3 => Op::Discard { lba: Lba(8), count: LbaCount(4) },
+        _ => Op::WriteZeroes { lba: Lba(8), count: LbaCount(4) },
     };
     let targets: [(Target, &[i32]); 5] = [
         (Target::Any, &[0, 1, 2, 3, 4]),
@@ -110,22 +99,14 @@ fn a_short_write_leaves_half_and_gives_the_whole_buffer_back() {
     let mut queue = device.queue_pair(1).unwrap();
     let op = write(2, 7, 5 * 512);
     let mut done = Vec::new();
-    queue
-        .submit(&mut VecDeque::from([Command { tag: Tag(9), op }]))
-        .unwrap();
+    queue.submit(&mut VecDeque::from([Command { tag: Tag(9), op }])).unwrap();
     queue.wait(&mut done, None).unwrap();
     let completion = done.pop().unwrap();
     let error = completion.result.unwrap_err();
-    assert_eq!(
-        (error.cause(), error.bytes()),
-        (&Cause::Short { got: 1024 }, 2560)
-    );
+    assert_eq!((error.cause(), error.bytes()), (&Cause::Short { got: 1024 }, 2560));
     assert_eq!(completion.tag, Tag(9));
     assert_eq!(*completion.buf.unwrap(), [7; 2560]);
-    assert_eq!(
-        bytes(&*memory, 2, 2560),
-        [[7; 1024].as_slice(), &[0; 1536]].concat()
-    );
+    assert_eq!(bytes(&*memory, 2, 2560), [[7; 1024].as_slice(), &[0; 1536]].concat());
 }
 
 #[test]
@@ -173,10 +154,7 @@ fn a_delayed_command_has_run_but_completes_when_its_time_has_come() {
     let clock = Clock::virtual_time();
     let plan = FaultPlan::new();
     let span = Duration::from_millis(5);
-    let delay = Effect::DelaySpan {
-        clock: clock.clone(),
-        span,
-    };
+    let delay = Effect::DelaySpan { clock: clock.clone(), span };
     plan.from_then_on(Target::Write, 0, delay);
     let (memory, device) = device(&plan);
     let mut queue = device.queue_pair(1).unwrap();
@@ -185,15 +163,8 @@ fn a_delayed_command_has_run_but_completes_when_its_time_has_come() {
     submit(&mut *queue, write(0, 3, 512));
     assert_eq!(queue.poll(&mut done).unwrap(), 0);
     assert_eq!(bytes(&*memory, 0, 512), [3; 512]);
-    let mut more = VecDeque::from([Command {
-        tag: Tag(2),
-        op: Op::Flush,
-    }]);
-    assert_eq!(
-        queue.submit(&mut more).unwrap(),
-        0,
-        "a held command takes a place"
-    );
+    let mut more = VecDeque::from([Command { tag: Tag(2), op: Op::Flush }]);
+    assert_eq!(queue.submit(&mut more).unwrap(), 0, "a held command takes a place");
     clock.advance(span - Duration::from_nanos(1));
     assert_eq!((queue.poll(&mut done).unwrap(), queue.in_flight()), (0, 1));
     clock.advance(Duration::from_nanos(1));
@@ -213,14 +184,7 @@ fn a_delay_on_the_real_clock_takes_as_long_as_it_says() {
     let clock = Clock::real();
     let plan = FaultPlan::new();
     let span = Duration::from_millis(20);
-    plan.once(
-        Target::Flush,
-        0,
-        Effect::DelaySpan {
-            clock: clock.clone(),
-            span,
-        },
-    );
+    plan.once(Target::Flush, 0, Effect::DelaySpan { clock: clock.clone(), span });
     let (_, device) = device(&plan);
     let mut port = Port::open(&device, 1).unwrap();
     let before = clock.now();
@@ -234,10 +198,7 @@ fn a_command_held_for_polls_lets_others_pass() {
     plan.once(Target::Write, 0, Effect::DelayPolls { count: 2 });
     let (_, device) = device(&plan);
     let mut queue = device.queue_pair(4).unwrap();
-    let op = |tag| Command {
-        tag: Tag(tag),
-        op: write(tag, 1, 512),
-    };
+    let op = |tag| Command { tag: Tag(tag), op: write(tag, 1, 512) };
     queue.submit(&mut VecDeque::from([op(0), op(1)])).unwrap();
     let mut done = Vec::new();
     let polled: Vec<usize> = (0..3).map(|_| queue.poll(&mut done).unwrap()).collect();
@@ -247,9 +208,5 @@ fn a_command_held_for_polls_lets_others_pass() {
     plan.heal();
     plan.from_then_on(Target::Any, 0, Effect::DelayPolls { count: 7 });
     queue.submit(&mut VecDeque::from([op(5)])).unwrap();
-    assert_eq!(
-        queue.wait(&mut done, None).unwrap(),
-        1,
-        "a wait polls as often as it takes"
-    );
+    assert_eq!(queue.wait(&mut done, None).unwrap(), 1, "a wait polls as often as it takes");
 }

@@ -46,12 +46,7 @@ pub(crate) struct DemoArgs {
 pub(crate) struct MediaArgs {
     /// Where the staging class of a new database goes: a directory, a new file, a raw block
     /// device, or none [default: a file in the database's directory]
-    #[arg(
-        long,
-        default_value = "",
-        hide_default_value = true,
-        value_name = "PATH|none"
-    )]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "PATH|none")]
     #[arg(value_parser = Staging::parse)]
     pub(crate) staging: Staging,
     /// Where the capacity class of a new database goes: a directory, a new file or a raw block

@@ -60,9 +60,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 /// A span of time in seconds.
 pub(super) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>();
-    let span = number
-        .ok()
-        .and_then(|n| Duration::try_from_secs_f64(n).ok());
+    let span = number.ok().and_then(|n| Duration::try_from_secs_f64(n).ok());
     span.ok_or_else(|| format!("'{text}' is not a time in seconds; write for example 10 or 0.5"))
 }
 
@@ -77,9 +75,7 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
 pub(super) fn theta(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(theta) if theta > 0.0 && theta < 1.0 => Ok(theta),
-        _ => Err(format!(
-            "'{text}' is not a skew; give one between 0 and 1, such as YCSB's 0.99"
-        )),
+        _ => Err(format!("'{text}' is not a skew; give one between 0 and 1, such as YCSB's 0.99")),
     }
 }
 
@@ -144,15 +140,8 @@ mod tests {
 
     #[test]
     fn a_kvs_has_the_default_policy_unless_it_names_one() {
-        assert_eq!(
-            kvs("users").unwrap(),
-            ("users".to_owned(), Policy::default())
-        );
+        assert_eq!(kvs("users").unwrap(), ("users".to_owned(), Policy::default()));
         assert_eq!(kvs("users:capacity-only").unwrap().1, Policy::CAPACITY_ONLY);
-        assert!(
-            kvs("users:fast")
-                .unwrap_err()
-                .contains("use one of staging-max-capacity")
-        );
+        assert!(kvs("users:fast").unwrap_err().contains("use one of staging-max-capacity"));
     }
 }

@@ -96,29 +96,21 @@ mod tests {
             rng.fill(&mut bytes);
             bytes
         };
-        let mut pairs = vec![
-            ((0..=255).collect(), Vec::new()),
-            (b"a\\tb".to_vec(), b"\\x".to_vec()),
-        ];
+        let mut pairs =
+            vec![((0..=255).collect(), Vec::new()), (b"a\\tb".to_vec(), b"\\x".to_vec())];
         pairs.extend((0..300).map(|n| (bytes(n % 17), bytes(n))));
         for (key, value) in pairs {
             let mut line = Vec::new();
             append(&mut line, &key, Some(&value));
             let body = line.strip_suffix(b"\n").unwrap();
-            assert!(
-                body.iter()
-                    .all(|&b| b == b'\t' || (b' '..=b'~').contains(&b))
-            );
+            assert!(body.iter().all(|&b| b == b'\t' || (b' '..=b'~').contains(&b)));
             assert_eq!(parse(body), Ok((key, value)));
         }
     }
 
     #[test]
     fn unescaped_bytes_stand_for_themselves() {
-        assert_eq!(
-            parse("clé\tvaleur é".as_bytes()).unwrap().0,
-            "clé".as_bytes()
-        );
+        assert_eq!(parse("clé\tvaleur é".as_bytes()).unwrap().0, "clé".as_bytes());
         assert_eq!(parse(b"k\t").unwrap(), (b"k".to_vec(), Vec::new()));
     }
 

@@ -50,11 +50,7 @@ impl Range {
         let mut line = Vec::new();
         let mut written = 0;
         while written < self.limit {
-            let step = if self.reverse {
-                cursor.prev()?
-            } else {
-                cursor.next()?
-            };
+            let step = if self.reverse { cursor.prev()? } else { cursor.next()? };
             let Some((key, value)) = step else { break };
             if key < &*from || end.as_deref().is_some_and(|end| key >= end) {
                 break;
@@ -69,11 +65,7 @@ impl Range {
 
     /// The first key and the end that follow from both range and prefix.
     fn bounds(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        let from = self
-            .from
-            .clone()
-            .unwrap_or_default()
-            .max(self.prefix.clone());
+        let from = self.from.clone().unwrap_or_default().max(self.prefix.clone());
         let end = match (self.to.clone(), after_prefix(&self.prefix)) {
             (Some(to), Some(after)) => Some(to.min(after)),
             (to, after) => to.or(after),
@@ -92,10 +84,7 @@ fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// Writes all records of a KVS to `file`.
 pub(super) fn dump(kvs: &Kvs, file: &Path) -> Result {
-    let all = Range {
-        limit: u64::MAX,
-        ..Range::default()
-    };
+    let all = Range { limit: u64::MAX, ..Range::default() };
     if is_dash(file) {
         let mut out = BufWriter::new(io::stdout().lock());
         all.write(kvs, &mut out, Failure::from)?;
@@ -106,11 +95,7 @@ pub(super) fn dump(kvs: &Kvs, file: &Path) -> Result {
     let mut out = BufWriter::new(File::create(file).map_err(failed)?);
     let count = all.write(kvs, &mut out, failed)?;
     out.flush().map_err(failed)?;
-    eprintln!(
-        "esker: {} records written to {}",
-        grouped(count),
-        file.display()
-    );
+    eprintln!("esker: {} records written to {}", grouped(count), file.display());
     Ok(())
 }
 
@@ -126,18 +111,10 @@ pub(super) fn input(file: &Path) -> Result<Box<dyn BufRead>> {
 
 /// Puts every line of `input`. A line that is malformed ends the load; the lines before it stay.
 pub(super) fn load(db: &Kvdb, kvs: &Kvs, input: &mut dyn BufRead, file: &Path) -> Result {
-    let mut loading = Loading {
-        db,
-        kvs,
-        batch: Batch::new(),
-        batch_bytes: 0,
-        loaded: 0,
-    };
+    let mut loading = Loading { db, kvs, batch: Batch::new(), batch_bytes: 0, loaded: 0 };
     let outcome = loading.lines(input, file).and_then(|()| loading.flush());
     // What went before a bad line is whole: keep it, so that the message can say so.
-    let kept = outcome
-        .as_ref()
-        .map_or_else(|_| loading.flush(), |()| Ok(()));
+    let kept = outcome.as_ref().map_or_else(|_| loading.flush(), |()| Ok(()));
     let synced = kept.and_then(|()| Ok(db.sync()?));
     let loaded = records(loading.loaded);
     match (outcome, synced) {

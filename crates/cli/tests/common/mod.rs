@@ -59,11 +59,7 @@ impl Ran {
         assert_eq!(self.code, Some(code), "{}", self.stderr);
         assert!(self.stderr.starts_with("esker: "), "{}", self.stderr);
         for word in words {
-            assert!(
-                self.stderr.contains(word),
-                "no '{word}' in: {}",
-                self.stderr
-            );
+            assert!(self.stderr.contains(word), "no '{word}' in: {}", self.stderr);
         }
         self
     }

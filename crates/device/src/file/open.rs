@@ -130,20 +130,17 @@ fn settle(
     let medium = probe::medium(&file, options)?;
     let name = path.display().to_string();
     let mut remarks = Vec::new();
-    let is_direct = wanted(options.direct, "direct I/O", || {
-        probe::set_direct(&file, &medium)
-    })?
-    .unwrap_or_else(|why| {
-        remarks.push(buffered_remark(&name, &why));
-        false
-    });
-    let uses_io_uring = wanted(options.io_uring, "io_uring", || {
-        uring::probe().map_err(|error| error.to_string())
-    })?
-    .unwrap_or_else(|why| {
-        remarks.push(synchronous_remark(&name, &why));
-        false
-    });
+    let is_direct = wanted(options.direct, "direct I/O", || probe::set_direct(&file, &medium))?
+        .unwrap_or_else(|why| {
+            remarks.push(buffered_remark(&name, &why));
+            false
+        });
+    let uses_io_uring =
+        wanted(options.io_uring, "io_uring", || uring::probe().map_err(|error| error.to_string()))?
+            .unwrap_or_else(|why| {
+                remarks.push(synchronous_remark(&name, &why));
+                false
+            });
     Ok(OpenFile {
         geometry: Geometry {
             lba_size: medium.lba_size,
@@ -227,19 +224,13 @@ mod tests {
     #[test]
     fn what_is_refused_is_remarked_on_or_fails_as_preferred() {
         let refuse = || Err("not here".to_owned());
-        assert_eq!(
-            wanted(Preference::Prefer, "it", refuse),
-            Ok(Err("not here".to_owned()))
-        );
+        assert_eq!(wanted(Preference::Prefer, "it", refuse), Ok(Err("not here".to_owned())));
         let (kind, why) = wanted(Preference::Require, "it", refuse).unwrap_err();
         assert_eq!(kind, ErrorKind::Unsupported);
         assert_eq!(why, "it is required, but refused: not here");
         assert_eq!(wanted(Preference::Never, "it", || Ok(())), Ok(Ok(false)));
         assert_eq!(wanted(Preference::Prefer, "it", || Ok(())), Ok(Ok(true)));
         let remark = synchronous_remark("/a", "Operation not permitted (os error 1)");
-        assert!(
-            remark.starts_with("/a: io_uring is refused (Operation not permitted"),
-            "{remark}"
-        );
+        assert!(remark.starts_with("/a: io_uring is refused (Operation not permitted"), "{remark}");
     }
 }

@@ -171,10 +171,7 @@ pub(super) fn set_direct(file: &File, medium: &Medium) -> Result<(), String> {
             ));
         }
         if u64::from(told.stx_dio_mem_align) > to_u64(ALIGNMENT) {
-            return Err(format!(
-                "it needs memory aligned to {} bytes",
-                told.stx_dio_mem_align
-            ));
+            return Err(format!("it needs memory aligned to {} bytes", told.stx_dio_mem_align));
         }
     }
     rustix::fs::fcntl_getfl(file)
@@ -209,7 +206,6 @@ impl QueueLimits {
     }
 
     fn has_write_cache(&self) -> bool {
-        self.read("write_cache")
-            .is_none_or(|kind| kind.trim() != "write through")
+        self.read("write_cache").is_none_or(|kind| kind.trim() != "write through")
     }
 }

@@ -21,11 +21,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(open: Arc<OpenFile>, depth: usize) -> Queue {
-        Queue {
-            open,
-            depth,
-            finished: Vec::with_capacity(depth),
-        }
+        Queue { open, depth, finished: Vec::with_capacity(depth) }
     }
 }
 
@@ -74,23 +70,14 @@ fn run(open: &OpenFile, transfer: &mut Transfer) -> Result<(), DeviceError> {
 fn make(open: &OpenFile, op: &mut Op, call: Call) -> Result<usize, Errno> {
     let file = &open.file;
     let write = |bytes: &[u8], offset, durable| {
-        let flags = if durable {
-            ReadWriteFlags::DSYNC
-        } else {
-            ReadWriteFlags::empty()
-        };
+        let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
         pwritev2(file, &[IoSlice::new(bytes)], offset, flags)
     };
     match (call, op) {
         (Call::Read { offset, at }, Op::Read { buf, .. }) => pread(file, &mut buf[at..], offset),
-        (
-            Call::Write {
-                offset,
-                at,
-                durable,
-            },
-            Op::Write { buf, .. },
-        ) => write(&buf[at..], offset, durable),
+        (Call::Write { offset, at, durable }, Op::Write { buf, .. }) => {
+            write(&buf[at..], offset, durable)
+        }
         (Call::Read { .. } | Call::Write { .. }, _) => {
             unreachable!("only reads and writes have a buffer")
         }

@@ -26,21 +26,13 @@ pub(super) enum Call {
     /// Read at `offset` into the command's buffer from byte `at` on.
     Read { offset: u64, at: usize },
     /// Write the command's buffer from byte `at` on to `offset`.
-    Write {
-        offset: u64,
-        at: usize,
-        durable: bool,
-    },
+    Write { offset: u64, at: usize, durable: bool },
     /// Write `size` bytes of [`zeroes`] to `offset`.
     WriteZeroes { offset: u64, size: usize },
     /// `fdatasync`.
     Sync,
     /// `fallocate`.
-    Allocate {
-        mode: FallocateFlags,
-        offset: u64,
-        size: u64,
-    },
+    Allocate { mode: FallocateFlags, offset: u64, size: u64 },
     /// `BLKDISCARD`.
     BlockDiscard { offset: u64, size: u64 },
 }
@@ -96,16 +88,11 @@ impl Transfer {
         let (offset, at) = (start + self.done, to_usize(self.done));
         match &self.op {
             Op::Read { .. } => Call::Read { offset, at },
-            Op::Write { fua, .. } => Call::Write {
-                offset,
-                at,
-                durable: *fua,
-            },
+            Op::Write { fua, .. } => Call::Write { offset, at, durable: *fua },
             Op::Flush => Call::Sync,
-            Op::Discard { .. } if open.is_block_device => Call::BlockDiscard {
-                offset,
-                size: bytes,
-            },
+            Op::Discard { .. } if open.is_block_device => {
+                Call::BlockDiscard { offset, size: bytes }
+            }
             Op::Discard { .. } => Call::Allocate {
                 mode: FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
                 offset,
@@ -121,11 +108,7 @@ impl Transfer {
                         return Call::WriteZeroes { offset, size };
                     }
                 };
-                Call::Allocate {
-                    mode,
-                    offset,
-                    size: bytes,
-                }
+                Call::Allocate { mode, offset, size: bytes }
             }
         }
     }
@@ -155,9 +138,7 @@ impl Transfer {
 
     fn advance_read(&mut self, open: &OpenFile, transferred: usize) -> Step {
         self.done += to_u64(transferred);
-        let Op::Read { buf, .. } = &mut self.op else {
-            unreachable!("called for reads")
-        };
+        let Op::Read { buf, .. } = &mut self.op else { unreachable!("called for reads") };
         let rest = &mut buf[to_usize(self.done)..];
         if rest.is_empty() {
             return Step::Done(Ok(()));
@@ -199,11 +180,7 @@ impl Transfer {
     /// The completion of a finished command.
     pub(super) fn finish(self, open: &OpenFile, result: Result<(), DeviceError>) -> Completion {
         open.counters.count(&self.op, &open.geometry, &result);
-        Completion {
-            tag: self.tag,
-            result,
-            buf: self.op.into_buf(),
-        }
+        Completion { tag: self.tag, result, buf: self.op.into_buf() }
     }
 
     /// An error of this command.
@@ -249,10 +226,7 @@ mod tests {
     fn unlinked(name: &str, io_uring: Preference) -> OpenFile {
         let name = format!("esker-transfer-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let options = FileOptions {
-            io_uring,
-            ..FileOptions::default()
-        };
+        let options = FileOptions { io_uring, ..FileOptions::default() };
         let open = open(&path, &options).unwrap();
         std::fs::remove_file(&path).unwrap();
         open
@@ -293,10 +267,7 @@ mod tests {
     fn a_short_or_interrupted_call_is_resumed_where_it_stopped() {
         let open = unlinked("resumed", Preference::Prefer);
         let mut short = read(&open);
-        let at = |at: usize| Call::Read {
-            offset: 8192 + to_u64(at),
-            at,
-        };
+        let at = |at: usize| Call::Read { offset: 8192 + to_u64(at), at };
         assert_eq!(short.call(&open), at(0));
         assert!(goes_on(&short.advance(&open, Ok(4096))));
         assert_eq!(short.call(&open), at(4096));
@@ -308,11 +279,7 @@ mod tests {
         assert_eq!(result(short.advance(&open, Ok(4096))), Ok(()));
 
         let mut short = write(&open);
-        let at = |at: usize| Call::Write {
-            offset: 8192 + to_u64(at),
-            at,
-            durable: true,
-        };
+        let at = |at: usize| Call::Write { offset: 8192 + to_u64(at), at, durable: true };
         assert!(goes_on(&short.advance(&open, Ok(8192))));
         assert_eq!(short.call(&open), at(8192));
         assert_eq!(result(short.advance(&open, Ok(8192))), Ok(()));
@@ -325,10 +292,7 @@ mod tests {
             open.is_direct = is_direct;
             let mut short = write(&open);
             assert!(goes_on(&short.advance(&open, Ok(5000))));
-            let Call::Write {
-                offset, at: got, ..
-            } = short.call(&open)
-            else {
+            let Call::Write { offset, at: got, .. } = short.call(&open) else {
                 panic!("a write goes on writing")
             };
             assert_eq!((offset, got), (8192 + to_u64(at), at));
@@ -381,10 +345,9 @@ mod tests {
             transfer(Op::WriteZeroes { lba, count }, &open)
         };
         let mut first = zero();
-        for mode in [
-            FallocateFlags::ZERO_RANGE,
-            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        ] {
+        for mode in
+            [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE]
+        {
             let (offset, size) = (0, 257 * 4096);
             let expected = Call::Allocate { mode, offset, size };
             assert_eq!(first.call(&open), expected);
@@ -398,10 +361,7 @@ mod tests {
                 assert_eq!(goes_on(&step), offset == 0);
             }
         }
-        let discard = Op::Discard {
-            lba: Lba(0),
-            count: LbaCount(1),
-        };
+        let discard = Op::Discard { lba: Lba(0), count: LbaCount(1) };
         let step = transfer(discard, &open).advance(&open, Err(Errno::OPNOTSUPP));
         assert_eq!(result(step), Ok(()));
     }

@@ -56,15 +56,14 @@ pub(super) fn probe() -> io::Result<()> {
 
 fn ring(depth: usize) -> io::Result<IoUring> {
     let entries = u32::try_from(depth).map_err(io::Error::other)?;
-    let ring = IoUring::builder()
-        .setup_coop_taskrun()
-        .setup_taskrun_flag()
-        .build(entries)
-        .or_else(|error| match error.raw_os_error() {
-            // Before Linux 5.19 completions interrupt the thread they belong to.
-            Some(code) if code == Errno::INVAL.raw_os_error() => IoUring::new(entries),
-            _ => Err(error),
-        })?;
+    let ring =
+        IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries).or_else(
+            |error| match error.raw_os_error() {
+                // Before Linux 5.19 completions interrupt the thread they belong to.
+                Some(code) if code == Errno::INVAL.raw_os_error() => IoUring::new(entries),
+                _ => Err(error),
+            },
+        )?;
     if !ring.params().is_feature_ext_arg() {
         let why = "its waits have no timeout; use Linux 5.11 or later";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
@@ -164,9 +163,7 @@ impl Queue {
     fn broken(&self, error: &io::Error) -> DeviceError {
         let why = format!("io_uring_enter: {error}; close the queue pair");
         let mut waiting = self.slots.iter().flatten();
-        let transfer = waiting
-            .next()
-            .expect("only commands in flight are waited for");
+        let transfer = waiting.next().expect("only commands in flight are waited for");
         transfer.error(&self.open, Cause::Gone(why))
     }
 
@@ -265,18 +262,9 @@ fn entry(open: &OpenFile, op: &mut Op, call: Call) -> squeue::Entry {
     match (call, op) {
         (Call::Read { offset, at }, Op::Read { buf, .. }) => {
             let part = &mut buf[at..];
-            opcode::Read::new(FILE, part.as_mut_ptr(), size(part.len()))
-                .offset(offset)
-                .build()
+            opcode::Read::new(FILE, part.as_mut_ptr(), size(part.len())).offset(offset).build()
         }
-        (
-            Call::Write {
-                offset,
-                at,
-                durable,
-            },
-            Op::Write { buf, .. },
-        ) => {
+        (Call::Write { offset, at, durable }, Op::Write { buf, .. }) => {
             let part = &buf[at..];
             opcode::Write::new(FILE, part.as_ptr(), size(part.len()))
                 .offset(offset)
@@ -286,15 +274,9 @@ fn entry(open: &OpenFile, op: &mut Op, call: Call) -> squeue::Entry {
         (Call::Read { .. } | Call::Write { .. }, _) => {
             unreachable!("only reads and writes have a buffer")
         }
-        (
-            Call::WriteZeroes {
-                offset,
-                size: bytes,
-            },
-            _,
-        ) => opcode::Write::new(FILE, zeroes(open).as_ptr(), size(bytes))
-            .offset(offset)
-            .build(),
+        (Call::WriteZeroes { offset, size: bytes }, _) => {
+            opcode::Write::new(FILE, zeroes(open).as_ptr(), size(bytes)).offset(offset).build()
+        }
         (Call::Sync, _) => opcode::Fsync::new(FILE).flags(FsyncFlags::DATASYNC).build(),
         (Call::Allocate { mode, offset, size }, _) => opcode::Fallocate::new(FILE, size)
             .offset(offset)

@@ -92,10 +92,7 @@ impl Queue {
             Some(Effect::Fail) => {
                 reaches = false;
                 let cause = Cause::Media(format!("a fault plan failed this {kind}"));
-                Rest::Fail {
-                    size: to_usize(bytes),
-                    error: error(&self.name, cause),
-                }
+                Rest::Fail { size: to_usize(bytes), error: error(&self.name, cause) }
             }
             Some(Effect::Short) => {
                 let half = LbaCount(bytes / lba_size / 2);
@@ -106,10 +103,7 @@ impl Queue {
                     Op::Discard { count, .. } | Op::WriteZeroes { count, .. } => *count = half,
                     Op::Flush => {}
                 }
-                Rest::Fail {
-                    size: to_usize(bytes),
-                    error: error(&self.name, Cause::Short { got }),
-                }
+                Rest::Fail { size: to_usize(bytes), error: error(&self.name, Cause::Short { got }) }
             }
             Some(Effect::DelaySpan { clock, span }) => {
                 let due = clock.now() + span;
