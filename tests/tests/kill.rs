@@ -116,7 +116,7 @@ impl Victim {
 
     /// Opens what is there and judges it.
     fn verdict(&self) -> Result<(String, [u64; 2]), String> {
-        let report = match patiently(|| Kvdb::check(self.db_dir())) {
+        let report = match Kvdb::check(self.db_dir()) {
             Ok(report) => report,
             // Killed while it was created, when nothing can have been acknowledged.
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -169,21 +169,6 @@ impl Victim {
             }
             Err(why) => panic!("after kill {}: {why}\n{}", self.kills, self.judge),
         }
-    }
-}
-
-/// Tries again for as long as the kernel still tears down the rings of a process that was killed,
-/// and with them holds on to its files and their locks.
-fn patiently<T>(mut open: impl FnMut() -> esker_kv::Result<T>) -> esker_kv::Result<T> {
-    let clock = Clock::real();
-    let began = clock.now();
-    loop {
-        let result = open();
-        let is_taken = matches!(&result, Err(error) if error.kind() == ErrorKind::Conflict);
-        if !is_taken || clock.now().since(began) > Duration::from_secs(10) {
-            return result;
-        }
-        clock.sleep(Duration::from_millis(5));
     }
 }
 
@@ -277,7 +262,7 @@ fn child() {
 fn write_until_killed(dir: &Path) {
     let options = options(common::number(DURABILITY), Maintenance::Threads);
     let db_dir = dir.join("db");
-    let db = match patiently(|| Kvdb::open(&db_dir, options.clone())) {
+    let db = match Kvdb::open(&db_dir, options.clone()) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let _ = std::fs::remove_dir_all(&db_dir);
             Kvdb::create(&db_dir, &Layout::with_staging(), options)

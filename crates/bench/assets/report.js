@@ -166,7 +166,12 @@
 
   // What the store says about itself: a chart for each unit, counters counted from the start.
   const sampled = (run, unit, counter) => {
-    const chosen = run.series.filter((series) => series.unit === unit && series.counter === counter);
+    // A series that says nothing is left out: one counter that never moved among many hides the rest.
+    const moves = (series) => series.points.some((point) => point.value !== series.points[0].value);
+    const says = (series) => moves(series) || (!counter && series.points.some((point) => point.value !== 0));
+    const chosen = run.series.filter(
+      (series) => series.unit === unit && series.counter === counter && says(series),
+    );
     if (chosen.length === 0) return null;
     const times = [...new Set(chosen.flatMap((series) => series.points.map((p) => p.at_ns)))].sort((a, b) => a - b);
     const columns = chosen.map((series) => {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use esker_base::units::round_up;
 use serde::Serialize;
 
+use crate::ahead::ReadAhead;
+use crate::cache::RecordCache;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::manifest::{Manifest, State};
@@ -15,7 +17,7 @@ use crate::omf::page::Entry;
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::recover::{self, Devices, Opened};
-use crate::value::ValueBlock;
+use crate::value::{ValueBlock, Values};
 
 /// What a check has read, and what it found wrong.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -78,6 +80,9 @@ impl CheckReport {
     fn check_kvset(&mut self, kvset: &Kvset) -> Result<()> {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
         let mut wrong = None;
+        // Values of a kvset that aged lie in key order; nothing is cached.
+        let values = Values { cache: RecordCache::new(0) };
+        let (mut ahead, mut value) = (ReadAhead::default(), Vec::new());
         let kvs = kvset.edit.kvs;
         self.entries += kvset.check(|key, entry| {
             let Entry::Stored(stored) = entry else {
@@ -86,7 +91,7 @@ impl CheckReport {
             let block = kvset.block(&stored);
             let size = record_size(key.len(), stored.value_size as usize) as u64;
             *live.entry(block.id).or_default() += size;
-            match block.read(kvs, key, stored.offset, stored.value_size, |_| ()) {
+            match ahead.read(&values, block, (kvs, key, &stored), true, &mut value) {
                 Ok(()) => {
                     self.values += 1;
                     self.value_bytes += size;

@@ -104,3 +104,8 @@ pub use stats::{
 pub const KEY_MAX: usize = 1344;
 /// The longest value, in bytes.
 pub const VALUE_MAX: usize = 1 << 20;
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

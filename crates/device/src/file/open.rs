@@ -86,21 +86,34 @@ fn open_file(path: &Path, create: Create) -> Result<(File, bool), Refusal> {
     })
 }
 
-/// Opens, and gives a block device that is in use a moment to be let go: by the kernel, which tears
-/// down the rings of its last user in its own time, or by a child process of that user which has
-/// not come to close its copy of the file.
+/// Opens, with patience while a block device is in use.
 fn open_patiently(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    patiently(
+        || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)),
+        |error| *error == Errno::BUSY,
+    )
+}
+
+/// Tries again for a moment while a file or a block device is in use, so that it may be let go: by
+/// the kernel, which tears down the rings of its last user in its own time even when that was
+/// killed, or by a child process of that user which has not come to close its copy of the file.
+fn patiently<T, E>(
+    attempt: impl Fn() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> Result<T, E> {
     let clock = Clock::real();
     let deadline = clock.now() + PATIENCE;
     loop {
-        match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
-            Err(Errno::BUSY) if clock.now() < deadline => clock.sleep(PATIENCE / 50),
+        match attempt() {
+            Err(error) if is_in_use(&error) && clock.now() < deadline => {
+                clock.sleep(PATIENCE / 50);
+            }
             other => return other,
         }
     }
 }
 
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 const UNMOUNT: &str = "it is mounted, or another block device stands on it: release it first";
 
@@ -166,7 +179,7 @@ fn settle(
 }
 
 fn lock(file: &File) -> Result<(), Refusal> {
-    match file.try_lock() {
+    match patiently(|| file.try_lock(), |error| matches!(error, TryLockError::WouldBlock)) {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let why = "it is open elsewhere, in this process or another; close it there first";
