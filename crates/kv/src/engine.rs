@@ -229,19 +229,17 @@ impl Engine {
         let buffers = self.stop_at_any(flight.fly())?;
         self.durable.store(flight.through, Ordering::Release);
         self.counters.log_flushes.add(1);
-        let wants_spare = {
+        let begins = {
             let mut writer = self.writer.lock();
             writer.landed(&flight, buffers);
-            writer.wants_spare()
+            writer.begin_opening()
         };
-        self.room.notify_all();
-        if wants_spare {
+        if begins {
             // A failure here is met again, and reported, by the write that needs the segment.
-            if let Ok(segment) = self.open_segment(Purpose::User, to_usize(self.tuning.frame_bytes))
-            {
-                self.writer.lock().set_spare(segment);
-            }
+            let segment = self.open_segment(Purpose::User, to_usize(self.tuning.frame_bytes));
+            self.writer.lock().opened(segment.ok());
         }
+        self.room.notify_all();
         Ok(())
     }
 
@@ -270,7 +268,7 @@ impl Engine {
         // Code, stacks, queue pairs, the manifest's state, what is being built, and what the
         // allocator cannot give back.
         let budget = self.options.memory_bytes;
-        let process = budget / 12 + (budget / 24).min(8 << 20);
+        let process = budget / 8 + (budget / 16).min(8 << 20);
         (parts + process, filters + indexes)
     }
 

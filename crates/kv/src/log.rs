@@ -8,7 +8,8 @@
 //!    consecutive seqnos, a segment consecutive frames. Replay stops at the first gap.
 //! 2. All records of a batch are in one frame.
 //! 3. A segment is in the manifest before a frame is written to it.
-//! 4. Frames are never overwritten: what a torn frame leaves behind is padding for ever.
+//! 4. Segments are used in the order of their ids.
+//! 5. Frames are never overwritten: what a torn frame leaves behind is padding for ever.
 
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub(crate) struct LogTail {
     /// Where the frame goes in the segment, in bytes.
     position: u64,
     spare: Option<Arc<ValueBlock>>,
+    /// Someone is opening a spare without holding the lock.
+    opening: bool,
     sealed: Vec<SealedFrame>,
     buffers: Vec<AlignedBuf>,
     /// Bytes appended and not yet durable.
@@ -86,6 +89,7 @@ impl LogTail {
             segment,
             position: 0,
             spare: None,
+            opening: false,
             sealed: Vec::new(),
             buffers: Vec::new(),
             unflushed_bytes: 0,
@@ -123,12 +127,30 @@ impl LogTail {
         self.tuning.frame_bytes + sealed + free as u64
     }
 
-    /// Whether a segment should be opened ahead of need.
-    pub(crate) fn wants_spare(&self) -> bool {
-        self.spare.is_none() && self.position > self.segment.allocation.bytes() / 2
+    /// Whether the caller is to open a segment ahead of need; it ends that by
+    /// [`LogTail::opened`].
+    pub(crate) fn begin_opening(&mut self) -> bool {
+        let wanted = self.spare.is_none() && self.position > self.segment.allocation.bytes() / 2;
+        let begins = wanted && !self.opening;
+        self.opening |= begins;
+        begins
     }
 
+    /// Whether a segment is being opened ahead of need. Who needs one now must wait for it: ids
+    /// ascend in the order in which segments are used.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.opening
+    }
+
+    /// The segment that was opened ahead of need, if there was room for one.
+    pub(crate) fn opened(&mut self, segment: Option<Arc<ValueBlock>>) {
+        self.opening = false;
+        self.spare = segment;
+    }
+
+    /// The segment that is needed now.
     pub(crate) fn set_spare(&mut self, segment: Arc<ValueBlock>) {
+        debug_assert!(!self.opening && segment.id > self.segment.id);
         self.spare = Some(segment);
     }
 

@@ -393,7 +393,7 @@ impl fmt::Display for Stats {
         }
         writeln!(
             f,
-            "bytes: user {}, devices {} ({:.2} per user byte), manifest {}",
+            "bytes since it was opened: user {}, devices {} ({:.2} per user byte), manifest {}",
             b(self.user_bytes),
             b(self.device_written_bytes),
             self.write_amplification,
@@ -403,7 +403,7 @@ impl fmt::Display for Stats {
         writeln!(f, "DRAM: {} of {}", b(d.total_bytes()), b(d.budget_bytes))?;
         writeln!(
             f,
-            "  memtables {}, log buffers {}, filters {}, indexes {}, key pages {}, record cache {} of {}",
+            "  memtables {}, log buffers {}, filters {}, indexes {},\n  key pages {}, record cache {} of {}",
             b(d.memtable_bytes),
             b(d.log_buffer_bytes),
             b(d.filter_bytes),
@@ -427,13 +427,13 @@ impl fmt::Display for Stats {
         let m = &self.maintenance;
         writeln!(
             f,
-            "maintenance: {} log flushes, {} ingests, {} spills, {} compactions, {} collections, {} splits",
+            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits",
             m.log_flushes, m.ingests, m.spills, m.compactions, m.collections, m.splits
         )?;
         let s = &self.stalls;
         writeln!(
             f,
-            "stalls: {} for memtables, {} for segments, {} for durability; {:.1} ms in all, longest {:.1} ms, paced {:.1} ms",
+            "stalls: {} for memtables, {} for segments, {} for durability;\n  {:.1} ms in all, longest {:.1} ms, slowed down for {:.1} ms",
             s.memtable,
             s.segment,
             s.durability,
@@ -444,8 +444,8 @@ impl fmt::Display for Stats {
         for k in &self.kvss {
             writeln!(
                 f,
-                "KVS {}: {} entries ({} tombstones), root of {} kvsets, {} leaves of {} kvsets, policy {}",
-                k.name, k.entries, k.tombstones, k.root_kvsets, k.leaves, k.leaf_kvsets, k.policy
+                "KVS {}: {} entries ({} tombstones), policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
+                k.name, k.entries, k.tombstones, k.policy, k.root_kvsets, k.leaves, k.leaf_kvsets
             )?;
         }
         match &self.stopped {

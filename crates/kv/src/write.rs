@@ -158,6 +158,11 @@ impl Engine {
     ) -> Result<MutexGuard<'e, LogTail>> {
         while !log.make_room(size) {
             let waited = self.options.clock.now();
+            if log.is_opening() {
+                self.room.wait_for(&mut log, Duration::from_millis(100));
+                self.check_running()?;
+                continue;
+            }
             match self.open_segment(purpose, size) {
                 Ok(segment) => log.set_spare(segment),
                 Err(error @ KvError::NoSpace { .. }) => log = self.await_space(log, error)?,
