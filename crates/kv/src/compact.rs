@@ -95,6 +95,8 @@ enum WindowKind {
     },
 }
 
+/// Reads in flight while values are gathered.
+pub(crate) const READS: usize = 4;
 /// Two records this close are read with one device read: reading what is between them costs less
 /// than another command.
 const GAP: u64 = 32 << 10;
@@ -185,12 +187,13 @@ impl Compaction {
             }
         }
         wanted.sort_unstable_by_key(|w| (w.block.id, w.offset));
-        let runs = runs(&wanted, engine.transfer_size());
-        for batch in runs.chunks(4) {
+        let read_size = engine.gather_read_size();
+        let runs = runs(&wanted, read_size);
+        for batch in runs.chunks(READS) {
             for group in batch.chunk_by(|a, b| a[0].block.media().class == b[0].block.media().class)
             {
                 let records = window.records.as_mut().expect("made for records that move");
-                read_runs(self.kvs, group, &window.keys, records, buffers)?;
+                read_runs(self.kvs, group, &window.keys, records, buffers, read_size)?;
             }
         }
         Ok(())
@@ -213,13 +216,13 @@ impl Wanted<'_> {
 }
 
 /// Cuts sorted records into runs that one device read serves.
-fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], transfer_size: usize) -> Vec<&'w [Wanted<'a>]> {
+fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], read_size: usize) -> Vec<&'w [Wanted<'a>]> {
     let mut runs = Vec::new();
     let mut start = 0;
     for next in 1..=wanted.len() {
         let ends = next == wanted.len() || {
             let (first, last, new) = (&wanted[start], &wanted[next - 1], &wanted[next]);
-            let limit = u64::from(first.offset) + transfer_size as u64 - 2 * 4096;
+            let limit = u64::from(first.offset) + read_size as u64 - 2 * 4096;
             new.block.id != first.block.id
                 || u64::from(new.offset) > last.end() + GAP
                 || new.end() > limit
@@ -239,6 +242,7 @@ fn read_runs(
     keys: &[u8],
     records: &mut [u8],
     buffers: &mut Vec<AlignedBuf>,
+    read_size: usize,
 ) -> Result<()> {
     let media = runs[0][0].block.media();
     let mut skips = Vec::with_capacity(runs.len());
@@ -254,7 +258,7 @@ fn read_runs(
             let pooled = buffers.iter().position(|buf| buf.capacity() >= span);
             let mut buf = match pooled {
                 Some(fits) => buffers.swap_remove(fits),
-                None => AlignedBuf::zeroed(span.max(media.transfer_size)),
+                None => AlignedBuf::zeroed(span.max(read_size)),
             };
             buf.set_len(span);
             Op::Read { lba, buf }

@@ -13,7 +13,7 @@ use esker_base::units::to_usize;
 use parking_lot::{Condvar, Mutex};
 
 use crate::cache::RecordCache;
-use crate::compact::Scratch;
+use crate::compact::{READS, Scratch};
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
@@ -123,10 +123,11 @@ impl Engine {
         Shop { classes: &self.classes, cache: &self.pages, tuning: &self.tuning }
     }
 
-    /// The largest device command, in bytes, that all classes take.
-    pub(crate) fn transfer_size(&self) -> usize {
+    /// The size of the reads that gather values, in bytes; [`READS`] are in flight at a time.
+    pub(crate) fn gather_read_size(&self) -> usize {
         let sizes = self.classes.all().into_iter().map(|media| media.transfer_size);
-        sizes.min().expect("a KVDB has a capacity class")
+        let largest = sizes.min().expect("a KVDB has a capacity class");
+        largest.min(to_usize(self.tuning.gather_bytes / 8).max(64 << 10))
     }
 
     // ---- stopping ----------------------------------------------------------------------------
@@ -264,11 +265,13 @@ impl Engine {
         let (filters, indexes) = self.pinned_bytes();
         let tuning = &self.tuning;
         let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
-        let parts = 2 * tuning.memtable_bytes + tuning.gather_bytes + VALUE_MAX as u64 + log;
+        let reads = (READS * self.gather_read_size()) as u64;
+        let gather = tuning.gather_bytes + VALUE_MAX as u64 + reads;
+        let parts = 2 * tuning.memtable_bytes + gather + log;
         // Code, stacks, queue pairs, the manifest's state, what is being built, and what the
         // allocator cannot give back.
         let budget = self.options.memory_bytes;
-        let process = budget / 8 + (budget / 16).min(8 << 20);
+        let process = budget / 10 + (budget / 16).min(8 << 20);
         (parts + process, filters + indexes)
     }
 
