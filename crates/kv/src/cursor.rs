@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ahead::ReadAhead;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{KvError, Result};
 use crate::kvset::cursor::KvsetCursor;
 use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source};
 
@@ -25,6 +25,8 @@ pub struct Cursor {
     ahead: ReadAhead,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// An error leaves the cursor nowhere; it is repeated until the next seek.
+    failed: Option<KvError>,
 }
 
 impl Cursor {
@@ -47,6 +49,7 @@ impl Cursor {
             ahead: ReadAhead::default(),
             key: Vec::new(),
             value: Vec::new(),
+            failed: None,
         }
     }
 
@@ -56,7 +59,8 @@ impl Cursor {
     /// When keys cannot be read.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.forward = true;
-        self.merge.seek(Bound::Included(key))
+        let result = self.merge.seek(Bound::Included(key));
+        self.note(result)
     }
 
     /// Goes to the point before the first key.
@@ -65,7 +69,8 @@ impl Cursor {
     /// When keys cannot be read.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.forward = true;
-        self.merge.seek(Bound::Unbounded)
+        let result = self.merge.seek(Bound::Unbounded);
+        self.note(result)
     }
 
     /// Goes to the point behind the last key.
@@ -74,7 +79,8 @@ impl Cursor {
     /// When keys cannot be read.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.forward = false;
-        self.merge.seek_back(Bound::Unbounded)
+        let result = self.merge.seek_back(Bound::Unbounded);
+        self.note(result)
     }
 
     /// Steps forward over the next key and returns it with its value; `None` at the end.
@@ -83,14 +89,7 @@ impl Cursor {
     /// When keys or the value cannot be read.
     #[allow(clippy::should_implement_trait)] // lends its buffers, which an Iterator cannot
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        if !self.forward {
-            match self.merge.key() {
-                Some(_) => self.merge.next()?,
-                None => self.merge.seek(Bound::Unbounded)?,
-            }
-            self.forward = true;
-        }
-        self.step()
+        self.go(true)
     }
 
     /// Steps backward over the previous key and returns it with its value; `None` at the start.
@@ -98,23 +97,37 @@ impl Cursor {
     /// # Errors
     /// When keys or the value cannot be read.
     pub fn prev(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        if self.forward {
-            match self.merge.key() {
-                Some(_) => self.merge.prev()?,
-                None => self.merge.seek_back(Bound::Unbounded)?,
-            }
-            self.forward = false;
-        }
-        self.step()
+        self.go(false)
     }
 
-    /// Takes the key that the merge is on, unless it is deleted, and moves on.
-    fn step(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+    fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        self.failed = result.as_ref().err().cloned();
+        result
+    }
+
+    fn go(&mut self, forward: bool) -> Result<Option<(&[u8], &[u8])>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         self.engine.counters.cursor_steps.add(1);
+        let result = self.step(forward);
+        let found = self.note(result)?;
+        Ok(found.then_some((&self.key, &self.value)))
+    }
+
+    /// Takes the next key in this direction that is not deleted, and moves on.
+    fn step(&mut self, forward: bool) -> Result<bool> {
+        if self.forward != forward {
+            match (self.merge.key().is_some(), forward) {
+                (true, true) => self.merge.next()?,
+                (true, false) => self.merge.prev()?,
+                (false, true) => self.merge.seek(Bound::Unbounded)?,
+                (false, false) => self.merge.seek_back(Bound::Unbounded)?,
+            }
+            self.forward = forward;
+        }
         loop {
-            let Some(key) = self.merge.key() else {
-                return Ok(None);
-            };
+            let Some(key) = self.merge.key() else { return Ok(false) };
             self.key.clear();
             self.key.extend_from_slice(key);
             let found = match self.merge.item() {
@@ -127,17 +140,17 @@ impl Cursor {
                 Item::Stored(block, stored) => {
                     let values = &self.engine.values;
                     let at = (self.kvs, &self.key[..], &stored);
-                    self.ahead.read(values, block, at, self.forward, &mut self.value)?;
+                    self.ahead.read(values, block, at, forward, &mut self.value)?;
                     true
                 }
             };
-            if self.forward {
+            if forward {
                 self.merge.next()?
             } else {
                 self.merge.prev()?
             }
             if found {
-                return Ok(Some((&self.key, &self.value)));
+                return Ok(true);
             }
         }
     }

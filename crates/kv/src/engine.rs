@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use esker_base::ErrorKind;
 use esker_base::units::to_usize;
 use parking_lot::{Condvar, Mutex};
 
@@ -155,7 +154,8 @@ impl Engine {
     /// a step that found no room has changed nothing.
     pub(crate) fn fail_stop<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Closed)
+            && !error.lacks_space()
+            && !matches!(error, KvError::Closed | KvError::Dropped(_) | KvError::Stopped { .. })
         {
             self.stop(error);
         }

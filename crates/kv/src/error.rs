@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use esker_base::{ErrorKind, Lba};
-use esker_device::DeviceError;
+use esker_device::{DeviceError, OpKind};
 use thiserror::Error;
 
 use crate::{KEY_MAX, MediaClass, VALUE_MAX};
@@ -133,6 +133,18 @@ pub enum KvError {
 }
 
 impl KvError {
+    /// Whether a step failed for lack of space alone, so that it has changed nothing: the engine
+    /// found no extent, or the device had no room for a write.
+    pub(crate) fn lacks_space(&self) -> bool {
+        match self {
+            KvError::NoSpace { .. } => true,
+            KvError::Device(error) => {
+                error.kind() == ErrorKind::NoSpace && error.op() == OpKind::Write
+            }
+            _ => false,
+        }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

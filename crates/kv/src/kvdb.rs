@@ -254,6 +254,7 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::step`].
     pub fn ingest(&self) -> Result<()> {
+        self.engine.check_running()?;
         self.engine.ingest_all().map(drop)
     }
 
@@ -322,18 +323,22 @@ impl Kvdb {
         Ok(())
     }
 
+    /// Ends the threads; what was acknowledged meanwhile becomes durable as far as it can.
     fn shut(&self) {
-        self.engine.closing.store(true, Ordering::Release);
-        self.engine.work.notify();
+        let engine = &self.engine;
         {
-            let _writer = self.engine.writer.lock();
-            self.engine.pending.notify_all();
-            self.engine.room.notify_all();
+            // Under the lock: a write is acknowledged before this, or refused.
+            let _writer = engine.writer.lock();
+            engine.closing.store(true, Ordering::Release);
+            engine.pending.notify_all();
+            engine.room.notify_all();
         }
+        engine.work.notify();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so on its own; there is nothing to add here.
             let _ = thread.join();
         }
+        let _ = engine.flush_through(engine.visible.load(Ordering::Acquire));
     }
 }
 

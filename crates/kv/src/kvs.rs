@@ -77,10 +77,10 @@ impl Kvs {
         let view = engine.view.load();
         // After the view: all that is visible up to here is in it, or was written meanwhile.
         let seqno = engine.visible.load(Ordering::Acquire);
+        self.check_present(view.tree(self.id).is_some())?;
         let found = self.find(&view, key, seqno, value)?;
         if !found {
             value.clear();
-            self.check_present(view.tree(self.id).is_some())?;
         }
         Ok(found)
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_base::memory::release_unused;
-use esker_base::{ErrorKind, thread};
+use esker_base::thread;
 
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::engine::Engine;
@@ -235,7 +235,7 @@ impl Engine {
         for job in self.due() {
             outcome = self.run(&job).map(|()| true);
             // What finds no room may be helped by another step, which makes some.
-            if !matches!(outcome, Err(KvError::NoSpace { .. })) {
+            if !outcome.as_ref().is_err_and(KvError::lacks_space) {
                 break;
             }
         }
@@ -245,7 +245,7 @@ impl Engine {
         if matches!(outcome, Ok(true)) {
             self.work.notify();
         }
-        self.note_space(outcome)
+        self.fail_stop(outcome)
     }
 
     fn run(&self, job: &Job) -> Result<()> {
@@ -253,7 +253,7 @@ impl Engine {
         let compacted = match compaction.run(self) {
             // No room for the values: their keys alone go to the leaves. That takes little, and
             // frees what they hide there.
-            Err(KvError::NoSpace { .. }) if matches!(job, Job::Spill { .. }) => {
+            Err(error) if error.lacks_space() && matches!(job, Job::Spill { .. }) => {
                 compaction.rewrite = Rewrite::None;
                 compaction.run(self)?
             }
@@ -350,11 +350,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Remembers whether maintenance lacks space, so that writers hear of it instead of waiting;
-    /// stops the engine at any other error.
+    /// Remembers whether ingest lacks space, so that writers hear of it instead of waiting; stops
+    /// the engine at any other error.
     fn note_space<T>(&self, result: Result<T>) -> Result<T> {
-        let full = result.as_ref().err().filter(|error| error.kind() == ErrorKind::NoSpace);
-        let full = full.cloned();
+        let full = result.as_ref().err().filter(|error| error.lacks_space()).cloned();
         *self.counters.no_space.lock() = full;
         self.fail_stop(result)
     }

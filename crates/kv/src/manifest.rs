@@ -4,7 +4,8 @@
 //! 1. A change is durable before anyone acts on it: [`Manifest::commit`] returns after a flush.
 //! 2. One record is in flight at a time, and each open begins a new epoch in the other region: a
 //!    record that follows the last valid one can never be mistaken for a newer one.
-//! 3. [`State`] is what the edits so far add up to; a snapshot is the state as edits.
+//! 3. After a commit that failed there is no other one.
+//! 4. [`State`] is what the edits so far add up to; a snapshot is the state as edits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -151,6 +152,8 @@ struct Writer {
     tail: Lba,
     state: State,
     written_bytes: u64,
+    /// The failure since which nothing is written: after it, a record could pass for another one.
+    failed: Option<KvError>,
 }
 
 /// The manifest device and how it is divided.
@@ -342,8 +345,16 @@ impl Manifest {
         let mut state = State { uuid, ..State::default() };
         state.apply_all(edits).expect("the first edits refer to nothing");
         let tail = Lba(0);
-        let mut writer =
-            Writer { medium, region: 1, epoch: 0, index: 0, tail, state, written_bytes: 0 };
+        let mut writer = Writer {
+            medium,
+            region: 1,
+            epoch: 0,
+            index: 0,
+            tail,
+            state,
+            written_bytes: 0,
+            failed: None,
+        };
         writer.snapshot()?;
         Ok(Manifest(Mutex::new(writer)))
     }
@@ -351,16 +362,12 @@ impl Manifest {
     /// Makes edits durable, all or none.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
         let mut writer = self.0.lock();
-        let mut payload = Encoder::default();
-        edits.iter().for_each(|edit| edit.encode_to(&mut payload));
-        let written = writer.append(&payload.0)?;
-        writer.state.apply_all(edits).map_err(|bad| {
-            writer.medium.corrupt(writer.tail, format!("an edit that cannot be applied: {}", bad.0))
-        })?;
-        if !written {
-            writer.snapshot()?;
+        if let Some(cause) = &writer.failed {
+            return Err(cause.clone());
         }
-        Ok(())
+        let result = writer.commit(edits);
+        writer.failed = result.as_ref().err().cloned();
+        result
     }
 
     pub(crate) fn state(&self) -> State {
@@ -385,7 +392,8 @@ impl Found {
     pub(crate) fn begin(self) -> Result<Manifest> {
         let Found { medium, region, epoch, state } = self;
         let tail = Lba(0);
-        let mut writer = Writer { medium, region, epoch, index: 0, tail, state, written_bytes: 0 };
+        let mut writer =
+            Writer { medium, region, epoch, index: 0, tail, state, written_bytes: 0, failed: None };
         writer.snapshot()?;
         Ok(Manifest(Mutex::new(writer)))
     }
@@ -401,6 +409,16 @@ impl Writer {
             uuid: self.state.uuid,
             payload_crc: crc32c(payload),
         }
+    }
+
+    fn commit(&mut self, edits: Vec<Edit>) -> Result<()> {
+        let mut payload = Encoder::default();
+        edits.iter().for_each(|edit| edit.encode_to(&mut payload));
+        let written = self.append(&payload.0)?;
+        self.state.apply_all(edits).map_err(|bad| {
+            self.medium.corrupt(self.tail, format!("an edit that cannot be applied: {}", bad.0))
+        })?;
+        if written { Ok(()) } else { self.snapshot() }
     }
 
     /// Appends a record to the current region; false when it has no room.

@@ -188,11 +188,8 @@ impl Media {
         if self.keeps_all.load(Ordering::Acquire) {
             return Ok(0);
         }
-        let freed = std::mem::take(&mut *self.freed.lock());
-        if freed.is_empty() {
-            return Ok(0);
-        }
         let mut port = self.ports.port()?;
+        let freed = std::mem::take(&mut *self.freed.lock());
         let mut bytes = 0;
         for (done, extent) in freed.iter().enumerate() {
             if let Err(error) = port.discard(extent.lba, extent.count) {

@@ -208,6 +208,34 @@ impl Tuning {
     }
 }
 
+impl Tuning {
+    /// Refuses sizes that cannot work together.
+    fn check(&self) -> Result<()> {
+        let buffer = self.key_extent_bytes.min(256 << 10);
+        let holds = [
+            (self.spill_kvsets >= 1, "spill_kvsets must be at least 1"),
+            (self.compact_kvsets >= 2, "compact_kvsets must be at least 2"),
+            (
+                (8 << 10..=1 << 30).contains(&self.block_bytes),
+                "block_bytes must be from 8 KiB to 1 GiB",
+            ),
+            (
+                buffer >= 4096 && self.key_extent_bytes.is_multiple_of(buffer),
+                "key_extent_bytes must be at least 4 KiB, and a multiple of 256 KiB beyond that size",
+            ),
+            (
+                self.allocation_bytes >= 4096 && self.allocation_bytes.is_multiple_of(4096),
+                "allocation_bytes must be a multiple of 4 KiB",
+            ),
+            (self.memtable_bytes >= 4096, "memtable_bytes must be at least 4 KiB"),
+        ];
+        match holds.iter().find(|(holds, _)| !holds) {
+            Some((_, why)) => Err(KvError::Options((*why).into())),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Options {
     /// The parts' sizes.
     pub(crate) fn tuning(&self) -> Tuning {
@@ -228,13 +256,6 @@ impl Options {
                 self.memory_bytes
             )));
         }
-        let limit = self.memory_bytes / 4;
-        if self.durability_bytes > limit {
-            return Err(KvError::Options(format!(
-                "durability_bytes of {} would take more than a quarter of the memory budget: give at most {limit}",
-                self.durability_bytes
-            )));
-        }
-        Ok(())
+        self.tuning().check()
     }
 }

@@ -74,6 +74,16 @@ impl PageCache {
         Held { cache: self.clone(), bytes: 0 }
     }
 
+    /// Queues a page. While nothing is evicted, pages of kvsets that are gone stay in the queue:
+    /// they go when they are more than those that are resident.
+    fn enqueue(&self, table: Weak<PageTable>, index: u32) {
+        let mut queue = self.queue.lock();
+        if queue.len() as u64 > 2 * self.resident_bytes() / PAGE_DRAM + 1024 {
+            queue.retain(|(table, _)| table.strong_count() > 0);
+        }
+        queue.push_back((table, index));
+    }
+
     fn evict(&self) {
         while self.resident_bytes() > self.limit.load(Ordering::Relaxed) {
             let mut queue = self.queue.lock();
@@ -143,7 +153,7 @@ impl PageTable {
         let previous = self.slots[index as usize].page.write().replace(page.clone());
         if previous.is_none() {
             self.cache.resident.fetch_add(PAGE_DRAM, Ordering::Relaxed);
-            self.cache.queue.lock().push_back((Arc::downgrade(self), index));
+            self.cache.enqueue(Arc::downgrade(self), index);
             self.cache.evict();
         }
     }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use esker_base::Lba;
 use esker_base::units::{round_up, to_usize};
-use esker_base::{ErrorKind, Lba};
 use esker_device::Device;
 
 use crate::MediaClass;
@@ -140,6 +140,8 @@ pub(crate) fn replay(
         if !state.blocks[id].log || *id < state.log_first {
             continue;
         }
+        // Held as long as the manifest lets replay begin before it, records or not.
+        table.refer_to(segment);
         let mut offset = 0;
         while let Some((header, payload)) = read_frame(segment, offset)? {
             if header.first_seqno > last + 1 {
@@ -223,7 +225,6 @@ fn replay_frame(
     payload: &[u8],
     table: &Memtable,
 ) -> Result<u64> {
-    table.refer_to(segment);
     let mut at = 0;
     let mut seqno = header.first_seqno;
     for _ in 0..header.records {
@@ -288,7 +289,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     } else {
         match engine.ingest_oldest() {
             // What was replayed can be read from the memtable; writers will hear of it.
-            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            Err(error) if error.lacks_space() => {}
             result => drop(result?),
         }
     }

@@ -157,6 +157,9 @@ impl Engine {
         purpose: Purpose,
     ) -> Result<MutexGuard<'e, LogTail>> {
         while !log.make_room(size) {
+            // A segment that is passed over, too small for this batch, stays until the manifest
+            // lets go of it.
+            self.view.load().active.refer_to(log.segment());
             let waited = self.options.clock.now();
             if log.is_opening() {
                 self.room.wait_for(&mut log, Duration::from_millis(100));
@@ -180,6 +183,7 @@ impl Engine {
         mut log: MutexGuard<'e, LogTail>,
         full: KvError,
     ) -> Result<MutexGuard<'e, LogTail>> {
+        self.check_running()?;
         let worked = MutexGuard::unlocked(&mut log, || match self.step() {
             Ok(false) => self.ingest_all(),
             result => result,
@@ -216,8 +220,8 @@ impl Engine {
         let delay_ns = size as u64 * FULL_DELAY_NS_PER_BYTE * debt * debt / (scale * scale);
         let owed = self.counters.owed_ns.fetch_add(delay_ns, Ordering::Relaxed) + delay_ns;
         if owed >= SLEEP_NS {
-            self.counters.owed_ns.fetch_sub(owed, Ordering::Relaxed);
-            let span = Duration::from_nanos(owed.min(10_000_000));
+            // Whoever takes the debt sleeps it off.
+            let span = Duration::from_nanos(self.counters.owed_ns.swap(0, Ordering::Relaxed));
             self.options.clock.sleep(span);
             self.counters.paced_ns.add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
         }
