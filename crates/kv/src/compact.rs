@@ -222,7 +222,7 @@ fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], read_size: usize) -> Vec<&'w [Wanted<'
     for next in 1..=wanted.len() {
         let ends = next == wanted.len() || {
             let (first, last, new) = (&wanted[start], &wanted[next - 1], &wanted[next]);
-            let limit = u64::from(first.offset) + read_size as u64 - 2 * 4096;
+            let limit = u64::from(first.offset) + (read_size as u64).saturating_sub(2 * 4096);
             new.block.id != first.block.id
                 || u64::from(new.offset) > last.end() + GAP
                 || new.end() > limit

@@ -153,7 +153,7 @@ impl Default for Options {
         Options {
             memory_bytes: 1 << 30,
             durability_ms: 100,
-            durability_bytes: 8 << 20,
+            durability_bytes: DURABILITY_BYTES,
             maintenance: Maintenance::Threads,
             clock: Clock::real(),
             tuning: None,
@@ -185,6 +185,8 @@ pub struct Tuning {
     pub gather_bytes: u64,
 }
 
+/// The default of [`Options::durability_bytes`].
+const DURABILITY_BYTES: u64 = 8 << 20;
 /// Below this budget the parts would be too small to work.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
 
@@ -254,6 +256,14 @@ impl Options {
             return Err(KvError::Options(format!(
                 "a memory budget of {} bytes is too small: give at least {MEMORY_MIN} bytes (16 MiB)",
                 self.memory_bytes
+            )));
+        }
+        let limit = (self.memory_bytes / 4).max(DURABILITY_BYTES);
+        if self.durability_bytes > limit {
+            return Err(KvError::Options(format!(
+                "durability_bytes of {} would take more than a quarter of the memory budget: give \
+                 at most {limit}",
+                self.durability_bytes
             )));
         }
         self.tuning().check()
