@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`command`] | [`Command`], [`Completion`]: what goes in and what comes out |
 //! | [`error`] | [`DeviceError`]: which device, operation and address, and why |
+//! | [`fdp`] | [`DataPlacement`]: a drive that keeps streams of writes apart, and tells what it did |
 //! | [`stats`] | [`DeviceStats`]: what each layer of a stack has carried |
 //! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
@@ -25,6 +26,7 @@ pub mod blocking;
 pub mod command;
 pub mod conformance;
 pub mod error;
+pub mod fdp;
 pub mod file;
 pub mod memory;
 pub mod null;
@@ -38,6 +40,7 @@ use esker_base::LbaCount;
 pub use blocking::{Port, PortPool};
 pub use command::{Command, Completion, Op, OpKind, PlacementId, Tag};
 pub use error::{Cause, DeviceError, MAX_DEPTH};
+pub use fdp::DataPlacement;
 pub use file::{Create, FileDevice, FileOptions, Preference};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
@@ -82,6 +85,11 @@ pub trait Device: Send + Sync {
     /// What the user should know about how the device was opened (a fallback taken, say).
     fn remarks(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Data placement, if the device is a namespace of a drive that has it.
+    fn data_placement(&self) -> Option<&dyn DataPlacement> {
+        None
     }
 }
 
