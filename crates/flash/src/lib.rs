@@ -1,0 +1,4 @@
+//! An exact SSD in software.
+//!
+//! | module | what |
+//! | --- | --- |

@@ -1,0 +1,1 @@
+//! The laboratory: experiments whose published figures stand beside Esker's.

@@ -1,0 +1,1 @@
+//! NVMe over TCP: a target that serves devices, and an initiator that is one.

@@ -1,0 +1,1 @@
+//! From a specification in one line to an open device.
