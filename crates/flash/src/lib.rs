@@ -2,3 +2,11 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`ftl`] | the flash translation layer: page map, reclaim units, cleaning, wear |
+//! | [`theory`] | write amplification in closed form, to judge the layer by |
+
+pub mod error;
+pub mod ftl;
+pub mod theory;
+
+pub use error::FlashError;

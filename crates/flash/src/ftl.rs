@@ -1,0 +1,416 @@
+//! The flash translation layer: where each logical page lies, and what it costs to keep it so.
+//!
+//! The host writes *logical pages* with a reclaim unit handle. Each handle fills a *reclaim unit*,
+//! a superblock of erase blocks that is written from its first page to its last and erased as a
+//! whole. When few erased units are left, *cleaning* chooses a unit, copies what is still valid in
+//! it to a unit of its own, and erases it.
+//!
+//! The layer keeps maps and counts. What it does to the media it tells an [`Array`], one page at a
+//! time: [`Counting`] ignores it, a device stores the data and takes the time.
+//!
+//! Invariants, checked by [`Ftl::check`]
+//! 1. A page of the media holds logical page `l` exactly if `map[l]` is that page.
+//! 2. A unit's count of valid pages is how many logical pages are mapped into it.
+//! 3. A unit is programmed in order, each page once between two erasures.
+//! 4. Media pages written = host pages written + pages copied.
+
+mod array;
+mod cleaning;
+mod points;
+mod prefetch;
+mod units;
+mod victims;
+
+use esker_base::units::{to_u64, to_usize};
+use esker_device::fdp::Isolation;
+
+pub use array::{Array, Counting};
+use cleaning::Cleaner;
+pub use points::Writer;
+use points::{Point, Points};
+pub use units::UnitState;
+use units::{Pool, Units};
+use victims::Victims;
+
+use crate::FlashError;
+
+/// A logical page: an address of the host in units of the mapping.
+pub type LogicalPage = u32;
+/// A page of the media: `unit × unit_pages + page`.
+pub type MediaPage = u32;
+/// A reclaim unit.
+pub type UnitId = u32;
+
+/// What is mapped nowhere, and what a media page without data holds.
+const NOWHERE: u32 = u32::MAX;
+/// Host pages placed between two turns of cleaning; cleaning keeps pace with the host in steps of
+/// this many pages.
+const TURN: u32 = 256;
+
+/// How the unit to be cleaned is chosen among those that are full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleaning {
+    /// The one with the fewest valid pages.
+    Greedy,
+    /// The one that was full first.
+    Fifo,
+    /// The one with the fewest valid pages among so many chosen at random (Van Houdt 2013).
+    Choices(u32),
+    /// The one with the highest free share × age ÷ (1 + valid share) (Rosenblum and Ousterhout
+    /// 1992), the age in host pages since it was full.
+    CostBenefit,
+}
+
+/// Where cleaning copies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frontier {
+    /// To units of its own: data that has survived is apart from what was just written.
+    Separate,
+    /// To the unit that the host is filling, as a single log does.
+    Shared,
+}
+
+/// What a translation layer is made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FtlOptions {
+    /// Pages the host can address.
+    pub logical_pages: u32,
+    /// Pages per reclaim unit.
+    pub unit_pages: u32,
+    /// Reclaim units in all, those in reserve included.
+    pub units: u32,
+    /// Reclaim groups: the units are divided among them, and cleaning stays within one.
+    pub groups: u16,
+    /// The reclaim unit handles, each one's isolation. A drive without placement has one.
+    pub handles: Vec<Isolation>,
+    /// Which unit is cleaned.
+    pub cleaning: Cleaning,
+    /// Where its valid pages go.
+    pub frontier: Frontier,
+    /// Erasures by which units may differ before a seldom-erased one is cleaned for that reason
+    /// alone; `None` leaves wear to chance.
+    pub wear_spread: Option<u32>,
+    /// For [`Cleaning::Choices`].
+    pub seed: u64,
+}
+
+impl FtlOptions {
+    /// The erased units that cleaning keeps: one for each unit that may be opened at once, and one
+    /// more. They add nothing to over-provisioning: what is in use is all the rest.
+    #[must_use]
+    pub fn reserve_units(&self) -> u32 {
+        let persistent = self.handles.iter().filter(|&&one| one == Isolation::Persistently);
+        let copying = match self.frontier {
+            Frontier::Separate => 1 + persistent.count(),
+            Frontier::Shared => 0,
+        };
+        let open = self.handles.len() + copying;
+        u32::from(self.groups) * u32::try_from(open + 1).unwrap_or(u32::MAX)
+    }
+
+    /// So many units that the pages in use are `over_provisioning` (0.07 is 7 %) more than the
+    /// logical ones, the reserve not counted. The unit size is this value's.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates
+    pub fn with_over_provisioning(mut self, over_provisioning: f64) -> FtlOptions {
+        let in_use = f64::from(self.logical_pages) * (1.0 + over_provisioning);
+        let units = (in_use / f64::from(self.unit_pages)).round() as u32;
+        self.units = units.saturating_add(self.reserve_units());
+        self
+    }
+
+    fn check(&self) -> Result<(), FlashError> {
+        let refuse = |why: String| Err(FlashError::Invalid(why));
+        if self.logical_pages == 0 || self.unit_pages == 0 {
+            return refuse("a drive and its reclaim units have at least one page".into());
+        }
+        if self.handles.is_empty() || self.handles.len() > 128 || self.groups == 0 {
+            return refuse("a drive has 1 to 128 reclaim unit handles and a reclaim group".into());
+        }
+        if self.cleaning == Cleaning::Choices(0) {
+            return refuse("cleaning needs at least one choice".into());
+        }
+        if !self.units.is_multiple_of(u32::from(self.groups)) {
+            let (units, groups) = (self.units, self.groups);
+            return refuse(format!("{units} units cannot be divided among {groups} groups"));
+        }
+        let pages = to_u64(self.units as usize) * u64::from(self.unit_pages);
+        if pages >= u64::from(NOWHERE) {
+            return refuse(format!("{pages} media pages are too many: use larger pages"));
+        }
+        let reserve = u64::from(self.reserve_units()) + u64::from(self.groups);
+        let needed = u64::from(self.logical_pages) + reserve * u64::from(self.unit_pages);
+        if pages < needed {
+            return refuse(format!(
+                "{pages} media pages are too few for {} logical ones: with {reserve} units of {} \
+                 pages in reserve at least {needed} are needed; add over-provisioning or use \
+                 smaller units",
+                self.logical_pages, self.unit_pages
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Pages counted since the layer was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Written by the host.
+    pub host: u64,
+    /// Copied by cleaning.
+    pub copied: u64,
+    /// Erased, written or not.
+    pub erased: u64,
+    /// Trimmed by the host, of those that were mapped.
+    pub trimmed: u64,
+}
+
+impl PageCounts {
+    /// Pages written to the media.
+    #[must_use]
+    pub fn media(&self) -> u64 {
+        self.host + self.copied
+    }
+
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &PageCounts) -> PageCounts {
+        PageCounts {
+            host: self.host - earlier.host,
+            copied: self.copied - earlier.copied,
+            erased: self.erased - earlier.erased,
+            trimmed: self.trimmed - earlier.trimmed,
+        }
+    }
+
+    /// The write amplification factor; 1 before anything is written.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a ratio of counters
+    pub fn write_amplification(&self) -> f64 {
+        if self.host == 0 { 1.0 } else { self.media() as f64 / self.host as f64 }
+    }
+}
+
+/// A flash translation layer.
+pub struct Ftl {
+    options: FtlOptions,
+    map: Vec<MediaPage>,
+    content: Vec<LogicalPage>,
+    units: Units,
+    pool: Pool,
+    victims: Victims,
+    points: Points,
+    cleaners: Vec<Cleaner>,
+    counts: PageCounts,
+}
+
+impl Ftl {
+    /// A layer for a drive that was never written.
+    ///
+    /// # Errors
+    /// When the options contradict each other, or leave too little room for cleaning.
+    pub fn new(options: FtlOptions) -> Result<Ftl, FlashError> {
+        options.check()?;
+        let groups = usize::from(options.groups);
+        let pages = to_usize(u64::from(options.units) * u64::from(options.unit_pages));
+        Ok(Ftl {
+            map: vec![NOWHERE; options.logical_pages as usize],
+            content: vec![NOWHERE; pages],
+            units: Units::new(options.units, options.unit_pages),
+            pool: Pool::new(options.units, options.groups),
+            victims: Victims::new(&options),
+            points: Points::new(&options),
+            cleaners: (0..groups).map(|_| Cleaner::default()).collect(),
+            counts: PageCounts::default(),
+            options,
+        })
+    }
+
+    /// What it was made for.
+    #[must_use]
+    pub fn options(&self) -> &FtlOptions {
+        &self.options
+    }
+
+    /// Pages counted so far.
+    #[must_use]
+    pub fn counts(&self) -> PageCounts {
+        self.counts
+    }
+
+    /// Where a logical page lies, if it was written and not trimmed.
+    #[must_use]
+    pub fn locate(&self, page: LogicalPage) -> Option<MediaPage> {
+        let at = self.map[page as usize];
+        (at != NOWHERE).then_some(at)
+    }
+
+    /// The state of a unit.
+    #[must_use]
+    pub fn unit(&self, unit: UnitId) -> UnitState {
+        self.units.state(unit, &self.victims)
+    }
+
+    /// How many pages the unit that a handle of a group is filling still takes.
+    #[must_use]
+    pub fn writable(&self, group: u16, handle: u16) -> u32 {
+        match self.points.of(group, Writer::Host(handle)) {
+            Point { unit: Some(_), next } => self.options.unit_pages - next,
+            Point { unit: None, .. } => self.options.unit_pages,
+        }
+    }
+
+    /// Bytes of maps in memory.
+    #[must_use]
+    pub fn map_bytes(&self) -> u64 {
+        4 * (to_u64(self.map.len()) + to_u64(self.content.len()))
+    }
+
+    /// Writes `count` logical pages from `first` on with a handle of the first group.
+    ///
+    /// # Panics
+    /// If a page or the handle does not exist.
+    pub fn write(&mut self, first: LogicalPage, count: u32, handle: u16, array: &mut impl Array) {
+        self.write_to(0, handle, count as usize, |index| first + index, array);
+    }
+
+    /// Writes these logical pages, in order, with a handle of the first group.
+    ///
+    /// # Panics
+    /// If a page or the handle does not exist.
+    pub fn write_each(&mut self, pages: &[LogicalPage], handle: u16, array: &mut impl Array) {
+        self.write_to(0, handle, pages.len(), |index| pages[index as usize], array);
+    }
+
+    /// Writes `count` logical pages, the page of each index given by `page_of`, with a handle of a
+    /// group.
+    ///
+    /// # Panics
+    /// If a page, the handle or the group does not exist.
+    pub fn write_to(
+        &mut self,
+        group: u16,
+        handle: u16,
+        count: usize,
+        page_of: impl Fn(u32) -> LogicalPage,
+        array: &mut impl Array,
+    ) {
+        let mut done = 0u32;
+        let count = u32::try_from(count).expect("a write covers less than the drive");
+        while done < count {
+            let group = self.open(group, handle, array);
+            let room = self.options.unit_pages - self.points.of(group, Writer::Host(handle)).next;
+            let turn = room.min(count - done).min(TURN);
+            self.place(group, handle, turn, |index| page_of(done + index), array);
+            self.keep_pace(group, turn, array);
+            done += turn;
+        }
+    }
+
+    /// Forgets `count` logical pages from `first` on.
+    ///
+    /// # Panics
+    /// If a page does not exist.
+    pub fn trim(&mut self, first: LogicalPage, count: u32) {
+        for page in first..first + count {
+            let old = std::mem::replace(&mut self.map[page as usize], NOWHERE);
+            if old != NOWHERE {
+                self.victims.lose_page(self.units.of(old));
+                self.counts.trimmed += 1;
+            }
+        }
+    }
+
+    /// Points a handle to an empty unit: the unit it was filling is full as it is. Returns how
+    /// many pages of that were left unwritten; zero when it was empty or there was none.
+    pub fn update(&mut self, group: u16, handle: u16) -> u32 {
+        let point = *self.points.of(group, Writer::Host(handle));
+        match point.unit {
+            Some(unit) if point.next > 0 => {
+                self.close(unit);
+                *self.points.of_mut(group, Writer::Host(handle)) = Point::default();
+                self.options.unit_pages - point.next
+            }
+            _ => 0,
+        }
+    }
+
+    /// Puts `count` pages where the point of `handle` stands, which has room for them.
+    fn place(
+        &mut self,
+        group: u16,
+        handle: u16,
+        count: u32,
+        page_of: impl Fn(u32) -> LogicalPage,
+        array: &mut impl Array,
+    ) {
+        let point = *self.points.of(group, Writer::Host(handle));
+        let unit = point.unit.expect("opened before pages are placed");
+        let start = unit * self.options.unit_pages + point.next;
+        for index in 0..count {
+            if index + prefetch::AHEAD < count {
+                prefetch::prefetch(&self.map, page_of(index + prefetch::AHEAD) as usize);
+            }
+            let (page, at) = (page_of(index), start + index);
+            let old = std::mem::replace(&mut self.map[page as usize], at);
+            self.content[at as usize] = page;
+            if old != NOWHERE {
+                self.victims.lose_page(self.units.of(old));
+            }
+            array.program(at, page);
+        }
+        self.victims.gain_pages(unit, count);
+        self.counts.host += u64::from(count);
+        self.points.of_mut(group, Writer::Host(handle)).next += count;
+        if point.next + count == self.options.unit_pages {
+            self.close(unit);
+            *self.points.of_mut(group, Writer::Host(handle)) = Point::default();
+        }
+    }
+
+    /// The unit is full, or has to do as full, and may be cleaned from now on.
+    fn close(&mut self, unit: UnitId) {
+        self.units.close(unit, self.counts.host);
+        self.victims.close(unit);
+    }
+
+    /// Checks every invariant. It reads all maps.
+    ///
+    /// # Errors
+    /// The first contradiction found: our bug, or a damaged image.
+    pub fn check(&self) -> Result<(), FlashError> {
+        let corrupt = |what: String| Err(FlashError::Corrupt(what));
+        let mut valid = vec![0u32; self.options.units as usize];
+        for (page, &at) in (0u32..).zip(&self.map) {
+            if at == NOWHERE {
+                continue;
+            }
+            if self.content.get(at as usize) != Some(&page) {
+                return corrupt(format!("page {page} is mapped to {at}, which holds another"));
+            }
+            let (unit, within) = (self.units.of(at), at % self.options.unit_pages);
+            valid[unit as usize] += 1;
+            if within >= self.written(unit) {
+                return corrupt(format!("page {page} is mapped to {at}, which is not written"));
+            }
+        }
+        for (unit, &counted) in (0u32..).zip(&valid) {
+            let kept = self.victims.valid(unit);
+            if kept != counted {
+                return corrupt(format!("unit {unit} has {counted} valid pages and says {kept}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many pages of a unit are programmed, counting a closed unit as full.
+    fn written(&self, unit: UnitId) -> u32 {
+        match self.unit(unit) {
+            UnitState::Free { .. } => 0,
+            UnitState::Open { .. } => {
+                self.points.of_unit(unit).map_or(self.options.unit_pages, |point| point.next)
+            }
+            UnitState::Closed { .. } => self.options.unit_pages,
+        }
+    }
+}

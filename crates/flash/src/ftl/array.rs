@@ -1,0 +1,30 @@
+//! What a translation layer does to the media.
+
+use super::{LogicalPage, MediaPage, UnitId};
+
+/// The media under a translation layer. Called in the order in which things happen.
+pub trait Array {
+    /// Page `at` is programmed with what the host writes to `page`.
+    fn program(&mut self, at: MediaPage, page: LogicalPage);
+
+    /// Page `to` is programmed with what `from` holds, which is logical page `page`.
+    fn copy(&mut self, from: MediaPage, to: MediaPage, page: LogicalPage);
+
+    /// The unit is erased.
+    fn erase(&mut self, unit: UnitId);
+}
+
+/// Media that keeps nothing: the translation layer's counters are all one wants.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counting;
+
+impl Array for Counting {
+    #[inline]
+    fn program(&mut self, _: MediaPage, _: LogicalPage) {}
+
+    #[inline]
+    fn copy(&mut self, _: MediaPage, _: MediaPage, _: LogicalPage) {}
+
+    #[inline]
+    fn erase(&mut self, _: UnitId) {}
+}

@@ -1,0 +1,200 @@
+//! Cleaning: makes erased units out of used ones, at the pace at which the host uses them up.
+//!
+//! A unit with `v` valid pages of `b` gives the host `b - v` pages for `v` copies. While the pool of
+//! erased units is short, each host page is followed by its share of the copies, so that a unit is
+//! erased by the time the host has written what it gave. No write waits for a whole unit.
+
+use super::points::{Point, Writer};
+use super::prefetch;
+use super::{Array, Frontier, Ftl, UnitId};
+
+/// The unit that a group is cleaning, and what wear asks for next.
+#[derive(Debug, Default)]
+pub(super) struct Cleaner {
+    job: Option<Job>,
+    worn: Option<UnitId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    unit: UnitId,
+    /// The next page to look at.
+    next: u32,
+    /// Pages to be copied, counted when the unit was chosen, and those copied.
+    valid: u32,
+    copied: u32,
+    /// Host pages that were written on its account.
+    paid: u32,
+}
+
+impl Ftl {
+    /// Makes sure that the point of `handle` has a unit with room, and returns its group: the one
+    /// asked for, or where there is space if that has none left.
+    pub(super) fn open(&mut self, group: u16, handle: u16, array: &mut impl Array) -> u16 {
+        let group = self.group_with_space(group, handle);
+        while self.points.of(group, Writer::Host(handle)).unit.is_none() {
+            if self.pool.count(group) > self.kept_for_cleaning() {
+                self.open_unit(group, Writer::Host(handle));
+            } else {
+                self.clean_one(group, array);
+            }
+        }
+        group
+    }
+
+    /// Erased units that only cleaning may open: with one for each of its points it always ends.
+    fn kept_for_cleaning(&self) -> u32 {
+        let group_reserve = self.options.reserve_units() / u32::from(self.options.groups);
+        let handles = u32::try_from(self.options.handles.len()).expect("at most 128 handles");
+        match self.options.frontier {
+            Frontier::Separate => group_reserve - handles - 1,
+            Frontier::Shared => 1,
+        }
+    }
+
+    /// A group whose valid pages leave no unit to be won is full; the emptiest one serves then.
+    fn group_with_space(&self, group: u16, handle: u16) -> u16 {
+        let is_open = |group| self.points.of(group, Writer::Host(handle)).unit.is_some();
+        if self.options.groups == 1 || is_open(group) {
+            return group;
+        }
+        let valid = |group| -> u64 {
+            let units = self.pool.units_of(group);
+            units.map(|unit| u64::from(self.victims.valid(unit))).sum()
+        };
+        let groups = u32::from(self.options.groups);
+        let usable = (self.options.units - self.options.reserve_units()) / groups;
+        if valid(group) < u64::from(usable) * u64::from(self.options.unit_pages) {
+            return group;
+        }
+        (0..self.options.groups).min_by_key(|&other| valid(other)).unwrap_or(group)
+    }
+
+    fn open_unit(&mut self, group: u16, writer: Writer) {
+        let unit = self.pool.take(group, writer).expect("cleaning keeps erased units");
+        self.units.open(unit, writer);
+        *self.points.of_mut(group, writer) = Point { unit: Some(unit), next: 0 };
+    }
+
+    /// Does the share of cleaning that `placed` host pages ask for.
+    pub(super) fn keep_pace(&mut self, group: u16, placed: u32, array: &mut impl Array) {
+        let reserve = self.options.reserve_units() / u32::from(self.options.groups);
+        let mut owed = placed;
+        while owed > 0 {
+            let is_short = self.pool.count(group) < reserve;
+            let Some(mut job) = self.job(group, is_short) else { return };
+            let gain = self.options.unit_pages - job.valid;
+            let paid = owed.min(gain - job.paid);
+            owed -= paid;
+            job.paid += paid;
+            let due = if job.paid == gain {
+                u32::MAX
+            } else {
+                let due = u64::from(job.valid) * u64::from(job.paid) / u64::from(gain);
+                u32::try_from(due).expect("at most the valid pages") - job.copied.min(job.valid)
+            };
+            self.cleaners[usize::from(group)].job = Some(job);
+            self.copy(group, due, array);
+        }
+    }
+
+    /// Cleans one unit to its end, whatever the host has written.
+    fn clean_one(&mut self, group: u16, array: &mut impl Array) {
+        self.job(group, true).expect("over-provisioning leaves something to clean");
+        self.copy(group, u32::MAX, array);
+    }
+
+    /// The unit being cleaned, or if `may_start` a new one.
+    fn job(&mut self, group: u16, may_start: bool) -> Option<Job> {
+        let cleaner = &mut self.cleaners[usize::from(group)];
+        if cleaner.job.is_none() && may_start {
+            let (units, now) = (&self.units, self.counts.host);
+            let worn = cleaner.worn.take().filter(|&unit| units.is_closed(unit));
+            let unit = match worn {
+                Some(unit) => {
+                    self.victims.take(unit);
+                    Some(unit)
+                }
+                None => self.victims.choose(group, units, self.options.unit_pages, now),
+            }?;
+            let valid = self.victims.valid(unit);
+            cleaner.job = Some(Job { unit, next: 0, valid, copied: 0, paid: 0 });
+        }
+        cleaner.job
+    }
+
+    /// Copies up to `quota` valid pages of the unit being cleaned; at its end, erases it.
+    fn copy(&mut self, group: u16, quota: u32, array: &mut impl Array) {
+        let Some(mut job) = self.cleaners[usize::from(group)].job.take() else { return };
+        let pages = self.options.unit_pages;
+        let writer = self.points.successor(self.units.writer(job.unit));
+        let start = job.unit * pages;
+        let mut left = quota;
+        while job.next < pages && left > 0 {
+            if self.points.of(group, writer).unit.is_none() {
+                self.open_unit(group, writer);
+            }
+            let Point { unit: Some(to_unit), next: to_next } = *self.points.of(group, writer)
+            else {
+                unreachable!("opened above")
+            };
+            let to_start = to_unit * pages + to_next;
+            let room = left.min(pages - to_next);
+            let mut copied = 0;
+            while job.next < pages && copied < room {
+                let from = start + job.next;
+                if job.next + prefetch::AHEAD < pages {
+                    let ahead = self.content[(from + prefetch::AHEAD) as usize];
+                    prefetch::prefetch(&self.map, ahead as usize);
+                }
+                let page = self.content[from as usize];
+                job.next += 1;
+                // What an unwritten page holds is left over from before, and mapped elsewhere.
+                if self.map.get(page as usize) == Some(&from) {
+                    let to = to_start + copied;
+                    self.map[page as usize] = to;
+                    self.content[to as usize] = page;
+                    array.copy(from, to, page);
+                    copied += 1;
+                }
+            }
+            self.victims.lose_pages(job.unit, copied);
+            self.victims.gain_pages(to_unit, copied);
+            self.counts.copied += u64::from(copied);
+            job.copied += copied;
+            left -= copied;
+            self.points.of_mut(group, writer).next += copied;
+            if to_next + copied == pages {
+                self.close(to_unit);
+                *self.points.of_mut(group, writer) = Point::default();
+            }
+        }
+        if job.next == pages {
+            self.erase(group, job.unit, array);
+        } else {
+            self.cleaners[usize::from(group)].job = Some(job);
+        }
+    }
+
+    fn erase(&mut self, group: u16, unit: UnitId, array: &mut impl Array) {
+        debug_assert_eq!(self.victims.valid(unit), 0, "unit {unit} is erased with valid pages");
+        self.units.erase(unit);
+        self.pool.put(unit, self.units.erasures(unit));
+        self.counts.erased += u64::from(self.options.unit_pages);
+        array.erase(unit);
+        let erasures = self.counts.erased / u64::from(self.options.unit_pages);
+        if erasures.is_multiple_of(u64::from(self.options.units)) {
+            self.cleaners[usize::from(group)].worn = self.worn_behind(group);
+        }
+    }
+
+    /// The closed unit that was erased least, if it lies behind the most worn one by more than is
+    /// allowed. Looked for once per round of erasures.
+    fn worn_behind(&self, group: u16) -> Option<UnitId> {
+        let spread = self.options.wear_spread?;
+        let erasures = |unit: &UnitId| self.units.erasures(*unit);
+        let most = self.pool.units_of(group).map(|unit| erasures(&unit)).max()?;
+        let closed = self.pool.units_of(group).filter(|&unit| self.units.is_closed(unit));
+        closed.min_by_key(erasures).filter(|unit| most - erasures(unit) > spread)
+    }
+}

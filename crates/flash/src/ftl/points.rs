@@ -1,0 +1,85 @@
+//! Write points: where the next page goes, for each handle and for cleaning.
+
+use esker_device::fdp::Isolation;
+
+use super::{Frontier, FtlOptions, UnitId};
+
+/// A unit being filled, and its next page; no unit before the first write and after the last page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Point {
+    pub(super) unit: Option<UnitId>,
+    pub(super) next: u32,
+}
+
+/// What fills a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writer {
+    /// The host, with this handle.
+    Host(u16),
+    /// Cleaning, for handles that are isolated initially.
+    #[default]
+    Cleaning,
+    /// Cleaning, for this handle alone, which is isolated persistently.
+    CleaningOf(u16),
+}
+
+/// The write points of all groups.
+pub(super) struct Points {
+    /// For each group: the host's by handle, then cleaning's common one, then cleaning's by handle.
+    points: Vec<Point>,
+    handles: usize,
+    is_persistent: Vec<bool>,
+    frontier: Frontier,
+}
+
+impl Points {
+    pub(super) fn new(options: &FtlOptions) -> Points {
+        let handles = options.handles.len();
+        Points {
+            points: vec![Point::default(); usize::from(options.groups) * (2 * handles + 1)],
+            handles,
+            is_persistent: options.handles.iter().map(|&h| h == Isolation::Persistently).collect(),
+            frontier: options.frontier,
+        }
+    }
+
+    fn index(&self, group: u16, writer: Writer) -> usize {
+        let within = match writer {
+            Writer::Host(handle) => {
+                assert!(usize::from(handle) < self.handles, "there is no handle {handle}");
+                usize::from(handle)
+            }
+            Writer::Cleaning => self.handles,
+            Writer::CleaningOf(handle) => self.handles + 1 + usize::from(handle),
+        };
+        usize::from(group) * (2 * self.handles + 1) + within
+    }
+
+    pub(super) fn of(&self, group: u16, writer: Writer) -> &Point {
+        &self.points[self.index(group, writer)]
+    }
+
+    pub(super) fn of_mut(&mut self, group: u16, writer: Writer) -> &mut Point {
+        let index = self.index(group, writer);
+        &mut self.points[index]
+    }
+
+    /// The point that is filling a unit.
+    pub(super) fn of_unit(&self, unit: UnitId) -> Option<&Point> {
+        self.points.iter().find(|point| point.unit == Some(unit))
+    }
+
+    /// Who copies what is valid in a unit that `writer` has filled.
+    pub(super) fn successor(&self, writer: Writer) -> Writer {
+        match (self.frontier, writer) {
+            (Frontier::Shared, writer) => writer,
+            (Frontier::Separate, Writer::Host(handle))
+                if self.is_persistent[usize::from(handle)] =>
+            {
+                Writer::CleaningOf(handle)
+            }
+            (Frontier::Separate, Writer::Host(_)) => Writer::Cleaning,
+            (Frontier::Separate, writer) => writer,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The reclaim units: what state each is in, how often it was erased, and the pool of erased ones.
+
+use std::collections::BTreeSet;
+
+use super::points::Writer;
+use super::victims::Victims;
+use super::{MediaPage, UnitId};
+
+/// The state of a reclaim unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitState {
+    /// Erased.
+    Free {
+        /// How often.
+        erasures: u32,
+    },
+    /// Being filled.
+    Open {
+        /// By whom.
+        writer: Writer,
+        /// Pages with data that is not superseded.
+        valid: u32,
+        /// How often it was erased before.
+        erasures: u32,
+    },
+    /// Full, or given up before; cleaning may have begun.
+    Closed {
+        /// Who has filled it.
+        writer: Writer,
+        /// Pages with data that is not superseded.
+        valid: u32,
+        /// How often it was erased before.
+        erasures: u32,
+    },
+}
+
+impl UnitState {
+    /// How often the unit was erased.
+    #[must_use]
+    pub fn erasures(&self) -> u32 {
+        match *self {
+            UnitState::Free { erasures }
+            | UnitState::Open { erasures, .. }
+            | UnitState::Closed { erasures, .. } => erasures,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Free,
+    Open,
+    Closed,
+}
+
+/// The units, by number.
+pub(super) struct Units {
+    phase: Vec<Phase>,
+    writer: Vec<Writer>,
+    erasures: Vec<u32>,
+    /// When it was closed, in pages written by the host.
+    closed_at: Vec<u64>,
+    /// 2^64 ÷ pages per unit, rounded up; zero for units of one page.
+    reciprocal: u64,
+}
+
+impl Units {
+    pub(super) fn new(units: u32, unit_pages: u32) -> Units {
+        let count = units as usize;
+        Units {
+            phase: vec![Phase::Free; count],
+            writer: vec![Writer::default(); count],
+            erasures: vec![0; count],
+            closed_at: vec![0; count],
+            reciprocal: (u64::MAX / u64::from(unit_pages)).wrapping_add(1),
+        }
+    }
+
+    /// The unit of a page: a division by multiplication, exact for 32 bits (Lemire, Kaser and
+    /// Kurz 2019, theorem 1), since every write asks.
+    #[inline]
+    pub(super) fn of(&self, at: MediaPage) -> UnitId {
+        if self.reciprocal == 0 {
+            return at;
+        }
+        let product = u128::from(self.reciprocal) * u128::from(at);
+        #[allow(clippy::cast_possible_truncation)] // at most `at`
+        let unit = (product >> 64) as u32;
+        unit
+    }
+
+    pub(super) fn open(&mut self, unit: UnitId, writer: Writer) {
+        debug_assert_eq!(self.phase[unit as usize], Phase::Free, "unit {unit} is in use");
+        self.phase[unit as usize] = Phase::Open;
+        self.writer[unit as usize] = writer;
+    }
+
+    pub(super) fn close(&mut self, unit: UnitId, now: u64) {
+        debug_assert_eq!(self.phase[unit as usize], Phase::Open, "unit {unit} is not open");
+        self.phase[unit as usize] = Phase::Closed;
+        self.closed_at[unit as usize] = now;
+    }
+
+    pub(super) fn erase(&mut self, unit: UnitId) {
+        debug_assert_eq!(self.phase[unit as usize], Phase::Closed, "unit {unit} is not closed");
+        self.phase[unit as usize] = Phase::Free;
+        self.erasures[unit as usize] += 1;
+    }
+
+    pub(super) fn writer(&self, unit: UnitId) -> Writer {
+        self.writer[unit as usize]
+    }
+
+    pub(super) fn erasures(&self, unit: UnitId) -> u32 {
+        self.erasures[unit as usize]
+    }
+
+    pub(super) fn closed_at(&self, unit: UnitId) -> u64 {
+        self.closed_at[unit as usize]
+    }
+
+    pub(super) fn is_closed(&self, unit: UnitId) -> bool {
+        self.phase[unit as usize] == Phase::Closed
+    }
+
+    pub(super) fn state(&self, unit: UnitId, victims: &Victims) -> UnitState {
+        let (writer, erasures) = (self.writer(unit), self.erasures(unit));
+        let valid = victims.valid(unit);
+        match self.phase[unit as usize] {
+            Phase::Free => UnitState::Free { erasures },
+            Phase::Open => UnitState::Open { writer, valid, erasures },
+            Phase::Closed => UnitState::Closed { writer, valid, erasures },
+        }
+    }
+}
+
+/// The erased units of each group, by wear.
+pub(super) struct Pool {
+    groups: Vec<BTreeSet<(u32, UnitId)>>,
+    group_units: u32,
+}
+
+impl Pool {
+    /// All `units` are erased, none was before.
+    pub(super) fn new(units: u32, groups: u16) -> Pool {
+        let group_units = units / u32::from(groups);
+        let of_group = |group: u16| {
+            let first = u32::from(group) * group_units;
+            (first..first + group_units).map(|unit| (0, unit)).collect()
+        };
+        Pool { groups: (0..groups).map(of_group).collect(), group_units }
+    }
+
+    pub(super) fn group_of(&self, unit: UnitId) -> u16 {
+        u16::try_from(unit / self.group_units).expect("groups are numbered in 16 bits")
+    }
+
+    pub(super) fn units_of(&self, group: u16) -> std::ops::Range<UnitId> {
+        let first = u32::from(group) * self.group_units;
+        first..first + self.group_units
+    }
+
+    pub(super) fn count(&self, group: u16) -> u32 {
+        u32::try_from(self.groups[usize::from(group)].len()).expect("units are numbered in 32 bits")
+    }
+
+    /// Takes an erased unit: the host the least worn one, since what it writes dies young; cleaning
+    /// the most worn one, since what has survived tends to stay.
+    pub(super) fn take(&mut self, group: u16, writer: Writer) -> Option<UnitId> {
+        let pool = &mut self.groups[usize::from(group)];
+        let taken = match writer {
+            Writer::Host(_) => pool.pop_first(),
+            Writer::Cleaning | Writer::CleaningOf(_) => pool.pop_last(),
+        };
+        taken.map(|(_, unit)| unit)
+    }
+
+    pub(super) fn put(&mut self, unit: UnitId, erasures: u32) {
+        let group = usize::from(self.group_of(unit));
+        self.groups[group].insert((erasures, unit));
+    }
+}
