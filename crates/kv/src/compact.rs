@@ -4,18 +4,18 @@
 //! compaction and a split rewrite none, a collection those in blocks that are mostly garbage.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use esker_base::AlignedBuf;
-use esker_base::units::to_usize;
+use esker_base::units::{round_down, round_up, to_usize};
 use esker_device::Op;
 
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
-use crate::media::Purpose;
+use crate::media::{Media, Purpose};
 use crate::omf::frame::record_size;
 use crate::source::{Item, Source, merge_kvsets};
 use crate::value::{BlockWriter, ValueBlock, address};
@@ -189,11 +189,16 @@ impl Compaction {
         wanted.sort_unstable_by_key(|w| (w.block.id, w.offset));
         let read_size = engine.gather_read_size();
         let runs = runs(&wanted, read_size);
-        for batch in runs.chunks(READS) {
-            for group in batch.chunk_by(|a, b| a[0].block.media().class == b[0].block.media().class)
-            {
-                let records = window.records.as_mut().expect("made for records that move");
-                read_runs(self.kvs, group, &window.keys, records, buffers, read_size)?;
+        let pieces: Vec<Piece<'_>> = runs.iter().flat_map(|run| pieces(run, read_size)).collect();
+        for batch in pieces.chunks(READS) {
+            let records = window.records.as_mut().expect("made for records that move");
+            for group in batch.chunk_by(|a, b| a.media().class == b.media().class) {
+                read_pieces(group, records, buffers, read_size)?;
+            }
+            let complete = batch.iter().filter(|piece| piece.ends_run).flat_map(|piece| piece.run);
+            for w in complete {
+                let record = &records[w.at..w.at + w.size];
+                w.block.verify(record, self.kvs, &window.keys[w.key.clone()], w.offset)?;
             }
         }
         Ok(())
@@ -206,7 +211,7 @@ struct Wanted<'a> {
     offset: u32,
     size: usize,
     at: usize,
-    key: std::ops::Range<usize>,
+    key: Range<usize>,
 }
 
 impl Wanted<'_> {
@@ -215,7 +220,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Cuts sorted records into runs that one device read serves.
+/// Cuts sorted records into runs that one device read serves, if it takes a record of that size.
 fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], read_size: usize) -> Vec<&'w [Wanted<'a>]> {
     let mut runs = Vec::new();
     let mut start = 0;
@@ -235,54 +240,79 @@ fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], read_size: usize) -> Vec<&'w [Wanted<'
     runs
 }
 
-/// Reads runs of one class at once and copies their records out.
-fn read_runs(
-    kvs: u32,
-    runs: &[&[Wanted<'_>]],
-    keys: &[u8],
+/// One device read: a run, or a part of one whose only record exceeds a command.
+struct Piece<'w> {
+    run: &'w [Wanted<'w>],
+    /// The bytes of the block that it covers, whole LBAs.
+    bytes: Range<u64>,
+    /// Whether the run's records are complete with it.
+    ends_run: bool,
+}
+
+impl Piece<'_> {
+    fn media(&self) -> &Arc<Media> {
+        self.run[0].block.media()
+    }
+
+    /// Copies what `buf` holds of the run's records to where they go.
+    fn copy(&self, buf: &[u8], records: &mut [u8]) {
+        for w in self.run {
+            let begin = u64::from(w.offset);
+            let (from, to) = (begin.max(self.bytes.start), w.end().min(self.bytes.end));
+            if from < to {
+                let size = to_usize(to - from);
+                let (source, target) = (from - self.bytes.start, w.at + to_usize(from - begin));
+                let source = &buf[to_usize(source)..][..size];
+                records[target..target + size].copy_from_slice(source);
+            }
+        }
+    }
+}
+
+/// Cuts a run into device reads of up to `read_size` bytes.
+fn pieces<'w>(run: &'w [Wanted<'w>], read_size: usize) -> impl Iterator<Item = Piece<'w>> {
+    let media = run[0].block.media();
+    let lba_size = u64::from(media.lba_size);
+    let step = read_size.min(media.transfer.largest()) as u64;
+    let step = round_down(step, lba_size).max(lba_size);
+    let start = round_down(run[0].offset.into(), lba_size);
+    let end = round_up(run[run.len() - 1].end(), lba_size);
+    (start..end).step_by(to_usize(step)).map(move |from| {
+        let to = end.min(from + step);
+        Piece { run, bytes: from..to, ends_run: to == end }
+    })
+}
+
+/// Reads pieces of one class at once and copies their records out.
+fn read_pieces(
+    pieces: &[Piece<'_>],
     records: &mut [u8],
     buffers: &mut Vec<AlignedBuf>,
     read_size: usize,
 ) -> Result<()> {
-    let media = runs[0][0].block.media();
-    let mut skips = Vec::with_capacity(runs.len());
-    let mut bytes = 0;
-    let ops: Vec<Op> = runs
-        .iter()
-        .map(|run| {
-            let (first, last) = (&run[0], &run[run.len() - 1]);
-            let size = to_usize(last.end() - u64::from(first.offset));
-            let (lba, skip, span) = media.span(first.block.extent(), first.offset.into(), size);
-            skips.push(skip);
-            bytes += span;
-            let pooled = buffers.iter().position(|buf| buf.capacity() >= span);
-            let mut buf = match pooled {
-                Some(fits) => buffers.swap_remove(fits),
-                None => AlignedBuf::zeroed(span.max(read_size)),
-            };
-            buf.set_len(span);
-            Op::Read { lba, buf }
-        })
-        .collect();
+    let media = pieces[0].media();
+    let read = |piece: &Piece<'_>| {
+        let (block, size) = (piece.run[0].block, to_usize(piece.bytes.end - piece.bytes.start));
+        let (lba, ..) = media.span(block.extent(), piece.bytes.start, size);
+        let pooled = buffers.iter().position(|buf| buf.capacity() >= size);
+        let mut buf = match pooled {
+            Some(fits) => buffers.swap_remove(fits),
+            None => AlignedBuf::zeroed(size.max(read_size)),
+        };
+        buf.set_len(size);
+        media.count_read(block.stream, 1, size);
+        Op::Read { lba, buf }
+    };
+    let reads: Vec<Op> = pieces.iter().map(read).collect();
     let mut failed = Ok(());
-    media.ports.port()?.run_all(ops, |n, result| {
-        let copied = result.map_err(Into::into).and_then(|buf| {
+    media.ports.port()?.run_all(reads, |n, result| match result {
+        Ok(buf) => {
             let buf = buf.expect("a read carries a buffer");
-            let base = u64::from(runs[n][0].offset);
-            for w in runs[n] {
-                let start = skips[n] + to_usize(u64::from(w.offset) - base);
-                let record = &buf[start..start + w.size];
-                w.block.verify(record, kvs, &keys[w.key.clone()], w.offset)?;
-                records[w.at..w.at + w.size].copy_from_slice(record);
-            }
+            pieces[n].copy(&buf, records);
             buffers.push(buf);
-            Ok(())
-        });
-        if copied.is_err() {
-            failed = copied;
         }
+        Err(error) => failed = Err(error.into()),
     })?;
-    media.count_read(runs[0][0].block.stream, runs.len() as u64, bytes);
     failed
 }
 

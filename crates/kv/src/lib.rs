@@ -82,6 +82,7 @@ mod page_cache;
 mod recover;
 mod source;
 mod stats;
+mod transfer;
 mod value;
 mod view;
 mod write;

@@ -21,6 +21,7 @@ use crate::error::{KvError, Result};
 use crate::media::Extent;
 use crate::omf::manifest::{Edit, HEADER_SIZE, KvsetEdit, RecordHeader, padded_size, payload};
 use crate::omf::{Malformed, expect};
+use crate::transfer::Transfer;
 use crate::{MediaClass, Policy};
 
 /// The largest region: room for a snapshot of some hundred terabytes.
@@ -161,6 +162,7 @@ struct Medium {
     device: Arc<dyn Device>,
     port: Port,
     lba_size: u32,
+    transfer: Transfer,
     region_lbas: u64,
 }
 
@@ -184,7 +186,8 @@ impl Medium {
         let region = LbaCount(REGION_MAX / u64::from(geometry.lba_size));
         let region_lbas = region.0.min(geometry.capacity.0 / 2);
         let port = Port::open(&*device, 1)?;
-        Ok(Medium { device, port, lba_size: geometry.lba_size, region_lbas })
+        let transfer = Transfer::of(&geometry);
+        Ok(Medium { device, port, lba_size: geometry.lba_size, transfer, region_lbas })
     }
 
     fn corrupt(&self, lba: Lba, detail: String) -> KvError {
@@ -197,7 +200,7 @@ impl Medium {
     }
 
     fn read(&mut self, lba: Lba, bytes: u64) -> Result<AlignedBuf> {
-        Ok(self.port.read(lba, AlignedBuf::zeroed(to_usize(bytes)))?)
+        Ok(self.transfer.read(&mut self.port, lba, AlignedBuf::zeroed(to_usize(bytes)))?)
     }
 
     /// The record at `lba`, if there is a valid one: its header, its edits, and the LBA after it.
@@ -289,19 +292,13 @@ impl Medium {
     }
 
     fn write(&mut self, lba: Lba, header: &RecordHeader, payload: &[u8]) -> Result<u64> {
-        let mut bytes = Vec::with_capacity(HEADER_SIZE + payload.len());
-        bytes.extend_from_slice(&header.encode());
-        bytes.extend_from_slice(payload);
-        let limit = to_usize(self.device.geometry().max_transfer_size.into());
-        let mut at = lba;
-        for piece in bytes.chunks(limit) {
-            let buf = AlignedBuf::padded(piece, to_usize(self.lba_size.into()));
-            let count = LbaCount::holding(buf.len() as u64, self.lba_size);
-            self.port.write(at, buf, None)?;
-            at = at + count;
-        }
+        let size = padded_size(header.payload_size, self.lba_size);
+        let mut buf = AlignedBuf::zeroed(to_usize(size));
+        buf[..HEADER_SIZE].copy_from_slice(&header.encode());
+        buf[HEADER_SIZE..HEADER_SIZE + payload.len()].copy_from_slice(payload);
+        self.transfer.write(&mut self.port, lba, buf, None)?;
         self.port.flush()?;
-        Ok((at - lba).bytes(self.lba_size))
+        Ok(size)
     }
 }
 

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::error::{KvError, Result};
 use crate::omf::class::{self, ClassHeader};
+use crate::transfer::Transfer;
 use crate::{MediaClass, Tuning};
 
 /// What a byte on a medium is for.
@@ -54,8 +55,9 @@ pub(crate) struct Media {
     pub(crate) class: MediaClass,
     pub(crate) lba_size: u32,
     pub(crate) ports: PortPool,
-    /// The largest command, in bytes.
+    /// The size in which a lot is read, in bytes: one command.
     pub(crate) transfer_size: usize,
+    pub(crate) transfer: Transfer,
     unit: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
@@ -66,13 +68,13 @@ pub(crate) struct Media {
     traffic: [Traffic; Stream::ALL.len()],
 }
 
-/// Reads up to this size use pooled buffers; any device takes them in one command.
+/// Reads up to this size use pooled buffers, where one command takes them.
 const SMALL_READ: usize = 16 << 10;
 /// The space of the class header: one LBA, and what aligns the rest to 4 KiB.
 const HEADER_BYTES: u32 = 4096;
 /// Commands in flight on each port of a class.
 const PORT_DEPTH: usize = 16;
-/// Reads and writes are cut to this size: large enough for full bandwidth, small enough for DRAM.
+/// A lot is read in pieces of this size: large enough for full bandwidth, small enough for DRAM.
 const TRANSFER_SIZE: u32 = 1 << 20;
 
 #[derive(Default)]
@@ -119,6 +121,7 @@ impl Media {
             class,
             lba_size,
             transfer_size: to_usize(geometry.max_transfer_size.min(TRANSFER_SIZE).into()),
+            transfer: Transfer::of(&geometry),
             ports: PortPool::new(device, PORT_DEPTH),
             unit,
             space: Mutex::new(space),
@@ -226,23 +229,13 @@ impl Media {
         size: usize,
     ) -> Result<(AlignedBuf, usize)> {
         let (lba, skip, bytes) = self.span(extent, offset, size);
-        let mut buf = AlignedBuf::zeroed(bytes);
-        let limit = to_usize(self.device().geometry().max_transfer_size.into());
-        if bytes <= limit {
-            buf = self.ports.port()?.read(lba, buf)?;
-            self.count_read(stream, 1, bytes);
-            return Ok((buf, skip));
-        }
-        let step = limit as u64 / u64::from(self.lba_size);
-        for (piece, n) in buf.chunks_mut(limit).zip(0u64..) {
-            let at = lba + LbaCount(n * step);
-            piece.copy_from_slice(&self.ports.port()?.read(at, AlignedBuf::zeroed(piece.len()))?);
-            self.count_read(stream, 1, piece.len());
-        }
+        let mut port = self.ports.port()?;
+        let buf = self.transfer.read(&mut port, lba, AlignedBuf::zeroed(bytes))?;
+        self.count_read(stream, self.transfer.commands(bytes), bytes);
         Ok((buf, skip))
     }
 
-    /// Reads `size` bytes at `offset` of an extent with one device read, and hands them to `read`.
+    /// Like [`Media::read_at`], and hands the bytes to `read`.
     pub(crate) fn with_bytes<R>(
         &self,
         stream: Stream,
@@ -252,7 +245,7 @@ impl Media {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R> {
         let (lba, skip, bytes) = self.span(extent, offset, size);
-        if bytes > SMALL_READ {
+        if bytes > SMALL_READ.min(self.transfer.largest()) {
             let (buf, skip) = self.read_at(stream, extent, offset, size)?;
             return Ok(read(&buf[skip..skip + size]));
         }

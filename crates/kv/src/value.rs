@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_base::AlignedBuf;
 use esker_base::checksum::crc32c;
 use esker_base::units::{round_up, to_usize};
-use esker_device::Op;
 
 use crate::cache::{RecordAddress, RecordCache};
 use crate::error::Result;
@@ -170,8 +169,7 @@ impl FrameBuilder {
     }
 }
 
-/// Writes `buf` at `offset` of an extent in commands of the class's transfer size, and returns
-/// the buffer.
+/// Writes `buf` at `offset` of an extent, and returns the buffer.
 pub(crate) fn write_at(
     media: &Media,
     extent: &Extent,
@@ -182,26 +180,7 @@ pub(crate) fn write_at(
     let (lba, skip, _) = media.span(extent, offset, buf.len());
     debug_assert_eq!(skip, 0, "writes begin at an LBA");
     let bytes = buf.len();
-    let mut port = media.ports.port()?;
-    let buf = if bytes <= media.transfer_size {
-        port.write(lba, buf, None)?
-    } else {
-        let step = media.transfer_size as u64 / u64::from(media.lba_size);
-        let pieces = buf.chunks(media.transfer_size).zip(0u64..).map(|(piece, n)| Op::Write {
-            lba: esker_base::Lba(lba.0 + n * step),
-            buf: AlignedBuf::padded(piece, to_usize(media.lba_size.into())),
-            placement: None,
-            fua: false,
-        });
-        let mut failed = Ok(());
-        port.run_all(pieces, |_, result| {
-            if let Err(error) = result {
-                failed = Err(error);
-            }
-        })?;
-        failed?;
-        buf
-    };
+    let buf = media.transfer.write(&mut *media.ports.port()?, lba, buf, None)?;
     media.count_written(stream, bytes);
     Ok(buf)
 }

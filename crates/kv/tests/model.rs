@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use common::shaped::ShapedDevice;
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::MemoryDevice;
@@ -76,9 +77,8 @@ fn walk(kvs: &Kvs, oracle: &Oracle, rng: &mut Rng) {
     }
 }
 
-fn run(seed: u64, with_staging: bool, steps: u64) {
+fn run(seed: u64, devices: &Devices, steps: u64) {
     let mut rng = Rng::new(seed);
-    let devices = devices(with_staging);
     let mut db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
     let names = ["a", "b"];
     let mut kvss: Vec<Kvs> =
@@ -126,7 +126,7 @@ fn run(seed: u64, with_staging: bool, steps: u64) {
             996..998 => assert_eq!(collect(kvs), *oracle),
             _ => {
                 db.close().unwrap();
-                let report = Kvdb::check_on(&devices).unwrap();
+                let report = Kvdb::check_on(devices).unwrap();
                 assert_eq!(report.findings, Vec::<String>::new());
                 db = Kvdb::open_on(devices.clone(), test_options(small_tuning())).unwrap();
                 kvss = names.iter().map(|name| db.kvs(name).unwrap()).collect();
@@ -141,14 +141,36 @@ fn run(seed: u64, with_staging: bool, steps: u64) {
 #[test]
 fn random_operations_match_the_oracle_with_staging() {
     for seed in 0..4 {
-        run(seed, true, 6000);
+        run(seed, &devices(true), 6000);
     }
 }
 
 #[test]
 fn random_operations_match_the_oracle_with_capacity_alone() {
     for seed in 10..13 {
-        run(seed, false, 6000);
+        run(seed, &devices(false), 6000);
+    }
+}
+
+/// So small that frames, buffers of keys, windows of cursors and most records take several.
+#[test]
+fn random_operations_match_the_oracle_where_a_command_carries_little() {
+    for (seed, largest) in [(20, 512), (21, 1536), (22, 4096)] {
+        let shaped = |name: &str, bytes: u64| {
+            ShapedDevice::new(name, bytes, 512, |geometry| geometry.max_transfer_size = largest)
+        };
+        let [manifest, capacity, staging] =
+            [("manifest", 1 << 20), ("capacity", 64 << 20), ("staging", 32 << 20)]
+                .map(|(name, bytes)| shaped(name, bytes));
+        let devices = Devices {
+            manifest: manifest.clone(),
+            capacity: capacity.clone(),
+            staging: Some(staging.clone()),
+        };
+        run(seed, &devices, 3000);
+        for device in [manifest, capacity, staging] {
+            assert_eq!(device.refused(), []);
+        }
     }
 }
 

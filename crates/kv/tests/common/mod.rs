@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 pub(crate) mod script;
+pub(crate) mod shaped;
 
 use esker_base::Clock;
 use esker_kv::{Maintenance, Options, Tuning};
