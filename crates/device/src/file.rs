@@ -6,7 +6,7 @@
 //! | `probe` | finds out what the file is and can do |
 //! | `transfer` | one command as a sequence of system calls, without making them |
 //! | `uring` | the queue pair that makes them through `io_uring`, many at a time |
-//! | `synchronous` | the queue pair that makes them one at a time, where `io_uring` is refused |
+//! | `synchronous` | makes them one at a time, where `io_uring` is refused |
 //! | `discard` | the one system call that has no safe wrapper |
 //!
 //! Invariants
@@ -32,6 +32,7 @@ use std::sync::{Arc, OnceLock};
 
 use esker_base::{AlignedBuf, Clock, Lba};
 
+use crate::immediate::Immediate;
 use crate::{Counters, Device, DeviceError, DeviceStats, Geometry, OpKind, QueuePair};
 
 /// How to open a [`FileDevice`].
@@ -143,7 +144,7 @@ impl Device for FileDevice {
         DeviceError::check_depth(&self.0.name, depth)?;
         let open = self.0.clone();
         if !open.uses_io_uring {
-            return Ok(Box::new(synchronous::Queue::new(open, depth)));
+            return Ok(Box::new(Immediate::new(open, depth)));
         }
         match uring::Queue::new(open, depth) {
             Ok(queue) => Ok(Box::new(queue)),

@@ -10,6 +10,7 @@
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
 //! | [`mod@file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
 //! | [`null`] | [`NullDevice`]: does nothing, to measure the seam |
+//! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish what they start |
 //! | [`conformance`] | what every device's tests run against it |
 //!
 //! # The contract
@@ -28,6 +29,7 @@ pub mod conformance;
 pub mod error;
 pub mod fdp;
 pub mod file;
+pub mod immediate;
 pub mod memory;
 pub mod null;
 pub mod stats;

@@ -1,14 +1,14 @@
 //! A device in memory: sparse, volatile in the sense that it ends with the process, and without a
 //! write cache. Every command completes within `submit`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{Lba, LbaCount};
 use parking_lot::RwLock;
 
+use crate::immediate::{Execute, Immediate};
 use crate::{
     Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Op, QueuePair,
 };
@@ -72,7 +72,7 @@ impl Device for MemoryDevice {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(&self.0.name, depth)?;
-        Ok(Box::new(Queue { shared: self.0.clone(), depth, done: VecDeque::new() }))
+        Ok(Box::new(Immediate::new(self.0.clone(), depth)))
     }
 
     fn stats(&self) -> DeviceStats {
@@ -80,49 +80,16 @@ impl Device for MemoryDevice {
     }
 }
 
-struct Queue {
-    shared: Arc<Shared>,
-    depth: usize,
-    done: VecDeque<Completion>,
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let mut taken = 0;
-        while self.done.len() < self.depth
-            && let Some(Command { tag, mut op }) = commands.pop_front()
-        {
-            let result = op
-                .check(&self.shared.name, &self.shared.geometry)
-                .map(|()| self.shared.execute(&mut op));
-            self.shared.counters.count(&op, &self.shared.geometry, &result);
-            self.done.push_back(Completion { tag, result, buf: op.into_buf() });
-            taken += 1;
-        }
-        Ok(taken)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        let count = self.done.len();
-        done.extend(self.done.drain(..));
-        Ok(count)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        _timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.poll(done)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.len()
+impl Execute for Shared {
+    fn execute(&self, Command { tag, mut op }: Command) -> Completion {
+        let result = op.check(&self.name, &self.geometry).map(|()| self.run(&mut op));
+        self.counters.count(&op, &self.geometry, &result);
+        Completion { tag, result, buf: op.into_buf() }
     }
 }
 
 impl Shared {
-    fn execute(&self, op: &mut Op) {
+    fn run(&self, op: &mut Op) {
         match op {
             Op::Read { lba, buf } => self.read(*lba, buf),
             Op::Write { lba, buf, .. } => self.write(*lba, buf),

@@ -1,12 +1,11 @@
 //! One state that a crash may leave.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::ErrorKind;
+use esker_device::immediate::{Execute, Immediate};
 use esker_device::{
     Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Op, QueuePair,
 };
@@ -239,7 +238,7 @@ impl Device for ImageDevice {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(&self.0.name, depth)?;
-        Ok(Box::new(Queue { shared: self.0.clone(), depth, done: Vec::new() }))
+        Ok(Box::new(Immediate::new(self.0.clone(), depth)))
     }
 
     fn stats(&self) -> DeviceStats {
@@ -247,50 +246,19 @@ impl Device for ImageDevice {
     }
 }
 
-struct Queue {
-    shared: Arc<Shared>,
-    depth: usize,
-    done: Vec<Completion>,
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let Shared { name, geometry, contents, counters } = &*self.shared;
-        let before = self.done.len();
-        while self.done.len() < self.depth
-            && let Some(Command { tag, mut op }) = commands.pop_front()
-        {
-            let result = op.check(name, geometry);
-            if result.is_ok() {
-                execute(&mut contents.lock(), &mut op, geometry.lba_size);
-            }
-            counters.count(&op, geometry, &result);
-            let buf = op.into_buf();
-            self.done.push(Completion { tag, result, buf });
+impl Execute for Shared {
+    fn execute(&self, Command { tag, mut op }: Command) -> Completion {
+        let Shared { name, geometry, contents, counters } = self;
+        let result = op.check(name, geometry);
+        if result.is_ok() {
+            apply(&mut contents.lock(), &mut op, geometry.lba_size);
         }
-        Ok(self.done.len() - before)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        let count = self.done.len();
-        done.append(&mut self.done);
-        Ok(count)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        _timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.poll(done)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.len()
+        counters.count(&op, geometry, &result);
+        Completion { tag, result, buf: op.into_buf() }
     }
 }
 
-fn execute(contents: &mut Contents, op: &mut Op, lba_size: u32) {
+fn apply(contents: &mut Contents, op: &mut Op, lba_size: u32) {
     match op {
         Op::Read { lba, buf } => contents.read(lba.offset(lba_size), buf),
         Op::Write { lba, buf, .. } => contents.write(lba.offset(lba_size), buf),

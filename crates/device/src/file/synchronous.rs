@@ -1,9 +1,6 @@
-//! A queue pair without `io_uring`: every command runs to its end within `submit`.
+//! Commands without `io_uring`: each one runs to its end within `submit`.
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::{fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
@@ -11,49 +8,15 @@ use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 use super::OpenFile;
 use super::discard::discard;
 use super::transfer::{Call, Step, Transfer, zeroes};
-use crate::{Command, Completion, DeviceError, Op, QueuePair};
+use crate::immediate::Execute;
+use crate::{Command, Completion, DeviceError, Op};
 
-pub(super) struct Queue {
-    open: Arc<OpenFile>,
-    depth: usize,
-    finished: Vec<Completion>,
-}
-
-impl Queue {
-    pub(super) fn new(open: Arc<OpenFile>, depth: usize) -> Queue {
-        Queue { open, depth, finished: Vec::with_capacity(depth) }
-    }
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let taken = commands.len().min(self.depth - self.finished.len());
-        let open = &*self.open;
-        self.finished.extend(commands.drain(..taken).map(|command| {
-            let checked = command.op.check(&open.name, &open.geometry);
-            let mut transfer = Transfer::new(command, open);
-            let result = checked.and_then(|()| run(open, &mut transfer));
-            transfer.finish(open, result)
-        }));
-        Ok(taken)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        let count = self.finished.len();
-        done.append(&mut self.finished);
-        Ok(count)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        _timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.poll(done)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.finished.len()
+impl Execute for OpenFile {
+    fn execute(&self, command: Command) -> Completion {
+        let checked = command.op.check(&self.name, &self.geometry);
+        let mut transfer = Transfer::new(command, self);
+        let result = checked.and_then(|()| run(self, &mut transfer));
+        transfer.finish(self, result)
     }
 }
 
