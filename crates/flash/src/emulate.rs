@@ -1,0 +1,71 @@
+//! Emulated devices: content that is stored for real, behind a model of when commands finish.
+//!
+//! A [`Model`] executes a command on its content when it is submitted and says later, in terms of
+//! its own events, when the command is finished. An [`Emulation`] holds the model, gives it the
+//! time and hands finished commands to the queue pairs they came from. Several devices may stand
+//! on one emulation: the namespaces of a drive ([`Emulated`], told apart by [`Model::Part`]).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `pace` | [`Pace`]: untimed, real, dilated or virtual |
+//! | `emulation` | [`Emulation`]: the model, and the commands in flight |
+//! | `device` | [`Emulated`]: a part of it as a device |
+//! | `queue` | its queue pairs |
+//!
+//! Invariants
+//! 1. A command is handed out at or after the model's time of its end, never before.
+//! 2. The model sees a time that never goes back, and every event up to a command's start has run
+//!    before it starts.
+//! 3. Commands that are wrong in themselves, or fail when they start, take no time.
+//! 4. No memory is allocated per command in steady state.
+
+mod device;
+mod emulation;
+mod pace;
+mod queue;
+
+use esker_base::Nanos;
+use esker_device::{DeviceError, Op};
+
+pub use device::Emulated;
+pub use emulation::{Emulation, Handout};
+pub use pace::Pace;
+
+/// The name of a command in flight. Small: a ticket is given again once its command is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u32);
+
+/// When a command starts, and the name by which the model says that it is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The moment. All events up to it have run.
+    pub now: Nanos,
+    /// The command's name until it is finished.
+    pub ticket: Ticket,
+}
+
+/// What a device stores, and when its commands finish.
+pub trait Model: Send {
+    /// What tells one device on the model from another: a namespace's place on the drive, say.
+    type Part: Send + Sync;
+
+    /// Executes `op`, which fits the device's geometry, on the content at once. With a start, also
+    /// schedules its end, which [`Model::advance`] tells; without one, time is not modelled and
+    /// returning finishes it.
+    ///
+    /// # Errors
+    /// The command fails, and its ticket is free again.
+    fn start(
+        &mut self,
+        part: &Self::Part,
+        op: &mut Op,
+        start: Option<Start>,
+    ) -> Result<(), DeviceError>;
+
+    /// The time of the next event. There is one for as long as a command is unfinished.
+    fn next_event(&self) -> Option<Nanos>;
+
+    /// Runs all events up to and including `to`, in their order, and appends the commands that
+    /// finished, with the exact time.
+    fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>);
+}
