@@ -1,1 +1,3 @@
 //! NVMe over TCP: a target that serves devices, and an initiator that is one.
+
+pub mod wire;
