@@ -1,0 +1,356 @@
+//! A drive in time: commands of the host, operations of its translation layer, and the events
+//! between them.
+
+use esker_base::Nanos;
+
+use super::Timing;
+use super::agenda::{Agenda, Event};
+use super::buffer::Buffer;
+use super::jobs::{Job, Kind, NONE};
+use super::media::Media;
+use super::server::{Server, transfer_ns};
+use crate::FlashError;
+use crate::emulate::{Start, Ticket};
+
+/// Where data lies: a die, and the program operation that put it there or will. Any number that
+/// tells apart the programs that a die has not ended does for `program`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The die.
+    pub die: u32,
+    /// Which of its programs.
+    pub program: u32,
+}
+
+/// What a read wants from one die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it lies.
+    pub place: Place,
+    /// How much, in bytes.
+    pub bytes: u32,
+}
+
+/// Pages that are read to be programmed elsewhere, together. Made by [`Controller::copies`], and
+/// given to the program that carries them.
+#[derive(Debug)]
+pub struct Copies(u32);
+
+/// The host's data in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBytes {
+    /// How many bytes: they leave the buffer when the program ends. Over all programs, each byte
+    /// that was written is counted once.
+    pub count: u32,
+    /// The position after the last of them, from what [`Controller::write`] returned.
+    pub end: u64,
+}
+
+/// A program operation.
+#[derive(Debug)]
+pub struct Program {
+    /// The die, and what reads of this data will call the program.
+    pub place: Place,
+    /// What the channel carries to the die: all planes and bits that are programmed together.
+    pub bytes: u32,
+    /// The host's data in it.
+    pub host: Option<HostBytes>,
+    /// The copied data in it.
+    pub copies: Option<Copies>,
+}
+
+/// A drive in time. Every call says what time it is: not before an event that
+/// [`Controller::advance`] has run, nor after one that it has not.
+pub struct Controller {
+    timing: Timing,
+    dies: u32,
+    /// What one command takes of the firmware's rate.
+    turn_ns: u64,
+    firmware: Server,
+    link: Server,
+    buffer: Buffer,
+    media: Media,
+    groups: Vec<Group>,
+    free_groups: Vec<u32>,
+    /// By ticket.
+    commands: Vec<Command>,
+    agenda: Agenda,
+}
+
+/// A command of the host under way.
+#[derive(Clone, Copy, Default)]
+struct Command {
+    /// What moves over the link without a die.
+    bytes: u32,
+    parts: super::jobs::List,
+    parts_left: u32,
+}
+
+/// Reads of a group of copies.
+#[derive(Clone, Copy)]
+struct Group {
+    reads_left: u32,
+    /// The program that waits for them, or [`NONE`].
+    program: u32,
+}
+
+impl Controller {
+    /// A drive of so many channels and dies, at rest. Die `d` is on channel `d % channels`.
+    ///
+    /// # Errors
+    /// When the parameters make no drive.
+    pub fn new(timing: &Timing, channels: u32, dies: u32) -> Result<Controller, FlashError> {
+        timing.check()?;
+        if channels == 0 || dies < channels {
+            let why = format!(
+                "{channels} channels and {dies} dies: a drive has at least one die on each channel"
+            );
+            return Err(FlashError::Invalid(why));
+        }
+        Ok(Controller {
+            dies,
+            turn_ns: 1_000_000_000u64.checked_div(timing.commands_per_s).unwrap_or(0),
+            firmware: Server::default(),
+            link: Server::default(),
+            buffer: Buffer::new(timing.buffer_bytes, timing.link_write_bytes_per_s),
+            media: Media::new(timing, channels, dies),
+            groups: Vec::new(),
+            free_groups: Vec::new(),
+            commands: Vec::new(),
+            agenda: Agenda::default(),
+            timing: timing.clone(),
+        })
+    }
+
+    /// The times and rates it works with.
+    #[must_use]
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// How many dies it has.
+    #[must_use]
+    pub fn dies(&self) -> u32 {
+        self.dies
+    }
+
+    /// Bytes that the host has written and no program has carried to the media.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffer.occupied()
+    }
+
+    /// A read of `bytes` bytes starts. What its parts do not cover is in the buffer, or nowhere,
+    /// and needs no die; so do parts whose program has not ended.
+    ///
+    /// # Panics
+    /// If a part names a die that does not exist.
+    pub fn read(&mut self, start: Start, parts: impl IntoIterator<Item = Part>, bytes: u32) {
+        let Start { now, ticket: Ticket(ticket) } = start;
+        let mut command = Command { bytes, ..Command::default() };
+        for Part { place: Place { die, program }, bytes } in parts {
+            assert!(die < self.dies, "there is no die {die}");
+            let job = Job::new(Kind::Read { ticket }, die, program, bytes);
+            let jobs = self.media.jobs();
+            let id = jobs.insert(job);
+            command.parts.push(jobs, id);
+            command.bytes = command.bytes.saturating_sub(bytes);
+        }
+        *self.command_of(ticket) = command;
+        let at_ns = self.pass_firmware(now, self.timing.read_firmware_ns);
+        self.agenda.schedule(at_ns, Event::ReadStarted { ticket });
+    }
+
+    /// A write of `bytes` bytes starts. It is finished when they are in the buffer. Returns their
+    /// position: the bytes of all writes are one stream, and programs name positions in it.
+    pub fn write(&mut self, start: Start, bytes: u32) -> u64 {
+        let Start { now, ticket: Ticket(ticket) } = start;
+        *self.command_of(ticket) = Command { bytes, ..Command::default() };
+        let at_ns = self.pass_firmware(now, self.timing.write_firmware_ns);
+        self.agenda.schedule(at_ns, Event::WriteStarted { ticket });
+        self.buffer.issue(bytes)
+    }
+
+    /// A command that moves no data starts: a flush, which finds all data safe in the buffer, a
+    /// discard, or write zeroes.
+    pub fn command(&mut self, start: Start) {
+        let at_ns = self.pass_firmware(start.now, self.timing.write_firmware_ns);
+        self.finish(at_ns, start.ticket.0);
+    }
+
+    /// A group for copies that one program will carry.
+    pub fn copies(&mut self) -> Copies {
+        let group = Group { reads_left: 0, program: NONE };
+        if let Some(id) = self.free_groups.pop() {
+            self.groups[id as usize] = group;
+            return Copies(id);
+        }
+        self.groups.push(group);
+        Copies(u32::try_from(self.groups.len() - 1).expect("fewer groups than 2^32"))
+    }
+
+    /// Orders the read of a page that is copied. A page whose program has not ended is still in
+    /// the buffer and needs no read.
+    ///
+    /// # Panics
+    /// If the die does not exist.
+    pub fn copy_read(&mut self, now: Nanos, place: Place, bytes: u32, copies: &Copies) {
+        let Place { die, program } = place;
+        assert!(die < self.dies, "there is no die {die}");
+        if self.media.is_pending(die, program) {
+            return;
+        }
+        self.groups[copies.0 as usize].reads_left += 1;
+        let job = Job::new(Kind::CopyRead { group: copies.0 }, die, program, bytes);
+        let id = self.media.jobs().insert(job);
+        self.media.enqueue(now.0, id, &mut self.agenda);
+    }
+
+    /// Orders a program. It starts when its data is there and its die is free.
+    ///
+    /// # Panics
+    /// If the die does not exist.
+    pub fn program(&mut self, now: Nanos, program: Program) {
+        let Program { place: Place { die, program }, bytes, host, copies } = program;
+        assert!(die < self.dies, "there is no die {die}");
+        let releases = host.map_or(0, |host| host.count);
+        let job = Job::new(Kind::Program { releases }, die, program, bytes);
+        let id = self.media.jobs().insert(job);
+        let mut gates = 0;
+        if let Some(HostBytes { count: 1.., end }) = host
+            && !self.buffer.has_arrived(end, id)
+        {
+            gates += 1;
+        }
+        if let Some(Copies(group)) = copies {
+            if self.groups[group as usize].reads_left == 0 {
+                self.free_groups.push(group);
+            } else {
+                self.groups[group as usize].program = id;
+                gates += 1;
+            }
+        }
+        self.media.jobs().get_mut(id).gates = gates;
+        self.media.enqueue(now.0, id, &mut self.agenda);
+    }
+
+    /// Orders the erasure of so many blocks of a die, one after the other; those of all planes
+    /// that are erased together count once.
+    ///
+    /// # Panics
+    /// If the die does not exist.
+    pub fn erase(&mut self, now: Nanos, die: u32, blocks: u32) {
+        assert!(die < self.dies, "there is no die {die}");
+        let id = self.media.jobs().insert(Job::new(Kind::Erase { blocks }, die, 0, 0));
+        self.media.enqueue(now.0, id, &mut self.agenda);
+    }
+
+    /// The time of the next event.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Nanos> {
+        self.agenda.next_ns().map(Nanos)
+    }
+
+    /// Runs all events up to and including `to`, and appends the commands that finished.
+    pub fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>) {
+        while let Some((now_ns, event)) = self.agenda.pop(to.0) {
+            match event {
+                Event::ReadStarted { ticket } => self.start_read(now_ns, ticket),
+                Event::WriteStarted { ticket } => {
+                    let bytes = self.commands[ticket as usize].bytes;
+                    self.buffer.start(now_ns, ticket, bytes, &mut self.agenda);
+                }
+                Event::Arrived => self.arrive(now_ns),
+                Event::DieDone { die, turn } => {
+                    if let Some(job) = self.media.die_done(now_ns, die, turn, &mut self.agenda) {
+                        self.end(now_ns, &job);
+                    }
+                }
+                Event::ChannelDone { channel } => {
+                    if let Some(job) = self.media.channel_done(now_ns, channel, &mut self.agenda) {
+                        self.end(now_ns, &job);
+                    }
+                }
+                Event::Finished { ticket } => finished.push((Ticket(ticket), Nanos(now_ns))),
+            }
+        }
+    }
+
+    fn command_of(&mut self, ticket: u32) -> &mut Command {
+        let index = ticket as usize;
+        if index >= self.commands.len() {
+            self.commands.resize(index + 1, Command::default());
+        }
+        &mut self.commands[index]
+    }
+
+    /// When the firmware has started a command that comes now.
+    fn pass_firmware(&mut self, now: Nanos, takes_ns: u64) -> u64 {
+        let (start_ns, _) = self.firmware.serve(now.0, self.turn_ns);
+        start_ns + takes_ns
+    }
+
+    fn start_read(&mut self, now_ns: u64, ticket: u32) {
+        let Command { mut bytes, mut parts, .. } = self.commands[ticket as usize];
+        let mut parts_left = 0;
+        while let Some(id) = parts.pop(self.media.jobs()) {
+            let Job { die, program, bytes: part_bytes, .. } = *self.media.jobs().get(id);
+            if self.media.is_pending(die, program) {
+                self.media.jobs().remove(id);
+                bytes += part_bytes;
+            } else {
+                parts_left += 1;
+                self.media.enqueue(now_ns, id, &mut self.agenda);
+            }
+        }
+        let without_die = u32::from(bytes > 0 || parts_left == 0);
+        self.commands[ticket as usize].parts_left = parts_left + without_die;
+        if without_die == 1 {
+            self.send(now_ns, ticket, bytes);
+        }
+    }
+
+    /// A part of a read crosses the link; the last one ends it.
+    fn send(&mut self, now_ns: u64, ticket: u32, bytes: u32) {
+        let service_ns = transfer_ns(bytes, self.timing.link_read_bytes_per_s);
+        let (_, at_ns) = self.link.serve(now_ns, service_ns);
+        let command = &mut self.commands[ticket as usize];
+        command.parts_left -= 1;
+        if command.parts_left == 0 {
+            self.finish(at_ns, ticket);
+        }
+    }
+
+    fn finish(&mut self, at_ns: u64, ticket: u32) {
+        self.agenda.schedule(at_ns + self.timing.host_ns, Event::Finished { ticket });
+    }
+
+    fn arrive(&mut self, now_ns: u64) {
+        let Controller { buffer, media, agenda, .. } = self;
+        let ticket = buffer.arrive(|program| media.open(now_ns, program, agenda));
+        buffer.admit(now_ns, agenda);
+        if let Some(ticket) = ticket {
+            self.finish(now_ns, ticket);
+        }
+    }
+
+    /// A die has ended an operation.
+    fn end(&mut self, now_ns: u64, job: &Job) {
+        match job.kind {
+            Kind::Read { ticket } => self.send(now_ns, ticket, job.bytes),
+            Kind::CopyRead { group } => {
+                let copies = &mut self.groups[group as usize];
+                copies.reads_left -= 1;
+                if copies.reads_left == 0 && copies.program != NONE {
+                    let program = copies.program;
+                    self.free_groups.push(group);
+                    self.media.open(now_ns, program, &mut self.agenda);
+                }
+            }
+            Kind::Program { releases: 0 } | Kind::Erase { .. } => {}
+            Kind::Program { releases } => {
+                self.buffer.release(now_ns, releases, &mut self.agenda);
+            }
+        }
+    }
+}
