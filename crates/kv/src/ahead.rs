@@ -6,9 +6,9 @@ use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
 use crate::error::Result;
-use crate::media::Stream;
 use crate::omf::frame::record_size;
 use crate::omf::page::Stored;
+use crate::placement::Stream;
 use crate::value::{ValueBlock, Values, address};
 
 /// Reads values for a cursor: the further it goes through a block, the more is read at a time.
@@ -64,7 +64,7 @@ impl ReadAhead {
         if values.cache.get(address, out) {
             return Ok(());
         }
-        if block.stream == Stream::Log {
+        if block.stream() == Stream::Log {
             // Young values lie in the order of their writing: what is next to one is not next.
             return values.read(block, kvs, key, stored, out);
         }
@@ -109,7 +109,7 @@ impl ReadAhead {
             ((start + size).saturating_sub(wanted), start + size)
         };
         let size = to_usize(to - from);
-        let (bytes, skip) = block.media().read_at(block.stream, block.extent(), from, size)?;
+        let (bytes, skip) = block.allocation.read_at(from, size)?;
         self.windows.push(Window { block: block.id, start: from, bytes, skip, size });
         Ok(())
     }

@@ -123,7 +123,7 @@ fn check_frames(block: &ValueBlock) -> Result<(), KvError> {
     let (mut offset, mut bytes) = (0, 0);
     while bytes < block.bytes {
         let Some((header, payload)) = recover::read_frame(block, offset)? else {
-            let (lba, ..) = block.media().span(block.extent(), offset, 1);
+            let (lba, ..) = block.allocation.span(offset, 1);
             let detail = format!("a frame is missing at offset {offset} of block {}", block.id);
             return Err(block.media().corrupt("value block", lba, detail));
         };

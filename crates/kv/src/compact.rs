@@ -293,14 +293,14 @@ fn read_pieces(
     let media = pieces[0].media();
     let read = |piece: &Piece<'_>| {
         let (block, size) = (piece.run[0].block, to_usize(piece.bytes.end - piece.bytes.start));
-        let (lba, ..) = media.span(block.extent(), piece.bytes.start, size);
+        let (lba, ..) = block.allocation.span(piece.bytes.start, size);
         let pooled = buffers.iter().position(|buf| buf.capacity() >= size);
         let mut buf = match pooled {
             Some(fits) => buffers.swap_remove(fits),
             None => AlignedBuf::zeroed(size.max(read_size)),
         };
         buf.set_len(size);
-        media.count_read(block.stream, 1, size);
+        media.count_read(block.stream(), 1, size);
         Op::Read { lba, buf }
     };
     let reads: Vec<Op> = pieces.iter().map(read).collect();

@@ -8,13 +8,12 @@ pub(crate) mod cursor;
 
 use std::sync::Arc;
 
-use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::Result;
 use crate::filter::Filter;
-use crate::media::{Allocation, Stream};
+use crate::media::Allocation;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{Entry, INLINE_MAX, PAGE_SIZE, Page, Stored};
@@ -107,7 +106,6 @@ impl PageIndex {
 /// The extents of a kvset as one space of bytes: pages, then meta.
 pub(crate) struct KeyExtents {
     pub(crate) extents: Vec<Allocation>,
-    pub(crate) stream: Stream,
 }
 
 impl KeyExtents {
@@ -126,10 +124,9 @@ impl KeyExtents {
                 continue;
             }
             while bytes.len() < size && offset < length {
-                let media = &allocation.media;
                 let left = to_usize(length - offset).min(size - bytes.len());
-                let want = left.min(media.transfer_size);
-                let (buf, skip) = media.read_at(self.stream, &allocation.extent, offset, want)?;
+                let want = left.min(allocation.media.transfer_size);
+                let (buf, skip) = allocation.read_at(offset, want)?;
                 bytes.extend_from_slice(&buf[skip..skip + want]);
                 offset += want as u64;
             }
@@ -145,7 +142,7 @@ impl KeyExtents {
         let mut at = offset;
         for allocation in &self.extents {
             if at < allocation.bytes() {
-                let (lba, ..) = allocation.media.span(&allocation.extent, at, 1);
+                let (lba, ..) = allocation.span(at, 1);
                 return allocation.media.corrupt(what, lba, detail);
             }
             at -= allocation.bytes();
@@ -163,8 +160,7 @@ impl Kvset {
         blocks: Vec<Arc<ValueBlock>>,
         cache: &Arc<PageCache>,
     ) -> Result<Arc<Kvset>> {
-        let stream = if edit.leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys };
-        let keys = KeyExtents { extents, stream };
+        let keys = KeyExtents { extents };
         let meta_at = u64::from(edit.pages) * PAGE_SIZE as u64;
         let bytes = keys.read(meta_at, to_usize(edit.meta_size.into()))?;
         let meta = KvsetMeta::decode(&bytes, edit.id)
@@ -319,14 +315,4 @@ impl Kvset {
         }
         Ok(entries)
     }
-}
-
-/// Writes `buf` into an allocation, for the builder.
-pub(crate) fn write_keys(
-    allocation: &Allocation,
-    offset: u64,
-    buf: AlignedBuf,
-    stream: Stream,
-) -> Result<AlignedBuf> {
-    crate::value::write_at(&allocation.media, &allocation.extent, offset, buf, stream)
 }

@@ -52,6 +52,24 @@
 //!    block with one device read, through `media.rs` and the device's port (`esker-device`:
 //!    `blocking.rs`).
 //!
+//! # Placement
+//!
+//! A device may offer placement ids, and keep what carries different ones apart
+//! ([`Geometry::placement_handles`](esker_device::Geometry)). Each write carries the id of its
+//! [`Stream`], because what is in one stream dies at about the same time. On a class or manifest
+//! device that offers
+//!
+//! | ids | log | young keys | old keys | old values | manifest |
+//! | --- | --- | --- | --- | --- | --- |
+//! | none | | | | | |
+//! | 1 | 0 | 0 | 0 | 0 | 0 |
+//! | 2 | 1 | 1 | 0 | 0 | 0 |
+//! | 3 | 1 | 1 | 2 | 0 | 2 |
+//! | 4 | 1 | 3 | 2 | 0 | 2 |
+//! | 5 and more | 1 | 3 | 2 | 0 | 4 |
+//!
+//! [`StreamStats::placement`] has the id of each stream of an open KVDB.
+//!
 //! # Limits
 //!
 //! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. One process has a KVDB open at a
@@ -79,6 +97,7 @@ mod memtable;
 mod omf;
 mod options;
 mod page_cache;
+mod placement;
 mod recover;
 mod source;
 mod stats;
@@ -93,8 +112,8 @@ pub use error::{KvError, Result};
 pub use kvdb::Kvdb;
 pub use kvs::{Batch, Kvs};
 pub use layout::Layout;
-pub use media::Stream;
 pub use options::{Maintenance, MediaClass, Options, Policy, Tuning};
+pub use placement::Stream;
 pub use recover::Devices;
 pub use stats::{
     CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, Stalls, Stats,

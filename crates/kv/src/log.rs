@@ -17,10 +17,11 @@ use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Nanos};
 
 use crate::error::Result;
-use crate::media::{Classes, Media, Purpose, Stream};
+use crate::media::{Classes, Media, Purpose};
 use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
-use crate::value::{FrameBuilder, Ids, ValueBlock, write_at};
+use crate::placement::Stream;
+use crate::value::{FrameBuilder, Ids, ValueBlock};
 use crate::{MediaClass, Tuning};
 
 /// The part of the log that appending changes; guarded by the writer's lock.
@@ -72,10 +73,11 @@ pub(crate) fn new_segment(
 ) -> Result<(Arc<ValueBlock>, Edit)> {
     let least = (size + HEADER_SIZE) as u64;
     let bytes = tuning.block_bytes;
-    let allocation = classes.allocate_about(MediaClass::Staging, bytes, least, purpose)?;
+    let (class, stream) = (MediaClass::Staging, Stream::Log);
+    let allocation = classes.allocate_about(class, stream, bytes, least, purpose)?;
     let id = ids.next();
     let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0 };
-    Ok((Arc::new(ValueBlock { id, stream: Stream::Log, allocation, bytes: 0 }), edit))
+    Ok((Arc::new(ValueBlock { id, allocation, bytes: 0 }), edit))
 }
 
 impl LogTail {
@@ -233,8 +235,8 @@ impl Flight {
         let mut media: Vec<Arc<Media>> = Vec::new();
         for SealedFrame { frame, segment, offset, first_seqno } in self.frames.drain(..) {
             let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno, self.durable);
+            buffers.push(segment.allocation.write_at(offset, buf)?);
             let medium = segment.media();
-            buffers.push(write_at(medium, segment.extent(), offset, buf, Stream::Log)?);
             if !media.iter().any(|seen| seen.class == medium.class) {
                 media.push(medium.clone());
             }

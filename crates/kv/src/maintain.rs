@@ -18,9 +18,9 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
-use crate::media::Stream;
 use crate::omf::manifest::Edit;
 use crate::omf::page::INLINE_MAX;
+use crate::placement::Stream;
 use crate::value::{ValueBlock, address};
 use crate::view::{Frozen, Leaf, Tree};
 
@@ -198,7 +198,7 @@ impl Engine {
         let blocks: BTreeMap<u64, &Arc<ValueBlock>> =
             leaf.kvsets.iter().flat_map(|k| &k.blocks).map(|(b, _)| (b.id, b)).collect();
         // A log segment that was left to a leaf for lack of room counts as a whole.
-        let size = |block: &ValueBlock| match block.stream {
+        let size = |block: &ValueBlock| match block.stream() {
             Stream::Log => block.allocation.bytes(),
             _ => block.bytes,
         };

@@ -14,13 +14,14 @@ use esker_base::checksum::crc32c;
 use esker_base::codec::Encoder;
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
-use esker_device::{Device, Port};
+use esker_device::{Device, PlacementId, Port};
 use parking_lot::Mutex;
 
 use crate::error::{KvError, Result};
 use crate::media::Extent;
 use crate::omf::manifest::{Edit, HEADER_SIZE, KvsetEdit, RecordHeader, padded_size, payload};
 use crate::omf::{Malformed, expect};
+use crate::placement::Stream;
 use crate::transfer::Transfer;
 use crate::{MediaClass, Policy};
 
@@ -163,6 +164,7 @@ struct Medium {
     port: Port,
     lba_size: u32,
     transfer: Transfer,
+    placement: Option<PlacementId>,
     region_lbas: u64,
 }
 
@@ -186,8 +188,14 @@ impl Medium {
         let region = LbaCount(REGION_MAX / u64::from(geometry.lba_size));
         let region_lbas = region.0.min(geometry.capacity.0 / 2);
         let port = Port::open(&*device, 1)?;
-        let transfer = Transfer::of(&geometry);
-        Ok(Medium { device, port, lba_size: geometry.lba_size, transfer, region_lbas })
+        Ok(Medium {
+            device,
+            port,
+            lba_size: geometry.lba_size,
+            transfer: Transfer::of(&geometry),
+            placement: Stream::Manifest.placement(geometry.placement_handles),
+            region_lbas,
+        })
     }
 
     fn corrupt(&self, lba: Lba, detail: String) -> KvError {
@@ -296,7 +304,7 @@ impl Medium {
         let mut buf = AlignedBuf::zeroed(to_usize(size));
         buf[..HEADER_SIZE].copy_from_slice(&header.encode());
         buf[HEADER_SIZE..HEADER_SIZE + payload.len()].copy_from_slice(payload);
-        self.transfer.write(&mut self.port, lba, buf, None)?;
+        self.transfer.write(&mut self.port, lba, buf, self.placement)?;
         self.port.flush()?;
         Ok(size)
     }

@@ -15,32 +15,12 @@ use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{Device, PortPool};
 use parking_lot::Mutex;
-use serde::Serialize;
 
 use crate::error::{KvError, Result};
 use crate::omf::class::{self, ClassHeader};
+use crate::placement::Stream;
 use crate::transfer::Transfer;
 use crate::{MediaClass, Tuning};
-
-/// What a byte on a medium is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stream {
-    /// The durability log, whose segments are the young values.
-    Log,
-    /// Keys of the root.
-    YoungKeys,
-    /// Keys of the leaves.
-    OldKeys,
-    /// Values rewritten in key order.
-    OldValues,
-}
-
-impl Stream {
-    /// All streams.
-    pub const ALL: [Stream; 4] =
-        [Stream::Log, Stream::YoungKeys, Stream::OldKeys, Stream::OldValues];
-}
 
 /// A run of LBAs on the device of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +38,8 @@ pub(crate) struct Media {
     /// The size in which a lot is read, in bytes: one command.
     pub(crate) transfer_size: usize,
     pub(crate) transfer: Transfer,
+    /// How many placement ids the device offers.
+    pub(crate) placement_handles: u16,
     unit: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
@@ -122,6 +104,7 @@ impl Media {
             lba_size,
             transfer_size: to_usize(geometry.max_transfer_size.min(TRANSFER_SIZE).into()),
             transfer: Transfer::of(&geometry),
+            placement_handles: geometry.placement_handles,
             ports: PortPool::new(device, PORT_DEPTH),
             unit,
             space: Mutex::new(space),
@@ -141,7 +124,8 @@ impl Media {
         let header = ClassHeader { class: self.class, lba_size: self.lba_size, uuid };
         let buf = AlignedBuf::padded(&header.encode(), to_usize(self.lba_size.into()));
         let mut port = self.ports.port()?;
-        port.write(Lba(0), buf, None)?;
+        // It stays for as long as the class does.
+        port.write(Lba(0), buf, Stream::OldValues.placement(self.placement_handles))?;
         Ok(port.flush()?)
     }
 
@@ -163,8 +147,13 @@ impl Media {
         Ok(())
     }
 
-    /// Takes an extent of at least `bytes` bytes.
-    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64, purpose: Purpose) -> Result<Allocation> {
+    /// Takes an extent of at least `bytes` bytes for data of `stream`.
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        stream: Stream,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<Allocation> {
         let wanted = round_up(LbaCount::holding(bytes, self.lba_size).0, self.unit.0);
         let mut lba = self.space.lock().take(wanted, purpose);
         if lba.is_none() {
@@ -173,17 +162,17 @@ impl Media {
         }
         let lba = lba.ok_or(KvError::NoSpace { class: self.class, needed: bytes })?;
         let extent = Extent { class: self.class, lba: Lba(lba), count: LbaCount(wanted) };
-        Ok(Allocation { media: self.clone(), extent })
+        Ok(Allocation { media: self.clone(), extent, stream })
     }
 
-    /// Takes an extent that the manifest says is in use.
-    pub(crate) fn claim(self: &Arc<Self>, extent: Extent) -> Result<Allocation> {
+    /// Takes an extent that the manifest says is in use, by data of `stream`.
+    pub(crate) fn claim(self: &Arc<Self>, stream: Stream, extent: Extent) -> Result<Allocation> {
         let claimed = self.space.lock().claim(extent.lba.0, extent.count.0);
         if !claimed {
             let detail = format!("{} LBAs claimed twice or beyond the end", extent.count);
             return Err(self.corrupt("extent", extent.lba, detail));
         }
-        Ok(Allocation { media: self.clone(), extent })
+        Ok(Allocation { media: self.clone(), extent, stream })
     }
 
     /// Discards what was freed and makes it available again. Returns how many bytes.
@@ -219,63 +208,13 @@ impl Media {
         self.device().geometry().capacity.bytes(self.lba_size)
     }
 
-    /// Reads `size` bytes at `offset` of an extent; returns the buffer and where in it the bytes
-    /// begin. One device read, unless the device takes no transfer of that size.
-    pub(crate) fn read_at(
-        &self,
-        stream: Stream,
-        extent: &Extent,
-        offset: u64,
-        size: usize,
-    ) -> Result<(AlignedBuf, usize)> {
-        let (lba, skip, bytes) = self.span(extent, offset, size);
-        let mut port = self.ports.port()?;
-        let buf = self.transfer.read(&mut port, lba, AlignedBuf::zeroed(bytes))?;
-        self.count_read(stream, self.transfer.commands(bytes), bytes);
-        Ok((buf, skip))
-    }
-
-    /// Like [`Media::read_at`], and hands the bytes to `read`.
-    pub(crate) fn with_bytes<R>(
-        &self,
-        stream: Stream,
-        extent: &Extent,
-        offset: u64,
-        size: usize,
-        read: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R> {
-        let (lba, skip, bytes) = self.span(extent, offset, size);
-        if bytes > SMALL_READ.min(self.transfer.largest()) {
-            let (buf, skip) = self.read_at(stream, extent, offset, size)?;
-            return Ok(read(&buf[skip..skip + size]));
-        }
-        let pooled = self.buffers.lock().pop();
-        let mut buf = pooled.unwrap_or_else(|| AlignedBuf::zeroed(SMALL_READ));
-        buf.set_len(bytes);
-        let buf = self.ports.port()?.read(lba, buf)?;
-        self.count_read(stream, 1, bytes);
-        let result = read(&buf[skip..skip + size]);
-        self.buffers.lock().push(buf);
-        Ok(result)
-    }
-
-    /// The LBAs that hold `size` bytes at `offset` of an extent: the first one, how many bytes of
-    /// it come before, and the size of all in bytes.
-    pub(crate) fn span(&self, extent: &Extent, offset: u64, size: usize) -> (Lba, usize, usize) {
-        let lba_size = u64::from(self.lba_size);
-        let skip = offset % lba_size;
-        let bytes = round_up(skip + size as u64, lba_size);
-        let lba = extent.lba + LbaCount(offset / lba_size);
-        (lba, to_usize(skip), to_usize(bytes))
-    }
-
     pub(crate) fn count_read(&self, stream: Stream, ops: u64, bytes: usize) {
         let traffic = &self.traffic[stream as usize];
         traffic.read_ops.fetch_add(ops, Ordering::Relaxed);
         traffic.read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_written(&self, stream: Stream, bytes: usize) {
+    fn count_written(&self, stream: Stream, bytes: usize) {
         self.traffic[stream as usize].written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
@@ -345,9 +284,66 @@ impl Space {
 pub(crate) struct Allocation {
     pub(crate) media: Arc<Media>,
     pub(crate) extent: Extent,
+    /// What it was taken for.
+    pub(crate) stream: Stream,
 }
 
 impl Allocation {
+    /// Reads `size` bytes at `offset`; returns the buffer and where in it the bytes begin. One
+    /// device read, unless the device takes no transfer of that size.
+    pub(crate) fn read_at(&self, offset: u64, size: usize) -> Result<(AlignedBuf, usize)> {
+        let media = &self.media;
+        let (lba, skip, bytes) = self.span(offset, size);
+        let mut port = media.ports.port()?;
+        let buf = media.transfer.read(&mut port, lba, AlignedBuf::zeroed(bytes))?;
+        media.count_read(self.stream, media.transfer.commands(bytes), bytes);
+        Ok((buf, skip))
+    }
+
+    /// Like [`Allocation::read_at`], and hands the bytes to `read`.
+    pub(crate) fn with_bytes<R>(
+        &self,
+        offset: u64,
+        size: usize,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
+        let media = &self.media;
+        let (lba, skip, bytes) = self.span(offset, size);
+        if bytes > SMALL_READ.min(media.transfer.largest()) {
+            let (buf, skip) = self.read_at(offset, size)?;
+            return Ok(read(&buf[skip..skip + size]));
+        }
+        let pooled = media.buffers.lock().pop();
+        let mut buf = pooled.unwrap_or_else(|| AlignedBuf::zeroed(SMALL_READ));
+        buf.set_len(bytes);
+        let buf = media.ports.port()?.read(lba, buf)?;
+        media.count_read(self.stream, 1, bytes);
+        let result = read(&buf[skip..skip + size]);
+        media.buffers.lock().push(buf);
+        Ok(result)
+    }
+
+    /// Writes `buf` at `offset`, and returns the buffer.
+    pub(crate) fn write_at(&self, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        let media = &self.media;
+        let (lba, skip, bytes) = self.span(offset, buf.len());
+        debug_assert_eq!((skip, bytes), (0, buf.len()), "writes are whole LBAs");
+        let placement = self.stream.placement(media.placement_handles);
+        let buf = media.transfer.write(&mut *media.ports.port()?, lba, buf, placement)?;
+        media.count_written(self.stream, bytes);
+        Ok(buf)
+    }
+
+    /// The LBAs that hold `size` bytes at `offset`: the first one, how many bytes of it come
+    /// before, and the size of all in bytes.
+    pub(crate) fn span(&self, offset: u64, size: usize) -> (Lba, usize, usize) {
+        let lba_size = u64::from(self.media.lba_size);
+        let skip = offset % lba_size;
+        let bytes = round_up(skip + size as u64, lba_size);
+        let lba = self.extent.lba + LbaCount(offset / lba_size);
+        (lba, to_usize(skip), to_usize(bytes))
+    }
+
     /// Gives back what lies behind the first `bytes` bytes, which was never written.
     pub(crate) fn truncate(&mut self, bytes: u64) {
         let media = &self.media;
@@ -407,6 +403,7 @@ impl Classes {
     pub(crate) fn allocate(
         &self,
         preferred: MediaClass,
+        stream: Stream,
         bytes: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
@@ -415,7 +412,7 @@ impl Classes {
             let Some(media) = self.get(class) else {
                 continue;
             };
-            match media.allocate(bytes, purpose) {
+            match media.allocate(stream, bytes, purpose) {
                 Err(error @ KvError::NoSpace { .. }) => full = error,
                 result => return result,
             }
@@ -428,13 +425,14 @@ impl Classes {
     pub(crate) fn allocate_about(
         &self,
         preferred: MediaClass,
+        stream: Stream,
         bytes: u64,
         least: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
-        match self.allocate(preferred, bytes.max(least), purpose) {
+        match self.allocate(preferred, stream, bytes.max(least), purpose) {
             Err(KvError::NoSpace { .. }) if bytes / 2 >= least => {
-                self.allocate_about(preferred, bytes / 2, least, purpose)
+                self.allocate_about(preferred, stream, bytes / 2, least, purpose)
             }
             result => result,
         }
@@ -476,7 +474,8 @@ mod tests {
         let mut held: Vec<Allocation> = Vec::new();
         for _ in 0..2000 {
             if rng.chance(1, 2) {
-                if let Ok(mut a) = media.allocate(1 + rng.below(40_000), Purpose::Maintenance) {
+                let size = 1 + rng.below(40_000);
+                if let Ok(mut a) = media.allocate(Stream::Log, size, Purpose::Maintenance) {
                     if rng.chance(1, 4) {
                         a.truncate(a.bytes() / 2);
                     }
@@ -502,17 +501,17 @@ mod tests {
     fn the_reserve_is_for_maintenance() {
         let media = media(1 << 20);
         let mut held = Vec::new();
-        while let Ok(a) = media.allocate(4096, Purpose::User) {
+        while let Ok(a) = media.allocate(Stream::Log, 4096, Purpose::User) {
             held.push(a);
         }
-        assert!(media.allocate(4096, Purpose::Maintenance).is_ok());
+        assert!(media.allocate(Stream::Log, 4096, Purpose::Maintenance).is_ok());
     }
 
     #[test]
     fn an_extent_claimed_twice_is_corruption() {
         let media = media(1 << 20);
         let extent = Extent { class: MediaClass::Capacity, lba: Lba(64), count: LbaCount(8) };
-        let _held = media.claim(extent).unwrap();
-        assert!(media.claim(extent).is_err());
+        let _held = media.claim(Stream::OldKeys, extent).unwrap();
+        assert!(media.claim(Stream::OldKeys, extent).is_err());
     }
 }

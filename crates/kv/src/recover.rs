@@ -17,13 +17,14 @@ use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
-use crate::media::{Classes, Media, Purpose, Stream};
+use crate::media::{Classes, Extent, Media, Purpose};
 use crate::memtable::{Memtable, Written};
 use crate::omf::Malformed;
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
 use crate::options::Options;
 use crate::page_cache::PageCache;
+use crate::placement::Stream;
 use crate::value::{Ids, ValueBlock};
 use crate::view::{Frozen, Leaf, Tree, View};
 
@@ -83,17 +84,17 @@ pub(crate) fn open_structures(
     classes: &Classes,
     pages: &Arc<PageCache>,
 ) -> Result<Opened> {
-    let claim = |extent: crate::media::Extent| {
+    let claim = |stream: Stream, extent: Extent| {
         let media = classes.get(extent.class).ok_or_else(|| {
             KvError::Options(format!("the KVDB has data on a {} class", extent.class))
         })?;
-        media.claim(extent)
+        media.claim(stream, extent)
     };
     let mut blocks = BTreeMap::new();
     for (&id, block) in &state.blocks {
         let stream = if block.log { Stream::Log } else { Stream::OldValues };
-        let allocation = claim(block.extent)?;
-        blocks.insert(id, Arc::new(ValueBlock { id, stream, allocation, bytes: block.bytes }));
+        let allocation = claim(stream, block.extent)?;
+        blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes: block.bytes }));
     }
     let mut trees: BTreeMap<u32, Tree> = BTreeMap::new();
     for (&kvs, (name, policy)) in &state.kvss {
@@ -116,7 +117,8 @@ pub(crate) fn open_structures(
     let mut kvsets: Vec<_> = state.kvsets.values().collect();
     kvsets.sort_by_key(|kvset| (kvset.leaf != 0, std::cmp::Reverse(kvset.age)));
     for edit in kvsets {
-        let extents = edit.extents.iter().map(|&extent| claim(extent)).collect::<Result<_>>()?;
+        let extents = edit.extents.iter().map(|&extent| claim(Stream::of_keys(edit.leaf), extent));
+        let extents = extents.collect::<Result<_>>()?;
         let own = edit.blocks.iter().map(|(id, _)| blocks[id].clone()).collect();
         let kvset = Kvset::open(edit.clone(), extents, own, pages)?;
         trees.get_mut(&edit.kvs).expect("the manifest checks references").add(kvset);
@@ -163,18 +165,18 @@ pub(crate) fn replay(
 
 /// Looks behind the end of what was replayed for a frame which proves that more was durable.
 fn check_behind(segment: &ValueBlock, from: u64, last: u64) -> Result<()> {
-    let (media, extent) = (segment.media(), segment.extent());
+    let (media, allocation) = (segment.media(), &segment.allocation);
     let lba_size = to_usize(media.lba_size.into());
     let mut offset = from;
-    while offset < segment.allocation.bytes() {
-        let size = to_usize(segment.allocation.bytes() - offset).min(media.transfer_size);
-        let (buf, skip) = media.read_at(segment.stream, extent, offset, size)?;
+    while offset < allocation.bytes() {
+        let size = to_usize(allocation.bytes() - offset).min(media.transfer_size);
+        let (buf, skip) = allocation.read_at(offset, size)?;
         for (lba, at) in buf[skip..skip + size].chunks(lba_size).zip((offset..).step_by(lba_size)) {
             let Ok(header) = FrameHeader::decode(lba) else {
                 continue;
             };
             if (header.block, header.offset) == (segment.id, at) && header.durable_seqno > last {
-                let (lba, ..) = media.span(extent, from, 1);
+                let (lba, ..) = allocation.span(from, 1);
                 let durable = header.durable_seqno;
                 let detail = format!("it was durable up to record {durable}, and ends at {last}");
                 return Err(media.corrupt("log", lba, detail));
@@ -198,23 +200,23 @@ pub(crate) fn read_frame(
 }
 
 fn try_read_frame(block: &ValueBlock, offset: u64) -> Result<Option<(FrameHeader, Vec<u8>)>> {
-    let (media, extent) = (block.media(), block.extent());
-    if offset + HEADER_SIZE as u64 > block.allocation.bytes() {
+    let allocation = &block.allocation;
+    if offset + HEADER_SIZE as u64 > allocation.bytes() {
         return Ok(None);
     }
-    let (buf, skip) = media.read_at(block.stream, extent, offset, HEADER_SIZE)?;
+    let (buf, skip) = allocation.read_at(offset, HEADER_SIZE)?;
     let Ok(header) = FrameHeader::decode(&buf[skip..]) else {
         let Some(found) = FrameHeader::other_version(&buf[skip..]) else { return Ok(None) };
-        let (lba, ..) = media.span(extent, offset, 1);
-        let device = media.device().name().to_owned();
+        let (lba, ..) = allocation.span(offset, 1);
+        let device = block.media().device().name().to_owned();
         return Err(KvError::Version { what: "log", device, lba, found });
     };
     let size = HEADER_SIZE + to_usize(header.payload_size.into());
-    let fits = offset + size as u64 <= block.allocation.bytes();
+    let fits = offset + size as u64 <= allocation.bytes();
     if !fits || (header.block, header.offset) != (block.id, offset) {
         return Ok(None);
     }
-    let (buf, skip) = media.read_at(block.stream, extent, offset, size)?;
+    let (buf, skip) = allocation.read_at(offset, size)?;
     let payload = &buf[skip + HEADER_SIZE..skip + size];
     Ok(header.check_payload(payload).is_ok().then(|| (header, payload.to_vec())))
 }
@@ -236,7 +238,7 @@ fn replay_frame(
         let record = record.map_err(|bad| {
             segment.media().corrupt(
                 "log record",
-                segment.media().span(segment.extent(), header.offset, 1).0,
+                segment.allocation.span(header.offset, 1).0,
                 bad.0,
             )
         })?;

@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::MediaClass;
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::media::{Media, Stream};
+use crate::media::Media;
+use crate::placement::Stream;
 
 /// A counter.
 #[derive(Debug, Default)]
@@ -141,6 +142,8 @@ impl ClassStats {
 #[allow(missing_docs)]
 pub struct StreamStats {
     pub stream: Stream,
+    /// The placement id of its writes, where the device takes one.
+    pub placement: Option<u16>,
     pub written_bytes: u64,
     pub read_bytes: u64,
     /// Device reads.
@@ -314,14 +317,12 @@ impl Engine {
         for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
             for allocation in kvset.key_extents() {
                 if allocation.media.class == media.class {
-                    let stream =
-                        if kvset.edit.leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys };
-                    live[stream as usize] += allocation.bytes();
+                    live[allocation.stream as usize] += allocation.bytes();
                 }
             }
             for (block, bytes) in &kvset.blocks {
                 if block.media().class == media.class {
-                    live[block.stream as usize] += bytes;
+                    live[block.stream() as usize] += bytes;
                     blocks.insert(block.id, block.allocation.bytes());
                 }
             }
@@ -335,12 +336,13 @@ impl Engine {
             used_bytes: media.used_bytes(),
             live_bytes: live.iter().sum(),
             garbage_bytes: allocated.saturating_sub(values),
-            streams: Stream::ALL
+            streams: Stream::OF_CLASSES
                 .iter()
                 .map(|&stream| {
                     let (reads, read_bytes, written_bytes) = media.traffic(stream);
                     let live_bytes = live[stream as usize];
-                    StreamStats { stream, written_bytes, read_bytes, reads, live_bytes }
+                    let placement = stream.placement(media.placement_handles).map(|id| id.0);
+                    StreamStats { stream, placement, written_bytes, read_bytes, reads, live_bytes }
                 })
                 .collect(),
         }
@@ -354,6 +356,7 @@ impl fmt::Display for Stream {
             Stream::YoungKeys => "young keys",
             Stream::OldKeys => "old keys",
             Stream::OldValues => "old values",
+            Stream::Manifest => "manifest",
         })
     }
 }
@@ -380,9 +383,10 @@ impl fmt::Display for Stats {
                 "stream", "written", "read", "reads", "live"
             )?;
             for s in &class.streams {
+                let id = s.placement.map(|id| format!("  placement {id}")).unwrap_or_default();
                 writeln!(
                     f,
-                    "  {:<20}{:>12}{:>12}{:>12}{:>12}",
+                    "  {:<20}{:>12}{:>12}{:>12}{:>12}{id}",
                     s.stream,
                     b(s.written_bytes),
                     b(s.read_bytes),

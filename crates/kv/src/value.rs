@@ -12,9 +12,10 @@ use esker_base::units::{round_up, to_usize};
 
 use crate::cache::{RecordAddress, RecordCache};
 use crate::error::Result;
-use crate::media::{Allocation, Classes, Extent, Media, Purpose, Stream};
+use crate::media::{Allocation, Classes, Extent, Media, Purpose};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, record_size};
 use crate::omf::page::Stored;
+use crate::placement::Stream;
 use crate::{MediaClass, omf};
 
 /// Ids of blocks, kvsets and leaves: each is given out once in the life of a KVDB.
@@ -37,7 +38,6 @@ impl Ids {
 /// A block of records in use.
 pub(crate) struct ValueBlock {
     pub(crate) id: u64,
-    pub(crate) stream: Stream,
     pub(crate) allocation: Allocation,
     /// Bytes of records in it; 0 for a log segment.
     pub(crate) bytes: u64,
@@ -52,6 +52,11 @@ impl ValueBlock {
         &self.allocation.extent
     }
 
+    /// The log's, or old values'.
+    pub(crate) fn stream(&self) -> Stream {
+        self.allocation.stream
+    }
+
     /// Reads the record at `offset` with one device read, verifies it, checks that it is the one
     /// of `key`, and hands its value to `read`.
     pub(crate) fn read<R>(
@@ -63,8 +68,7 @@ impl ValueBlock {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R> {
         let size = record_size(key.len(), to_usize(value_size.into()));
-        let (stream, extent) = (self.stream, self.extent());
-        self.media().with_bytes(stream, extent, offset.into(), size, |bytes| {
+        self.allocation.with_bytes(offset.into(), size, |bytes| {
             self.verify(bytes, kvs, key, offset).map(read)
         })?
     }
@@ -86,7 +90,7 @@ impl ValueBlock {
             })?;
             record.value.ok_or_else(|| omf::Malformed("a delete where a value was expected".into()))
         });
-        let (lba, ..) = self.media().span(self.extent(), offset.into(), 1);
+        let (lba, ..) = self.allocation.span(offset.into(), 1);
         record.map_err(|malformed| self.media().corrupt("record", lba, malformed.0))
     }
 }
@@ -169,22 +173,6 @@ impl FrameBuilder {
     }
 }
 
-/// Writes `buf` at `offset` of an extent, and returns the buffer.
-pub(crate) fn write_at(
-    media: &Media,
-    extent: &Extent,
-    offset: u64,
-    buf: AlignedBuf,
-    stream: Stream,
-) -> Result<AlignedBuf> {
-    let (lba, skip, _) = media.span(extent, offset, buf.len());
-    debug_assert_eq!(skip, 0, "writes begin at an LBA");
-    let bytes = buf.len();
-    let buf = media.transfer.write(&mut *media.ports.port()?, lba, buf, None)?;
-    media.count_written(stream, bytes);
-    Ok(buf)
-}
-
 /// Writes records in key order into new blocks.
 pub(crate) struct BlockWriter<'a> {
     classes: &'a Classes,
@@ -235,9 +223,9 @@ impl<'a> BlockWriter<'a> {
             // A full frame and a record on top of it fit any block.
             let least = (2 * self.frame.used().max(record.len()) + HEADER_SIZE) as u64 + 8192;
             let (class, bytes) = (self.class, self.block_bytes);
-            let allocation = self.classes.allocate_about(class, bytes, least, self.purpose)?;
-            let block =
-                ValueBlock { id: ids.next(), stream: Stream::OldValues, allocation, bytes: 0 };
+            let (stream, purpose) = (Stream::OldValues, self.purpose);
+            let allocation = self.classes.allocate_about(class, stream, bytes, least, purpose)?;
+            let block = ValueBlock { id: ids.next(), allocation, bytes: 0 };
             self.current = Some((block, 0));
         }
         let at = self.frame.push_encoded(record) as u64;
@@ -255,7 +243,7 @@ impl<'a> BlockWriter<'a> {
         let frame = std::mem::replace(&mut self.frame, FrameBuilder::new(0));
         let buf = frame.seal(FrameKind::Aged, block, *end, 0, 0);
         let bytes = buf.len() as u64;
-        let buf = write_at(block.media(), block.extent(), *end, buf, Stream::OldValues)?;
+        let buf = block.allocation.write_at(*end, buf)?;
         *end += bytes;
         self.frame = FrameBuilder::reuse(buf);
         Ok(())

@@ -7,15 +7,16 @@ use esker_base::AlignedBuf;
 use esker_base::codec::Encoder;
 use esker_base::units::to_usize;
 
-use super::{KeyExtents, Kvset, key_hash, write_keys};
+use super::{KeyExtents, Kvset, key_hash};
 use crate::error::Result;
 use crate::filter::FilterBuilder;
-use crate::media::{Classes, Purpose, Stream};
+use crate::media::{Classes, Purpose};
 use crate::omf::frame::record_size;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
 use crate::page_cache::{Held, PageCache, PageTable, SharedPage};
+use crate::placement::Stream;
 use crate::value::ValueBlock;
 use crate::{MediaClass, Tuning};
 
@@ -67,7 +68,6 @@ impl<'a> KvsetBuilder<'a> {
         age: u64,
         class: MediaClass,
     ) -> KvsetBuilder<'a> {
-        let stream = if leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys };
         // A buffer never straddles two extents, because its size divides theirs.
         let buf = AlignedBuf::zeroed(to_usize(shop.tuning.key_extent_bytes.min(256 << 10)));
         let held = shop.cache.hold();
@@ -86,7 +86,7 @@ impl<'a> KvsetBuilder<'a> {
                 extents: Vec::new(),
                 blocks: Vec::new(),
             },
-            keys: KeyExtents { extents: Vec::new(), stream },
+            keys: KeyExtents { extents: Vec::new() },
             page: PageBuilder::default(),
             buf,
             filled: 0,
@@ -172,8 +172,9 @@ impl<'a> KvsetBuilder<'a> {
         }
         let full = self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes());
         if full {
+            let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
             let bytes = self.shop.tuning.key_extent_bytes;
-            let extent = self.shop.classes.allocate(self.class, bytes, Purpose::Maintenance)?;
+            let extent = self.shop.classes.allocate(self.class, stream, bytes, purpose)?;
             self.keys.extents.push(extent);
             self.extent_used = 0;
         }
@@ -183,7 +184,7 @@ impl<'a> KvsetBuilder<'a> {
         let padded = self.filled.next_multiple_of(to_usize(extent.media.lba_size.into()));
         buf[self.filled..padded].fill(0);
         buf.set_len(padded);
-        let mut buf = write_keys(extent, self.extent_used, buf, self.keys.stream)?;
+        let mut buf = extent.write_at(self.extent_used, buf)?;
         buf.set_len(size);
         self.buf = buf;
         self.extent_used += padded as u64;
