@@ -15,6 +15,7 @@
 //! 4. Media pages written = host pages written + pages copied.
 
 mod array;
+mod bits;
 mod cleaning;
 mod points;
 mod prefetch;
@@ -25,6 +26,7 @@ use esker_base::units::{to_u64, to_usize};
 use esker_device::fdp::Isolation;
 
 pub use array::{Array, Counting};
+use bits::Bits;
 use cleaning::Cleaner;
 pub use points::Writer;
 use points::{Point, Points};
@@ -41,7 +43,7 @@ pub type MediaPage = u32;
 /// A reclaim unit.
 pub type UnitId = u32;
 
-/// What is mapped nowhere, and what a media page without data holds.
+/// Where a logical page lies that was never written, or trimmed.
 const NOWHERE: u32 = u32::MAX;
 /// Host pages placed between two turns of cleaning; cleaning keeps pace with the host in steps of
 /// this many pages.
@@ -99,13 +101,19 @@ impl FtlOptions {
     /// more. They add nothing to over-provisioning: what is in use is all the rest.
     #[must_use]
     pub fn reserve_units(&self) -> u32 {
-        let persistent = self.handles.iter().filter(|&&one| one == Isolation::Persistently);
-        let copying = match self.frontier {
-            Frontier::Separate => 1 + persistent.count(),
-            Frontier::Shared => 0,
-        };
-        let open = self.handles.len() + copying;
+        let open = self.handles.len() + self.cleaning_points();
         u32::from(self.groups) * u32::try_from(open + 1).unwrap_or(u32::MAX)
+    }
+
+    /// Write points that cleaning may have in a group.
+    fn cleaning_points(&self) -> usize {
+        match self.frontier {
+            Frontier::Separate => {
+                let is_persistent = |one: &&Isolation| **one == Isolation::Persistently;
+                1 + self.handles.iter().filter(is_persistent).count()
+            }
+            Frontier::Shared => 1,
+        }
     }
 
     /// So many units that the pages in use are `over_provisioning` (0.07 is 7 %) more than the
@@ -196,6 +204,7 @@ pub struct Ftl {
     options: FtlOptions,
     map: Vec<MediaPage>,
     content: Vec<LogicalPage>,
+    valid: Bits,
     units: Units,
     pool: Pool,
     victims: Victims,
@@ -215,7 +224,8 @@ impl Ftl {
         let pages = to_usize(u64::from(options.units) * u64::from(options.unit_pages));
         Ok(Ftl {
             map: vec![NOWHERE; options.logical_pages as usize],
-            content: vec![NOWHERE; pages],
+            content: vec![0; pages],
+            valid: Bits::new(pages),
             units: Units::new(options.units, options.unit_pages),
             pool: Pool::new(options.units, options.groups),
             victims: Victims::new(&options),
@@ -263,7 +273,7 @@ impl Ftl {
     /// Bytes of maps in memory.
     #[must_use]
     pub fn map_bytes(&self) -> u64 {
-        4 * (to_u64(self.map.len()) + to_u64(self.content.len()))
+        to_u64(4 * (self.map.len() + self.content.len()) + self.valid.bytes())
     }
 
     /// Writes `count` logical pages from `first` on with a handle of the first group.
@@ -315,6 +325,7 @@ impl Ftl {
         for page in first..first + count {
             let old = std::mem::replace(&mut self.map[page as usize], NOWHERE);
             if old != NOWHERE {
+                self.valid.remove(old);
                 self.victims.lose_page(self.units.of(old));
                 self.counts.trimmed += 1;
             }
@@ -322,11 +333,12 @@ impl Ftl {
     }
 
     /// Points a handle to an empty unit: the unit it was filling is full as it is. Returns how
-    /// many pages of that were left unwritten; zero when it was empty or there was none.
+    /// many pages of that were left unwritten; zero when it was empty or there was none, or when
+    /// cleaning shares the unit and has no other to go on in.
     pub fn update(&mut self, group: u16, handle: u16) -> u32 {
         let point = *self.points.of(group, Writer::Host(handle));
         match point.unit {
-            Some(unit) if point.next > 0 => {
+            Some(unit) if point.next > 0 && self.may_leave(group) => {
                 self.close(unit);
                 *self.points.of_mut(group, Writer::Host(handle)) = Point::default();
                 self.options.unit_pages - point.next
@@ -347,19 +359,28 @@ impl Ftl {
         let point = *self.points.of(group, Writer::Host(handle));
         let unit = point.unit.expect("opened before pages are placed");
         let start = unit * self.options.unit_pages + point.next;
+        // Counted before any is lost: a page may be written twice in one turn.
+        self.valid.set(start..start + count);
+        self.victims.gain_pages(unit, count);
         for index in 0..count {
+            // Two misses hang together, the map's entry and then the bit that it names.
+            if index + 2 * prefetch::AHEAD < count {
+                let page = page_of(index + 2 * prefetch::AHEAD);
+                prefetch::prefetch(&self.map, page as usize);
+            }
             if index + prefetch::AHEAD < count {
-                prefetch::prefetch(&self.map, page_of(index + prefetch::AHEAD) as usize);
+                let page = page_of(index + prefetch::AHEAD);
+                self.valid.prefetch(self.map[page as usize]);
             }
             let (page, at) = (page_of(index), start + index);
             let old = std::mem::replace(&mut self.map[page as usize], at);
             self.content[at as usize] = page;
             if old != NOWHERE {
+                self.valid.remove(old);
                 self.victims.lose_page(self.units.of(old));
             }
             array.program(at, page);
         }
-        self.victims.gain_pages(unit, count);
         self.counts.host += u64::from(count);
         self.points.of_mut(group, Writer::Host(handle)).next += count;
         if point.next + count == self.options.unit_pages {
@@ -385,7 +406,7 @@ impl Ftl {
             if at == NOWHERE {
                 continue;
             }
-            if self.content.get(at as usize) != Some(&page) {
+            if self.content.get(at as usize) != Some(&page) || !self.valid.has(at) {
                 return corrupt(format!("page {page} is mapped to {at}, which holds another"));
             }
             let (unit, within) = (self.units.of(at), at % self.options.unit_pages);

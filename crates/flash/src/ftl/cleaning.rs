@@ -8,6 +8,12 @@ use super::points::{Point, Writer};
 use super::prefetch;
 use super::{Array, Frontier, Ftl, UnitId};
 
+/// Pages copied at a time: enough accesses to the map in flight to hide what each one waits.
+const BATCH: u32 = 32;
+
+/// How often wear is looked at while each unit is erased once.
+const LEVELLINGS: u32 = 16;
+
 /// The unit that a group is cleaning, and what wear asks for next.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
@@ -42,14 +48,21 @@ impl Ftl {
         group
     }
 
-    /// Erased units that only cleaning may open: with one for each of its points it always ends.
+    /// Erased units that only cleaning may open. Cleaning a unit opens at most one and erases one,
+    /// so with one for each of its points it always ends; on a shared frontier the host may have
+    /// used up to one turn of what cleaning opened.
     fn kept_for_cleaning(&self) -> u32 {
-        let group_reserve = self.options.reserve_units() / u32::from(self.options.groups);
-        let handles = u32::try_from(self.options.handles.len()).expect("at most 128 handles");
-        match self.options.frontier {
-            Frontier::Separate => group_reserve - handles - 1,
-            Frontier::Shared => 1,
-        }
+        let points = match self.options.frontier {
+            Frontier::Separate => self.options.cleaning_points(),
+            Frontier::Shared => 2,
+        };
+        u32::try_from(points).expect("at most 129 points")
+    }
+
+    /// Whether the host may leave a unit unfinished.
+    pub(super) fn may_leave(&self, group: u16) -> bool {
+        self.options.frontier == Frontier::Separate
+            || self.pool.count(group) > self.kept_for_cleaning()
     }
 
     /// A group whose valid pages leave no unit to be won is full; the emptiest one serves then.
@@ -130,6 +143,7 @@ impl Ftl {
         let writer = self.points.successor(self.units.writer(job.unit));
         let start = job.unit * pages;
         let mut left = quota;
+        let mut batch = [(0, 0); BATCH as usize];
         while job.next < pages && left > 0 {
             if self.points.of(group, writer).unit.is_none() {
                 self.open_unit(group, writer);
@@ -138,26 +152,28 @@ impl Ftl {
             else {
                 unreachable!("opened above")
             };
-            let to_start = to_unit * pages + to_next;
-            let room = left.min(pages - to_next);
+            let room = left.min(pages - to_next).min(BATCH);
+            // First ask for the map's entries of a batch, then write them.
             let mut copied = 0;
-            while job.next < pages && copied < room {
-                let from = start + job.next;
-                if job.next + prefetch::AHEAD < pages {
-                    let ahead = self.content[(from + prefetch::AHEAD) as usize];
-                    prefetch::prefetch(&self.map, ahead as usize);
-                }
+            while copied < room
+                && let Some(from) = self.valid.next(start + job.next, start + pages)
+            {
                 let page = self.content[from as usize];
-                job.next += 1;
-                // What an unwritten page holds is left over from before, and mapped elsewhere.
-                if self.map.get(page as usize) == Some(&from) {
-                    let to = to_start + copied;
-                    self.map[page as usize] = to;
-                    self.content[to as usize] = page;
-                    array.copy(from, to, page);
-                    copied += 1;
-                }
+                prefetch::prefetch(&self.map, page as usize);
+                batch[copied as usize] = (from, page);
+                job.next = from + 1 - start;
+                copied += 1;
             }
+            if copied < room {
+                job.next = pages;
+            }
+            let to_start = to_unit * pages + to_next;
+            for (&(from, page), to) in batch[..copied as usize].iter().zip(to_start..) {
+                self.map[page as usize] = to;
+                self.content[to as usize] = page;
+                array.copy(from, to, page);
+            }
+            self.valid.set(to_start..to_start + copied);
             self.victims.lose_pages(job.unit, copied);
             self.victims.gain_pages(to_unit, copied);
             self.counts.copied += u64::from(copied);
@@ -178,18 +194,20 @@ impl Ftl {
 
     fn erase(&mut self, group: u16, unit: UnitId, array: &mut impl Array) {
         debug_assert_eq!(self.victims.valid(unit), 0, "unit {unit} is erased with valid pages");
+        let start = unit * self.options.unit_pages;
+        self.valid.clear(start..start + self.options.unit_pages);
         self.units.erase(unit);
         self.pool.put(unit, self.units.erasures(unit));
         self.counts.erased += u64::from(self.options.unit_pages);
         array.erase(unit);
         let erasures = self.counts.erased / u64::from(self.options.unit_pages);
-        if erasures.is_multiple_of(u64::from(self.options.units)) {
+        if erasures.is_multiple_of(u64::from(self.options.units / LEVELLINGS).max(1)) {
             self.cleaners[usize::from(group)].worn = self.worn_behind(group);
         }
     }
 
     /// The closed unit that was erased least, if it lies behind the most worn one by more than is
-    /// allowed. Looked for once per round of erasures.
+    /// allowed.
     fn worn_behind(&self, group: u16) -> Option<UnitId> {
         let spread = self.options.wear_spread?;
         let erasures = |unit: &UnitId| self.units.erasures(*unit);

@@ -8,7 +8,7 @@ pub(super) const AHEAD: u32 = 16;
 
 /// Asks for the cache line of `slice[index]`. An index that is out of range asks for nothing.
 #[inline]
-pub(super) fn prefetch(slice: &[u32], index: usize) {
+pub(super) fn prefetch<T>(slice: &[T], index: usize) {
     if let Some(entry) = slice.get(index) {
         #[cfg(target_arch = "x86_64")]
         {
