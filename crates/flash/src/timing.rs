@@ -12,8 +12,8 @@
 //! | `agenda` | the events to come |
 //! | `server` | one after the other: firmware and link |
 //!
-//! A read passes the firmware, its dies, their channels and the link. A die keeps its page
-//! register, and takes no other operation, until the channel has carried the page away. A write
+//! A read passes the firmware, its dies, their channels and the link. A page stays in a register of
+//! its die, and keeps that from other use, until the channel has carried it away. A write
 //! passes the firmware, waits in line for room in the buffer, crosses the link and is finished:
 //! the buffer survives a power cut. The room is free again when the program that carries the data
 //! to the media has ended.
@@ -47,6 +47,9 @@ pub struct Timing {
     /// From the page register to the array (tPROG), for one program operation of all planes and
     /// bits that are programmed together.
     pub program_ns: u64,
+    /// Whether a die has a cache register, so that it reads the next page while the channel
+    /// carries the last one away. Otherwise it waits.
+    pub cache_register: bool,
     /// Erasing a block, or one block of each plane together (tBERS). Zero for media that are
     /// written in place.
     pub erase_ns: u64,

@@ -1,8 +1,10 @@
 //! Dies and channels.
 //!
-//! A die does one thing at a time. It holds its page register from the start of a read until the
-//! channel has carried the page away, and from the start of the transfer until the program has
-//! ended. A channel carries one page at a time, for the die that asked first.
+//! The array of a die does one thing at a time. A read ends with its page in the register that
+//! the channel takes it from. Until it is taken, the array may start the next read if there is a
+//! cache register, whose result waits in the array for the register to be free; without one the
+//! array waits. A program needs the register to itself, from the start of its transfer on. A channel
+//! carries one page at a time, for the die that asked first.
 
 use super::Timing;
 use super::agenda::{Agenda, Event};
@@ -27,8 +29,10 @@ struct Die {
     state: State,
     /// Distinguishes what a die does from what was suspended.
     turn: u32,
-    /// What it does, or [`NONE`].
+    /// What the array does, or [`NONE`].
     job: u32,
+    /// Whose page waits for the channel or is being carried, or [`NONE`].
+    register: u32,
     ends_ns: u64,
     suspended: Option<Suspended>,
     suspensions: u32,
@@ -44,8 +48,8 @@ enum State {
     Idle,
     /// The array works until `ends_ns`.
     Busy,
-    /// The page register waits for the channel, or is being transferred.
-    Transfer,
+    /// The array waits for the register.
+    Held,
 }
 
 #[derive(Clone, Copy)]
@@ -68,6 +72,7 @@ impl Media {
             state: State::Idle,
             turn: 0,
             job: NONE,
+            register: NONE,
             ends_ns: 0,
             suspended: None,
             suspensions: 0,
@@ -183,15 +188,19 @@ impl Media {
                 .flatten()
                 .min_by_key(|(_, job)| job.stamp),
         };
-        let Some((line, _)) = chosen else { return };
+        let Some((line, job)) = chosen else { return };
+        if matches!(job.kind, Kind::Program { .. }) && die.register != NONE {
+            return; // until the page of the last read is gone
+        }
         let job = die.lines[line].pop(jobs).expect("the first of its line");
         match self.jobs.get(job).kind {
             Kind::Read { .. } | Kind::CopyRead { .. } => {
                 self.work(now_ns, id, job, self.timing.read_ns, agenda);
             }
             Kind::Program { .. } => {
+                die.state = State::Held;
                 die.job = job;
-                self.ask_channel(now_ns, id, agenda);
+                self.ask_channel(now_ns, id, job, agenda);
             }
             Kind::Erase { blocks } => {
                 self.work(now_ns, id, job, self.timing.erase_ns * u64::from(blocks), agenda);
@@ -209,9 +218,23 @@ impl Media {
         agenda.schedule(die.ends_ns, Event::DieDone { die: id, turn: die.turn });
     }
 
-    fn ask_channel(&mut self, now_ns: u64, id: u32, agenda: &mut Agenda) {
+    /// The array of a die has read a page: it goes to the register when that is free.
+    fn put_out(&mut self, now_ns: u64, id: u32, agenda: &mut Agenda) {
+        let die = &mut self.dies[id as usize];
+        die.state = State::Held;
+        if die.register == NONE {
+            let job = die.job;
+            self.ask_channel(now_ns, id, job, agenda);
+            if self.timing.cache_register {
+                self.start_next(now_ns, id, agenda);
+            }
+        }
+    }
+
+    /// The page of an operation is in the register, or is to come there.
+    fn ask_channel(&mut self, now_ns: u64, id: u32, job: u32, agenda: &mut Agenda) {
         let channel_id = self.channel_of(id);
-        self.dies[id as usize].state = State::Transfer;
+        self.dies[id as usize].register = job;
         self.dies[id as usize].next = NONE;
         let channel = &mut self.channels[channel_id as usize];
         if channel.first == NONE {
@@ -230,7 +253,7 @@ impl Media {
         let channel = &mut self.channels[id as usize];
         channel.is_busy = channel.first != NONE;
         if channel.is_busy {
-            let bytes = self.jobs.get(self.dies[channel.first as usize].job).bytes;
+            let bytes = self.jobs.get(self.dies[channel.first as usize].register).bytes;
             let takes_ns = transfer_ns(bytes, self.timing.channel_bytes_per_s);
             agenda.schedule(now_ns + takes_ns, Event::ChannelDone { channel: id });
         }
@@ -251,7 +274,7 @@ impl Media {
         let job = self.jobs.get(die.job);
         match job.kind {
             Kind::Read { .. } | Kind::CopyRead { .. } => {
-                self.ask_channel(now_ns, id, agenda);
+                self.put_out(now_ns, id, agenda);
                 return None;
             }
             Kind::Program { .. } => die.programs -= 1,
@@ -274,15 +297,19 @@ impl Media {
         let die_id = channel.first;
         channel.first = self.dies[die_id as usize].next;
         self.carry_next(now_ns, id, agenda);
-        let job = self.dies[die_id as usize].job;
+        let die = &mut self.dies[die_id as usize];
+        let job = std::mem::replace(&mut die.register, NONE);
         if let Kind::Program { .. } = self.jobs.get(job).kind {
             self.work(now_ns, die_id, job, self.timing.program_ns, agenda);
             self.suspend(now_ns, die_id, agenda);
             return None;
         }
-        let ended = self.jobs.remove(job);
-        self.start_next(now_ns, die_id, agenda);
-        Some(ended)
+        match die.state {
+            State::Held if die.job != job => self.put_out(now_ns, die_id, agenda),
+            State::Held | State::Idle => self.start_next(now_ns, die_id, agenda),
+            State::Busy => {}
+        }
+        Some(self.jobs.remove(job))
     }
 
     fn channel_of(&self, die: u32) -> u32 {
