@@ -1,0 +1,76 @@
+//! How late completions are in real time, and how fast an emulated device is in virtual time.
+//! Nothing is stored, so that what is measured is emulation and timing.
+//!
+//! `cargo bench -p esker-flash --bench real_time`
+
+#![allow(clippy::print_stdout)]
+
+#[path = "../tests/common/timed.rs"]
+mod timed;
+
+use std::collections::VecDeque;
+
+use esker_base::{AlignedBuf, Clock, Lba, Rng};
+use esker_device::{Command, Completion, Device, Op, Tag};
+use esker_flash::emulate::Pace;
+
+fn main() {
+    println!("command cargo bench -p esker-flash --bench real_time");
+    println!("random 4 KiB reads of 64 dies; lateness in real time, in microseconds");
+    for depth in [1, 8, 32] {
+        lateness("real", &Pace::real(), depth, 200_000);
+    }
+    lateness("dilated by 10", &Pace::dilated(10), 32, 100_000);
+    for depth in [1, 32, 64] {
+        let clock = Clock::real();
+        let began = clock.now();
+        let count = 3_000_000;
+        run(&Pace::virtual_time(Clock::virtual_time()), depth, count, false);
+        let nanos = u64::try_from((clock.now() - began).as_nanos()).expect("seconds");
+        println!("virtual, QD {depth:>3}: {:.2} M commands/s", per_us(count, nanos));
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // a figure for people
+fn per_us(count: u64, nanos: u64) -> f64 {
+    count as f64 * 1000.0 / nanos as f64
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn lateness(name: &str, pace: &Pace, depth: usize, count: u64) {
+    let mut late = run(pace, depth, count, true);
+    late.sort_unstable();
+    let at = |per_mille: usize| late[(late.len() - 1) * per_mille / 1000] as f64 / 1000.0;
+    println!(
+        "{name}, QD {depth:>2}: p50 {:.2}, p99 {:.2}, p99.9 {:.2}, most {:.1}",
+        at(500),
+        at(990),
+        at(999),
+        at(1000)
+    );
+}
+
+/// Reads in a closed loop: how many nanoseconds late each completion was handed out.
+fn run(pace: &Pace, depth: usize, count: u64, is_recorded: bool) -> Vec<u64> {
+    let device = timed::device(pace.clone());
+    let mut queue = device.queue_pair(depth).expect("a queue pair");
+    let mut bufs: Vec<_> = (0..depth).map(|_| AlignedBuf::zeroed(4096)).collect();
+    let (mut commands, mut done) = (VecDeque::new(), Vec::<Completion>::new());
+    let mut rng = Rng::new(1);
+    if is_recorded {
+        device.emulation().start_record();
+    }
+    let mut ended = 0;
+    while ended < count {
+        commands.extend(bufs.drain(..).map(|buf| {
+            let lba = Lba(rng.below(1 << 20));
+            Command { tag: Tag(0), op: Op::Read { lba, buf } }
+        }));
+        queue.submit(&mut commands).expect("submit");
+        queue.wait(&mut done, None).expect("wait");
+        ended += u64::try_from(done.len()).expect("at most the depth");
+        bufs.extend(done.drain(..).filter_map(|done| done.buf));
+    }
+    let record = device.emulation().take_record();
+    record.iter().map(|times| times.handed_out.0 - times.finished.0).collect()
+}
