@@ -19,6 +19,7 @@ mod bits;
 mod cleaning;
 mod points;
 mod prefetch;
+mod restore;
 mod units;
 mod victims;
 
@@ -30,7 +31,8 @@ use bits::Bits;
 use cleaning::Cleaner;
 pub use points::Writer;
 use points::{Point, Points};
-pub use units::UnitState;
+pub use restore::{Event, UnitRecord};
+pub use units::{Phase, UnitState};
 use units::{Pool, Units};
 use victims::Victims;
 
@@ -261,6 +263,12 @@ impl Ftl {
         self.units.state(unit, &self.victims)
     }
 
+    /// Whether a unit is erased.
+    #[must_use]
+    pub fn is_free(&self, unit: UnitId) -> bool {
+        self.units.phase(unit) == Phase::Free
+    }
+
     /// How many pages the unit that a handle of a group is filling still takes.
     #[must_use]
     pub fn writable(&self, group: u16, handle: u16) -> u32 {
@@ -335,11 +343,11 @@ impl Ftl {
     /// Points a handle to an empty unit: the unit it was filling is full as it is. Returns how
     /// many pages of that were left unwritten; zero when it was empty or there was none, or when
     /// cleaning shares the unit and has no other to go on in.
-    pub fn update(&mut self, group: u16, handle: u16) -> u32 {
+    pub fn update(&mut self, group: u16, handle: u16, array: &mut impl Array) -> u32 {
         let point = *self.points.of(group, Writer::Host(handle));
         match point.unit {
             Some(unit) if point.next > 0 && self.may_leave(group) => {
-                self.close(unit);
+                self.close(unit, array);
                 *self.points.of_mut(group, Writer::Host(handle)) = Point::default();
                 self.options.unit_pages - point.next
             }
@@ -384,13 +392,14 @@ impl Ftl {
         self.counts.host += u64::from(count);
         self.points.of_mut(group, Writer::Host(handle)).next += count;
         if point.next + count == self.options.unit_pages {
-            self.close(unit);
+            self.close(unit, array);
             *self.points.of_mut(group, Writer::Host(handle)) = Point::default();
         }
     }
 
     /// The unit is full, or has to do as full, and may be cleaned from now on.
-    fn close(&mut self, unit: UnitId) {
+    fn close(&mut self, unit: UnitId, array: &mut impl Array) {
+        array.close(unit);
         self.units.close(unit, self.counts.host);
         self.victims.close(unit);
     }

@@ -2,15 +2,22 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`ssd`] | [`Ssd`]: a drive; [`Namespace`]: a part of it, as a device |
+//! | [`drive`] | what the drive is made of: layer, data, time, image |
 //! | [`emulate`] | stored content behind a model of time, as a device |
 //! | [`ftl`] | the flash translation layer: page map, reclaim units, cleaning, wear |
 //! | [`theory`] | write amplification in closed form, to judge the layer by |
 //! | [`timing`] | when things finish: firmware, buffer, link, channels, dies |
 
+pub mod drive;
 pub mod emulate;
 pub mod error;
 pub mod ftl;
+pub mod ssd;
 pub mod theory;
 pub mod timing;
 
+pub use drive::Parameters;
+pub use emulate::Pace;
 pub use error::FlashError;
+pub use ssd::{Namespace, Ssd};

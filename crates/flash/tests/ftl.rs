@@ -101,7 +101,7 @@ fn run(options: FtlOptions, seed: u64, steps: u32) {
                 written[first as usize..(first + count) as usize].fill(0);
             }
             1 => {
-                ftl.update(0, handle);
+                ftl.update(0, handle, &mut nand);
             }
             _ => {
                 let group = u16::try_from(below(u64::from(options.groups))).unwrap();
@@ -208,10 +208,13 @@ fn an_update_points_the_handle_to_an_empty_unit() {
     let mut ftl =
         Ftl::new(options(Cleaning::Greedy, Frontier::Separate, vec![Isolation::Initially]))
             .unwrap();
-    assert_eq!(ftl.update(0, 0), 0);
+    assert_eq!(ftl.update(0, 0, &mut Counting), 0);
     ftl.write(0, 10, 0, &mut Counting);
-    assert_eq!((ftl.writable(0, 0), ftl.update(0, 0), ftl.writable(0, 0)), (14, 14, 24));
-    assert_eq!(ftl.update(0, 0), 0);
+    assert_eq!(
+        (ftl.writable(0, 0), ftl.update(0, 0, &mut Counting), ftl.writable(0, 0)),
+        (14, 14, 24)
+    );
+    assert_eq!(ftl.update(0, 0, &mut Counting), 0);
     ftl.write(10, 1, 0, &mut Counting);
     let unit = |page| ftl.locate(page).unwrap() / 24;
     assert_ne!(unit(9), unit(10));

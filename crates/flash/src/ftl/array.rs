@@ -1,14 +1,22 @@
 //! What a translation layer does to the media.
 
-use super::{LogicalPage, MediaPage, UnitId};
+use super::{LogicalPage, MediaPage, UnitId, Writer};
 
 /// The media under a translation layer. Called in the order in which things happen.
 pub trait Array {
+    /// `writer` begins to fill an erased unit.
+    #[inline]
+    fn open(&mut self, _unit: UnitId, _writer: Writer) {}
+
     /// Page `at` is programmed with what the host writes to `page`.
     fn program(&mut self, at: MediaPage, page: LogicalPage);
 
     /// Page `to` is programmed with what `from` holds, which is logical page `page`.
     fn copy(&mut self, from: MediaPage, to: MediaPage, page: LogicalPage);
+
+    /// Nothing more is programmed into a unit, which is full or given up.
+    #[inline]
+    fn close(&mut self, _unit: UnitId) {}
 
     /// The unit is erased.
     fn erase(&mut self, unit: UnitId);

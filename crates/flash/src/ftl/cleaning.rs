@@ -40,7 +40,7 @@ impl Ftl {
         let group = self.group_with_space(group, handle);
         while self.points.of(group, Writer::Host(handle)).unit.is_none() {
             if self.pool.count(group) > self.kept_for_cleaning() {
-                self.open_unit(group, Writer::Host(handle));
+                self.open_unit(group, Writer::Host(handle), array);
             } else {
                 self.clean_one(group, array);
             }
@@ -83,9 +83,10 @@ impl Ftl {
         (0..self.options.groups).min_by_key(|&other| valid(other)).unwrap_or(group)
     }
 
-    fn open_unit(&mut self, group: u16, writer: Writer) {
+    fn open_unit(&mut self, group: u16, writer: Writer, array: &mut impl Array) {
         let unit = self.pool.take(group, writer).expect("cleaning keeps erased units");
         self.units.open(unit, writer);
+        array.open(unit, writer);
         *self.points.of_mut(group, writer) = Point { unit: Some(unit), next: 0 };
     }
 
@@ -146,7 +147,7 @@ impl Ftl {
         let mut batch = [(0, 0); BATCH as usize];
         while job.next < pages && left > 0 {
             if self.points.of(group, writer).unit.is_none() {
-                self.open_unit(group, writer);
+                self.open_unit(group, writer, array);
             }
             let Point { unit: Some(to_unit), next: to_next } = *self.points.of(group, writer)
             else {
@@ -181,7 +182,7 @@ impl Ftl {
             left -= copied;
             self.points.of_mut(group, writer).next += copied;
             if to_next + copied == pages {
-                self.close(to_unit);
+                self.close(to_unit, array);
                 *self.points.of_mut(group, writer) = Point::default();
             }
         }

@@ -46,10 +46,14 @@ impl UnitState {
     }
 }
 
+/// Where a unit is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub enum Phase {
+    /// Erased.
     Free,
+    /// Being filled.
     Open,
+    /// Full, or given up before.
     Closed,
 }
 
@@ -105,6 +109,14 @@ impl Units {
         debug_assert_eq!(self.phase[unit as usize], Phase::Closed, "unit {unit} is not closed");
         self.phase[unit as usize] = Phase::Free;
         self.erasures[unit as usize] += 1;
+    }
+
+    pub(super) fn phase(&self, unit: UnitId) -> Phase {
+        self.phase[unit as usize]
+    }
+
+    pub(super) fn set_erasures(&mut self, unit: UnitId, erasures: u32) {
+        self.erasures[unit as usize] = erasures;
     }
 
     pub(super) fn writer(&self, unit: UnitId) -> Writer {
@@ -173,6 +185,19 @@ impl Pool {
             Writer::Cleaning | Writer::CleaningOf(_) => pool.pop_last(),
         };
         taken.map(|(_, unit)| unit)
+    }
+
+    /// Takes this unit, if it is in the pool.
+    pub(super) fn remove(&mut self, unit: UnitId, erasures: u32) -> bool {
+        let group = usize::from(self.group_of(unit));
+        self.groups[group].remove(&(erasures, unit))
+    }
+
+    /// Says how often a unit was erased that was never before.
+    pub(super) fn wear(&mut self, unit: UnitId, erasures: u32) {
+        if self.remove(unit, 0) {
+            self.put(unit, erasures);
+        }
     }
 
     pub(super) fn put(&mut self, unit: UnitId, erasures: u32) {

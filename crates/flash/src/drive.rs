@@ -1,0 +1,29 @@
+//! A drive: a translation layer, the data it places, and the time that takes.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `parameters` | [`Parameters`]: what a drive is made of |
+//! | `layer` | the translation layer of flash, or none for media written in place |
+//! | `store` | the data, by media page, on a device |
+//! | `timeline` | what the layer does to the media, as operations of dies |
+//! | `namespaces` | who has which pages, and which handles |
+//! | `placement` | data placement: statistics and events |
+//! | `model` | commands of the host, with all of that |
+//! | `image` | what survives a power cut, for a drive on a device that keeps it |
+
+mod image;
+mod layer;
+mod model;
+mod namespaces;
+mod omf;
+mod parameters;
+mod placement;
+mod store;
+mod timeline;
+
+pub(crate) use image::Image;
+pub(crate) use layer::Layer;
+pub(crate) use model::{Drive, NamespacePart};
+pub(crate) use namespaces::{Extent, NamespaceRecord};
+pub(crate) use parameters::group_bits;
+pub use parameters::{Configuration, Media, Parameters};

@@ -1,0 +1,453 @@
+//! The on-media format of a drive's image; the layout is drawn in `docs/format/ssd.md`.
+//!
+//! All integers are little-endian. Every structure carries a magic number, the epoch it belongs to
+//! and a CRC-32C. Whatever does not decode is an error that names the field.
+
+use esker_base::checksum::crc32c;
+use esker_base::codec::{Decoder, Encoder, Truncated};
+use esker_device::fdp::Isolation;
+
+use super::placement::Totals;
+use super::{Configuration, Extent, Media, NamespaceRecord, Parameters};
+use crate::FlashError;
+use crate::ftl::{Cleaning, Event, Frontier, PageCounts, Phase, UnitRecord, Writer};
+use crate::timing::{Suspension, Timing};
+
+/// Bytes of a superblock, of a frame of the journal, and the alignment of everything.
+pub(super) const BLOCK: usize = 4096;
+/// The version of this format.
+const VERSION: u32 = 1;
+const SUPERBLOCK: u64 = u64::from_le_bytes(*b"ESKRSSD1");
+const CHECKPOINT: u64 = u64::from_le_bytes(*b"ESKRCKP1");
+const FRAME: u32 = u32::from_le_bytes(*b"EFRM");
+/// Bytes of an event.
+const EVENT: usize = 16;
+/// Bytes before the events of a frame.
+const FRAME_HEADER: usize = 64;
+/// Events that fit a frame.
+pub(super) const FRAME_EVENTS: usize = (BLOCK - FRAME_HEADER) / EVENT;
+
+/// What a drive is, and where its state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    /// Counts superblocks written; the higher one of two is in force.
+    pub(super) sequence: u64,
+    /// The epoch of the checkpoint and the journal in force.
+    pub(super) epoch: u64,
+    /// Which of the two checkpoints.
+    pub(super) slot: u8,
+    pub(super) name: String,
+    pub(super) parameters: Parameters,
+}
+
+/// The whole state at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    pub(super) configuration: Option<usize>,
+    pub(super) counts: PageCounts,
+    /// Bytes the host has written.
+    pub(super) host_bytes: u64,
+    /// What was counted when the configuration was enabled.
+    pub(super) since: Totals,
+    pub(super) namespaces: Vec<NamespaceRecord>,
+    pub(super) units: Vec<UnitRecord>,
+    pub(super) map: Vec<u32>,
+}
+
+/// What happened, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) epoch: u64,
+    /// Its number since the checkpoint, from 0.
+    pub(super) index: u32,
+    /// Bytes the host has written, after its events.
+    pub(super) host_bytes: u64,
+    pub(super) events: Vec<Event>,
+}
+
+fn damaged(what: impl std::fmt::Display) -> FlashError {
+    FlashError::Corrupt(format!("the image is damaged: {what}"))
+}
+
+impl From<Truncated> for FlashError {
+    fn from(truncated: Truncated) -> FlashError {
+        damaged(truncated)
+    }
+}
+
+fn flag(value: bool) -> u8 {
+    u8::from(value)
+}
+
+/// Appends the checksum of everything so far, and zeroes up to a whole block.
+fn seal(mut encoder: Encoder) -> Vec<u8> {
+    let crc = crc32c(&encoder.0);
+    encoder.u32(crc);
+    let mut bytes = encoder.0;
+    bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+    bytes
+}
+
+/// Checks the checksum that follows what `decoder` has read of `bytes`.
+fn check_seal(decoder: &mut Decoder<'_>, bytes: &[u8], what: &str) -> Result<(), FlashError> {
+    let end = decoder.offset();
+    let found = decoder.u32("checksum")?;
+    if crc32c(&bytes[..end]) == found { Ok(()) } else { Err(damaged(format!("{what}: checksum"))) }
+}
+
+impl Superblock {
+    pub(super) fn encode(&self) -> Result<Vec<u8>, FlashError> {
+        let mut e = Encoder::default();
+        e.u64(SUPERBLOCK).u32(VERSION).u64(self.sequence).u64(self.epoch).u8(self.slot);
+        if self.name.len() > 1000 {
+            return Err(FlashError::Invalid("a drive's name has at most 1000 bytes".into()));
+        }
+        e.bytes16(self.name.as_bytes());
+        put_parameters(&mut e, &self.parameters);
+        let bytes = seal(e);
+        if bytes.len() > BLOCK {
+            return Err(FlashError::Invalid("too many configurations of data placement".into()));
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Superblock, FlashError> {
+        let mut d = Decoder::new(bytes);
+        if d.u64("magic")? != SUPERBLOCK {
+            return Err(damaged("this is no image of a drive"));
+        }
+        let version = d.u32("version")?;
+        if version != VERSION {
+            let why = format!("it has version {version}, this program knows {VERSION}");
+            return Err(FlashError::Corrupt(format!("the image cannot be read: {why}")));
+        }
+        let (sequence, epoch) = (d.u64("sequence")?, d.u64("epoch")?);
+        let slot = d.u8("slot")?;
+        let name = String::from_utf8(d.bytes16("name")?.to_vec()).map_err(damaged)?;
+        let parameters = take_parameters(&mut d)?;
+        check_seal(&mut d, bytes, "superblock")?;
+        if slot > 1 {
+            return Err(damaged(format!("there is no checkpoint {slot}")));
+        }
+        Ok(Superblock { sequence, epoch, slot, name, parameters })
+    }
+}
+
+fn put_parameters(e: &mut Encoder, p: &Parameters) {
+    e.u64(p.capacity).u32(p.lba_size).u32(p.page_size).u32(p.nand_page_size).u32(p.program_size);
+    e.u64(p.unit_size).u32(p.units).u32(p.channels).u32(p.dies);
+    e.u8(flag(p.media == Media::InPlace));
+    let (kind, choices) = match p.cleaning {
+        Cleaning::Greedy => (0, 0),
+        Cleaning::Fifo => (1, 0),
+        Cleaning::Choices(count) => (2, count),
+        Cleaning::CostBenefit => (3, 0),
+    };
+    e.u8(kind).u32(choices).u8(flag(p.frontier == Frontier::Shared));
+    e.u8(flag(p.wear_spread.is_some())).u32(p.wear_spread.unwrap_or(0));
+    e.u32(p.rated_erasures).u32(p.max_namespaces);
+    e.u16(u16::try_from(p.configurations.len()).unwrap_or(u16::MAX));
+    for configuration in &p.configurations {
+        let handles: Vec<u8> = configuration.handles.iter().map(|&h| isolation_byte(h)).collect();
+        e.u16(configuration.groups).bytes16(&handles);
+    }
+    let t = &p.timing;
+    let suspension = t.suspension.unwrap_or(Suspension { overhead_ns: 0, most: 0 });
+    for value in [
+        t.read_ns,
+        t.program_ns,
+        t.erase_ns,
+        t.channel_bytes_per_s,
+        t.link_read_bytes_per_s,
+        t.link_write_bytes_per_s,
+        t.read_firmware_ns,
+        t.write_firmware_ns,
+        t.commands_per_s,
+        t.host_ns,
+        t.buffer_bytes,
+        suspension.overhead_ns,
+    ] {
+        e.u64(value);
+    }
+    e.u32(suspension.most).u8(flag(t.suspension.is_some()));
+    e.u8(flag(t.cache_register)).u8(flag(t.reads_overtake));
+}
+
+fn isolation_byte(isolation: Isolation) -> u8 {
+    match isolation {
+        Isolation::Initially => 1,
+        Isolation::Persistently => 2,
+    }
+}
+
+fn take_flag(d: &mut Decoder<'_>, what: &'static str) -> Result<bool, FlashError> {
+    match d.u8(what)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(damaged(format!("{what} is {other}, not 0 or 1"))),
+    }
+}
+
+fn take_parameters(d: &mut Decoder<'_>) -> Result<Parameters, FlashError> {
+    let (capacity, lba_size) = (d.u64("capacity")?, d.u32("LBA size")?);
+    let (page_size, nand_page_size) = (d.u32("page size")?, d.u32("NAND page size")?);
+    let (program_size, unit_size) = (d.u32("program size")?, d.u64("unit size")?);
+    let (units, channels, dies) = (d.u32("units")?, d.u32("channels")?, d.u32("dies")?);
+    let media = if take_flag(d, "media")? { Media::InPlace } else { Media::Flash };
+    let (kind, choices) = (d.u8("cleaning")?, d.u32("choices")?);
+    let cleaning = match kind {
+        0 => Cleaning::Greedy,
+        1 => Cleaning::Fifo,
+        2 => Cleaning::Choices(choices),
+        3 => Cleaning::CostBenefit,
+        other => return Err(damaged(format!("cleaning {other} is unknown"))),
+    };
+    let frontier = if take_flag(d, "frontier")? { Frontier::Shared } else { Frontier::Separate };
+    let is_levelled = take_flag(d, "wear levelling")?;
+    let spread = d.u32("wear spread")?;
+    let (rated_erasures, max_namespaces) = (d.u32("rated erasures")?, d.u32("namespaces")?);
+    let mut configurations = Vec::new();
+    for _ in 0..d.u16("configurations")? {
+        let groups = d.u16("groups")?;
+        let handles = d.bytes16("handles")?.iter().map(|&byte| match byte {
+            1 => Ok(Isolation::Initially),
+            2 => Ok(Isolation::Persistently),
+            other => Err(damaged(format!("isolation {other} is unknown"))),
+        });
+        configurations.push(Configuration { groups, handles: handles.collect::<Result<_, _>>()? });
+    }
+    let mut values = [0; 12];
+    for value in &mut values {
+        *value = d.u64("timing")?;
+    }
+    let most = d.u32("suspensions")?;
+    let may_suspend = take_flag(d, "suspension")?;
+    let (cache_register, reads_overtake) =
+        (take_flag(d, "cache register")?, take_flag(d, "reads overtake")?);
+    let timing = Timing {
+        read_ns: values[0],
+        program_ns: values[1],
+        erase_ns: values[2],
+        channel_bytes_per_s: values[3],
+        link_read_bytes_per_s: values[4],
+        link_write_bytes_per_s: values[5],
+        read_firmware_ns: values[6],
+        write_firmware_ns: values[7],
+        commands_per_s: values[8],
+        host_ns: values[9],
+        buffer_bytes: values[10],
+        suspension: may_suspend.then_some(Suspension { overhead_ns: values[11], most }),
+        cache_register,
+        reads_overtake,
+    };
+    let wear_spread = is_levelled.then_some(spread);
+    Ok(Parameters {
+        capacity,
+        lba_size,
+        page_size,
+        nand_page_size,
+        program_size,
+        unit_size,
+        units,
+        channels,
+        dies,
+        media,
+        cleaning,
+        frontier,
+        wear_spread,
+        rated_erasures,
+        configurations,
+        max_namespaces,
+        timing,
+    })
+}
+
+fn put_totals(e: &mut Encoder, totals: &Totals) {
+    e.u64(totals.host).u64(totals.media).u64(totals.erased);
+}
+
+fn take_totals(d: &mut Decoder<'_>) -> Result<Totals, FlashError> {
+    let (host, media) = (d.u64("host bytes")?, d.u64("media bytes")?);
+    Ok(Totals { host, media, erased: d.u64("erased bytes")? })
+}
+
+fn put_writer(e: &mut Encoder, writer: Writer) {
+    let (kind, handle) = match writer {
+        Writer::Host(handle) => (0, handle),
+        Writer::Cleaning => (1, 0),
+        Writer::CleaningOf(handle) => (2, handle),
+    };
+    e.u8(kind).u16(handle);
+}
+
+fn take_writer(d: &mut Decoder<'_>) -> Result<Writer, FlashError> {
+    let (kind, handle) = (d.u8("writer")?, d.u16("handle")?);
+    match kind {
+        0 => Ok(Writer::Host(handle)),
+        1 => Ok(Writer::Cleaning),
+        2 => Ok(Writer::CleaningOf(handle)),
+        other => Err(damaged(format!("writer {other} is unknown"))),
+    }
+}
+
+impl Checkpoint {
+    /// The most bytes that a checkpoint of this drive takes.
+    pub(super) fn most_bytes(parameters: &Parameters, pages: u32) -> u64 {
+        let units = match parameters.media {
+            Media::Flash => u64::from(parameters.units),
+            Media::InPlace => 0,
+        };
+        let namespaces = u64::from(parameters.max_namespaces) * (32 + 2 * 128);
+        let bytes = 256 + namespaces + units * 24 + u64::from(pages) * 4;
+        bytes.next_multiple_of(BLOCK as u64)
+    }
+
+    pub(super) fn encode(&self, epoch: u64) -> Result<Vec<u8>, FlashError> {
+        let mut e = Encoder::default();
+        e.u64(CHECKPOINT).u64(epoch);
+        let length = |length: usize| {
+            u32::try_from(length).map_err(|_| FlashError::Invalid("the drive is too large".into()))
+        };
+        e.u32(self.configuration.map_or(Ok(u32::MAX), length)?);
+        let PageCounts { host, copied, erased, trimmed } = self.counts;
+        e.u64(host).u64(copied).u64(erased).u64(trimmed);
+        e.u64(self.host_bytes);
+        put_totals(&mut e, &self.since);
+        e.u32(length(self.namespaces.len())?);
+        for namespace in &self.namespaces {
+            e.u32(namespace.id).u32(namespace.pages.first).u32(namespace.pages.count);
+            e.u8(flag(namespace.is_host_specified))
+                .u16(u16::try_from(namespace.handles.len()).unwrap_or(u16::MAX));
+            namespace.handles.iter().for_each(|&handle| {
+                e.u16(handle);
+            });
+        }
+        e.u32(length(self.units.len())?);
+        for unit in &self.units {
+            let phase = match unit.phase {
+                Phase::Free => 0,
+                Phase::Open => 1,
+                Phase::Closed => 2,
+            };
+            e.u8(phase);
+            put_writer(&mut e, unit.writer);
+            e.u32(unit.erasures).u64(unit.closed_at).u32(unit.next);
+        }
+        e.u32(length(self.map.len())?);
+        for &at in &self.map {
+            e.u32(at);
+        }
+        Ok(seal(e))
+    }
+
+    pub(super) fn decode(bytes: &[u8], epoch: u64) -> Result<Checkpoint, FlashError> {
+        let mut d = Decoder::new(bytes);
+        if d.u64("magic")? != CHECKPOINT || d.u64("epoch")? != epoch {
+            return Err(damaged("the checkpoint is not the one that the superblock names"));
+        }
+        let configuration = d.u32("configuration")?;
+        let configuration = (configuration != u32::MAX).then_some(configuration as usize);
+        let (host, copied) = (d.u64("host pages")?, d.u64("copied pages")?);
+        let (erased, trimmed) = (d.u64("erased pages")?, d.u64("trimmed pages")?);
+        let (host_bytes, since) = (d.u64("host bytes")?, take_totals(&mut d)?);
+        let mut namespaces = Vec::new();
+        for _ in 0..d.u32("namespaces")? {
+            let id = d.u32("namespace")?;
+            let pages = Extent { first: d.u32("first page")?, count: d.u32("pages")? };
+            let is_host_specified = take_flag(&mut d, "host specified")?;
+            let mut handles = Vec::new();
+            for _ in 0..d.u16("handles")? {
+                handles.push(d.u16("handle")?);
+            }
+            namespaces.push(NamespaceRecord { id, pages, handles, is_host_specified });
+        }
+        let mut units = Vec::new();
+        for _ in 0..d.u32("units")? {
+            let phase = match d.u8("phase")? {
+                0 => Phase::Free,
+                1 => Phase::Open,
+                2 => Phase::Closed,
+                other => return Err(damaged(format!("phase {other} is unknown"))),
+            };
+            let writer = take_writer(&mut d)?;
+            let (erasures, closed_at) = (d.u32("erasures")?, d.u64("closed at")?);
+            units.push(UnitRecord { phase, writer, erasures, closed_at, next: d.u32("next")? });
+        }
+        let pages = d.u32("map")? as usize;
+        let entries = d.bytes(pages.saturating_mul(4), "map")?;
+        let (entries, _) = entries.as_chunks();
+        let map = entries.iter().map(|&entry| u32::from_le_bytes(entry)).collect();
+        check_seal(&mut d, bytes, "checkpoint")?;
+        let counts = PageCounts { host, copied, erased, trimmed };
+        Ok(Checkpoint { configuration, counts, host_bytes, since, namespaces, units, map })
+    }
+}
+
+impl Frame {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::default();
+        e.u32(FRAME).u32(self.index).u64(self.epoch);
+        e.u32(u32::try_from(self.events.len()).unwrap_or(u32::MAX));
+        e.u64(self.host_bytes);
+        e.0.resize(FRAME_HEADER, 0);
+        for event in &self.events {
+            let start = e.0.len();
+            match *event {
+                Event::Open { unit, writer } => {
+                    put_writer(e.u8(1), writer);
+                    e.u32(unit);
+                }
+                Event::Program { page, at, count } => put_run(&mut e, 2, page, at, count),
+                Event::Copy { page, at, count } => put_run(&mut e, 3, page, at, count),
+                Event::Close { unit } => put_run(&mut e, 4, unit, 0, 0),
+                Event::Erase { unit } => put_run(&mut e, 5, unit, 0, 0),
+                Event::Trim { page, count } => put_run(&mut e, 6, page, 0, count),
+            }
+            e.0.resize(start + EVENT, 0);
+        }
+        e.0.resize(BLOCK - 4, 0);
+        seal(e)
+    }
+
+    /// The frame in a block, if there is one of this epoch and number, and undamaged. Anything else
+    /// is where the journal ends.
+    pub(super) fn decode(bytes: &[u8], epoch: u64, index: u32) -> Option<Frame> {
+        let mut d = Decoder::new(bytes);
+        let is_it = d.u32("magic").ok()? == FRAME
+            && d.u32("index").ok()? == index
+            && d.u64("epoch").ok()? == epoch;
+        let sum = Decoder::new(bytes.get(BLOCK - 4..)?).u32("checksum").ok()?;
+        if !is_it || crc32c(&bytes[..BLOCK - 4]) != sum {
+            return None;
+        }
+        let count = d.u32("count").ok()? as usize;
+        let host_bytes = d.u64("host bytes").ok()?;
+        let events = bytes.get(FRAME_HEADER..FRAME_HEADER + count.checked_mul(EVENT)?)?;
+        let (events, _) = events.as_chunks::<EVENT>();
+        let events = events.iter().map(|event| decode_event(event).ok()).collect::<Option<_>>()?;
+        Some(Frame { epoch, index, host_bytes, events })
+    }
+}
+
+fn put_run(e: &mut Encoder, kind: u8, a: u32, b: u32, c: u32) {
+    e.u8(kind).bytes(&[0; 3]).u32(a).u32(b).u32(c);
+}
+
+fn decode_event(bytes: &[u8]) -> Result<Event, FlashError> {
+    let mut d = Decoder::new(bytes);
+    let kind = d.u8("kind")?;
+    if kind == 1 {
+        let writer = take_writer(&mut d)?;
+        return Ok(Event::Open { unit: d.u32("unit")?, writer });
+    }
+    d.bytes(3, "reserved")?;
+    let (a, b, c) = (d.u32("page")?, d.u32("at")?, d.u32("count")?);
+    match kind {
+        2 => Ok(Event::Program { page: a, at: b, count: c }),
+        3 => Ok(Event::Copy { page: a, at: b, count: c }),
+        4 => Ok(Event::Close { unit: a }),
+        5 => Ok(Event::Erase { unit: a }),
+        6 => Ok(Event::Trim { page: a, count: c }),
+        other => Err(damaged(format!("event {other} is unknown"))),
+    }
+}

@@ -1,0 +1,163 @@
+//! What a drive is made of.
+
+use esker_base::units::to_u64;
+use esker_device::fdp::Isolation;
+
+use crate::FlashError;
+use crate::ftl::{Cleaning, Frontier, FtlOptions};
+use crate::timing::Timing;
+
+/// What the media is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// Flash: programmed once between two erasures, behind a translation layer.
+    Flash,
+    /// Written in place, like storage-class memory: no erasures, no cleaning.
+    InPlace,
+}
+
+/// A configuration of data placement that the drive offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// Reclaim groups.
+    pub groups: u16,
+    /// The reclaim unit handles.
+    pub handles: Vec<Isolation>,
+}
+
+/// A drive's parts. All sizes in bytes; every page is a page of the mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// What it offers to namespaces.
+    pub capacity: u64,
+    /// Of an LBA: 512 or 4,096, and not more than a page.
+    pub lba_size: u32,
+    /// Of the unit in which the layer maps; smaller writes read, modify and write one.
+    pub page_size: u32,
+    /// What a die reads at once; a multiple of the page.
+    pub nand_page_size: u32,
+    /// What a die programs at once, all planes and bits together; a multiple of a NAND page.
+    pub program_size: u32,
+    /// Of a reclaim unit: a multiple of what a die programs at once.
+    pub unit_size: u64,
+    /// Reclaim units in all.
+    pub units: u32,
+    /// Channels.
+    pub channels: u32,
+    /// Dies; die `d` is on channel `d % channels`.
+    pub dies: u32,
+    /// What it stores data in.
+    pub media: Media,
+    /// Which unit is cleaned.
+    pub cleaning: Cleaning,
+    /// Where its valid pages go.
+    pub frontier: Frontier,
+    /// See [`FtlOptions::wear_spread`].
+    pub wear_spread: Option<u32>,
+    /// How often a unit may be erased in its rated life.
+    pub rated_erasures: u32,
+    /// The configurations of data placement; none for a drive without it.
+    pub configurations: Vec<Configuration>,
+    /// Namespaces it can have.
+    pub max_namespaces: u32,
+    /// Times and rates.
+    pub timing: Timing,
+}
+
+/// How many of the upper bits of a placement id name one of so many reclaim groups (RGIF).
+pub(crate) fn group_bits(groups: u16) -> u16 {
+    let bits = u16::BITS - groups.saturating_sub(1).leading_zeros();
+    u16::try_from(bits).expect("at most 16")
+}
+
+impl Parameters {
+    /// Pages the host can address.
+    pub(crate) fn logical_pages(&self) -> Result<u32, FlashError> {
+        let pages = self.capacity / u64::from(self.page_size);
+        u32::try_from(pages).ok().filter(|&pages| pages < u32::MAX).ok_or_else(|| {
+            let why = format!("{pages} pages are too many: use larger pages or less capacity");
+            FlashError::Invalid(why)
+        })
+    }
+
+    /// Pages per reclaim unit.
+    pub(crate) fn unit_pages(&self) -> u32 {
+        u32::try_from(self.unit_size / u64::from(self.page_size)).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of media.
+    #[must_use]
+    pub fn media_bytes(&self) -> u64 {
+        match self.media {
+            Media::Flash => u64::from(self.units) * self.unit_size,
+            Media::InPlace => self.capacity,
+        }
+    }
+
+    /// Media beyond the capacity, as a share of the capacity, all reserves included.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a ratio for people
+    pub fn over_provisioning(&self) -> f64 {
+        self.media_bytes() as f64 / self.capacity as f64 - 1.0
+    }
+
+    /// The layer for a configuration of data placement, or without.
+    pub(crate) fn ftl_options(
+        &self,
+        configuration: Option<usize>,
+    ) -> Result<FtlOptions, FlashError> {
+        let (groups, handles) = match configuration {
+            None => (1, vec![Isolation::Initially]),
+            Some(index) => {
+                let found = self.configurations.get(index).ok_or_else(|| {
+                    let count = self.configurations.len();
+                    let why = match count {
+                        0 => "the drive has no data placement".to_owned(),
+                        _ => format!("there is no configuration {index}: the drive has {count}"),
+                    };
+                    FlashError::Invalid(why)
+                })?;
+                (found.groups, found.handles.clone())
+            }
+        };
+        Ok(FtlOptions {
+            logical_pages: self.logical_pages()?,
+            unit_pages: self.unit_pages(),
+            units: self.units / u32::from(groups) * u32::from(groups),
+            groups,
+            handles,
+            cleaning: self.cleaning,
+            frontier: self.frontier,
+            wear_spread: self.wear_spread,
+            seed: 0,
+        })
+    }
+
+    /// Checks that the sizes fit each other.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(&self) -> Result<(), FlashError> {
+        let refuse = |why: String| Err(FlashError::Invalid(why));
+        if !matches!(self.lba_size, 512 | 4096) {
+            return refuse(format!("an LBA has 512 or 4096 bytes, not {}", self.lba_size));
+        }
+        let steps = [
+            ("page", u64::from(self.page_size), "LBA", u64::from(self.lba_size)),
+            ("NAND page", u64::from(self.nand_page_size), "page", u64::from(self.page_size)),
+            ("program", u64::from(self.program_size), "NAND page", self.nand_page_size.into()),
+            ("reclaim unit", self.unit_size, "program", u64::from(self.program_size)),
+            ("capacity", self.capacity, "page", u64::from(self.page_size)),
+        ];
+        for (large, size, small, of) in steps {
+            if of == 0 || size == 0 || !size.is_multiple_of(of) {
+                let why = format!("a {large} of {size} bytes is no multiple of a {small} of {of}");
+                return refuse(why);
+            }
+        }
+        if self.unit_size / u64::from(self.page_size) > to_u64(1 << 30) {
+            return refuse("a reclaim unit has at most 2^30 pages".into());
+        }
+        self.timing.check()
+    }
+}

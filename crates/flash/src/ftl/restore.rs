@@ -1,0 +1,264 @@
+//! A translation layer's state, taken out and put back, and brought up to date event by event.
+//!
+//! What comes from a medium is checked here: a wrong event is an error, never a panic.
+
+use super::cleaning::Cleaner;
+use super::points::Point;
+use super::units::Phase;
+use super::{Ftl, FtlOptions, LogicalPage, MediaPage, NOWHERE, PageCounts, UnitId, Writer};
+use crate::FlashError;
+
+/// Something that happened to the maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A unit was opened.
+    Open {
+        /// Which.
+        unit: UnitId,
+        /// By whom.
+        writer: Writer,
+    },
+    /// Consecutive pages were written by the host to consecutive media pages.
+    Program {
+        /// The first logical page.
+        page: LogicalPage,
+        /// The first media page.
+        at: MediaPage,
+        /// How many.
+        count: u32,
+    },
+    /// Consecutive pages were copied by cleaning to consecutive media pages.
+    Copy {
+        /// The first logical page.
+        page: LogicalPage,
+        /// The first media page.
+        at: MediaPage,
+        /// How many.
+        count: u32,
+    },
+    /// A unit was closed.
+    Close {
+        /// Which.
+        unit: UnitId,
+    },
+    /// A unit was erased.
+    Erase {
+        /// Which.
+        unit: UnitId,
+    },
+    /// Consecutive pages were trimmed.
+    Trim {
+        /// The first.
+        page: LogicalPage,
+        /// How many.
+        count: u32,
+    },
+}
+
+/// The state of a unit, to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitRecord {
+    /// Erased, open or closed.
+    pub phase: Phase,
+    /// Who has filled it.
+    pub writer: Writer,
+    /// How often it was erased.
+    pub erasures: u32,
+    /// When it was closed, in pages written by the host.
+    pub closed_at: u64,
+    /// Pages programmed, if it is open.
+    pub next: u32,
+}
+
+impl Ftl {
+    /// Where every logical page lies; [`u32::MAX`] is nowhere.
+    #[must_use]
+    pub fn map(&self) -> &[MediaPage] {
+        &self.map
+    }
+
+    /// The units, to be kept.
+    pub fn unit_records(&self) -> impl Iterator<Item = UnitRecord> + '_ {
+        (0..self.options.units).map(|unit| UnitRecord {
+            phase: self.units.phase(unit),
+            writer: self.units.writer(unit),
+            erasures: self.units.erasures(unit),
+            closed_at: self.units.closed_at(unit),
+            next: self.points.of_unit(unit).map_or(0, |point| point.next),
+        })
+    }
+
+    /// A layer in a state that was kept.
+    ///
+    /// # Errors
+    /// When the parts contradict each other or the options.
+    pub fn restore(
+        options: FtlOptions,
+        map: Vec<MediaPage>,
+        records: &[UnitRecord],
+        counts: PageCounts,
+    ) -> Result<Ftl, FlashError> {
+        let mut ftl = Ftl::new(options)?;
+        if map.len() != ftl.map.len() || records.len() != ftl.options.units as usize {
+            return corrupt(format!(
+                "a map of {} pages and {} units do not fit the drive",
+                map.len(),
+                records.len()
+            ));
+        }
+        ftl.counts = counts;
+        for (unit, record) in (0..).zip(records) {
+            ftl.units.set_erasures(unit, record.erasures);
+            ftl.pool.wear(unit, record.erasures);
+        }
+        let in_phase = |phase| {
+            let numbered = (0..).zip(records);
+            numbered.filter(move |(_, record): &(UnitId, &UnitRecord)| record.phase == phase)
+        };
+        for (unit, record) in in_phase(Phase::Closed) {
+            ftl.replay(Event::Open { unit, writer: record.writer })?;
+            ftl.forget_point(unit);
+        }
+        for (unit, record) in in_phase(Phase::Open) {
+            ftl.replay(Event::Open { unit, writer: record.writer })?;
+            if record.next >= ftl.options.unit_pages {
+                return corrupt(format!("unit {unit} is open and full"));
+            }
+            ftl.points.of_mut(ftl.pool.group_of(unit), record.writer).next = record.next;
+        }
+        for (page, &at) in (0..).zip(&map) {
+            if at == NOWHERE {
+                continue;
+            }
+            let is_new = ftl.content.get(at as usize).is_some() && !ftl.valid.has(at);
+            if !is_new || ftl.units.phase(ftl.units.of(at)) == Phase::Free {
+                return corrupt(format!(
+                    "page {page} is mapped to media page {at}, where it is not"
+                ));
+            }
+            ftl.set(page, at);
+        }
+        let mut closed: Vec<_> =
+            in_phase(Phase::Closed).map(|(unit, record)| (record.closed_at, unit)).collect();
+        closed.sort_unstable();
+        for (closed_at, unit) in closed {
+            ftl.units.close(unit, closed_at);
+            ftl.victims.close(unit);
+        }
+        Ok(ftl)
+    }
+
+    /// The layer with these options on units as worn as this one's, and with nothing written.
+    ///
+    /// # Errors
+    /// As [`Ftl::new`].
+    pub fn reformat(&self, options: FtlOptions) -> Result<Ftl, FlashError> {
+        let erased = |record: UnitRecord| UnitRecord { phase: Phase::Free, ..record };
+        let records: Vec<_> = self.unit_records().map(erased).collect();
+        let map = vec![NOWHERE; options.logical_pages as usize];
+        Ftl::restore(options, map, &records, self.counts)
+    }
+
+    /// Repeats what happened.
+    ///
+    /// # Errors
+    /// When it cannot have happened in this state.
+    pub fn replay(&mut self, event: Event) -> Result<(), FlashError> {
+        let impossible = || FlashError::Corrupt(format!("{event:?} cannot have happened"));
+        match event {
+            Event::Open { unit, writer } => {
+                self.phase_is(unit, Phase::Free).ok_or_else(impossible)?;
+                let handle = match writer {
+                    Writer::Host(handle) | Writer::CleaningOf(handle) => usize::from(handle),
+                    Writer::Cleaning => 0,
+                };
+                let group = self.pool.group_of(unit);
+                let may_open = handle < self.options.handles.len()
+                    && self.points.of(group, writer).unit.is_none();
+                if !may_open || !self.pool.remove(unit, self.units.erasures(unit)) {
+                    return Err(impossible());
+                }
+                self.units.open(unit, writer);
+                *self.points.of_mut(group, writer) = Point { unit: Some(unit), next: 0 };
+            }
+            Event::Program { page, at, count } | Event::Copy { page, at, count } => {
+                let unit = self.units.of(at);
+                self.phase_is(unit, Phase::Open).ok_or_else(impossible)?;
+                let (group, writer) = (self.pool.group_of(unit), self.units.writer(unit));
+                let point = *self.points.of(group, writer);
+                let fits = u64::from(point.next) + u64::from(count)
+                    <= u64::from(self.options.unit_pages)
+                    && u64::from(page) + u64::from(count) <= u64::from(self.options.logical_pages);
+                let goes_on = at == unit * self.options.unit_pages + point.next;
+                if !fits || !goes_on || point.unit != Some(unit) {
+                    return Err(impossible());
+                }
+                for index in 0..count {
+                    self.forget(page + index);
+                    self.set(page + index, at + index);
+                }
+                self.points.of_mut(group, writer).next += count;
+                let counter = match event {
+                    Event::Program { .. } => &mut self.counts.host,
+                    _ => &mut self.counts.copied,
+                };
+                *counter += u64::from(count);
+            }
+            Event::Close { unit } => {
+                self.phase_is(unit, Phase::Open).ok_or_else(impossible)?;
+                self.forget_point(unit);
+                self.units.close(unit, self.counts.host);
+                self.victims.close(unit);
+            }
+            Event::Erase { unit } => {
+                self.phase_is(unit, Phase::Closed).ok_or_else(impossible)?;
+                if self.victims.valid(unit) > 0 {
+                    return Err(impossible());
+                }
+                self.victims.take(unit);
+                self.units.erase(unit);
+                self.pool.put(unit, self.units.erasures(unit));
+                self.counts.erased += u64::from(self.options.unit_pages);
+            }
+            Event::Trim { page, count } => {
+                let end = page.checked_add(count).ok_or_else(impossible)?;
+                if end > self.options.logical_pages {
+                    return Err(impossible());
+                }
+                self.trim(page, count);
+            }
+        }
+        for cleaner in &mut self.cleaners {
+            *cleaner = Cleaner::default();
+        }
+        Ok(())
+    }
+
+    fn phase_is(&self, unit: UnitId, phase: Phase) -> Option<()> {
+        (unit < self.options.units && self.units.phase(unit) == phase).then_some(())
+    }
+
+    fn forget_point(&mut self, unit: UnitId) {
+        let (group, writer) = (self.pool.group_of(unit), self.units.writer(unit));
+        *self.points.of_mut(group, writer) = Point::default();
+    }
+
+    fn forget(&mut self, page: LogicalPage) {
+        let old = std::mem::replace(&mut self.map[page as usize], NOWHERE);
+        if old != NOWHERE {
+            self.valid.remove(old);
+            self.victims.lose_page(self.units.of(old));
+        }
+    }
+
+    fn set(&mut self, page: LogicalPage, at: MediaPage) {
+        self.map[page as usize] = at;
+        self.content[at as usize] = page;
+        self.valid.set(at..at + 1);
+        self.victims.gain_pages(self.units.of(at), 1);
+    }
+}
+
+fn corrupt<T>(what: String) -> Result<T, FlashError> {
+    Err(FlashError::Corrupt(what))
+}
