@@ -11,6 +11,7 @@
 //! | `emulation` | [`Emulation`]: the model, and the commands in flight |
 //! | `device` | [`Emulated`]: a part of it as a device |
 //! | `queue` | its queue pairs |
+//! | `content` | [`Content`]: what a model stores, on any device |
 //!
 //! Invariants
 //! 1. A command is handed out at or after the model's time of its end, never before.
@@ -19,14 +20,16 @@
 //! 3. Commands that are wrong in themselves, or fail when they start, take no time.
 //! 4. No memory is allocated per command in steady state.
 
+mod content;
 mod device;
 mod emulation;
 mod pace;
 mod queue;
 
 use esker_base::Nanos;
-use esker_device::{DeviceError, Op};
+use esker_device::{DeviceError, DeviceStats, Op};
 
+pub use content::Content;
 pub use device::Emulated;
 pub use emulation::{Emulation, Handout};
 pub use pace::Pace;
@@ -68,4 +71,15 @@ pub trait Model: Send {
     /// Runs all events up to and including `to`, in their order, and appends the commands that
     /// finished, with the exact time.
     fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>);
+
+    /// Adds to a device's statistics what only the model knows: bytes written to the media, the
+    /// devices that store the content.
+    fn account(&self, part: &Self::Part, stats: &mut DeviceStats) {
+        let _ = (part, stats);
+    }
+
+    /// What the user should know about the model: the figures in it that are assumptions, say.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | [`ssd`] | [`Ssd`]: a drive; [`Namespace`]: a part of it, as a device |
 //! | [`drive`] | what the drive is made of: layer, data, time, image |
+//! | [`disk`] | a disk beside it: seek, rotation, transfer, queue |
 //! | [`emulate`] | stored content behind a model of time, as a device |
 //! | [`ftl`] | the flash translation layer: page map, reclaim units, cleaning, wear |
 //! | [`theory`] | write amplification in closed form, to judge the layer by |
 //! | [`timing`] | when things finish: firmware, buffer, link, channels, dies |
 
 pub mod drive;
+pub mod disk;
 pub mod emulate;
 pub mod error;
 pub mod ftl;

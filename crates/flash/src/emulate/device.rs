@@ -63,7 +63,14 @@ impl<M: Model + 'static> Device for Emulated<M> {
     }
 
     fn stats(&self) -> DeviceStats {
-        self.namespace.counters.snapshot(&self.namespace.name)
+        let Namespace { name, part, counters, .. } = &*self.namespace;
+        let mut stats = counters.snapshot(name);
+        self.emulation.with(|model| model.account(part, &mut stats));
+        stats
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.emulation.with(|model| model.remarks())
     }
 }
 
