@@ -1,4 +1,11 @@
 //! NVMe over TCP: a target that serves devices, and an initiator that is one.
 
+pub mod auth;
 pub mod conn;
+pub mod error;
+mod socket;
+pub mod target;
 pub mod wire;
+
+pub use error::NvmfError;
+pub use target::{Target, TargetConfig};

@@ -1,0 +1,104 @@
+//! Errors of this crate: what happened, to what, and what to do.
+
+use std::net::SocketAddr;
+
+use esker_base::ErrorKind;
+use esker_base::codec::Truncated;
+use esker_device::{Cause, DeviceError};
+use thiserror::Error;
+
+use crate::conn::Violation;
+use crate::wire::status::Status;
+
+/// An error of a target or an initiator.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum NvmfError {
+    /// An option is wrong.
+    #[error("{0}")]
+    Config(String),
+    /// The operating system refused something.
+    #[error("{what}: {message}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+        /// The system's words.
+        message: String,
+    },
+    /// The controller answered a command with an error.
+    #[error("{peer}: {command} failed: {status}")]
+    Command {
+        /// Which controller.
+        peer: SocketAddr,
+        /// The command.
+        command: &'static str,
+        /// Its status.
+        status: Status,
+    },
+    /// The controller broke the protocol.
+    #[error("{peer}: {violation}")]
+    Protocol {
+        /// Which controller.
+        peer: SocketAddr,
+        /// How.
+        violation: Violation,
+    },
+    /// The controller did not answer in time, or closed the connection.
+    #[error("{peer}: {what}")]
+    Lost {
+        /// Which controller.
+        peer: SocketAddr,
+        /// What was waited for.
+        what: String,
+    },
+    /// The controller sent something that cannot be.
+    #[error("{peer}: {what}")]
+    Unusable {
+        /// Which controller.
+        peer: SocketAddr,
+        /// What it sent.
+        what: String,
+    },
+    /// One side could not prove who it is.
+    #[error("authentication failed: {0}")]
+    Authentication(String),
+    /// A device of the target failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl NvmfError {
+    pub(crate) fn os(what: impl Into<String>, error: &std::io::Error) -> NvmfError {
+        let (kind, message) = (ErrorKind::from(error), error.to_string());
+        NvmfError::Os { what: what.into(), kind, message }
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            NvmfError::Config(_) => ErrorKind::Invalid,
+            NvmfError::Os { kind, .. } => *kind,
+            NvmfError::Command { status, .. } => status.kind(),
+            NvmfError::Lost { .. } => ErrorKind::Retry,
+            NvmfError::Protocol { .. } => ErrorKind::Io,
+            NvmfError::Unusable { .. } => ErrorKind::Unsupported,
+            NvmfError::Authentication(_) => ErrorKind::Conflict,
+            NvmfError::Device(error) => error.kind(),
+        }
+    }
+
+    pub(crate) fn truncated(peer: SocketAddr, error: &Truncated) -> NvmfError {
+        NvmfError::Unusable { peer, what: error.to_string() }
+    }
+
+    /// The cause of a device error.
+    pub(crate) fn cause(&self) -> Cause {
+        match self {
+            NvmfError::Config(text) => Cause::Invalid(text.clone()),
+            other => Cause::Os { kind: other.kind(), message: other.to_string() },
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A target: serves devices as namespaces to hosts, over NVMe/TCP.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`config`] | what is served, to whom, within which limits |
+//! | `shared`, `worker`, `connection` | event loops and what they have in common |
+//! | `fabrics`, `admin`, `identify`, `logs`, `io`, `fdp`, `reservation` | commands |
+//! | `subsystem`, `controller` | the things that commands are about |
+//! | [`metrics`] | what was carried |
+//!
+//! Each worker is one thread with its own connections, queue pairs and buffers. A controller's
+//! queues may be on several workers; what they share is behind a lock that only admin commands
+//! take.
+
+mod admin;
+pub mod config;
+mod connection;
+mod controller;
+mod fabrics;
+mod fdp;
+mod identify;
+mod io;
+mod logs;
+pub mod metrics;
+mod reservation;
+mod shared;
+mod subsystem;
+mod worker;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+pub use config::{
+    Access, HostConfig, Limits, NamespaceConfig, PortalConfig, SubsystemConfig, TargetConfig,
+};
+pub use metrics::{FlowMetrics, TargetMetrics};
+
+use crate::error::NvmfError;
+use crate::socket::Waker;
+use crate::wire::log::AnaState;
+use shared::{Mailbox, Portal, Shared};
+use subsystem::Subsystem;
+use worker::Worker;
+
+/// A target that is running. Dropping it stops it.
+pub struct Target {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Target {
+    /// Starts a target.
+    ///
+    /// # Errors
+    /// When the configuration is wrong, or the operating system refuses an address or a thread.
+    pub fn start(config: &TargetConfig) -> Result<Target, NvmfError> {
+        config.check()?;
+        let (mut portals, mut listeners) = (Vec::new(), Vec::new());
+        for portal in &config.portals {
+            let refused = |error| NvmfError::os(format!("listening on {}", portal.listen), &error);
+            let listener = TcpListener::bind(portal.listen).map_err(refused)?;
+            let listen = listener.local_addr().map_err(refused)?;
+            let announce = portal.announce.unwrap_or(listen);
+            portals.push(Portal::new(listen, announce, portal.ana));
+            listeners.push(listener);
+        }
+        let mut subsystems = Vec::new();
+        for subsystem in &config.subsystems {
+            subsystems.push(Arc::new(Subsystem::new(subsystem, &config.limits)?));
+        }
+        let starting = |error| NvmfError::os("starting a worker", &error);
+        let mut mailboxes = Vec::new();
+        for _ in 0..config.limits.workers {
+            let waker = Waker::new().map_err(starting)?;
+            mailboxes.push(Mailbox { messages: Mutex::default(), waker, load: 0.into() });
+        }
+        let (limits, referrals) = (config.limits.clone(), config.referrals.clone());
+        let shared = Arc::new(Shared::new(limits, portals, referrals, subsystems, mailboxes));
+        let mut target = Target { shared, threads: Vec::new() };
+        for index in 0..config.limits.workers {
+            let listeners = std::mem::take(&mut listeners); // worker 0 has them
+            let worker = Worker::new(target.shared.clone(), index, listeners).map_err(starting)?;
+            let name = format!("nvmf-{index}");
+            let thread = esker_base::thread::spawn(&name, || worker.run()).map_err(starting)?;
+            target.threads.push(thread);
+        }
+        Ok(target)
+    }
+
+    /// The addresses it listens on, in the order of the configuration.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.shared.portals.iter().map(|portal| portal.listen).collect()
+    }
+
+    /// What it has carried.
+    #[must_use]
+    pub fn metrics(&self) -> TargetMetrics {
+        let shared = &self.shared;
+        let registry = &shared.metrics;
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let controllers = shared.controllers.lock();
+        TargetMetrics {
+            connections: shared.connections(),
+            controllers: controllers.values().filter(|one| !one.is_discovery()).count(),
+            accepted: get(&registry.accepted),
+            refused: get(&registry.refused),
+            violations: get(&registry.violations),
+            timeouts: get(&registry.timeouts),
+            unauthenticated: get(&registry.unauthenticated),
+            flows: registry.sums(),
+        }
+    }
+
+    /// Adds a namespace to a subsystem; connected hosts are told.
+    ///
+    /// # Errors
+    /// When there is no such subsystem, or the namespace's number or device is not possible.
+    pub fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), NvmfError> {
+        let subsystem = self.subsystem(nqn)?;
+        subsystem.add(namespace)?;
+        self.shared.namespace_changed(&subsystem, namespace.nsid);
+        Ok(())
+    }
+
+    /// Removes a namespace from a subsystem; connected hosts are told. Commands that its device has
+    /// are finished.
+    ///
+    /// # Errors
+    /// When there is no such subsystem or namespace.
+    pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), NvmfError> {
+        let subsystem = self.subsystem(nqn)?;
+        if !subsystem.remove(nsid) {
+            return Err(NvmfError::Config(format!("{nqn} has no namespace {nsid}")));
+        }
+        self.shared.namespace_changed(&subsystem, nsid);
+        Ok(())
+    }
+
+    /// Adds a subsystem; hosts that watch the discovery service are told.
+    ///
+    /// # Errors
+    /// When its NQN is wrong or taken, or a namespace is not possible.
+    pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), NvmfError> {
+        config::check_nqn(&config.nqn)?;
+        let subsystem = Arc::new(Subsystem::new(config, &self.shared.limits)?);
+        {
+            let mut subsystems = self.shared.subsystems.write();
+            if subsystems.iter().any(|one| one.nqn == config.nqn) {
+                return Err(NvmfError::Config(format!("the NQN {} is taken", config.nqn)));
+            }
+            subsystems.push(subsystem);
+        }
+        self.shared.discovery_changed();
+        Ok(())
+    }
+
+    /// Looks at the sizes of all devices now; hosts are told of those that changed. It is done
+    /// four times a second anyway.
+    pub fn refresh(&self) {
+        self.shared.refresh();
+    }
+
+    /// Sets how well the namespaces are reached through a portal; hosts are told.
+    ///
+    /// # Errors
+    /// When there is no such portal.
+    pub fn set_ana(&self, portal: usize, state: AnaState) -> Result<(), NvmfError> {
+        if portal >= self.shared.portals.len() {
+            let count = self.shared.portals.len();
+            return Err(NvmfError::Config(format!("there is no portal {portal}, only {count}")));
+        }
+        self.shared.set_ana(portal, state);
+        Ok(())
+    }
+
+    fn subsystem(&self, nqn: &str) -> Result<Arc<Subsystem>, NvmfError> {
+        let missing = || NvmfError::Config(format!("there is no subsystem {nqn}"));
+        self.shared.subsystem(nqn).ok_or_else(missing)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.shared.is_stopped.store(true, Ordering::Release);
+        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.waker.wake());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // a worker that panicked has said so
+        }
+    }
+}

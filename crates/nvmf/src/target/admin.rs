@@ -1,0 +1,252 @@
+//! Admin commands, which are all answered at once, but for Asynchronous Event Requests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esker_base::units::to_usize;
+
+use super::config::NSID_MAX;
+use super::connection::{Connection, Role};
+use super::controller::Controller;
+use super::identify::{AERL, identify};
+use super::subsystem::Namespace;
+use super::worker::Core;
+use super::{fdp, logs};
+use crate::conn::Slot;
+use crate::wire::capsule::{NSID_ALL, Sqe};
+use crate::wire::command::{admin, io};
+use crate::wire::status::Status;
+use crate::wire::{feature, identify as wire_identify, log};
+
+/// The answer to a command that is executed at once.
+pub(crate) enum Reply {
+    /// It worked; dwords 0 and 1 of the response.
+    Done(u64),
+    /// It did not.
+    Failed(Status),
+    /// Data, and dwords 0 and 1 of the response.
+    Data(Vec<u8>, u64),
+    /// It was answered already, or will be.
+    Later,
+}
+
+impl Reply {
+    /// As many dwords of `bytes` as the host asked for (0's based), padded with zeroes.
+    pub(crate) fn dwords(mut bytes: Vec<u8>, numd: u32) -> Reply {
+        let size = (to_usize(numd.into()) + 1) * 4;
+        if size > MOST_DATA {
+            return Reply::Failed(INVALID);
+        }
+        bytes.resize(size, 0);
+        Reply::Data(bytes, 0)
+    }
+}
+
+const INVALID: Status = Status::INVALID_FIELD.final_();
+
+/// The most data that an admin command returns.
+const MOST_DATA: usize = 1 << 20;
+
+/// Runs a command on the admin queue.
+pub(crate) fn execute(
+    controller: &Arc<Controller>,
+    core: &mut Core,
+    slot: Slot,
+    sqe: &Sqe,
+    data: &[u8],
+) -> Reply {
+    if !controller.is_enabled() {
+        return Reply::Failed(Status::SEQUENCE.final_());
+    }
+    let is_discovery = controller.is_discovery();
+    match sqe.opcode {
+        wire_identify::OPCODE => identify(&core.shared, controller, sqe)
+            .map_or_else(Reply::Failed, |bytes| Reply::Data(bytes, 0)),
+        log::OPCODE => get_log_page(controller, core, sqe),
+        feature::SET => set_features(controller, core, sqe, data),
+        feature::GET => get_features(controller, sqe),
+        admin::KEEP_ALIVE => Reply::Done(0),
+        admin::ASYNC_EVENT => {
+            let mut state = controller.state.lock();
+            if state.requests.len() > usize::from(AERL) {
+                return Reply::Failed(Status::EVENT_LIMIT.final_());
+            }
+            state.requests.push_back(slot.0);
+            drop(state);
+            // An event that waited for a request is sent when this command is done with.
+            core.shared.look_for_events(controller);
+            Reply::Later
+        }
+        // Commands that a device has are not stopped, and others are done before this one is
+        // looked at: nothing was aborted (dword 0, bit 0).
+        admin::ABORT if !is_discovery => Reply::Done(1),
+        _ => Reply::Failed(Status::INVALID_OPCODE.final_()),
+    }
+}
+
+/// Sends the events that a controller has, as far as the host has asked for them.
+pub(crate) fn send_events(connection: &mut Connection, core: &mut Core) {
+    let Role::Admin(controller) = &connection.role else { return };
+    let controller = controller.clone();
+    while let Some((slot, event)) = controller.next_event() {
+        connection.wire.respond(Slot(slot), event.into(), Status::SUCCESS);
+        core.mark_dirty(connection);
+    }
+}
+
+fn get_log_page(controller: &Controller, core: &Core, sqe: &Sqe) -> Reply {
+    let numd = u32::from(sqe.high(10)) | u32::from(sqe.low(11)) << 16;
+    let offset = u64::from(sqe.dword(12)) | u64::from(sqe.dword(13)) << 32;
+    let keeps_event = sqe.dword(10) & 1 << 15 != 0;
+    // An index instead of an offset (OT) is not supported.
+    if sqe.dword(14) & 1 << 23 != 0 || offset % 4 != 0 {
+        return Reply::Failed(INVALID);
+    }
+    let page = match logs::page(&core.shared, controller, sqe, keeps_event) {
+        Ok(page) => page,
+        Err(status) => return Reply::Failed(status),
+    };
+    if !keeps_event {
+        controller.log_was_read(sqe.byte(10, 0));
+        core.shared.look_for_events(controller);
+    }
+    match page.get(usize::try_from(offset).unwrap_or(usize::MAX)..) {
+        Some(rest) => Reply::dwords(rest.to_vec(), numd),
+        None => Reply::Failed(INVALID),
+    }
+}
+
+fn namespace(controller: &Controller, nsid: u32) -> Result<Arc<Namespace>, Status> {
+    let found = controller.subsystem.as_ref().and_then(|one| one.namespace(nsid));
+    found.ok_or(if (1..=NSID_MAX).contains(&nsid) {
+        INVALID
+    } else {
+        Status::INVALID_NAMESPACE.final_()
+    })
+}
+
+fn group(controller: &Controller, sqe: &Sqe) -> Result<Arc<Namespace>, Status> {
+    let subsystem = controller.subsystem.as_ref().ok_or(INVALID)?;
+    logs::of_group(subsystem, sqe.low(11)).map_err(|_| INVALID)
+}
+
+fn set_features(controller: &Controller, core: &Core, sqe: &Sqe, data: &[u8]) -> Reply {
+    if sqe.dword(10) & 1 << 31 != 0 {
+        return Reply::Failed(Status::NOT_SAVEABLE.final_());
+    }
+    let value = sqe.dword(11);
+    let is_discovery = controller.is_discovery();
+    match sqe.byte(10, 0) {
+        feature::EVENTS => {
+            controller.state.lock().event_mask = value;
+            Reply::Done(0)
+        }
+        feature::KEEP_ALIVE => {
+            let longest =
+                u32::try_from(core.shared.limits.keep_alive.as_millis()).unwrap_or(u32::MAX);
+            controller.keep_alive_ms.store(value.min(longest), Ordering::Relaxed);
+            Reply::Done(0)
+        }
+        _ if is_discovery => Reply::Failed(INVALID),
+        feature::QUEUES => {
+            let (submission, completion) = (sqe.low(11), sqe.high(11));
+            let mut state = controller.state.lock();
+            if submission == u16::MAX || completion == u16::MAX {
+                return Reply::Failed(INVALID);
+            }
+            if !state.connected.is_empty() {
+                return Reply::Failed(Status::SEQUENCE.final_());
+            }
+            state.io_queues = core.shared.limits.io_queues.min(submission + 1);
+            let last = u64::from(state.io_queues - 1);
+            Reply::Done(last | last << 16)
+        }
+        feature::FDP => group(controller, sqe).map_or_else(Reply::Failed, |namespace| {
+            namespace.placement().map_or(Reply::Failed(INVALID), |fdp| fdp::enable(fdp, sqe))
+        }),
+        feature::FDP_EVENTS => namespace(controller, sqe.nsid)
+            .map_or_else(Reply::Failed, |namespace| fdp::report(&namespace, sqe, data)),
+        feature::ARBITRATION
+        | feature::POWER
+        | feature::TEMPERATURE
+        | feature::ERROR_RECOVERY
+        | feature::WRITE_CACHE
+        | feature::ATOMICITY
+        | feature::HOST_ID
+        | feature::RESERVATION_MASK
+        | feature::RESERVATION_PERSISTENCE => Reply::Failed(Status::NOT_CHANGEABLE.final_()),
+        _ => Reply::Failed(INVALID),
+    }
+}
+
+fn get_features(controller: &Controller, sqe: &Sqe) -> Reply {
+    let which = sqe.byte(10, 0);
+    let select = sqe.byte(10, 1) & 7;
+    if select == 3 {
+        // Capabilities: changeable, and for each namespace.
+        let changeable = matches!(
+            which,
+            feature::EVENTS | feature::KEEP_ALIVE | feature::QUEUES | feature::FDP_EVENTS
+        );
+        let per_namespace = which == feature::FDP_EVENTS;
+        return Reply::Done(u64::from(changeable) << 2 | u64::from(per_namespace) << 1);
+    }
+    let state = controller.state.lock();
+    let is_discovery = controller.is_discovery();
+    match which {
+        feature::EVENTS => Reply::Done(state.event_mask.into()),
+        feature::KEEP_ALIVE => Reply::Done(controller.keep_alive_ms.load(Ordering::Relaxed).into()),
+        feature::HOST_ID if sqe.dword(11) & 1 == 1 => Reply::Data(controller.host.id.to_vec(), 0),
+        _ if is_discovery => Reply::Failed(INVALID),
+        feature::QUEUES => {
+            let last = u64::from(state.io_queues.max(1) - 1);
+            Reply::Done(last | last << 16)
+        }
+        feature::ARBITRATION | feature::POWER | feature::ERROR_RECOVERY | feature::ATOMICITY => {
+            Reply::Done(0)
+        }
+        feature::TEMPERATURE => Reply::Done(343),
+        feature::WRITE_CACHE => {
+            let namespaces = controller.subsystem.as_ref().map(|one| one.namespaces());
+            let mut namespaces = namespaces.unwrap_or_default().into_iter();
+            Reply::Done(namespaces.any(|one| one.geometry().volatile_write_cache).into())
+        }
+        feature::RESERVATION_MASK => Reply::Done(0x0e), // all kinds of notification are masked
+        feature::RESERVATION_PERSISTENCE => {
+            if sqe.nsid == NSID_ALL {
+                return Reply::Failed(Status::INVALID_NAMESPACE.final_());
+            }
+            namespace(controller, sqe.nsid).map_or_else(Reply::Failed, |_| Reply::Done(0))
+        }
+        feature::FDP => group(controller, sqe).map_or_else(Reply::Failed, |namespace| {
+            namespace.placement().map_or(Reply::Failed(INVALID), fdp::enabled)
+        }),
+        feature::FDP_EVENTS => namespace(controller, sqe.nsid)
+            .map_or_else(Reply::Failed, |namespace| fdp::reported(&namespace, sqe)),
+        _ => Reply::Failed(INVALID),
+    }
+}
+
+/// Reservation commands, which come on I/O queues.
+pub(crate) fn reservation(
+    controller: &Controller,
+    namespace: &Namespace,
+    sqe: &Sqe,
+    data: &[u8],
+) -> Reply {
+    let (host, reservations) = (controller.host.id, &namespace.reservations);
+    match sqe.opcode {
+        io::RESERVATION_REGISTER | io::RESERVATION_ACQUIRE | io::RESERVATION_RELEASE => {
+            match reservations.run(host, controller.id, sqe, data) {
+                Ok(()) => Reply::Done(0),
+                Err(status) => Reply::Failed(status),
+            }
+        }
+        // Host identifiers have 128 bits, which only the extended form (EDS) has room for.
+        io::RESERVATION_REPORT if sqe.dword(11) & 1 == 0 => {
+            Reply::Failed(Status::HOST_ID_INCONSISTENT.final_())
+        }
+        io::RESERVATION_REPORT => Reply::dwords(reservations.report(), sqe.dword(10)),
+        _ => Reply::Failed(Status::INVALID_OPCODE.final_()),
+    }
+}

@@ -1,0 +1,213 @@
+//! What a target is to serve, to whom, and how much of the machine it may use.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::Device;
+
+use crate::auth::Secret;
+use crate::error::NvmfError;
+use crate::wire::fabrics::{DISCOVERY_NQN, NQN_MAX};
+use crate::wire::log::AnaState;
+
+/// Everything about a target.
+#[derive(Clone, Default)]
+pub struct TargetConfig {
+    /// Where hosts reach it.
+    pub portals: Vec<PortalConfig>,
+    /// What they find there.
+    pub subsystems: Vec<SubsystemConfig>,
+    /// Other discovery services, which the discovery log refers to.
+    pub referrals: Vec<SocketAddr>,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// An address that a target listens on.
+#[derive(Clone, Debug)]
+pub struct PortalConfig {
+    /// The address; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The address that the discovery log announces; without one, the address listened on.
+    pub announce: Option<SocketAddr>,
+    /// How well the namespaces are reached through it, to begin with.
+    pub ana: AnaState,
+}
+
+impl PortalConfig {
+    /// A portal that is announced as what it is, and optimized.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> PortalConfig {
+        PortalConfig { listen, announce: None, ana: AnaState::Optimized }
+    }
+}
+
+/// A subsystem: namespaces, and the hosts that may use them.
+#[derive(Clone)]
+pub struct SubsystemConfig {
+    /// Its NQN.
+    pub nqn: String,
+    /// Up to 20 characters; without one, derived from the NQN.
+    pub serial: Option<String>,
+    /// Up to 40 characters.
+    pub model: String,
+    /// Who may connect.
+    pub access: Access,
+    /// What it holds.
+    pub namespaces: Vec<NamespaceConfig>,
+}
+
+impl SubsystemConfig {
+    /// A subsystem without namespaces, which nobody may use yet.
+    #[must_use]
+    pub fn new(nqn: &str) -> SubsystemConfig {
+        SubsystemConfig {
+            nqn: nqn.to_owned(),
+            serial: None,
+            model: "Esker".to_owned(),
+            access: Access::Hosts(Vec::new()),
+            namespaces: Vec::new(),
+        }
+    }
+}
+
+/// A namespace: a device under a number.
+#[derive(Clone)]
+pub struct NamespaceConfig {
+    /// Its number, from 1 to [`NSID_MAX`].
+    pub nsid: u32,
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// Its UUID; without one, derived from the NQN of the subsystem and the number. Namespaces that
+    /// are the same over several targets have the same.
+    pub uuid: Option<[u8; 16]>,
+}
+
+/// The largest namespace id.
+pub const NSID_MAX: u32 = 1024;
+
+/// Who may use a subsystem.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// Any host, without proof of who it is.
+    Any,
+    /// These hosts; to others the subsystem does not exist.
+    Hosts(Vec<HostConfig>),
+}
+
+/// A host that may use a subsystem.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Its NQN.
+    pub nqn: String,
+    /// With a secret, the host has to prove that it knows it (DH-HMAC-CHAP).
+    pub secret: Option<Secret>,
+    /// With a secret, the controller proves in turn that it knows this one, if asked.
+    pub controller_secret: Option<Secret>,
+}
+
+/// What a target may use, so that no host starves another.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Event loops, each on a thread of its own. Connections are spread over them.
+    pub workers: usize,
+    /// Connections of all hosts together.
+    pub connections: usize,
+    /// Connections of one host, by host NQN.
+    pub connections_per_host: usize,
+    /// I/O queues of one controller.
+    pub io_queues: u16,
+    /// Entries of an I/O queue: 2 to 4,096.
+    pub queue_entries: u16,
+    /// Bytes of data in transfer, for all connections of a worker.
+    pub data_bytes: usize,
+    /// Bytes of data in transfer for one connection; one command may go above it.
+    pub data_bytes_per_connection: usize,
+    /// The largest read or write in bytes: a power of two from 4,096 on. Devices that take less
+    /// lower it.
+    pub transfer_bytes: u32,
+    /// The most bytes that hosts may send along with a write command: at most 65,536, a multiple
+    /// of 16.
+    pub in_capsule_bytes: u32,
+    /// How long a connection may take to send Connect.
+    pub handshake: Duration,
+    /// The longest keep alive timeout; and the one of I/O controllers whose hosts want none.
+    pub keep_alive: Duration,
+    /// How long a worker with nothing to do looks for work before it sleeps.
+    pub spin: Duration,
+    /// Commands in flight on one device, for each worker.
+    pub device_depth: usize,
+    /// Whether hosts may have digests.
+    pub digests: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            workers: 1,
+            connections: 1024,
+            connections_per_host: 256,
+            io_queues: 64,
+            queue_entries: 128,
+            data_bytes: 256 << 20,
+            data_bytes_per_connection: 32 << 20,
+            transfer_bytes: 1 << 20,
+            in_capsule_bytes: 16 << 10,
+            handshake: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(120),
+            spin: Duration::from_micros(20),
+            device_depth: 1024,
+            digests: true,
+        }
+    }
+}
+
+/// Checks an NQN (Base 2.1, 4.7).
+///
+/// # Errors
+/// A sentence that says what is right.
+pub fn check_nqn(nqn: &str) -> Result<(), NvmfError> {
+    let is_good = nqn.starts_with("nqn.") && nqn.len() <= NQN_MAX && !nqn.contains('\0');
+    if is_good {
+        return Ok(());
+    }
+    Err(NvmfError::Config(format!(
+        "'{nqn}' is not an NQN: at most {NQN_MAX} bytes, for example nqn.2026-01.io.example:disk1"
+    )))
+}
+
+impl TargetConfig {
+    pub(crate) fn check(&self) -> Result<(), NvmfError> {
+        let wrong = |text: String| Err(NvmfError::Config(text));
+        if self.portals.is_empty() {
+            return wrong("a target needs an address to listen on".to_owned());
+        }
+        let limits = &self.limits;
+        let is_good = limits.workers > 0
+            && limits.io_queues > 0
+            && (2..=4096).contains(&limits.queue_entries)
+            && limits.transfer_bytes.is_power_of_two()
+            && limits.transfer_bytes >= 4096
+            && limits.in_capsule_bytes <= 65_536
+            && limits.in_capsule_bytes.is_multiple_of(16)
+            && limits.device_depth > 0;
+        if !is_good {
+            return wrong(format!("a limit is out of range: {limits:?}"));
+        }
+        let mut nqns = Vec::new();
+        for subsystem in &self.subsystems {
+            check_nqn(&subsystem.nqn)?;
+            if subsystem.nqn == DISCOVERY_NQN || nqns.contains(&&subsystem.nqn) {
+                return wrong(format!("the NQN {} is taken", subsystem.nqn));
+            }
+            nqns.push(&subsystem.nqn);
+            if let Access::Hosts(hosts) = &subsystem.access {
+                for host in hosts {
+                    check_nqn(&host.nqn)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,519 @@
+//! One TCP connection of a target, which is one queue: from the events of the protocol to commands,
+//! and from finished commands to responses.
+//!
+//! Life of a read: [`Connection::receive`] takes the capsule, `io.rs` puts a read with a buffer of
+//! the pool into the batch of the namespace's device, the worker submits the batch and hands the
+//! completion to [`Connection::completed`], which queues data and response; [`Connection::flush`]
+//! sends them, with those of other commands, in one call.
+//!
+//! Invariants
+//! 1. `in_device` is the number of commands of this connection that a device has or will get; the
+//!    connection is not dropped, nor its socket closed, while there are any. So a host that sees
+//!    the connection end knows that nothing it sent through it is still going to happen.
+//! 2. `buffered` is the size of all buffers that hold data of this connection.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Nanos};
+use esker_device::{Command, Completion, Op, Tag};
+
+use super::admin::Reply;
+use super::controller::Controller;
+use super::metrics::{self, Flow, Work};
+use super::worker::Core;
+use super::{fabrics, io};
+use crate::auth::Verifier;
+use crate::conn::{ControllerConnection, ControllerEvent, ControllerSettings, Slot};
+use crate::socket::{self, SLICES};
+use crate::wire::capsule::Sqe;
+use crate::wire::fabrics::OPCODE;
+use crate::wire::status::Status;
+
+/// Data of commands before the admin queue is connected, and on it, in a capsule (TCP 1.1, 3.2).
+const ADMIN_CAPSULE_BYTES: u32 = 8192;
+/// Slots until Connect says how many entries the queue has.
+const FIRST_SLOTS: u16 = 2;
+/// Received bytes that are handled before other connections have their turn.
+const TURN_BYTES: usize = 512 << 10;
+
+/// What a connection is for.
+pub(crate) enum Role {
+    /// Not known before Connect.
+    New,
+    /// The admin queue of a controller.
+    Admin(Arc<Controller>),
+    /// An I/O queue of a controller.
+    Io(Arc<Controller>, u16),
+}
+
+impl Role {
+    pub(crate) fn controller(&self) -> Option<&Arc<Controller>> {
+        match self {
+            Role::New => None,
+            Role::Admin(controller) | Role::Io(controller, _) => Some(controller),
+        }
+    }
+}
+
+/// A command in progress.
+#[derive(Default)]
+pub(crate) struct Job {
+    pub(crate) sqe: Sqe,
+    started: Nanos,
+    /// Commands that the device has of it.
+    pub(crate) pieces: u32,
+    /// The first error of these.
+    status: Status,
+    /// What a Compare compares with.
+    pub(crate) expected: Option<AlignedBuf>,
+    /// Index in `flows`.
+    pub(crate) flow: Option<usize>,
+}
+
+/// A namespace as this connection uses it.
+pub(crate) struct Use {
+    pub(crate) nsid: u32,
+    /// Of the subsystem when this was looked up. An older one is used no more, but commands in
+    /// progress refer to it.
+    pub(crate) generation: u64,
+    pub(crate) lba_size: u32,
+    /// Index of the device's queue in the worker.
+    pub(crate) device: usize,
+    pub(crate) flow: Arc<Flow>,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    pub(crate) index: usize,
+    pub(crate) portal: usize,
+    pub(crate) since: Nanos,
+    pub(crate) wire: ControllerConnection,
+    pub(crate) role: Role,
+    pub(crate) verifier: Option<Verifier>,
+    /// Whether the host of the controller's record is counted against its limit.
+    pub(crate) counted: Option<String>,
+    pub(crate) jobs: Vec<Job>,
+    /// Commands that wait for memory.
+    waiting: VecDeque<u16>,
+    buffered: usize,
+    in_device: usize,
+    pub(crate) uses: Vec<Use>,
+    /// No more input: it is closed when the devices are done with it.
+    pub(crate) is_ending: bool,
+    /// Whether the socket takes no more for now.
+    is_blocked: bool,
+    /// Whether it is among the worker's connections to be flushed.
+    pub(crate) is_dirty: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, index: usize, portal: usize, core: &Core) -> Connection {
+        let limits = &core.shared.limits;
+        let settings = ControllerSettings {
+            slots: FIRST_SLOTS,
+            in_capsule_bytes: ADMIN_CAPSULE_BYTES,
+            max_h2c_bytes: limits.transfer_bytes,
+            digests: limits.digests,
+            staging_bytes: 16 << 10,
+        };
+        Connection {
+            stream,
+            index,
+            portal,
+            since: core.now,
+            wire: ControllerConnection::new(settings),
+            role: Role::New,
+            verifier: None,
+            counted: None,
+            jobs: Vec::new(),
+            waiting: VecDeque::new(),
+            buffered: 0,
+            in_device: 0,
+            uses: Vec::new(),
+            is_ending: false,
+            is_blocked: false,
+            is_dirty: false,
+        }
+    }
+
+    /// Whether it can be closed: it ends, the devices are done, and what was left to say is said.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_ending && self.in_device == 0
+    }
+
+    /// Reads what is there and acts on it.
+    pub(crate) fn receive(&mut self, core: &mut Core) {
+        let mut turn = 0;
+        while !self.is_ending && turn < TURN_BYTES {
+            let mut spaces = self.wire.spaces();
+            let room: usize = spaces.iter().map(|space| space.len()).sum();
+            match socket::receive(&self.stream, &mut spaces) {
+                Ok(Some(0)) | Err(_) => self.end(core),
+                Ok(None) => break,
+                Ok(Some(count)) => {
+                    self.wire.received(count);
+                    turn += count;
+                    self.handle(core);
+                    if self.wire.has_output() {
+                        core.mark_dirty(self); // ICResp answers no command
+                    }
+                    if count < room {
+                        break; // the socket is empty; if not, it says so again
+                    }
+                }
+            }
+        }
+        if let Some(controller) = self.role.controller()
+            && turn > 0
+        {
+            controller.heard(core.now);
+        }
+    }
+
+    fn handle(&mut self, core: &mut Core) {
+        loop {
+            match self.wire.poll(&mut core.pool) {
+                Ok(Some(event)) => self.event(core, event),
+                Ok(None) => return,
+                Err(_) => {
+                    metrics::count(&core.shared.metrics.violations);
+                    self.flush_now();
+                    return self.end(core);
+                }
+            }
+            if self.is_ending {
+                return;
+            }
+        }
+    }
+
+    fn event(&mut self, core: &mut Core, event: ControllerEvent) {
+        core.mark_dirty(self);
+        match event {
+            ControllerEvent::Command { slot, sqe, data, is_good } => {
+                let index = usize::from(slot.0);
+                if self.jobs.len() <= index {
+                    self.jobs.resize_with(index + 1, Job::default);
+                }
+                self.jobs[index] = Job { sqe, started: core.now, ..Job::default() };
+                if let Some(data) = &data {
+                    self.hold(core, data.len());
+                }
+                let size = data.as_ref().map(|data| data.len());
+                let checked = ControllerConnection::check_sgl(&sqe.sgl, size);
+                match checked {
+                    Ok(()) if !is_good => {
+                        self.give_back(core, data);
+                        self.finish(core, slot, Status::TRANSIENT_TRANSPORT);
+                    }
+                    Ok(()) if sqe.is_from_host() && data.is_none() && sqe.sgl.length > 0 => {
+                        self.fetch(core, slot);
+                    }
+                    Ok(()) => self.execute(core, slot, data),
+                    Err(status) => {
+                        self.give_back(core, data);
+                        self.finish(core, slot, status);
+                    }
+                }
+            }
+            ControllerEvent::Data { slot, buf, is_good } => {
+                if is_good {
+                    self.execute(core, slot, Some(buf));
+                } else {
+                    self.give_back(core, Some(buf));
+                    self.finish(core, slot, Status::TRANSIENT_TRANSPORT);
+                }
+            }
+        }
+    }
+
+    /// Asks the host for the data of a command, now or when there is memory.
+    fn fetch(&mut self, core: &mut Core, slot: Slot) {
+        let length = to_usize(self.job(slot).sqe.sgl.length.into());
+        if length > to_usize(core.shared.limits.transfer_bytes.into()) {
+            return self.finish(core, slot, Status::INVALID_FIELD.final_());
+        }
+        if let Some(buf) = self.take(core, slot, length) {
+            self.wire.request_data(slot, buf);
+        }
+    }
+
+    fn execute(&mut self, core: &mut Core, slot: Slot, data: Option<AlignedBuf>) {
+        let sqe = self.job(slot).sqe;
+        if sqe.opcode == OPCODE {
+            return fabrics::execute(self, core, slot, data);
+        }
+        let status = match &self.role {
+            Role::New => Some(Status::SEQUENCE),
+            _ if self.verifier.as_ref().is_some_and(|verifier| !verifier.is_done()) => {
+                Some(Status::AUTHENTICATION_REQUIRED)
+            }
+            _ if sqe.flags & crate::wire::capsule::FLAG_FUSE != 0 => Some(Status::INVALID_FIELD),
+            Role::Io(..) => return io::execute(self, core, slot, data),
+            Role::Admin(controller) => {
+                let controller = controller.clone();
+                let bytes = data.as_deref().unwrap_or(&[]);
+                let reply = super::admin::execute(&controller, core, slot, &sqe, bytes);
+                self.give_back(core, data);
+                return self.reply(core, slot, reply);
+            }
+        };
+        self.give_back(core, data);
+        self.finish(core, slot, status.unwrap_or(Status::INTERNAL).final_());
+    }
+
+    /// Answers a command that is executed at once.
+    pub(crate) fn reply(&mut self, core: &mut Core, slot: Slot, reply: Reply) {
+        match reply {
+            Reply::Done(result) => {
+                self.wire.respond(slot, result, Status::SUCCESS);
+                self.count(core, slot, true);
+            }
+            Reply::Failed(status) => self.finish(core, slot, status),
+            Reply::Later => {}
+            Reply::Data(bytes, result) => {
+                let wanted = to_usize(self.job(slot).sqe.sgl.length.into());
+                if wanted < bytes.len() {
+                    return self.finish(core, slot, Status::DATA_LENGTH.final_());
+                }
+                let mut buf = core.pool.take(bytes.len());
+                buf.copy_from_slice(&bytes);
+                self.hold(core, buf.len());
+                self.wire.respond_with_data(slot, buf, result);
+                self.count(core, slot, true);
+            }
+        }
+    }
+
+    pub(crate) fn job(&mut self, slot: Slot) -> &mut Job {
+        &mut self.jobs[usize::from(slot.0)]
+    }
+
+    /// A buffer for the data of a command, if the connection and the worker may have one more;
+    /// otherwise the command waits for memory, and is executed from its beginning then.
+    pub(crate) fn take(&mut self, core: &mut Core, slot: Slot, len: usize) -> Option<AlignedBuf> {
+        let limits = &core.shared.limits;
+        let is_too_much = self.buffered + len > limits.data_bytes_per_connection
+            || core.data_bytes + len > limits.data_bytes;
+        if is_too_much && self.buffered > 0 || core.data_bytes > limits.data_bytes {
+            self.waiting.push_back(slot.0);
+            core.is_starved = true;
+            return None;
+        }
+        self.hold(core, len);
+        Some(core.pool.take(len))
+    }
+
+    /// A buffer for a command that has one already.
+    pub(crate) fn take_anyway(&mut self, core: &mut Core, len: usize) -> AlignedBuf {
+        self.hold(core, len);
+        core.pool.take(len)
+    }
+
+    fn hold(&mut self, core: &mut Core, len: usize) {
+        self.buffered += len;
+        core.data_bytes += len;
+    }
+
+    fn let_go(&mut self, core: &mut Core, len: usize) {
+        self.buffered -= len;
+        core.data_bytes -= len;
+    }
+
+    pub(crate) fn give_back(&mut self, core: &mut Core, buf: Option<AlignedBuf>) {
+        if let Some(buf) = buf {
+            self.let_go(core, buf.len());
+            core.pool.give(buf);
+        }
+    }
+
+    /// Lets commands go on that wait for memory.
+    pub(crate) fn resume(&mut self, core: &mut Core) {
+        for _ in 0..self.waiting.len() {
+            let Some(slot) = self.waiting.pop_front().map(Slot) else { return };
+            let waiting = self.waiting.len();
+            core.mark_dirty(self);
+            match self.job(slot).sqe.is_from_host() {
+                true => self.fetch(core, slot),
+                false => self.execute(core, slot, None),
+            }
+            if self.waiting.len() > waiting {
+                // Still no memory: it keeps its place at the front.
+                self.waiting.rotate_right(1);
+                return;
+            }
+        }
+    }
+
+    /// Gives the device of a namespace a piece of a command.
+    pub(crate) fn submit(&mut self, core: &mut Core, slot: Slot, op: Op) {
+        let tag = Tag(u64::try_from(self.index).expect("64 bits") << 16 | u64::from(slot.0));
+        let flow = self.job(slot).flow.expect("a command for a namespace");
+        let device = self.uses[flow].device;
+        core.push(device, Command { tag, op });
+        self.job(slot).pieces += 1;
+        self.in_device += 1;
+    }
+
+    /// A device has finished a piece of a command.
+    pub(crate) fn completed(&mut self, core: &mut Core, slot: Slot, completion: Completion) {
+        self.in_device -= 1;
+        let job = self.job(slot);
+        job.pieces -= 1;
+        let Completion { result, buf, .. } = completion;
+        if let Err(error) = &result
+            && job.status.is_success()
+        {
+            job.status = io::status_of(error);
+        }
+        let (status, is_whole) = (job.status, job.pieces == 0);
+        let expected = job.expected.take();
+        let sends_data = job.sqe.opcode == crate::wire::command::io::READ;
+        if self.is_ending {
+            self.give_back(core, buf);
+            return self.give_back(core, expected);
+        }
+        if !is_whole {
+            return self.give_back(core, buf);
+        }
+        core.mark_dirty(self);
+        match buf {
+            Some(buf) if sends_data && status.is_success() => {
+                self.wire.respond_with_data(slot, buf, 0);
+                self.count(core, slot, true);
+            }
+            buf => {
+                let mut status = status;
+                if let (Some(expected), Some(buf)) = (&expected, &buf)
+                    && status.is_success()
+                    && expected[..] != buf[..]
+                {
+                    status = Status::COMPARE.final_();
+                }
+                self.give_back(core, expected);
+                self.give_back(core, buf);
+                self.finish(core, slot, status);
+            }
+        }
+    }
+
+    /// Answers a command without data.
+    pub(crate) fn finish(&mut self, core: &mut Core, slot: Slot, status: Status) {
+        self.wire.respond(slot, 0, status);
+        if !status.is_success() {
+            self.log_error(slot, status);
+        }
+        self.count(core, slot, status.is_success());
+    }
+
+    fn log_error(&mut self, slot: Slot, status: Status) {
+        const KEPT: usize = super::identify::ERROR_ENTRIES;
+        let sqe = self.job(slot).sqe;
+        let Some(controller) = self.role.controller() else { return };
+        let sqid = if let Role::Io(_, qid) = &self.role { *qid } else { 0 };
+        let mut state = controller.state.lock();
+        state.errors += 1;
+        let entry = crate::wire::log::ErrorEntry {
+            error_count: state.errors,
+            sqid,
+            cid: sqe.cid,
+            status: status.0 << 1,
+            parameter: 0xffff,
+            lba: if sqid > 0 { sqe.slba() } else { 0 },
+            nsid: sqe.nsid,
+        };
+        state.error_log.push_front(entry);
+        state.error_log.truncate(KEPT);
+    }
+
+    fn count(&mut self, core: &Core, slot: Slot, is_good: bool) {
+        let job = &self.jobs[usize::from(slot.0)];
+        let Some(flow) = job.flow.and_then(|index| self.uses.get(index)) else { return };
+        let (work, bytes) = io::work_of(&job.sqe, flow.lba_size);
+        let is_data = matches!(work, Work::Read | Work::Write) && is_good;
+        let latency = core.now.since(job.started);
+        flow.flow.finish(work, if is_data { bytes } else { 0 }, is_good, latency);
+    }
+
+    /// Sends what is to be sent, as far as the socket takes it.
+    pub(crate) fn flush(&mut self, core: &mut Core) {
+        while self.wire.has_output() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.wire.slices(&mut slices);
+            let total: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+            match socket::send(&self.stream, &slices[..count]) {
+                Ok(Some(sent)) => {
+                    let freed = self.wire.sent(sent, &mut core.pool);
+                    self.let_go(core, freed);
+                    if sent < total {
+                        return self.watch(core, true);
+                    }
+                }
+                Ok(None) => return self.watch(core, true),
+                Err(_) => return self.end(core),
+            }
+        }
+        self.watch(core, false);
+    }
+
+    fn watch(&mut self, core: &Core, is_blocked: bool) {
+        if self.is_blocked != is_blocked && !self.is_ending {
+            self.is_blocked = is_blocked;
+            core.watch(self, is_blocked);
+        }
+    }
+
+    /// Sends what the socket takes at once, for the last words of a connection.
+    fn flush_now(&mut self) {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = self.wire.slices(&mut slices);
+        let _ = socket::send(&self.stream, &slices[..count]); // the host may be gone
+    }
+
+    /// Ends the connection: nothing more comes in, and with an admin queue its controller goes.
+    pub(crate) fn end(&mut self, core: &mut Core) {
+        if std::mem::replace(&mut self.is_ending, true) {
+            return;
+        }
+        core.ending(self);
+        if let Role::Admin(controller) = &self.role {
+            controller.is_gone.store(true, std::sync::atomic::Ordering::Release);
+            core.shared.controllers.lock().remove(&controller.id);
+            let connected = std::mem::take(&mut controller.state.lock().connected);
+            for at in connected.into_values() {
+                core.shared.close(at, controller.id);
+            }
+        }
+    }
+
+    /// Gives back what it held, when it is closed.
+    pub(crate) fn retire(&mut self, core: &mut Core) {
+        if let Role::Io(controller, qid) = &self.role {
+            let mut state = controller.state.lock();
+            if state.connected.get(qid).is_some_and(|at| at.connection == self.index) {
+                state.connected.remove(qid);
+            }
+            drop(state);
+            controller.queues.fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+        }
+        for one in self.uses.drain(..) {
+            core.shared.metrics.end(&one.flow);
+        }
+        core.data_bytes -= self.buffered;
+        self.buffered = 0;
+        if let Some(nqn) = self.counted.take() {
+            let mut by_host = core.shared.by_host.lock();
+            if let Some(count) = by_host.get_mut(&nqn) {
+                *count -= 1;
+                if *count == 0 {
+                    by_host.remove(&nqn);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A controller: what one host has of a subsystem (or of the discovery service) through one portal.
+//!
+//! Invariants
+//! 1. A controller lives as long as its admin connection. When that ends, its I/O connections are
+//!    closed; until the last of them has ended, `queues` is not zero.
+//! 2. An event of a kind is sent once, and then not again until the host has read its log page.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use esker_base::Nanos;
+use parking_lot::Mutex;
+
+use super::config::HostConfig;
+use super::reservation::HostId;
+use super::subsystem::Subsystem;
+use crate::wire::fabrics::{CC_EN, CC_SHN, CSTS_RDY, CSTS_SHUTDOWN_COMPLETE};
+use crate::wire::identify::{OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE};
+use crate::wire::log::event;
+
+/// Who is at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) nqn: String,
+    pub(crate) id: HostId,
+}
+
+/// Where a connection is: which worker, and which of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) worker: usize,
+    pub(crate) connection: usize,
+}
+
+/// A controller.
+pub(crate) struct Controller {
+    pub(crate) id: u16,
+    pub(crate) host: Host,
+    /// `None`: the discovery service.
+    pub(crate) subsystem: Option<Arc<Subsystem>>,
+    /// What the host has to prove, if anything.
+    pub(crate) credentials: Option<HostConfig>,
+    pub(crate) portal: usize,
+    /// The worker and connection of the admin queue.
+    pub(crate) admin: Address,
+    /// I/O connections that have not ended.
+    pub(crate) queues: AtomicUsize,
+    /// The admin connection has ended, or is about to.
+    pub(crate) is_gone: AtomicBool,
+    /// Keep alive timeout in milliseconds, 0 without.
+    pub(crate) keep_alive_ms: AtomicU32,
+    /// When the host was last heard, in nanoseconds of the target's clock.
+    last_heard: AtomicU64,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What changes with admin commands.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    cc: u32,
+    /// I/O queues granted with Set Features.
+    pub(crate) io_queues: u16,
+    /// The I/O queues connected: number and where.
+    pub(crate) connected: BTreeMap<u16, Address>,
+    /// Event configuration, as set by the host.
+    pub(crate) event_mask: u32,
+    /// Asynchronous Event Requests that wait: slots of the admin connection.
+    pub(crate) requests: VecDeque<u16>,
+    /// Events to be sent.
+    pending: BTreeSet<u32>,
+    /// Events sent, whose log page was not read yet.
+    unread: BTreeSet<u32>,
+    /// Namespaces that changed since log page 04h was read.
+    pub(crate) changed: BTreeSet<u32>,
+    /// Errors so far.
+    pub(crate) errors: u64,
+    /// The latest errors, newest first.
+    pub(crate) error_log: VecDeque<crate::wire::log::ErrorEntry>,
+}
+
+impl Controller {
+    pub(crate) fn new(
+        id: u16,
+        host: Host,
+        subsystem: Option<Arc<Subsystem>>,
+        credentials: Option<HostConfig>,
+        (portal, admin): (usize, Address),
+    ) -> Controller {
+        Controller {
+            id,
+            host,
+            subsystem,
+            credentials,
+            portal,
+            admin,
+            queues: AtomicUsize::new(0),
+            is_gone: AtomicBool::new(false),
+            keep_alive_ms: AtomicU32::new(0),
+            last_heard: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_discovery(&self) -> bool {
+        self.subsystem.is_none()
+    }
+
+    /// Takes note that the host is alive.
+    pub(crate) fn heard(&self, now: Nanos) {
+        self.last_heard.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether the host was silent for longer than its keep alive timeout, and the grace of half
+    /// of it.
+    pub(crate) fn is_silent(&self, now: Nanos) -> bool {
+        let timeout = u64::from(self.keep_alive_ms.load(Ordering::Relaxed));
+        let since = now.since(Nanos(self.last_heard.load(Ordering::Relaxed)));
+        timeout > 0 && since > Duration::from_millis(timeout + timeout / 2)
+    }
+
+    /// CC.
+    pub(crate) fn configuration(&self) -> u32 {
+        self.state.lock().cc
+    }
+
+    /// CSTS.
+    pub(crate) fn status(&self) -> u32 {
+        let cc = self.configuration();
+        let has_queues = self.queues.load(Ordering::Acquire) > 0;
+        let is_ready = cc & CC_EN != 0 || has_queues;
+        let is_shut_down = cc & CC_SHN != 0 && !has_queues;
+        (if is_ready { CSTS_RDY } else { 0 })
+            | (if is_shut_down { CSTS_SHUTDOWN_COMPLETE } else { 0 })
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.configuration() & (CC_EN | CC_SHN) == CC_EN
+    }
+
+    /// Sets CC. Returns the I/O connections to close: all of them when the controller is disabled
+    /// or shut down.
+    pub(crate) fn configure(&self, cc: u32) -> Vec<Address> {
+        let mut state = self.state.lock();
+        let was_enabled = state.cc & CC_EN != 0;
+        state.cc = cc;
+        let ends = cc & CC_EN == 0 && was_enabled || cc & CC_SHN != 0;
+        if cc & CC_EN == 0 {
+            state.event_mask = 0;
+            state.pending.clear();
+            state.unread.clear();
+            state.changed.clear();
+        }
+        if ends { std::mem::take(&mut state.connected).into_values().collect() } else { Vec::new() }
+    }
+
+    /// An event happened. Returns whether the admin connection has to look.
+    pub(crate) fn raise(&self, event: u32) -> bool {
+        let mut state = self.state.lock();
+        if state.event_mask & enabling(event) == 0 {
+            return false;
+        }
+        state.pending.insert(event)
+    }
+
+    /// A namespace changed.
+    pub(crate) fn namespace_changed(&self, nsid: u32) -> bool {
+        self.state.lock().changed.insert(nsid);
+        self.raise(event::NAMESPACE)
+    }
+
+    /// An event to send and the slot of the request it answers, if both are there.
+    pub(crate) fn next_event(&self) -> Option<(u16, u32)> {
+        let mut state = self.state.lock();
+        let event = *state.pending.iter().find(|event| !state.unread.contains(event))?;
+        let slot = state.requests.pop_front()?;
+        state.pending.remove(&event);
+        state.unread.insert(event);
+        Some((slot, event))
+    }
+
+    /// The host has read a log page: events about it may be sent again.
+    pub(crate) fn log_was_read(&self, lid: u8) {
+        let mut state = self.state.lock();
+        state.unread.retain(|event| event.to_le_bytes()[2] != lid);
+    }
+}
+
+/// The bit of the event configuration that enables an event.
+fn enabling(event: u32) -> u32 {
+    match event {
+        event::NAMESPACE => OAES_NAMESPACE,
+        event::ANA => OAES_ANA,
+        event::DISCOVERY => OAES_DISCOVERY,
+        _ => 0,
+    }
+}

@@ -1,0 +1,303 @@
+//! Fabrics commands: Connect, properties, authentication.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esker_base::AlignedBuf;
+use esker_base::units::to_usize;
+
+use super::admin::Reply;
+use super::connection::{Connection, Role};
+use super::controller::{Address, Controller, Host};
+use super::metrics;
+use super::worker::Core;
+use crate::auth::{Names, Verifier};
+use crate::conn::Slot;
+use crate::wire::auth::SECURITY_PROTOCOL;
+use crate::wire::capsule::Sqe;
+use crate::wire::fabrics::{
+    AUTH_RECEIVE, AUTH_SEND, AUTHREQ_ATR, AuthTransfer, CAP, CATTR_NO_FLOW_CONTROL, CC, CNTLID_ANY,
+    CONNECT, CSTS, Connect, ConnectData, DISCONNECT, DISCOVERY_NQN, NSSR, PROPERTY_GET,
+    PROPERTY_SET, Property, VERSION, VS, capabilities,
+};
+use crate::wire::status::Status;
+use crate::wire::text;
+
+/// Bytes of a message of the authentication, at most.
+const AUTH_BYTES: u32 = 4096;
+
+/// Runs a fabrics command.
+pub(crate) fn execute(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    data: Option<AlignedBuf>,
+) {
+    let sqe = connection.job(slot).sqe;
+    let bytes = data.as_deref().unwrap_or(&[]);
+    let is_unproven = connection.verifier.as_ref().is_some_and(|one| !one.is_done());
+    let reply = match sqe.fctype() {
+        CONNECT => connect(connection, core, slot, &sqe, bytes),
+        AUTH_SEND => auth_send(connection, core, &sqe, bytes),
+        AUTH_RECEIVE => auth_receive(connection, &sqe),
+        _ if is_unproven => Reply::Failed(Status::AUTHENTICATION_REQUIRED.final_()),
+        PROPERTY_GET => property_get(connection, core, &sqe),
+        PROPERTY_SET => property_set(connection, core, &sqe),
+        DISCONNECT => Reply::Failed(Status::INVALID_OPCODE.final_()),
+        _ => Reply::Failed(Status::INVALID_FIELD.final_()),
+    };
+    connection.give_back(core, data);
+    connection.reply(core, slot, reply);
+}
+
+/// Connect Invalid Parameters, with where the wrong one is.
+struct Wrong {
+    status: Status,
+    result: u64,
+}
+
+impl Wrong {
+    fn status(status: Status) -> Wrong {
+        Wrong { status: status.final_(), result: 0 }
+    }
+
+    /// In the command, at byte `offset`.
+    fn field(offset: u16) -> Wrong {
+        Wrong { status: Status::CONNECT_INVALID.final_(), result: offset.into() }
+    }
+
+    /// In the data, at byte `offset` (IATTR 1).
+    fn data(offset: u16) -> Wrong {
+        Wrong { status: Status::CONNECT_INVALID.final_(), result: u64::from(offset) | 1 << 16 }
+    }
+}
+
+fn connect(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    sqe: &Sqe,
+    data: &[u8],
+) -> Reply {
+    let connected = check(connection, core, sqe, data).and_then(|(request, data)| {
+        let host = Host { nqn: text(&data.hostnqn), id: data.hostid };
+        enter_host(connection, core, &host)?;
+        match request.qid {
+            0 => admin_queue(connection, core, &request, &data, host),
+            _ => io_queue(connection, core, &request, &data, &host),
+        }
+    });
+    match connected {
+        Ok(controller) => {
+            controller.heard(core.now);
+            let mut result = u64::from(controller.id);
+            if connection.verifier.is_some() {
+                result |= u64::from(AUTHREQ_ATR);
+            }
+            connection.wire.respond_to_connect(slot, result);
+            Reply::Later
+        }
+        Err(wrong) => {
+            metrics::count(&core.shared.metrics.refused);
+            connection.wire.respond(slot, wrong.result, wrong.status);
+            Reply::Later
+        }
+    }
+}
+
+fn check(
+    connection: &Connection,
+    core: &Core,
+    sqe: &Sqe,
+    data: &[u8],
+) -> Result<(Connect, ConnectData), Wrong> {
+    if !matches!(connection.role, Role::New) {
+        return Err(Wrong::status(Status::SEQUENCE));
+    }
+    let short = |_| Wrong::status(Status::DATA_LENGTH);
+    let request = Connect::decode(&sqe.arguments()).map_err(short)?;
+    let data = ConnectData::decode(data).map_err(short)?;
+    if request.recfmt != 0 {
+        return Err(Wrong::status(Status::CONNECT_FORMAT));
+    }
+    if request.sqsize == 0 || request.sqsize >= core.shared.limits.queue_entries {
+        return Err(Wrong::field(44));
+    }
+    Ok((request, data))
+}
+
+/// Counts the connection against the limit of its host.
+fn enter_host(connection: &mut Connection, core: &Core, host: &Host) -> Result<(), Wrong> {
+    let mut by_host = core.shared.by_host.lock();
+    let count = by_host.entry(host.nqn.clone()).or_default();
+    if *count >= core.shared.limits.connections_per_host {
+        return Err(Wrong { status: Status::CONNECT_BUSY, result: 0 });
+    }
+    if connection.counted.is_none() {
+        *count += 1;
+        connection.counted = Some(host.nqn.clone());
+    }
+    Ok(())
+}
+
+fn admin_queue(
+    connection: &mut Connection,
+    core: &mut Core,
+    request: &Connect,
+    data: &ConnectData,
+    host: Host,
+) -> Result<Arc<Controller>, Wrong> {
+    let nqn = text(&data.subnqn);
+    let shared = core.shared.clone();
+    let subsystem = match nqn.as_str() {
+        DISCOVERY_NQN => None,
+        _ => Some(shared.subsystem(&nqn).ok_or(Wrong::data(256))?),
+    };
+    let mut credentials = None;
+    if let Some(subsystem) = &subsystem {
+        // Who may not use it is told what who asks for nothing that is there is told.
+        credentials = subsystem.admits(&host.nqn).ok_or(Wrong::data(256))?.cloned();
+    }
+    if data.cntlid != CNTLID_ANY {
+        return Err(Wrong::data(16));
+    }
+    connection.verifier = credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &nqn));
+    let at = Address { worker: core.index, connection: connection.index };
+    let portal = connection.portal;
+    let controller = shared
+        .admit(|id| Controller::new(id, host, subsystem, credentials, (portal, at)))
+        .ok_or(Wrong { status: Status::CONNECT_BUSY, result: 0 })?;
+    let longest = u32::try_from(shared.limits.keep_alive.as_millis()).unwrap_or(u32::MAX);
+    let keep_alive = match request.kato {
+        // Without keep alive a host that is gone would be kept for ever. A persistent discovery
+        // connection is asked for with one.
+        0 => 0,
+        wanted => wanted.min(longest),
+    };
+    controller.keep_alive_ms.store(keep_alive, Ordering::Relaxed);
+    connection.wire.configure(entries(request), has_flow_control(request), 8192);
+    connection.role = Role::Admin(controller.clone());
+    Ok(controller)
+}
+
+fn verifier(credentials: &super::config::HostConfig, host: &str, nqn: &str) -> Option<Verifier> {
+    let secret = credentials.secret.clone()?;
+    let names = Names { host: host.to_owned(), subsystem: nqn.to_owned() };
+    Some(Verifier::new(names, secret, credentials.controller_secret.clone()))
+}
+
+fn io_queue(
+    connection: &mut Connection,
+    core: &mut Core,
+    request: &Connect,
+    data: &ConnectData,
+    host: &Host,
+) -> Result<Arc<Controller>, Wrong> {
+    let shared = &core.shared;
+    let controller = shared.controllers.lock().get(&data.cntlid).cloned().ok_or(Wrong::data(16))?;
+    let subsystem = controller.subsystem.as_ref().ok_or(Wrong::field(42))?;
+    let is_its = controller.host == *host && subsystem.nqn == text(&data.subnqn);
+    if !is_its || controller.portal != connection.portal {
+        return Err(Wrong::data(16));
+    }
+    if controller.is_gone.load(Ordering::Acquire) || !controller.is_enabled() {
+        return Err(Wrong::status(Status::SEQUENCE));
+    }
+    let at = Address { worker: core.index, connection: connection.index };
+    {
+        let mut state = controller.state.lock();
+        if request.qid > state.io_queues {
+            return Err(Wrong::field(42));
+        }
+        if state.connected.contains_key(&request.qid) {
+            return Err(Wrong::status(Status::SEQUENCE));
+        }
+        state.connected.insert(request.qid, at);
+    }
+    controller.queues.fetch_add(1, Ordering::AcqRel);
+    connection.verifier =
+        controller.credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &subsystem.nqn));
+    let in_capsule_bytes = shared.limits.in_capsule_bytes;
+    connection.wire.configure(entries(request), has_flow_control(request), in_capsule_bytes);
+    connection.role = Role::Io(controller.clone(), request.qid);
+    Ok(controller)
+}
+
+fn entries(request: &Connect) -> u16 {
+    request.sqsize.saturating_add(1)
+}
+
+fn has_flow_control(request: &Connect) -> bool {
+    request.cattr & CATTR_NO_FLOW_CONTROL == 0
+}
+
+fn property_get(connection: &Connection, core: &Core, sqe: &Sqe) -> Reply {
+    let invalid = Reply::Failed(Status::INVALID_FIELD.final_());
+    let (Role::Admin(controller), Ok(property)) =
+        (&connection.role, Property::decode(&sqe.arguments()))
+    else {
+        return invalid;
+    };
+    match (property.ofst, property.attrib & 7) {
+        (CAP, 1) => Reply::Done(capabilities(core.shared.limits.queue_entries)),
+        (VS, 0) => Reply::Done(VERSION.into()),
+        (CC, 0) => Reply::Done(controller.configuration().into()),
+        (CSTS, 0) => Reply::Done(controller.status().into()),
+        (NSSR, 0) => Reply::Done(0),
+        _ => invalid,
+    }
+}
+
+fn property_set(connection: &Connection, core: &Core, sqe: &Sqe) -> Reply {
+    let invalid = Reply::Failed(Status::INVALID_FIELD.final_());
+    let (Role::Admin(controller), Ok(property)) =
+        (&connection.role, Property::decode(&sqe.arguments()))
+    else {
+        return invalid;
+    };
+    if property.ofst != CC || property.attrib & 7 != 0 {
+        return invalid;
+    }
+    let [a, b, c, d, ..] = property.value.to_le_bytes();
+    for at in controller.configure(u32::from_le_bytes([a, b, c, d])) {
+        core.shared.close(at, controller.id);
+    }
+    Reply::Done(0)
+}
+
+fn is_authentication(sqe: &Sqe) -> Option<AuthTransfer> {
+    let transfer = AuthTransfer::decode(&sqe.arguments()).ok()?;
+    let is_it = transfer.secp == SECURITY_PROTOCOL && (transfer.spsp0, transfer.spsp1) == (1, 1);
+    (is_it && transfer.length <= AUTH_BYTES && transfer.length > 0).then_some(transfer)
+}
+
+fn auth_send(connection: &mut Connection, core: &Core, sqe: &Sqe, data: &[u8]) -> Reply {
+    let invalid = Reply::Failed(Status::INVALID_FIELD.final_());
+    let Some(transfer) = is_authentication(sqe) else { return invalid };
+    let Some(verifier) = &mut connection.verifier else {
+        return Reply::Failed(Status::SEQUENCE.final_());
+    };
+    if to_usize(transfer.length.into()) != data.len() {
+        return Reply::Failed(Status::DATA_LENGTH.final_());
+    }
+    if verifier.receive(data).is_err() {
+        return Reply::Failed(Status::INTERNAL);
+    }
+    if verifier.has_failed() {
+        metrics::count(&core.shared.metrics.unauthenticated);
+    }
+    Reply::Done(0)
+}
+
+fn auth_receive(connection: &mut Connection, sqe: &Sqe) -> Reply {
+    let invalid = Reply::Failed(Status::INVALID_FIELD.final_());
+    let Some(transfer) = is_authentication(sqe) else { return invalid };
+    let Some(mut message) = connection.verifier.as_mut().and_then(Verifier::send) else {
+        return Reply::Failed(Status::SEQUENCE.final_());
+    };
+    if message.len() > to_usize(transfer.length.into()) {
+        return invalid;
+    }
+    message.resize(to_usize(transfer.length.into()), 0);
+    Reply::Data(message, 0)
+}

@@ -1,0 +1,272 @@
+//! I/O commands: checked here, done by the device of the namespace.
+
+use std::sync::Arc;
+
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
+use esker_device::{DeviceError, Op, OpKind};
+
+use super::connection::{Connection, Role, Use};
+use super::controller::Controller;
+use super::metrics::Work;
+use super::subsystem::Namespace;
+use super::worker::Core;
+use crate::conn::Slot;
+use crate::wire::capsule::Sqe;
+use crate::wire::command::{DSM_DEALLOCATE, DsmRange, LbaRange, dsm_ranges, io};
+use crate::wire::log::AnaState;
+use crate::wire::status::Status;
+
+/// Runs an I/O command.
+pub(crate) fn execute(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    data: Option<AlignedBuf>,
+) {
+    let sqe = connection.job(slot).sqe;
+    let Role::Io(controller, _) = &connection.role else { unreachable!("an I/O queue") };
+    let controller = controller.clone();
+    let prepared = check_path(core, &controller)
+        .and_then(|()| lookup(connection, core, &controller, sqe.nsid))
+        .and_then(|flow| {
+            let namespace = core.namespace(connection.uses[flow].device).clone();
+            namespace.reservations.check(&controller.host.id, sqe.opcode).or_else(|conflict| {
+                // What a reservation never stops (Base 2.1, Figure 128).
+                if is_about_reservations(sqe.opcode) { Ok(()) } else { Err(conflict) }
+            })?;
+            Ok((flow, namespace))
+        });
+    let (flow, namespace) = match prepared {
+        Ok(prepared) => prepared,
+        Err(status) => return refuse(connection, core, slot, data, status),
+    };
+    // A command that waited for memory is counted once.
+    if connection.job(slot).flow.replace(flow).is_none() {
+        connection.uses[flow].flow.start();
+    }
+    match sqe.opcode {
+        io::READ => read(connection, core, slot, &namespace),
+        io::WRITE => write(connection, core, slot, &namespace, data),
+        io::FLUSH => {
+            connection.give_back(core, data);
+            connection.submit(core, slot, Op::Flush);
+        }
+        io::WRITE_ZEROES => {
+            connection.give_back(core, data);
+            let range = LbaRange::of(&sqe);
+            match check_range(&namespace, range.slba, range.count.into()) {
+                Err(status) => connection.finish(core, slot, status),
+                Ok(lba) => {
+                    let count = LbaCount(range.count.into());
+                    connection.submit(core, slot, Op::WriteZeroes { lba, count });
+                }
+            }
+        }
+        io::DSM => dataset_management(connection, core, slot, &namespace, data),
+        io::COMPARE => compare(connection, core, slot, &namespace, data),
+        io::VERIFY => verify(connection, core, slot, &namespace),
+        _ => {
+            let bytes = data.as_deref().unwrap_or(&[]);
+            let reply = match sqe.opcode {
+                io::IO_MANAGEMENT_RECEIVE => super::fdp::receive(&namespace, &sqe),
+                io::IO_MANAGEMENT_SEND => super::fdp::send(&namespace, &sqe, bytes),
+                _ => super::admin::reservation(&controller, &namespace, &sqe, bytes),
+            };
+            connection.give_back(core, data);
+            connection.reply(core, slot, reply);
+        }
+    }
+}
+
+fn is_about_reservations(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        io::RESERVATION_REGISTER
+            | io::RESERVATION_REPORT
+            | io::RESERVATION_ACQUIRE
+            | io::RESERVATION_RELEASE
+            | io::IO_MANAGEMENT_RECEIVE
+    )
+}
+
+fn refuse(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    data: Option<AlignedBuf>,
+    status: Status,
+) {
+    connection.give_back(core, data);
+    connection.finish(core, slot, status);
+}
+
+/// Whether namespaces are reached through the portal of the controller.
+fn check_path(core: &Core, controller: &Controller) -> Result<(), Status> {
+    match core.shared.portals[controller.portal].ana() {
+        AnaState::Optimized | AnaState::NonOptimized => Ok(()),
+        AnaState::Inaccessible => Err(Status::ANA_INACCESSIBLE),
+        AnaState::PersistentLoss => Err(Status::ANA_LOST),
+        AnaState::Change => Err(Status::ANA_TRANSITION),
+    }
+}
+
+/// The index of a namespace among those that the connection uses.
+fn lookup(
+    connection: &mut Connection,
+    core: &mut Core,
+    controller: &Arc<Controller>,
+    nsid: u32,
+) -> Result<usize, Status> {
+    let subsystem = controller.subsystem.as_ref().ok_or(Status::INVALID_OPCODE.final_())?;
+    let generation = subsystem.generation();
+    let is_it = |one: &Use| one.nsid == nsid && one.generation == generation;
+    if let Some(index) = connection.uses.iter().position(is_it) {
+        return Ok(index);
+    }
+    let namespace = subsystem.namespace(nsid).ok_or(Status::INVALID_NAMESPACE.final_())?;
+    let device = core.device(&namespace).map_err(|error| Status::from(error.kind()))?;
+    let flow = core.shared.metrics.flow(&controller.host.nqn, &subsystem.nqn, nsid);
+    connection.uses.push(Use { nsid, generation, lba_size: namespace.lba_size(), device, flow });
+    Ok(connection.uses.len() - 1)
+}
+
+fn check_range(namespace: &Namespace, slba: u64, count: u64) -> Result<Lba, Status> {
+    match slba.checked_add(count) {
+        Some(end) if end <= namespace.capacity() => Ok(Lba(slba)),
+        _ => Err(Status::LBA_RANGE.final_()),
+    }
+}
+
+/// The range of a command that moves data, and its size in bytes.
+fn transfer(
+    core: &Core,
+    namespace: &Namespace,
+    sqe: &Sqe,
+) -> Result<(LbaRange, Lba, usize), Status> {
+    let range = LbaRange::of(sqe);
+    let lba = check_range(namespace, range.slba, range.count.into())?;
+    let bytes = LbaCount(range.count.into()).bytes(namespace.lba_size());
+    if bytes > u64::from(core.shared.limits.transfer_bytes) {
+        return Err(Status::INVALID_FIELD.final_());
+    }
+    Ok((range, lba, to_usize(bytes)))
+}
+
+fn read(connection: &mut Connection, core: &mut Core, slot: Slot, namespace: &Namespace) {
+    let sqe = connection.job(slot).sqe;
+    let (_, lba, bytes) = match transfer(core, namespace, &sqe) {
+        Ok((.., bytes)) if to_usize(sqe.sgl.length.into()) != bytes => {
+            return connection.finish(core, slot, Status::DATA_LENGTH.final_());
+        }
+        Ok(transfer) => transfer,
+        Err(status) => return connection.finish(core, slot, status),
+    };
+    if let Some(buf) = connection.take(core, slot, bytes) {
+        connection.submit(core, slot, Op::Read { lba, buf });
+    }
+}
+
+fn write(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    namespace: &Namespace,
+    data: Option<AlignedBuf>,
+) {
+    let sqe = connection.job(slot).sqe;
+    match (transfer(core, namespace, &sqe), data) {
+        (Ok((range, lba, bytes)), Some(buf)) if buf.len() == bytes => {
+            let LbaRange { placement, fua, .. } = range;
+            connection.submit(core, slot, Op::Write { lba, buf, placement, fua });
+        }
+        (Ok(_), data) => refuse(connection, core, slot, data, Status::DATA_LENGTH.final_()),
+        (Err(status), data) => refuse(connection, core, slot, data, status),
+    }
+}
+
+fn compare(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    namespace: &Namespace,
+    data: Option<AlignedBuf>,
+) {
+    let sqe = connection.job(slot).sqe;
+    let (lba, expected) = match (transfer(core, namespace, &sqe), data) {
+        (Ok((_, lba, bytes)), Some(expected)) if expected.len() == bytes => (lba, expected),
+        (Ok(_), data) => {
+            return refuse(connection, core, slot, data, Status::DATA_LENGTH.final_());
+        }
+        (Err(status), data) => return refuse(connection, core, slot, data, status),
+    };
+    // The data of the host is here already: what it is compared with does not wait for memory.
+    let buf = connection.take_anyway(core, expected.len());
+    connection.job(slot).expected = Some(expected);
+    connection.submit(core, slot, Op::Read { lba, buf });
+}
+
+/// Verify reads the range piece by piece and drops what it read.
+fn verify(connection: &mut Connection, core: &mut Core, slot: Slot, namespace: &Namespace) {
+    let range = LbaRange::of(&connection.job(slot).sqe);
+    let lba = match check_range(namespace, range.slba, range.count.into()) {
+        Ok(lba) => lba,
+        Err(status) => return connection.finish(core, slot, status),
+    };
+    let bytes = LbaCount(range.count.into()).bytes(namespace.lba_size());
+    if bytes > u64::from(core.shared.limits.transfer_bytes) {
+        return connection.finish(core, slot, Status::INVALID_FIELD.final_());
+    }
+    if let Some(buf) = connection.take(core, slot, to_usize(bytes)) {
+        connection.submit(core, slot, Op::Read { lba, buf });
+    }
+}
+
+fn dataset_management(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    namespace: &Namespace,
+    data: Option<AlignedBuf>,
+) {
+    let sqe = connection.job(slot).sqe;
+    let ranges = dsm_ranges(&sqe, data.as_deref().unwrap_or(&[]));
+    connection.give_back(core, data);
+    let Ok(ranges) = ranges else {
+        return connection.finish(core, slot, Status::DATA_LENGTH.final_());
+    };
+    let is_valid = |one: &DsmRange| check_range(namespace, one.slba, one.count.into()).is_ok();
+    if !ranges.iter().all(is_valid) {
+        return connection.finish(core, slot, Status::LBA_RANGE.final_());
+    }
+    if sqe.dword(11) & DSM_DEALLOCATE != 0 {
+        for range in ranges.iter().filter(|range| range.count > 0) {
+            let (lba, count) = (Lba(range.slba), LbaCount(range.count.into()));
+            connection.submit(core, slot, Op::Discard { lba, count });
+        }
+    }
+    // The other attributes are hints.
+    if connection.job(slot).pieces == 0 {
+        connection.finish(core, slot, Status::SUCCESS);
+    }
+}
+
+/// The status that tells a host what a device's error tells its caller.
+pub(crate) fn status_of(error: &DeviceError) -> Status {
+    match (error.kind(), error.op()) {
+        (ErrorKind::Io | ErrorKind::Corrupt, OpKind::Read) => Status::READ_ERROR.final_(),
+        (ErrorKind::Io | ErrorKind::Corrupt, OpKind::Write) => Status::WRITE_FAULT.final_(),
+        (ErrorKind::Invalid, _) => Status::LBA_RANGE.final_(),
+        (kind, _) => Status::from(kind),
+    }
+}
+
+/// What kind of work a command is, and how many bytes it moves.
+pub(crate) fn work_of(sqe: &Sqe, lba_size: u32) -> (Work, u64) {
+    let bytes = || LbaCount(LbaRange::of(sqe).count.into()).bytes(lba_size);
+    match sqe.opcode {
+        io::READ => (Work::Read, bytes()),
+        io::WRITE => (Work::Write, bytes()),
+        _ => (Work::Other, 0),
+    }
+}

@@ -1,0 +1,284 @@
+//! What a target has carried, per host and namespace: counters with one writer each, read by
+//! anyone at any time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Buckets of a latency histogram: four for each power of two of nanoseconds.
+pub const BUCKETS: usize = 160;
+
+/// What kind of work a command was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Read,
+    Write,
+    Other,
+}
+
+/// A counter that one thread writes.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of one connection on one namespace.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    host: String,
+    subsystem: String,
+    nsid: u32,
+    reads: Counter,
+    writes: Counter,
+    others: Counter,
+    read_bytes: Counter,
+    written_bytes: Counter,
+    errors: Counter,
+    started: Counter,
+    latency: Vec<Counter>,
+}
+
+impl Flow {
+    pub(crate) fn start(&self) {
+        self.started.add(1);
+    }
+
+    pub(crate) fn finish(&self, work: Work, bytes: u64, is_good: bool, latency: Duration) {
+        match work {
+            Work::Read => {
+                self.reads.add(1);
+                self.read_bytes.add(bytes);
+            }
+            Work::Write => {
+                self.writes.add(1);
+                self.written_bytes.add(bytes);
+            }
+            Work::Other => self.others.add(1),
+        }
+        if !is_good {
+            self.errors.add(1);
+        }
+        self.latency[bucket(latency)].add(1);
+    }
+
+    fn add_to(&self, sum: &mut FlowMetrics) {
+        let done = [&self.reads, &self.writes, &self.others].map(Counter::get);
+        sum.reads += done[0];
+        sum.writes += done[1];
+        sum.others += done[2];
+        sum.read_bytes += self.read_bytes.get();
+        sum.written_bytes += self.written_bytes.get();
+        sum.errors += self.errors.get();
+        sum.in_flight += self.started.get().saturating_sub(done.iter().sum());
+        for (sum, counter) in sum.latency.iter_mut().zip(&self.latency) {
+            *sum += counter.get();
+        }
+    }
+}
+
+fn bucket(latency: Duration) -> usize {
+    let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(4);
+    let power = nanos.ilog2();
+    let quarter = nanos >> (power - 2) & 3;
+    let index = u64::from(power) * 4 + quarter;
+    usize::try_from(index).unwrap_or(usize::MAX).min(BUCKETS - 1)
+}
+
+/// The lower end of a bucket of a latency histogram.
+#[must_use]
+pub fn bucket_start(index: usize) -> Duration {
+    let power = u32::try_from(index / 4).unwrap_or(u32::MAX).min(60);
+    let quarter = u64::try_from(index % 4).unwrap_or(0);
+    if power < 2 { Duration::ZERO } else { Duration::from_nanos((4 + quarter) << (power - 2)) }
+}
+
+/// What one host did with one namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowMetrics {
+    /// NQN of the host.
+    pub host: String,
+    /// NQN of the subsystem.
+    pub subsystem: String,
+    /// Namespace.
+    pub nsid: u32,
+    /// Completed reads.
+    pub reads: u64,
+    /// Completed writes.
+    pub writes: u64,
+    /// Other completed commands.
+    pub others: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Commands that failed.
+    pub errors: u64,
+    /// Commands that the target has and has not answered.
+    pub in_flight: u64,
+    /// How many commands took how long, from capsule to response: see [`bucket_start`].
+    pub latency: Vec<u64>,
+}
+
+impl FlowMetrics {
+    fn new(flow: &Flow) -> FlowMetrics {
+        FlowMetrics {
+            host: flow.host.clone(),
+            subsystem: flow.subsystem.clone(),
+            nsid: flow.nsid,
+            reads: 0,
+            writes: 0,
+            others: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            errors: 0,
+            in_flight: 0,
+            latency: vec![0; BUCKETS],
+        }
+    }
+
+    fn is_of(&self, flow: &Flow) -> bool {
+        self.host == flow.host && self.subsystem == flow.subsystem && self.nsid == flow.nsid
+    }
+
+    /// The latency that `share` (0 to 1) of the commands did not exceed: the end of a bucket.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a share of a count
+    pub fn percentile(&self, share: f64) -> Duration {
+        let all: u64 = self.latency.iter().sum();
+        let mut seen = 0;
+        for (index, count) in self.latency.iter().enumerate() {
+            seen += count;
+            if seen as f64 >= share * all as f64 {
+                return bucket_start(index + 1);
+            }
+        }
+        Duration::ZERO
+    }
+}
+
+/// What a target has carried and refused since it was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetMetrics {
+    /// Connections now.
+    pub connections: usize,
+    /// Controllers now, without those of the discovery service.
+    pub controllers: usize,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections refused: too many, or hosts that may not.
+    pub refused: u64,
+    /// Connections closed because the host broke the protocol.
+    pub violations: u64,
+    /// Connections closed because the host was silent.
+    pub timeouts: u64,
+    /// Hosts that failed to prove who they are.
+    pub unauthenticated: u64,
+    /// What each host did with each namespace.
+    pub flows: Vec<FlowMetrics>,
+}
+
+/// The counters of a target.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) violations: AtomicU64,
+    pub(crate) timeouts: AtomicU64,
+    pub(crate) unauthenticated: AtomicU64,
+    flows: Mutex<Vec<Arc<Flow>>>,
+    /// The sums of connections that have ended.
+    ended: Mutex<Vec<FlowMetrics>>,
+}
+
+impl Registry {
+    pub(crate) fn flow(&self, host: &str, subsystem: &str, nsid: u32) -> Arc<Flow> {
+        let flow = Arc::new(Flow {
+            host: host.to_owned(),
+            subsystem: subsystem.to_owned(),
+            nsid,
+            reads: Counter::default(),
+            writes: Counter::default(),
+            others: Counter::default(),
+            read_bytes: Counter::default(),
+            written_bytes: Counter::default(),
+            errors: Counter::default(),
+            started: Counter::default(),
+            latency: (0..BUCKETS).map(|_| Counter::default()).collect(),
+        });
+        self.flows.lock().push(flow.clone());
+        flow
+    }
+
+    /// The connection of a flow has ended: its counters go to the sums.
+    pub(crate) fn end(&self, flow: &Arc<Flow>) {
+        let mut ended = self.ended.lock();
+        self.flows.lock().retain(|other| !Arc::ptr_eq(other, flow));
+        let sum = sum_of(&mut ended, flow);
+        flow.add_to(sum);
+        sum.in_flight = 0;
+    }
+
+    /// All sums.
+    pub(crate) fn sums(&self) -> Vec<FlowMetrics> {
+        let ended = self.ended.lock();
+        let mut sums = ended.clone();
+        for flow in &*self.flows.lock() {
+            flow.add_to(sum_of(&mut sums, flow));
+        }
+        sums
+    }
+}
+
+fn sum_of<'a>(sums: &'a mut Vec<FlowMetrics>, flow: &Flow) -> &'a mut FlowMetrics {
+    let index = sums.iter().position(|sum| sum.is_of(flow)).unwrap_or_else(|| {
+        sums.push(FlowMetrics::new(flow));
+        sums.len() - 1
+    });
+    &mut sums[index]
+}
+
+/// Counts an event of a target.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_fall_into_the_bucket_that_begins_below_them() {
+        for nanos in [4, 5, 7, 8, 100, 4096, 99_999, 1_000_000_007] {
+            let latency = Duration::from_nanos(nanos);
+            let index = bucket(latency);
+            assert!(bucket_start(index) <= latency && latency < bucket_start(index + 1), "{nanos}");
+        }
+    }
+
+    #[test]
+    fn sums_outlive_their_connections() {
+        let registry = Registry::default();
+        let flow = registry.flow("h", "s", 1);
+        flow.start();
+        flow.start();
+        flow.finish(Work::Read, 4096, true, Duration::from_micros(10));
+        assert_eq!(registry.sums()[0].in_flight, 1);
+        registry.end(&flow);
+        let sums = registry.sums();
+        assert_eq!(
+            (sums.len(), sums[0].reads, sums[0].read_bytes, sums[0].in_flight),
+            (1, 1, 4096, 0)
+        );
+        assert!(sums[0].percentile(0.5) >= Duration::from_micros(10));
+    }
+}

@@ -1,0 +1,187 @@
+//! What the workers of a target have in common.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use esker_base::Clock;
+use parking_lot::{Mutex, RwLock};
+
+use super::config::Limits;
+use super::controller::{Address, Controller};
+use super::metrics::Registry;
+use super::subsystem::Subsystem;
+use crate::socket::Waker;
+use crate::wire::log::{AnaState, event};
+
+/// An address that hosts connect to.
+pub(crate) struct Portal {
+    pub(crate) listen: SocketAddr,
+    pub(crate) announce: SocketAddr,
+    ana: AtomicU8,
+    /// How often the ANA state changed.
+    pub(crate) ana_changes: AtomicU64,
+}
+
+impl Portal {
+    pub(crate) fn new(listen: SocketAddr, announce: SocketAddr, ana: AnaState) -> Portal {
+        let (ana, ana_changes) = (AtomicU8::new(ana as u8), AtomicU64::new(0));
+        Portal { listen, announce, ana, ana_changes }
+    }
+
+    pub(crate) fn ana(&self) -> AnaState {
+        AnaState::from_u8(self.ana.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    fn set_ana(&self, state: AnaState) -> bool {
+        let changes = self.ana.swap(state as u8, Ordering::Relaxed) != state as u8;
+        if changes {
+            self.ana_changes.fetch_add(1, Ordering::Relaxed);
+        }
+        changes
+    }
+}
+
+/// What one worker is told by others.
+pub(crate) enum Message {
+    /// A new connection, through a portal.
+    Connection(TcpStream, usize),
+    /// A connection of a controller is to be closed.
+    Close { connection: usize, controller: u16 },
+    /// A controller may have events to send.
+    Events { connection: usize, controller: u16 },
+}
+
+/// Where a worker is told.
+pub(crate) struct Mailbox {
+    pub(crate) messages: Mutex<Vec<Message>>,
+    pub(crate) waker: Waker,
+    /// Connections that the worker has, or is about to have.
+    pub(crate) load: AtomicUsize,
+}
+
+/// What the workers have in common.
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    pub(crate) portals: Vec<Portal>,
+    pub(crate) referrals: Vec<SocketAddr>,
+    pub(crate) subsystems: RwLock<Vec<Arc<Subsystem>>>,
+    pub(crate) controllers: Mutex<BTreeMap<u16, Arc<Controller>>>,
+    pub(crate) mailboxes: Vec<Mailbox>,
+    /// Connections by host NQN.
+    pub(crate) by_host: Mutex<BTreeMap<String, usize>>,
+    /// Changes with what the discovery log says.
+    pub(crate) generation: AtomicU64,
+    pub(crate) metrics: Registry,
+    pub(crate) is_stopped: AtomicBool,
+    next_controller: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        limits: Limits,
+        portals: Vec<Portal>,
+        referrals: Vec<SocketAddr>,
+        subsystems: Vec<Arc<Subsystem>>,
+        mailboxes: Vec<Mailbox>,
+    ) -> Shared {
+        Shared {
+            limits,
+            clock: Clock::real(),
+            portals,
+            referrals,
+            subsystems: RwLock::new(subsystems),
+            controllers: Mutex::default(),
+            mailboxes,
+            by_host: Mutex::default(),
+            generation: AtomicU64::new(1),
+            metrics: Registry::default(),
+            is_stopped: AtomicBool::new(false),
+            next_controller: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn tell(&self, worker: usize, message: Message) {
+        let mailbox = &self.mailboxes[worker];
+        mailbox.messages.lock().push(message);
+        mailbox.waker.wake();
+    }
+
+    pub(crate) fn close(&self, at: Address, controller: u16) {
+        self.tell(at.worker, Message::Close { connection: at.connection, controller });
+    }
+
+    pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        self.subsystems.read().iter().find(|one| one.nqn == nqn).cloned()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.mailboxes.iter().map(|one| one.load.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Enters a controller under a free id; `None` when there are too many.
+    pub(crate) fn admit(&self, make: impl FnOnce(u16) -> Controller) -> Option<Arc<Controller>> {
+        const LAST: u64 = 0xffef;
+        let mut controllers = self.controllers.lock();
+        for _ in 0..LAST {
+            let next = self.next_controller.fetch_add(1, Ordering::Relaxed);
+            let id = u16::try_from((next - 1) % LAST + 1).expect("at most FFEFh");
+            if let Entry::Vacant(vacant) = controllers.entry(id) {
+                return Some(vacant.insert(Arc::new(make(id))).clone());
+            }
+        }
+        None
+    }
+
+    /// Has the admin connection of a controller send the events that there are.
+    pub(crate) fn look_for_events(&self, controller: &Controller) {
+        let Address { worker, connection } = controller.admin;
+        self.tell(worker, Message::Events { connection, controller: controller.id });
+    }
+
+    fn each_controller(&self, raise: impl Fn(&Controller) -> bool) {
+        let controllers: Vec<_> = self.controllers.lock().values().cloned().collect();
+        for controller in controllers {
+            if raise(&controller) {
+                self.look_for_events(&controller);
+            }
+        }
+    }
+
+    /// Tells the hosts of a subsystem that a namespace changed.
+    pub(crate) fn namespace_changed(&self, subsystem: &Arc<Subsystem>, nsid: u32) {
+        self.each_controller(|controller| {
+            let is_its =
+                controller.subsystem.as_ref().is_some_and(|one| Arc::ptr_eq(one, subsystem));
+            is_its && controller.namespace_changed(nsid)
+        });
+    }
+
+    /// Looks at the sizes of all namespaces, and tells hosts of those that changed.
+    pub(crate) fn refresh(&self) {
+        let subsystems = self.subsystems.read().clone();
+        for subsystem in &subsystems {
+            for nsid in subsystem.refresh() {
+                self.namespace_changed(subsystem, nsid);
+            }
+        }
+    }
+
+    /// Sets the ANA state of a portal, and tells the hosts connected through it.
+    pub(crate) fn set_ana(&self, portal: usize, state: AnaState) {
+        if self.portals[portal].set_ana(state) {
+            self.each_controller(|one| {
+                one.portal == portal && !one.is_discovery() && one.raise(event::ANA)
+            });
+        }
+    }
+
+    /// Tells hosts that watch the discovery service that it has something else to say.
+    pub(crate) fn discovery_changed(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.each_controller(|one| one.is_discovery() && one.raise(event::DISCOVERY));
+    }
+}

@@ -1,0 +1,183 @@
+//! Subsystems and namespaces.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use esker_device::{DataPlacement, Device, Geometry};
+use parking_lot::{Mutex, RwLock};
+use sha2::{Digest, Sha256};
+
+use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, SubsystemConfig};
+use super::reservation::Reservations;
+use crate::error::NvmfError;
+
+/// A device under a number.
+pub(crate) struct Namespace {
+    pub(crate) nsid: u32,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) uuid: [u8; 16],
+    /// The endurance group, 0 without data placement.
+    pub(crate) endurance_group: u16,
+    pub(crate) reservations: Reservations,
+    /// Hosts have it no more.
+    pub(crate) is_removed: AtomicBool,
+    /// What the device is; its capacity is in `capacity`.
+    geometry: Geometry,
+    /// LBAs, as last told to hosts.
+    capacity: AtomicU64,
+}
+
+impl Namespace {
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn lba_size(&self) -> u32 {
+        self.geometry.lba_size
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn placement(&self) -> Option<&dyn DataPlacement> {
+        self.device.data_placement()
+    }
+
+    /// Looks at the device's size; says whether it is another than hosts know.
+    fn refresh(&self) -> bool {
+        let now = self.device.geometry().capacity.0;
+        self.capacity.swap(now, Ordering::Relaxed) != now
+    }
+}
+
+/// Namespaces, and who may use them.
+pub(crate) struct Subsystem {
+    pub(crate) nqn: String,
+    pub(crate) serial: String,
+    pub(crate) model: String,
+    pub(crate) access: Access,
+    /// The largest transfer in bytes: a power of two.
+    pub(crate) transfer_bytes: u32,
+    namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
+    /// Changes with `namespaces`.
+    generation: AtomicU64,
+    /// The drives behind namespaces with data placement; group n + 1 is drive n.
+    drives: Mutex<Vec<String>>,
+}
+
+impl Subsystem {
+    pub(crate) fn new(config: &SubsystemConfig, limits: &Limits) -> Result<Subsystem, NvmfError> {
+        let digest = Sha256::digest(config.nqn.as_bytes());
+        let derived = || digest[..10].iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut transfer_bytes = limits.transfer_bytes;
+        for namespace in &config.namespaces {
+            let most = namespace.device.geometry().max_transfer_size.max(4096);
+            transfer_bytes = transfer_bytes.min(1 << most.ilog2());
+        }
+        let subsystem = Subsystem {
+            nqn: config.nqn.clone(),
+            serial: config.serial.clone().unwrap_or_else(derived),
+            model: config.model.clone(),
+            access: config.access.clone(),
+            transfer_bytes,
+            namespaces: RwLock::new(BTreeMap::new()),
+            generation: AtomicU64::new(0),
+            drives: Mutex::new(Vec::new()),
+        };
+        for namespace in &config.namespaces {
+            subsystem.add(namespace)?;
+        }
+        Ok(subsystem)
+    }
+
+    pub(crate) fn add(&self, config: &NamespaceConfig) -> Result<(), NvmfError> {
+        let NamespaceConfig { nsid, device, uuid } = config;
+        let wrong = |why: String| Err(NvmfError::Config(format!("namespace {nsid}: {why}")));
+        if !(1..=NSID_MAX).contains(nsid) {
+            return wrong(format!("its number must be from 1 to {NSID_MAX}"));
+        }
+        let geometry = device.geometry();
+        if geometry.max_transfer_size < self.transfer_bytes {
+            return wrong(format!(
+                "{} takes {} bytes at once, hosts were told {}",
+                device.name(),
+                geometry.max_transfer_size,
+                self.transfer_bytes
+            ));
+        }
+        let mut namespaces = self.namespaces.write();
+        if namespaces.contains_key(nsid) {
+            return wrong(format!("{} has it already", self.nqn));
+        }
+        let namespace = Namespace {
+            nsid: *nsid,
+            device: device.clone(),
+            uuid: uuid.unwrap_or_else(|| self.derived_uuid(*nsid)),
+            endurance_group: device.data_placement().map_or(0, |fdp| self.group_of(fdp.drive())),
+            reservations: Reservations::default(),
+            is_removed: AtomicBool::new(false),
+            geometry,
+            capacity: AtomicU64::new(geometry.capacity.0),
+        };
+        namespaces.insert(*nsid, Arc::new(namespace));
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, nsid: u32) -> bool {
+        let removed = self.namespaces.write().remove(&nsid);
+        self.generation.fetch_add(1, Ordering::Release);
+        removed.is_some_and(|one| !one.is_removed.swap(true, Ordering::Relaxed))
+    }
+
+    /// A UUID of version 8 (RFC 9562, 5.8): the same for the same subsystem and number.
+    fn derived_uuid(&self, nsid: u32) -> [u8; 16] {
+        let digest = Sha256::new_with_prefix(self.nqn.as_bytes()).chain_update(nsid.to_le_bytes());
+        let mut uuid: [u8; 16] = digest.finalize()[..16].try_into().expect("16 bytes");
+        uuid[6] = uuid[6] & 0x0f | 0x80;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        uuid
+    }
+
+    fn group_of(&self, drive: &str) -> u16 {
+        let mut drives = self.drives.lock();
+        let index = drives.iter().position(|known| known == drive).unwrap_or_else(|| {
+            drives.push(drive.to_owned());
+            drives.len() - 1
+        });
+        u16::try_from(index + 1).unwrap_or(u16::MAX)
+    }
+
+    /// How many endurance groups there are.
+    pub(crate) fn endurance_groups(&self) -> u16 {
+        u16::try_from(self.drives.lock().len()).unwrap_or(u16::MAX)
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
+        self.namespaces.read().get(&nsid).cloned()
+    }
+
+    pub(crate) fn namespaces(&self) -> Vec<Arc<Namespace>> {
+        self.namespaces.read().values().cloned().collect()
+    }
+
+    /// The namespaces whose device has another size than hosts know; they know it from now on.
+    pub(crate) fn refresh(&self) -> Vec<u32> {
+        let namespaces = self.namespaces();
+        namespaces.iter().filter(|one| one.refresh()).map(|one| one.nsid).collect()
+    }
+
+    /// Whether a host may connect, and what is asked of it. `None`: it may not.
+    pub(crate) fn admits(&self, hostnqn: &str) -> Option<Option<&HostConfig>> {
+        match &self.access {
+            Access::Any => Some(None),
+            Access::Hosts(hosts) => hosts.iter().find(|host| host.nqn == hostnqn).map(Some),
+        }
+    }
+}

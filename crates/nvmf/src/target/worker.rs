@@ -1,0 +1,405 @@
+//! One event loop on one thread: its connections, its queue pairs on the devices, its buffers.
+//!
+//! A round is: what is ready is received and acted on; the devices get their batches and give back
+//! what they have finished; responses go out. Each is done for all commands at hand at once, so
+//! that the cost of a system call is shared.
+//!
+//! When a round found nothing, the loop goes on looking for a while ([`Limits::spin`]), and then
+//! sleeps until a socket is ready; while a device works, it sleeps on that for short times.
+//!
+//! [`Limits::spin`]: super::config::Limits::spin
+
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_base::Nanos;
+use esker_base::units::to_usize;
+use esker_device::{Command, Completion, QueuePair};
+
+use super::connection::{Connection, Role};
+use super::metrics;
+use super::shared::{Message, Shared};
+use super::subsystem::Namespace;
+use crate::conn::{BufPool, Slot};
+use crate::error::NvmfError;
+use crate::socket::{self, Poller, Ready};
+
+/// How often timeouts and the sizes of devices are looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// How long the loop sleeps on a device, before it looks at the sockets again.
+const DEVICE_WAIT: Duration = Duration::from_micros(50);
+/// Free buffers that are kept.
+const POOL_BYTES: usize = 32 << 20;
+
+/// Tokens of the poller: the waker, listeners, connections.
+const WAKER: u64 = 0;
+const LISTENERS: u64 = 1;
+const CONNECTIONS: u64 = 1 << 32;
+
+/// A queue pair on the device of a namespace.
+struct DeviceQueue {
+    namespace: Arc<Namespace>,
+    queue: Box<dyn QueuePair>,
+    batch: VecDeque<Command>,
+}
+
+/// What connections use of their worker.
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
+    pub(crate) now: Nanos,
+    pub(crate) pool: BufPool,
+    /// Bytes of all buffers that hold data of connections.
+    pub(crate) data_bytes: usize,
+    /// Commands wait for memory.
+    pub(crate) is_starved: bool,
+    poller: Poller,
+    devices: Vec<Option<DeviceQueue>>,
+    dirty: Vec<usize>,
+}
+
+impl Core {
+    /// The connection has something to send, or ends.
+    pub(crate) fn mark_dirty(&mut self, connection: &mut Connection) {
+        if !std::mem::replace(&mut connection.is_dirty, true) {
+            self.dirty.push(connection.index);
+        }
+    }
+
+    pub(crate) fn ending(&mut self, connection: &mut Connection) {
+        self.poller.remove(&connection.stream);
+        self.mark_dirty(connection);
+    }
+
+    /// Watches for room in the socket of a connection that is blocked, and takes no more input
+    /// from it: a host that does not read is not served further.
+    pub(crate) fn watch(&self, connection: &Connection, is_blocked: bool) {
+        let token = CONNECTIONS + u64::try_from(connection.index).expect("64 bits");
+        // An error means that the socket is broken, which reading it shows.
+        let _ = self.poller.set(&connection.stream, token, !is_blocked, is_blocked);
+    }
+
+    /// The index of this worker's queue on the device of a namespace.
+    pub(crate) fn device(&mut self, namespace: &Arc<Namespace>) -> Result<usize, NvmfError> {
+        let is_its = |one: &Option<DeviceQueue>| {
+            one.as_ref().is_some_and(|one| Arc::ptr_eq(&one.namespace, namespace))
+        };
+        if let Some(index) = self.devices.iter().position(is_its) {
+            return Ok(index);
+        }
+        let queue = namespace.device.queue_pair(self.shared.limits.device_depth)?;
+        let opened =
+            Some(DeviceQueue { namespace: namespace.clone(), queue, batch: VecDeque::new() });
+        match self.devices.iter().position(Option::is_none) {
+            Some(index) => {
+                self.devices[index] = opened;
+                Ok(index)
+            }
+            None => {
+                self.devices.push(opened);
+                Ok(self.devices.len() - 1)
+            }
+        }
+    }
+
+    pub(crate) fn namespace(&self, device: usize) -> &Arc<Namespace> {
+        &self.devices[device].as_ref().expect("a device in use").namespace
+    }
+
+    pub(crate) fn push(&mut self, device: usize, command: Command) {
+        self.devices[device].as_mut().expect("a device in use").batch.push_back(command);
+    }
+
+    fn has_work_in_devices(&self) -> bool {
+        self.devices.iter().flatten().any(|one| !one.batch.is_empty() || one.queue.in_flight() > 0)
+    }
+}
+
+/// One event loop.
+pub(crate) struct Worker {
+    core: Core,
+    connections: Vec<Option<Box<Connection>>>,
+    /// Worker 0 has the listeners of all portals.
+    listeners: Vec<TcpListener>,
+    ready: Vec<Ready>,
+    done: Vec<Completion>,
+    last_active: Nanos,
+    next_tick: Nanos,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        index: usize,
+        listeners: Vec<TcpListener>,
+    ) -> std::io::Result<Worker> {
+        let poller = Poller::new()?;
+        poller.add(shared.mailboxes[index].waker.fd(), WAKER)?;
+        for (listener, token) in listeners.iter().zip(LISTENERS..) {
+            listener.set_nonblocking(true)?;
+            poller.add(listener, token)?;
+        }
+        let now = shared.clock.now();
+        let core = Core {
+            shared,
+            index,
+            now,
+            pool: BufPool::new(POOL_BYTES),
+            data_bytes: 0,
+            is_starved: false,
+            poller,
+            devices: Vec::new(),
+            dirty: Vec::new(),
+        };
+        Ok(Worker {
+            core,
+            connections: Vec::new(),
+            listeners,
+            ready: Vec::new(),
+            done: Vec::new(),
+            last_active: now,
+            next_tick: now,
+        })
+    }
+
+    /// Runs until the target is stopped.
+    pub(crate) fn run(mut self) {
+        while !self.core.shared.is_stopped.load(Ordering::Acquire) {
+            self.round();
+        }
+        for index in 0..self.connections.len() {
+            if let Some(connection) = &mut self.connections[index] {
+                connection.end(&mut self.core);
+            }
+        }
+        // Commands that devices have are waited for: their buffers and their order matter to hosts
+        // that connect to the next target.
+        while self.core.has_work_in_devices() {
+            self.run_devices(Some(DEVICE_WAIT));
+        }
+        self.flush();
+    }
+
+    fn round(&mut self) {
+        let timeout = self.timeout();
+        self.ready.clear();
+        if self.core.poller.wait(&mut self.ready, timeout).is_err() {
+            self.core.shared.clock.sleep(DEVICE_WAIT); // out of kernel memory: not to be spun on
+        }
+        self.core.now = self.core.shared.clock.now();
+        let mut is_active = !self.ready.is_empty();
+        for at in 0..self.ready.len() {
+            self.act(self.ready[at]);
+        }
+        is_active |= self.run_devices(None);
+        self.flush();
+        if self.core.is_starved {
+            self.core.is_starved = false;
+            for connection in self.connections.iter_mut().flatten() {
+                connection.resume(&mut self.core);
+            }
+        }
+        if is_active {
+            self.last_active = self.core.now;
+        } else if self.core.has_work_in_devices() && self.is_past_spinning() {
+            self.run_devices(Some(DEVICE_WAIT));
+            self.flush();
+        }
+        if self.core.now >= self.next_tick {
+            self.tick();
+        }
+    }
+
+    fn is_past_spinning(&self) -> bool {
+        self.core.now.since(self.last_active) >= self.core.shared.limits.spin
+    }
+
+    fn timeout(&self) -> Duration {
+        let is_busy = !self.core.dirty.is_empty() || self.core.has_work_in_devices();
+        if is_busy || !self.is_past_spinning() {
+            return Duration::ZERO;
+        }
+        self.next_tick.since(self.core.now)
+    }
+
+    fn act(&mut self, ready: Ready) {
+        match ready.token {
+            WAKER => self.read_mail(),
+            token if token >= CONNECTIONS => {
+                let index = to_usize(token - CONNECTIONS);
+                let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+                if ready.readable {
+                    connection.receive(&mut self.core);
+                }
+                if ready.writable {
+                    self.core.mark_dirty(connection);
+                }
+            }
+            token => self.accept(to_usize(token - LISTENERS)),
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let shared = self.core.shared.clone();
+        let mailbox = &shared.mailboxes[self.core.index];
+        mailbox.waker.clear();
+        let messages = std::mem::take(&mut *mailbox.messages.lock());
+        for message in messages {
+            match message {
+                Message::Connection(stream, portal) => self.add(stream, portal),
+                Message::Close { connection, controller } => {
+                    if let Some(connection) = of(&mut self.connections, connection, controller) {
+                        connection.end(&mut self.core);
+                    }
+                }
+                Message::Events { connection, controller } => {
+                    if let Some(connection) = of(&mut self.connections, connection, controller) {
+                        super::admin::send_events(connection, &mut self.core);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, portal: usize) {
+        let shared = self.core.shared.clone();
+        while let Ok((stream, _)) = self.listeners[portal].accept() {
+            let prepared = socket::prepare(&stream);
+            if prepared.is_err() || shared.connections() >= shared.limits.connections {
+                metrics::count(&shared.metrics.refused);
+                continue;
+            }
+            metrics::count(&shared.metrics.accepted);
+            let load = |&index: &usize| shared.mailboxes[index].load.load(Ordering::Relaxed);
+            let worker = (0..shared.mailboxes.len()).min_by_key(load).expect("a worker");
+            shared.mailboxes[worker].load.fetch_add(1, Ordering::Relaxed);
+            if worker == self.core.index {
+                self.add(stream, portal);
+            } else {
+                shared.tell(worker, Message::Connection(stream, portal));
+            }
+        }
+    }
+
+    fn add(&mut self, stream: TcpStream, portal: usize) {
+        let index = self.connections.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let token = CONNECTIONS + u64::try_from(index).expect("64 bits");
+        if self.core.poller.add(&stream, token).is_err() {
+            self.core.shared.mailboxes[self.core.index].load.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let connection = Connection::new(stream, index, portal, &self.core);
+        self.connections[index] = Some(Box::new(connection));
+    }
+
+    /// Gives the devices their batches, and the connections what is finished; says whether
+    /// anything was.
+    fn run_devices(&mut self, wait: Option<Duration>) -> bool {
+        let mut is_active = false;
+        for index in 0..self.core.devices.len() {
+            let Some(device) = &mut self.core.devices[index] else { continue };
+            let submitted = if device.batch.is_empty() {
+                Ok(0)
+            } else {
+                device.queue.submit(&mut device.batch)
+            };
+            let polled = match wait {
+                Some(_) if device.queue.in_flight() > 0 => device.queue.wait(&mut self.done, wait),
+                _ => device.queue.poll(&mut self.done),
+            };
+            // A queue pair that is broken finishes nothing: what it has is failed by its device,
+            // what it has not taken is failed here.
+            if let Err(error) = submitted.and(polled) {
+                let batch = std::mem::take(&mut device.batch);
+                self.done.extend(batch.into_iter().map(|Command { tag, op }| Completion {
+                    tag,
+                    result: Err(error.clone()),
+                    buf: op.into_buf(),
+                }));
+            }
+            is_active |= !self.done.is_empty();
+            for completion in self.done.drain(..) {
+                let slot = u16::try_from(completion.tag.0 & 0xffff).expect("16 bits");
+                let at = to_usize(completion.tag.0 >> 16);
+                let connection = self.connections[at].as_deref_mut();
+                let connection = connection.expect("kept until its commands are finished");
+                connection.completed(&mut self.core, Slot(slot), completion);
+                if connection.is_over() {
+                    self.core.mark_dirty(connection);
+                }
+            }
+        }
+        is_active
+    }
+
+    fn flush(&mut self) {
+        // Ending one connection may make others dirty, never the one being looked at.
+        let mut at = 0;
+        while at < self.core.dirty.len() {
+            let index = self.core.dirty[at];
+            at += 1;
+            let Some(connection) = self.connections[index].as_deref_mut() else { continue };
+            connection.is_dirty = false;
+            if !connection.is_ending {
+                connection.flush(&mut self.core);
+            }
+            if connection.is_over() {
+                connection.retire(&mut self.core);
+                self.connections[index] = None;
+                self.core.shared.mailboxes[self.core.index].load.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.core.dirty.clear();
+    }
+
+    /// What is done from time to time: silent hosts are dropped, devices looked at.
+    fn tick(&mut self) {
+        let now = self.core.now;
+        self.next_tick = now + TICK;
+        let shared = self.core.shared.clone();
+        for connection in self.connections.iter_mut().flatten() {
+            let is_silent = match &connection.role {
+                Role::New => now.since(connection.since) > shared.limits.handshake,
+                Role::Admin(controller) => controller.is_silent(now),
+                Role::Io(..) => {
+                    let unproven = connection.verifier.as_ref().is_some_and(|one| !one.is_done());
+                    unproven && now.since(connection.since) > shared.limits.handshake
+                }
+            };
+            if is_silent {
+                metrics::count(&shared.metrics.timeouts);
+                connection.end(&mut self.core);
+            }
+        }
+        self.flush();
+        for device in &mut self.core.devices {
+            if let Some(one) = device
+                && one.namespace.is_removed.load(Ordering::Relaxed)
+                && one.batch.is_empty()
+                && one.queue.in_flight() == 0
+            {
+                *device = None;
+            }
+        }
+        if self.core.index == 0 {
+            shared.refresh();
+        }
+    }
+}
+
+/// The connection at an index, if it is of that controller.
+fn of(
+    connections: &mut [Option<Box<Connection>>],
+    index: usize,
+    controller: u16,
+) -> Option<&mut Connection> {
+    let connection = connections.get_mut(index)?.as_deref_mut()?;
+    let is_its = connection.role.controller().is_some_and(|one| one.id == controller);
+    is_its.then_some(connection)
+}
