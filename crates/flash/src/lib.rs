@@ -7,14 +7,16 @@
 //! | [`disk`] | a disk beside it: seek, rotation, transfer, queue |
 //! | [`emulate`] | stored content behind a model of time, as a device |
 //! | [`ftl`] | the flash translation layer: page map, reclaim units, cleaning, wear |
+//! | [`profile`] | drives one can name, with sources and assumptions |
 //! | [`theory`] | write amplification in closed form, to judge the layer by |
 //! | [`timing`] | when things finish: firmware, buffer, link, channels, dies |
 
-pub mod drive;
 pub mod disk;
+pub mod drive;
 pub mod emulate;
 pub mod error;
 pub mod ftl;
+pub mod profile;
 pub mod ssd;
 pub mod theory;
 pub mod timing;
@@ -22,4 +24,5 @@ pub mod timing;
 pub use drive::Parameters;
 pub use emulate::Pace;
 pub use error::FlashError;
+pub use profile::Profile;
 pub use ssd::{Namespace, Ssd};

@@ -1,0 +1,325 @@
+//! The profiles.
+
+use esker_device::fdp::Isolation;
+
+use super::{Figure, Kind, Profile, Published};
+use crate::disk::DiskParameters;
+use crate::drive::{Configuration, Media, Parameters};
+use crate::ftl::{Cleaning, Frontier};
+use crate::timing::{Suspension, Timing};
+
+const KIB: u32 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The handles of an FDP drive: as many as shipping drives have.
+const HANDLES: usize = 8;
+
+const RAW_CAPACITY: &str = "raw NAND: the power of two above the capacity (8 TiB, 14.5 % \
+                            over-provisioning with all reserves); makers do not publish it";
+const POLICY: &str = "translation layer: page map of 4 KiB, superblocks over all dies, greedy \
+                      cleaning into units of its own";
+const PLACEMENT: &str = "data placement: one reclaim group, 8 handles, initially or persistently \
+                         isolated, as shipping FDP drives have; off until it is enabled";
+
+pub(super) fn all() -> Vec<Profile> {
+    vec![
+        micron_9300(),
+        micron_7450(),
+        micron_5210(),
+        storage_class_memory(),
+        host_managed(),
+        disk("sata-7200", DiskParameters::sata_7200()),
+        disk("sas-10k", DiskParameters::sas_10k()),
+    ]
+}
+
+fn published(figures: &[(Figure, f64)]) -> Vec<Published> {
+    figures.iter().map(|&(figure, value)| Published { figure, value }).collect()
+}
+
+fn configurations() -> Vec<Configuration> {
+    let of = |isolation| Configuration { groups: 1, handles: vec![isolation; HANDLES] };
+    vec![of(Isolation::Initially), of(Isolation::Persistently)]
+}
+
+/// A flash drive with what most have in common.
+fn flash(capacity: u64, unit_size: u64, raw: u64, timing: Timing) -> Parameters {
+    Parameters {
+        capacity: capacity / 4096 * 4096,
+        lba_size: 4096,
+        page_size: 4 * KIB,
+        nand_page_size: 16 * KIB,
+        program_size: 192 * KIB,
+        unit_size,
+        units: u32::try_from(raw / unit_size).expect("a few thousand units"),
+        channels: 16,
+        dies: 128,
+        media: Media::Flash,
+        cleaning: Cleaning::Greedy,
+        frontier: Frontier::Separate,
+        wear_spread: Some(100),
+        rated_erasures: 3000,
+        configurations: configurations(),
+        max_namespaces: 128,
+        timing,
+    }
+}
+
+fn micron_9300() -> Profile {
+    let timing = Timing {
+        read_ns: 58_000,
+        program_ns: 1_500_000,
+        cache_register: true,
+        erase_ns: 3_000_000,
+        channel_bytes_per_s: 533_000_000,
+        link_read_bytes_per_s: 3_500_000_000,
+        link_write_bytes_per_s: 3_500_000_000,
+        read_firmware_ns: 20_000,
+        write_firmware_ns: 14_800,
+        commands_per_s: 850_000,
+        host_ns: 5_000,
+        buffer_bytes: 64 * MIB,
+        reads_overtake: true,
+        suspension: Some(Suspension { overhead_ns: 20_000, most: 8 }),
+    };
+    // 128 dies of 512 Gbit, blocks of 18 MiB in two planes.
+    let mut parameters = flash(7_681_501_126_656, 128 * 36 * MIB, 8192 * GIB, timing);
+    parameters.program_size = 96 * KIB;
+    Profile {
+        name: "micron-9300",
+        title: "Micron 9300, 7.68 TB: TLC, NVMe, PCIe 3.0 x4",
+        kind: Kind::Ssd(Box::new(parameters)),
+        published: published(&[
+            (Figure::SequentialRead, 3.5e9),
+            (Figure::SequentialWrite, 3.5e9),
+            (Figure::RandomReads, 850e3),
+            (Figure::ReadLatency, 92e3),
+            (Figure::WriteLatency, 21e3),
+        ]),
+        sources: vec![
+            "64-layer TLC, PCIe 3.0 x4, up to 850,000 reads a second: ComputerBase, January 2023",
+            "3,500 MB/s both ways, 92 and 21 µs: data sheet of the predecessor, Micron 9200",
+            "read 58 µs, 57 MB/s a die, 18 MiB blocks, 2 planes, 533 MT/s: Kioxia 96-layer TLC, \
+             AnandTech's ISSCC 2021 table",
+            "erase 3 ms: FEMU hw/femu/nand/nand.h",
+        ],
+        assumptions: vec![
+            "the 9300's own table per capacity was not found: sequential rates and latencies are \
+             the 9200's; random writes are not compared with anything",
+            "128 dies of 512 Gbit on 16 channels; NAND times of another maker's 96-layer TLC",
+            RAW_CAPACITY,
+            "write buffer 64 MiB, power-loss protected; 3,000 erasures rated; suspension 20 µs",
+            POLICY,
+            PLACEMENT,
+        ],
+    }
+}
+
+fn micron_7450() -> Profile {
+    let timing = Timing {
+        read_ns: 50_000,
+        program_ns: 1_170_000,
+        cache_register: true,
+        erase_ns: 3_000_000,
+        channel_bytes_per_s: 1_600_000_000,
+        link_read_bytes_per_s: 6_800_000_000,
+        link_write_bytes_per_s: 5_600_000_000,
+        read_firmware_ns: 20_000,
+        write_firmware_ns: 10_000,
+        commands_per_s: 1_000_000,
+        host_ns: 5_000,
+        buffer_bytes: 64 * MIB,
+        reads_overtake: true,
+        suspension: Some(Suspension { overhead_ns: 20_000, most: 8 }),
+    };
+    Profile {
+        name: "micron-7450",
+        title: "Micron 7450 PRO, 7.68 TB: TLC, NVMe, PCIe 4.0 x4",
+        // 128 dies of 512 Gbit, blocks of 24 MiB in four planes.
+        kind: Kind::Ssd(Box::new(flash(7_681_501_126_656, 128 * 96 * MIB, 8192 * GIB, timing))),
+        published: published(&[
+            (Figure::SequentialRead, 6.8e9),
+            (Figure::SequentialWrite, 5.6e9),
+            (Figure::RandomReads, 1e6),
+        ]),
+        sources: vec![
+            "6,800 MB/s read, up to 5,600 MB/s write, up to 1,000,000 reads a second, 1 drive \
+             write a day: ServeTheHome; techunwrapped",
+            "read 50 µs, 168 MB/s a die, 4 planes, 1.6 GT/s: SK hynix 176-layer TLC, AnandTech's \
+             ISSCC 2021 table",
+            "blocks of 24 MiB: Kioxia 128-layer TLC, the same table; erase 3 ms: FEMU nand.h",
+        ],
+        assumptions: vec![
+            "latencies and random writes per capacity were not found and are not compared; \
+             firmware 20 µs for a read, 10 µs for a write",
+            "128 dies of 512 Gbit on 16 channels; NAND times of another maker's 176-layer TLC",
+            RAW_CAPACITY,
+            "write buffer 64 MiB, power-loss protected; 3,000 erasures rated; suspension 20 µs",
+            POLICY,
+            PLACEMENT,
+        ],
+    }
+}
+
+fn micron_5210() -> Profile {
+    let timing = Timing {
+        read_ns: 110_000,
+        program_ns: 46_100_000,
+        cache_register: false,
+        erase_ns: 3_000_000,
+        channel_bytes_per_s: 533_000_000,
+        link_read_bytes_per_s: 540_000_000,
+        link_write_bytes_per_s: 540_000_000,
+        read_firmware_ns: 40_000,
+        write_firmware_ns: 30_000,
+        commands_per_s: 90_000,
+        host_ns: 10_000,
+        buffer_bytes: 64 * MIB,
+        reads_overtake: true,
+        suspension: Some(Suspension { overhead_ns: 20_000, most: 64 }),
+    };
+    // 64 dies of 1 Tbit, blocks of 24 MiB in four planes.
+    let mut parameters = flash(7_681_501_126_656, 64 * 96 * MIB, 8006 * GIB, timing);
+    parameters.page_size = 16 * KIB;
+    parameters.program_size = 256 * KIB;
+    parameters.channels = 8;
+    parameters.dies = 64;
+    parameters.rated_erasures = 1000;
+    parameters.capacity = parameters.capacity / u64::from(16 * KIB) * u64::from(16 * KIB);
+    Profile {
+        name: "micron-5210",
+        title: "Micron 5210 ION, 7.68 TB: QLC, SATA",
+        kind: Kind::Ssd(Box::new(parameters)),
+        published: published(&[
+            (Figure::SequentialRead, 540e6),
+            (Figure::SequentialWrite, 360e6),
+            (Figure::RandomReads, 90e3),
+            (Figure::RandomWrites, 4.5e3),
+        ]),
+        sources: vec![
+            "540 and 360 MB/s, 90,000 reads and 4,500 writes a second, 64-layer QLC of 1 Tbit, 4 \
+             planes, 1,000 erasures: AnandTech 13571; The Register, 2018",
+            "read 110 µs: mean of the four QLC page types in FEMU nand.h (extrapolated there)",
+        ],
+        assumptions: vec![
+            "program time (46 ms for 256 KiB, all planes and levels) follows from the published \
+             sequential write rate and 64 dies",
+            "mapping unit 16 KiB and 12 % over-provisioning net of parity and spares: together \
+             they explain the published ratio of sequential to random writes",
+            "latencies were not found; firmware 40 and 30 µs",
+            "write buffer 64 MiB, power-loss protected; suspension 20 µs",
+            "translation layer: superblocks over all dies, greedy cleaning into units of its own",
+            PLACEMENT,
+        ],
+    }
+}
+
+fn storage_class_memory() -> Profile {
+    let parameters = Parameters {
+        capacity: 375_083_606_016,
+        lba_size: 4096,
+        page_size: 4 * KIB,
+        nand_page_size: 4 * KIB,
+        program_size: 4 * KIB,
+        unit_size: u64::from(4 * KIB),
+        units: 0,
+        channels: 7,
+        dies: 28,
+        media: Media::InPlace,
+        cleaning: Cleaning::Greedy,
+        frontier: Frontier::Separate,
+        wear_spread: None,
+        rated_erasures: 0,
+        configurations: Vec::new(),
+        max_namespaces: 128,
+        timing: Timing {
+            read_ns: 3_000,
+            program_ns: 10_000,
+            cache_register: true,
+            erase_ns: 0,
+            channel_bytes_per_s: 2_000_000_000,
+            link_read_bytes_per_s: 2_400_000_000,
+            link_write_bytes_per_s: 2_048_000_000,
+            read_firmware_ns: 1_650,
+            write_firmware_ns: 1_650,
+            commands_per_s: 550_000,
+            host_ns: 500,
+            buffer_bytes: MIB,
+            reads_overtake: false,
+            suspension: None,
+        },
+    };
+    Profile {
+        name: "optane-p4800x",
+        title: "Intel Optane P4800X, 375 GB: storage-class memory, NVMe, PCIe 3.0 x4",
+        kind: Kind::Ssd(Box::new(parameters)),
+        published: published(&[
+            (Figure::SequentialRead, 2.4e9),
+            (Figure::SequentialWrite, 2.0e9),
+            (Figure::RandomReads, 550e3),
+            (Figure::RandomWrites, 500e3),
+            (Figure::ReadLatency, 8.9e3),
+        ]),
+        sources: vec![
+            "2,400 and 2,000 MB/s, 550,000 and 500,000 a second, mean 8.9 µs one at a time: \
+             AnandTech",
+        ],
+        assumptions: vec![
+            "28 dies on 7 channels, read 3 µs, write 10 µs in place, channel 2 GB/s: chosen to add \
+             up to the published latency",
+            "no wear is modelled (rated 30 drive writes a day)",
+        ],
+    }
+}
+
+fn host_managed() -> Profile {
+    let timing = Timing {
+        read_ns: 60_000,
+        program_ns: 1_868_000,
+        cache_register: false,
+        erase_ns: 3_000_000,
+        channel_bytes_per_s: 400_000_000,
+        link_read_bytes_per_s: 5_500_000_000,
+        link_write_bytes_per_s: 5_500_000_000,
+        read_firmware_ns: 0,
+        write_firmware_ns: 0,
+        commands_per_s: 0,
+        host_ns: 5_000,
+        buffer_bytes: 32 * MIB,
+        reads_overtake: false,
+        suspension: None,
+    };
+    let mut parameters = flash(1708 * GIB, 256 * 8 * MIB, 2048 * GIB, timing);
+    parameters.program_size = 32 * KIB;
+    parameters.dies = 256;
+    parameters.configurations = Vec::new();
+    Profile {
+        name: "host-managed-256",
+        title: "Software-controlled SSD: 256 chips on 16 channels, PCIe 3.0 x8, FTL in the host",
+        kind: Kind::Ssd(Box::new(parameters)),
+        published: published(&[(Figure::SequentialRead, 5.5e9), (Figure::SequentialWrite, 4.3e9)]),
+        sources: vec![
+            "16 channels, 256 flash chips, 5.5 GB/s: The Register, 19 November 2015; ComSys 2015",
+            "4.3 GB/s write, 16 KiB pages: Fujitsu's article on the software-controlled SSD",
+            "400 MT/s: what 5.5 GB/s over 16 channels needs",
+        ],
+        assumptions: vec![
+            "read 60 µs; program 1.87 ms for 32 KiB in two planes, which follows from 4.3 GB/s and \
+             256 chips; completions are found by polling, 5 µs",
+            "2 TiB raw, 20 % over-provisioning, blocks of 4 MiB: the capacity was not found",
+            POLICY,
+        ],
+    }
+}
+
+fn disk(name: &'static str, parameters: DiskParameters) -> Profile {
+    Profile {
+        name,
+        title: parameters.model,
+        published: Vec::new(),
+        sources: parameters.sources.clone(),
+        assumptions: parameters.assumptions.clone(),
+        kind: Kind::Disk(Box::new(parameters)),
+    }
+}
