@@ -435,3 +435,106 @@ fn near(value: f64, expected: f64, tolerance: f64, what: &str) {
     let off = value / expected - 1.0;
     assert!(off.abs() <= tolerance, "{what}: {value}, expected {expected} within {tolerance}");
 }
+
+/// Random commands and operations, with every combination of what dies may do: two streams of
+/// host writes that share a buffer, copies, erasures and reads. When each command finished.
+fn trace(seed: u64) -> Vec<(Ticket, Nanos)> {
+    const UNIT: u32 = 32 << 10;
+    let mut rng = Rng::new(seed);
+    let reads_overtake = rng.chance(1, 2);
+    let suspension = Suspension { overhead_ns: rng.below(30_000), most: 2 };
+    let timing = Timing {
+        cache_register: rng.chance(1, 2),
+        reads_overtake,
+        suspension: (reads_overtake && rng.chance(1, 2)).then_some(suspension),
+        commands_per_s: rng.below(2) * 300_000,
+        buffer_bytes: u64::from(UNIT) * (3 + rng.below(6)),
+        program_ns: 300_000,
+        ..conventional()
+    };
+    let mut drive = Controller::new(&timing, 2, 8).unwrap();
+    let (mut free, mut finished): (Vec<u32>, Vec<_>) = ((0..48).collect(), Vec::new());
+    let (mut ended, mut started, mut program) = (0, 0, 0);
+    let mut held = [0u32; 2];
+    let mut now = Nanos(0);
+    for _ in 0..3000 {
+        let die = u32::try_from(rng.below(8)).unwrap();
+        let ticket = free.pop();
+        let start = ticket.map(|ticket| Start { now, ticket: Ticket(ticket) });
+        match (rng.below(10), start) {
+            (0..4, Some(start)) => {
+                let place = Place { die, program: program.max(5) - u32::from(rng.chance(1, 2)) };
+                drive.read(start, [Part { place, bytes: 4096 }, part(7 - die, 4096)], 12_288);
+            }
+            (4..7, Some(start)) => {
+                // A write ends a unit of its stream now and then; its program carries all of it.
+                let stream = usize::from(rng.chance(1, 2));
+                let end = drive.write(start, 8192) + 8192;
+                held[stream] += 8192;
+                if held[stream] == UNIT {
+                    held[stream] = 0;
+                    program += 1;
+                    let host = Some(HostBytes { count: UNIT, end });
+                    let place = Place { die, program };
+                    drive.program(now, Program { place, bytes: UNIT, host, copies: None });
+                }
+            }
+            (7, Some(start)) => drive.command(start),
+            (8, other) => {
+                free.extend(other.map(|start| start.ticket.0));
+                let copies = drive.copies();
+                for _ in 0..rng.below(4) {
+                    let die = u32::try_from(rng.below(8)).unwrap();
+                    drive.copy_read(now, Place { die, program }, 16 << 10, &copies);
+                }
+                program += 1;
+                let (place, copies) = (Place { die, program }, Some(copies));
+                drive.program(now, Program { place, bytes: UNIT, host: None, copies });
+                drive.erase(now, die, 1);
+            }
+            (_, other) => {
+                free.extend(other.map(|start| start.ticket.0));
+                now = now + std::time::Duration::from_nanos(rng.below(500_000));
+            }
+        }
+        if ticket.is_some() {
+            started += 1;
+        }
+        drive.advance(now, &mut finished);
+        let seen: Vec<_> = finished[ended..].to_vec();
+        ended = finished.len();
+        free.extend(seen.iter().map(|(Ticket(ticket), _)| *ticket));
+        assert!(drive.buffered_bytes() <= timing.buffer_bytes, "seed {seed}");
+    }
+    assert!(started > 1000);
+    while let Some(next) = drive.next_event() {
+        drive.advance(next, &mut finished);
+    }
+    free.extend(finished[ended..].iter().map(|(Ticket(ticket), _)| *ticket));
+    free.sort_unstable();
+    assert_eq!(free, (0..48).collect::<Vec<_>>(), "seed {seed}: every command ends once");
+    assert_eq!(drive.buffered_bytes(), u64::from(held[0] + held[1]), "seed {seed}");
+    assert!(finished.is_sorted_by_key(|(_, end)| *end), "seed {seed}");
+    finished
+}
+
+#[test]
+fn every_command_ends_once_and_the_buffer_holds_what_it_may() {
+    for seed in 0..100 {
+        trace(seed);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_times_on_every_thread() {
+    let expected = trace(3);
+    assert_ne!(expected, trace(4));
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..4)
+            .map(|_| esker_base::thread::spawn_scoped(scope, "trace", || trace(3)).unwrap())
+            .collect();
+        for run in runs {
+            assert_eq!(run.join().unwrap(), expected);
+        }
+    });
+}
