@@ -1,0 +1,58 @@
+//! Errors of the laboratory.
+
+use esker_base::ErrorKind;
+use esker_device::DeviceError;
+use esker_flash::FlashError;
+use esker_kv::KvError;
+use thiserror::Error;
+
+/// Why an experiment could not be run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// The parameters are wrong; the message says what is right.
+    #[error("{0}")]
+    Invalid(String),
+    /// A store under test has no place left to write to.
+    #[error(
+        "the store with blocks of {block_bytes} bytes has none free, with {live_percent} % of its \
+         space live: give it fewer records, or a higher threshold for its defragmentation"
+    )]
+    Full {
+        /// The size of its blocks.
+        block_bytes: u64,
+        /// How much of its space is live.
+        live_percent: u64,
+    },
+    /// Whoever watched it ended it.
+    #[error("the experiment was ended before it was through")]
+    Interrupted,
+    /// The operating system has no thread to give.
+    #[error("a thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The model of the drive refused.
+    #[error(transparent)]
+    Flash(#[from] FlashError),
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The engine refused.
+    #[error(transparent)]
+    Kv(#[from] KvError),
+}
+
+impl LabError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            LabError::Invalid(_) => ErrorKind::Invalid,
+            LabError::Full { .. } => ErrorKind::NoSpace,
+            LabError::Interrupted => ErrorKind::Closed,
+            LabError::Thread(error) => ErrorKind::from(error),
+            LabError::Flash(error) => error.kind(),
+            LabError::Device(error) => error.kind(),
+            LabError::Kv(error) => error.kind(),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The course of a run, and when it is over.
+//!
+//! The unit of time is the *drive write*: as many bytes written by the host as it can address. What
+//! the slowest store wrote stays for the longest, so a *span* is as many drive writes as that one
+//! needs to write its namespace once, and at least two. A run is steady when it has lasted for
+//! three spans, and for eight drive writes, and its factor over the last span differs from that
+//! over the span before by less than half a percent. Its figure is that of both spans together.
+
+use serde::{Deserialize, Serialize};
+
+use super::sink::Written;
+
+/// By how much two spans of a steady run differ at most.
+const TOLERANCE: f64 = 0.005;
+/// Spans after which a run that is not steady ends, and says so.
+const MOST_SPANS: u32 = 8;
+/// Points of a run's course per drive write.
+const POINTS: u32 = 8;
+
+/// A run's write amplification over an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Drive writes at its end.
+    pub drive_writes: f64,
+    /// The factor since the point before.
+    pub write_amplification: f64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The write amplification factor over the last two spans.
+    pub write_amplification: f64,
+    /// Whether those two agree.
+    pub is_steady: bool,
+    /// Drive writes per span.
+    pub span: f64,
+    /// Drive writes in all.
+    pub drive_writes: f64,
+    /// Bytes that the host wrote in all, and those that were written to the media.
+    pub host_bytes: u64,
+    /// See above.
+    pub media_bytes: u64,
+    /// The course of it.
+    pub points: Vec<Point>,
+}
+
+/// What was written when.
+pub(crate) struct Course {
+    capacity: u64,
+    span: f64,
+    /// Spans are as long as so many points.
+    span_points: usize,
+    least_points: usize,
+    begin: Written,
+    /// At the end of each point, since the beginning.
+    totals: Vec<Written>,
+}
+
+impl Course {
+    /// The course of a run on a drive of `capacity` bytes that has written `begin` so far, and whose
+    /// slowest store writes its namespace once in `period` drive writes.
+    pub(crate) fn new(begin: Written, capacity: u64, period: f64) -> Course {
+        let points = |drive_writes: f64| {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // some hundreds
+            let points = (drive_writes * f64::from(POINTS)).ceil() as usize;
+            points
+        };
+        let span = period.max(2.0);
+        Course {
+            capacity,
+            span,
+            span_points: points(span),
+            least_points: points((3.0 * span).max(8.0)),
+            begin,
+            totals: vec![Written::default()],
+        }
+    }
+
+    /// Whether the host has written as much as the next point is for.
+    pub(crate) fn is_due(&self, written: Written) -> bool {
+        let step = u128::from(self.capacity / u64::from(POINTS)).max(1);
+        written.since(&self.begin).host_bytes >= step * self.totals.len() as u128
+    }
+
+    /// Takes the points that are due.
+    pub(crate) fn look(&mut self, written: Written) {
+        while self.is_due(written) {
+            self.totals.push(written.since(&self.begin));
+        }
+    }
+
+    /// The factor from one point to another, both counted from the last one backwards.
+    fn factor(&self, from: usize, to: usize) -> f64 {
+        let last = self.totals.len() - 1;
+        self.totals[last - to].since(&self.totals[last - from]).write_amplification()
+    }
+
+    fn is_steady(&self) -> bool {
+        let span = self.span_points;
+        let points = self.totals.len() - 1;
+        points >= self.least_points
+            && (self.factor(span, 0) / self.factor(2 * span, span) - 1.0).abs() < TOLERANCE
+    }
+
+    /// Whether the run is steady, or has lasted long enough.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_steady() || self.totals.len() > MOST_SPANS as usize * self.least_points / 3
+    }
+
+    /// How far the run is, from 0 to 1 by the least it takes.
+    #[allow(clippy::cast_precision_loss)] // hundreds of points
+    pub(crate) fn share(&self) -> f64 {
+        (self.totals.len() as f64 / self.least_points as f64).min(1.0)
+    }
+
+    /// What came of it, once it is over.
+    #[allow(clippy::cast_precision_loss)] // figures for people
+    pub(crate) fn measured(&self) -> Measured {
+        let drive_writes = |written: &Written| written.host_bytes as f64 / self.capacity as f64;
+        let pairs = self.totals.windows(2).filter(|pair| pair[0].host_bytes < pair[1].host_bytes);
+        let total = self.totals.last().copied().unwrap_or_default();
+        let narrow = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let points = pairs.map(|pair| Point {
+            drive_writes: drive_writes(&pair[1]),
+            write_amplification: pair[1].since(&pair[0]).write_amplification(),
+        });
+        Measured {
+            write_amplification: self.factor(2 * self.span_points, 0),
+            is_steady: self.is_steady(),
+            span: self.span,
+            drive_writes: drive_writes(&total),
+            host_bytes: narrow(total.host_bytes),
+            media_bytes: narrow(total.media_bytes),
+            points: points.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run whose factor over drive write `n` is `factor(n)`: its length and what came of it.
+    fn run(period: f64, factor: impl Fn(u32) -> f64) -> Measured {
+        const CAPACITY: u64 = 8_000;
+        let mut written = Written { host_bytes: 77, media_bytes: 99 };
+        let mut course = Course::new(written, CAPACITY, period);
+        let mut steps = 0;
+        while !course.is_over() {
+            written.host_bytes += 100;
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let media = (factor(steps / 80) * 100.0) as u128;
+            written.media_bytes += media;
+            steps += 1;
+            course.look(written);
+        }
+        course.measured()
+    }
+
+    #[test]
+    fn a_constant_run_is_steady_at_its_factor_after_three_spans() {
+        let run = run(4.0, |_| 1.5);
+        assert!(run.is_steady && (run.write_amplification - 1.5).abs() < 1e-9);
+        assert!((12.0..12.2).contains(&run.drive_writes), "{}", run.drive_writes);
+        assert!(run.points.iter().all(|point| (point.write_amplification - 1.5).abs() < 1e-9));
+    }
+
+    #[test]
+    fn what_came_before_it_was_steady_is_not_in_the_figure() {
+        let run = run(2.0, |n| if n < 12 { 3.0 - 0.1 * f64::from(n) } else { 1.25 });
+        assert!(run.is_steady && (run.write_amplification - 1.25).abs() < 0.01, "{run:?}");
+        assert!(run.drive_writes > 15.0);
+    }
+
+    #[test]
+    fn a_run_that_never_settles_ends_and_says_so() {
+        let run = run(2.0, |n| 1.0 + 0.1 * f64::from(n));
+        assert!(!run.is_steady && run.drive_writes < 30.0);
+    }
+}

@@ -1,0 +1,72 @@
+//! Runs one configuration until its write amplification is steady.
+
+use super::configuration::{Configuration, InitialState};
+use super::course::{Course, Measured};
+use super::sink::{CountingDrive, Drive};
+use crate::LabError;
+
+/// What is told how far a run is, from 0 to 1 by the least it takes; false ends it.
+pub type OnShare<'a> = &'a mut dyn FnMut(f64) -> bool;
+
+/// Runs a configuration on the drive that it describes.
+///
+/// # Errors
+/// When its figures do not fit each other, a store has no room, or the watcher ends it.
+pub fn measure(of: &Configuration, watch: OnShare<'_>) -> Result<Measured, LabError> {
+    let namespaces = u16::try_from(of.stores.len())
+        .map_err(|_| LabError::Invalid("so many stores have no drive".into()))?;
+    let mut drive = CountingDrive::new(&of.drive, namespaces, of.handles_each)?;
+    measure_on(&mut drive, of, watch)
+}
+
+/// Runs a configuration's stores on another drive, whatever the configuration says of its own.
+///
+/// # Errors
+/// As [`measure`], and the drive's.
+pub fn measure_on(
+    drive: &mut dyn Drive,
+    of: &Configuration,
+    watch: OnShare<'_>,
+) -> Result<Measured, LabError> {
+    if drive.namespaces() < of.stores.len() {
+        return Err(LabError::Invalid(format!(
+            "{} stores need as many namespaces; the drive has {}",
+            of.stores.len(),
+            drive.namespaces()
+        )));
+    }
+    let capacity: u64 = (0..of.stores.len()).map(|index| drive.namespace(index).bytes()).sum();
+    let mut writers = of.writers(drive)?;
+    if of.initial == InitialState::Mapped {
+        map_all(drive, of.stores.len())?;
+    }
+    let mut course = Course::new(drive.written(), capacity, of.period());
+    writers.load(drive)?;
+    course.look(drive.written());
+    while !course.is_over() {
+        if !watch(course.share()) {
+            return Err(LabError::Interrupted);
+        }
+        while !course.is_due(drive.written()) {
+            writers.turn(drive)?;
+        }
+        course.look(drive.written());
+    }
+    Ok(course.measured())
+}
+
+/// Writes every namespace once, from its first byte to its last.
+fn map_all(drive: &mut dyn Drive, namespaces: usize) -> Result<(), LabError> {
+    const STEP: u64 = 1 << 20;
+    for index in 0..namespaces {
+        let namespace = drive.namespace(index);
+        let bytes = namespace.bytes();
+        let mut at = 0;
+        while at < bytes {
+            let step = STEP.min(bytes - at);
+            namespace.write(at, step, 0)?;
+            at += step;
+        }
+    }
+    Ok(())
+}

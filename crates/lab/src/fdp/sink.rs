@@ -1,0 +1,324 @@
+//! Where a store under test writes: a namespace of a drive that only counts, or any device.
+//!
+//! A store says what it writes and which of its streams that belongs to. Which reclaim unit
+//! handle a stream has is the drive's matter: with none, everything shares one.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::fdp::Isolation;
+use esker_device::{Device, PlacementId, Port};
+use esker_flash::ftl::{Cleaning, Counting, Frontier, Ftl, FtlOptions};
+
+use crate::LabError;
+
+/// What a store writes to: the bytes of one namespace.
+pub trait Sink {
+    /// Writes `bytes` bytes from `offset` on, which belong to the store's stream of this number.
+    ///
+    /// # Errors
+    /// When the range is not aligned, or the device fails.
+    fn write(&mut self, offset: u64, bytes: u64, stream: u16) -> Result<(), LabError>;
+
+    /// Says that `bytes` bytes from `offset` on are no longer needed.
+    ///
+    /// # Errors
+    /// As [`Sink::write`].
+    fn discard(&mut self, offset: u64, bytes: u64) -> Result<(), LabError>;
+
+    /// Bytes it has.
+    fn bytes(&self) -> u64;
+}
+
+/// Bytes written, as a drive counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// By the host.
+    pub host_bytes: u128,
+    /// To the media: the host's, and what cleaning copied.
+    pub media_bytes: u128,
+}
+
+impl Written {
+    /// What was written since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Written) -> Written {
+        Written {
+            host_bytes: self.host_bytes - earlier.host_bytes,
+            media_bytes: self.media_bytes - earlier.media_bytes,
+        }
+    }
+
+    /// The write amplification factor; 1 before anything is written.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a ratio of counters
+    pub fn write_amplification(&self) -> f64 {
+        if self.host_bytes == 0 { 1.0 } else { self.media_bytes as f64 / self.host_bytes as f64 }
+    }
+}
+
+/// A drive with namespaces, one for each store.
+pub trait Drive {
+    /// The namespace of this index.
+    fn namespace(&mut self, index: usize) -> &mut dyn Sink;
+
+    /// How many namespaces there are.
+    fn namespaces(&self) -> usize;
+
+    /// Bytes written so far.
+    fn written(&self) -> Written;
+}
+
+// ---- counting ------------------------------------------------------------------------------------
+
+/// What a drive that only counts is made for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DriveModel {
+    /// Bytes the host can address, in all namespaces.
+    pub bytes: u64,
+    /// Bytes per page of the mapping.
+    pub page_bytes: u32,
+    /// Reclaim units that hold as much as the host can address.
+    pub units: u32,
+    /// Media in use beyond what the host can address, as a share of it: 0.145 is 14.5 %.
+    pub over_provisioning: f64,
+    /// Which unit is cleaned.
+    pub cleaning: Cleaning,
+    /// Where cleaning copies to.
+    pub frontier: Frontier,
+}
+
+impl DriveModel {
+    /// Bytes per reclaim unit.
+    #[must_use]
+    pub fn unit_bytes(&self) -> u64 {
+        let pages = self.bytes / u64::from(self.page_bytes);
+        pages.div_ceil(u64::from(self.units)) * u64::from(self.page_bytes)
+    }
+}
+
+/// A translation layer and no data: what it counts is exact, and it is fast.
+pub struct CountingDrive {
+    ftl: Rc<RefCell<Ftl>>,
+    page_bytes: u32,
+    namespaces: Vec<CountingNamespace>,
+}
+
+/// A namespace of a [`CountingDrive`].
+struct CountingNamespace {
+    ftl: Rc<RefCell<Ftl>>,
+    page_bytes: u64,
+    first: u64,
+    pages: u64,
+    /// The handle of each stream; the last one serves all streams beyond.
+    handles: Vec<u16>,
+}
+
+impl CountingDrive {
+    /// A drive that was never written, divided into equal namespaces, with so many handles for
+    /// each. With none there is one handle, which all share.
+    ///
+    /// # Errors
+    /// When the model's figures do not fit each other.
+    pub fn new(
+        model: &DriveModel,
+        namespaces: u16,
+        handles_each: u16,
+    ) -> Result<CountingDrive, LabError> {
+        let page_bytes = u64::from(model.page_bytes.max(1));
+        let pages = model.bytes / page_bytes / u64::from(namespaces.max(1));
+        let pages = pages * u64::from(namespaces);
+        let narrow = |value: u64| {
+            u32::try_from(value).map_err(|_| {
+                LabError::Invalid(format!(
+                    "{} bytes have too many pages: use larger ones",
+                    model.bytes
+                ))
+            })
+        };
+        let handles = usize::from(namespaces * handles_each).max(1);
+        let options = FtlOptions {
+            logical_pages: narrow(pages)?,
+            unit_pages: narrow(model.unit_bytes() / page_bytes)?,
+            units: 0,
+            groups: 1,
+            handles: vec![Isolation::Initially; handles],
+            cleaning: model.cleaning,
+            frontier: model.frontier,
+            wear_spread: None,
+            seed: 1,
+        };
+        let ftl = Ftl::new(options.with_over_provisioning(model.over_provisioning))?;
+        let ftl = Rc::new(RefCell::new(ftl));
+        let each = pages / u64::from(namespaces);
+        let namespace = |index: u16| CountingNamespace {
+            ftl: ftl.clone(),
+            page_bytes,
+            first: u64::from(index) * each,
+            pages: each,
+            handles: match handles_each {
+                0 => vec![0],
+                _ => (index * handles_each..(index + 1) * handles_each).collect(),
+            },
+        };
+        let namespaces = (0..namespaces).map(namespace).collect();
+        Ok(CountingDrive { ftl, page_bytes: model.page_bytes, namespaces })
+    }
+}
+
+impl Drive for CountingDrive {
+    fn namespace(&mut self, index: usize) -> &mut dyn Sink {
+        &mut self.namespaces[index]
+    }
+
+    fn namespaces(&self) -> usize {
+        self.namespaces.len()
+    }
+
+    fn written(&self) -> Written {
+        let counts = self.ftl.borrow().counts();
+        let bytes = |pages: u64| u128::from(pages) * u128::from(self.page_bytes);
+        Written { host_bytes: bytes(counts.host), media_bytes: bytes(counts.media()) }
+    }
+}
+
+impl CountingNamespace {
+    /// The pages of a range of bytes: the first one, and how many.
+    fn pages(&self, offset: u64, bytes: u64) -> Result<(u32, u32), LabError> {
+        let (first, count) = (offset / self.page_bytes, bytes / self.page_bytes);
+        let is_aligned =
+            offset.is_multiple_of(self.page_bytes) && bytes.is_multiple_of(self.page_bytes);
+        if !is_aligned || first.saturating_add(count) > self.pages {
+            return Err(LabError::Invalid(format!(
+                "{bytes} bytes at {offset} are not pages of {} bytes of a namespace of {}",
+                self.page_bytes, self.pages
+            )));
+        }
+        let narrow = |page: u64| u32::try_from(page).expect("the drive's pages fit 32 bits");
+        Ok((narrow(self.first + first), narrow(count)))
+    }
+}
+
+impl Sink for CountingNamespace {
+    fn write(&mut self, offset: u64, bytes: u64, stream: u16) -> Result<(), LabError> {
+        let (first, count) = self.pages(offset, bytes)?;
+        let last = self.handles.len() - 1;
+        let handle = self.handles[usize::from(stream).min(last)];
+        self.ftl.borrow_mut().write(first, count, handle, &mut Counting);
+        Ok(())
+    }
+
+    fn discard(&mut self, offset: u64, bytes: u64) -> Result<(), LabError> {
+        let (first, count) = self.pages(offset, bytes)?;
+        self.ftl.borrow_mut().trim(first, count);
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pages * self.page_bytes
+    }
+}
+
+// ---- devices -------------------------------------------------------------------------------------
+
+/// Devices that are the namespaces of one drive, local or remote.
+pub struct DeviceDrive {
+    namespaces: Vec<DeviceNamespace>,
+}
+
+/// A namespace of a [`DeviceDrive`].
+struct DeviceNamespace {
+    device: Arc<dyn Device>,
+    port: Port,
+    /// What is written; its content does not matter. Absent only after an error.
+    buf: Option<AlignedBuf>,
+}
+
+impl DeviceDrive {
+    /// A drive of these namespaces. Streams carry the placement ids that each one offers.
+    ///
+    /// # Errors
+    /// A device's, when it has no queue pair to give.
+    pub fn new(devices: Vec<Arc<dyn Device>>) -> Result<DeviceDrive, LabError> {
+        let namespace = |device: Arc<dyn Device>| {
+            let port = Port::open(&*device, 1)?;
+            Ok(DeviceNamespace { device, port, buf: None })
+        };
+        let namespaces: Result<_, LabError> = devices.into_iter().map(namespace).collect();
+        Ok(DeviceDrive { namespaces: namespaces? })
+    }
+}
+
+impl Drive for DeviceDrive {
+    fn namespace(&mut self, index: usize) -> &mut dyn Sink {
+        &mut self.namespaces[index]
+    }
+
+    fn namespaces(&self) -> usize {
+        self.namespaces.len()
+    }
+
+    /// As the drive tells; where it tells nothing, as its namespaces count.
+    fn written(&self) -> Written {
+        let first = self.namespaces.first();
+        if let Some(placement) = first.and_then(|one| one.device.data_placement()) {
+            let endurance = placement.endurance();
+            return Written {
+                host_bytes: endurance.host_written_bytes,
+                media_bytes: endurance.media_written_bytes,
+            };
+        }
+        let mut written = Written::default();
+        for namespace in &self.namespaces {
+            let stats = namespace.device.stats();
+            written.host_bytes += u128::from(stats.written_bytes);
+            written.media_bytes += u128::from(stats.media_written_bytes);
+        }
+        written
+    }
+}
+
+impl DeviceNamespace {
+    fn lba(&self, offset: u64) -> Result<Lba, LabError> {
+        let lba_size = u64::from(self.device.geometry().lba_size);
+        if offset.is_multiple_of(lba_size) {
+            return Ok(Lba(offset / lba_size));
+        }
+        Err(LabError::Invalid(format!("{offset} is not a multiple of {lba_size}, the LBA size")))
+    }
+}
+
+impl Sink for DeviceNamespace {
+    fn write(&mut self, offset: u64, bytes: u64, stream: u16) -> Result<(), LabError> {
+        let geometry = self.device.geometry();
+        let placement = match geometry.placement_handles {
+            0 => None,
+            handles => Some(PlacementId(stream.min(handles - 1))),
+        };
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end {
+            let part = (end - at).min(u64::from(geometry.max_transfer_size));
+            let size = to_usize(part);
+            let fits = self.buf.take().filter(|buf| buf.capacity() >= size);
+            let mut buf = fits.unwrap_or_else(|| AlignedBuf::zeroed(size));
+            buf.set_len(size);
+            self.buf = Some(self.port.write(self.lba(at)?, buf, placement)?);
+            at += part;
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, offset: u64, bytes: u64) -> Result<(), LabError> {
+        let lba_size = self.device.geometry().lba_size;
+        let count = LbaCount(bytes / u64::from(lba_size));
+        Ok(self.port.discard(self.lba(offset)?, count)?)
+    }
+
+    fn bytes(&self) -> u64 {
+        let geometry = self.device.geometry();
+        geometry.capacity.bytes(geometry.lba_size)
+    }
+}

@@ -1,0 +1,58 @@
+//! What writes to a drive: stores, each with a namespace of its own, that take turns.
+
+use super::sink::{Drive, Sink};
+use super::turns::Turns;
+use crate::LabError;
+
+/// Something that writes blocks.
+pub trait Writer {
+    /// Does what its client asks of it until it has written a block for it, and what follows from
+    /// that. Returns how many bytes of the client it wrote.
+    ///
+    /// # Errors
+    /// The sink's, or when the writer has no place left.
+    fn turn(&mut self, sink: &mut dyn Sink) -> Result<u64, LabError>;
+
+    /// Whether it still writes what its client has before it begins.
+    fn is_loading(&self) -> bool {
+        false
+    }
+}
+
+/// Writers that take turns, each on the namespace of its index.
+pub struct Writers {
+    writers: Vec<Box<dyn Writer>>,
+    turns: Turns,
+}
+
+impl Writers {
+    /// As many writers as there are weights in `turns`.
+    #[must_use]
+    pub fn new(writers: Vec<Box<dyn Writer>>, turns: Turns) -> Writers {
+        Writers { writers, turns }
+    }
+
+    /// Gives turns to those that are still loading, at equal rates, until none is.
+    ///
+    /// # Errors
+    /// A writer's.
+    pub fn load(&mut self, drive: &mut dyn Drive) -> Result<(), LabError> {
+        let mut bytes = vec![0; self.writers.len()];
+        while let Some(index) = (0..bytes.len())
+            .filter(|&index| self.writers[index].is_loading())
+            .min_by_key(|&index| bytes[index])
+        {
+            bytes[index] += self.writers[index].turn(drive.namespace(index))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a turn to one of them.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn turn(&mut self, drive: &mut dyn Drive) -> Result<(), LabError> {
+        let index = self.turns.next_index();
+        self.writers[index].turn(drive.namespace(index)).map(drop)
+    }
+}
