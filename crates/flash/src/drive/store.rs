@@ -63,8 +63,12 @@ impl Store {
 
     /// A buffer of this size, out of the scratch memory.
     fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        let scratch = mem::replace(&mut self.scratch, AlignedBuf::zeroed(0));
-        if scratch.len() == bytes { scratch } else { AlignedBuf::zeroed(bytes) }
+        let mut scratch = mem::replace(&mut self.scratch, AlignedBuf::zeroed(0));
+        if scratch.capacity() < bytes {
+            scratch = AlignedBuf::zeroed(to_usize(u64::from(self.max_transfer)));
+        }
+        scratch.set_len(bytes);
+        scratch
     }
 
     /// Reads consecutive media pages from `first` on into `target`, whose size says how many.

@@ -180,7 +180,7 @@ fn micron_5210() -> Profile {
         suspension: Some(Suspension { overhead_ns: 20_000, most: 64 }),
     };
     // 64 dies of 1 Tbit, blocks of 24 MiB in four planes.
-    let mut parameters = flash(7_681_501_126_656, 64 * 96 * MIB, 8006 * GIB, timing);
+    let mut parameters = flash(7_681_501_126_656, 64 * 96 * MIB, 7956 * GIB, timing);
     parameters.page_size = 16 * KIB;
     parameters.program_size = 256 * KIB;
     parameters.channels = 8;
@@ -205,7 +205,7 @@ fn micron_5210() -> Profile {
         assumptions: vec![
             "program time (46 ms for 256 KiB, all planes and levels) follows from the published \
              sequential write rate and 64 dies",
-            "mapping unit 16 KiB and 12 % over-provisioning net of parity and spares: together \
+            "mapping unit 16 KiB and 11 % over-provisioning net of parity and spares: together \
              they explain the published ratio of sequential to random writes",
             "latencies were not found; firmware 40 and 30 µs",
             "write buffer 64 MiB, power-loss protected; suspension 20 µs",
