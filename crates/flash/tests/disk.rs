@@ -111,6 +111,26 @@ fn sequential_reads_reach_the_rate_of_the_media() {
     }
 }
 
+/// Without read-ahead, the next command must find its first sector where the last one ended, across
+/// tracks, cylinders and zones.
+#[test]
+#[allow(clippy::cast_precision_loss)]
+fn commands_in_a_row_lose_no_rotation() {
+    for parameters in profiles() {
+        let clock = Clock::virtual_time();
+        let parameters = DiskParameters { read_ahead_bytes: 0, zones: 5_000, ..parameters };
+        let device = disk(&parameters, &clock);
+        let (count, bytes, mut lba) = (2000, 64 << 10, 0);
+        let took_s = seconds(&device, &clock, 4, count, || {
+            lba += bytes / 512;
+            read(lba - bytes / 512, bytes)
+        });
+        let tracks = (count * bytes) as f64 / (f64::from(parameters.outer_sectors) * 512.0);
+        let track_ns = (parameters.rotation_ns() + parameters.switch_ns) as f64;
+        near(took_s, tracks * track_ns / 1e9, 0.02, parameters.model);
+    }
+}
+
 #[test]
 fn a_sequential_write_without_cache_waits_a_rotation_for_the_next_sector() {
     let parameters = DiskParameters::sas_10k();
@@ -208,6 +228,22 @@ fn a_flush_waits_until_the_write_cache_is_on_the_platters() {
     let began = clock.now();
     port.flush().unwrap();
     assert_eq!((clock.now() - began).as_micros(), 200, "nothing is left to flush");
+}
+
+#[test]
+fn a_full_write_cache_takes_writes_as_fast_as_the_platters_do() {
+    let clock = Clock::virtual_time();
+    let parameters = DiskParameters { write_cache_bytes: 128 << 10, ..DiskParameters::sas_10k() };
+    let device = disk(&parameters, &clock);
+    let mut rng = Rng::new(5);
+    let mut took_ms = |count: u32| {
+        let op = || write(random_lba(&device, &mut rng), 4096);
+        seconds(&device, &clock, 1, u64::from(count), op) * 1000.0 / f64::from(count)
+    };
+    let (first, later) = (took_ms(32), took_ms(1000));
+    assert!(first < 0.3, "32 writes of 4 KiB fit: {first} ms each");
+    // The disk chooses among 32.
+    assert!((2.0..4.5).contains(&later), "the others take {later} ms each");
 }
 
 #[test]

@@ -10,12 +10,12 @@ use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Nanos, Rng, thread};
 use esker_device::{
     Command, Device, DeviceError, Geometry, MemoryDevice, Op, Port, Tag, conformance,
 };
-use esker_flash::emulate::{Emulated, Emulation, Handout, Model, Pace, Start, Ticket};
+use esker_flash::emulate::{Content, Emulated, Emulation, Handout, Model, Pace, Start, Ticket};
 use parking_lot::Mutex;
 
-/// Content in memory; reads take 80 µs, everything else 20 µs. A part is where its LBAs begin.
+/// Reads take 80 µs, everything else 20 µs. A part is where its LBAs begin.
 struct Plain {
-    content: Port,
+    content: Content,
     ends: VecDeque<(Nanos, Ticket)>,
 }
 
@@ -23,21 +23,7 @@ impl Model for Plain {
     type Part = u64;
 
     fn start(&mut self, part: &u64, op: &mut Op, start: Option<Start>) -> Result<(), DeviceError> {
-        let size = |count: LbaCount| to_usize(count.bytes(512));
-        match op {
-            Op::Read { lba, buf } => {
-                let own = std::mem::replace(buf, AlignedBuf::zeroed(0));
-                *buf = self.content.read(Lba(lba.0 + part), own)?;
-            }
-            Op::Write { lba, buf, .. } => {
-                let own = std::mem::replace(buf, AlignedBuf::zeroed(0));
-                *buf = self.content.write(Lba(lba.0 + part), own, None)?;
-            }
-            Op::Discard { lba, count } | Op::WriteZeroes { lba, count } => {
-                self.content.write(Lba(lba.0 + part), AlignedBuf::zeroed(size(*count)), None)?;
-            }
-            Op::Flush => {}
-        }
+        self.content.run(op, LbaCount(*part))?;
         if let Some(Start { now, ticket }) = start {
             let micros = if matches!(op, Op::Read { .. }) { 80 } else { 20 };
             let end = (now + Duration::from_micros(micros), ticket);
@@ -65,7 +51,7 @@ const CAPACITY: u64 = 4096;
 
 fn emulation(pace: Pace) -> Arc<Emulation<Plain>> {
     let memory = MemoryDevice::new("content", 2 * CAPACITY * 512, 512);
-    let content = Port::open(&memory, 1).unwrap();
+    let content = Content::new(Arc::new(memory)).unwrap();
     Emulation::new(Plain { content, ends: VecDeque::new() }, pace)
 }
 
@@ -100,6 +86,20 @@ fn devices_on_one_emulation_keep_the_contract_at_every_pace() {
             conformance::check(&device(&emulation, index), 16, 600, index);
         }
     }
+}
+
+#[test]
+fn devices_on_one_emulation_do_not_share_their_content() {
+    let emulation = emulation(Pace::untimed());
+    let mut ports = [0, 1].map(|index| Port::open(&device(&emulation, index), 1).unwrap());
+    for (port, byte) in ports.iter_mut().zip(1..) {
+        port.write(Lba(7), AlignedBuf::padded(&[byte; 512], 512), None).unwrap();
+    }
+    for (port, byte) in ports.iter_mut().zip(1..) {
+        let read = port.read(Lba(7), AlignedBuf::zeroed(512)).unwrap();
+        assert_eq!(*read, [byte; 512]);
+    }
+    assert!(ports[0].read(Lba(CAPACITY), AlignedBuf::zeroed(512)).is_err());
 }
 
 #[test]
