@@ -2,6 +2,10 @@
 //! CRC-32, little-endian; `hh` names the hash that binds the key to its owner's NQN, 00 is none.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::Hash;
 use crate::error::NvmfError;
@@ -50,6 +54,26 @@ impl Secret {
             return wrong("its CRC-32 does not match: it was copied wrong");
         }
         Ok(Secret { key: key.to_vec(), transform })
+    }
+
+    /// Reads a secret from a file that nobody but its owner can read.
+    ///
+    /// # Errors
+    /// When the file cannot be read, others can read it too, or it holds something else.
+    pub fn load(path: &Path) -> Result<Secret, NvmfError> {
+        let shown = path.display();
+        let failed = |error| NvmfError::os(format!("reading the key {shown}"), &error);
+        let mut file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(NvmfError::Config(format!(
+                "{shown} has mode {:03o}, others can use it: chmod 600 {shown}",
+                mode & 0o777
+            )));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        Secret::parse(&text)
     }
 
     /// The secret as text, which [`Secret::parse`] reads.

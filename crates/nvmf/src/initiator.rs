@@ -1,0 +1,90 @@
+//! An initiator: a namespace of a remote target, as a device.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`config`] | which namespace, how to reach it |
+//! | `link` | one connected queue |
+//! | `path` | the controller behind one address: admin queue, events, ANA |
+//! | `shared` | the paths and who keeps them, the choice among them |
+//! | `queue` | the queue pair: commands, and their way to another connection |
+//! | `placement` | data placement, asked of the target |
+//!
+//! Each queue pair has a connection of its own, driven by the thread that uses it. A thread for
+//! each path keeps the controller alive, connects it again, and hears of events.
+
+pub mod config;
+mod link;
+mod path;
+mod placement;
+mod queue;
+mod shared;
+
+use std::sync::Arc;
+
+use esker_base::Lba;
+use esker_device::{DataPlacement, Device, DeviceError, DeviceStats, Geometry, OpKind, QueuePair};
+
+pub use config::InitiatorConfig;
+
+use crate::error::NvmfError;
+use placement::RemotePlacement;
+use queue::Queue;
+use shared::{Keeper, Shared};
+
+/// A remote namespace.
+pub struct Initiator {
+    keeper: Arc<Keeper>,
+    placement: Option<RemotePlacement>,
+}
+
+impl Initiator {
+    /// Connects to a remote namespace; one path is enough, the others follow when they can.
+    ///
+    /// # Errors
+    /// When no path can be connected, or the namespace is none that can be used.
+    pub fn open(config: InitiatorConfig) -> Result<Initiator, NvmfError> {
+        let keeper = Arc::new(Keeper::start(Shared::connect(config)?)?);
+        let placement = RemotePlacement::find(&keeper.shared);
+        let handles = placement.as_ref().map_or(0, RemotePlacement::count);
+        keeper.shared.set_handles(handles);
+        Ok(Initiator { keeper, placement })
+    }
+
+    /// How many of the paths work at the moment.
+    #[must_use]
+    pub fn paths(&self) -> usize {
+        self.keeper.shared.paths.iter().filter(|path| path.is_up()).count()
+    }
+}
+
+impl Device for Initiator {
+    fn name(&self) -> &str {
+        &self.keeper.shared.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.keeper.shared.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        DeviceError::check_depth(self.name(), depth)?;
+        let queue = Queue::open(self.keeper.clone(), depth).map_err(|error| {
+            DeviceError::new(self.name(), OpKind::Open, Lba(0), 0, error.cause())
+        })?;
+        Ok(Box::new(queue))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.keeper.shared.counters.snapshot(self.name())
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let shared = &self.keeper.shared;
+        let down = shared.paths.iter().filter(|path| !path.is_up());
+        down.map(|path| format!("{} is not connected", path.peer)).collect()
+    }
+
+    fn data_placement(&self) -> Option<&dyn DataPlacement> {
+        self.placement.as_ref().map(|placement| placement as &dyn DataPlacement)
+    }
+}

@@ -1,0 +1,173 @@
+//! Which remote namespace, and how to reach it.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::auth::Secret;
+use crate::error::NvmfError;
+use crate::socket::random;
+use crate::target::config::check_nqn;
+
+/// The port of NVMe/TCP (TCP Transport 1.1, 3.1).
+pub const PORT: u16 = 4420;
+const SCHEME: &str = "nvme-tcp://";
+
+/// Which remote namespace, and how to reach it.
+#[derive(Clone, Debug)]
+pub struct InitiatorConfig {
+    /// The addresses of the target, the preferred one first.
+    pub portals: Vec<SocketAddr>,
+    /// NQN of the subsystem.
+    pub nqn: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// NQN of this host.
+    pub host_nqn: String,
+    /// Identifier of this host. Hosts with the same share reservations.
+    pub host_id: [u8; 16],
+    /// What this host proves that it knows, if the target asks.
+    pub secret: Option<Secret>,
+    /// What the target has to prove that it knows.
+    pub controller_secret: Option<Secret>,
+    /// Digests of headers.
+    pub header_digest: bool,
+    /// Digests of data.
+    pub data_digest: bool,
+    /// Keep alive timeout: after this the target drops a host that is silent.
+    pub keep_alive: Duration,
+    /// How long to wait for a connection, and for the answer to an admin command.
+    pub timeout: Duration,
+    /// How long commands wait for a connection that was lost before they fail.
+    pub give_up: Duration,
+    /// The pause between two attempts to connect.
+    pub retry: Duration,
+    /// How long a queue pair that waits looks for completions before it sleeps.
+    pub spin: Duration,
+}
+
+impl InitiatorConfig {
+    /// A namespace behind these addresses, with a host identity made up for the occasion.
+    ///
+    /// # Errors
+    /// When the NQN is none, there are no addresses, or the operating system has no random numbers.
+    pub fn new(
+        portals: Vec<SocketAddr>,
+        nqn: &str,
+        nsid: u32,
+    ) -> Result<InitiatorConfig, NvmfError> {
+        check_nqn(nqn)?;
+        if portals.is_empty() || nsid == 0 || nsid > 0xffff_fffe {
+            let text = "a remote namespace has an address, and a number from 1 on".to_owned();
+            return Err(NvmfError::Config(text));
+        }
+        let mut host_id = [0; 16];
+        random(&mut host_id).map_err(|error| NvmfError::os("random numbers", &error))?;
+        host_id[6] = host_id[6] & 0x0f | 0x40;
+        host_id[8] = host_id[8] & 0x3f | 0x80;
+        let hex = |range: std::ops::Range<usize>| -> String {
+            host_id[range].iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        let uuid = [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-");
+        Ok(InitiatorConfig {
+            portals,
+            nqn: nqn.to_owned(),
+            nsid,
+            host_nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}"),
+            host_id,
+            secret: None,
+            controller_secret: None,
+            header_digest: false,
+            data_digest: false,
+            keep_alive: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
+            give_up: Duration::from_secs(30),
+            retry: Duration::from_millis(200),
+            spin: Duration::from_micros(20),
+        })
+    }
+
+    /// Reads `nvme-tcp://HOST[:PORT][,HOST[:PORT]]/NQN[?OPTION=VALUE&...]`. The options are `nsid`
+    /// (1), `hostnqn`, `hdgst`, `ddgst` (0 or 1), `key-file` and `controller-key-file`.
+    ///
+    /// # Errors
+    /// When the text is something else, a name is not known, or a key cannot be read.
+    pub fn parse(url: &str) -> Result<InitiatorConfig, NvmfError> {
+        let wrong = |why: &str| {
+            NvmfError::Config(format!("'{url}': {why}; write nvme-tcp://HOST:PORT/NQN?nsid=1"))
+        };
+        let rest = url.strip_prefix(SCHEME).ok_or_else(|| wrong("it begins otherwise"))?;
+        let (hosts, rest) = rest.split_once('/').ok_or_else(|| wrong("an NQN is missing"))?;
+        let (nqn, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut portals = Vec::new();
+        for host in hosts.split(',') {
+            let has_port = host.rsplit_once(':').is_some_and(|(name, port)| {
+                port.parse::<u16>().is_ok() && (!name.contains(':') || name.ends_with(']'))
+            });
+            let address = if has_port { host.to_owned() } else { format!("{host}:{PORT}") };
+            let found = address
+                .to_socket_addrs()
+                .map_err(|error| NvmfError::os(format!("looking up {host}"), &error))?;
+            portals.extend(found.take(1));
+        }
+        let mut config = InitiatorConfig::new(portals, nqn, 1)?;
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) =
+                option.split_once('=').ok_or_else(|| wrong("an option has no ="))?;
+            let flag = || match value {
+                "0" => Ok(false),
+                "1" => Ok(true),
+                _ => Err(wrong("a digest is 0 or 1")),
+            };
+            match name {
+                "nsid" => {
+                    config.nsid = value.parse().map_err(|_| wrong("nsid is a number"))?;
+                }
+                "hostnqn" => {
+                    check_nqn(value)?;
+                    value.clone_into(&mut config.host_nqn);
+                }
+                "hdgst" => config.header_digest = flag()?,
+                "ddgst" => config.data_digest = flag()?,
+                "key-file" => config.secret = Some(Secret::load(Path::new(value))?),
+                "controller-key-file" => {
+                    config.controller_secret = Some(Secret::load(Path::new(value))?);
+                }
+                _ => return Err(wrong(&format!("there is no option {name}"))),
+            }
+        }
+        Ok(config)
+    }
+
+    /// The URL of the namespace, without secrets: its name in errors and statistics.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let portals: Vec<String> = self.portals.iter().map(SocketAddr::to_string).collect();
+        format!("{SCHEME}{}/{}?nsid={}", portals.join(","), self.nqn, self.nsid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let url = "nvme-tcp://127.0.0.1:4421,[::1],127.0.0.2/nqn.2026-01.io.esker:a?nsid=7&ddgst=1";
+        let config = InitiatorConfig::parse(url).unwrap();
+        assert_eq!(config.portals[0], "127.0.0.1:4421".parse().unwrap());
+        assert_eq!(config.portals[1], "[::1]:4420".parse().unwrap());
+        assert_eq!(config.portals[2].port(), PORT);
+        assert_eq!((config.nsid, config.data_digest, config.header_digest), (7, true, false));
+        assert!(config.host_nqn.len() > 60, "{}", config.host_nqn);
+        for wrong in [
+            "http://a/nqn.x",
+            "nvme-tcp://127.0.0.1",
+            "nvme-tcp://127.0.0.1/disk",
+            "nvme-tcp://127.0.0.1/nqn.2026-01.io.esker:a?nsid=x",
+            "nvme-tcp://127.0.0.1/nqn.2026-01.io.esker:a?color=red",
+        ] {
+            assert!(InitiatorConfig::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! A path: the controller that this host has through one address of the target.
+//!
+//! Invariants
+//! 1. `generation` is odd while the controller can be used, and changes whenever it is lost or
+//!    found. Who has a queue of another generation has a queue of a controller that is gone.
+//! 2. A queue number is given to one queue at a time.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Clock, Nanos};
+use parking_lot::Mutex;
+
+use super::config::InitiatorConfig;
+use super::link::{Link, QueueShape, fabrics};
+use crate::conn::Payload;
+use crate::error::NvmfError;
+use crate::wire::capsule::{NSID_ALL, Sqe};
+use crate::wire::command::admin;
+use crate::wire::fabrics::{
+    CAP, CC, CC_ENABLE, CC_SHUTDOWN, CNTLID_ANY, CSTS, CSTS_CFS, CSTS_RDY, PROPERTY_GET,
+    PROPERTY_SET, Property,
+};
+use crate::wire::identify::{
+    IdentifyController, IdentifyNamespace, OAES_ANA, OAES_NAMESPACE, cns, uuid_of,
+};
+use crate::wire::log::{AnaGroup, AnaHeader, AnaState, event, lid};
+use crate::wire::{feature, identify, log};
+
+/// Entries of the admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+/// I/O queues that are asked for.
+const QUEUES_WANTED: u16 = 128;
+/// Entries of an I/O queue that are asked for.
+const ENTRIES_WANTED: u16 = 1024;
+
+/// What the controller and the namespace say about themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Facts {
+    pub(crate) controller: IdentifyController,
+    pub(crate) namespace: IdentifyNamespace,
+    pub(crate) uuid: Option<[u8; 16]>,
+}
+
+/// The controller of a path that is connected.
+pub(crate) struct Admin {
+    link: Link,
+    cntlid: u16,
+    /// Entries of an I/O queue.
+    entries: u16,
+    /// I/O queues granted, and those in use.
+    queues: u16,
+    used: BTreeSet<u16>,
+    in_capsule_bytes: usize,
+    last_keep_alive: Nanos,
+    pub(crate) facts: Facts,
+}
+
+/// What happened on a path, as the controller says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct News {
+    pub(crate) namespace_changed: bool,
+}
+
+/// A path to the namespace.
+pub(crate) struct Path {
+    pub(crate) peer: SocketAddr,
+    admin: Mutex<Option<Admin>>,
+    generation: AtomicU64,
+    ana: AtomicU8,
+}
+
+impl Path {
+    pub(crate) fn new(peer: SocketAddr) -> Path {
+        let (generation, ana) = (AtomicU64::new(0), AtomicU8::new(AnaState::Optimized as u8));
+        Path { peer, admin: Mutex::new(None), generation, ana }
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.generation() % 2 == 1
+    }
+
+    pub(crate) fn ana(&self) -> AnaState {
+        AnaState::from_u8(self.ana.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    pub(crate) fn set_ana(&self, state: AnaState) {
+        self.ana.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Connects a controller.
+    pub(crate) fn connect(
+        &self,
+        config: &InitiatorConfig,
+        clock: &Clock,
+    ) -> Result<Facts, NvmfError> {
+        let admin = Admin::connect(config, self.peer, clock)?;
+        let facts = admin.facts.clone();
+        let mut place = self.admin.lock();
+        *place = Some(admin);
+        if !self.is_up() {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(place);
+        // Without ANA every path is as good as another.
+        self.with(|admin| admin.ana(config)).map(|state| self.set_ana(state))?;
+        Ok(facts)
+    }
+
+    /// Gives up the controller.
+    pub(crate) fn lose(&self) {
+        let mut place = self.admin.lock();
+        if place.take().is_some() {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Shuts the controller down in good order.
+    pub(crate) fn shut_down(&self) {
+        if let Some(admin) = &mut *self.admin.lock() {
+            // A target that does not answer forgets the controller by itself.
+            let _ = admin.set_property(CC, CC_SHUTDOWN.into());
+        }
+        self.lose();
+    }
+
+    /// Does something with the controller. One that fails to answer is given up.
+    pub(crate) fn with<T>(
+        &self,
+        act: impl FnOnce(&mut Admin) -> Result<T, NvmfError>,
+    ) -> Result<T, NvmfError> {
+        let mut place = self.admin.lock();
+        let Some(admin) = &mut *place else {
+            let what = "not connected at the moment".to_owned();
+            return Err(NvmfError::Lost { peer: self.peer, what });
+        };
+        let done = act(admin);
+        drop(place);
+        if matches!(done, Err(NvmfError::Lost { .. } | NvmfError::Protocol { .. })) {
+            self.lose();
+        }
+        done
+    }
+
+    /// Opens an I/O queue with room for `depth` commands if it can be, with its number and the
+    /// generation it belongs to.
+    pub(crate) fn open_queue(
+        &self,
+        config: &InitiatorConfig,
+        clock: &Clock,
+        depth: usize,
+    ) -> Result<(Link, u16, u64), NvmfError> {
+        let mut shape = QueueShape { qid: 0, cntlid: 0, entries: 0, in_capsule_bytes: 0 };
+        let mut generation = 0;
+        self.with(|admin| {
+            generation = self.generation();
+            let free = (1..=admin.queues).find(|qid| !admin.used.contains(qid));
+            shape.qid = free.ok_or_else(|| NvmfError::Unusable {
+                peer: self.peer,
+                what: format!("its {} I/O queues are all in use", admin.queues),
+            })?;
+            admin.used.insert(shape.qid);
+            shape.cntlid = admin.cntlid;
+            let wanted = u16::try_from(depth + 1).unwrap_or(u16::MAX);
+            shape.entries = wanted.clamp(2, admin.entries);
+            shape.in_capsule_bytes = admin.in_capsule_bytes;
+            Ok(())
+        })?;
+        match Link::open(config, self.peer, shape, clock) {
+            Ok((link, _)) => Ok((link, shape.qid, generation)),
+            Err(error) => {
+                self.close_queue(shape.qid, generation);
+                Err(error)
+            }
+        }
+    }
+
+    /// A queue number is free again, if it belongs to the controller of today.
+    pub(crate) fn close_queue(&self, qid: u16, generation: u64) {
+        if let Some(admin) = &mut *self.admin.lock()
+            && self.generation() == generation
+        {
+            admin.used.remove(&qid);
+        }
+    }
+
+    /// Keeps the controller alive, and takes what it has to say.
+    pub(crate) fn tend(&self, config: &InitiatorConfig, clock: &Clock) -> Result<News, NvmfError> {
+        let mut news = News::default();
+        let state = self.with(|admin| {
+            let now = clock.now();
+            if now.since(admin.last_keep_alive) >= config.keep_alive / 3 {
+                admin.execute("Keep Alive", Sqe::new(admin::KEEP_ALIVE, 0))?;
+                admin.last_keep_alive = now;
+            }
+            admin.link.listen()?;
+            let mut ana = None;
+            for (_, cqe) in std::mem::take(&mut admin.link.others) {
+                let [a, b, c, d, ..] = cqe.result.to_le_bytes();
+                match u32::from_le_bytes([a, b, c, d]) {
+                    event::NAMESPACE => {
+                        admin.get_log(lid::CHANGED_NAMESPACES, 0, 4096)?;
+                        admin.facts.namespace = admin.identify_namespace(config.nsid)?;
+                        news.namespace_changed = true;
+                    }
+                    event::ANA => ana = Some(admin.ana(config)?),
+                    _ => {}
+                }
+                admin.ask_for_events();
+                admin.link.flush()?;
+            }
+            Ok(ana)
+        })?;
+        if let Some(state) = state {
+            self.set_ana(state);
+        }
+        Ok(news)
+    }
+}
+
+impl Admin {
+    fn connect(
+        config: &InitiatorConfig,
+        peer: SocketAddr,
+        clock: &Clock,
+    ) -> Result<Admin, NvmfError> {
+        let shape = QueueShape {
+            qid: 0,
+            cntlid: CNTLID_ANY,
+            entries: ADMIN_ENTRIES,
+            in_capsule_bytes: 8192,
+        };
+        let (link, cntlid) = Link::open(config, peer, shape, clock)?;
+        let mut admin = Admin {
+            link,
+            cntlid,
+            entries: 2,
+            queues: 0,
+            used: BTreeSet::new(),
+            in_capsule_bytes: 0,
+            last_keep_alive: clock.now(),
+            facts: Facts {
+                controller: IdentifyController::default(),
+                namespace: IdentifyNamespace::default(),
+                uuid: None,
+            },
+        };
+        admin.enable(config, clock)?;
+        Ok(admin)
+    }
+
+    fn unusable(&self, what: String) -> NvmfError {
+        NvmfError::Unusable { peer: self.link.peer, what }
+    }
+
+    fn enable(&mut self, config: &InitiatorConfig, clock: &Clock) -> Result<(), NvmfError> {
+        let [low, high, ..] = self.property(CAP, true)?.to_le_bytes();
+        let mqes = u16::from_le_bytes([low, high]);
+        self.entries = mqes.saturating_add(1).clamp(2, ENTRIES_WANTED);
+        self.set_property(CC, CC_ENABLE.into())?;
+        let deadline = clock.now() + config.timeout;
+        loop {
+            let [a, b, c, d, ..] = self.property(CSTS, false)?.to_le_bytes();
+            let status = u32::from_le_bytes([a, b, c, d]);
+            if status & CSTS_CFS != 0 || clock.now() > deadline {
+                return Err(self.unusable("the controller does not become ready".to_owned()));
+            }
+            if status & CSTS_RDY != 0 {
+                break;
+            }
+            clock.sleep(config.retry);
+        }
+        let controller = self.identify(cns::CONTROLLER, 0)?;
+        let controller = IdentifyController::decode(&controller)
+            .map_err(|error| NvmfError::truncated(self.link.peer, &error))?;
+        let wanted = u32::from(QUEUES_WANTED - 1);
+        let queues = Sqe::new(feature::SET, 0)
+            .with_dword(10, feature::QUEUES.into())
+            .with_dword(11, wanted | wanted << 16);
+        let granted = self.execute("Set Features (queues)", queues)?.to_le_bytes();
+        let count = |low, high| u16::from_le_bytes([low, high]).saturating_add(1);
+        self.queues = count(granted[0], granted[1]).min(count(granted[2], granted[3]));
+        let capsule = to_usize(controller.ioccsz.into()).saturating_mul(16);
+        self.in_capsule_bytes = capsule.saturating_sub(64).min(64 << 10);
+        let wanted = controller.oaes & (OAES_NAMESPACE | OAES_ANA);
+        let events =
+            Sqe::new(feature::SET, 0).with_dword(10, feature::EVENTS.into()).with_dword(11, wanted);
+        self.execute("Set Features (events)", events)?;
+        self.ask_for_events();
+        self.link.flush()?;
+        let namespace = self.identify_namespace(config.nsid)?;
+        // Optional before version 1.3.
+        let uuid = self.identify(cns::DESCRIPTORS, config.nsid).ok();
+        let uuid = uuid.as_deref().and_then(uuid_of);
+        self.facts = Facts { controller, namespace, uuid };
+        Ok(())
+    }
+
+    fn identify_namespace(&mut self, nsid: u32) -> Result<IdentifyNamespace, NvmfError> {
+        let bytes = self.identify(cns::NAMESPACE, nsid)?;
+        let namespace = IdentifyNamespace::decode(&bytes)
+            .map_err(|error| NvmfError::truncated(self.link.peer, &error))?;
+        if namespace.nsze == 0 {
+            return Err(self.unusable(format!("it has no namespace {nsid}")));
+        }
+        Ok(namespace)
+    }
+
+    /// One Asynchronous Event Request, to be answered when something happens.
+    fn ask_for_events(&mut self) {
+        if self.link.wire.room() > 1 {
+            self.link.wire.submit(Sqe::new(admin::ASYNC_EVENT, 0), Payload::None);
+        }
+    }
+
+    /// Runs a command without data; returns dwords 0 and 1.
+    pub(crate) fn execute(&mut self, name: &'static str, sqe: Sqe) -> Result<u64, NvmfError> {
+        Ok(self.link.execute(name, sqe, Payload::None)?.0.result)
+    }
+
+    /// Runs a command that returns `size` bytes.
+    pub(crate) fn fetch(
+        &mut self,
+        name: &'static str,
+        sqe: Sqe,
+        size: usize,
+    ) -> Result<AlignedBuf, NvmfError> {
+        Ok(self.fetch_with_result(name, sqe, size)?.1)
+    }
+
+    /// Runs a command that returns `size` bytes; returns dwords 0 and 1, too.
+    pub(crate) fn fetch_with_result(
+        &mut self,
+        name: &'static str,
+        sqe: Sqe,
+        size: usize,
+    ) -> Result<(u64, AlignedBuf), NvmfError> {
+        let room = Payload::In(AlignedBuf::zeroed(size));
+        let (cqe, payload) = self.link.execute(name, sqe, room)?;
+        Ok((cqe.result, payload.into_buf().expect("a command with a buffer gives it back")))
+    }
+
+    /// Runs a command with data for the controller.
+    pub(crate) fn send(
+        &mut self,
+        name: &'static str,
+        sqe: Sqe,
+        data: &[u8],
+    ) -> Result<(), NvmfError> {
+        let data = Payload::Out(AlignedBuf::padded(data, 1));
+        self.link.execute(name, sqe, data).map(drop)
+    }
+
+    fn property(&mut self, ofst: u32, is_wide: bool) -> Result<u64, NvmfError> {
+        let property = Property { attrib: u8::from(is_wide), ofst, value: 0 };
+        let sqe = fabrics(PROPERTY_GET).with_arguments(&property.encode());
+        self.execute("Property Get", sqe)
+    }
+
+    fn set_property(&mut self, ofst: u32, value: u64) -> Result<(), NvmfError> {
+        let property = Property { attrib: 0, ofst, value };
+        let sqe = fabrics(PROPERTY_SET).with_arguments(&property.encode());
+        self.execute("Property Set", sqe).map(drop)
+    }
+
+    fn identify(&mut self, which: u8, nsid: u32) -> Result<AlignedBuf, NvmfError> {
+        let sqe = Sqe::new(identify::OPCODE, nsid).with_dword(10, which.into());
+        self.fetch("Identify", sqe, identify::SIZE)
+    }
+
+    /// The first `size` bytes (a multiple of 4) of a log page; `specific` is dword 11's upper half.
+    pub(crate) fn get_log(
+        &mut self,
+        which: u8,
+        specific: u16,
+        size: usize,
+    ) -> Result<AlignedBuf, NvmfError> {
+        self.get_log_with(which, 0, specific, size)
+    }
+
+    /// [`Admin::get_log`] with the log specific parameter.
+    pub(crate) fn get_log_with(
+        &mut self,
+        which: u8,
+        parameter: u8,
+        specific: u16,
+        size: usize,
+    ) -> Result<AlignedBuf, NvmfError> {
+        let dwords = u32::try_from(size / 4 - 1).expect("a log page below 16 GiB");
+        let [a, b, c, d] = dwords.to_le_bytes();
+        let cdw10 = u32::from_le_bytes([which, parameter, a, b]);
+        let cdw11 = u32::from(u16::from_le_bytes([c, d])) | u32::from(specific) << 16;
+        let sqe = Sqe::new(log::OPCODE, NSID_ALL).with_dword(10, cdw10).with_dword(11, cdw11);
+        self.fetch("Get Log Page", sqe, size)
+    }
+
+    /// The ANA state of the namespace's group.
+    fn ana(&mut self, config: &InitiatorConfig) -> Result<AnaState, NvmfError> {
+        let facts = &self.facts.controller;
+        if facts.cmic & 8 == 0 {
+            return Ok(AnaState::Optimized);
+        }
+        let groups = to_usize(facts.nanagrpid.into());
+        let group = self.facts.namespace.anagrpid;
+        // Groups without their namespaces: bit 0 of the log specific parameter.
+        let size = (AnaHeader::SIZE + groups.clamp(1, 1024) * AnaGroup::SIZE).next_multiple_of(4);
+        let _ = config;
+        let bytes = self.get_log_with(lid::ANA, 1, 0, size)?;
+        let (_, groups) = bytes.split_at(AnaHeader::SIZE);
+        let states =
+            groups.chunks_exact(AnaGroup::SIZE).filter_map(|one| AnaGroup::decode(one).ok());
+        let state = states.into_iter().find(|one| one.grpid == group).map(|one| one.state);
+        Ok(state.and_then(AnaState::from_u8).unwrap_or_default())
+    }
+}

@@ -1,0 +1,269 @@
+//! What the queue pairs of a remote namespace have in common, and the threads that keep its paths.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use esker_base::{Clock, LbaCount};
+use esker_device::{Counters, Geometry};
+use parking_lot::{Condvar, Mutex};
+
+use super::config::InitiatorConfig;
+use super::link::{Link, drain};
+use super::path::{Facts, Path};
+use crate::error::NvmfError;
+use crate::wire::identify::{IdentifyNamespace, ONCS_DSM, ONCS_WRITE_ZEROES};
+use crate::wire::log::AnaState;
+
+/// How often a path that works is looked at.
+const TEND: Duration = Duration::from_millis(100);
+
+/// An I/O queue that is connected.
+pub(crate) struct Active {
+    pub(crate) link: Link,
+    /// Index of its path.
+    pub(crate) path: usize,
+    pub(crate) qid: u16,
+    pub(crate) generation: u64,
+}
+
+/// What queue pairs have in common.
+pub(crate) struct Shared {
+    pub(crate) config: InitiatorConfig,
+    pub(crate) clock: Clock,
+    pub(crate) name: String,
+    pub(crate) paths: Vec<Path>,
+    pub(crate) counters: Counters,
+    /// What the namespace says of itself, but for its `capacity` and `handles`.
+    geometry: Geometry,
+    capacity: AtomicU64,
+    handles: AtomicU16,
+    uuid: Option<[u8; 16]>,
+    pub(crate) has_discard: bool,
+    pub(crate) has_write_zeroes: bool,
+    is_closed: Mutex<bool>,
+    closing: Condvar,
+    /// The queue for commands that are not part of the data path.
+    pub(crate) management: Mutex<Option<Active>>,
+    is_stopping: AtomicBool,
+}
+
+impl Shared {
+    /// Connects the paths; one of them is enough.
+    pub(crate) fn connect(config: InitiatorConfig) -> Result<Shared, NvmfError> {
+        let clock = Clock::real();
+        let name = config.url();
+        let paths: Vec<Path> = config.portals.iter().map(|&peer| Path::new(peer)).collect();
+        let (mut facts, mut failed): (Option<Facts>, Option<NvmfError>) = (None, None);
+        for path in &paths {
+            match path.connect(&config, &clock) {
+                Ok(found) if facts.as_ref().is_none_or(|known| known.uuid == found.uuid) => {
+                    facts.get_or_insert(found);
+                }
+                Ok(_) => {
+                    path.lose();
+                    failed = Some(other_namespace(path));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let Some(facts) = facts else {
+            return Err(failed.expect("at least one portal"));
+        };
+        let geometry =
+            geometry(&facts).map_err(|what| NvmfError::Unusable { peer: paths[0].peer, what })?;
+        Ok(Shared {
+            clock,
+            name,
+            paths,
+            counters: Counters::default(),
+            geometry,
+            capacity: AtomicU64::new(geometry.capacity.0),
+            handles: AtomicU16::new(0),
+            uuid: facts.uuid,
+            has_discard: facts.controller.oncs & ONCS_DSM != 0,
+            has_write_zeroes: facts.controller.oncs & ONCS_WRITE_ZEROES != 0,
+            is_closed: Mutex::new(false),
+            closing: Condvar::new(),
+            management: Mutex::new(None),
+            is_stopping: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry {
+            capacity: LbaCount(self.capacity.load(Ordering::Relaxed)),
+            placement_handles: self.handles.load(Ordering::Relaxed),
+            ..self.geometry
+        }
+    }
+
+    /// Sets how many placement ids there are, which is known after the paths are.
+    pub(crate) fn set_handles(&self, handles: u16) {
+        self.handles.store(handles, Ordering::Relaxed);
+    }
+
+    /// The path to use now: optimized before not, then in the order of the configuration.
+    fn best_path(&self) -> Option<usize> {
+        let usable = |state| self.paths.iter().position(|one| one.is_up() && one.ana() == state);
+        usable(AnaState::Optimized).or_else(|| usable(AnaState::NonOptimized))
+    }
+
+    /// Connects a queue over the best path, trying for up to `patience`. The connection it
+    /// replaces is drained first, so that nothing sent over it happens after this returns.
+    pub(crate) fn obtain(
+        &self,
+        depth: usize,
+        old: Option<TcpStream>,
+        patience: Duration,
+    ) -> Result<Active, NvmfError> {
+        let deadline = self.clock.now() + patience;
+        if let Some(stream) = old {
+            // A target that does not answer drops the connection when its keep alive timeout
+            // has passed, with some grace.
+            drain(&stream, &self.clock, self.config.keep_alive * 2);
+        }
+        loop {
+            let opened = match self.best_path() {
+                Some(index) => {
+                    let path = &self.paths[index];
+                    path.open_queue(&self.config, &self.clock, depth).map(
+                        |(link, qid, generation)| Active { link, path: index, qid, generation },
+                    )
+                }
+                None => Err(NvmfError::Lost {
+                    peer: self.paths[0].peer,
+                    what: "no path to the namespace works".to_owned(),
+                }),
+            };
+            let error = match opened {
+                Ok(active) => return Ok(active),
+                Err(error) => error,
+            };
+            let is_over = self.clock.now() >= deadline || self.is_stopping.load(Ordering::Relaxed);
+            if is_over || matches!(error, NvmfError::Authentication(_)) {
+                return Err(error);
+            }
+            self.clock.sleep(self.config.retry.min(deadline.since(self.clock.now())));
+        }
+    }
+
+    /// Gives a queue's number back.
+    pub(crate) fn release(&self, active: &Active) {
+        self.paths[active.path].close_queue(active.qid, active.generation);
+    }
+
+    /// Whether the controller of a queue is still there.
+    pub(crate) fn is_current(&self, active: &Active) -> bool {
+        self.paths[active.path].generation() == active.generation
+    }
+
+    /// Keeps one path until the namespace is closed: alive while it works, tried again when not.
+    fn keep(&self, index: usize) {
+        let path = &self.paths[index];
+        loop {
+            let pause = if path.is_up() {
+                if let Ok(news) = path.tend(&self.config, &self.clock)
+                    && news.namespace_changed
+                {
+                    // What the new size is was asked along the way.
+                    let size = path.with(|admin| Ok(admin.facts.namespace.nsze));
+                    if let Ok(size) = size {
+                        self.capacity.store(size, Ordering::Relaxed);
+                    }
+                }
+                TEND
+            } else {
+                match path.connect(&self.config, &self.clock) {
+                    Ok(facts) if facts.uuid == self.uuid => {
+                        self.capacity.store(facts.namespace.nsze, Ordering::Relaxed);
+                    }
+                    Ok(_) => path.lose(),
+                    Err(_) => {}
+                }
+                if path.is_up() { TEND } else { self.config.retry }
+            };
+            let mut is_closed = self.is_closed.lock();
+            if !*is_closed {
+                self.closing.wait_for(&mut is_closed, pause);
+            }
+            if *is_closed {
+                return path.shut_down();
+            }
+        }
+    }
+}
+
+fn other_namespace(path: &Path) -> NvmfError {
+    let what = "it has another namespace under this number".to_owned();
+    NvmfError::Unusable { peer: path.peer, what }
+}
+
+fn geometry(facts: &Facts) -> Result<Geometry, String> {
+    let Facts { controller, namespace, .. } = facts;
+    let IdentifyNamespace { lbaf0_ms, lbaf0_lbads, flbas, nsze, .. } = namespace;
+    if *lbaf0_ms != 0 || flbas & 0x0f != 0 || !(9..=12).contains(lbaf0_lbads) {
+        return Err(format!(
+            "LBAs of 512 to 4,096 bytes without metadata are needed, in the first format; \
+             it has 2^{lbaf0_lbads} bytes and {lbaf0_ms} of metadata, format {}",
+            flbas & 0x0f
+        ));
+    }
+    let lba_size = 1u32 << lbaf0_lbads;
+    let max_transfer_size = match controller.mdts {
+        0 => 1 << 20,
+        shift => 4096u32.checked_shl(shift.into()).unwrap_or(1 << 20).clamp(4096, 1 << 20),
+    };
+    let lbas = |zero_based: u16| (u32::from(zero_based) + 1).saturating_mul(lba_size);
+    let has_sizes = namespace.nsfeat & 0x10 != 0;
+    let discards = controller.oncs & ONCS_DSM != 0;
+    Ok(Geometry {
+        lba_size,
+        capacity: LbaCount(*nsze),
+        preferred_write_size: if has_sizes { lbas(namespace.npwg) } else { lba_size },
+        max_transfer_size,
+        discard_granularity: match (discards, has_sizes) {
+            (false, _) => 0,
+            (true, true) => lbas(namespace.npdg),
+            (true, false) => lba_size,
+        },
+        placement_handles: 0,
+        volatile_write_cache: controller.vwc & 1 != 0,
+    })
+}
+
+/// Keeps the paths while a device or a queue pair of it is there.
+pub(crate) struct Keeper {
+    pub(crate) shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(crate) fn start(shared: Shared) -> Result<Keeper, NvmfError> {
+        let shared = Arc::new(shared);
+        let mut keeper = Keeper { shared: shared.clone(), threads: Vec::new() };
+        for index in 0..shared.paths.len() {
+            let shared = shared.clone();
+            let name = format!("nvmf-path-{index}");
+            let thread = esker_base::thread::spawn(&name, move || shared.keep(index))
+                .map_err(|error| NvmfError::os("starting a thread", &error))?;
+            keeper.threads.push(thread);
+        }
+        Ok(keeper)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        *self.shared.management.lock() = None;
+        *self.shared.is_closed.lock() = true;
+        self.shared.closing.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // one that panicked has said so
+        }
+    }
+}
