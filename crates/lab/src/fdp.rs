@@ -1,11 +1,243 @@
-//! What data placement saves when several stores share a drive.
+//! What data placement saves when several stores share a drive: the experiment of Micron with four
+//! Aerospike instances (March 2024), its simplest form with circular writers, and Esker's engine.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`sink`] | [`Sink`](sink::Sink), [`Drive`](sink::Drive): where stores write: a model that counts, or devices |
+//! | [`circular`], [`store`], [`keys`] | the stores |
+//! | [`writer`], [`turns`] | several stores on one drive, each at its rate |
+//! | [`configuration`] | everything that a factor depends on |
+//! | [`measure`](mod@measure), [`course`] | one run, until it is steady |
+//! | [`engine`] | four KVDBs on one drive |
+//! | [`worth`] | drive life and capacity |
+//! | [`report`], `table`, `html` | what came of it |
+//! | `plan`, `jobs` | which runs there are, and several of them at a time |
+//!
+//! Runs are independent of each other, so they are divided among threads; what comes of each is the
+//! same however many there are.
 
 pub mod circular;
 pub mod configuration;
 pub mod course;
+pub mod engine;
+mod html;
+mod jobs;
 pub mod keys;
 pub mod measure;
+mod plan;
+pub mod report;
 pub mod sink;
 pub mod store;
+mod table;
 pub mod turns;
+pub mod worth;
 pub mod writer;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use esker_flash::Profile;
+
+use crate::LabError;
+use engine::EngineRun;
+use jobs::{Job, Outcome};
+use plan::Planned;
+pub use report::FdpReport;
+use report::{Chapter, Derived, Run};
+use worth::{Endurance, Search, Worth};
+
+/// What is run, and how large.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FdpOptions {
+    /// The size of the drive on which the stores with records are; others are a part of that. At
+    /// least 64 MiB; default 16 GiB, for which counting takes some 200 MiB of memory per thread.
+    pub drive_bytes: u64,
+    /// Media in use beyond what the host can address, as a share of it; default 0.145.
+    pub over_provisioning: f64,
+    /// The share of its namespace that the records of a store take with uniform keys; default 0.58.
+    pub fill: f64,
+    /// The same with zipfian keys; default 0.32.
+    pub zipfian_fill: f64,
+    /// Bytes per record; default 1,280.
+    pub record_bytes: u64,
+    /// For the choice of keys and of who writes; default 1.
+    pub seed: u64,
+    /// Threads; default 1.
+    pub threads: usize,
+    /// Whether to sweep over over-provisioning and fill, too; default no.
+    pub full: bool,
+    /// Whether to run Esker's engine; default yes.
+    pub engine: bool,
+    /// Whether to search for the spare space that placement replaces; default yes.
+    pub worth: bool,
+}
+
+impl Default for FdpOptions {
+    fn default() -> FdpOptions {
+        FdpOptions {
+            drive_bytes: 16 << 30,
+            over_provisioning: 0.145,
+            fill: 0.58,
+            zipfian_fill: 0.32,
+            record_bytes: 1280,
+            seed: 1,
+            threads: 1,
+            full: false,
+            engine: true,
+            worth: true,
+        }
+    }
+}
+
+/// The smallest drive that the experiment can be scaled down to.
+const DRIVE_MIN: u64 = 64 << 20;
+
+impl FdpOptions {
+    fn check(&self) -> Result<(), LabError> {
+        let refuse = |why: &str| Err(LabError::Invalid(why.to_owned()));
+        if self.drive_bytes < DRIVE_MIN {
+            return refuse("the drive of the experiment has at least 64 MiB");
+        }
+        if !(0.01..=10.0).contains(&self.over_provisioning) {
+            return refuse("over-provisioning is a share from 0.01 to 10: 0.145 is 14.5 %");
+        }
+        if !(0.05..=0.9).contains(&self.fill) || !(0.05..=0.9).contains(&self.zipfian_fill) {
+            return refuse("the fill of a store is a share from 0.05 to 0.9: 0.58 is 58 %");
+        }
+        if !(64..=32 << 10).contains(&self.record_bytes) {
+            return refuse("a record has 64 to 32,768 bytes");
+        }
+        if self.threads == 0 {
+            return refuse("the experiment needs a thread");
+        }
+        Ok(())
+    }
+}
+
+/// How far the experiment is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress<'a> {
+    /// What has gone on last.
+    pub run: &'a str,
+    /// Runs that are through.
+    pub done: usize,
+    /// Runs in all.
+    pub runs: usize,
+    /// How much is done, from 0 to 1; runs count alike.
+    pub share: f64,
+}
+
+/// What is told of progress, on the thread that called [`run`]; `Break` ends the experiment.
+pub type OnProgress<'a> = &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>;
+
+/// Runs the experiment.
+///
+/// # Errors
+/// When options are out of range, a store has no room at this scale, or `progress` ends it.
+pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, LabError> {
+    options.check()?;
+    let planned = plan::chapters(options);
+    let mut jobs = Vec::new();
+    for chapter in &planned {
+        jobs.extend(chapter.runs.iter().map(|planned| Job {
+            name: format!("{}: {}", chapter.name, planned.name),
+            work: jobs::Work::Measure(&planned.configuration),
+        }));
+    }
+    let engine_runs = if options.engine { EngineRun::all(options) } else { Vec::new() };
+    let searches = if options.worth { plan::searches(options) } else { Vec::new() };
+    jobs.extend(engine_runs.iter().map(|run| Job {
+        name: format!("{}: {}", engine::CHAPTER, run.name()),
+        work: jobs::Work::Engine(run),
+    }));
+    jobs.extend(searches.iter().map(|search| Job {
+        name: format!("spare space: {}", search.name),
+        work: jobs::Work::Search(search),
+    }));
+    let mut outcomes = jobs::run(&jobs, options.threads, progress)?.into_iter();
+
+    let mut chapters = Vec::new();
+    for chapter in &planned {
+        let runs = chapter.runs.iter().zip(&mut outcomes);
+        let runs: Vec<Run> =
+            runs.map(|(planned, outcome)| run_of(planned, outcome.measured())).collect();
+        let derived = chapter.mean.iter().map(|(range, published)| mean(&runs[range.clone()], published));
+        let derived = derived.collect();
+        let notes = chapter.notes.iter().map(|&note| note.to_owned()).collect();
+        chapters.push(Chapter { name: chapter.name.to_owned(), notes, runs, derived });
+    }
+    if !engine_runs.is_empty() {
+        let runs = engine_runs.iter().zip(&mut outcomes);
+        let runs = runs.map(|(run, outcome)| run.report(outcome.measured())).collect();
+        chapters.push(engine::chapter(runs));
+    }
+    let worth = if searches.is_empty() {
+        None
+    } else {
+        Some(worth_of(&chapters, &searches, outcomes.map(Outcome::spare).collect())?)
+    };
+    Ok(FdpReport {
+        title: "Four stores on one drive, with and without data placement".to_owned(),
+        chapters,
+        worth,
+        environment: BTreeMap::new(),
+        command: String::new(),
+    })
+}
+
+fn run_of(planned: &Planned, measured: course::Measured) -> Run {
+    Run {
+        name: planned.name.clone(),
+        assumptions: report::assumptions(&planned.configuration),
+        measured,
+        published: planned.published.clone(),
+    }
+}
+
+fn mean(runs: &[Run], published: &report::Published) -> Derived {
+    let sum: f64 = runs.iter().map(|run| run.measured.write_amplification).sum();
+    #[allow(clippy::cast_precision_loss)] // a handful
+    let count = runs.len() as f64;
+    Derived {
+        name: "alone, mean of the four".to_owned(),
+        write_amplification: sum / count,
+        published: Some(published.clone()),
+    }
+}
+
+/// Lives under the chapters' runs of four stores at unequal rates, and the searches' results.
+fn worth_of(
+    chapters: &[Chapter],
+    searches: &[Search],
+    spares: Vec<worth::Spare>,
+) -> Result<Worth, LabError> {
+    let profile = Profile::find(LIFE_PROFILE)?;
+    let Some(drive) = profile.ssd() else {
+        return Err(LabError::Invalid(format!("{LIFE_PROFILE} is no solid-state drive")));
+    };
+    let endurance = Endurance {
+        capacity_bytes: drive.capacity,
+        media_bytes: drive.media_bytes(),
+        erasures: drive.rated_erasures,
+    };
+    let mut assumptions = endurance.assumptions(profile.title);
+    if let Some(search) = searches.first() {
+        assumptions.push(format!(
+            "Spare space: found by halving on a drive of {}, so that both factors are those of \
+             that scale; within 1 % of the other's factor counts as the same",
+            esker_base::units::human_bytes(search.given.drive.bytes)
+        ));
+    }
+    let mut lives = Vec::new();
+    for chapter in chapters {
+        let of_interest = |run: &&Run| run.name.starts_with("1:2:4:8, ") || run.name.starts_with("KVDBs");
+        for run in chapter.runs.iter().filter(of_interest) {
+            let name = format!("{}; {}", chapter.name, run.name);
+            lives.push(endurance.life(&name, run.measured.write_amplification));
+        }
+    }
+    Ok(Worth { assumptions, lives, spares })
+}
+
+/// The drive whose life is derived: that of the published experiment.
+const LIFE_PROFILE: &str = "micron-7450";

@@ -1,0 +1,5 @@
+impl super::report::FdpReport {
+    /// x
+    #[must_use]
+    pub fn html(&self) -> String { String::new() }
+}

@@ -1,0 +1,220 @@
+//! What the experiment has found: every factor with everything it depends on, and beside it what was
+//! published.
+
+use std::collections::BTreeMap;
+
+use esker_base::units::human_bytes;
+use esker_flash::ftl::{Cleaning, Frontier};
+use serde::{Deserialize, Serialize};
+
+use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
+use super::course::Measured;
+use super::turns::Order;
+use super::worth::Worth;
+
+/// The whole of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FdpReport {
+    /// What it is about.
+    pub title: String,
+    /// Runs that belong together.
+    pub chapters: Vec<Chapter>,
+    /// What a lower factor is worth.
+    pub worth: Option<Worth>,
+    /// Where it was run; whoever runs it fills it in.
+    pub environment: BTreeMap<String, String>,
+    /// The command that runs it again; whoever runs it fills it in.
+    pub command: String,
+}
+
+/// Runs that belong together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chapter {
+    /// What they are about.
+    pub name: String,
+    /// What a reader must not miss.
+    pub notes: Vec<String>,
+    /// The runs.
+    pub runs: Vec<Run>,
+    /// Figures that follow from several runs.
+    pub derived: Vec<Derived>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What is particular about it.
+    pub name: String,
+    /// Everything its factor depends on.
+    pub assumptions: Vec<Assumption>,
+    /// What came of it.
+    pub measured: Measured,
+    /// What was published.
+    pub published: Option<Published>,
+}
+
+/// Something that a factor depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assumption {
+    /// What.
+    pub name: String,
+    /// How it was.
+    pub value: String,
+}
+
+/// A figure that follows from several runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Derived {
+    /// How it follows.
+    pub name: String,
+    /// What it is.
+    pub write_amplification: f64,
+    /// What was published.
+    pub published: Option<Published>,
+}
+
+/// A published figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// A write amplification factor.
+    pub figure: f64,
+    /// By whom, about what.
+    pub source: String,
+}
+
+impl Chapter {
+    /// The assumptions that all runs share.
+    #[must_use]
+    pub fn common(&self) -> Vec<&Assumption> {
+        let Some((first, rest)) = self.runs.split_first() else { return Vec::new() };
+        let is_common = |one: &&Assumption| rest.iter().all(|run| run.assumptions.contains(one));
+        first.assumptions.iter().filter(is_common).collect()
+    }
+
+    /// The assumptions of a run that others do not share.
+    #[must_use]
+    pub fn particular<'a>(&'a self, run: &'a Run) -> Vec<&'a Assumption> {
+        let common = self.common();
+        run.assumptions.iter().filter(|one| !common.contains(one)).collect()
+    }
+}
+
+impl FdpReport {
+    /// The report as JSON, for programs.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("every field has a JSON form");
+        text.push('\n');
+        text
+    }
+}
+
+pub(super) fn assumption(name: &str, value: impl Into<String>) -> Assumption {
+    Assumption { name: name.to_owned(), value: value.into() }
+}
+
+/// A share as a percentage, with no more digits than it has.
+pub(super) fn percent(share: f64) -> String {
+    let text = format!("{:.2}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// The assumptions that a configuration is.
+pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
+    let drive = &of.drive;
+    let unit = drive.unit_bytes();
+    let mut list = vec![
+        assumption("stores", stores(&of.stores)),
+        assumption("handles", handles(of.handles_each, of.stores.len())),
+        assumption("rates", rates(&of.stores)),
+        assumption("order of writes", match of.order {
+            Order::Independent => "independent: whose block is next is random",
+            Order::InStep => "in step: always the store that lies behind the most",
+        }),
+    ];
+    match of.kind {
+        StoreKind::Circular => list.push(assumption(
+            "writes",
+            "each overwrites its namespace from the first block to the last",
+        )),
+        StoreKind::Records { fill, record_bytes, keys, threshold } => {
+            let (blocks, freed) = ("free blocks first come first served", "freed ones untrimmed");
+            list.push(assumption("fill", percent(fill)));
+            list.push(assumption("records", format!("{record_bytes} bytes")));
+            list.push(assumption("updated keys", keys.to_string()));
+            list.push(assumption("defragmentation", format!("below {} alive", percent(threshold))));
+            list.push(assumption("writes", format!("whole blocks, {blocks}, {freed}")));
+        }
+    }
+    list.extend([
+        assumption("drive", format!(
+            "{}, reclaim units of {} (1/{} of it), mapped in pages of {}",
+            human_bytes(drive.bytes),
+            human_bytes(unit),
+            drive.units,
+            human_bytes(drive.page_bytes.into()),
+        )),
+        assumption("over-provisioning", percent(drive.over_provisioning)),
+        assumption("cleaning", cleaning(drive.cleaning)),
+        assumption("copies go", frontier(drive.frontier)),
+        assumption("drive held before", match of.initial {
+            InitialState::Fresh => "nothing",
+            InitialState::Mapped => "data everywhere, written once in order, never trimmed",
+        }),
+        assumption("seed", of.seed.to_string()),
+    ]);
+    list
+}
+
+fn stores(stores: &[StoreRate]) -> String {
+    let sizes: Vec<String> =
+        stores.iter().map(|store| format!("{}", store.block_bytes >> 10)).collect();
+    match sizes.len() {
+        1 => format!("one, blocks of {} KiB", sizes[0]),
+        count => format!("{count}, blocks of {} KiB", sizes.join(", ")),
+    }
+}
+
+pub(super) fn handles(each: u16, stores: usize) -> String {
+    match each {
+        0 => "none: the drive has no placement".to_owned(),
+        1 => format!("1 for each store, {stores} in all"),
+        _ => format!("{each} for each store, {} in all", usize::from(each) * stores),
+    }
+}
+
+fn rates(stores: &[StoreRate]) -> String {
+    let least = stores.iter().map(|store| store.rate).fold(f64::INFINITY, f64::min);
+    let ratios: Vec<String> =
+        stores.iter().map(|store| format!("{}", rounded(store.rate / least))).collect();
+    let blocks_per_rate =
+        |store: &StoreRate| f64::from(u32::try_from(store.block_bytes).unwrap_or(0)) / store.rate;
+    let first = stores.first().map_or(0.0, blocks_per_rate);
+    let are_in_proportion = stores.iter().all(|store| blocks_per_rate(store) == first);
+    match (stores.len(), are_in_proportion) {
+        (1, _) => "one store".to_owned(),
+        (_, true) => format!("{} in bytes, equally many blocks", ratios.join(":")),
+        (_, false) => format!("{} in bytes", ratios.join(":")),
+    }
+}
+
+/// At most two decimals.
+fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+fn cleaning(policy: Cleaning) -> String {
+    match policy {
+        Cleaning::Greedy => "greedy: the unit with the fewest valid pages".to_owned(),
+        Cleaning::Fifo => "the unit that was full first".to_owned(),
+        Cleaning::Choices(count) => format!("the emptiest of {count} units chosen at random"),
+        Cleaning::CostBenefit => "cost-benefit".to_owned(),
+    }
+}
+
+fn frontier(frontier: Frontier) -> &'static str {
+    match frontier {
+        Frontier::Separate => "to units of their own, one for all stores",
+        Frontier::Shared => "to the units that the host is filling",
+    }
+}
