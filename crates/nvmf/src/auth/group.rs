@@ -93,7 +93,7 @@ impl Group {
             .take(size - 16)
             .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | hex(*digit)))
             .collect();
-        let mut carry = small;
+        let mut carry = small - 1; // the last 64 ones are one less than a multiple of 2^64
         for byte in middle.iter_mut().rev() {
             let [low, a, b, c] = (u32::from(*byte) + carry).to_le_bytes();
             *byte = low;

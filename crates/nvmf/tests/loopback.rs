@@ -1,0 +1,271 @@
+//! Target and initiator, over the loopback.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::{NQN, config, memory, open, reach, serve};
+use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
+use esker_device::{
+    Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, Port, QueuePair, conformance,
+};
+use esker_nvmf::auth::Secret;
+use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, Target};
+use esker_nvmf::wire::log::AnaState;
+use esker_nvmf::{Initiator, InitiatorConfig};
+
+/// Waits until something is so, for some seconds.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let clock = Clock::real();
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        clock.sleep(Duration::from_millis(5));
+    }
+    panic!("{what}: not within five seconds");
+}
+
+#[test]
+fn a_remote_namespace_is_a_device_like_any_other() {
+    let target = serve(memory(1));
+    for (depth, seed) in [(1, 1), (32, 2), (200, 3)] {
+        conformance::check(&open(&target), depth, 3000, seed);
+    }
+}
+
+#[test]
+fn digests_change_nothing_but_the_bytes_on_the_wire() {
+    let target = serve(memory(1));
+    for (header, data) in [(true, false), (false, true), (true, true)] {
+        let config = reach(target.addresses());
+        let config = InitiatorConfig { header_digest: header, data_digest: data, ..config };
+        conformance::check(&Initiator::open(config).unwrap(), 16, 1000, 4);
+    }
+}
+
+#[test]
+fn large_transfers_and_large_ranges_arrive_whole() {
+    let device = memory(64);
+    let target = serve(device.clone());
+    let initiator = open(&target);
+    assert_eq!(initiator.geometry().max_transfer_size, 1 << 20);
+    let mut port = Port::open(&initiator, 8).unwrap();
+    let sizes = [512, 8192, 16 << 10, (16 << 10) + 512, 300 << 10, 1 << 20];
+    for (number, size) in (0u8..).zip(sizes) {
+        let mut buf = AlignedBuf::zeroed(size);
+        buf.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = at.to_le_bytes()[1] ^ number);
+        let written = port.write(Lba(3), buf.clone(), None).unwrap();
+        let read = port.read(Lba(3), AlignedBuf::zeroed(size)).unwrap();
+        assert!(read[..] == buf[..] && written[..] == buf[..], "{size} bytes");
+    }
+    // More LBAs than one Write Zeroes command takes.
+    let count = LbaCount(device.geometry().capacity.0 - 3);
+    port.run(Op::WriteZeroes { lba: Lba(3), count }).unwrap();
+    port.discard(Lba(0), device.geometry().capacity).unwrap();
+    let read = port.read(Lba(3), AlignedBuf::zeroed(1 << 20)).unwrap();
+    assert!(read.iter().all(|&byte| byte == 0));
+    let metrics = target.metrics();
+    let flow = metrics.flows.iter().find(|flow| flow.nsid == 1).unwrap();
+    assert_eq!((flow.reads, flow.writes), (7, 6));
+    assert!(flow.percentile(0.99) > Duration::ZERO && flow.in_flight == 0);
+}
+
+#[test]
+fn several_workers_serve_several_queues() {
+    let mut config = config(memory(4));
+    config.limits.workers = 3;
+    let target = Target::start(&config).unwrap();
+    let initiator = open(&target);
+    std::thread::scope(|scope| {
+        for thread in 0..6u8 {
+            let initiator = &initiator;
+            esker_base::thread::spawn_scoped(scope, "user", move || {
+                let mut port = Port::open(initiator, 4).unwrap();
+                let lba = Lba(u64::from(thread) * 64);
+                for round in 0..200u8 {
+                    let mut buf = AlignedBuf::zeroed(4096);
+                    buf.fill(thread ^ round);
+                    port.write(lba, buf, None).unwrap();
+                    let read = port.read(lba, AlignedBuf::zeroed(4096)).unwrap();
+                    assert!(read.iter().all(|&byte| byte == thread ^ round));
+                }
+            })
+            .unwrap();
+        }
+    });
+}
+
+#[test]
+fn commands_survive_the_restart_of_the_target() {
+    let device = memory(4);
+    let mut config = config(device.clone());
+    let target = Target::start(&config).unwrap();
+    let addresses = target.addresses();
+    config.portals[0].listen = addresses[0];
+    let initiator = open(&target);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = esker_base::thread::spawn_scoped(scope, "writer", || {
+            let mut port = Port::open(&initiator, 16).unwrap();
+            let mut rounds = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                rounds += 1;
+                let ops = (0..64).map(|lba| {
+                    let mut buf = AlignedBuf::zeroed(512);
+                    buf[..8].copy_from_slice(&rounds.to_le_bytes());
+                    Op::Write { lba: Lba(lba), buf, placement: None, fua: false }
+                });
+                let mut failed = 0;
+                port.run_all(ops, |_, outcome| failed += u32::from(outcome.is_err())).unwrap();
+                assert_eq!(failed, 0, "round {rounds}");
+                let read = port.read(Lba(0), AlignedBuf::zeroed(64 * 512)).unwrap();
+                for block in read.chunks(512) {
+                    assert_eq!(block[..8], rounds.to_le_bytes(), "round {rounds}");
+                }
+            }
+            rounds
+        })
+        .unwrap();
+        let clock = Clock::real();
+        let mut target = Some(target);
+        for _ in 0..5 {
+            clock.sleep(Duration::from_millis(100));
+            drop(target.take());
+            clock.sleep(Duration::from_millis(30));
+            target = Some(Target::start(&config).unwrap());
+        }
+        clock.sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Relaxed);
+        assert!(writer.join().unwrap() > 10);
+    });
+}
+
+#[test]
+fn a_second_portal_takes_over_and_ana_says_when() {
+    let mut config = config(memory(4));
+    let second = config.portals[0].clone();
+    config.portals.push(second);
+    let target = Target::start(&config).unwrap();
+    let initiator = open(&target);
+    assert_eq!(initiator.paths(), 2);
+    let mut port = Port::open(&initiator, 4).unwrap();
+    let write = |port: &mut Port| port.write(Lba(0), AlignedBuf::zeroed(4096), None).map(drop);
+    write(&mut port).unwrap();
+    for (first, second) in [
+        (AnaState::Inaccessible, AnaState::Optimized),
+        (AnaState::NonOptimized, AnaState::Inaccessible),
+        (AnaState::Change, AnaState::NonOptimized),
+    ] {
+        target.set_ana(1, second).unwrap();
+        target.set_ana(0, first).unwrap();
+        for _ in 0..20 {
+            write(&mut port).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever_when_the_target_is_gone() {
+    let target = serve(memory(1));
+    let mut config = reach(target.addresses());
+    config.give_up = Duration::from_millis(200);
+    let initiator = Initiator::open(config).unwrap();
+    let mut port = Port::open(&initiator, 4).unwrap();
+    drop(target);
+    let error = port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert_eq!(initiator.paths(), 0);
+}
+
+/// A device that can grow.
+struct Growing(MemoryDevice, AtomicU64);
+
+impl Device for Growing {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn geometry(&self) -> Geometry {
+        let capacity = LbaCount(self.1.load(Ordering::Relaxed));
+        Geometry { capacity, ..self.0.geometry() }
+    }
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        self.0.queue_pair(depth)
+    }
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
+#[test]
+fn a_host_sees_its_namespace_grow() {
+    let device = Growing(MemoryDevice::new("growing", 2 << 20, 512), AtomicU64::new(2048));
+    let device = Arc::new(device);
+    let target = serve(device.clone());
+    let initiator = open(&target);
+    let mut port = Port::open(&initiator, 1).unwrap();
+    assert!(port.read(Lba(2048), AlignedBuf::zeroed(512)).is_err());
+    device.1.store(4096, Ordering::Relaxed);
+    wait_until("the host sees 4,096 LBAs", || initiator.geometry().capacity.0 == 4096);
+    port.read(Lba(4095), AlignedBuf::zeroed(512)).unwrap();
+}
+
+#[test]
+fn namespaces_come_and_go() {
+    let target = serve(memory(1));
+    let more = NamespaceConfig { nsid: 2, device: memory(2), uuid: None };
+    target.add_namespace(NQN, &more).unwrap();
+    assert!(target.add_namespace(NQN, &more).is_err());
+    let config = InitiatorConfig { nsid: 2, ..reach(target.addresses()) };
+    let initiator = Initiator::open(config.clone()).unwrap();
+    let mut port = Port::open(&initiator, 1).unwrap();
+    port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap();
+    target.remove_namespace(NQN, 2).unwrap();
+    let error = port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    assert!(Initiator::open(config).is_err());
+    target.add_namespace(NQN, &more).unwrap();
+    port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap();
+}
+
+#[test]
+fn only_hosts_that_are_listed_and_prove_it_get_in() {
+    let (secret, other) = (Secret::new(&[1; 32], None), Secret::new(&[2; 48], None));
+    let mut config = config(memory(1));
+    let host = |nqn: &str, secret: Option<&Secret>| HostConfig {
+        nqn: nqn.to_owned(),
+        secret: secret.cloned(),
+        controller_secret: secret.map(|_| other.clone()),
+    };
+    config.subsystems[0].access = Access::Hosts(vec![
+        host("nqn.2026-01.io.esker:open", None),
+        host("nqn.2026-01.io.esker:keyed", Some(&secret)),
+    ]);
+    let target = Target::start(&config).unwrap();
+    let open = |name: &str, secret: Option<&Secret>, controller: Option<&Secret>| {
+        let initiator = Initiator::open(InitiatorConfig {
+            host_nqn: format!("nqn.2026-01.io.esker:{name}"),
+            secret: secret.cloned(),
+            controller_secret: controller.cloned(),
+            ..reach(target.addresses())
+        })?;
+        let mut port = Port::open(&initiator, 1)?;
+        port.read(Lba(0), AlignedBuf::zeroed(512))?;
+        Ok::<_, esker_nvmf::NvmfError>(())
+    };
+    open("open", None, None).unwrap();
+    assert_eq!(open("stranger", None, None).unwrap_err().kind(), ErrorKind::NotFound);
+    open("keyed", Some(&secret), None).unwrap();
+    open("keyed", Some(&secret), Some(&other)).unwrap();
+    assert!(
+        open("keyed", None, None).unwrap_err().to_string().contains("asks this host for a key")
+    );
+    let wrong = open("keyed", Some(&other), None).unwrap_err();
+    assert!(wrong.to_string().contains("does not accept the secret"), "{wrong}");
+    let wrong = open("keyed", Some(&secret), Some(&secret)).unwrap_err();
+    assert!(wrong.to_string().contains("controller's key"), "{wrong}");
+    assert!(open("open", None, Some(&other)).is_err());
+    assert!(target.metrics().unauthenticated >= 1);
+}
