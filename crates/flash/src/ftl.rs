@@ -129,7 +129,7 @@ impl FtlOptions {
         self
     }
 
-    fn check(&self) -> Result<(), FlashError> {
+    pub(crate) fn check(&self) -> Result<(), FlashError> {
         let refuse = |why: String| Err(FlashError::Invalid(why));
         if self.logical_pages == 0 || self.unit_pages == 0 {
             return refuse("a drive and its reclaim units have at least one page".into());

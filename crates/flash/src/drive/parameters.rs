@@ -7,6 +7,13 @@ use crate::FlashError;
 use crate::ftl::{Cleaning, Frontier, FtlOptions};
 use crate::timing::Timing;
 
+/// The largest page, in bytes.
+const MAX_PAGE: u32 = 1 << 20;
+/// The most dies.
+const MAX_DIES: u32 = 1 << 16;
+/// The most namespaces.
+const MAX_NAMESPACES: u32 = 1 << 16;
+
 /// What the media is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
@@ -155,8 +162,38 @@ impl Parameters {
                 return refuse(why);
             }
         }
+        if self.page_size > MAX_PAGE {
+            return refuse(format!("a page has at most {MAX_PAGE} bytes, not {}", self.page_size));
+        }
         if self.unit_size / u64::from(self.page_size) > to_u64(1 << 30) {
             return refuse("a reclaim unit has at most 2^30 pages".into());
+        }
+        if self.channels == 0 || self.dies < self.channels || self.dies > MAX_DIES {
+            let (channels, dies) = (self.channels, self.dies);
+            return refuse(format!(
+                "{channels} channels and {dies} dies: a drive has at least one die on each \
+                 channel, and at most {MAX_DIES}"
+            ));
+        }
+        if self.max_namespaces > MAX_NAMESPACES {
+            let most = self.max_namespaces;
+            return refuse(format!("a drive has at most {MAX_NAMESPACES} namespaces, not {most}"));
+        }
+        for configuration in &self.configurations {
+            let Configuration { groups, handles } = configuration;
+            if self.media == Media::Flash && !self.units.is_multiple_of(u32::from(*groups).max(1)) {
+                let units = self.units;
+                return refuse(format!("{units} units cannot be divided among {groups} groups"));
+            }
+            if *groups == 0 || !(1..=128).contains(&handles.len()) {
+                let why = "a configuration of data placement has 1 to 128 reclaim unit handles and \
+                           a reclaim group";
+                return refuse(why.to_owned());
+            }
+        }
+        self.logical_pages()?;
+        if self.media == Media::Flash {
+            self.ftl_options(None)?.check()?;
         }
         self.timing.check()
     }
