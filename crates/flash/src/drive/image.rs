@@ -8,16 +8,20 @@
 //! 2. A unit that was erased is programmed again only when its erasure, and so every event before
 //!    it, is durable: until then an older state may need what the unit held.
 //! 3. A checkpoint is written beside the one in force; the superblock that names it comes after.
+//! 4. Of the two copies of the superblock one is always durable. The second is written when the
+//!    first is durable, so that at rest they say the same and either may be damaged.
+//! 5. Frames of an epoch are written in order, each once, and a commit is durable before the next
+//!    begins. So a frame that is missing before a later commit was damaged, not torn.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, Lba};
-use esker_device::{Device, DeviceError, Port};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{Device, DeviceError, Op, Port};
 
-use super::Parameters;
 use super::omf::{BLOCK, Checkpoint, FRAME_EVENTS, Frame, Superblock};
+use super::{Media, Parameters};
 use crate::FlashError;
 use crate::ftl::{Event, UnitId};
 
@@ -25,6 +29,9 @@ use crate::ftl::{Event, UnitId};
 const CHUNK: usize = 1 << 20;
 /// The journal, in frames: a share of the map, within bounds.
 const FRAMES: std::ops::RangeInclusive<u64> = 1024..=16_384;
+/// Frames read at once; behind the end of the journal, so many are looked at for one that shows
+/// that it should not end there.
+const FRAMES_READ: u32 = 16;
 
 /// Where things are on the device, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +44,9 @@ struct Layout {
 }
 
 impl Layout {
+    /// For parameters in which nothing overflows, whoever wrote them.
     fn of(parameters: &Parameters) -> Result<Layout, FlashError> {
+        parameters.check()?;
         let pages = parameters.logical_pages()?;
         let checkpoint_bytes = Checkpoint::most_bytes(parameters, pages);
         let frames = (u64::from(pages) / 1024).clamp(*FRAMES.start(), *FRAMES.end());
@@ -50,6 +59,37 @@ impl Layout {
 
     fn slot(&self, slot: u8) -> u64 {
         2 * to_u64(BLOCK) + u64::from(slot) * self.checkpoint_bytes
+    }
+
+    fn frame(&self, index: u32) -> u64 {
+        self.journal + u64::from(index) * to_u64(BLOCK)
+    }
+
+    /// Checks that a device can hold it.
+    fn check(&self, parameters: &Parameters, device: &dyn Device) -> Result<(), FlashError> {
+        let geometry = device.geometry();
+        let room = geometry.capacity.bytes(geometry.lba_size);
+        if room < self.end {
+            let why = format!(
+                "{}: the drive needs {} bytes and there are {room}; add capacity or ask for less",
+                device.name(),
+                self.end
+            );
+            return Err(FlashError::NoSpace(why));
+        }
+        // In place, an LBA is not written beside its older content: the device must not tear it.
+        if parameters.media == Media::InPlace && geometry.lba_size < parameters.lba_size {
+            let why = format!(
+                "{}: its LBAs of {} bytes may tear those of {} of a drive written in place; use \
+                 {} bytes for both",
+                device.name(),
+                geometry.lba_size,
+                parameters.lba_size,
+                geometry.lba_size
+            );
+            return Err(FlashError::Invalid(why));
+        }
+        Ok(())
     }
 }
 
@@ -93,23 +133,21 @@ impl Image {
         &self.superblock.name
     }
 
-    /// A new image; its first checkpoint is still to be written.
+    /// A new image in place of what is there; its first checkpoint is still to be written.
     pub(super) fn create(
         device: &Arc<dyn Device>,
         name: &str,
         parameters: &Parameters,
     ) -> Result<Image, FlashError> {
         let layout = Layout::of(parameters)?;
-        let geometry = device.geometry();
-        let room = geometry.capacity.bytes(geometry.lba_size);
-        if room < layout.end {
-            let why = format!(
-                "{}: the drive needs {} bytes and there are {room}; add capacity or ask for less",
-                device.name(),
-                layout.end
-            );
-            return Err(FlashError::NoSpace(why));
-        }
+        layout.check(parameters, &**device)?;
+        // What another image has left must not be taken for this one's: its superblocks may count
+        // higher, and its frames may have the epochs of ours.
+        let mut port = Port::open(&**device, 1)?;
+        let mut disk = Disk::new(device, &mut port)?;
+        disk.zero(0, 2 * to_u64(BLOCK))?;
+        disk.port.flush()?;
+        disk.zero(layout.journal, u64::from(layout.frames) * to_u64(BLOCK))?;
         let superblock = Superblock {
             sequence: 0,
             epoch: 0,
@@ -123,38 +161,26 @@ impl Image {
     /// Reads an image.
     pub(super) fn open(device: &Arc<dyn Device>) -> Result<(Image, Contents), FlashError> {
         let mut port = Port::open(&**device, 1)?;
-        let mut disk = Disk::new(device, &mut port);
-        let mut newest: Option<Superblock> = None;
-        let mut why = None;
-        for copy in 0..2 {
-            match Superblock::decode(&disk.read(copy * to_u64(BLOCK), BLOCK)?) {
-                Ok(found) if newest.as_ref().is_none_or(|kept| found.sequence > kept.sequence) => {
-                    newest = Some(found);
-                }
-                Ok(_) => {}
-                Err(error) => why = why.or(Some(error)),
-            }
-        }
-        let superblock = match (newest, why) {
-            (Some(superblock), _) => superblock,
-            (None, why) => {
-                let why = why.map_or_else(String::new, |error| error.to_string());
-                return Err(FlashError::Corrupt(format!("{}: {why}", device.name())));
-            }
-        };
-        superblock.parameters.check()?;
+        let mut disk = Disk::new(device, &mut port)?;
+        let superblock = disk.superblock(device.name())?;
         let layout = Layout::of(&superblock.parameters)?;
-        let size = to_usize(layout.checkpoint_bytes);
-        let bytes = disk.read(layout.slot(superblock.slot), size)?;
+        layout.check(&superblock.parameters, &**device)?;
+        let mut bytes = disk.read(layout.slot(superblock.slot), BLOCK)?;
+        let size = Checkpoint::size(&bytes, superblock.epoch)?;
+        if size > layout.checkpoint_bytes {
+            let most = layout.checkpoint_bytes;
+            return Err(FlashError::Corrupt(format!(
+                "the image is damaged: a checkpoint of {size} bytes, where {most} fit"
+            )));
+        }
+        let rest = to_usize(size.next_multiple_of(to_u64(BLOCK))).saturating_sub(BLOCK);
+        bytes.extend(disk.read(layout.slot(superblock.slot) + to_u64(BLOCK), rest)?);
         let checkpoint = Checkpoint::decode(&bytes, superblock.epoch)?;
-        let (mut events, mut host_bytes, mut frame) = (Vec::new(), checkpoint.host_bytes, 0);
-        while frame < layout.frames {
-            let block = disk.read(layout.journal + u64::from(frame) * to_u64(BLOCK), BLOCK)?;
-            let Some(found) = Frame::decode(&block, superblock.epoch, frame) else { break };
+        let (mut events, mut host_bytes) = (Vec::new(), checkpoint.host_bytes);
+        let frame = disk.journal(&layout, superblock.epoch, |found| {
             host_bytes = found.host_bytes;
             events.extend(found.events);
-            frame += 1;
-        }
+        })?;
         let image =
             Image { layout, superblock, frame, events: Vec::new(), erased: BTreeSet::new() };
         Ok((image, Contents { checkpoint, events, host_bytes }))
@@ -173,9 +199,11 @@ impl Image {
         self.erased.contains(&unit)
     }
 
-    /// Whether a checkpoint is due: the journal has no room for what one command may bring.
+    /// Whether a checkpoint is due: with what is not in it yet, the journal has no room for what
+    /// one command may bring.
     pub(super) fn is_long(&self) -> bool {
-        self.frame > self.layout.frames / 2
+        let pending = to_u64(self.events.len().div_ceil(FRAME_EVENTS));
+        u64::from(self.frame) + pending > u64::from(self.layout.frames / 2)
     }
 
     /// Makes everything that happened durable. Returns the units erased meanwhile, whose data no
@@ -190,16 +218,16 @@ impl Image {
         if self.events.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let mut disk = Disk::new(device, port);
+        let mut disk = Disk::new(device, port)?;
+        let commit = self.frame;
         for events in self.events.chunks(FRAME_EVENTS) {
             if self.frame == self.layout.frames {
                 let why = "the journal of the image is full in the middle of a command";
                 return Err(FlashError::NoSpace(why.to_owned()));
             }
             let (epoch, index) = (self.superblock.epoch, self.frame);
-            let frame = Frame { epoch, index, host_bytes, events: events.to_vec() };
-            let offset = self.layout.journal + u64::from(self.frame) * to_u64(BLOCK);
-            disk.write(offset, &frame.encode())?;
+            let frame = Frame { epoch, index, commit, host_bytes, events: events.to_vec() };
+            disk.write(self.layout.frame(index), &frame.encode())?;
             self.frame += 1;
         }
         port.flush()?;
@@ -220,12 +248,14 @@ impl Image {
             slot: 1 - self.superblock.slot,
             ..self.superblock.clone()
         };
-        let mut disk = Disk::new(device, port);
+        let bytes = next.encode()?;
+        let mut disk = Disk::new(device, port)?;
         disk.write(self.layout.slot(next.slot), &state.encode(next.epoch)?)?;
-        port.flush()?;
-        let mut disk = Disk::new(device, port);
-        disk.write((next.sequence % 2) * to_u64(BLOCK), &next.encode()?)?;
-        port.flush()?;
+        // Makes durable what the checkpoint speaks of, and the second copy of the last superblock.
+        disk.port.flush()?;
+        disk.write(0, &bytes)?;
+        disk.port.flush()?;
+        disk.write(to_u64(BLOCK), &bytes)?;
         self.superblock = next;
         self.frame = 0;
         self.events.clear();
@@ -242,10 +272,58 @@ struct Disk<'a> {
 }
 
 impl<'a> Disk<'a> {
-    fn new(device: &Arc<dyn Device>, port: &'a mut Port) -> Disk<'a> {
+    fn new(device: &Arc<dyn Device>, port: &'a mut Port) -> Result<Disk<'a>, FlashError> {
         let geometry = device.geometry();
-        let most = CHUNK.min(to_usize(u64::from(geometry.max_transfer_size)));
-        Disk { port, lba_size: geometry.lba_size, most }
+        let most = CHUNK.min(to_usize(u64::from(geometry.max_transfer_size))) / BLOCK * BLOCK;
+        if most == 0 {
+            let why = format!(
+                "{}: it moves {} bytes at once, and an image needs {BLOCK}",
+                device.name(),
+                geometry.max_transfer_size
+            );
+            return Err(FlashError::Invalid(why));
+        }
+        Ok(Disk { port, lba_size: geometry.lba_size, most })
+    }
+
+    /// The superblock in force: of two that are whole, the later one.
+    fn superblock(&mut self, name: &str) -> Result<Superblock, FlashError> {
+        let first = Superblock::decode(&self.read(0, BLOCK)?);
+        let second = Superblock::decode(&self.read(to_u64(BLOCK), BLOCK)?);
+        match (first, second) {
+            (Ok(first), Ok(second)) if second.sequence > first.sequence => Ok(second),
+            (Ok(found), _) | (Err(_), Ok(found)) => Ok(found),
+            (Err(error), Err(_)) => Err(FlashError::Corrupt(format!("{name}: {error}"))),
+        }
+    }
+
+    /// Hands out the frames of the journal in order, and returns how many there are.
+    fn journal(
+        &mut self,
+        layout: &Layout,
+        epoch: u64,
+        mut each: impl FnMut(Frame),
+    ) -> Result<u32, FlashError> {
+        let (mut end, mut next) = (None, 0);
+        while next < layout.frames && end.is_none_or(|end| next - end <= FRAMES_READ) {
+            let count = FRAMES_READ.min(layout.frames - next);
+            let bytes = self.read(layout.frame(next), count as usize * BLOCK)?;
+            for (block, index) in bytes.chunks(BLOCK).zip(next..) {
+                match (Frame::decode(block, epoch, index)?, end) {
+                    (Some(found), None) => each(found),
+                    (None, None) => end = Some(index),
+                    (Some(later), Some(end)) if later.commit > end => {
+                        return Err(FlashError::Corrupt(format!(
+                            "the image is damaged: frame {end} of the journal is gone, and frame \
+                             {index} was written after it"
+                        )));
+                    }
+                    _ => {}
+                }
+            }
+            next += count;
+        }
+        Ok(end.unwrap_or(layout.frames))
     }
 
     fn lba(&self, offset: u64) -> Lba {
@@ -268,5 +346,10 @@ impl<'a> Disk<'a> {
             self.port.write(lba, AlignedBuf::padded(part, BLOCK), None)?;
         }
         Ok(())
+    }
+
+    fn zero(&mut self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let count = LbaCount(bytes / u64::from(self.lba_size));
+        self.port.run(Op::WriteZeroes { lba: self.lba(offset), count }).map(drop)
     }
 }

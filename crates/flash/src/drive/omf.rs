@@ -24,8 +24,10 @@ const FRAME: u32 = u32::from_le_bytes(*b"EFRM");
 const EVENT: usize = 16;
 /// Bytes before the events of a frame.
 const FRAME_HEADER: usize = 64;
-/// Events that fit a frame.
-pub(super) const FRAME_EVENTS: usize = (BLOCK - FRAME_HEADER) / EVENT;
+/// Events that fit a frame, before its checksum.
+pub(super) const FRAME_EVENTS: usize = (BLOCK - FRAME_HEADER - 4) / EVENT;
+
+const _: () = assert!(FRAME_HEADER + FRAME_EVENTS * EVENT + 4 <= BLOCK);
 
 /// What a drive is, and where its state is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub(super) struct Frame {
     pub(super) epoch: u64,
     /// Its number since the checkpoint, from 0.
     pub(super) index: u32,
+    /// The number of the first frame that was written between the same two flushes.
+    pub(super) commit: u32,
     /// Bytes the host has written, after its events.
     pub(super) host_bytes: u64,
     pub(super) events: Vec<Event>,
@@ -304,7 +308,7 @@ impl Checkpoint {
 
     pub(super) fn encode(&self, epoch: u64) -> Result<Vec<u8>, FlashError> {
         let mut e = Encoder::default();
-        e.u64(CHECKPOINT).u64(epoch);
+        e.u64(CHECKPOINT).u64(epoch).u64(0);
         let length = |length: usize| {
             u32::try_from(length).map_err(|_| FlashError::Invalid("the drive is too large".into()))
         };
@@ -337,14 +341,25 @@ impl Checkpoint {
         for &at in &self.map {
             e.u32(at);
         }
+        let size = e.0.len() as u64 + 4;
+        e.0[16..24].copy_from_slice(&size.to_le_bytes());
         Ok(seal(e))
     }
 
-    pub(super) fn decode(bytes: &[u8], epoch: u64) -> Result<Checkpoint, FlashError> {
+    /// How many bytes the checkpoint of an epoch has, by the first block of it: to be compared with
+    /// how many it may have.
+    pub(super) fn size(bytes: &[u8], epoch: u64) -> Result<u64, FlashError> {
         let mut d = Decoder::new(bytes);
         if d.u64("magic")? != CHECKPOINT || d.u64("epoch")? != epoch {
             return Err(damaged("the checkpoint is not the one that the superblock names"));
         }
+        Ok(d.u64("size")?)
+    }
+
+    pub(super) fn decode(bytes: &[u8], epoch: u64) -> Result<Checkpoint, FlashError> {
+        Checkpoint::size(bytes, epoch)?;
+        let mut d = Decoder::new(bytes);
+        d.bytes(24, "header")?;
         let configuration = d.u32("configuration")?;
         let configuration = (configuration != u32::MAX).then_some(configuration as usize);
         let (host, copied) = (d.u64("host pages")?, d.u64("copied pages")?);
@@ -359,7 +374,7 @@ impl Checkpoint {
             for _ in 0..d.u16("handles")? {
                 handles.push(d.u16("handle")?);
             }
-            namespaces.push(NamespaceRecord { id, pages, handles, is_host_specified });
+            namespaces.push(NamespaceRecord { id, birth: 0, pages, handles, is_host_specified });
         }
         let mut units = Vec::new();
         for _ in 0..d.u32("units")? {
@@ -386,9 +401,8 @@ impl Checkpoint {
 impl Frame {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::default();
-        e.u32(FRAME).u32(self.index).u64(self.epoch);
-        e.u32(u32::try_from(self.events.len()).unwrap_or(u32::MAX));
-        e.u64(self.host_bytes);
+        e.u32(FRAME).u32(self.index).u64(self.epoch).u64(self.host_bytes);
+        e.u32(u32::try_from(self.events.len()).unwrap_or(u32::MAX)).u32(self.commit);
         e.0.resize(FRAME_HEADER, 0);
         for event in &self.events {
             let start = e.0.len();
@@ -411,21 +425,32 @@ impl Frame {
 
     /// The frame in a block, if there is one of this epoch and number, and undamaged. Anything else
     /// is where the journal ends.
-    pub(super) fn decode(bytes: &[u8], epoch: u64, index: u32) -> Option<Frame> {
+    ///
+    /// # Errors
+    /// When it is undamaged, and yet says what cannot be.
+    pub(super) fn decode(
+        bytes: &[u8],
+        epoch: u64,
+        index: u32,
+    ) -> Result<Option<Frame>, FlashError> {
         let mut d = Decoder::new(bytes);
-        let is_it = d.u32("magic").ok()? == FRAME
-            && d.u32("index").ok()? == index
-            && d.u64("epoch").ok()? == epoch;
-        let sum = Decoder::new(bytes.get(BLOCK - 4..)?).u32("checksum").ok()?;
-        if !is_it || crc32c(&bytes[..BLOCK - 4]) != sum {
-            return None;
+        let is_it =
+            d.u32("magic")? == FRAME && d.u32("index")? == index && d.u64("epoch")? == epoch;
+        if !is_it {
+            return Ok(None);
         }
-        let count = d.u32("count").ok()? as usize;
-        let host_bytes = d.u64("host bytes").ok()?;
-        let events = bytes.get(FRAME_HEADER..FRAME_HEADER + count.checked_mul(EVENT)?)?;
-        let (events, _) = events.as_chunks::<EVENT>();
-        let events = events.iter().map(|event| decode_event(event).ok()).collect::<Option<_>>()?;
-        Some(Frame { epoch, index, host_bytes, events })
+        let (meant, sum) = bytes.split_at(BLOCK - 4);
+        if crc32c(meant) != Decoder::new(sum).u32("checksum")? {
+            return Ok(None);
+        }
+        let host_bytes = d.u64("host bytes")?;
+        let (count, commit) = (d.u32("count")? as usize, d.u32("commit")?);
+        if count > FRAME_EVENTS || commit > index {
+            return Err(damaged(format!("frame {index}: {count} events from commit {commit}")));
+        }
+        let (events, _) = meant[FRAME_HEADER..FRAME_HEADER + count * EVENT].as_chunks::<EVENT>();
+        let events = events.iter().map(|event| decode_event(event)).collect::<Result<_, _>>()?;
+        Ok(Some(Frame { epoch, index, commit, host_bytes, events }))
     }
 }
 
