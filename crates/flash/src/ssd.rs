@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use esker_base::LbaCount;
+use esker_base::{Clock, LbaCount, Nanos};
 use esker_device::fdp::{
     Configuration as PlacementConfiguration, DataPlacement, Endurance, Event, EventType, FdpError,
     HandleStatus, HandleUse, Reporter, Statistics,
@@ -112,10 +112,7 @@ impl Ssd {
     /// Bytes that no namespace has, in the largest gap.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        self.emulation.with(|drive| {
-            let taken: u64 = drive.namespaces.iter().map(|one| u64::from(one.pages.count)).sum();
-            drive.parameters.capacity - taken * u64::from(drive.parameters.page_size)
-        })
+        self.emulation.with(|drive| drive.largest_gap())
     }
 
     /// A namespace as a device.
@@ -124,14 +121,14 @@ impl Ssd {
     /// When there is none with this number.
     pub fn namespace(&self, id: u32) -> Result<Namespace, FlashError> {
         let name = format!("{}/{id}", self.name);
-        let geometry = self.emulation.with(|drive| {
+        let found = self.emulation.with(|drive| {
             let namespace = drive.namespace(id)?;
             let Parameters { page_size, lba_size, program_size, media, .. } = &drive.parameters;
             let bytes = u64::from(namespace.pages.count) * u64::from(*page_size);
             let handles =
                 if drive.placement.enabled.is_some() { namespace.handles.len() } else { 0 };
             let below = drive.device().geometry();
-            Some(Geometry {
+            let geometry = Geometry {
                 lba_size: *lba_size,
                 capacity: LbaCount(bytes / u64::from(*lba_size)),
                 preferred_write_size: *program_size,
@@ -139,15 +136,16 @@ impl Ssd {
                 discard_granularity: if *media == Media::Flash { *page_size } else { 0 },
                 placement_handles: u16::try_from(handles).unwrap_or(u16::MAX),
                 volatile_write_cache: drive.is_kept() || below.volatile_write_cache,
-            })
+            };
+            Some((geometry, namespace.birth))
         });
-        let Some(geometry) = geometry else {
+        let Some((geometry, birth)) = found else {
             let why = format!("{}: there is no namespace {id}; create it first", self.name);
             return Err(FlashError::Invalid(why));
         };
-        let part = NamespacePart { id, name: name.clone() };
+        let part = NamespacePart { id, birth, name: name.clone() };
         let device = Emulated::new(self.emulation.clone(), &name, geometry, part);
-        Ok(Namespace { ssd: self.clone(), id, device })
+        Ok(Namespace { ssd: self.clone(), id, birth, device })
     }
 
     /// Enables a configuration of data placement, or disables it. What the drive held is gone.
@@ -161,8 +159,13 @@ impl Ssd {
                            them first";
                 return Err(FlashError::Invalid(why.to_owned()));
             }
-            drive.enable(configuration)
+            drive.enable(configuration, self.now())
         })
+    }
+
+    /// This moment, if time is modelled.
+    fn now(&self) -> Option<Nanos> {
+        self.emulation.pace().clock().map(Clock::now)
     }
 
     /// Makes everything written durable, and the next open short.
@@ -308,6 +311,7 @@ impl Report {
 pub struct Namespace {
     ssd: Ssd,
     id: u32,
+    birth: u64,
     device: Emulated<Drive>,
 }
 
@@ -336,7 +340,7 @@ impl Namespace {
 
     /// The drive's handle of one of the namespace's ids.
     fn handle(&self, drive: &Drive, id: PlacementId) -> Result<u16, FdpError> {
-        let handles = drive.namespace(self.id).map_or(&[][..], |one| &one.handles);
+        let handles = drive.living(self.id, self.birth).map_or(&[][..], |one| &one.handles);
         let found = handles.get(usize::from(id.0)).copied();
         found.ok_or(FdpError::InvalidId { id: id.0, count: handles.len() })
     }
@@ -420,7 +424,9 @@ impl DataPlacement for Namespace {
                 let why = "data placement can be changed only while there is no namespace";
                 return Err(FdpError::Sequence(why.to_owned()));
             }
-            drive.enable(configuration).map_err(|error| FdpError::Invalid(error.to_string()))
+            drive
+                .enable(configuration, self.ssd.now())
+                .map_err(|error| FdpError::Invalid(error.to_string()))
         })
     }
 
@@ -476,7 +482,9 @@ impl DataPlacement for Namespace {
 
     fn handles(&self) -> Result<Vec<HandleStatus>, FdpError> {
         self.placed(|drive| {
-            let Some(namespace) = drive.namespace(self.id) else { return Ok(Vec::new()) };
+            let Some(namespace) = drive.living(self.id, self.birth) else {
+                return Ok(Vec::new());
+            };
             let per_page = u64::from(drive.parameters.page_size / drive.parameters.lba_size);
             let (mut all, groups) =
                 (Vec::new(), drive.layer.ftl().map_or(1, |ftl| ftl.options().groups));
@@ -499,8 +507,9 @@ impl DataPlacement for Namespace {
 
     fn update(&self, ids: &[PlacementId]) -> Result<(), FdpError> {
         self.placed(|drive| {
-            let count = drive.namespace(self.id).map_or(0, |one| one.handles.len());
-            let updated = drive.update_handles(self.id, ids);
+            let part = (self.id, self.birth);
+            let count = drive.living(part.0, part.1).map_or(0, |one| one.handles.len());
+            let updated = drive.update_handles(part, ids, self.ssd.now());
             updated.map_err(|id| FdpError::InvalidId { id, count })
         })
     }

@@ -7,15 +7,17 @@ use esker_base::{Lba, Nanos};
 use esker_device::fdp::{Event as PlacementEvent, EventType};
 use esker_device::{Cause, Device, DeviceError, Op, OpKind, PlacementId};
 
-use super::namespaces::find_room;
+use super::namespaces::{find_room, gaps};
 use super::omf::Checkpoint;
 use super::placement::{Placement, Totals};
 use super::store::Store;
 use super::timeline::Timeline;
-use super::{Extent, Image, Layer, NamespaceRecord, Parameters, group_bits};
+use super::{Extent, Image, Layer, Media, NamespaceRecord, Parameters, group_bits};
 use crate::FlashError;
 use crate::emulate::{Model, Start, Ticket};
-use crate::ftl::{Array, Event, Ftl, FtlOptions, LogicalPage, MediaPage, UnitId, Writer};
+use crate::ftl::{
+    Array, Event, Ftl, FtlOptions, LogicalPage, MediaPage, PageCounts, UnitId, Writer,
+};
 use crate::timing::Part;
 
 /// A drive.
@@ -30,10 +32,15 @@ pub(crate) struct Drive {
     store: Store,
     timeline: Option<Timeline>,
     image: Option<Image>,
-    /// What the device under the drive said when it failed. Nothing goes on then.
-    failed: Option<DeviceError>,
+    /// Why it has failed. What is in memory and what is on the device may differ then: nothing
+    /// goes on.
+    failed: Option<String>,
+    /// The command that failed after it was started in time: nobody waits for its end.
+    lost: Option<Ticket>,
     parts: Vec<Part>,
     now: Nanos,
+    /// Namespaces added so far.
+    births: u64,
 }
 
 /// What the host asked for, all namespaces together.
@@ -48,6 +55,8 @@ pub(crate) struct HostCounts {
 /// What tells a namespace's device from another's on the same drive.
 pub(crate) struct NamespacePart {
     pub(crate) id: u32,
+    /// See [`NamespaceRecord::birth`].
+    pub(crate) birth: u64,
     pub(crate) name: String,
 }
 
@@ -75,6 +84,7 @@ impl Drive {
     pub(crate) fn open(device: Arc<dyn Device>, is_timed: bool) -> Result<Drive, FlashError> {
         let (image, contents) = Image::open(&device)?;
         let parameters = image.parameters().clone();
+        check(&parameters, &contents.checkpoint)?;
         let Checkpoint { configuration, counts, since, namespaces, units, map, .. } =
             contents.checkpoint;
         let mut layer = Layer::new(&parameters, configuration)?;
@@ -103,17 +113,10 @@ impl Drive {
         let mut drive =
             Drive::assemble(&name, &parameters, device, image, layer, placement, is_timed)?;
         drive.host.written_bytes = contents.host_bytes;
-        for namespace in &namespaces {
-            let Extent { first, count } = namespace.pages;
-            let end = first.checked_add(count);
-            if count == 0 || end.is_none_or(|end| end > parameters.logical_pages().unwrap_or(0)) {
-                let why = format!("namespace {} lies beyond the drive", namespace.id);
-                return Err(FlashError::Corrupt(why));
-            }
-            if namespace.handles.iter().any(|&handle| usize::from(handle) >= handles) {
-                let why = format!("namespace {} has a handle that is not there", namespace.id);
-                return Err(FlashError::Corrupt(why));
-            }
+        let (now, since) = (drive.totals(), drive.placement.since);
+        if now.host < since.host || now.media < since.media || now.erased < since.erased {
+            let why = "the image is damaged: data placement was enabled after what it holds";
+            return Err(FlashError::Corrupt(why.to_owned()));
         }
         drive.namespaces = namespaces;
         // What was open goes on where the journal ends, and a new one begins.
@@ -143,8 +146,10 @@ impl Drive {
             device,
             image,
             failed: None,
+            lost: None,
             parts: Vec::new(),
             now: Nanos::default(),
+            births: 0,
         })
     }
 
@@ -175,6 +180,7 @@ impl Drive {
         bytes: u64,
         handles: Option<&[u16]>,
     ) -> Result<u32, FlashError> {
+        self.is_alive()?;
         let page = u64::from(self.parameters.page_size);
         if bytes == 0 || !bytes.is_multiple_of(page) {
             let why = format!("a namespace has a multiple of {page} bytes, not {bytes}");
@@ -202,8 +208,10 @@ impl Drive {
         let pages = find_room(&self.namespaces, count, self.parameters.logical_pages()?)?;
         let id = (1..).find(|id| self.namespaces.iter().all(|other| other.id != *id));
         let id = id.expect("there are fewer namespaces than numbers");
+        self.births += 1;
         self.namespaces.push(NamespaceRecord {
             id,
+            birth: self.births,
             pages,
             handles: handles.map_or_else(|| vec![0], <[u16]>::to_vec),
             is_host_specified: handles.is_some(),
@@ -212,28 +220,47 @@ impl Drive {
         Ok(id)
     }
 
+    /// Bytes of the largest namespace for which there is room.
+    pub(crate) fn largest_gap(&self) -> u64 {
+        let in_all = self.parameters.logical_pages().unwrap_or(0);
+        let most = gaps(&self.namespaces, in_all).map(|gap| gap.count).max();
+        u64::from(most.unwrap_or(0)) * u64::from(self.parameters.page_size)
+    }
+
     /// Removes a namespace and what it holds.
     pub(crate) fn delete_namespace(&mut self, id: u32) -> Result<(), FlashError> {
+        self.is_alive()?;
         let Some(index) = self.namespaces.iter().position(|namespace| namespace.id == id) else {
             return Err(FlashError::Invalid(format!("{}: there is no namespace {id}", self.name)));
         };
         let Extent { first, count } = self.namespaces.swap_remove(index).pages;
-        self.trim(first, count)?;
+        let trimmed = self.trim(first, count);
+        self.fail_on(trimmed)?;
         self.checkpoint()
     }
 
     /// Enables a configuration of data placement, or disables it. Nothing may be on the drive.
-    pub(crate) fn enable(&mut self, configuration: Option<usize>) -> Result<(), FlashError> {
+    pub(crate) fn enable(
+        &mut self,
+        configuration: Option<usize>,
+        now: Option<Nanos>,
+    ) -> Result<(), FlashError> {
+        self.is_alive()?;
         let options: FtlOptions = self.parameters.ftl_options(configuration)?;
         let handles = options.handles.len();
         if let Layer::Mapped(ftl) = &mut self.layer {
             **ftl = ftl.reformat(options)?;
         }
-        if let Some(timeline) = &mut self.timeline {
-            *timeline = Timeline::new(&self.parameters)?;
+        if let Some((timeline, now)) = self.timeline.as_mut().zip(now) {
+            timeline.close_all(now);
         }
         self.placement = Placement::new(configuration, handles, self.totals());
         self.checkpoint()
+    }
+
+    /// The namespace with this number, if it still is the one that a device was made for.
+    pub(crate) fn living(&self, id: u32, birth: u64) -> Option<&NamespaceRecord> {
+        self.namespace(id).filter(|namespace| namespace.birth == birth)
     }
 
     /// The namespace with this number.
@@ -253,21 +280,30 @@ impl Drive {
     }
 
     /// Points the handles of these ids to empty reclaim units; the first wrong id ends it before
-    /// anything is done.
-    pub(crate) fn update_handles(&mut self, id: u32, ids: &[PlacementId]) -> Result<(), u16> {
-        let Some(namespace) = self.namespace(id).cloned() else { return Ok(()) };
-        let targets: Vec<_> = ids
-            .iter()
-            .map(|&id| self.resolve(&namespace, id).map(|at| (id, at)).ok_or(id.0))
-            .collect::<Result<_, _>>()?;
+    /// anything is done. When the device under the drive fails meanwhile, the next command tells.
+    pub(crate) fn update_handles(
+        &mut self,
+        part: (u32, u64),
+        ids: &[PlacementId],
+        now: Option<Nanos>,
+    ) -> Result<(), u16> {
+        let namespace = self.living(part.0, part.1).cloned();
+        let resolve = |&id: &PlacementId| {
+            let target = namespace.as_ref().and_then(|namespace| self.resolve(namespace, id));
+            target.map(|at| (id, at)).ok_or(id.0)
+        };
+        let targets = ids.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
         for (placement, (group, handle)) in targets {
-            let (mut array, layer) = self.array(None);
+            if self.failed.is_some() {
+                break;
+            }
+            let (mut array, layer) = self.array(now);
             let Layer::Mapped(ftl) = layer else { continue };
             let unwritten = ftl.update(group, handle, &mut array);
-            let result = array.settle();
-            self.fail_on(&result.map(|_| ()));
-            if unwritten > 0 {
-                self.record_event(EventType::NotFullyWritten, id, Some(placement), (group, handle));
+            let settled = array.settle();
+            if self.fail_on(settled).is_ok() && unwritten > 0 {
+                let at = (group, handle);
+                self.record_event(EventType::NotFullyWritten, part.0, Some(placement), at);
             }
         }
         Ok(())
@@ -293,9 +329,12 @@ impl Drive {
 
     /// Makes everything written durable.
     pub(crate) fn commit(&mut self) -> Result<(), FlashError> {
+        self.is_alive()?;
         let Some(image) = &mut self.image else { return Ok(()) };
-        let erased = image.commit(self.store.port(), &self.device, self.host.written_bytes)?;
-        self.discard(erased)
+        let erased = image.commit(self.store.port(), &self.device, self.host.written_bytes);
+        let erased = self.fail_on(erased)?;
+        let discarded = self.discard(erased);
+        self.fail_on(discarded)
     }
 
     fn discard(&mut self, erased: impl IntoIterator<Item = UnitId>) -> Result<(), FlashError> {
@@ -312,6 +351,7 @@ impl Drive {
 
     /// Writes the whole state down.
     pub(crate) fn checkpoint(&mut self) -> Result<(), FlashError> {
+        self.is_alive()?;
         let Some(image) = &mut self.image else { return Ok(()) };
         let ftl = self.layer.ftl();
         let state = Checkpoint {
@@ -323,14 +363,15 @@ impl Drive {
             units: ftl.map_or_else(Vec::new, |ftl| ftl.unit_records().collect()),
             map: ftl.map_or_else(Vec::new, |ftl| ftl.map().to_vec()),
         };
-        image.checkpoint(self.store.port(), &self.device, &state)
+        let written = image.checkpoint(self.store.port(), &self.device, &state);
+        self.fail_on(written)
     }
 
     /// The array under the layer, for one command that starts now or takes no time.
-    fn array(&mut self, now: Option<Nanos>) -> (Media<'_>, &mut Layer) {
+    fn array(&mut self, now: Option<Nanos>) -> (Stage<'_>, &mut Layer) {
         let Drive { store, timeline, image, device, parameters, layer, host, .. } = self;
         let page_size = parameters.page_size;
-        let media = Media {
+        let stage = Stage {
             store,
             timeline: timeline.as_mut().zip(now),
             image: image.as_mut(),
@@ -343,13 +384,29 @@ impl Drive {
             copied: 0,
             error: None,
         };
-        (media, layer)
+        (stage, layer)
     }
 
-    fn fail_on(&mut self, result: &Result<(), FlashError>) {
-        if let Err(FlashError::Device(error)) = result {
-            self.failed = Some(error.clone());
+    /// Whether it goes on.
+    fn is_alive(&self) -> Result<(), FlashError> {
+        match self.gone() {
+            None => Ok(()),
+            Some(gone) => Err(DeviceError::new(&self.name, OpKind::Open, Lba(0), 0, gone).into()),
         }
+    }
+
+    /// Why it does not go on.
+    fn gone(&self) -> Option<Cause> {
+        let failed = self.failed.as_ref()?;
+        Some(Cause::Gone(format!("the drive has failed ({failed}); open it again")))
+    }
+
+    /// After an error in the middle of a change, nothing goes on.
+    fn fail_on<T>(&mut self, result: Result<T, FlashError>) -> Result<T, FlashError> {
+        if let Err(error) = &result {
+            self.failed.get_or_insert_with(|| error.to_string());
+        }
+        result
     }
 
     /// Reads `buf.len()` bytes from byte `offset` of the drive on.
@@ -363,11 +420,6 @@ impl Drive {
         let end = offset + to_u64(buf.len());
         let first = offset / page_size;
         let pages = first..end.div_ceil(page_size);
-        if let (Some(start), Some(timeline)) = (start, &mut self.timeline) {
-            let (layer, bytes) = (&self.layer, u32::try_from(buf.len()).unwrap_or(u32::MAX));
-            let located = pages.clone().filter_map(|page| layer.locate(page_of(page)));
-            timeline.read(start, located, bytes, &mut self.parts);
-        }
         let mut at = 0;
         let mut page = pages.start;
         while page < pages.end {
@@ -401,16 +453,23 @@ impl Drive {
             at += bytes;
             page += u64::from(count);
         }
+        if let (Some(start), Some(timeline)) = (start, &mut self.timeline) {
+            let (layer, bytes) = (&self.layer, u32::try_from(buf.len()).unwrap_or(u32::MAX));
+            let located = pages.clone().filter_map(|page| layer.locate(page_of(page)));
+            timeline.read(start, located, bytes, &mut self.parts);
+        }
         Ok(())
     }
 
-    /// Writes `data` from byte `offset` of the drive on.
+    /// Writes `data` from byte `offset` of the drive on. The host's bytes have a position in the
+    /// stream of all it writes; what the drive writes by itself has none.
     fn write(
         &mut self,
         (group, handle): (u16, u16),
         offset: u64,
         data: &[u8],
-        start: Option<Start>,
+        now: Option<Nanos>,
+        position: Option<u64>,
     ) -> Result<u32, FlashError> {
         let page_size = u64::from(self.parameters.page_size);
         let end = offset + to_u64(data.len());
@@ -435,18 +494,13 @@ impl Drive {
             let is_whole = page * page_size >= offset && (page + 1) * page_size <= end;
             (!is_whole).then(|| self.layer.locate(page_of(page)).map(|at| (page_of(page), at)))?
         });
-        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let position = match (start, &mut self.timeline) {
-            (Some(start), Some(timeline)) => timeline.controller.write(start, bytes),
-            _ => 0,
-        };
-        let (mut array, layer) = self.array(start.map(|start| start.now));
+        let (mut array, layer) = self.array(now);
         array.source = Source {
             first: page_of(first),
             data: merged.as_deref().unwrap_or(data),
             offset,
             end,
-            position: position.saturating_sub(u64::from(bytes)),
+            position,
             partly,
         };
         layer.write(group, handle, page_of(first), count, &mut array);
@@ -467,22 +521,30 @@ impl Drive {
         }
     }
 
-    /// Makes a range of bytes read as zeroes; whole pages alone if it need not be exact.
-    fn zero(&mut self, offset: u64, bytes: u64, is_exact: bool) -> Result<(), FlashError> {
+    /// Makes a range of bytes read as zeroes; whole pages alone if it need not be exact. The edges
+    /// are written to `target`.
+    fn zero(
+        &mut self,
+        target: (u16, u16),
+        offset: u64,
+        bytes: u64,
+        is_exact: bool,
+        now: Option<Nanos>,
+    ) -> Result<(), FlashError> {
         let page_size = u64::from(self.parameters.page_size);
         let end = offset + bytes;
         let (first, last) = (offset.next_multiple_of(page_size), end / page_size * page_size);
         if first < last {
             self.trim(page_of(first / page_size), page_of((last - first) / page_size))?;
         }
-        if is_exact {
-            let edges =
-                if first > last { [(offset, end), (0, 0)] } else { [(offset, first), (last, end)] };
-            for (from, to) in edges {
-                if from < to {
-                    let zeroes = vec![0; to_usize(to - from)];
-                    self.write((0, 0), from, &zeroes, None)?;
-                }
+        let edges =
+            if first > last { [(offset, end), (0, 0)] } else { [(offset, first), (last, end)] };
+        for (from, to) in edges {
+            // What lies nowhere is zero already.
+            let lies = from < to && self.layer.locate(page_of(from / page_size)).is_some();
+            if is_exact && lies {
+                let zeroes = vec![0; to_usize(to - from)];
+                self.write(target, from, &zeroes, now, None)?;
             }
         }
         Ok(())
@@ -490,24 +552,22 @@ impl Drive {
 
     fn execute(
         &mut self,
-        part: &NamespacePart,
+        index: usize,
         op: &mut Op,
         start: Option<Start>,
     ) -> Result<(), FlashError> {
         let lba_size = self.parameters.lba_size;
-        let Some(namespace) = self.namespace(part.id) else {
-            let gone = Cause::Gone("the namespace was deleted".to_owned());
-            return Err(DeviceError::new(&part.name, op.kind(), Lba(0), 0, gone).into());
-        };
+        let namespace = &self.namespaces[index];
         let base = u64::from(namespace.pages.first) * u64::from(self.parameters.page_size);
+        let (default, now) = ((0, namespace.handles[0]), start.map(|start| start.now));
         match op {
             Op::Read { lba, buf } => {
+                self.read(base + lba.offset(lba_size), buf, start)?;
                 self.host.reads += 1;
                 self.host.read_bytes += to_u64(buf.len());
-                self.read(base + lba.offset(lba_size), buf, start)
+                Ok(())
             }
             Op::Write { lba, buf, placement, fua } => {
-                let default = (0, namespace.handles[0]);
                 let wanted = placement.filter(|_| self.placement.enabled.is_some());
                 let found = wanted.map(|id| self.resolve(namespace, id).ok_or(id));
                 let target = match found {
@@ -515,13 +575,18 @@ impl Drive {
                     Some(Ok(found)) => found,
                     Some(Err(id)) => {
                         let kind = EventType::InvalidPlacementId;
-                        self.record_event(kind, part.id, Some(id), default);
+                        self.record_event(kind, namespace.id, Some(id), default);
                         default
                     }
                 };
                 self.host.writes += 1;
                 self.host.written_bytes += to_u64(buf.len());
-                let copied = self.write(target, base + lba.offset(lba_size), buf, start)?;
+                let position = start.zip(self.timeline.as_mut()).map(|(start, timeline)| {
+                    let bytes = u32::try_from(buf.len()).unwrap_or(u32::MAX);
+                    timeline.controller.write(start, bytes)
+                });
+                let offset = base + lba.offset(lba_size);
+                let copied = self.write(target, offset, buf, now, position)?;
                 if copied > 0 && self.placement.is_reported(target.1, EventType::MediaReallocated) {
                     let lbas = copied.saturating_mul(self.parameters.page_size / lba_size);
                     let event = PlacementEvent {
@@ -540,7 +605,7 @@ impl Drive {
             Op::Discard { lba, count } | Op::WriteZeroes { lba, count } => {
                 let (offset, bytes) = (base + lba.offset(lba_size), count.bytes(lba_size));
                 let is_exact = matches!(op, Op::WriteZeroes { .. });
-                self.zero(offset, bytes, is_exact)
+                self.zero(default, offset, bytes, is_exact, now)
             }
         }
     }
@@ -555,36 +620,39 @@ impl Model for Drive {
         op: &mut Op,
         start: Option<Start>,
     ) -> Result<(), DeviceError> {
-        let (lba, bytes) = op.range(self.parameters.lba_size);
-        let fail = |cause| DeviceError::new(&part.name, op.kind(), lba, bytes, cause);
-        if let Some(failed) = &self.failed {
-            let why = format!("the device under the drive has failed ({failed}); open it again");
-            return Err(fail(Cause::Gone(why)));
+        let (kind, (lba, bytes)) = (op.kind(), op.range(self.parameters.lba_size));
+        let fail = |cause| Err(DeviceError::new(&part.name, kind, lba, bytes, cause));
+        if let Some(gone) = self.gone() {
+            return fail(gone);
         }
+        let is_it = |one: &NamespaceRecord| one.id == part.id && one.birth == part.birth;
+        let Some(index) = self.namespaces.iter().position(is_it) else {
+            return fail(Cause::Gone("the namespace was deleted".to_owned()));
+        };
         self.now = start.map_or(self.now, |start| start.now);
-        let kind = op.kind();
-        let mut result = self.execute(part, op, start);
+        let mut result = self.execute(index, op, start);
+        // A read that fails has changed nothing.
+        let has_started = match kind {
+            OpKind::Read => result.is_ok(),
+            _ => {
+                result = self.fail_on(result);
+                kind == OpKind::Write
+            }
+        };
         if result.is_ok() && self.image.as_ref().is_some_and(Image::is_long) {
             result = self.commit().and_then(|()| self.checkpoint());
         }
         match (result, start, &mut self.timeline) {
-            (Ok(()), Some(start), Some(timeline))
-                if !matches!(kind, OpKind::Read | OpKind::Write) =>
-            {
-                timeline.controller.command(start);
+            (Ok(()), Some(start), Some(timeline)) => {
+                if !has_started {
+                    timeline.controller.command(start);
+                }
                 Ok(())
             }
             (Ok(()), ..) => Ok(()),
-            (Err(error), ..) => {
-                let cause = match &error {
-                    FlashError::Device(below) => Cause::Media(below.to_string()),
-                    other => Cause::Media(other.to_string()),
-                };
-                if kind != OpKind::Read {
-                    let error = DeviceError::new(&part.name, kind, lba, bytes, cause.clone());
-                    self.failed = Some(error);
-                }
-                Err(DeviceError::new(&part.name, kind, lba, bytes, cause))
+            (Err(error), start, _) => {
+                self.lost = start.filter(|_| has_started).map(|start| start.ticket).or(self.lost);
+                fail(Cause::Media(error.to_string()))
             }
         }
     }
@@ -596,8 +664,54 @@ impl Model for Drive {
     fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>) {
         if let Some(timeline) = &mut self.timeline {
             timeline.controller.advance(to, finished);
+            if let Some(lost) = self.lost {
+                finished.retain(|(ticket, _)| *ticket != lost);
+            }
         }
     }
+}
+
+/// Checks what a checkpoint says that the translation layer does not check.
+fn check(parameters: &Parameters, checkpoint: &Checkpoint) -> Result<(), FlashError> {
+    let corrupt = |what: String| Err(FlashError::Corrupt(format!("the image is damaged: {what}")));
+    if let Some(index) = checkpoint.configuration
+        && index >= parameters.configurations.len()
+    {
+        return corrupt(format!("there is no configuration {index} of data placement"));
+    }
+    // Far beyond any drive's life, and far from where a sum or a product overflows.
+    let most = (1u64 << 62) / u64::from(parameters.page_size);
+    let PageCounts { host, copied, erased, trimmed } = checkpoint.counts;
+    let is_sane = [host, copied, erased, trimmed].iter().all(|&pages| pages < most);
+    if !is_sane || checkpoint.host_bytes >= 1 << 62 {
+        return corrupt("a counter is larger than a drive lives".to_owned());
+    }
+    let handles = match parameters.media {
+        Media::Flash => parameters.ftl_options(checkpoint.configuration)?.handles.len(),
+        Media::InPlace => 1,
+    };
+    let mut end_of_last = 0;
+    let mut in_order: Vec<_> = checkpoint.namespaces.iter().collect();
+    in_order.sort_unstable_by_key(|namespace| namespace.pages.first);
+    for NamespaceRecord { id, pages: Extent { first, count }, handles: own, .. } in in_order {
+        let end = u64::from(*first) + u64::from(*count);
+        if *count == 0 || u64::from(*first) < end_of_last || *id == 0 {
+            return corrupt(format!("namespace {id} has pages of another, or none"));
+        }
+        if end > u64::from(parameters.logical_pages()?) {
+            return corrupt(format!("namespace {id} lies beyond the drive"));
+        }
+        if own.is_empty() || own.iter().any(|&handle| usize::from(handle) >= handles) {
+            return corrupt(format!("namespace {id} has a handle that is not there, or none"));
+        }
+        end_of_last = end;
+    }
+    let mut ids: Vec<_> = checkpoint.namespaces.iter().map(|namespace| namespace.id).collect();
+    ids.sort_unstable();
+    if ids.windows(2).any(|pair| pair[0] == pair[1]) {
+        return corrupt("two namespaces have the same number".to_owned());
+    }
+    Ok(())
 }
 
 /// A page number of the drive, which `Op::check` has found to be within it.
@@ -612,8 +726,8 @@ struct Source<'a> {
     data: &'a [u8],
     offset: u64,
     end: u64,
-    /// Where the host's bytes begin in the stream of all it writes.
-    position: u64,
+    /// Where they begin in the stream of all that the host writes; none if it did not give them.
+    position: Option<u64>,
     /// Pages of which the host gave a part, and where the rest is.
     partly: [Option<(LogicalPage, MediaPage)>; 2],
 }
@@ -630,7 +744,7 @@ struct Run {
 
 /// The media under the layer during one command: data, time and journal. Consecutive pages are
 /// moved together.
-struct Media<'a> {
+struct Stage<'a> {
     store: &'a mut Store,
     timeline: Option<(&'a mut Timeline, Nanos)>,
     image: Option<&'a mut Image>,
@@ -644,7 +758,7 @@ struct Media<'a> {
     error: Option<FlashError>,
 }
 
-impl Media<'_> {
+impl Stage<'_> {
     fn extend(&mut self, from: Option<MediaPage>, at: MediaPage, page: LogicalPage) {
         if let Some(run) = &mut self.run {
             let goes_on = run.from.map(|from| from + run.count) == from
@@ -696,7 +810,7 @@ impl Media<'_> {
     }
 }
 
-impl Array for Media<'_> {
+impl Array for Stage<'_> {
     fn open(&mut self, unit: UnitId, writer: Writer) {
         self.move_run();
         if let Some(image) = &mut self.image
@@ -718,8 +832,12 @@ impl Array for Media<'_> {
             if let Some(&(_, old)) = partly {
                 timeline.merge(*now, old, at);
             }
-            let position = self.source.position + (end - self.source.offset);
-            timeline.program(*now, at, bytes, position);
+            match self.source.position {
+                Some(begin) => {
+                    timeline.program(*now, at, bytes, begin + (end - self.source.offset))
+                }
+                None => timeline.program(*now, at, 0, 0),
+            }
         }
         self.extend(None, at, page);
     }

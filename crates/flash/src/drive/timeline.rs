@@ -177,6 +177,13 @@ impl Timeline {
         }
     }
 
+    /// All that is gathered is programmed.
+    pub(super) fn close_all(&mut self, now: Nanos) {
+        while let Some((&stripe, _)) = self.open.first_key_value() {
+            self.program_stripe(now, stripe);
+        }
+    }
+
     /// A unit is erased, on every die that has a part of it.
     pub(super) fn erase(&mut self, now: Nanos, unit: UnitId) {
         let stripes = self.stripes_of(unit);

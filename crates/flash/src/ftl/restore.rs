@@ -108,6 +108,12 @@ impl Ftl {
         }
         ftl.counts = counts;
         for (unit, record) in (0..).zip(records) {
+            if record.erasures > u32::MAX / 2 || record.closed_at > counts.host {
+                return corrupt(format!(
+                    "unit {unit} was erased {} times, and closed after {} of {} pages",
+                    record.erasures, record.closed_at, counts.host
+                ));
+            }
             ftl.units.set_erasures(unit, record.erasures);
             ftl.pool.wear(unit, record.erasures);
         }
@@ -148,15 +154,21 @@ impl Ftl {
         Ok(ftl)
     }
 
-    /// The layer with these options on units as worn as this one's, and with nothing written.
+    /// The layer with these options on units as worn as this one's, and with nothing written: units
+    /// in use are erased.
     ///
     /// # Errors
     /// As [`Ftl::new`].
     pub fn reformat(&self, options: FtlOptions) -> Result<Ftl, FlashError> {
-        let erased = |record: UnitRecord| UnitRecord { phase: Phase::Free, ..record };
-        let records: Vec<_> = self.unit_records().map(erased).collect();
+        let mut records: Vec<_> = self.unit_records().collect();
+        let mut counts = self.counts;
+        for record in records.iter_mut().filter(|record| record.phase != Phase::Free) {
+            record.phase = Phase::Free;
+            record.erasures += 1;
+            counts.erased += u64::from(self.options.unit_pages);
+        }
         let map = vec![NOWHERE; options.logical_pages as usize];
-        Ftl::restore(options, map, &records, self.counts)
+        Ftl::restore(options, map, &records, counts)
     }
 
     /// Repeats what happened.
