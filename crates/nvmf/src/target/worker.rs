@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) pool: BufPool,
     /// Bytes of all buffers that hold data of connections.
     pub(crate) data_bytes: usize,
+    /// Bytes of the buffers taken since the devices had their turn.
+    pub(crate) batch_bytes: usize,
     /// Commands wait for memory.
     pub(crate) is_starved: bool,
     poller: Poller,
@@ -149,6 +151,7 @@ impl Worker {
             now,
             pool: BufPool::new(POOL_BYTES),
             data_bytes: 0,
+            batch_bytes: 0,
             is_starved: false,
             poller,
             devices: Vec::new(),
@@ -231,14 +234,23 @@ impl Worker {
             token if token >= CONNECTIONS => {
                 let index = to_usize(token - CONNECTIONS);
                 let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-                if ready.readable {
-                    connection.receive(&mut self.core);
-                }
                 if ready.writable {
                     self.core.mark_dirty(connection);
                 }
+                if ready.readable {
+                    self.receive(index);
+                }
             }
             token => self.accept(to_usize(token - LISTENERS)),
+        }
+    }
+
+    fn receive(&mut self, index: usize) {
+        while let Some(Some(connection)) = self.connections.get_mut(index)
+            && connection.receive(&mut self.core)
+        {
+            self.run_devices(None);
+            self.flush();
         }
     }
 
@@ -302,6 +314,7 @@ impl Worker {
     /// anything was.
     fn run_devices(&mut self, wait: Option<Duration>) -> bool {
         let mut is_active = false;
+        self.core.batch_bytes = 0;
         for index in 0..self.core.devices.len() {
             let Some(device) = &mut self.core.devices[index] else { continue };
             let submitted = if device.batch.is_empty() {
