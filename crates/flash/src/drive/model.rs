@@ -208,6 +208,10 @@ impl Drive {
         let pages = find_room(&self.namespaces, count, self.parameters.logical_pages()?)?;
         let id = (1..).find(|id| self.namespaces.iter().all(|other| other.id != *id));
         let id = id.expect("there are fewer namespaces than numbers");
+        if self.layer.ftl().is_none() {
+            // What another namespace has left here.
+            self.store.zero(pages.first, pages.count)?;
+        }
         self.births += 1;
         self.namespaces.push(NamespaceRecord {
             id,
@@ -234,9 +238,14 @@ impl Drive {
             return Err(FlashError::Invalid(format!("{}: there is no namespace {id}", self.name)));
         };
         let Extent { first, count } = self.namespaces.swap_remove(index).pages;
-        let trimmed = self.trim(first, count);
-        self.fail_on(trimmed)?;
-        self.checkpoint()
+        // In place, what it held is let go once nobody can find it any more.
+        let is_mapped = self.layer.ftl().is_some();
+        if is_mapped {
+            let trimmed = self.trim(first, count);
+            self.fail_on(trimmed)?;
+        }
+        self.checkpoint()?;
+        if is_mapped { Ok(()) } else { Ok(self.store.discard(first, count)?) }
     }
 
     /// Enables a configuration of data placement, or disables it. Nothing may be on the drive.
