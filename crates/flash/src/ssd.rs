@@ -39,6 +39,21 @@ impl Ssd {
         Ok(Ssd::on(drive, pace))
     }
 
+    /// A drive that keeps no data, only counts and takes time: reading gives whatever the buffer
+    /// held. For studies of write amplification and latency, where data would only cost memory.
+    ///
+    /// # Errors
+    /// When the parameters contradict each other.
+    pub fn without_data(
+        name: &str,
+        parameters: &Parameters,
+        pace: Pace,
+    ) -> Result<Ssd, FlashError> {
+        let ssd = Ssd::new(name, parameters, pace)?;
+        ssd.emulation.with(Drive::keep_nothing);
+        Ok(ssd)
+    }
+
     /// A drive with an image on `device`, which is overwritten: what was flushed survives, and
     /// [`Ssd::open`] finds it.
     ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{Lba, Nanos};
+use esker_base::{AlignedBuf, Lba, Nanos};
 use esker_device::fdp::{Event as PlacementEvent, EventType};
 use esker_device::{Cause, Device, DeviceError, Op, OpKind, PlacementId};
 
@@ -151,6 +151,11 @@ impl Drive {
             now: Nanos::default(),
             births: 0,
         })
+    }
+
+    /// Keeps no data from now on, only where it would be.
+    pub(crate) fn keep_nothing(&mut self) {
+        self.store.keep_nothing();
     }
 
     /// Whether it can be opened again.
@@ -418,6 +423,26 @@ impl Drive {
         result
     }
 
+    /// Reads a command's bytes from byte `offset` of the drive on: without a copy if it is of one
+    /// page, which most are.
+    fn read_command(
+        &mut self,
+        offset: u64,
+        buf: &mut AlignedBuf,
+        start: Option<Start>,
+    ) -> Result<(), FlashError> {
+        let page_size = u64::from(self.parameters.page_size);
+        let page = page_of(offset / page_size);
+        let is_page = offset.is_multiple_of(page_size) && to_u64(buf.len()) == page_size;
+        let Some(at) = self.layer.locate(page).filter(|_| is_page) else {
+            return self.read(offset, buf, start);
+        };
+        if let (Some(start), Some(timeline)) = (start, &mut self.timeline) {
+            timeline.read(start, std::iter::once(at), self.parameters.page_size, &mut self.parts);
+        }
+        self.store.read_whole(at, buf).map_err(FlashError::from)
+    }
+
     /// Reads `buf.len()` bytes from byte `offset` of the drive on.
     fn read(
         &mut self,
@@ -571,7 +596,7 @@ impl Drive {
         let (default, now) = ((0, namespace.handles[0]), start.map(|start| start.now));
         match op {
             Op::Read { lba, buf } => {
-                self.read(base + lba.offset(lba_size), buf, start)?;
+                self.read_command(base + lba.offset(lba_size), buf, start)?;
                 self.host.reads += 1;
                 self.host.read_bytes += to_u64(buf.len());
                 Ok(())

@@ -21,7 +21,10 @@ pub(crate) struct Store {
     lba_size: u32,
     page_size: u32,
     max_transfer: u32,
-    scratch: AlignedBuf,
+    /// Memory for what is moved; not there while it is.
+    scratch: Option<AlignedBuf>,
+    /// Whether data is kept at all.
+    is_blank: bool,
 }
 
 impl Store {
@@ -48,7 +51,8 @@ impl Store {
             lba_size: geometry.lba_size,
             page_size,
             max_transfer,
-            scratch: AlignedBuf::zeroed(0),
+            scratch: None,
+            is_blank: false,
         })
     }
 
@@ -61,24 +65,52 @@ impl Store {
         Lba(self.start + u64::from(page) * u64::from(self.page_size / self.lba_size))
     }
 
+    /// Keeps nothing from now on: what is read is whatever the buffer held.
+    pub(super) fn keep_nothing(&mut self) {
+        self.is_blank = true;
+    }
+
     /// A buffer of this size, out of the scratch memory.
     fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        let mut scratch = mem::replace(&mut self.scratch, AlignedBuf::zeroed(0));
-        if scratch.capacity() < bytes {
-            scratch = AlignedBuf::zeroed(to_usize(u64::from(self.max_transfer)));
-        }
+        let mut scratch = match self.scratch.take() {
+            Some(scratch) if scratch.capacity() >= bytes => scratch,
+            _ => AlignedBuf::zeroed(to_usize(u64::from(self.max_transfer)).max(bytes)),
+        };
         scratch.set_len(bytes);
         scratch
     }
 
+    /// Reads consecutive media pages from `first` on into the whole of a buffer, without a copy.
+    pub(super) fn read_whole(
+        &mut self,
+        first: MediaPage,
+        target: &mut AlignedBuf,
+    ) -> Result<(), DeviceError> {
+        if target.len() > to_usize(u64::from(self.max_transfer)) {
+            return self.read(first, target);
+        }
+        if self.is_blank {
+            return Ok(());
+        }
+        // If the read fails its buffer is gone; this one stands in for it.
+        let other = self.buffer(target.len());
+        let buf = mem::replace(target, other);
+        let read = self.port.read(self.lba(first), buf)?;
+        self.scratch = Some(mem::replace(target, read));
+        Ok(())
+    }
+
     /// Reads consecutive media pages from `first` on into `target`, whose size says how many.
     pub(super) fn read(&mut self, first: MediaPage, target: &mut [u8]) -> Result<(), DeviceError> {
+        if self.is_blank {
+            return Ok(());
+        }
         let mut page = first;
         for part in target.chunks_mut(to_usize(u64::from(self.max_transfer))) {
             let buf = self.buffer(part.len());
             let buf = self.port.read(self.lba(page), buf)?;
             part.copy_from_slice(&buf);
-            self.scratch = buf;
+            self.scratch = Some(buf);
             page += self.pages_in(part.len());
         }
         Ok(())
@@ -86,11 +118,14 @@ impl Store {
 
     /// Writes consecutive media pages from `first` on.
     pub(super) fn write(&mut self, first: MediaPage, source: &[u8]) -> Result<(), DeviceError> {
+        if self.is_blank {
+            return Ok(());
+        }
         let mut page = first;
         for part in source.chunks(to_usize(u64::from(self.max_transfer))) {
             let mut buf = self.buffer(part.len());
             buf.copy_from_slice(part);
-            self.scratch = self.port.write(self.lba(page), buf, None)?;
+            self.scratch = Some(self.port.write(self.lba(page), buf, None)?);
             page += self.pages_in(part.len());
         }
         Ok(())
@@ -103,6 +138,9 @@ impl Store {
         to: MediaPage,
         count: u32,
     ) -> Result<(), DeviceError> {
+        if self.is_blank {
+            return Ok(());
+        }
         let most = self.max_transfer / self.page_size;
         let mut done = 0;
         while done < count {
@@ -110,7 +148,7 @@ impl Store {
             let bytes = u64::from(pages) * u64::from(self.page_size);
             let buf = self.buffer(to_usize(bytes));
             let buf = self.port.read(self.lba(from + done), buf)?;
-            self.scratch = self.port.write(self.lba(to + done), buf, None)?;
+            self.scratch = Some(self.port.write(self.lba(to + done), buf, None)?);
             done += pages;
         }
         Ok(())
@@ -118,12 +156,18 @@ impl Store {
 
     /// Makes consecutive media pages read as zeroes.
     pub(super) fn zero(&mut self, first: MediaPage, count: u32) -> Result<(), DeviceError> {
+        if self.is_blank {
+            return Ok(());
+        }
         let lbas = u64::from(count) * u64::from(self.page_size / self.lba_size);
         self.port.run(Op::WriteZeroes { lba: self.lba(first), count: LbaCount(lbas) }).map(drop)
     }
 
     /// Lets go of consecutive media pages.
     pub(super) fn discard(&mut self, first: MediaPage, count: u32) -> Result<(), DeviceError> {
+        if self.is_blank {
+            return Ok(());
+        }
         let lbas = u64::from(count) * u64::from(self.page_size / self.lba_size);
         self.port.discard(self.lba(first), LbaCount(lbas))
     }
