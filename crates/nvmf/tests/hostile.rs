@@ -1,0 +1,412 @@
+//! Hosts that mean harm, or are broken: their connection ends, others are not disturbed.
+
+mod common;
+
+use std::io::{IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::{NQN, config, memory, open, serve};
+use esker_base::{AlignedBuf, Clock, Lba, Rng};
+use esker_device::Port;
+use esker_nvmf::conn::{
+    BufPool, ControllerConnection, ControllerEvent, ControllerSettings, HostConnection, HostEvent,
+    HostSettings, Payload,
+};
+use esker_nvmf::target::Target;
+use esker_nvmf::wire::capsule::{Sgl, Sqe};
+use esker_nvmf::wire::command::{LbaRange, io};
+use esker_nvmf::wire::fabrics::{CONNECT, Connect, ConnectData, OPCODE};
+use esker_nvmf::wire::padded;
+use esker_nvmf::wire::pdu::{CommonHeader, IcReq, PduType, Transfer};
+use esker_nvmf::wire::status::Status;
+
+const SETTINGS: ControllerSettings = ControllerSettings {
+    slots: 8,
+    in_capsule_bytes: 8192,
+    max_h2c_bytes: 4096,
+    digests: true,
+    staging_bytes: 4096,
+};
+
+fn host(header_digest: bool, data_digest: bool) -> HostConnection {
+    HostConnection::new(HostSettings {
+        slots: 4,
+        in_capsule_bytes: 4096,
+        header_digest,
+        data_digest,
+        staging_bytes: 4096,
+    })
+}
+
+/// What one end has to send next, at most so many bytes.
+fn joined<'a>(fill: impl FnOnce(&mut [IoSlice<'a>]) -> usize, most: usize) -> Option<Vec<u8>> {
+    let mut slices = [IoSlice::new(&[]); 8];
+    let count = fill(&mut slices);
+    let mut bytes: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
+    bytes.truncate(most);
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+fn take_from_host(host: &mut HostConnection, most: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while let Some(bytes) = joined(|slices| host.slices(slices), most) {
+        host.sent(bytes.len());
+        all.extend(bytes);
+    }
+    all
+}
+
+fn take_from_controller(
+    controller: &mut ControllerConnection,
+    pool: &mut BufPool,
+    most: usize,
+) -> Vec<u8> {
+    let mut all = Vec::new();
+    while let Some(bytes) = joined(|slices| controller.slices(slices), most) {
+        controller.sent(bytes.len(), pool);
+        all.extend(bytes);
+    }
+    all
+}
+
+fn put(spaces: &mut [std::io::IoSliceMut<'_>; 2], bytes: &[u8]) -> usize {
+    let mut at = 0;
+    for space in spaces {
+        let size = space.len().min(bytes.len() - at);
+        space[..size].copy_from_slice(&bytes[at..at + size]);
+        at += size;
+    }
+    at
+}
+
+/// A controller's end that answers everything with some data.
+fn serve_some(controller: &mut ControllerConnection, pool: &mut BufPool, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        let count = put(&mut controller.spaces(), bytes);
+        if count == 0 {
+            return false;
+        }
+        controller.received(count);
+        bytes = &bytes[count..];
+        loop {
+            match controller.poll(pool) {
+                Ok(Some(ControllerEvent::Command { slot, sqe, data, .. })) => {
+                    let length = usize::try_from(sqe.sgl.length).unwrap();
+                    if sqe.is_from_host() && data.is_none() && (1..=1 << 20).contains(&length) {
+                        controller.request_data(slot, pool.take(length));
+                    } else if !sqe.is_from_host() && length <= 1 << 20 {
+                        controller.respond_with_data(slot, pool.take(length), 1);
+                    } else {
+                        controller.respond(slot, 0, Status::SUCCESS);
+                    }
+                }
+                Ok(Some(ControllerEvent::Data { slot, .. })) => {
+                    controller.respond(slot, 0, Status::SUCCESS);
+                }
+                Ok(None) => break,
+                Err(_) => return false,
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn both_ends_understand_each_other_in_pieces_of_any_size() {
+    for most in [1, 7, 64, 100_000] {
+        for (header, data) in [(false, false), (true, true)] {
+            let (mut host, mut pool) = (host(header, data), BufPool::new(1 << 20));
+            let mut controller = ControllerConnection::new(SETTINGS);
+            let mut exchange = |host: &mut HostConnection| {
+                let mut events = Vec::new();
+                loop {
+                    let out = take_from_host(host, most);
+                    assert!(serve_some(&mut controller, &mut pool, &out));
+                    let back = take_from_controller(&mut controller, &mut pool, most);
+                    if back.is_empty() {
+                        return events;
+                    }
+                    let mut rest = &back[..];
+                    while !rest.is_empty() {
+                        let count = put(&mut host.spaces(), rest);
+                        host.received(count);
+                        rest = &rest[count..];
+                        while let Some(event) = host.poll().unwrap() {
+                            events.push(event);
+                        }
+                    }
+                }
+            };
+            assert!(matches!(exchange(&mut host)[..], [HostEvent::Ready]));
+            for size in [512, 4096, 4608, 20_000] {
+                for payload in
+                    [Payload::Out(AlignedBuf::zeroed(size)), Payload::In(AlignedBuf::zeroed(size))]
+                {
+                    let opcode = match payload {
+                        Payload::Out(_) => io::WRITE,
+                        _ => io::READ,
+                    };
+                    host.submit(Sqe::new(opcode, 1), payload);
+                }
+                let done = exchange(&mut host);
+                assert_eq!(done.len(), 2);
+                for event in done {
+                    let HostEvent::Completion { cqe, payload, .. } = event else { panic!() };
+                    assert!(cqe.status.is_success(), "{}", cqe.status);
+                    assert_eq!(payload.into_buf().unwrap().len(), size);
+                }
+            }
+        }
+    }
+}
+
+/// What a host says in a short session: ICReq, commands with and without data.
+fn session(rng: &mut Rng) -> Vec<u8> {
+    let (mut host, mut pool) = (host(rng.chance(1, 2), rng.chance(1, 2)), BufPool::new(0));
+    let mut controller = ControllerConnection::new(SETTINGS);
+    let mut said = take_from_host(&mut host, usize::MAX);
+    serve_some(&mut controller, &mut pool, &said);
+    for round in 0..4 {
+        let back = take_from_controller(&mut controller, &mut pool, usize::MAX);
+        let mut rest = &back[..];
+        while !rest.is_empty() {
+            let count = put(&mut host.spaces(), rest);
+            host.received(count);
+            rest = &rest[count..];
+            while host.poll().unwrap().is_some() {}
+        }
+        if round < 2 {
+            host.submit(Sqe::new(io::WRITE, 1), Payload::Out(AlignedBuf::zeroed(512)));
+            host.submit(Sqe::new(io::WRITE, 1), Payload::Out(AlignedBuf::zeroed(10_000)));
+        }
+        let out = take_from_host(&mut host, usize::MAX);
+        serve_some(&mut controller, &mut pool, &out);
+        said.extend(out);
+    }
+    said
+}
+
+#[test]
+fn any_change_to_what_a_host_says_ends_in_a_violation_or_an_answer() {
+    let mut rng = Rng::new(3);
+    let mut violations = 0;
+    for _ in 0..2000 {
+        let mut said = session(&mut rng);
+        for _ in 0..=rng.below(3) {
+            let at = usize::try_from(rng.below(said.len() as u64)).unwrap();
+            match rng.below(3) {
+                0 => said[at] = rng.u64().to_le_bytes()[0],
+                1 => said.truncate(at),
+                _ => {
+                    let copy = said[at..].to_vec();
+                    said.extend(copy);
+                }
+            }
+            if said.is_empty() {
+                break;
+            }
+        }
+        let mut controller = ControllerConnection::new(SETTINGS);
+        let mut pool = BufPool::new(0);
+        if !serve_some(&mut controller, &mut pool, &said) {
+            violations += 1;
+            assert!(matches!(controller.poll(&mut pool), Ok(None)), "nothing follows a violation");
+        }
+        take_from_controller(&mut controller, &mut pool, 999);
+    }
+    assert!(violations > 500, "{violations}");
+}
+
+/// Speaks the protocol word by word.
+struct Script(TcpStream);
+
+impl Script {
+    fn open(target: &Target) -> Script {
+        let stream = TcpStream::connect(target.addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        Script(stream)
+    }
+
+    fn pdu(&mut self, kind: PduType, body: &[u8], data: &[u8]) {
+        let hlen = 8 + body.len();
+        let header = CommonHeader {
+            kind: kind as u8,
+            flags: if kind == PduType::H2cData { 4 } else { 0 },
+            hlen: u8::try_from(hlen).unwrap(),
+            pdo: if data.is_empty() { 0 } else { u8::try_from(hlen).unwrap() },
+            plen: u32::try_from(hlen + data.len()).unwrap(),
+        };
+        let _ = self.0.write_all(&[&header.encode(), body, data].concat()); // it may be closed
+    }
+
+    fn initialize(&mut self) {
+        self.pdu(PduType::IcReq, &IcReq::default().encode(), &[]);
+        self.0.read_exact(&mut [0; 128]).unwrap();
+    }
+
+    fn connect(&mut self, qid: u16, cntlid: u16, nqn: &str) -> [u8; 24] {
+        let connect = Connect { qid, sqsize: 31, ..Connect::default() };
+        let data = ConnectData {
+            hostid: [7; 16],
+            cntlid,
+            subnqn: padded(nqn, 0),
+            hostnqn: padded("nqn.2026-01.io.esker:script", 0),
+        };
+        let sgl = Sgl { address: 0, length: 1024, kind: Sgl::IN_CAPSULE };
+        let sqe = Sqe { sgl, ..Sqe::new(OPCODE, CONNECT.into()) };
+        let sqe = sqe.with_arguments(&connect.encode());
+        self.pdu(PduType::CapsuleCmd, &sqe.encode(), &data.encode());
+        let mut response = [0; 24];
+        self.0.read_exact(&mut response).unwrap();
+        response
+    }
+
+    /// The type and error status of a termination request, after which the connection ends.
+    fn termination(&mut self) -> Option<(u8, u8)> {
+        let mut rest = Vec::new();
+        let _ = self.0.read_to_end(&mut rest); // a reset is an end, too
+        (rest.len() >= 24).then(|| (rest[0], rest[8]))
+    }
+}
+
+#[test]
+fn violations_are_answered_as_the_specification_says() {
+    let target = serve(memory(1));
+    let neighbour = open(&target);
+    let mut port = Port::open(&neighbour, 1).unwrap();
+    type Step = fn(&mut Script);
+    let table: [(&str, u8, Step); 8] = [
+        ("a command before ICReq", 2, |script| {
+            script.pdu(PduType::CapsuleCmd, &Sqe::default().encode(), &[]);
+        }),
+        ("a second ICReq", 2, |script| {
+            script.initialize();
+            script.pdu(PduType::IcReq, &IcReq::default().encode(), &[]);
+        }),
+        ("a version that does not exist", 6, |script| {
+            script.pdu(PduType::IcReq, &IcReq { pfv: 9, ..IcReq::default() }.encode(), &[]);
+        }),
+        ("a type that does not exist", 1, |script| {
+            script.0.write_all(&[0x55, 0, 24, 0, 24, 0, 0, 0]).unwrap();
+        }),
+        ("a header of a wrong length", 1, |script| {
+            script.initialize();
+            script.0.write_all(&[4, 0, 70, 0, 70, 0, 0, 0]).unwrap();
+        }),
+        ("a PDU of controllers", 2, |script| {
+            script.initialize();
+            script.pdu(PduType::R2t, &Transfer::default().encode(), &[]);
+        }),
+        ("data that nobody asked for", 1, |script| {
+            script.initialize();
+            let transfer = Transfer { length: 512, ..Transfer::default() };
+            script.pdu(PduType::H2cData, &transfer.encode(), &[0; 512]);
+        }),
+        ("more data in a capsule than announced", 4, |script| {
+            script.initialize();
+            script.pdu(PduType::CapsuleCmd, &Sqe::default().encode(), &[0; 8196]);
+        }),
+    ];
+    for (what, status, step) in table {
+        let mut script = Script::open(&target);
+        step(&mut script);
+        if let Some(said) = script.termination() {
+            assert_eq!(said, (PduType::C2hTermReq as u8, status), "{what}");
+        }
+        port.write(Lba(0), AlignedBuf::zeroed(512), None).unwrap();
+    }
+    assert_eq!(target.metrics().violations, 8);
+}
+
+#[test]
+fn a_queue_that_nobody_opened_is_refused() {
+    let target = serve(memory(1));
+    let status = |response: [u8; 24]| u16::from_le_bytes([response[22], response[23]]) >> 1;
+    let mut script = Script::open(&target);
+    script.initialize();
+    // An I/O command before Connect.
+    let range = LbaRange { slba: 0, count: 1, fua: false, placement: None };
+    let read = range.put(Sqe::new(io::READ, 1));
+    script.pdu(PduType::CapsuleCmd, &read.encode(), &[]);
+    let mut response = [0; 24];
+    script.0.read_exact(&mut response).unwrap();
+    assert_eq!(status(response), Status::SEQUENCE.final_().0);
+    assert_eq!(status(script.connect(1, 5, NQN)), Status::CONNECT_INVALID.final_().0);
+    assert_eq!(status(script.connect(0, 5, NQN)), Status::CONNECT_INVALID.final_().0);
+    let other = "nqn.2026-01.io.esker:other";
+    assert_eq!(status(script.connect(0, 0xffff, other)), Status::CONNECT_INVALID.final_().0);
+    assert_eq!(status(script.connect(0, 0xffff, NQN)), 0);
+    assert_eq!(status(script.connect(0, 0xffff, NQN)), Status::SEQUENCE.final_().0);
+}
+
+#[test]
+fn random_bytes_disturb_nobody() {
+    let target = serve(memory(1));
+    let neighbour = open(&target);
+    let mut port = Port::open(&neighbour, 4).unwrap();
+    let mut rng = Rng::new(11);
+    for round in 0..200 {
+        let mut said = session(&mut rng);
+        let at = usize::try_from(rng.below(said.len() as u64)).unwrap();
+        if round % 2 == 0 {
+            said[at] ^= 1 << rng.below(8);
+        } else {
+            rng.fill(&mut said[at..]);
+        }
+        let mut script = Script::open(&target);
+        let _ = script.0.write_all(&said); // it may be closed in the middle
+        if round % 10 == 0 {
+            port.write(Lba(round), AlignedBuf::zeroed(512), None).unwrap();
+        }
+    }
+    port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap();
+    let clock = Clock::real();
+    for _ in 0..400 {
+        // Two connections of the neighbour stay.
+        if target.metrics().connections == 2 {
+            return;
+        }
+        clock.sleep(Duration::from_millis(5));
+    }
+    panic!("connections are left: {}", target.metrics().connections);
+}
+
+#[test]
+fn silent_connections_are_shed_and_never_more_than_allowed() {
+    let mut config = config(memory(1));
+    config.limits.handshake = Duration::from_millis(500);
+    config.limits.connections = 40;
+    let target = Target::start(&config).unwrap();
+    let neighbour = open(&target);
+    let mut port = Port::open(&neighbour, 1).unwrap();
+    let silent: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(target.addresses()[0]).unwrap()).collect();
+    port.write(Lba(0), AlignedBuf::zeroed(512), None).unwrap();
+    assert!(target.metrics().connections <= 40);
+    let clock = Clock::real();
+    for _ in 0..400 {
+        if target.metrics().connections == 2 {
+            break;
+        }
+        clock.sleep(Duration::from_millis(5));
+    }
+    let metrics = target.metrics();
+    assert_eq!((metrics.connections, metrics.timeouts > 0, metrics.refused > 0), (2, true, true));
+    port.write(Lba(0), AlignedBuf::zeroed(512), None).unwrap();
+    drop(silent);
+}
+
+#[test]
+fn one_host_cannot_have_all_connections() {
+    let mut config = config(memory(1));
+    config.limits.connections_per_host = 3;
+    let target = Target::start(&config).unwrap();
+    let greedy = open(&target); // an admin queue
+    let ports: Vec<_> = (0..2).map(|_| Port::open(&greedy, 1).unwrap()).collect();
+    let mut script = Script::open(&target);
+    script.initialize();
+    assert_eq!(script.connect(0, 0xffff, NQN)[22..], [0, 0], "another host still gets in");
+    assert_eq!(target.metrics().connections, 4);
+    drop(ports);
+}
