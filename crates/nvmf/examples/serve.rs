@@ -4,17 +4,26 @@
 //!
 //! The arguments are the address, the size in MiB, and options: `nqn=`, `announce=` an address,
 //! `second=` another address to listen on, `host=NQN[,SECRET[,CONTROLLER-SECRET]]`, `workers=`,
-//! `spin_us=`, `lba=`, `file=` a path to serve instead of memory.
+//! `spin_us=`, `lba=`, `file=` a path to serve instead of memory, `fdp=1` for a drive with data
+//! placement that keeps books but cleans nothing.
 //!
-//! Lines of the standard input: `ana PORTAL STATE`, `add NSID MIB`, `remove NSID`, `metrics`.
+//! Lines of the standard input: `ana PORTAL STATE`, `add NSID MIB`, `remove NSID`, `grow MIB`,
+//! `metrics`.
 
 #![allow(clippy::print_stdout)]
 
+#[path = "../tests/common/drive.rs"]
+mod drive;
+
 use std::io::BufRead;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use esker_device::{Device, FileDevice, FileOptions, MemoryDevice};
+use esker_base::LbaCount;
+use esker_device::{
+    Device, DeviceError, DeviceStats, FileDevice, FileOptions, Geometry, MemoryDevice, QueuePair,
+};
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{
     Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
@@ -23,6 +32,24 @@ use esker_nvmf::wire::log::AnaState;
 
 type Failure = Box<dyn std::error::Error>;
 
+/// Memory of which less is shown than there is, so that it can grow.
+struct Growing(MemoryDevice, AtomicU64);
+
+impl Device for Growing {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn geometry(&self) -> Geometry {
+        Geometry { capacity: LbaCount(self.1.load(Ordering::Relaxed)), ..self.0.geometry() }
+    }
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        self.0.queue_pair(depth)
+    }
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let listen = arguments.next().ok_or("an address, such as 127.0.0.1:4420")?;
@@ -30,7 +57,7 @@ fn main() -> Result<(), Failure> {
     let mut config = TargetConfig::default();
     config.portals.push(PortalConfig::new(listen.parse()?));
     let mut subsystem = SubsystemConfig::new("nqn.2026-01.io.esker:vol1");
-    let (mut hosts, mut lba_size, mut file) = (Vec::new(), 4096, None);
+    let (mut hosts, mut lba_size, mut file, mut fdp) = (Vec::new(), 4096u32, None, false);
     for argument in arguments {
         let (name, value) = argument.split_once('=').ok_or("options are NAME=VALUE")?;
         match name {
@@ -47,13 +74,18 @@ fn main() -> Result<(), Failure> {
             "workers" => config.limits.workers = value.parse()?,
             "spin_us" => config.limits.spin = Duration::from_micros(value.parse()?),
             "lba" => lba_size = value.parse()?,
+            "fdp" => fdp = value == "1",
             "file" => file = Some(value.to_owned()),
             _ => return Err(format!("unknown option {name}").into()),
         }
     }
     subsystem.access = if hosts.is_empty() { Access::Any } else { Access::Hosts(hosts) };
+    let lbas = |mib: u64| (mib << 20) / u64::from(lba_size);
+    let memory = MemoryDevice::new("memory", 1 << 40, lba_size); // sparse
+    let growing = Arc::new(Growing(memory, AtomicU64::new(lbas(mib))));
     let device: Arc<dyn Device> = match file {
-        None => Arc::new(MemoryDevice::new("memory", mib << 20, lba_size)),
+        None if fdp => Arc::new(drive::Drive::new(mib, lba_size)),
+        None => growing.clone(),
         Some(path) => {
             let options = FileOptions { capacity_bytes: Some(mib << 20), ..FileOptions::default() };
             Arc::new(FileDevice::open(&path, &options)?)
@@ -65,7 +97,10 @@ fn main() -> Result<(), Failure> {
     let target = Target::start(&config)?;
     println!("serving {nqn} at {:?}", target.addresses());
     for line in std::io::stdin().lock().lines() {
-        if let Err(error) = obey(&target, &nqn, &line?) {
+        let line = line?;
+        if let Some(mib) = line.strip_prefix("grow ") {
+            growing.1.store(lbas(mib.trim().parse()?), Ordering::Relaxed);
+        } else if let Err(error) = obey(&target, &nqn, &line) {
             println!("{error}");
         }
     }
