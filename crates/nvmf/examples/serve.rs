@@ -7,7 +7,7 @@
 //! `spin_us=`, `lba=`, `file=` a path to serve instead of memory, `fdp=1` for a drive with data
 //! placement that keeps books but cleans nothing.
 //!
-//! Lines of the standard input: `ana PORTAL STATE`, `add NSID MIB`, `remove NSID`, `grow MIB`,
+//! Lines of the standard input: `ana PORTAL STATE`, `close PORTAL`, `add NSID MIB`, `remove NSID`, `grow MIB`,
 //! `metrics`.
 
 #![allow(clippy::print_stdout)]
@@ -122,6 +122,7 @@ fn obey(target: &Target, nqn: &str, line: &str) -> Result<(), Failure> {
             let state = AnaState::from_u8(state.parse()?).ok_or("a state: 1, 2, 3, 4 or 15")?;
             target.set_ana(portal.parse()?, state)?;
         }
+        ["close", portal] => target.close_portal(portal.parse()?)?,
         ["add", nsid, mib] => {
             let device = Arc::new(MemoryDevice::new("added", mib.parse::<u64>()? << 20, 4096));
             let config = NamespaceConfig { nsid: nsid.parse()?, device, uuid: None };

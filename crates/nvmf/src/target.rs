@@ -42,7 +42,7 @@ pub use metrics::{FlowMetrics, TargetMetrics};
 use crate::error::NvmfError;
 use crate::socket::Waker;
 use crate::wire::log::AnaState;
-use shared::{Mailbox, Portal, Shared};
+use shared::{Mailbox, Message, Portal, Shared};
 use subsystem::Subsystem;
 use worker::Worker;
 
@@ -170,12 +170,29 @@ impl Target {
     /// # Errors
     /// When there is no such portal.
     pub fn set_ana(&self, portal: usize, state: AnaState) -> Result<(), NvmfError> {
-        if portal >= self.shared.portals.len() {
-            let count = self.shared.portals.len();
-            return Err(NvmfError::Config(format!("there is no portal {portal}, only {count}")));
-        }
+        self.check_portal(portal)?;
         self.shared.set_ana(portal, state);
         Ok(())
+    }
+
+    /// Closes a portal for good, with its connections: hosts go on through another.
+    ///
+    /// # Errors
+    /// When there is no such portal.
+    pub fn close_portal(&self, portal: usize) -> Result<(), NvmfError> {
+        self.check_portal(portal)?;
+        for worker in 0..self.shared.mailboxes.len() {
+            self.shared.tell(worker, Message::ClosePortal(portal));
+        }
+        Ok(())
+    }
+
+    fn check_portal(&self, portal: usize) -> Result<(), NvmfError> {
+        let count = self.shared.portals.len();
+        if portal < count {
+            return Ok(());
+        }
+        Err(NvmfError::Config(format!("there is no portal {portal}, only {count}")))
     }
 
     fn subsystem(&self, nqn: &str) -> Result<Arc<Subsystem>, NvmfError> {

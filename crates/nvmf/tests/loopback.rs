@@ -168,6 +168,30 @@ fn a_second_portal_takes_over_and_ana_says_when() {
 }
 
 #[test]
+fn commands_go_on_when_a_portal_is_closed_under_load() {
+    let mut config = config(memory(4));
+    let second = config.portals[0].clone();
+    config.portals.push(second);
+    let target = Target::start(&config).unwrap();
+    let initiator = open(&target);
+    let mut port = Port::open(&initiator, 32).unwrap();
+    for round in 0..200u8 {
+        if round == 100 {
+            target.close_portal(0).unwrap();
+        }
+        let ops = (0..64).map(|lba| {
+            let mut buf = AlignedBuf::zeroed(512);
+            buf.fill(round);
+            Op::Write { lba: Lba(lba), buf, placement: None, fua: false }
+        });
+        port.run_all(ops, |_, outcome| drop(outcome.unwrap())).unwrap();
+        let read = port.read(Lba(0), AlignedBuf::zeroed(64 * 512)).unwrap();
+        assert!(read.iter().all(|&byte| byte == round), "round {round}");
+    }
+    assert_eq!(initiator.paths(), 1);
+}
+
+#[test]
 fn nobody_waits_for_ever_when_the_target_is_gone() {
     let target = serve(memory(1));
     let mut config = reach(target.addresses());

@@ -50,6 +50,8 @@ pub(crate) enum Message {
     Connection(TcpStream, usize),
     /// A connection of a controller is to be closed.
     Close { connection: usize, controller: u16 },
+    /// A portal is to be closed, with its connections.
+    ClosePortal(usize),
     /// A controller may have events to send.
     Events { connection: usize, controller: u16 },
 }

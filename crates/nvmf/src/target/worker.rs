@@ -124,8 +124,8 @@ impl Core {
 pub(crate) struct Worker {
     core: Core,
     connections: Vec<Option<Box<Connection>>>,
-    /// Worker 0 has the listeners of all portals.
-    listeners: Vec<TcpListener>,
+    /// Worker 0 has the listeners of all portals that are open.
+    listeners: Vec<Option<TcpListener>>,
     ready: Vec<Ready>,
     done: Vec<Completion>,
     last_active: Nanos,
@@ -160,7 +160,7 @@ impl Worker {
         Ok(Worker {
             core,
             connections: Vec::new(),
-            listeners,
+            listeners: listeners.into_iter().map(Some).collect(),
             ready: Vec::new(),
             done: Vec::new(),
             last_active: now,
@@ -267,6 +267,7 @@ impl Worker {
                         connection.end(&mut self.core);
                     }
                 }
+                Message::ClosePortal(portal) => self.close_portal(portal),
                 Message::Events { connection, controller } => {
                     if let Some(connection) = of(&mut self.connections, connection, controller) {
                         super::admin::send_events(connection, &mut self.core);
@@ -276,9 +277,22 @@ impl Worker {
         }
     }
 
+    fn close_portal(&mut self, portal: usize) {
+        if let Some(listener) = self.listeners.get_mut(portal).and_then(Option::take) {
+            self.core.poller.remove(&listener);
+        }
+        for connection in self.connections.iter_mut().flatten() {
+            if connection.portal == portal {
+                connection.end(&mut self.core);
+            }
+        }
+    }
+
     fn accept(&mut self, portal: usize) {
         let shared = self.core.shared.clone();
-        while let Ok((stream, _)) = self.listeners[portal].accept() {
+        while let Some(listener) = &self.listeners[portal]
+            && let Ok((stream, _)) = listener.accept()
+        {
             let prepared = socket::prepare(&stream);
             if prepared.is_err() || shared.connections() >= shared.limits.connections {
                 metrics::count(&shared.metrics.refused);
