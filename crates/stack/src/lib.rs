@@ -1,1 +1,36 @@
-//! From a specification in one line to an open device.
+//! From a specification in one line to an open device: `ssd:micron-7450?capacity=8GiB&time=10x`.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`spec`] | [`Spec`]: what a specification says; text to it and back |
+//! | `syntax` | `scheme:body?key=value&…`, whatever the scheme |
+//! | [`time`] | [`Time`]: how fast a model is |
+//! | [`stack`] | [`Stack`]: opens specifications; those that name one drive share it |
+//! | `drive` | makes, finds and checks drives |
+//! | [`error`] | [`StackError`] |
+//!
+//! # Grammar
+//!
+//! ```text
+//! specification = path | scheme ":" [body] ["?" key "=" value *("&" key "=" value)]
+//! ```
+//!
+//! 1. What does not begin with a scheme and a colon is the path of a file or a raw block device, as
+//!    it is. So a path wins over a scheme by beginning with `/` or `./`.
+//! 2. In the body and in values, `%` and two hexadecimal digits are a byte; `%`, `&`, `?` (in the
+//!    body), `(` and `)` are written so. Parentheses are kept for specifications within
+//!    specifications.
+//! 3. Each key comes at most once. What is not known is an error that lists what there is.
+//! 4. The text of a [`Spec`] reads back as the same one.
+
+mod drive;
+pub mod error;
+pub mod spec;
+pub mod stack;
+mod syntax;
+pub mod time;
+
+pub use error::StackError;
+pub use spec::{DiskSpec, FileSpec, MemorySpec, NullSpec, Spec, SsdSpec};
+pub use stack::{Model, Opened, Stack};
+pub use time::Time;

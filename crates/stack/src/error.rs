@@ -1,0 +1,90 @@
+//! Errors: which specification, and what would be right.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+
+use esker_base::ErrorKind;
+use esker_device::DeviceError;
+use esker_flash::FlashError;
+use thiserror::Error;
+
+/// Why a specification could not be read or opened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum StackError {
+    /// The text is no specification; `why` says what is right.
+    #[error("'{text}': {why}")]
+    Syntax {
+        /// The text.
+        text: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// It is a specification, and says what cannot be.
+    #[error("{spec}: {why}")]
+    Invalid {
+        /// The specification.
+        spec: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// It says something else than the drive that is there.
+    #[error("{spec}: the drive that is there {why}; say what it has, or name another")]
+    Contradiction {
+        /// The specification.
+        spec: String,
+        /// What the drive has, and what was asked.
+        why: String,
+    },
+    /// There must be an image, and there is none.
+    #[error("{}: there is no image here; check the path, or create one with `esker ssd create`", path.display())]
+    NotFound {
+        /// Where.
+        path: PathBuf,
+    },
+    /// There must not be an image, and there is something.
+    #[error("{}: there is something already; choose another path, or remove it", path.display())]
+    Exists {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A model refused, or found its image damaged.
+    #[error("{spec}: {cause}")]
+    Flash {
+        /// The specification.
+        spec: String,
+        /// Why.
+        cause: FlashError,
+    },
+    /// A device failed to open.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl StackError {
+    pub(crate) fn invalid(spec: impl Display, why: String) -> StackError {
+        StackError::Invalid { spec: spec.to_string(), why }
+    }
+
+    pub(crate) fn contradiction(spec: impl Display, why: String) -> StackError {
+        StackError::Contradiction { spec: spec.to_string(), why }
+    }
+
+    pub(crate) fn flash(spec: impl Display, cause: FlashError) -> StackError {
+        StackError::Flash { spec: spec.to_string(), cause }
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            StackError::Syntax { .. }
+            | StackError::Invalid { .. }
+            | StackError::Contradiction { .. } => ErrorKind::Invalid,
+            StackError::NotFound { .. } => ErrorKind::NotFound,
+            StackError::Exists { .. } => ErrorKind::Exists,
+            StackError::Flash { cause, .. } => cause.kind(),
+            StackError::Device(error) => error.kind(),
+        }
+    }
+}

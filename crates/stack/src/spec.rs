@@ -1,0 +1,162 @@
+//! What a specification says, and the same as text.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `plain` | files, memory, nothing |
+//! | `ssd` | models of solid-state drives |
+//! | `disk` | models of disks |
+//!
+//! Invariant: the text of a specification reads back as an equal one, whoever made it, as long as
+//! each of its values could be read from text.
+
+mod disk;
+mod plain;
+mod ssd;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::StackError;
+use crate::syntax::{Parts, split_scheme};
+use crate::time::Time;
+
+pub use disk::DiskSpec;
+pub use plain::{FileSpec, MemorySpec, NullSpec};
+pub use ssd::SsdSpec;
+pub(crate) use ssd::{differs, show_placement};
+
+/// A device, in one line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spec {
+    /// `PATH`, `file:PATH`: a file or a raw block device.
+    File(FileSpec),
+    /// `mem:SIZE`: memory.
+    Memory(MemorySpec),
+    /// `null:SIZE`: stores nothing.
+    Null(NullSpec),
+    /// `ssd:PROFILE`: a model of a solid-state drive.
+    Ssd(Box<SsdSpec>),
+    /// `disk:PROFILE`: a model of a disk.
+    Disk(DiskSpec),
+}
+
+/// The schemes, with what they stand for.
+const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, or a path";
+
+impl Spec {
+    /// Whether a text begins with a scheme; anything else is the path of a file or a raw block
+    /// device.
+    #[must_use]
+    pub fn has_scheme(text: &str) -> bool {
+        split_scheme(text).is_some()
+    }
+
+    /// Whether what is written is there after the process has ended.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.path().is_some()
+    }
+
+    /// The file or block device in which content lies, if any.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Spec::File(file) => Some(&file.path),
+            Spec::Ssd(ssd) => ssd.image.as_deref(),
+            Spec::Disk(disk) => disk.image.as_deref(),
+            Spec::Memory(_) | Spec::Null(_) => None,
+        }
+    }
+
+    /// How time passes, if it is a model.
+    #[must_use]
+    pub fn time(&self) -> Option<Time> {
+        match self {
+            Spec::Ssd(ssd) => Some(ssd.time.unwrap_or_default()),
+            Spec::Disk(disk) => Some(disk.time.unwrap_or_default()),
+            Spec::File(_) | Spec::Memory(_) | Spec::Null(_) => None,
+        }
+    }
+
+    /// The specification that finds the same device again from any directory: with an absolute path,
+    /// and without what only matters when a drive is made.
+    ///
+    /// # Errors
+    /// When the current directory cannot be found out.
+    pub fn for_reopening(&self) -> Result<Spec, StackError> {
+        let mut spec = self.clone();
+        let path = match &mut spec {
+            Spec::File(file) => Some(&mut file.path),
+            Spec::Ssd(ssd) => {
+                ssd.forget_making();
+                ssd.image.as_mut()
+            }
+            Spec::Disk(disk) => disk.image.as_mut(),
+            Spec::Memory(_) | Spec::Null(_) => None,
+        };
+        if let Some(path) = path {
+            *path = absolute(path)
+                .map_err(|why| StackError::Invalid { spec: self.to_string(), why })?;
+        }
+        Ok(spec)
+    }
+}
+
+impl FromStr for Spec {
+    type Err = StackError;
+
+    fn from_str(text: &str) -> Result<Spec, StackError> {
+        parse(text).map_err(|why| StackError::Syntax { text: text.to_owned(), why })
+    }
+}
+
+fn parse(text: &str) -> Result<Spec, String> {
+    let Some((scheme, rest)) = split_scheme(text) else {
+        return FileSpec::at(text.into()).map(Spec::File);
+    };
+    let parts = Parts::parse(rest)?;
+    match scheme {
+        "file" => FileSpec::of(&parts).map(Spec::File),
+        "mem" => MemorySpec::of(&parts).map(Spec::Memory),
+        "null" => NullSpec::of(&parts).map(Spec::Null),
+        "ssd" => SsdSpec::of(&parts).map(|ssd| Spec::Ssd(Box::new(ssd))),
+        "disk" => DiskSpec::of(&parts).map(Spec::Disk),
+        _ => Err(format!(
+            "there are no devices '{scheme}:'; write {SCHEMES} (./{text} if it is one)"
+        )),
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spec::File(file) => write!(f, "file:{}", file.parts()),
+            Spec::Memory(memory) => write!(f, "mem:{}", memory.parts()),
+            Spec::Null(null) => write!(f, "null:{}", null.parts()),
+            Spec::Ssd(ssd) => ssd.fmt(f),
+            Spec::Disk(disk) => disk.fmt(f),
+        }
+    }
+}
+
+/// The path that these bytes are.
+fn path_of(bytes: Vec<u8>) -> Result<PathBuf, String> {
+    match bytes.is_empty() {
+        true => Err("a path is missing".to_owned()),
+        false => Ok(OsString::from_vec(bytes).into()),
+    }
+}
+
+fn bytes_of(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! Models of solid-state drives.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use esker_flash::drive::{Media, Parameters};
+use esker_flash::ftl::{Cleaning, Frontier};
+use esker_flash::profile::{Kind, Profile};
+
+use super::{bytes_of, path_of};
+use crate::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
+use crate::time::Time;
+
+/// A namespace of a model of a solid-state drive. What is `None` is as the drive is, or else as the
+/// profile says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SsdSpec {
+    /// The profile's name; none for a drive that is there already.
+    pub profile: Option<String>,
+    /// Bytes that the drive offers: the profile scaled down, its behaviour kept.
+    pub capacity: Option<u64>,
+    /// How its time passes.
+    pub time: Option<Time>,
+    /// The file in which the drive lies; in memory without.
+    pub image: Option<PathBuf>,
+    /// The name under which specifications of one process share a drive in memory.
+    pub drive: Option<String>,
+    /// How many namespaces of equal size a new drive is divided into; one where nothing is said.
+    pub namespaces: Option<u32>,
+    /// Which namespace this is about; the first where nothing is said.
+    pub nsid: Option<u32>,
+    /// The configuration of data placement that is enabled on a new drive; `Some(None)` is off.
+    pub fdp: Option<Option<usize>>,
+    /// The reclaim unit handles of the namespaces of a new drive: one list for all of them, or one
+    /// for each. Where nothing is said, all handles divided among them.
+    pub handles: Option<Vec<Vec<u16>>>,
+    /// Bytes per LBA.
+    pub lba: Option<u32>,
+    /// Media beyond the capacity, as a share of the capacity.
+    pub over_provisioning: Option<f64>,
+    /// Which unit is cleaned.
+    pub cleaning: Option<Cleaning>,
+    /// Where its valid pages go.
+    pub frontier: Option<Frontier>,
+    /// Bytes of a reclaim unit.
+    pub unit: Option<u64>,
+}
+
+const LBA_SIZES: [(&str, u32); 2] = [("512", 512), ("4096", 4096)];
+const FRONTIERS: [(&str, Frontier); 2] =
+    [("separate", Frontier::Separate), ("shared", Frontier::Shared)];
+const CHOICES: &str = "choices:";
+/// Namespaces that a drive can be divided into at once.
+const MOST_NAMESPACES: u32 = 1 << 10;
+
+impl fmt::Display for SsdSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ssd:{}", self.parts())
+    }
+}
+
+impl SsdSpec {
+    const KEYS: [Key; 13] = [
+        ("capacity", "SIZE"),
+        ("time", Time::FORMS),
+        ("image", "PATH"),
+        ("drive", "NAME"),
+        ("namespaces", "COUNT"),
+        ("nsid", "NUMBER"),
+        ("fdp", "on|off|INDEX"),
+        ("handles", "0,1 for all or 0,1/2,3 for each namespace"),
+        ("lba", "512|4096"),
+        ("op", "SHARE, such as 0.145"),
+        ("cleaning", "greedy|fifo|choices:COUNT|cost-benefit"),
+        ("frontier", "separate|shared"),
+        ("unit", "SIZE"),
+    ];
+
+    pub(super) fn of(parts: &Parts) -> Result<SsdSpec, String> {
+        let mut keys = Keys::of("ssd:", parts, &SsdSpec::KEYS)?;
+        let profile = Some(parts.text()?).filter(|name| !name.is_empty()).map(str::to_owned);
+        if let Some(name) = &profile {
+            find(name)?;
+        }
+        let spec = SsdSpec {
+            profile,
+            capacity: keys.take("capacity", size)?,
+            time: keys.take("time", str::parse)?,
+            image: keys.bytes("image").map(path_of).transpose()?,
+            drive: keys.take("drive", name)?,
+            namespaces: keys.take("namespaces", number(0, MOST_NAMESPACES))?,
+            nsid: keys.take("nsid", number(1, u32::MAX - 1))?,
+            fdp: keys.take("fdp", placement)?,
+            handles: keys.take("handles", handles)?,
+            lba: keys.take("lba", one_of(&LBA_SIZES))?,
+            over_provisioning: keys.take("op", share)?,
+            cleaning: keys.take("cleaning", cleaning)?,
+            frontier: keys.take("frontier", one_of(&FRONTIERS))?,
+            unit: keys.take("unit", size)?,
+        };
+        match (&spec.profile, &spec.image, &spec.drive) {
+            (_, Some(_), Some(_)) => Err("an image names the drive; leave out drive=".to_owned()),
+            (None, None, None) => {
+                let names = names();
+                Err(format!("a profile is missing; there are {names}, or name an image="))
+            }
+            _ => Ok(spec),
+        }
+    }
+
+    fn parts(&self) -> Parts {
+        let body = self.profile.clone().unwrap_or_default().into_bytes();
+        let mut parts = Parts { body, pairs: Vec::new() };
+        parts.push("capacity", self.capacity.map(show_size));
+        parts.push("time", self.time.map(|time| time.to_string()));
+        parts.push("image", self.image.as_deref().map(bytes_of));
+        parts.push("drive", self.drive.clone());
+        parts.push("namespaces", self.namespaces.map(|count| count.to_string()));
+        parts.push("nsid", self.nsid.map(|nsid| nsid.to_string()));
+        parts.push("fdp", self.fdp.map(show_placement));
+        parts.push("handles", self.handles.as_deref().map(show_handles));
+        parts.push("lba", self.lba.map(|lba| lba.to_string()));
+        parts.push("op", self.over_provisioning.map(|share| share.to_string()));
+        parts.push("cleaning", self.cleaning.map(show_cleaning));
+        parts.push("frontier", self.frontier.map(|frontier| name_of(&FRONTIERS, &frontier)));
+        parts.push("unit", self.unit.map(show_size));
+        parts
+    }
+
+    /// Leaves what is needed to find the drive and the namespace, and the capacity as a check.
+    pub(super) fn forget_making(&mut self) {
+        *self = SsdSpec {
+            profile: self.profile.take(),
+            capacity: self.capacity,
+            time: self.time,
+            image: self.image.take(),
+            drive: self.drive.take(),
+            nsid: self.nsid,
+            ..SsdSpec::default()
+        };
+    }
+
+    /// What this specification makes of its profile.
+    pub(crate) fn parameters(&self) -> Result<(Profile, Parameters), String> {
+        let Some(name) = &self.profile else {
+            return Err(format!("a new drive needs a profile; there are {}", names()));
+        };
+        let (profile, whole) = find(name)?;
+        let Some(capacity) = self.capacity else {
+            return Err(format!(
+                "a new drive needs a capacity, such as capacity=8GiB: the whole has {} and would \
+                 take as much memory for its map as it has",
+                esker_base::units::human_bytes(whole.capacity)
+            ));
+        };
+        let made = self.adjust(whole.scaled(capacity).map_err(|error| error.to_string())?)?;
+        made.check().map_err(|error| error.to_string())?;
+        Ok((profile, made))
+    }
+
+    /// The parameters with everything that the specification says of them.
+    fn adjust(&self, mut parameters: Parameters) -> Result<Parameters, String> {
+        let of_flash = [
+            ("unit", self.unit.is_some()),
+            ("op", self.over_provisioning.is_some()),
+            ("cleaning", self.cleaning.is_some()),
+            ("frontier", self.frontier.is_some()),
+        ];
+        if parameters.media == Media::InPlace
+            && let Some((key, _)) = of_flash.iter().find(|(_, is_said)| *is_said)
+        {
+            return Err(format!("{key}: the drive is written in place and has none; leave it out"));
+        }
+        parameters.lba_size = self.lba.unwrap_or(parameters.lba_size);
+        parameters.cleaning = self.cleaning.unwrap_or(parameters.cleaning);
+        parameters.frontier = self.frontier.unwrap_or(parameters.frontier);
+        if let Some(unit) = self.unit {
+            parameters = with_units_of(parameters, unit)?;
+        }
+        if let Some(share) = self.over_provisioning {
+            parameters.units = units_for(&parameters, share);
+        }
+        Ok(parameters)
+    }
+
+    /// Where a drive that is there says otherwise: the key, what it has and what was asked.
+    pub(crate) fn contradiction(&self, profile: &str, has: &Parameters) -> Option<String> {
+        let capacity = self.capacity.map(|bytes| bytes / u64::from(has.page_size));
+        let units = self.over_provisioning.map(|share| units_for(has, share));
+        let checks = [
+            differs("profile", self.profile.as_deref(), profile, str::to_owned),
+            differs("capacity", capacity, has.capacity / u64::from(has.page_size), |pages| {
+                show_size(pages * u64::from(has.page_size))
+            }),
+            differs("lba", self.lba, has.lba_size, |lba| lba.to_string()),
+            differs("cleaning", self.cleaning, has.cleaning, show_cleaning),
+            differs("frontier", self.frontier, has.frontier, |frontier| {
+                name_of(&FRONTIERS, &frontier).to_owned()
+            }),
+            differs("unit", self.unit, has.unit_size, show_size),
+            differs("op", units, has.units, |units| format!("of {units} units")),
+        ];
+        checks.into_iter().flatten().next()
+    }
+
+    /// The handles of the namespace with an index, of so many, on a drive with so many handles.
+    pub(crate) fn handles_of(&self, index: u32, namespaces: u32, handles: u16) -> Vec<u16> {
+        let Ok(place) = usize::try_from(index) else { return Vec::new() };
+        match self.handles.as_deref() {
+            Some([all]) => all.clone(),
+            Some(each) => each.get(place).cloned().unwrap_or_default(),
+            None if u32::from(handles) <= namespaces => {
+                vec![u16::try_from(index % u32::from(handles.max(1))).unwrap_or(0)]
+            }
+            None => {
+                let share = |index: u32| {
+                    let at = u64::from(index) * u64::from(handles) / u64::from(namespaces.max(1));
+                    u16::try_from(at).unwrap_or(handles)
+                };
+                (share(index)..share(index + 1)).collect()
+            }
+        }
+    }
+}
+
+/// The first difference, as a sentence's end.
+pub(crate) fn differs<T: PartialEq + Copy>(
+    key: &str,
+    asked: Option<T>,
+    has: T,
+    show: impl Fn(T) -> String,
+) -> Option<String> {
+    let asked = asked.filter(|asked| *asked != has)?;
+    Some(format!("has {key} {}, not {}", show(has), show(asked)))
+}
+
+/// Units for a share of over-provisioning.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+fn units_for(parameters: &Parameters, share: f64) -> u32 {
+    // Saturates, and the check of the parameters refuses what is too much.
+    (parameters.capacity as f64 * (1.0 + share) / parameters.unit_size as f64).round() as u32
+}
+
+/// Other reclaim units in the same media; erasing one takes time in proportion to its share of a
+/// die.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+fn with_units_of(mut parameters: Parameters, size: u64) -> Result<Parameters, String> {
+    let program = u64::from(parameters.program_size);
+    if !size.is_multiple_of(program) {
+        return Err(format!(
+            "unit: {size} bytes are no multiple of the {program} that a die programs at once"
+        ));
+    }
+    let on_each_die = |size: u64| (size / program).div_ceil(u64::from(parameters.dies));
+    let share = on_each_die(size) as f64 / on_each_die(parameters.unit_size) as f64;
+    parameters.timing.erase_ns = (parameters.timing.erase_ns as f64 * share).round() as u64;
+    parameters.units = (parameters.media_bytes() as f64 / size as f64).round() as u32;
+    parameters.unit_size = size;
+    Ok(parameters)
+}
+
+fn find(name: &str) -> Result<(Profile, Parameters), String> {
+    let found = Profile::all().into_iter().find(|profile| profile.name == name);
+    match found.map(|profile| (profile.kind.clone(), profile)) {
+        Some((Kind::Ssd(parameters), profile)) => Ok((profile, *parameters)),
+        Some((Kind::Disk(_), _)) => {
+            Err(format!("'{name}' is no solid-state drive; write disk:{name}"))
+        }
+        None => Err(format!("there is no solid-state drive '{name}'; there are {}", names())),
+    }
+}
+
+/// The profiles of solid-state drives.
+fn names() -> String {
+    let all = Profile::all();
+    let names: Vec<&str> =
+        all.iter().filter(|profile| profile.ssd().is_some()).map(|profile| profile.name).collect();
+    names.join(", ")
+}
+
+fn name(text: &str) -> Result<String, String> {
+    match (1..=64).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("a name has 1 to 64 bytes".to_owned()),
+    }
+}
+
+fn placement(text: &str) -> Result<Option<usize>, String> {
+    match (text, text.parse()) {
+        ("off", _) => Ok(None),
+        ("on", _) => Ok(Some(0)),
+        (_, Ok(index)) => Ok(Some(index)),
+        _ => Err(format!("'{text}' is unknown; write on, off, or the index of a configuration")),
+    }
+}
+
+pub(crate) fn show_placement(fdp: Option<usize>) -> String {
+    fdp.map_or_else(|| "off".to_owned(), |index| index.to_string())
+}
+
+fn handles(text: &str) -> Result<Vec<Vec<u16>>, String> {
+    let wrong =
+        || format!("'{text}' names no handles; write 0,1 for all namespaces, or 0,1/2,3 for each");
+    let lists = text.split('/').map(|list| list.split(',').map(str::parse).collect());
+    lists.collect::<Result<_, _>>().map_err(|_| wrong())
+}
+
+fn show_handles(lists: &[Vec<u16>]) -> String {
+    let lists = lists.iter().map(|list| {
+        let numbers: Vec<String> = list.iter().map(u16::to_string).collect();
+        numbers.join(",")
+    });
+    lists.collect::<Vec<_>>().join("/")
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.01..=10.0).contains(&share) => Ok(share),
+        _ => Err(format!("'{text}' is no share from 0.01 to 10; 0.145 is 14.5 %")),
+    }
+}
+
+fn cleaning(text: &str) -> Result<Cleaning, String> {
+    let choices = text.strip_prefix(CHOICES).map(str::parse);
+    match (text, choices) {
+        ("greedy", _) => Ok(Cleaning::Greedy),
+        ("fifo", _) => Ok(Cleaning::Fifo),
+        ("cost-benefit", _) => Ok(Cleaning::CostBenefit),
+        (_, Some(Ok(count))) if count > 0 => Ok(Cleaning::Choices(count)),
+        _ => {
+            let all = "greedy, fifo, choices:10 or cost-benefit";
+            Err(format!("'{text}' is unknown; write {all}"))
+        }
+    }
+}
+
+fn show_cleaning(cleaning: Cleaning) -> String {
+    match cleaning {
+        Cleaning::Greedy => "greedy".to_owned(),
+        Cleaning::Fifo => "fifo".to_owned(),
+        Cleaning::Choices(count) => format!("{CHOICES}{count}"),
+        Cleaning::CostBenefit => "cost-benefit".to_owned(),
+    }
+}

@@ -1,0 +1,271 @@
+//! Opens specifications; those that name one drive share it.
+//!
+//! Invariants
+//! 1. A drive is opened once: specifications with the same image, or the same `drive=`, are
+//!    namespaces of one model, and whatever one of them says of the drive is true of it.
+//! 2. Models with the same time share one clock.
+//! 3. Drives stay open as long as the stack, or a device of theirs, lives.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_base::{AlignedBuf, Clock, Lba};
+use esker_device::{Create, Device, Port};
+use esker_flash::disk::Disk;
+use esker_flash::profile::Profile;
+use esker_flash::{Pace, Ssd};
+use parking_lot::Mutex;
+
+use crate::drive;
+use crate::spec::{DiskSpec, SsdSpec};
+use crate::{Spec, StackError, Time};
+
+/// Opens specifications.
+pub struct Stack {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    paces: Vec<(Time, Pace)>,
+    drives: Vec<Shared>,
+    /// Drives in memory without a name.
+    unnamed: u32,
+}
+
+struct Shared {
+    key: Key,
+    time: Time,
+    ssd: Ssd,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Key {
+    Name(String),
+    Image(PathBuf),
+}
+
+/// A device that was opened.
+#[derive(Clone)]
+pub struct Opened {
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// What it is a model of, if it is one.
+    pub model: Option<Model>,
+}
+
+/// What a device is a model of.
+#[derive(Clone)]
+pub struct Model {
+    /// The profile; none when an image was made from one that this program does not know.
+    pub profile: Option<Profile>,
+    /// The drive, unless it is a disk.
+    pub ssd: Option<Ssd>,
+}
+
+impl Model {
+    /// What is not known of the drive, to be shown wherever a result depends on it.
+    #[must_use]
+    pub fn assumptions(&self) -> Vec<String> {
+        match &self.profile {
+            Some(profile) => profile.assumptions.iter().map(|&one| one.to_owned()).collect(),
+            None => vec!["all of the drive: it was made from no profile that is known here".into()],
+        }
+    }
+}
+
+impl Opened {
+    /// What the user should know: how the device was opened, and what a model assumes.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.device.remarks();
+        for assumption in self.model.iter().flat_map(Model::assumptions) {
+            let remark = format!("assumed: {assumption}");
+            if !remarks.contains(&remark) {
+                remarks.push(remark);
+            }
+        }
+        remarks
+    }
+}
+
+impl Default for Stack {
+    fn default() -> Stack {
+        Stack::new()
+    }
+}
+
+impl Stack {
+    /// A stack with a virtual clock of its own.
+    #[must_use]
+    pub fn new() -> Stack {
+        Stack::with_clock(Clock::virtual_time())
+    }
+
+    /// A stack whose models with `time=virtual` live on `clock`.
+    ///
+    /// # Panics
+    /// If the clock is not virtual.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Stack {
+        assert!(clock.is_virtual(), "the clock of a stack is for models in virtual time");
+        Stack { clock, state: Mutex::default() }
+    }
+
+    /// The clock of models with `time=virtual`.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Opens a device. `create` is about the file of a device that lasts: whether it, or the drive
+    /// in it, is made or must be there.
+    ///
+    /// # Errors
+    /// `NotFound` and `Exists` as `create` says, `Invalid` for what contradicts itself or the drive
+    /// that is there, `Corrupt` for a damaged image or another file, or a device's error.
+    pub fn open(&self, spec: &Spec, create: Create) -> Result<Opened, StackError> {
+        let plain = |device: Arc<dyn Device>| Ok(Opened { device, model: None });
+        match spec {
+            Spec::File(file) => plain(Arc::new(file.open(create)?)),
+            Spec::Memory(memory) => plain(Arc::new(memory.open(&spec.to_string()))),
+            Spec::Null(null) => plain(Arc::new(null.open())),
+            Spec::Ssd(ssd) => {
+                let model = self.drive(ssd, create)?;
+                let drive = model.ssd.as_ref().expect("a drive was opened");
+                let namespace = drive.namespace(ssd.nsid.unwrap_or(1));
+                let namespace = namespace.map_err(|error| StackError::flash(spec, error))?;
+                Ok(Opened { device: Arc::new(namespace), model: Some(model) })
+            }
+            Spec::Disk(disk) => self.disk(disk, create),
+        }
+    }
+
+    /// Opens or makes the drive of a specification, which may have no namespace yet.
+    ///
+    /// # Errors
+    /// As [`Stack::open`].
+    pub fn drive(&self, spec: &SsdSpec, create: Create) -> Result<Model, StackError> {
+        let mut state = self.state.lock();
+        let time = spec.time.unwrap_or_default();
+        let key = key_of(spec)?;
+        let known = state.drives.iter().find(|shared| Some(&shared.key) == key.as_ref());
+        let ssd = if let Some(shared) = known {
+            if spec.time.is_some_and(|time| time != shared.time) {
+                let why = format!("has time {}, not {time}", shared.time);
+                return Err(StackError::contradiction(spec, why));
+            }
+            drive::check(spec, &shared.ssd)?;
+            shared.ssd.clone()
+        } else {
+            let pace = state.pace(time, &self.clock);
+            let ssd = match &spec.image {
+                Some(path) => open_image(spec, path, create, pace)?,
+                None => {
+                    let name = state.name(spec);
+                    drive::make(spec, &name, pace)?
+                }
+            };
+            // An image has its key only now that it is there.
+            let shared = key_of(spec)?.map(|key| Shared { key, time, ssd: ssd.clone() });
+            state.drives.extend(shared);
+            ssd
+        };
+        Ok(Model { profile: drive::profile_of(ssd.name()), ssd: Some(ssd) })
+    }
+
+    fn disk(&self, spec: &DiskSpec, create: Create) -> Result<Opened, StackError> {
+        let found = spec.parameters();
+        let (profile, parameters) = found.map_err(|why| StackError::invalid(spec, why))?;
+        let pace = self.state.lock().pace(spec.time.unwrap_or_default(), &self.clock);
+        let disk = |content| match Disk::new(&parameters, content) {
+            Ok(disk) => Ok(disk.emulate(&spec.name(), pace.clone())),
+            Err(error) => Err(StackError::flash(spec, error)),
+        };
+        let device = match &spec.image {
+            None => disk(None)?,
+            Some(path) => {
+                let geometry = disk(None)?.geometry();
+                let bytes = geometry.capacity.bytes(geometry.lba_size);
+                if expect_image(path, create)? {
+                    let has = std::fs::metadata(path).map_or(0, |found| found.len());
+                    if has != bytes && path.is_file() {
+                        let why = format!("has {has} bytes, not {bytes}");
+                        return Err(StackError::contradiction(spec, why));
+                    }
+                }
+                let lba_size = geometry.lba_size;
+                let file = drive::open_file(path, Create::IfMissing, Some(bytes), Some(lba_size))?;
+                if file.is_new() {
+                    // The length of the file says how large the disk is.
+                    let last = Lba(geometry.capacity.0 - 1);
+                    let zeroes = AlignedBuf::zeroed(lba_size as usize);
+                    Port::open(&file, 1)?.write(last, zeroes, None)?;
+                }
+                disk(Some(Arc::new(file)))?
+            }
+        };
+        let model = Model { profile: Some(profile), ssd: None };
+        Ok(Opened { device: Arc::new(device), model: Some(model) })
+    }
+}
+
+impl State {
+    fn pace(&mut self, time: Time, clock: &Clock) -> Pace {
+        if let Some((_, pace)) = self.paces.iter().find(|(known, _)| *known == time) {
+            return pace.clone();
+        }
+        let pace = match time {
+            Time::None => Pace::untimed(),
+            Time::Virtual => Pace::virtual_time(clock.clone()),
+            Time::Real => Pace::real(),
+            Time::Dilated(factor) => Pace::dilated(factor),
+        };
+        self.paces.push((time, pace.clone()));
+        pace
+    }
+
+    /// A name for a new drive in memory, which no other drive of this stack has.
+    fn name(&mut self, spec: &SsdSpec) -> String {
+        let profile = spec.profile.as_deref().unwrap_or_default();
+        if let Some(name) = &spec.drive {
+            return format!("{profile}:{name}");
+        }
+        self.unnamed += 1;
+        match self.unnamed {
+            1 => profile.to_owned(),
+            number => format!("{profile}#{number}"),
+        }
+    }
+}
+
+/// By what other specifications mean the same drive.
+fn key_of(spec: &SsdSpec) -> Result<Option<Key>, StackError> {
+    let Some(path) = &spec.image else {
+        return Ok(spec.drive.clone().map(Key::Name));
+    };
+    Ok(std::fs::canonicalize(path).ok().map(Key::Image))
+}
+
+/// Whether there is an image; an error if there should not be, or should.
+fn expect_image(path: &Path, create: Create) -> Result<bool, StackError> {
+    let path_now = || path.to_owned();
+    match (drive::is_there(path)?, create) {
+        (true, Create::New) => Err(StackError::Exists { path: path_now() }),
+        (false, Create::Never) => Err(StackError::NotFound { path: path_now() }),
+        (is_there, _) => Ok(is_there),
+    }
+}
+
+fn open_image(spec: &SsdSpec, path: &Path, create: Create, pace: Pace) -> Result<Ssd, StackError> {
+    if expect_image(path, create)? {
+        let ssd = drive::open(spec, path, pace)?;
+        drive::check(spec, &ssd)?;
+        return Ok(ssd);
+    }
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let profile = spec.profile.as_deref().unwrap_or_default();
+    let name = format!("{profile}:{}", absolute.display());
+    drive::make(spec, &name, pace)
+}

@@ -1,0 +1,250 @@
+//! `scheme:body?key=value&…`, whatever the scheme.
+//!
+//! Body and values are bytes, because paths are.
+
+use std::fmt;
+
+use esker_base::units::parse_bytes;
+
+/// The parts of a specification, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) body: Vec<u8>,
+    pub(crate) pairs: Vec<(String, Vec<u8>)>,
+}
+
+/// The scheme of a text and what follows its colon, if it has one. Anything else is a path.
+pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once(':')?;
+    let starts = scheme.starts_with(|c: char| c.is_ascii_lowercase());
+    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-".contains(c);
+    (starts && scheme.chars().all(fine)).then_some((scheme, rest))
+}
+
+impl Parts {
+    /// What follows the colon.
+    pub(crate) fn parse(rest: &str) -> Result<Parts, String> {
+        let (body, pairs) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut parts = Parts { body: decode(body)?, pairs: Vec::new() };
+        for pair in pairs.split('&').filter(|pair| !pair.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(format!("'{pair}' is no key=value"));
+            };
+            if parts.pairs.iter().any(|(known, _)| known == key) {
+                return Err(format!("'{key}' is said twice"));
+            }
+            parts.pairs.push((key.to_owned(), decode(value)?));
+        }
+        Ok(parts)
+    }
+
+    /// Adds a key with its value, if there is one.
+    pub(crate) fn push(&mut self, key: &str, value: Option<impl Into<Vec<u8>>>) {
+        self.pairs.extend(value.map(|value| (key.to_owned(), value.into())));
+    }
+
+    /// The body as text.
+    pub(crate) fn text(&self) -> Result<&str, String> {
+        as_text(&self.body)
+    }
+}
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&encode(&self.body))?;
+        for (index, (key, value)) in self.pairs.iter().enumerate() {
+            let mark = if index == 0 { '?' } else { '&' };
+            write!(f, "{mark}{key}={}", encode(value))?;
+        }
+        Ok(())
+    }
+}
+
+fn as_text(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("'{}' is no text", bytes.escape_ascii()))
+}
+
+fn decode(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        bytes.push(match (first, after) {
+            (b'%', [high, low, after @ ..]) if let Some(byte) = byte_of(*high, *low) => {
+                rest = after;
+                byte
+            }
+            (b'%', _) => {
+                let why = "'%' stands before two hexadecimal digits; write %25 for itself";
+                return Err(why.to_owned());
+            }
+            (b'(' | b')', _) => {
+                let why = "parentheses are kept for specifications within specifications; write \
+                           %28 and %29";
+                return Err(why.to_owned());
+            }
+            (byte, _) => byte,
+        });
+    }
+    Ok(bytes)
+}
+
+fn byte_of(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+/// Encodes what has a meaning, what cannot be seen, and what is no text.
+fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if "%&?()".contains(c) || c.is_control() {
+                let mut buffer = [0; 4];
+                c.encode_utf8(&mut buffer).bytes().for_each(|byte| encode_byte(&mut text, byte));
+            } else {
+                text.push(c);
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| encode_byte(&mut text, byte));
+    }
+    text
+}
+
+fn encode_byte(text: &mut String, byte: u8) {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+    text.extend(['%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+}
+
+/// A key of a kind of specification.
+pub(crate) type Key = (&'static str, &'static str);
+
+/// The keys of one specification, taken one after the other.
+pub(crate) struct Keys {
+    pairs: Vec<(String, Vec<u8>)>,
+}
+
+impl Keys {
+    /// The pairs, if all of them are among `known`: names and what they take.
+    pub(crate) fn of(scheme: &str, parts: &Parts, known: &[Key]) -> Result<Keys, String> {
+        for (key, _) in &parts.pairs {
+            if known.iter().all(|(name, _)| name != key) {
+                let all: Vec<String> =
+                    known.iter().map(|(name, takes)| format!("{name}={takes}")).collect();
+                return Err(format!("'{scheme}' has no key '{key}'; there are {}", all.join(", ")));
+            }
+        }
+        Ok(Keys { pairs: parts.pairs.clone() })
+    }
+
+    /// The value of a key as bytes.
+    pub(crate) fn bytes(&mut self, key: &str) -> Option<Vec<u8>> {
+        let at = self.pairs.iter().position(|(name, _)| name == key)?;
+        Some(self.pairs.swap_remove(at).1)
+    }
+
+    /// The value of a key, read by `read`, whose refusal says what is right.
+    pub(crate) fn take<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        let Some(value) = self.bytes(key) else { return Ok(None) };
+        let value = as_text(&value).and_then(read);
+        value.map(Some).map_err(|why| format!("{key}: {why}"))
+    }
+}
+
+/// A size that is not zero.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("0 bytes are too few; write for example 8GiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A size in the largest unit in which it is a whole number.
+pub(crate) fn show_size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let fitting = units.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    fitting.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+/// A number in a range.
+pub(crate) fn number(least: u32, most: u32) -> impl FnOnce(&str) -> Result<u32, String> {
+    move |text| match text.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("'{text}' is no number from {least} to {most}")),
+    }
+}
+
+/// Bytes per LBA.
+pub(crate) fn lba_size(text: &str) -> Result<u32, String> {
+    let found = parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+    found.filter(|size| size.is_power_of_two() && (512..=4096).contains(size)).ok_or_else(|| {
+        format!("'{text}' is no size of an LBA; it has 512, 1024, 2048 or 4096 bytes")
+    })
+}
+
+/// One of several names.
+pub(crate) fn one_of<T: Copy>(
+    names: &'static [(&'static str, T)],
+) -> impl FnOnce(&str) -> Result<T, String> {
+    move |text| {
+        let found = names.iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let all: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            format!("'{text}' is unknown; write {}", all.join(" or "))
+        })
+    }
+}
+
+/// The name of a value among several.
+pub(crate) fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: &T) -> &'static str {
+    names.iter().find(|(_, known)| known == value).map_or("", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_is_lower_case_and_a_path_has_none() {
+        assert_eq!(split_scheme("ssd:x?y"), Some(("ssd", "x?y")));
+        assert_eq!(split_scheme("nvme-tcp://host"), Some(("nvme-tcp", "//host")));
+        for path in ["/dev/nvme0n1", "./ssd:x", "a/b:c", "C:\\x", "9p:x", "plain", "", ":x"] {
+            assert_eq!(split_scheme(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_has_a_meaning_is_written_as_hexadecimal_digits() {
+        let parts = Parts::parse("/a%3Fb%26?key=1%25&other=%ff").unwrap();
+        assert_eq!(parts.body, b"/a?b&");
+        assert_eq!(parts.pairs, [("key".to_owned(), b"1%".to_vec()), ("other".into(), vec![255])]);
+        assert_eq!(parts.to_string(), "/a%3Fb%26?key=1%25&other=%FF");
+    }
+
+    #[test]
+    fn what_is_malformed_says_what_is_right() {
+        let refused = |text: &str, why: &str| {
+            let message = Parts::parse(text).unwrap_err();
+            assert!(message.contains(why), "{message}");
+        };
+        refused("x?y", "no key=value");
+        refused("x?y=1&y=2", "said twice");
+        refused("50%", "write %25");
+        refused("50%zz", "write %25");
+        refused("x?y=(ssd:z)", "%28 and %29");
+    }
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_unit_that_divides_them() {
+        let sizes = [0, 1, 1 << 10, 1025, 3 << 30, 5 << 40, u64::MAX];
+        for bytes in sizes {
+            assert_eq!(parse_bytes(&show_size(bytes)), Ok(bytes));
+        }
+        assert_eq!(show_size(3 << 30), "3GiB");
+    }
+}
