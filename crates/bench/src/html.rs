@@ -2,10 +2,11 @@
 //! (MIT, in `assets/`) from the report's JSON inside the page.
 //!
 //! Invariants
-//! 1. Every string of the report is escaped where it enters the page: `escape` in markup,
-//!    `embedded` in the JSON block.
+//! 1. Every string of the report is escaped where it enters the page: [`escape`] in markup,
+//!    [`page`] in the JSON block.
 //! 2. Without scripts the page still shows every figure that matters, in tables.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::result::{Latency, OperationResult, Report, RunResult};
@@ -19,31 +20,59 @@ const CHART_LICENCE: &str = include_str!("../assets/uPlot.LICENSE");
 const SCRIPT: &str = include_str!("../assets/report.js");
 const STYLE: &str = include_str!("../assets/report.css");
 
+/// A page that needs no network: this project's style, and uPlot for a script that draws charts.
+///
+/// `title` is text; `subtitle` and `main` are markup, with every foreign string in it escaped. The
+/// script finds `json` in the element called `report`.
+#[must_use]
+pub fn page(title: &str, subtitle: &str, main: &str, json: &str, script: &str) -> String {
+    let title = escape(title);
+    // No string in the JSON can end the script element it is in.
+    let json = json.replace('<', "\\u003c");
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{CHART_STYLE}\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><h1>{title}</h1>{subtitle}</header>\n<main>\n{main}</main>\n\
+         <script type=\"application/json\" id=\"report\">{json}</script>\n\
+         <script>/*\n{CHART_LICENCE}*/\n{CHART_SCRIPT}</script>\n\
+         <script>{script}</script>\n</body>\n</html>\n"
+    )
+}
+
+/// Where and how something was measured, as markup: the environment and the command.
+#[must_use]
+pub fn place(environment: &BTreeMap<String, String>, command: &str) -> String {
+    let mut text = String::from("<section>\n<h2>Where it was measured</h2>\n");
+    if !environment.is_empty() {
+        text.push_str("<table class=\"pairs\">\n");
+        for (name, value) in environment {
+            let (name, value) = (escape(name), escape(value));
+            let _ = writeln!(text, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
+        }
+        text.push_str("</table>\n");
+    }
+    if !command.is_empty() {
+        let _ = writeln!(text, "<pre><code>{}</code></pre>", escape(command));
+    }
+    if environment.is_empty() && command.is_empty() {
+        text.push_str("<p>Not recorded.</p>\n");
+    }
+    text.push_str("</section>\n");
+    text
+}
+
 impl Report {
     /// The report as one self-contained HTML page of some 60 KB and the report's JSON.
     #[must_use]
     pub fn html(&self) -> String {
-        let title = escape(&self.title);
-        let mut page = format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title}</title>\n<style>{CHART_STYLE}\n{STYLE}</style>\n</head>\n<body>\n\
-             <header><h1>{title}</h1>{}</header>\n<main>\n",
-            self.subtitle()
-        );
-        page.push_str(&self.summary());
+        let mut main = self.summary();
         for (index, run) in self.runs.iter().enumerate() {
-            page.push_str(&section(index, run));
+            main.push_str(&section(index, run));
         }
-        page.push_str(&self.place());
-        let _ = write!(
-            page,
-            "</main>\n<script type=\"application/json\" id=\"report\">{}</script>\n\
-             <script>/*\n{CHART_LICENCE}*/\n{CHART_SCRIPT}</script>\n\
-             <script>{SCRIPT}</script>\n</body>\n</html>\n",
-            self.embedded()
-        );
-        page
+        main.push_str(&place(&self.environment, &self.command));
+        let json = serde_json::to_string(self).expect("every field has a JSON form");
+        page(&self.title, &self.subtitle(), &main, &json, SCRIPT)
     }
 
     fn subtitle(&self) -> String {
@@ -91,34 +120,6 @@ impl Report {
              <th>p99.9, µs</th><th>max, µs</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\
              </div>\n</section>\n"
         )
-    }
-
-    /// Where and how: environment and command.
-    fn place(&self) -> String {
-        let mut text = String::from("<section>\n<h2>Where it was measured</h2>\n");
-        if !self.environment.is_empty() {
-            text.push_str("<table class=\"pairs\">\n");
-            for (name, value) in &self.environment {
-                let (name, value) = (escape(name), escape(value));
-                let _ = writeln!(text, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
-            }
-            text.push_str("</table>\n");
-        }
-        if !self.command.is_empty() {
-            let _ = writeln!(text, "<pre><code>{}</code></pre>", escape(&self.command));
-        }
-        if self.environment.is_empty() && self.command.is_empty() {
-            text.push_str("<p>Not recorded.</p>\n");
-        }
-        text.push_str("</section>\n");
-        text
-    }
-
-    /// The JSON for the charts. `<` is written as an escape, so that no string in it can end the
-    /// script element.
-    fn embedded(&self) -> String {
-        let json = serde_json::to_string(self).expect("every field has a JSON form");
-        json.replace('<', "\\u003c")
     }
 }
 
@@ -223,7 +224,8 @@ fn intervals(run: &RunResult) -> String {
 }
 
 /// Text as HTML text or as a quoted attribute.
-fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

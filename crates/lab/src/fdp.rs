@@ -161,7 +161,8 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, 
         let runs = chapter.runs.iter().zip(&mut outcomes);
         let runs: Vec<Run> =
             runs.map(|(planned, outcome)| run_of(planned, outcome.measured())).collect();
-        let derived = chapter.mean.iter().map(|(range, published)| mean(&runs[range.clone()], published));
+        let derived =
+            chapter.mean.iter().map(|(range, published)| mean(&runs[range.clone()], published));
         let derived = derived.collect();
         let notes = chapter.notes.iter().map(|&note| note.to_owned()).collect();
         chapters.push(Chapter { name: chapter.name.to_owned(), notes, runs, derived });
@@ -230,7 +231,8 @@ fn worth_of(
     }
     let mut lives = Vec::new();
     for chapter in chapters {
-        let of_interest = |run: &&Run| run.name.starts_with("1:2:4:8, ") || run.name.starts_with("KVDBs");
+        let of_interest =
+            |run: &&Run| run.name.starts_with("1:2:4:8, ") || run.name.starts_with("KVDBs");
         for run in chapter.runs.iter().filter(of_interest) {
             let name = format!("{}; {}", chapter.name, run.name);
             lives.push(endurance.life(&name, run.measured.write_amplification));

@@ -13,7 +13,9 @@ use super::sink::Written;
 /// By how much two spans of a steady run differ at most.
 const TOLERANCE: f64 = 0.005;
 /// Spans after which a run that is not steady ends, and says so.
-const MOST_SPANS: u32 = 8;
+const MOST_SPANS: f64 = 8.0;
+/// Spans that a run lasts at least.
+const LEAST_SPANS: f64 = 3.0;
 /// Points of a run's course per drive write.
 const POINTS: u32 = 8;
 
@@ -52,6 +54,7 @@ pub(crate) struct Course {
     /// Spans are as long as so many points.
     span_points: usize,
     least_points: usize,
+    most_points: usize,
     begin: Written,
     /// At the end of each point, since the beginning.
     totals: Vec<Written>,
@@ -71,10 +74,19 @@ impl Course {
             capacity,
             span,
             span_points: points(span),
-            least_points: points((3.0 * span).max(8.0)),
+            least_points: points((LEAST_SPANS * span).max(8.0)),
+            most_points: points((MOST_SPANS * span).max(16.0)),
             begin,
             totals: vec![Written::default()],
         }
+    }
+
+    /// The same course, with so many spans at least.
+    pub(crate) fn with_least_spans(mut self, spans: f64) -> Course {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // some hundreds
+        let points = (spans * self.span * f64::from(POINTS)).ceil() as usize;
+        self.least_points = self.least_points.max(points);
+        self
     }
 
     /// Whether the host has written as much as the next point is for.
@@ -105,7 +117,7 @@ impl Course {
 
     /// Whether the run is steady, or has lasted long enough.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_steady() || self.totals.len() > MOST_SPANS as usize * self.least_points / 3
+        self.is_steady() || self.totals.len() > self.most_points
     }
 
     /// How far the run is, from 0 to 1 by the least it takes.

@@ -57,6 +57,9 @@ pub struct EngineRun {
     pub seed: u64,
 }
 
+/// Spans that a run lasts at least: an engine ages more slowly than stores of records do.
+const LEAST_SPANS: f64 = 5.0;
+
 /// A KVDB and what is asked of it.
 struct Store {
     db: Kvdb,
@@ -70,10 +73,10 @@ struct Store {
 impl EngineRun {
     /// The runs of the experiment: by how many handles each KVDB has.
     pub(super) fn all(options: &FdpOptions) -> Vec<EngineRun> {
-        let drive_bytes = round_down((options.drive_bytes / 32).max(256 << 20), 64 << 20);
+        let drive_bytes = round_down((options.drive_bytes / 64).max(256 << 20), 64 << 20);
         let run = |handles_each| EngineRun {
             drive_bytes,
-            units: 128,
+            units: 256,
             over_provisioning: options.over_provisioning,
             handles_each,
             value_bytes: [512, 1024, 2048, 4096],
@@ -117,9 +120,12 @@ impl EngineRun {
         let drive = DeviceDrive::new(all.collect())?;
         let total: f64 = self.rates.iter().sum();
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);
-        let mut course = Course::new(drive.written(), self.drive_bytes, total / (4.0 * slowest));
+        let mut course = Course::new(drive.written(), self.drive_bytes, total / (4.0 * slowest))
+            .with_least_spans(LEAST_SPANS);
         let mut stores = Vec::new();
-        for ((devices, seed), value_bytes) in devices.into_iter().zip(self.seed..).zip(self.value_bytes) {
+        for ((devices, seed), value_bytes) in
+            devices.into_iter().zip(self.seed..).zip(self.value_bytes)
+        {
             stores.push(self.store(devices, value_bytes, seed)?);
         }
         while stores.iter().any(|store| store.loaded < store.keys) {
@@ -196,8 +202,8 @@ impl EngineRun {
         let reserve = u32::from(handles.max(1)) + 2;
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
         #[allow(clippy::cast_sign_loss)] // some hundreds
-        let in_use =
-            (self.drive_bytes as f64 * (1.0 + self.over_provisioning) / unit_size as f64).round() as u32;
+        let in_use = (self.drive_bytes as f64 * (1.0 + self.over_provisioning) / unit_size as f64)
+            .round() as u32;
         let isolation = vec![Isolation::Initially; usize::from(handles.max(1))];
         Ok(Parameters {
             capacity: self.drive_bytes,
@@ -220,9 +226,8 @@ impl EngineRun {
     }
 
     fn assumptions(&self) -> Vec<Assumption> {
-        let list = |values: &[u64]| {
-            values.iter().map(u64::to_string).collect::<Vec<String>>().join(", ")
-        };
+        let list =
+            |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<String>>().join(", ");
         let ratios: Vec<String> = self.rates.iter().map(f64::to_string).collect();
         let sizes = tuning();
         vec![
@@ -267,11 +272,11 @@ const PROGRAM_BYTES: u32 = 64 << 10;
 /// The engine's parts, scaled down with the drive: blocks are small beside reclaim units.
 fn tuning() -> Tuning {
     Tuning {
-        memtable_bytes: 1 << 20,
-        block_bytes: 1 << 20,
+        memtable_bytes: 512 << 10,
+        block_bytes: 128 << 10,
         frame_bytes: 64 << 10,
-        key_extent_bytes: 256 << 10,
-        leaf_key_bytes: 1 << 20,
+        key_extent_bytes: 64 << 10,
+        leaf_key_bytes: 512 << 10,
         gather_bytes: 1 << 20,
         ..Tuning::for_budget(MEMORY_BYTES)
     }
@@ -291,7 +296,8 @@ impl Store {
             // Values are all different, so that nothing could be kept once only.
             self.value[..8].copy_from_slice(&self.rng.u64().to_le_bytes());
             // In no order of the numbers, as keys of users are.
-            let key = format!("{:012}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000_000_000);
+            let key =
+                format!("{:012}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000_000_000);
             self.kvs.put(key.as_bytes(), &self.value)?;
             bytes += KEY_BYTES + self.value.len() as u64;
         }

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use esker_flash::ftl::{Cleaning, Frontier};
 
+use super::FdpOptions;
 use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
 use super::keys::KeyLaw;
 use super::report::Published;
 use super::sink::DriveModel;
-use super::FdpOptions;
 use super::turns::Order;
 use super::worth::Search;
 
@@ -72,6 +72,7 @@ pub(super) fn chapters(options: &FdpOptions) -> Vec<Chapter> {
         chapters.push(zipfian(options, KeyLaw::Zipfian { table_records: None }));
         chapters.push(spare(options));
         chapters.push(fills(options));
+        chapters.push(zipfian_fills(options));
     }
     chapters
 }
@@ -196,8 +197,10 @@ fn stores(options: &FdpOptions, initial: InitialState) -> Chapter {
     } else {
         Chapter::new(
             "Aerospike-like stores, uniform keys, drive written once and not trimmed",
-            &["What nobody trims stays valid, so that the space that stores leave alone is no spare \
-               space. Trimming the drive first is part of the published experiment."],
+            &[
+                "What nobody trims stays valid, so that the space that stores leave alone is no spare \
+               space. Trimming the drive first is part of the published experiment.",
+            ],
         )
     };
     let base = Configuration { initial, ..stores_base(options) };
@@ -218,6 +221,21 @@ fn stores(options: &FdpOptions, initial: InitialState) -> Chapter {
     chapter
 }
 
+/// Handles for each store.
+const HANDLES: [(u16, &str); 3] =
+    [(0, "no placement"), (1, "a handle each"), (2, "two handles each")];
+
+pub(super) fn zipfian_base(options: &FdpOptions, keys: KeyLaw) -> Configuration {
+    let mut base = stores_base(options);
+    base.kind = StoreKind::Records {
+        fill: options.zipfian_fill,
+        record_bytes: options.record_bytes,
+        keys,
+        threshold: 0.5,
+    };
+    base
+}
+
 fn zipfian(options: &FdpOptions, keys: KeyLaw) -> Chapter {
     let mut chapter = Chapter::new(
         match keys {
@@ -226,23 +244,16 @@ fn zipfian(options: &FdpOptions, keys: KeyLaw) -> Chapter {
             }
             _ => "Aerospike-like stores, zipfian keys of the whole table, fresh drive",
         },
-        &[
-            "Hot records make blocks die young, and what defragmentation moves is cold: one handle \
+        &["Hot records make blocks die young, and what defragmentation moves is cold: one handle \
              for both is no longer enough, and two are. The fill is lower than with uniform keys; \
-             it is where two handles each were found to suffice in a sweep over 25, 32 and 38 %.",
-        ],
+             it is one of three (25, 32 and 38 %) at which two handles each were found to suffice; \
+             a sweep over these is part of the full experiment."],
     );
-    let mut base = stores_base(options);
-    base.kind = StoreKind::Records {
-        fill: options.zipfian_fill,
-        record_bytes: options.record_bytes,
-        keys,
-        threshold: 0.5,
-    };
+    let base = zipfian_base(options, keys);
     for (name, configuration) in alone(&base) {
         chapter.push(name, configuration, None);
     }
-    for (handles, name) in [(0, "no placement"), (1, "a handle each"), (2, "two handles each")] {
+    for (handles, name) in HANDLES {
         chapter.push(format!("1:2:4:8, {name}"), with_handles(&base, handles), None);
     }
     chapter
@@ -275,6 +286,22 @@ fn fills(options: &FdpOptions) -> Chapter {
         }
         chapter.push(format!("{percent} %, 1:2:4:8, no placement"), of.clone(), None);
         chapter.push(format!("{percent} %, 1:2:4:8, a handle each"), with_handles(&of, 1), None);
+    }
+    chapter
+}
+
+fn zipfian_fills(options: &FdpOptions) -> Chapter {
+    let mut chapter = Chapter::new(
+        "Aerospike-like stores by fill, zipfian keys of the whole table, fresh drive",
+        &["The sweep by which the fill of the chapter above was chosen."],
+    );
+    for percent in [25u32, 32, 38, 45] {
+        let fill = f64::from(percent) / 100.0;
+        let options = FdpOptions { zipfian_fill: fill, ..options.clone() };
+        let of = zipfian_base(&options, KeyLaw::Zipfian { table_records: Some(TABLE_RECORDS) });
+        for (handles, name) in HANDLES {
+            chapter.push(format!("{percent} %, 1:2:4:8, {name}"), with_handles(&of, handles), None);
+        }
     }
     chapter
 }

@@ -122,15 +122,17 @@ pub(super) fn percent(share: f64) -> String {
 /// The assumptions that a configuration is.
 pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
     let drive = &of.drive;
-    let unit = drive.unit_bytes();
     let mut list = vec![
         assumption("stores", stores(&of.stores)),
         assumption("handles", handles(of.handles_each, of.stores.len())),
         assumption("rates", rates(&of.stores)),
-        assumption("order of writes", match of.order {
-            Order::Independent => "independent: whose block is next is random",
-            Order::InStep => "in step: always the store that lies behind the most",
-        }),
+        assumption(
+            "order of writes",
+            match of.order {
+                Order::Independent => "independent: whose block is next is random",
+                Order::InStep => "in step: always the store that lies behind the most",
+            },
+        ),
     ];
     match of.kind {
         StoreKind::Circular => list.push(assumption(
@@ -147,20 +149,26 @@ pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
         }
     }
     list.extend([
-        assumption("drive", format!(
-            "{}, reclaim units of {} (1/{} of it), mapped in pages of {}",
-            human_bytes(drive.bytes),
-            human_bytes(unit),
-            drive.units,
-            human_bytes(drive.page_bytes.into()),
-        )),
+        assumption(
+            "drive",
+            format!(
+                "{}, reclaim units of {} (1/{} of it)",
+                human_bytes(drive.bytes),
+                human_bytes(drive.unit_bytes()),
+                drive.units,
+            ),
+        ),
+        assumption("mapped in", format!("pages of {}", human_bytes(drive.page_bytes.into()))),
         assumption("over-provisioning", percent(drive.over_provisioning)),
         assumption("cleaning", cleaning(drive.cleaning)),
         assumption("copies go", frontier(drive.frontier)),
-        assumption("drive held before", match of.initial {
-            InitialState::Fresh => "nothing",
-            InitialState::Mapped => "data everywhere, written once in order, never trimmed",
-        }),
+        assumption(
+            "drive held before",
+            match of.initial {
+                InitialState::Fresh => "nothing",
+                InitialState::Mapped => "data everywhere, written once in order, never trimmed",
+            },
+        ),
         assumption("seed", of.seed.to_string()),
     ]);
     list
@@ -170,16 +178,15 @@ fn stores(stores: &[StoreRate]) -> String {
     let sizes: Vec<String> =
         stores.iter().map(|store| format!("{}", store.block_bytes >> 10)).collect();
     match sizes.len() {
-        1 => format!("one, blocks of {} KiB", sizes[0]),
-        count => format!("{count}, blocks of {} KiB", sizes.join(", ")),
+        1 => format!("one with blocks of {} KiB", sizes[0]),
+        count => format!("{count} with blocks of {} KiB", sizes.join(", ")),
     }
 }
 
 pub(super) fn handles(each: u16, stores: usize) -> String {
     match each {
-        0 => "none: the drive has no placement".to_owned(),
-        1 => format!("1 for each store, {stores} in all"),
-        _ => format!("{each} for each store, {} in all", usize::from(each) * stores),
+        0 => "no placement".to_owned(),
+        _ => format!("{each} each, {} in all", usize::from(each) * stores),
     }
 }
 

@@ -97,7 +97,8 @@ fn worth_table(worth: &Worth) -> String {
     for one in &worth.assumptions {
         wrap(&mut text, "", one);
     }
-    let mut rows = vec![["", "WAF", "writes a day, 5 years", "years at 1 a day"].map(str::to_owned)];
+    let mut rows =
+        vec![["", "WAF", "writes a day, 5 years", "years at 1 a day"].map(str::to_owned)];
     for life in &worth.lives {
         rows.push([
             life.name.clone(),
@@ -111,7 +112,12 @@ fn worth_table(worth: &Worth) -> String {
     let mut rows = vec![["", "WAF", "spare space", "capacity regained"].map(str::to_owned)];
     for spare in &worth.spares {
         let (needed, regained) = spare_cells(spare);
-        rows.push([spare.name.clone(), format!("{:.3}", spare.write_amplification), needed, regained]);
+        rows.push([
+            spare.name.clone(),
+            format!("{:.3}", spare.write_amplification),
+            needed,
+            regained,
+        ]);
     }
     text.push('\n');
     text.push_str(&align(&rows));
