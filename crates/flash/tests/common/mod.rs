@@ -1,4 +1,9 @@
-//! A small drive.
+//! Small drives, and programs that run on them.
+
+#![allow(dead_code)] // not every test needs all
+
+pub(crate) mod outlet;
+pub(crate) mod script;
 
 use esker_device::fdp::Isolation;
 use esker_flash::Parameters;
@@ -46,5 +51,17 @@ pub(crate) fn small(media: Media) -> Parameters {
             reads_overtake: true,
             suspension: None,
         },
+    }
+}
+
+/// 128 pages of 4 KiB, 4 to a unit, with just the reserve that it must have: it cleans all the time.
+pub(crate) fn tiny(media: Media) -> Parameters {
+    Parameters {
+        capacity: 128 * 4096,
+        nand_page_size: 4096,
+        program_size: 8192,
+        unit_size: 16 << 10,
+        units: 48,
+        ..small(media)
     }
 }
