@@ -124,9 +124,15 @@ impl Victims {
             Order::Greedy => self.lowest(range),
             Order::CostBenefit => self.best_value(range, units, unit_pages, now),
             Order::Fifo(queues) => {
-                return queues[usize::from(group)].pop_front().inspect(|&unit| {
-                    self.scores[unit as usize] |= OUT;
-                });
+                let oldest = *queues[usize::from(group)].front()?;
+                // It may be full, as long as it comes to one that is not.
+                let is_full = |unit: UnitId| self.scores[unit as usize] == unit_pages;
+                if is_full(oldest) && self.lowest(range).is_none_or(is_full) {
+                    return None;
+                }
+                queues[usize::from(group)].pop_front();
+                self.leave(oldest);
+                return Some(oldest);
             }
             Order::Choices { count, rng, candidates, .. } => {
                 let candidates = &candidates[usize::from(group)];
@@ -153,11 +159,7 @@ impl Victims {
 
     /// Takes a unit out of the candidates.
     pub(super) fn take(&mut self, unit: UnitId) {
-        self.scores[unit as usize] |= OUT;
-        let block = (unit >> BLOCK) as usize;
-        let start = block << BLOCK;
-        let end = (start + (1 << BLOCK)).min(self.scores.len());
-        self.lows[block] = self.scores[start..end].iter().copied().min().unwrap_or(OUT);
+        self.leave(unit);
         let group = (unit / self.group_units) as usize;
         match &mut self.order {
             Order::Greedy | Order::CostBenefit => {}
@@ -170,6 +172,15 @@ impl Victims {
                 }
             }
         }
+    }
+
+    /// Its score is no longer a candidate's.
+    fn leave(&mut self, unit: UnitId) {
+        self.scores[unit as usize] |= OUT;
+        let block = (unit >> BLOCK) as usize;
+        let start = block << BLOCK;
+        let end = (start + (1 << BLOCK)).min(self.scores.len());
+        self.lows[block] = self.scores[start..end].iter().copied().min().unwrap_or(OUT);
     }
 
     /// The candidate with the lowest score in a range of units.
