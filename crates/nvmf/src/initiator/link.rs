@@ -62,7 +62,7 @@ impl Link {
             in_capsule_bytes: shape.in_capsule_bytes.max(1024),
             header_digest: config.header_digest,
             data_digest: config.data_digest,
-            staging_bytes: if is_admin { 16 << 10 } else { 256 << 10 },
+            staging_bytes: if is_admin { 16 << 10 } else { 128 << 10 },
         });
         let (clock, timeout) = (clock.clone(), config.timeout);
         let mut link = Link { peer, stream, wire, clock, timeout, others: Vec::new() };
