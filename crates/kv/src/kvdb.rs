@@ -1,17 +1,19 @@
 //! A KVDB: creating, opening, closing it, and what concerns all of its KVSs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use esker_device::Device;
 use parking_lot::Mutex;
 
 use crate::check::CheckReport;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::{Batch, Kvs, purpose};
-use crate::layout::{self, Layout};
+use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::omf::manifest::Edit;
@@ -39,10 +41,29 @@ impl Kvdb {
     /// `Exists` when there is one already or a class's path holds data, `Invalid` for options
     /// that cannot work, or a device's error.
     pub fn create(dir: impl AsRef<Path>, layout: &Layout, options: Options) -> Result<Kvdb> {
+        Kvdb::create_with(dir, layout, &BTreeMap::new(), options)
+    }
+
+    /// Like [`Kvdb::create`], with devices of any kind for some classes instead of what the layout
+    /// says of them. The manifest keeps their names.
+    ///
+    /// # Errors
+    /// As [`Kvdb::create`]; `Invalid` when a name is a path.
+    pub fn create_with(
+        dir: impl AsRef<Path>,
+        layout: &Layout,
+        given: &BTreeMap<MediaClass, NamedDevice>,
+        options: Options,
+    ) -> Result<Kvdb> {
         options.check()?;
         let dir = dir.as_ref();
-        let classes = layout.classes()?;
-        let devices = layout::make(dir, &classes)?;
+        let mut classes = layout.classes()?;
+        for (class, named) in given {
+            named.check()?;
+            classes.retain(|(known, _)| known != class);
+            classes.push((*class, named.name.clone()));
+        }
+        let devices = layout::make(dir, &classes, given)?;
         recover::create(&devices, &classes, &options)?;
         Kvdb::start(devices, Some(dir.to_owned()), options)
     }
@@ -53,9 +74,30 @@ impl Kvdb {
     /// `NotFound` when there is none, `Conflict` when another process has it open, `Corrupt` when
     /// its structures are damaged, or a device's error.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Kvdb> {
+        Kvdb::open_with(dir, &BTreeMap::new(), options)
+    }
+
+    /// Like [`Kvdb::open`], with the devices that [`Kvdb::device_names`] asks for.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`]; `Invalid` when one is missing.
+    pub fn open_with(
+        dir: impl AsRef<Path>,
+        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+        options: Options,
+    ) -> Result<Kvdb> {
         options.check()?;
         let dir = dir.as_ref();
-        Kvdb::start(layout::open(dir)?, Some(dir.to_owned()), options)
+        Kvdb::start(layout::open(dir, given)?, Some(dir.to_owned()), options)
+    }
+
+    /// The names of the devices that the KVDB in the directory `dir` was created with, of those
+    /// that are neither files nor block devices: whoever opens it has to bring them.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`].
+    pub fn device_names(dir: impl AsRef<Path>) -> Result<BTreeMap<MediaClass, String>> {
+        layout::device_names(dir.as_ref())
     }
 
     /// Creates a KVDB on devices of any kind, and opens it.
@@ -69,8 +111,7 @@ impl Kvdb {
             let why = "there is a KVDB here already; open it, or choose other devices".into();
             return Err(KvError::Exists { path, why });
         }
-        let named =
-            |class, device: &Arc<dyn esker_device::Device>| (class, device.name().to_owned());
+        let named = |class, device: &Arc<dyn Device>| (class, device.name().to_owned());
         let mut paths = vec![named(MediaClass::Capacity, &devices.capacity)];
         paths.extend(devices.staging.iter().map(|device| named(MediaClass::Staging, device)));
         recover::create(&devices, &paths, &options)?;
@@ -110,8 +151,18 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::open`]; damage is not an error but a finding of the report.
     pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
-        let dir = dir.as_ref();
-        Kvdb::check_on(&layout::open(dir)?)
+        Kvdb::check_with(dir, &BTreeMap::new())
+    }
+
+    /// Like [`Kvdb::check`], with the devices that [`Kvdb::device_names`] asks for.
+    ///
+    /// # Errors
+    /// As [`Kvdb::check`]; `Invalid` when one is missing.
+    pub fn check_with(
+        dir: impl AsRef<Path>,
+        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+    ) -> Result<CheckReport> {
+        Kvdb::check_on(&layout::open(dir.as_ref(), given)?)
     }
 
     /// Verifies the KVDB on devices of any kind.
@@ -268,18 +319,30 @@ impl Kvdb {
         self.add_staging_on(|| layout::make_class(&dir, &path), path.clone())
     }
 
+    /// Gives the KVDB a staging class on a device of any kind, which must begin with zeroes; the
+    /// manifest keeps its name.
+    ///
+    /// # Errors
+    /// As [`Kvdb::add_staging`]; `Invalid` when the name is a path.
+    pub fn add_staging_named(&self, staging: NamedDevice) -> Result<()> {
+        staging.check()?;
+        let NamedDevice { name, device } = staging;
+        let blank = || layout::check_blank(&*device, Path::new(&name)).map(|()| device.clone());
+        self.add_staging_on(blank, name.clone())
+    }
+
     /// Gives the KVDB a staging class on a device of any kind.
     ///
     /// # Errors
     /// As [`Kvdb::add_staging`].
-    pub fn add_staging_device(&self, device: Arc<dyn esker_device::Device>) -> Result<()> {
+    pub fn add_staging_device(&self, device: Arc<dyn Device>) -> Result<()> {
         let name = device.name().to_owned();
         self.add_staging_on(|| Ok(device), name)
     }
 
     fn add_staging_on(
         &self,
-        device: impl FnOnce() -> Result<Arc<dyn esker_device::Device>>,
+        device: impl FnOnce() -> Result<Arc<dyn Device>>,
         path: String,
     ) -> Result<()> {
         let _naming = self.naming.lock();

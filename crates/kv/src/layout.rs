@@ -1,5 +1,10 @@
-//! Where a KVDB lives: a directory with the manifest, and a file or block device for each class.
+//! Where a KVDB lives: a directory with the manifest, and a device for each class: a file, a block
+//! device, or one that the caller opened and knows by a name of its own.
+//!
+//! The manifest has a text for each class. It is an absolute path, or the name of a file in the
+//! directory; anything else is a caller's name.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +14,7 @@ use esker_device::{Device, DeviceError, Port};
 
 use crate::MediaClass;
 use crate::error::{KvError, Result};
-use crate::manifest::{MANIFEST_BYTES, Manifest};
+use crate::manifest::{MANIFEST_BYTES, Manifest, State};
 use crate::recover::Devices;
 
 /// Where the classes of a new KVDB are to live. A path is a raw block device, a directory (the
@@ -48,14 +53,45 @@ impl Layout {
     }
 }
 
+/// A device that the caller opened for a class of a new KVDB.
+#[derive(Clone)]
+pub struct NamedDevice {
+    /// How the caller will find it again ([`crate::Kvdb::device_names`]); no path.
+    pub name: String,
+    /// The device.
+    pub device: Arc<dyn Device>,
+}
+
+impl NamedDevice {
+    /// Refuses names that would be taken for paths.
+    pub(crate) fn check(&self) -> Result<()> {
+        if is_path(&self.name) || self.name.is_empty() {
+            let why = format!("'{}' is a path: a device is named otherwise", self.name);
+            return Err(KvError::Options(why));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the manifest means a path.
+fn is_path(known_as: &str) -> bool {
+    let inside = MediaClass::ALL.map(file_name);
+    known_as.starts_with('/') || inside.iter().any(|name| name == known_as)
+}
+
+/// The file of a class in the KVDB's own directory.
+fn file_name(class: MediaClass) -> String {
+    format!("{class}.esker")
+}
+
 /// The path by which the manifest knows a class.
 pub(crate) fn known_as(class: MediaClass, path: &Option<PathBuf>) -> Result<String> {
     let Some(path) = path else {
-        return Ok(format!("{class}.esker"));
+        return Ok(file_name(class));
     };
     let mut absolute = std::path::absolute(path).map_err(|error| file_error(path, &error))?;
     if absolute.is_dir() {
-        absolute.push(format!("{class}.esker"));
+        absolute.push(file_name(class));
     }
     absolute.into_os_string().into_string().map_err(|path| {
         KvError::Options(format!("{}: a class's path must be UTF-8", path.display()))
@@ -83,26 +119,40 @@ pub(crate) fn make_class(dir: &Path, path: &str) -> Result<Arc<dyn Device>> {
     let path = dir.join(path);
     let device = open_file(&path, Create::IfMissing, None)?;
     if !device.is_new() && device.len_bytes()? > 0 {
-        let size = device.geometry().lba_size as usize;
-        let first = Port::open(&device, 1)?.read(Lba(0), esker_base::AlignedBuf::zeroed(size))?;
-        if first.iter().any(|&byte| byte != 0) {
-            let why = "it holds data already; choose another path, or wipe it first if you can \
-                       spare what is there";
-            return Err(KvError::Exists { path, why: why.into() });
-        }
+        check_blank(&device, &path)?;
     }
     Ok(Arc::new(device))
 }
 
-/// Makes the directory and the devices of a new KVDB.
-pub(crate) fn make(dir: &Path, classes: &[(MediaClass, String)]) -> Result<Devices> {
+/// Refuses a device that does not begin with zeroes.
+pub(crate) fn check_blank(device: &dyn Device, path: &Path) -> Result<()> {
+    let size = device.geometry().lba_size as usize;
+    let first = Port::open(device, 1)?.read(Lba(0), esker_base::AlignedBuf::zeroed(size))?;
+    if first.iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    let why = "it holds data already; choose another path, or wipe it first if you can spare what \
+               is there";
+    Err(KvError::Exists { path: path.to_owned(), why: why.into() })
+}
+
+/// Makes the directory and the devices of a new KVDB, but for those that are `given`.
+pub(crate) fn make(
+    dir: &Path,
+    classes: &[(MediaClass, String)],
+    given: &BTreeMap<MediaClass, NamedDevice>,
+) -> Result<Devices> {
     std::fs::create_dir_all(dir).map_err(|error| file_error(dir, &error))?;
     let manifest = dir.join(MANIFEST);
     if manifest.exists() && has_manifest(&manifest)? {
         let why = "there is a KVDB here already; open it, or choose another directory";
         return Err(KvError::Exists { path: dir.to_owned(), why: why.into() });
     }
-    let find = |wanted: MediaClass| {
+    let find = |wanted: MediaClass| -> Result<Option<Arc<dyn Device>>> {
+        if let Some(NamedDevice { name, device }) = given.get(&wanted) {
+            check_blank(&**device, Path::new(name))?;
+            return Ok(Some(device.clone()));
+        }
         let found = classes.iter().find(|(class, _)| *class == wanted);
         found.map(|(_, path)| make_class(dir, path)).transpose()
     };
@@ -118,8 +168,40 @@ fn has_manifest(path: &Path) -> Result<bool> {
     Ok(Manifest::read(&device)?.is_some())
 }
 
-/// Opens the devices of the KVDB in `dir`.
-pub(crate) fn open(dir: &Path) -> Result<Devices> {
+/// The names of the devices of the KVDB in `dir` that are no files.
+pub(crate) fn device_names(dir: &Path) -> Result<BTreeMap<MediaClass, String>> {
+    let (_, state) = open_manifest(dir)?;
+    Ok(state.classes.into_iter().filter(|(_, known_as)| !is_path(known_as)).collect())
+}
+
+/// Opens the devices of the KVDB in `dir`, but for those that are `given`.
+pub(crate) fn open(dir: &Path, given: &BTreeMap<MediaClass, Arc<dyn Device>>) -> Result<Devices> {
+    let (manifest, state) = open_manifest(dir)?;
+    let find = |class: MediaClass| -> Result<Option<Arc<dyn Device>>> {
+        let Some(known_as) = state.classes.get(&class) else {
+            return Ok(None);
+        };
+        if !is_path(known_as) {
+            let device = given.get(&class).cloned();
+            return device.map(Some).ok_or_else(|| {
+                KvError::Options(format!(
+                    "{}: its {class} class is on the device '{known_as}', which is no file: give \
+                     it to the call that opens the KVDB",
+                    dir.display()
+                ))
+            });
+        }
+        Ok(Some(Arc::new(open_file(&dir.join(known_as), Create::Never, None)?)))
+    };
+    let capacity = find(MediaClass::Capacity)?.ok_or_else(|| KvError::NotAKvdb {
+        path: dir.to_owned(),
+        why: "it has no capacity class".into(),
+    })?;
+    Ok(Devices { manifest, capacity, staging: find(MediaClass::Staging)? })
+}
+
+/// The manifest of the KVDB in `dir`, and what it says.
+fn open_manifest(dir: &Path) -> Result<(Arc<dyn Device>, State)> {
     let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
     let path = dir.join(MANIFEST);
     if !path.exists() {
@@ -127,19 +209,11 @@ pub(crate) fn open(dir: &Path) -> Result<Devices> {
     }
     let manifest: Arc<dyn Device> =
         Arc::new(open_file(&path, Create::Never, Some(MANIFEST_BYTES))?);
-    let Some(state) = Manifest::read(&manifest)? else {
-        return Err(not_here(
+    let state = Manifest::read(&manifest)?.ok_or_else(|| {
+        not_here(
             "its manifest was never finished: creating it was interrupted; \
-                             remove the directory and create it again",
-        ));
-    };
-    let find = |class: MediaClass| -> Result<Option<Arc<dyn Device>>> {
-        let Some(path) = state.classes.get(&class) else {
-            return Ok(None);
-        };
-        Ok(Some(Arc::new(open_file(&dir.join(path), Create::Never, None)?)))
-    };
-    let capacity =
-        find(MediaClass::Capacity)?.ok_or_else(|| not_here("it has no capacity class"))?;
-    Ok(Devices { manifest, capacity, staging: find(MediaClass::Staging)? })
+             remove the directory and create it again",
+        )
+    })?;
+    Ok((manifest, state))
 }

@@ -111,7 +111,7 @@ pub use cursor::Cursor;
 pub use error::{KvError, Result};
 pub use kvdb::Kvdb;
 pub use kvs::{Batch, Kvs};
-pub use layout::Layout;
+pub use layout::{Layout, NamedDevice};
 pub use options::{Maintenance, MediaClass, Options, Policy, Tuning};
 pub use placement::Stream;
 pub use recover::Devices;
