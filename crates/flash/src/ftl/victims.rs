@@ -130,7 +130,9 @@ impl Victims {
                 if is_full(oldest) && self.lowest(range).is_none_or(is_full) {
                     return None;
                 }
-                queues[usize::from(group)].pop_front();
+                if let Order::Fifo(queues) = &mut self.order {
+                    queues[usize::from(group)].pop_front();
+                }
                 self.leave(oldest);
                 return Some(oldest);
             }
