@@ -246,7 +246,10 @@ impl Script {
     }
 
     fn connect(&mut self, qid: u16, cntlid: u16, nqn: &str) -> [u8; 24] {
-        let connect = Connect { qid, sqsize: 31, ..Connect::default() };
+        self.connect_with(Connect { qid, sqsize: 31, ..Connect::default() }, cntlid, nqn)
+    }
+
+    fn connect_with(&mut self, connect: Connect, cntlid: u16, nqn: &str) -> [u8; 24] {
         let data = ConnectData {
             hostid: [7; 16],
             cntlid,
@@ -395,6 +398,19 @@ fn silent_connections_are_shed_and_never_more_than_allowed() {
     assert_eq!((metrics.connections, metrics.timeouts > 0, metrics.refused > 0), (2, true, true));
     port.write(Lba(0), AlignedBuf::zeroed(512), None).unwrap();
     drop(silent);
+}
+
+#[test]
+fn a_host_that_falls_silent_is_dropped_with_its_controller() {
+    let target = serve(memory(1));
+    let mut script = Script::open(&target);
+    script.initialize();
+    let connect = Connect { sqsize: 31, kato: 200, ..Connect::default() };
+    assert_eq!(script.connect_with(connect, 0xffff, NQN)[22..], [0, 0]);
+    assert_eq!(target.metrics().controllers, 1);
+    assert_eq!(script.0.read(&mut [0; 8]).unwrap(), 0, "the target closes the connection");
+    let metrics = target.metrics();
+    assert_eq!((metrics.controllers, metrics.timeouts), (0, 1));
 }
 
 #[test]

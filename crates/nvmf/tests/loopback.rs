@@ -2,14 +2,16 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{NQN, config, memory, open, reach, serve};
-use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
+use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount, Nanos};
 use esker_device::{
-    Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, Port, QueuePair, conformance,
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, Port,
+    QueuePair, conformance,
 };
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, Target};
@@ -202,6 +204,128 @@ fn nobody_waits_for_ever_when_the_target_is_gone() {
     let error = port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     assert_eq!(initiator.paths(), 0);
+}
+
+/// A device that takes its time: commands reach the memory some milliseconds after they came.
+struct Slow(Arc<dyn Device>, Duration);
+
+impl Device for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let (below, clock) = (self.0.queue_pair(depth)?, Clock::real());
+        Ok(Box::new(SlowQueue { below, clock, delay: self.1, held: VecDeque::new() }))
+    }
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
+struct SlowQueue {
+    below: Box<dyn QueuePair>,
+    clock: Clock,
+    delay: Duration,
+    held: VecDeque<(Nanos, Command)>,
+}
+
+impl QueuePair for SlowQueue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let due = self.clock.now() + self.delay;
+        let count = commands.len();
+        self.held.extend(commands.drain(..).map(|command| (due, command)));
+        Ok(count)
+    }
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        let now = self.clock.now();
+        while self.held.front().is_some_and(|(due, _)| *due <= now) {
+            let (_, command) = self.held.pop_front().unwrap();
+            self.below.submit(&mut VecDeque::from([command]))?;
+        }
+        self.below.poll(done)
+    }
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        _: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.clock.sleep(Duration::from_micros(100));
+        self.poll(done)
+    }
+    fn in_flight(&self) -> usize {
+        self.held.len() + self.below.in_flight()
+    }
+}
+
+#[test]
+fn no_older_write_comes_after_a_newer_one() {
+    let memory = memory(1);
+    let mut config = config(Arc::new(Slow(memory.clone(), Duration::from_millis(300))));
+    let uuid = Some([7; 16]);
+    config.subsystems[0].namespaces[0].uuid = uuid;
+    let slow = Target::start(&config).unwrap();
+    // The same data through another target, which is quick.
+    config.subsystems[0].namespaces[0] = NamespaceConfig { nsid: 1, device: memory, uuid };
+    let quick = Target::start(&config).unwrap();
+    let portals = vec![slow.addresses()[0], quick.addresses()[0]];
+    let initiator = Initiator::open(reach(portals)).unwrap();
+    let mut port = Port::open(&initiator, 1).unwrap();
+    let write = |port: &mut Port, byte: u8| {
+        let mut buf = AlignedBuf::zeroed(512);
+        buf.fill(byte);
+        port.write(Lba(0), buf, None).map(drop).unwrap();
+    };
+    std::thread::scope(|scope| {
+        esker_base::thread::spawn_scoped(scope, "close", || {
+            Clock::real().sleep(Duration::from_millis(100));
+            slow.close_portal(0).unwrap();
+        })
+        .unwrap();
+        write(&mut port, 1); // in the slow device when its portal closes; repeated elsewhere
+        write(&mut port, 2);
+    });
+    Clock::real().sleep(Duration::from_millis(400)); // whatever is still under way arrives
+    let read = port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap();
+    assert_eq!(read[0], 2, "the first copy of the older write came last");
+}
+
+#[test]
+fn a_target_short_of_memory_serves_all_the_same() {
+    let mut config = config(memory(1));
+    config.limits.data_bytes = 64 << 10;
+    config.limits.data_bytes_per_connection = 24 << 10;
+    let target = Target::start(&config).unwrap();
+    let initiator = open(&target);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let initiator = &initiator;
+            esker_base::thread::spawn_scoped(scope, "user", move || {
+                let mut port = Port::open(initiator, 64).unwrap();
+                for round in 0..20u8 {
+                    let size = 20_480;
+                    let ops = (0..16).map(|n| {
+                        let mut buf = AlignedBuf::zeroed(size);
+                        buf.fill(round);
+                        let lba = Lba(thread * 650 + n * 40);
+                        Op::Write { lba, buf, placement: None, fua: false }
+                    });
+                    port.run_all(ops, |_, outcome| drop(outcome.unwrap())).unwrap();
+                    let lba = |n: u64| Lba(thread * 650 + n * 40);
+                    let reads =
+                        (0..16).map(|n| Op::Read { lba: lba(n), buf: AlignedBuf::zeroed(size) });
+                    let check = |_, outcome: Result<Option<AlignedBuf>, DeviceError>| {
+                        let buf = outcome.unwrap().unwrap();
+                        assert!(buf.iter().all(|&byte| byte == round));
+                    };
+                    port.run_all(reads, check).unwrap();
+                }
+            })
+            .unwrap();
+        }
+    });
 }
 
 /// A device that can grow.
