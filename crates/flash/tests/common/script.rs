@@ -196,6 +196,13 @@ impl Script {
         Ok(())
     }
 
+    /// A flush.
+    pub(crate) fn flush(&mut self, open: &mut Open) -> Result<(), FlashError> {
+        open.ports.values_mut().next().unwrap().1.flush()?;
+        self.end(0, true);
+        Ok(())
+    }
+
     /// A write of one LBA with FUA, to the first namespace.
     pub(crate) fn durable_write(&mut self, open: &mut Open) -> Result<(), FlashError> {
         if self.spaces.is_empty() {
@@ -279,7 +286,16 @@ impl Script {
 
     /// Checks a drive that was cut off after `ended` steps, perhaps in the middle of the next.
     pub(crate) fn check(&self, open: &mut Open, ended: Step) -> Result<(), String> {
-        let durable = self.durable[usize::try_from(ended).unwrap()];
+        self.check_from(open, self.durable[usize::try_from(ended).unwrap()], ended)
+    }
+
+    /// As [`Script::check`], when what came after `durable` may be lost.
+    pub(crate) fn check_from(
+        &self,
+        open: &mut Open,
+        durable: Step,
+        ended: Step,
+    ) -> Result<(), String> {
         let found = open.ssd.namespaces();
         let numbers = |step: Step| {
             let mut numbers: Vec<u32> = self.living(step).map(|space| space.id).collect();
