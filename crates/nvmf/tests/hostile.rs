@@ -18,7 +18,7 @@ use esker_nvmf::wire::capsule::{Sgl, Sqe};
 use esker_nvmf::wire::command::{LbaRange, io};
 use esker_nvmf::wire::fabrics::{CONNECT, Connect, ConnectData, OPCODE};
 use esker_nvmf::wire::padded;
-use esker_nvmf::wire::pdu::{CommonHeader, IcReq, PduType, Transfer};
+use esker_nvmf::wire::pdu::{CommonHeader, FatalStatus, IcReq, PduType, Transfer};
 use esker_nvmf::wire::status::Status;
 
 const SETTINGS: ControllerSettings = ControllerSettings {
@@ -159,6 +159,80 @@ fn both_ends_understand_each_other_in_pieces_of_any_size() {
             }
         }
     }
+}
+
+/// Two ends that have found each other.
+fn pair(header: bool, data: bool) -> (HostConnection, ControllerConnection, BufPool) {
+    let (mut host, mut pool) = (host(header, data), BufPool::new(0));
+    let mut controller = ControllerConnection::new(SETTINGS);
+    let request = take_from_host(&mut host, usize::MAX);
+    assert!(serve_some(&mut controller, &mut pool, &request));
+    let response = take_from_controller(&mut controller, &mut pool, usize::MAX);
+    let count = put(&mut host.spaces(), &response);
+    host.received(count);
+    assert!(matches!(host.poll(), Ok(Some(HostEvent::Ready))));
+    (host, controller, pool)
+}
+
+#[test]
+fn digests_find_a_bit_that_changed() {
+    for at in [20, 100, 600] {
+        let (mut host, mut controller, mut pool) = pair(true, true);
+        host.submit(Sqe::new(io::WRITE, 1), Payload::Out(AlignedBuf::zeroed(512)));
+        let mut said = take_from_host(&mut host, usize::MAX);
+        assert_eq!(said.len(), 72 + 4 + 512 + 4);
+        // A byte of the header, or of the data, or of nothing.
+        if let Some(byte) = said.get_mut(at) {
+            *byte ^= 4;
+        }
+        let count = put(&mut controller.spaces(), &said);
+        controller.received(count);
+        match (at, controller.poll(&mut pool)) {
+            (20, Err(violation)) => assert_eq!(violation.status, FatalStatus::HeaderDigest),
+            (100, Ok(Some(ControllerEvent::Command { is_good, .. }))) => assert!(!is_good),
+            (600, Ok(Some(ControllerEvent::Command { is_good, .. }))) => assert!(is_good),
+            (_, other) => panic!("at {at}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn data_that_was_not_asked_for_is_not_taken() {
+    let answer = |transfer: Transfer, size: usize, flags: u8| {
+        let (mut host, mut controller, mut pool) = pair(false, false);
+        host.submit(Sqe::new(io::WRITE, 1), Payload::Out(AlignedBuf::zeroed(6000)));
+        let said = take_from_host(&mut host, usize::MAX);
+        let count = put(&mut controller.spaces(), &said);
+        controller.received(count);
+        let Ok(Some(ControllerEvent::Command { slot, .. })) = controller.poll(&mut pool) else {
+            panic!("a command");
+        };
+        controller.request_data(slot, AlignedBuf::zeroed(6000));
+        let transfer = Transfer { ttag: slot.0, ..transfer };
+        let plen = u32::try_from(24 + size).unwrap();
+        let kind = PduType::H2cData as u8;
+        let common = CommonHeader { kind, flags, hlen: 24, pdo: 24, plen };
+        let said = [&common.encode()[..], &transfer.encode(), &vec![0; size]].concat();
+        let mut rest = &said[..];
+        while !rest.is_empty() {
+            let count = put(&mut controller.spaces(), rest);
+            controller.received(count);
+            rest = &rest[count..];
+            if let Err(violation) = controller.poll(&mut pool) {
+                return Some(violation.status);
+            }
+        }
+        None
+    };
+    let data = |offset, length| Transfer { offset, length, ..Transfer::default() };
+    assert_eq!(answer(data(0, 4096), 4096, 0), None);
+    assert_eq!(answer(data(4096, 1904), 1904, 4), Some(FatalStatus::OutOfRange));
+    assert_eq!(answer(data(0, 4096), 4096, 4), Some(FatalStatus::InvalidHeaderField));
+    assert_eq!(answer(data(0, 4096), 512, 0), Some(FatalStatus::InvalidHeaderField));
+    assert_eq!(answer(data(0, 6000), 6000, 4), Some(FatalStatus::LimitExceeded));
+    assert_eq!(answer(data(u32::MAX, 512), 512, 0), Some(FatalStatus::OutOfRange));
+    let other = Transfer { cccid: 3, ..data(0, 512) };
+    assert_eq!(answer(other, 512, 0), Some(FatalStatus::InvalidHeaderField));
 }
 
 /// What a host says in a short session: ICReq, commands with and without data.

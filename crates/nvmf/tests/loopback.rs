@@ -194,6 +194,21 @@ fn commands_go_on_when_a_portal_is_closed_under_load() {
 }
 
 #[test]
+fn nothing_goes_through_a_portal_that_is_not_accessible() {
+    let device = memory(1);
+    let target = serve(device.clone());
+    let config = reach(target.addresses());
+    let give_up = Duration::from_millis(200);
+    let initiator = Initiator::open(InitiatorConfig { give_up, ..config }).unwrap();
+    let mut port = Port::open(&initiator, 4).unwrap();
+    target.set_ana(0, AnaState::Inaccessible).unwrap();
+    port.write(Lba(0), AlignedBuf::zeroed(4096), None).unwrap_err();
+    assert_eq!(device.stats().writes, 0);
+    target.set_ana(0, AnaState::Optimized).unwrap();
+    wait_until("the host knows", || port.write(Lba(0), AlignedBuf::zeroed(4096), None).is_ok());
+}
+
+#[test]
 fn nobody_waits_for_ever_when_the_target_is_gone() {
     let target = serve(memory(1));
     let mut config = reach(target.addresses());
