@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 
 /// Slices of one write.
 pub(crate) const SLICES: usize = 128;
 
-/// Makes a socket ready for use.
+/// Makes a socket ready for use. The system looks after peers that are gone without a word, if
+/// nobody else does.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)
 }

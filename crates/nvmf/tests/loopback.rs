@@ -100,6 +100,11 @@ fn several_workers_serve_several_queues() {
     });
 }
 
+/// How often, with `ESKER_SOAK` set to something else than a test has time for.
+fn times(default: u32) -> u32 {
+    std::env::var("ESKER_SOAK").ok().and_then(|count| count.parse().ok()).unwrap_or(default)
+}
+
 #[test]
 fn commands_survive_the_restart_of_the_target() {
     let device = memory(4);
@@ -133,7 +138,7 @@ fn commands_survive_the_restart_of_the_target() {
         .unwrap();
         let clock = Clock::real();
         let mut target = Some(target);
-        for _ in 0..5 {
+        for _ in 0..times(5) {
             clock.sleep(Duration::from_millis(100));
             drop(target.take());
             clock.sleep(Duration::from_millis(30));

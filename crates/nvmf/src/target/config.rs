@@ -118,7 +118,7 @@ pub struct Limits {
     pub connections_per_host: usize,
     /// I/O queues of one controller.
     pub io_queues: u16,
-    /// Entries of an I/O queue: 2 to 4,096.
+    /// Entries of a queue: 32, which admin queues have, to 4,096.
     pub queue_entries: u16,
     /// Bytes of data in transfer, for all connections of a worker.
     pub data_bytes: usize,
@@ -132,7 +132,7 @@ pub struct Limits {
     pub in_capsule_bytes: u32,
     /// How long a connection may take to send Connect.
     pub handshake: Duration,
-    /// The longest keep alive timeout; and the one of I/O controllers whose hosts want none.
+    /// The longest keep alive timeout; and that of discovery connections that want none.
     pub keep_alive: Duration,
     /// How long a worker with nothing to do looks for work before it sleeps.
     pub spin: Duration,
@@ -186,7 +186,7 @@ impl TargetConfig {
         let limits = &self.limits;
         let is_good = limits.workers > 0
             && limits.io_queues > 0
-            && (2..=4096).contains(&limits.queue_entries)
+            && (32..=4096).contains(&limits.queue_entries)
             && limits.transfer_bytes.is_power_of_two()
             && limits.transfer_bytes >= 4096
             && limits.in_capsule_bytes <= 65_536

@@ -169,9 +169,8 @@ fn admin_queue(
         .ok_or(Wrong { status: Status::CONNECT_BUSY, result: 0 })?;
     let longest = u32::try_from(shared.limits.keep_alive.as_millis()).unwrap_or(u32::MAX);
     let keep_alive = match request.kato {
-        // Without keep alive a host that is gone would be kept for ever. A persistent discovery
-        // connection is asked for with one.
-        0 => 0,
+        // Discovery is over soon; who wants to stay asks for keep alive (Base 2.1, 3.1.3.3).
+        0 if controller.is_discovery() => longest,
         wanted => wanted.min(longest),
     };
     controller.keep_alive_ms.store(keep_alive, Ordering::Relaxed);

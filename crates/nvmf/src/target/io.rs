@@ -147,7 +147,8 @@ fn transfer(
     let range = LbaRange::of(sqe);
     let lba = check_range(namespace, range.slba, range.count.into())?;
     let bytes = LbaCount(range.count.into()).bytes(namespace.lba_size());
-    if bytes > u64::from(core.shared.limits.transfer_bytes) {
+    let most = core.shared.limits.transfer_bytes.min(namespace.geometry().max_transfer_size);
+    if bytes > u64::from(most) {
         return Err(Status::INVALID_FIELD.final_());
     }
     Ok((range, lba, to_usize(bytes)))
@@ -206,19 +207,15 @@ fn compare(
     connection.submit(core, slot, Op::Read { lba, buf });
 }
 
-/// Verify reads the range piece by piece and drops what it read.
+/// Verify reads the range and drops what it read.
 fn verify(connection: &mut Connection, core: &mut Core, slot: Slot, namespace: &Namespace) {
-    let range = LbaRange::of(&connection.job(slot).sqe);
-    let lba = match check_range(namespace, range.slba, range.count.into()) {
-        Ok(lba) => lba,
-        Err(status) => return connection.finish(core, slot, status),
-    };
-    let bytes = LbaCount(range.count.into()).bytes(namespace.lba_size());
-    if bytes > u64::from(core.shared.limits.transfer_bytes) {
-        return connection.finish(core, slot, Status::INVALID_FIELD.final_());
-    }
-    if let Some(buf) = connection.take(core, slot, to_usize(bytes)) {
-        connection.submit(core, slot, Op::Read { lba, buf });
+    match transfer(core, namespace, &connection.job(slot).sqe) {
+        Ok((_, lba, bytes)) => {
+            if let Some(buf) = connection.take(core, slot, bytes) {
+                connection.submit(core, slot, Op::Read { lba, buf });
+            }
+        }
+        Err(status) => connection.finish(core, slot, status),
     }
 }
 

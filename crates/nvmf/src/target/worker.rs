@@ -391,13 +391,12 @@ impl Worker {
         self.next_tick = now + TICK;
         let shared = self.core.shared.clone();
         for connection in self.connections.iter_mut().flatten() {
+            let is_unproven = connection.verifier.as_ref().is_some_and(|one| !one.is_done());
+            let is_late = now.since(connection.since) > shared.limits.handshake;
             let is_silent = match &connection.role {
-                Role::New => now.since(connection.since) > shared.limits.handshake,
-                Role::Admin(controller) => controller.is_silent(now),
-                Role::Io(..) => {
-                    let unproven = connection.verifier.as_ref().is_some_and(|one| !one.is_done());
-                    unproven && now.since(connection.since) > shared.limits.handshake
-                }
+                Role::New => is_late,
+                Role::Admin(controller) => is_unproven && is_late || controller.is_silent(now),
+                Role::Io(..) => is_unproven && is_late,
             };
             if is_silent {
                 metrics::count(&shared.metrics.timeouts);
