@@ -1,6 +1,6 @@
 # The kernel's target, for the initiator outside: RAM, or with FDP=1 QEMU's drive passed through.
 set -e; . ./lib.sh
-if [ -n "$FDP" ]; then modprobe nvme; wait_dev /dev/nvme0n1; passthru /dev/nvme0; else target 64; fi
+if [ -n "$FDP" ]; then modprobe -q nvme || true; wait_dev /dev/nvme0n1; passthru /dev/nvme0; else target 64; fi
 [ -z "$KEY" ] || allow_host $HOSTNQN "$KEY" "$CTRL"
 echo READY
 # Ends when an initiator was there and is gone.

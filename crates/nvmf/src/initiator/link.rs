@@ -91,7 +91,8 @@ impl Link {
         let [a, b, ..] = cqe.result.to_le_bytes();
         if cqe.result & u64::from(AUTHREQ_ATR) != 0 {
             link.authenticate(config)?;
-        } else if config.controller_secret.is_some() {
+        } else if is_admin && config.controller_secret.is_some() {
+            // A controller that has proved itself need not for each of its I/O queues.
             let what = format!("{peer} does not ask for authentication, so it cannot prove itself");
             return Err(NvmfError::Authentication(what));
         }
