@@ -476,3 +476,6 @@ fn decode_event(bytes: &[u8]) -> Result<Event, FlashError> {
         other => Err(damaged(format!("event {other} is unknown"))),
     }
 }
+
+#[cfg(test)]
+mod tests;
