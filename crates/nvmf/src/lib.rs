@@ -1,4 +1,16 @@
 //! NVMe over TCP: a target that serves devices, and an initiator that is one.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`wire`] | every byte: PDUs, capsules, commands, Identify structures, log pages |
+//! | [`conn`] | the protocol of one connection, both ends, without a socket |
+//! | [`auth`] | DH-HMAC-CHAP: secrets, proofs, Diffie-Hellman groups |
+//! | [`target`] | [`Target`]: subsystems and namespaces over devices, served by event loops |
+//! | [`initiator`] | [`Initiator`]: a remote namespace as a device |
+//! | [`error`] | [`NvmfError`] |
+//!
+//! What is answered to every command, and what was measured: `docs/nvmf.md`. The real kernel at the
+//! other end: `interop/`.
 
 pub mod auth;
 pub mod conn;

@@ -195,7 +195,33 @@ fn commands_go_on_when_a_portal_is_closed_under_load() {
         let read = port.read(Lba(0), AlignedBuf::zeroed(64 * 512)).unwrap();
         assert!(read.iter().all(|&byte| byte == round), "round {round}");
     }
-    assert_eq!(initiator.paths(), 1);
+    wait_until("one path is left", || initiator.paths() == 1);
+}
+
+#[test]
+fn commands_come_back_to_the_better_path() {
+    let device = memory(1);
+    let mut config = config(device);
+    config.subsystems[0].namespaces[0].uuid = Some([9; 16]);
+    let near = Target::start(&config).unwrap();
+    config.portals[0].ana = AnaState::NonOptimized;
+    let far = Target::start(&config).unwrap();
+    let initiator = Initiator::open(reach(vec![far.addresses()[0], near.addresses()[0]])).unwrap();
+    let mut port = Port::open(&initiator, 4).unwrap();
+    let writes =
+        |target: &Target| -> u64 { target.metrics().flows.iter().map(|flow| flow.writes).sum() };
+    let mut write = |to: &Target| {
+        wait_until("commands take that path", || {
+            let before = writes(to);
+            port.write(Lba(0), AlignedBuf::zeroed(512), None).unwrap();
+            writes(to) > before
+        });
+    };
+    write(&near); // optimized, though the second in the list
+    near.set_ana(0, AnaState::Inaccessible).unwrap();
+    write(&far);
+    near.set_ana(0, AnaState::Optimized).unwrap();
+    write(&near);
 }
 
 #[test]

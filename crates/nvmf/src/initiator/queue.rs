@@ -188,6 +188,9 @@ impl Queue {
         if has_progress || active.link.wire.in_flight() == 0 {
             self.last_progress = now;
         }
+        if active.link.wire.in_flight() == 0 && self.keeper.shared.has_better(active) {
+            return self.lose(); // nothing is under way, so nothing is repeated
+        }
         let is_silent = now.since(self.last_progress) > self.keeper.shared.config.timeout;
         if is_silent || !self.keeper.shared.is_current(active) {
             self.lose();

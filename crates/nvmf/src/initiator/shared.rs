@@ -106,10 +106,20 @@ impl Shared {
         self.handles.store(handles, Ordering::Relaxed);
     }
 
-    /// The path to use now: optimized before not, then in the order of the configuration.
-    fn best_path(&self) -> Option<usize> {
-        let usable = |state| self.paths.iter().position(|one| one.is_up() && one.ana() == state);
-        usable(AnaState::Optimized).or_else(|| usable(AnaState::NonOptimized))
+    /// The paths that can be used now, the best first: optimized before not, then in the order of
+    /// the configuration.
+    fn usable_paths(&self) -> impl Iterator<Item = usize> {
+        let in_state = |state| {
+            let is_it = move |path: &Path| path.is_up() && path.ana() == state;
+            (0..).zip(&self.paths).filter(move |(_, path)| is_it(path)).map(|(index, _)| index)
+        };
+        in_state(AnaState::Optimized).chain(in_state(AnaState::NonOptimized))
+    }
+
+    /// Whether another path has become better than that of a queue.
+    pub(crate) fn has_better(&self, active: &Active) -> bool {
+        let is_optimized = |index: usize| self.paths[index].ana() == AnaState::Optimized;
+        !is_optimized(active.path) && self.usable_paths().next().is_some_and(is_optimized)
     }
 
     /// Connects a queue over the best path, trying for up to `patience`. The connection it
@@ -127,22 +137,18 @@ impl Shared {
             drain(&stream, &self.clock, self.config.keep_alive * 2);
         }
         loop {
-            let opened = match self.best_path() {
-                Some(index) => {
-                    let path = &self.paths[index];
-                    path.open_queue(&self.config, &self.clock, depth).map(
-                        |(link, qid, generation)| Active { link, path: index, qid, generation },
-                    )
+            let mut error = NvmfError::Lost {
+                peer: self.paths[0].peer,
+                what: "no path to the namespace works".to_owned(),
+            };
+            for index in self.usable_paths() {
+                match self.paths[index].open_queue(&self.config, &self.clock, depth) {
+                    Ok((link, qid, generation)) => {
+                        return Ok(Active { link, path: index, qid, generation });
+                    }
+                    Err(refused) => error = refused,
                 }
-                None => Err(NvmfError::Lost {
-                    peer: self.paths[0].peer,
-                    what: "no path to the namespace works".to_owned(),
-                }),
-            };
-            let error = match opened {
-                Ok(active) => return Ok(active),
-                Err(error) => error,
-            };
+            }
             let is_over = self.clock.now() >= deadline || self.is_stopping.load(Ordering::Relaxed);
             if is_over || matches!(error, NvmfError::Authentication(_)) {
                 return Err(error);
