@@ -1,6 +1,6 @@
 //! The protocol of one TCP connection, without the connection: bytes in, bytes and events out.
-//! Whoever owns the socket reads into [`Receiver::spaces`] and writes what [`Sender::slices`]
-//! gives; fuzzers and tests do the same without a socket.
+//! Whoever owns the socket reads into the `spaces` of an end and writes the `slices` it gives;
+//! fuzzers and tests do the same without a socket.
 //!
 //! | module | what |
 //! | --- | --- |

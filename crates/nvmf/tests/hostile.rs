@@ -294,6 +294,44 @@ fn any_change_to_what_a_host_says_ends_in_a_violation_or_an_answer() {
     assert!(violations > sessions / 4, "{violations}");
 }
 
+#[test]
+fn a_host_survives_whatever_a_controller_says() {
+    let mut rng = Rng::new(5);
+    let mut violations = 0;
+    for _ in 0..3000 {
+        let (header, data) = (rng.chance(1, 2), rng.chance(1, 2));
+        let (mut host, mut controller, mut pool) = pair(header, data);
+        host.submit(Sqe::new(io::READ, 1), Payload::In(AlignedBuf::zeroed(5000)));
+        host.submit(Sqe::new(io::WRITE, 1), Payload::Out(AlignedBuf::zeroed(9000)));
+        let out = take_from_host(&mut host, usize::MAX);
+        serve_some(&mut controller, &mut pool, &out);
+        let mut said = take_from_controller(&mut controller, &mut pool, usize::MAX);
+        for _ in 0..=rng.below(3) {
+            let at = usize::try_from(rng.below(said.len() as u64)).unwrap();
+            // The headers are where the meaning is.
+            let at = if rng.chance(2, 3) { at % 64 } else { at };
+            said[at] = rng.u64().to_le_bytes()[0];
+        }
+        let mut rest = &said[..];
+        while !rest.is_empty() {
+            let count = put(&mut host.spaces(), rest);
+            host.received(count);
+            rest = &rest[count..];
+            let mut event = host.poll();
+            while matches!(event, Ok(Some(_))) {
+                take_from_host(&mut host, 777);
+                event = host.poll();
+            }
+            if event.is_err() {
+                violations += 1;
+                break;
+            }
+        }
+        assert!(host.abandon().count() <= 2);
+    }
+    assert!(violations > 500, "{violations}");
+}
+
 /// Speaks the protocol word by word.
 struct Script(TcpStream);
 

@@ -126,6 +126,11 @@ impl HostConnection {
         }
     }
 
+    /// Sets what fits into a capsule, which is known for sure after Connect.
+    pub fn set_in_capsule_bytes(&mut self, bytes: usize) {
+        self.settings.in_capsule_bytes = bytes;
+    }
+
     /// How many more commands can be submitted now.
     #[must_use]
     pub fn room(&self) -> usize {

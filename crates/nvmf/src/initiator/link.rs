@@ -88,6 +88,8 @@ impl Link {
         let sqe = fabrics(CONNECT).with_arguments(&connect.encode());
         let data = AlignedBuf::padded(&data.encode(), 1);
         let (cqe, _) = link.execute("Connect", sqe, Payload::Out(data))?;
+        // The data of Connect is always in its capsule; that of other commands is if it fits.
+        link.wire.set_in_capsule_bytes(shape.in_capsule_bytes);
         let [a, b, ..] = cqe.result.to_le_bytes();
         if cqe.result & u64::from(AUTHREQ_ATR) != 0 {
             link.authenticate(config)?;
