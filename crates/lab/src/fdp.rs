@@ -29,6 +29,8 @@ pub mod report;
 pub mod sink;
 pub mod store;
 mod table;
+#[cfg(test)]
+mod tests;
 pub mod turns;
 pub mod worth;
 pub mod writer;
@@ -50,7 +52,7 @@ use worth::{Endurance, Search, Worth};
 #[derive(Clone, Debug, PartialEq)]
 pub struct FdpOptions {
     /// The size of the drive on which the stores with records are; others are a part of that. At
-    /// least 64 MiB; default 16 GiB, for which counting takes some 200 MiB of memory per thread.
+    /// least 256 MiB; default 16 GiB, for which counting takes some 200 MiB of memory per thread.
     pub drive_bytes: u64,
     /// Media in use beyond what the host can address, as a share of it; default 0.145.
     pub over_provisioning: f64,
@@ -90,13 +92,13 @@ impl Default for FdpOptions {
 }
 
 /// The smallest drive that the experiment can be scaled down to.
-const DRIVE_MIN: u64 = 64 << 20;
+const DRIVE_MIN: u64 = 256 << 20;
 
 impl FdpOptions {
     fn check(&self) -> Result<(), LabError> {
         let refuse = |why: &str| Err(LabError::Invalid(why.to_owned()));
         if self.drive_bytes < DRIVE_MIN {
-            return refuse("the drive of the experiment has at least 64 MiB");
+            return refuse("the drive of the experiment has at least 256 MiB");
         }
         if !(0.01..=10.0).contains(&self.over_provisioning) {
             return refuse("over-provisioning is a share from 0.01 to 10: 0.145 is 14.5 %");

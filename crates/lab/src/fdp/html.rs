@@ -81,12 +81,12 @@ fn row(chapter: &Chapter, run: &Run) -> String {
         .collect();
     format!(
         "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{:.1}</td>\
-         <td class=\"word\">{}</td></tr>\n",
+         <td class=\"word\" style=\"white-space: normal\">{}</td></tr>\n",
         escape(&run.name),
         factor(run).trim_end(),
         published(run.published.as_ref()),
         run.measured.drive_writes,
-        particular.join("<br>")
+        particular.join("; ")
     )
 }
 

@@ -14,8 +14,8 @@ pub enum KeyLaw {
     /// YCSB's scrambled zipfian law (skew 0.99): a rank of ten billion, hashed to a record.
     Zipfian {
         /// How many records the table has of which those of the store are a sample. A table that
-        /// is scaled down is more skewed than the whole: its share of hot records is larger.
-        /// `None` takes the store's own records for the whole.
+        /// is scaled down is less skewed than the whole: as many ranks are hashed to fewer
+        /// records, which evens them out. `None` takes the store's own records for the whole.
         table_records: Option<u64>,
     },
 }
@@ -47,7 +47,8 @@ pub struct Keys {
 }
 
 /// Every `stride`-th rank of the zipfian law, from the `stride`-th on: what a sample of the table
-/// is asked for. The most popular ranks are so few that none of them is in a sample.
+/// is asked for. Such a law has the same shape at every scale, and the ranks before the first are
+/// so few that a sample has none of them.
 #[derive(Clone, Debug)]
 struct Sampled {
     ranks: Zipfian,

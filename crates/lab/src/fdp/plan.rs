@@ -15,15 +15,15 @@ use super::worth::Search;
 /// Bytes per KiB.
 const KIB: u64 = 1 << 10;
 /// The blocks of the published experiment with Aerospike.
-const BLOCKS: [u64; 4] = [32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB];
+pub(super) const BLOCKS: [u64; 4] = [32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB];
 /// The blocks of the published experiment with fio.
-const WIDE_BLOCKS: [u64; 4] = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB];
+pub(super) const WIDE_BLOCKS: [u64; 4] = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB];
 /// Reclaim units of a drive under circular writers.
 const CIRCULAR_UNITS: u32 = 1024;
 /// Reclaim units of a drive under stores with records.
 const STORE_UNITS: u32 = 640;
 /// Records of a table that fills a 1.92 TB drive a little more than half.
-const TABLE_RECORDS: u64 = 800_000_000;
+pub(super) const TABLE_RECORDS: u64 = 800_000_000;
 
 const AEROSPIKE: &str = "Micron, March 2024: four Aerospike instances on a 7450 PRO 7.68 TB";
 const FIO: &str = "Micron, July 2023: four sequential fio writers on a 7450 PRO 7.68 TB";
@@ -78,14 +78,14 @@ pub(super) fn chapters(options: &FdpOptions) -> Vec<Chapter> {
 }
 
 /// Rates in proportion to blocks: all stores write equally many.
-fn by_block(blocks: [u64; 4]) -> Vec<StoreRate> {
+pub(super) fn by_block(blocks: [u64; 4]) -> Vec<StoreRate> {
     #[allow(clippy::cast_precision_loss)] // a block's size
     let store = |block_bytes| StoreRate { block_bytes, rate: block_bytes as f64 };
     blocks.map(store).to_vec()
 }
 
 /// The same rate for all.
-fn equal(blocks: [u64; 4]) -> Vec<StoreRate> {
+pub(super) fn equal(blocks: [u64; 4]) -> Vec<StoreRate> {
     blocks.map(|block_bytes| StoreRate { block_bytes, rate: 1.0 }).to_vec()
 }
 
@@ -168,7 +168,7 @@ pub(super) fn stores_base(options: &FdpOptions) -> Configuration {
 }
 
 /// Each store of a configuration alone on a drive of its own, a quarter as large.
-fn alone(of: &Configuration) -> impl Iterator<Item = (String, Configuration)> + '_ {
+pub(super) fn alone(of: &Configuration) -> impl Iterator<Item = (String, Configuration)> + '_ {
     of.stores.iter().map(|store| {
         let drive = DriveModel { bytes: of.drive.bytes / 4, ..of.drive };
         let stores = vec![StoreRate { rate: 1.0, ..*store }];
@@ -177,7 +177,7 @@ fn alone(of: &Configuration) -> impl Iterator<Item = (String, Configuration)> + 
     })
 }
 
-fn with_handles(of: &Configuration, handles_each: u16) -> Configuration {
+pub(super) fn with_handles(of: &Configuration, handles_each: u16) -> Configuration {
     Configuration { handles_each, ..of.clone() }
 }
 
@@ -306,9 +306,9 @@ fn zipfian_fills(options: &FdpOptions) -> Chapter {
     chapter
 }
 
-/// What is asked about spare space, at a quarter of the scale.
+/// What is asked about spare space, on a smaller drive: it takes many runs.
 pub(super) fn searches(options: &FdpOptions) -> Vec<Search> {
-    let small = FdpOptions { drive_bytes: options.drive_bytes / 4, ..options.clone() };
+    let small = FdpOptions { drive_bytes: options.drive_bytes / 8, ..options.clone() };
     let mut searches = Vec::new();
     for initial in [InitialState::Fresh, InitialState::Mapped] {
         let mixed = Configuration { initial, ..stores_base(&small) };

@@ -74,6 +74,8 @@ pub struct Store {
     options: StoreOptions,
     /// Records per block.
     slots: u32,
+    /// Slots are numbered `block << shift | index`, so that finding a slot's block is cheap.
+    shift: u32,
     /// Fewer records alive than this make a block worth defragmenting.
     enough: u32,
     places: Vec<u32>,
@@ -84,10 +86,11 @@ pub struct Store {
     /// The first block that was never written.
     pristine: u32,
     queue: VecDeque<u32>,
-    client: Option<Buffer>,
     moved: Option<Buffer>,
     /// Free once the buffer of moved records is written.
     vacated: Vec<u32>,
+    /// Records of the block at hand, kept for its memory.
+    batch: Vec<u32>,
     loaded: u32,
     keys: Keys,
     rng: Rng,
@@ -110,8 +113,9 @@ impl Store {
         }
         let slots = narrow(options.block_bytes / options.record_bytes)?;
         let blocks = narrow(options.bytes / options.block_bytes)?;
-        let all_slots = u64::from(slots) * u64::from(blocks);
-        if u64::from(options.records) > all_slots || all_slots >= u64::from(NOWHERE) {
+        let shift = slots.max(1).next_power_of_two().trailing_zeros();
+        let (room, numbers) = (u64::from(slots) * u64::from(blocks), u64::from(blocks) << shift);
+        if u64::from(options.records) > room || numbers >= u64::from(NOWHERE) {
             return Err(LabError::Invalid(format!(
                 "{} records of {} bytes do not fit {blocks} blocks of {} bytes",
                 options.records, options.record_bytes, options.block_bytes
@@ -125,17 +129,18 @@ impl Store {
         Ok(Store {
             options,
             slots,
+            shift,
             enough,
             places: vec![NOWHERE; options.records as usize],
-            records: vec![0; to_usize(all_slots)],
+            records: vec![0; to_usize(numbers)],
             alive: vec![0; blocks as usize],
             states: vec![State::Free; blocks as usize],
             free: VecDeque::with_capacity(blocks as usize),
             pristine: 0,
             queue: VecDeque::new(),
-            client: None,
             moved: None,
             vacated: Vec::new(),
+            batch: Vec::new(),
             loaded: 0,
             keys,
             rng: Rng::new(seed),
@@ -174,13 +179,13 @@ impl Store {
     /// Puts a record's latest version into a buffer.
     #[inline]
     fn append(&mut self, record: u32, buffer: &mut Buffer) {
-        let slot = buffer.block * self.slots + buffer.filled;
+        let slot = buffer.block << self.shift | buffer.filled;
         buffer.filled += 1;
         self.records[slot as usize] = record;
         self.alive[buffer.block as usize] += 1;
         let old = std::mem::replace(&mut self.places[record as usize], slot);
         if old != NOWHERE {
-            self.bury(old / self.slots);
+            self.bury(old >> self.shift);
         }
     }
 
@@ -231,12 +236,16 @@ impl Store {
                 continue;
             }
             self.states[block as usize] = State::Vacated;
-            let first = block * self.slots;
-            for slot in first..first + self.slots {
-                let record = self.records[slot as usize];
-                if self.places[record as usize] != slot {
-                    continue;
-                }
+            let first = block << self.shift;
+            let slots = first..first + self.slots;
+            let (records, places) = (&self.records, &self.places);
+            let of_block = &records[slots.start as usize..slots.end as usize];
+            let living = of_block.iter().zip(slots);
+            let living = living.filter(|&(&record, slot)| places[record as usize] == slot);
+            self.batch.clear();
+            self.batch.extend(living.map(|(&record, _)| record));
+            for index in 0..self.batch.len() {
+                let record = self.batch[index];
                 let mut buffer = match self.moved.take() {
                     Some(buffer) => buffer,
                     None => self.take_block()?,
@@ -259,12 +268,19 @@ impl Store {
 
 impl Writer for Store {
     fn turn(&mut self, sink: &mut dyn Sink) -> Result<u64, LabError> {
-        let mut buffer = match self.client.take() {
-            Some(buffer) => buffer,
-            None => self.take_block()?,
-        };
-        while buffer.filled < self.slots {
+        let mut buffer = self.take_block()?;
+        self.batch.clear();
+        let mut places = 0;
+        for _ in 0..self.slots {
             let record = self.next_record();
+            places ^= self.places[record as usize];
+            self.batch.push(record);
+        }
+        // All places have been asked for by now, so that what follows waits for memory once and
+        // not for each record.
+        std::hint::black_box(places);
+        for index in 0..self.batch.len() {
+            let record = self.batch[index];
             self.append(record, &mut buffer);
         }
         self.flush(buffer, CLIENT, sink)?;

@@ -1,0 +1,93 @@
+//! The same experiment on devices: what a store writes there, and what that costs, is what the
+//! counting drive says.
+
+use std::sync::Arc;
+
+use esker_device::fdp::Isolation;
+use esker_device::{Device, MemoryDevice};
+use esker_flash::drive::Configuration as Placement;
+use esker_flash::{Pace, Parameters, Profile, Ssd};
+
+use super::factor;
+use crate::fdp::FdpOptions;
+use crate::fdp::configuration::Configuration;
+use crate::fdp::measure::measure_on;
+use crate::fdp::plan::{stores_base, with_handles};
+use crate::fdp::sink::{DeviceDrive, Drive as _};
+
+fn small() -> Configuration {
+    let mut of = stores_base(&FdpOptions { drive_bytes: 128 << 20, ..FdpOptions::default() });
+    of.drive.units = 64;
+    of
+}
+
+/// The namespaces of a drive in software that is made like the counting one.
+#[allow(clippy::cast_possible_truncation)] // some units
+fn namespaces(of: &Configuration) -> Vec<Arc<dyn Device>> {
+    let stores = u16::try_from(of.stores.len()).unwrap();
+    let handles = stores * of.handles_each;
+    let unit_size = of.drive.unit_bytes();
+    let in_use = of.drive.bytes as f64 * (1.0 + of.drive.over_provisioning) / unit_size as f64;
+    let isolation = vec![Isolation::Initially; usize::from(handles.max(1))];
+    let parameters = Parameters {
+        capacity: of.drive.bytes,
+        page_size: of.drive.page_bytes,
+        nand_page_size: of.drive.page_bytes,
+        program_size: of.drive.page_bytes,
+        unit_size,
+        units: in_use.round() as u32 + u32::from(handles.max(1)) + 2,
+        cleaning: of.drive.cleaning,
+        frontier: of.drive.frontier,
+        wear_spread: None,
+        configurations: vec![Placement { groups: 1, handles: isolation }],
+        ..Profile::find("micron-7450").unwrap().ssd().unwrap().clone()
+    };
+    let ssd = Ssd::new("ssd", &parameters, Pace::untimed()).unwrap();
+    if handles > 0 {
+        ssd.enable_placement(Some(0)).unwrap();
+    }
+    let namespace = |index: u16| -> Arc<dyn Device> {
+        let own: Vec<u16> = (index * of.handles_each..(index + 1) * of.handles_each).collect();
+        let own = (handles > 0).then_some(&own[..]);
+        let id = ssd.create_namespace(of.drive.bytes / u64::from(stores), own).unwrap();
+        Arc::new(ssd.namespace(id).unwrap())
+    };
+    (0..stores).map(namespace).collect()
+}
+
+#[test]
+fn a_device_costs_what_the_counting_drive_says_to_the_last_digit() {
+    for handles in [0, 1, 2] {
+        let of = with_handles(&small(), handles);
+        let mut drive = DeviceDrive::new(namespaces(&of)).unwrap();
+        let got = measure_on(&mut drive, &of, &mut |_| true).unwrap();
+        assert!(got.write_amplification.to_bits() == factor(&of).to_bits(), "{handles} handles");
+    }
+}
+
+#[test]
+fn a_device_that_cannot_tell_writes_what_it_is_given() {
+    let of = small();
+    let device = |_| -> Arc<dyn Device> { Arc::new(MemoryDevice::new("m", 32 << 20, 4096)) };
+    let mut drive = DeviceDrive::new((0..4).map(device).collect()).unwrap();
+    let got = measure_on(&mut drive, &of, &mut |_| true).unwrap();
+    assert_eq!(got.write_amplification.to_bits(), 1.0f64.to_bits());
+    assert!(drive.written().host_bytes > 8 * (128 << 20));
+}
+
+#[test]
+fn sinks_refuse_what_lies_outside_or_askew() {
+    let of = small();
+    let mut counting = crate::fdp::sink::CountingDrive::new(&of.drive, 4, 0).unwrap();
+    let mut devices = DeviceDrive::new(namespaces(&of)).unwrap();
+    for drive in [&mut counting as &mut dyn crate::fdp::sink::Drive, &mut devices] {
+        let namespace = drive.namespace(3);
+        let bytes = namespace.bytes();
+        assert_eq!(bytes, 32 << 20);
+        namespace.write(bytes - (32 << 10), 32 << 10, 0).unwrap();
+        namespace.discard(bytes - (32 << 10), 32 << 10).unwrap();
+        assert!(namespace.write(bytes, 32 << 10, 0).is_err());
+        assert!(namespace.write(100, 32 << 10, 0).is_err());
+        assert!(namespace.discard(bytes, 32 << 10).is_err());
+    }
+}
