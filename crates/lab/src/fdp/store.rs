@@ -292,3 +292,118 @@ impl Writer for Store {
         self.loaded < self.options.records
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fdp::keys::KeyLaw;
+
+    /// Which blocks were written, how often, and by which stream.
+    struct Log {
+        bytes: u64,
+        block_bytes: u64,
+        written: Vec<(u64, u16)>,
+    }
+
+    impl Sink for Log {
+        fn write(&mut self, offset: u64, bytes: u64, stream: u16) -> Result<(), LabError> {
+            assert!(bytes == self.block_bytes && offset.is_multiple_of(bytes));
+            self.written.push((offset / bytes, stream));
+            Ok(())
+        }
+
+        fn discard(&mut self, _: u64, _: u64) -> Result<(), LabError> {
+            unreachable!("a store discards nothing")
+        }
+
+        fn bytes(&self) -> u64 {
+            self.bytes
+        }
+    }
+
+    /// Every invariant, by looking at everything.
+    fn check(store: &Store) {
+        let block_of = |slot: u32| (slot >> store.shift) as usize;
+        let mut alive = vec![0; store.alive.len()];
+        for (record, &slot) in (0..).zip(&store.places).filter(|(_, slot)| **slot != NOWHERE) {
+            assert_eq!(store.records[slot as usize], record);
+            alive[block_of(slot)] += 1;
+        }
+        assert_eq!(alive, store.alive);
+        let mut found = vec![0; store.states.len()];
+        let mut count = |blocks: &mut dyn Iterator<Item = u32>, state: State| {
+            for block in blocks {
+                found[block as usize] += 1;
+                assert_eq!(store.states[block as usize], state, "block {block}");
+            }
+        };
+        count(&mut store.free.iter().copied(), State::Free);
+        let blocks = u32::try_from(store.states.len()).unwrap();
+        count(&mut (store.pristine..blocks), State::Free);
+        count(&mut store.queue.iter().copied(), State::Queued);
+        count(&mut store.vacated.iter().copied(), State::Vacated);
+        count(&mut store.moved.iter().map(|one| one.block), State::Used { is_written: false });
+        for (block, &times) in found.iter().enumerate() {
+            let is_resting = store.states[block] == State::Used { is_written: true };
+            assert_eq!(times, u32::from(!is_resting), "block {block}");
+            assert!(!is_resting || store.alive[block] >= store.enough, "block {block}");
+        }
+    }
+
+    fn run(law: KeyLaw, fill: f64, turns: u32) -> (Store, Log) {
+        let (bytes, block_bytes, record_bytes) = (1 << 20, 8 << 10, 1000);
+        let records = u32::try_from(1 << 20).unwrap() / 1000;
+        let records = (f64::from(records) * fill).round();
+        #[allow(clippy::cast_possible_truncation)]
+        let records = records as u32;
+        let options = StoreOptions { bytes, block_bytes, record_bytes, records, threshold: 0.5 };
+        let mut store = Store::new(options, Keys::new(law, records), 3).unwrap();
+        let mut log = Log { bytes, block_bytes, written: Vec::new() };
+        for _ in 0..turns {
+            let free = (store.free.len(), store.pristine);
+            store.turn(&mut log).unwrap();
+            // A turn takes a block for the client, and few for what is moved.
+            assert!(free.0 < 5 || store.pristine == free.1, "{free:?}");
+            check(&store);
+        }
+        (store, log)
+    }
+
+    #[test]
+    fn invariants_hold_whatever_is_updated() {
+        for law in [KeyLaw::Uniform, KeyLaw::Zipfian { table_records: None }] {
+            for fill in [0.1, 0.4, 0.6] {
+                let (store, log) = run(law, fill, 1_500);
+                assert!(!store.is_loading() && log.written.len() >= 1_500);
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_keeps_to_the_part_of_its_namespace_that_it_needs() {
+        let (store, log) = run(KeyLaw::Uniform, 0.4, 3_000);
+        let most = log.written.iter().map(|&(block, _)| block).max().unwrap();
+        assert!(most < 128 * 7 / 10, "{most} of 128 blocks");
+        assert_eq!(u64::from(store.pristine), most + 1);
+    }
+
+    #[test]
+    fn blocks_are_written_again_in_the_order_in_which_they_were_freed() {
+        let (_, log) = run(KeyLaw::Uniform, 0.5, 3_000);
+        let mut last = [None; 128];
+        let mut ages = Vec::new();
+        for (at, &(block, _)) in (0usize..).zip(&log.written) {
+            let block = usize::try_from(block).unwrap();
+            ages.extend(last[block].replace(at).map(|earlier: usize| at - earlier));
+        }
+        // A block that was just freed waits behind all others that are free.
+        assert!(ages.iter().all(|&age| age >= 10), "{:?}", ages.iter().min());
+    }
+
+    #[test]
+    fn what_defragmentation_moves_has_a_stream_of_its_own() {
+        let (_, log) = run(KeyLaw::Uniform, 0.6, 1_500);
+        let moved = log.written.iter().filter(|&&(_, stream)| stream == DEFRAGMENTATION).count();
+        assert!(moved > 200 && log.written.len() - moved == 1_500, "{moved}");
+    }
+}
