@@ -259,6 +259,10 @@ impl EngineRun {
             ),
             assumption("over-provisioning", percent(self.over_provisioning)),
             assumption("cleaning", "greedy: the unit with the fewest valid pages"),
+            assumption(
+                "pace of cleaning",
+                "with the host: copies of a unit are spread over what it gives",
+            ),
             assumption("copies go", "to units of their own, one for all KVDBs"),
             assumption("drive held before", "nothing"),
             assumption("seed", self.seed.to_string()),

@@ -117,6 +117,9 @@ fn circular(options: &FdpOptions) -> Chapter {
              data that live for different times, and that follows from the rates.",
             "The published 1.84 is of four Aerospike instances, which are more than circular \
              writers; the next chapter has them.",
+            "A unit that is cleaned at the pace of the host loses more pages before they are \
+             copied. A drive that cleans whole units, when it needs one, pays more, most of all at \
+             1:4:16:64.",
         ],
     );
     let base = circular_base(options);

@@ -161,6 +161,10 @@ pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
         assumption("mapped in", format!("pages of {}", human_bytes(drive.page_bytes.into()))),
         assumption("over-provisioning", percent(drive.over_provisioning)),
         assumption("cleaning", cleaning(drive.cleaning)),
+        assumption(
+            "pace of cleaning",
+            "with the host: copies of a unit are spread over what it gives",
+        ),
         assumption("copies go", frontier(drive.frontier)),
         assumption(
             "drive held before",

@@ -165,6 +165,12 @@ fn a_report_is_the_same_on_any_number_of_threads() {
     let one = run(&tiny());
     let three = run(&FdpOptions { threads: 3, ..tiny() });
     assert!(one == three, "{}\n{}", one.table(), three.table());
+    let planned = plan::chapters(&tiny());
+    for (chapter, planned) in one.chapters.iter().zip(&planned) {
+        let (run, planned) = (&chapter.runs[3], &planned.runs[3]);
+        assert_eq!(run.name, planned.name);
+        assert!(run.measured == measure(&planned.configuration, &mut |_| true).unwrap());
+    }
     let other = run(&FdpOptions { seed: 2, ..tiny() });
     assert!(one.json() != other.json());
 }
