@@ -7,11 +7,11 @@ mod parse;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use esker_kv::{Layout, Options};
+use esker_kv::Options;
 
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use kv::{Escaped, KvCommand, Opening};
-pub(crate) use parse::Staging;
+pub(crate) use parse::{Medium, Staging};
 
 /// The command line.
 #[derive(Parser)]
@@ -104,18 +104,6 @@ pub(crate) fn engine_options(
         durability_ms: durability_ms.unwrap_or(defaults.durability_ms),
         durability_bytes: durability_bytes.unwrap_or(fitting),
         ..defaults
-    }
-}
-
-/// Where the classes go.
-pub(crate) fn layout(staging: &Staging, capacity: Option<&PathBuf>) -> Layout {
-    Layout {
-        staging: match staging {
-            Staging::None => None,
-            Staging::Inside => Some(None),
-            Staging::At(path) => Some(Some(path.clone())),
-        },
-        capacity: capacity.cloned(),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::failure::Result;
 use crate::figures::{self, grouped};
 use crate::host;
 use crate::measure;
+use crate::media::Devices;
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::progress::Line;
@@ -28,12 +29,13 @@ const VALUE_BYTES: u32 = 1_000;
 pub(crate) fn run(args: &DemoArgs) -> Result {
     let outputs = Outputs::prepare(args.json.as_ref(), Some(&args.report))?;
     let place = Place::new(args.db.as_ref(), &args.media);
-    let db = place.create(engine_options(args.memory, None, None))?;
-    let remarks = place::warn_of_remarks(&db);
+    let (db, devices) = place.create(engine_options(args.memory, None, None))?;
+    place::warn_of_remarks(&db);
+    let remarks = devices.remarks(&db);
     let kvs = db.create_kvs(measure::KVS, Policy::default())?;
     let store = KvStore { db, kvs };
     let threads = args.threads.unwrap_or_else(host::cores);
-    outputs.say(&introduction(args, &place, threads))?;
+    outputs.say(&introduction(args, &place, &devices, threads))?;
 
     let dataset = Dataset {
         records: args.records,
@@ -41,6 +43,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
         ..Dataset::default()
     };
     let mut report = measure::report("Esker: load and workloads A to F", dataset, &store, &remarks);
+    measure::name_devices(&mut report, &devices);
     let options = RunOptions {
         threads,
         time_limit: Some(args.seconds),
@@ -64,26 +67,30 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let stats = store.db.stats();
     let conclusion = Conclusion { load, settled, stats };
     outputs.say(&format!(
-        "{}{}\n{}\n{}\n",
+        "{}{}\n{}\n{}{}\n",
         figures::runs_table(&report.runs),
         figures::remarks(&report.runs),
         conclusion.bytes(),
-        conclusion.memory()
+        conclusion.memory(),
+        devices.conclusion()
     ))?;
     conclusion.enter(&mut report);
-    outputs.finish(&conclusion.json(&report)?, &report.html())?;
+    let mut json = conclusion.json(&report)?;
+    json["devices"] = devices.json();
+    outputs.finish(&json, &report.html())?;
     Ok(store.db.close()?)
 }
 
-fn introduction(args: &DemoArgs, place: &Place, threads: usize) -> String {
+fn introduction(args: &DemoArgs, place: &Place, devices: &Devices, threads: usize) -> String {
     format!(
-        "Esker demo: {} records of {} bytes, {} threads, {} of memory, {} s a workload\n{}\n\n",
+        "Esker demo: {} records of {} bytes, {} threads, {} of memory, {} s a workload\n{}\n{}\n",
         grouped(args.records),
         grouped(VALUE_BYTES.into()),
         threads,
         human_bytes(args.memory),
         args.seconds.as_secs_f64(),
-        place.describe()
+        place.describe(),
+        devices.introduction()
     )
 }
 

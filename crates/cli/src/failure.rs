@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use esker_base::ErrorKind;
 use esker_bench::BenchError;
 use esker_kv::KvError;
+use esker_stack::StackError;
 
 /// The result of a command.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
@@ -74,6 +75,12 @@ impl From<KvError> for Failure {
             KvError::StagingExists(_) => failure.and("it can have one only, and keeps it"),
             _ => failure,
         }
+    }
+}
+
+impl From<StackError> for Failure {
+    fn from(error: StackError) -> Failure {
+        Failure::new(error.kind(), error)
     }
 }
 

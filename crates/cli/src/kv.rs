@@ -12,10 +12,12 @@ use std::path::Path;
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
 use esker_kv::{KvError, Kvdb, Kvs, VALUE_MAX};
+use esker_stack::Spec;
 
-use crate::args::{self, Escaped, KvCommand, Opening, engine_options};
+use crate::args::{Escaped, KvCommand, Medium, Opening, engine_options};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
+use crate::media::{Devices, Media};
 use crate::{output, place};
 
 /// The exit code when a key is absent.
@@ -25,8 +27,8 @@ const ABSENT: u8 = 1;
 pub(crate) fn run(command: &KvCommand) -> Result {
     match command {
         KvCommand::Create { opening, staging, capacity, kvs } => {
-            let layout = args::layout(staging, capacity.as_ref());
-            let db = place::create_in(&opening.dir, &layout, engine(opening))?;
+            let media = Media::new(staging, capacity.as_ref());
+            let (db, devices) = place::create_in(&opening.dir, &media, engine(opening))?;
             place::warn_of_remarks(&db);
             for (name, policy) in kvs {
                 db.create_kvs(name, *policy)?;
@@ -34,7 +36,8 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             db.close()?;
             let names: Vec<&str> = kvs.iter().map(|(name, _)| &**name).collect();
             let (dir, names) = (opening.dir.display(), names.join(", "));
-            output::print(&format!("created {dir} with KVS {names}\n"))
+            let on = devices.introduction();
+            output::print(&format!("created {dir} with KVS {names}\n{on}"))
         }
         KvCommand::Info { opening, json } => info(opening, *json),
         KvCommand::Put { opening, kvs, key, value, escaped } => {
@@ -87,8 +90,12 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             db.drop_kvs(find(db, &opening.dir, name)?.name())?;
             output::print(&format!("dropped KVS {name}\n"))
         }),
-        KvCommand::AddStaging { opening, path } => with_db(opening, |db| {
-            db.add_staging(path.clone())?;
+        KvCommand::AddStaging { opening, device } => with_db(opening, |db| {
+            match device {
+                None => db.add_staging(None)?,
+                Some(Medium::Path(path)) => db.add_staging(Some(path.clone()))?,
+                Some(Medium::Device(spec)) => add_staging(db, spec)?,
+            }
             place::warn_of_remarks(db);
             let staging = db
                 .stats()
@@ -108,7 +115,7 @@ fn engine(opening: &Opening) -> esker_kv::Options {
 /// Opens, works, and closes, so that what was written is durable and the next open has nothing to
 /// replay. When the work fails, what it wrote before is durable as well.
 fn with_db(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
-    let db = place::open_in(&opening.dir, engine(opening))?;
+    let (db, _devices) = place::open_in(&opening.dir, engine(opening))?;
     let outcome = work(&db);
     let closed = db.close();
     outcome?;
@@ -185,23 +192,42 @@ fn get(kvs: &Kvs, key: &[u8], hex: bool) -> Result {
 }
 
 fn info(opening: &Opening, json: bool) -> Result {
-    with_db(opening, |db| {
-        let (stats, remarks) = (db.stats(), db.remarks());
-        if json {
-            let whole = serde_json::json!({ "kvdb": stats, "remarks": remarks });
-            return output::print(&format!("{whole:#}\n"));
-        }
+    let (db, devices) = place::open_in(&opening.dir, engine(opening))?;
+    let (stats, remarks) = (db.stats(), devices.remarks(&db));
+    let text = if json {
+        let models = devices.json();
+        let whole = serde_json::json!({ "kvdb": stats, "devices": models, "remarks": remarks });
+        format!("{whole:#}\n")
+    } else {
         let mut text = stats.to_string();
+        text.push_str(&devices.conclusion());
+        for (class, spec) in devices.specs() {
+            let _ = writeln!(text, "{class} class on {spec}");
+        }
         for remark in remarks {
             let _ = writeln!(text, "note: {remark}");
         }
-        output::print(&text)
-    })
+        text
+    };
+    let printed = output::print(&text);
+    let closed = db.close();
+    printed?;
+    Ok(closed?)
+}
+
+/// Gives a database a staging class on a device that is no path.
+fn add_staging(db: &Kvdb, spec: &Spec) -> Result {
+    let devices = Devices::staging(spec)?;
+    for named in devices.named()?.into_values() {
+        db.add_staging_named(named)?;
+    }
+    output::print(&devices.introduction())
 }
 
 fn check(dir: &Path, json: bool) -> Result {
     place::find_in(dir)?;
-    let report = Kvdb::check(dir)?;
+    let devices = Devices::of_database(dir)?;
+    let report = Kvdb::check_with(dir, &devices.given())?;
     let damages = report.findings.len();
     if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;

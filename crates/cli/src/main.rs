@@ -7,6 +7,7 @@
 //! | [`ycsb`] | `esker bench ycsb`: everything the laboratory offers |
 //! | [`kv`] | `esker kv`: databases at the prompt |
 //! | [`docs`] | `esker man` and `esker completions` |
+//! | [`media`] | the devices of a database, as they are said on the command line |
 //! | [`place`], [`store`] | where a measured database lives, and how the laboratory drives it |
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
 //! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
@@ -23,6 +24,7 @@ mod figures;
 mod host;
 mod kv;
 mod measure;
+mod media;
 mod output;
 mod place;
 mod progress;

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::host;
+use crate::media::Devices;
 use crate::progress::Line;
 use crate::store::KvStore;
 
@@ -36,6 +37,13 @@ pub(crate) fn report(title: &str, dataset: Dataset, store: &KvStore, remarks: &[
         report.environment.insert(name, remark.clone());
     }
     report
+}
+
+/// Says in a report what the devices are, where their names do not.
+pub(crate) fn name_devices(report: &mut Report, devices: &Devices) {
+    for (class, spec) in devices.specs() {
+        report.environment.insert(format!("{class} class"), spec.to_string());
+    }
 }
 
 /// Runs the load or a workload.

@@ -8,61 +8,65 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use esker_base::ErrorKind;
-use esker_kv::{Kvdb, Layout, Options};
+use esker_kv::{Kvdb, Options};
 
-use crate::args::{self, Staging};
+use crate::args;
 use crate::failure::{Failure, Result};
+use crate::media::{Devices, Media, files_at};
+
+/// The file by which a database is known.
+const MANIFEST: &str = "manifest.esker";
 
 /// Opens or creates what a measurement runs on.
 pub(crate) struct Place {
     /// The directory; `None` is a temporary one.
     pub(crate) dir: Option<PathBuf>,
     /// Where the classes of a new database go.
-    pub(crate) layout: Layout,
+    media: Media,
 }
 
 impl Place {
     pub(crate) fn new(dir: Option<&PathBuf>, media: &args::MediaArgs) -> Place {
-        Place { dir: dir.cloned(), layout: args::layout(&media.staging, media.capacity.as_ref()) }
+        Place { dir: dir.cloned(), media: Media::of(media) }
     }
 
     /// Whether there is a database already.
     pub(crate) fn exists(&self) -> bool {
-        let manifest = |dir: &PathBuf| dir.join("manifest.esker").exists();
+        let manifest = |dir: &PathBuf| dir.join(MANIFEST).exists();
         self.dir.as_ref().is_some_and(manifest)
     }
 
     /// Creates the database.
-    pub(crate) fn create(&self, options: Options) -> Result<Kvdb> {
+    pub(crate) fn create(&self, options: Options) -> Result<(Kvdb, Devices)> {
         match &self.dir {
-            Some(dir) => create_in(dir, &self.layout, options),
+            Some(dir) => create_in(dir, &self.media, options),
             None => self.create_temporary(options),
         }
     }
 
-    fn create_temporary(&self, options: Options) -> Result<Kvdb> {
+    fn create_temporary(&self, options: Options) -> Result<(Kvdb, Devices)> {
         let parent = std::env::temp_dir();
         let advice = "set TMPDIR to a directory that can be written, or name one with --db";
         let scratch = tempfile::Builder::new()
             .prefix("esker-")
             .tempdir_in(&parent)
             .map_err(|error| Failure::file(&parent, &error, advice))?;
-        let outside = self.layout.staging.iter().flatten();
-        let outside = outside.chain(&self.layout.capacity);
-        if let Some(file) = outside.clone().flat_map(|path| files_at(path)).next() {
+        if let Some(file) = self.media.paths().flat_map(files_at).next() {
             let why = "a temporary database does not use a file that exists; name a new file or \
                        another directory";
             let message = format!("{}: {why}", file.display());
             return Err(Failure::new(ErrorKind::Exists, message));
         }
-        let db = Kvdb::create(scratch.path(), &self.layout, options)?;
+        let devices = self.media.open()?;
+        let layout = self.media.layout();
+        let db = Kvdb::create_with(scratch.path(), &layout, &devices.named()?, options);
         let advice = "the temporary database left it behind; remove it";
-        for file in outside.flat_map(|path| files_at(path)) {
+        for file in self.media.paths().flat_map(files_at) {
             fs::remove_file(&file).map_err(|error| Failure::file(&file, &error, advice))?;
         }
         let path = scratch.path().to_owned();
         scratch.close().map_err(|error| Failure::file(&path, &error, advice))?;
-        Ok(db)
+        Ok((db?, devices))
     }
 
     /// What to tell of the place.
@@ -77,26 +81,25 @@ impl Place {
     }
 }
 
-/// The regular files in which a class at `path` may live.
-fn files_at(path: &Path) -> Vec<PathBuf> {
-    let names = ["staging.esker", "capacity.esker"].map(|name| path.join(name));
-    let candidates = [path.to_owned()].into_iter().chain(names);
-    candidates.filter(|file| file.is_file()).collect()
-}
-
 /// Creates a database in `dir`, which is made if need be.
-pub(crate) fn create_in(dir: &Path, layout: &Layout, options: Options) -> Result<Kvdb> {
+pub(crate) fn create_in(dir: &Path, media: &Media, options: Options) -> Result<(Kvdb, Devices)> {
     if dir.exists() && !dir.is_dir() {
         let why = "there is a file of this name; name a directory";
         return Err(Failure::new(ErrorKind::Exists, format!("{}: {why}", dir.display())));
     }
-    Ok(Kvdb::create(dir, layout, options)?)
+    media.check_lasting()?;
+    // The engine refuses a directory with a database; no image must have been made by then.
+    let is_taken = Kvdb::device_names(dir).is_ok();
+    let devices = if is_taken { Devices::none() } else { media.open()? };
+    let db = Kvdb::create_with(dir, &media.layout(), &devices.named()?, options)?;
+    Ok((db, devices))
 }
 
 /// Opens the database in `dir`.
-pub(crate) fn open_in(dir: &Path, options: Options) -> Result<Kvdb> {
+pub(crate) fn open_in(dir: &Path, options: Options) -> Result<(Kvdb, Devices)> {
     find_in(dir)?;
-    Ok(Kvdb::open(dir, options)?)
+    let devices = Devices::of_database(dir)?;
+    Ok((Kvdb::open_with(dir, &devices.given(), options)?, devices))
 }
 
 /// Makes sure that `dir` is a directory.
@@ -114,16 +117,9 @@ pub(crate) fn find_in(dir: &Path) -> Result {
 }
 
 /// Says what is different from what a reader would expect of these devices, where it cannot be
-/// overlooked.
-pub(crate) fn warn_of_remarks(db: &Kvdb) -> Vec<String> {
-    let remarks = db.remarks();
-    for remark in &remarks {
+/// overlooked; what models assume is said with their results.
+pub(crate) fn warn_of_remarks(db: &Kvdb) {
+    for remark in db.remarks().iter().filter(|remark| !remark.starts_with("assumed: ")) {
         eprintln!("esker: note: {remark}");
     }
-    remarks
-}
-
-/// Whether this staging argument was given although the database exists and has what it has.
-pub(crate) fn is_given(media: &args::MediaArgs) -> bool {
-    !matches!(media.staging, Staging::Inside) || media.capacity.is_some()
 }

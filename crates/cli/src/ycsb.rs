@@ -15,6 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::figures::{self, grouped, short};
 use crate::host;
 use crate::measure;
+use crate::media::{Devices, Media};
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::progress::Line;
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let engine = engine_options(args.memory, durability.durability_ms, durability.durability_bytes);
     let place = Place::new(args.db.as_ref(), &args.media);
     let found = place.exists();
-    if found && place::is_given(&args.media) {
+    if found && Media::is_given(&args.media) {
         let why = "the database exists and its media classes are what they are; leave out \
                    --staging and --capacity, or name a new --db";
         return Err(Failure::usage(why));
@@ -47,11 +48,12 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     if !found && workloads.first().is_none_or(|first| !is_load(first)) {
         return Err(Failure::usage("there is no database with records yet").and(BEGIN));
     }
-    let db = match &place.dir {
+    let (db, devices) = match &place.dir {
         Some(dir) if found => place::open_in(dir, engine)?,
         _ => place.create(engine)?,
     };
-    let remarks = place::warn_of_remarks(&db);
+    place::warn_of_remarks(&db);
+    let remarks = devices.remarks(&db);
     let kvs = match db.kvs(measure::KVS) {
         Err(KvError::UnknownKvs(_)) if workloads.iter().any(is_load) => {
             db.create_kvs(measure::KVS, Policy::default())?
@@ -60,9 +62,10 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     };
     let present = present(&kvs, args, &workloads, &mut dataset)?;
     let store = KvStore { db, kvs };
-    outputs.say(&introduction(&place, &dataset, &options, args.memory))?;
+    outputs.say(&introduction(&place, &devices, &dataset, &options, args.memory))?;
 
     let mut report = measure::report("Esker: YCSB", dataset, &store, &remarks);
+    measure::name_devices(&mut report, &devices);
     let clock = Clock::real();
     let line = Line::new();
     let mut runner = Runner::new(&store, clock.clone(), dataset)?.with_records(present);
@@ -82,12 +85,13 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let named: Vec<(&str, &Traffic)> = traffic.iter().map(|(n, t, _)| (&**n, t)).collect();
     let cpu: Vec<Option<f64>> = report.runs.iter().map(cpu_us).collect();
     outputs.say(&format!(
-        "{}{}\nDevice writes of each run{}, and what it cost:\n\n{}\n{}",
+        "{}{}\nDevice writes of each run{}, and what it cost:\n\n{}\n{}{}",
         figures::runs_table(&report.runs),
         figures::remarks(&report.runs),
         if args.settle { ", maintenance after it included" } else { "" },
         columns(&named, &cpu),
         measure::memory(&stats),
+        devices.conclusion(),
     ))?;
     let runs: Vec<_> = traffic
         .iter()
@@ -96,7 +100,11 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
             json!({ "workload": name, "settle_ns": settle_ns, "written": bytes.json() })
         })
         .collect();
-    let more = json!({ "traffic": runs, "peak_rss_bytes": host::peak_rss_bytes() });
+    let more = json!({
+        "traffic": runs,
+        "peak_rss_bytes": host::peak_rss_bytes(),
+        "devices": devices.json(),
+    });
     outputs.finish(&measure::json_of(&report, &stats, more)?, &report.html())?;
     Ok(store.db.close()?)
 }
@@ -275,13 +283,14 @@ fn check_value_size(kvs: &Kvs, dataset: &Dataset) -> Result {
 
 fn introduction(
     place: &Place,
+    devices: &Devices,
     dataset: &Dataset,
     options: &RunOptions,
     memory_bytes: u64,
 ) -> String {
     let rate = options.target_ops_per_s;
     format!(
-        "YCSB: {} records of {} bytes, {} threads, {} of memory, {}\n{}\n\n",
+        "YCSB: {} records of {} bytes, {} threads, {} of memory, {}\n{}\n{}\n",
         grouped(dataset.records),
         grouped(dataset.values.bytes()),
         options.threads,
@@ -290,7 +299,8 @@ fn introduction(
             || "as fast as possible".to_owned(),
             |rate| format!("{} operations/s", short(rate))
         ),
-        place.describe()
+        place.describe(),
+        devices.introduction()
     )
 }
 

@@ -6,14 +6,16 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use esker_bench::Workload;
 
-use super::parse::{self, Staging};
+use super::parse::{self, Medium, Staging};
 
 /// `esker demo`
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker demo\n  \
         esker demo --records 10M --memory 1GiB --db /mnt/flash/demo\n  \
-        esker demo --staging /mnt/optane --capacity /mnt/qlc --json demo.json")]
+        esker demo --staging /mnt/optane --capacity /mnt/qlc --json demo.json\n  \
+        esker demo --staging 'ssd:optane-p4800x?capacity=2GiB' \\\n    \
+        --capacity 'ssd:micron-5210?capacity=4GiB'")]
 pub(crate) struct DemoArgs {
     /// How many records of 1,000 bytes to load
     #[arg(long, default_value = "1M", value_name = "COUNT", value_parser = parse::count)]
@@ -45,14 +47,14 @@ pub(crate) struct DemoArgs {
 #[derive(Args)]
 pub(crate) struct MediaArgs {
     /// Where the staging class of a new database goes: a directory, a new file, a raw block
-    /// device, or none [default: a file in the database's directory]
-    #[arg(long, default_value = "", hide_default_value = true, value_name = "PATH|none")]
+    /// device, a device specification, or none [default: a file in the database's directory]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "DEVICE|none")]
     #[arg(value_parser = Staging::parse)]
     pub(crate) staging: Staging,
-    /// Where the capacity class of a new database goes: a directory, a new file or a raw block
-    /// device [default: a file in the database's directory]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) capacity: Option<PathBuf>,
+    /// Where the capacity class of a new database goes: a directory, a new file, a raw block
+    /// device, or a device specification [default: a file in the database's directory]
+    #[arg(long, value_name = "DEVICE", value_parser = Medium::parse)]
+    pub(crate) capacity: Option<Medium>,
 }
 
 /// `esker bench ycsb`

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use esker_kv::Policy;
 
-use super::parse::{self, Staging};
+use super::parse::{self, Medium, Staging};
 
 /// How a database is opened.
 #[derive(Args)]
@@ -37,23 +37,24 @@ pub(crate) enum KvCommand {
     #[command(after_help = "Examples:\n  \
             esker kv create /data/db\n  \
             esker kv create /data/db --staging=/mnt/optane --capacity /dev/nvme1n1\n  \
-            esker kv create /data/db --staging --kvs users --kvs logs:staging-min-capacity\n\n\
+            esker kv create /data/db --staging --kvs users --kvs logs:staging-min-capacity\n  \
+            esker kv create /data/db --capacity 'ssd:micron-5210?capacity=8GiB&image=/data/qlc'\n\n\
             Policies say where keys and values go, young and old: staging-max-capacity (keys on\n\
             staging, old values on capacity; the default), staging-min-capacity (everything old on\n\
             capacity), staging-only, capacity-only.")]
     Create {
         #[command(flatten)]
         opening: Opening,
-        /// Give it a staging class: a directory, a new file, a raw block device, or nothing for a
-        /// file in the database's directory [default: none]
+        /// Give it a staging class: a directory, a new file, a raw block device, a device
+        /// specification, or nothing for a file in the database's directory [default: none]
         #[arg(long, default_value = "none", hide_default_value = true)]
-        #[arg(value_name = "PATH", num_args = 0..=1, require_equals = true)]
+        #[arg(value_name = "DEVICE", num_args = 0..=1, require_equals = true)]
         #[arg(default_missing_value = "", value_parser = Staging::parse)]
         staging: Staging,
-        /// Where the capacity class goes: a directory, a new file or a raw block device [default:
-        /// a file in the database's directory]
-        #[arg(long, value_name = "PATH")]
-        capacity: Option<PathBuf>,
+        /// Where the capacity class goes: a directory, a new file, a raw block device, or a device
+        /// specification [default: a file in the database's directory]
+        #[arg(long, value_name = "DEVICE", value_parser = Medium::parse)]
+        capacity: Option<Medium>,
         /// Create this KVS, with this policy; may be given several times
         #[arg(long, default_value = "default", value_name = "NAME[:POLICY]", value_parser = parse::kvs)]
         kvs: Vec<(String, Policy)>,
@@ -184,9 +185,10 @@ pub(crate) enum KvCommand {
     AddStaging {
         #[command(flatten)]
         opening: Opening,
-        /// A directory, a new file or a raw block device [default: a file in the database's
-        /// directory]
-        path: Option<PathBuf>,
+        /// A directory, a new file, a raw block device, or a device specification [default: a file
+        /// in the database's directory]
+        #[arg(value_parser = Medium::parse)]
+        device: Option<Medium>,
     },
 }
 

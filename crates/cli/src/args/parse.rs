@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use esker_bench::Workload;
 use esker_kv::Policy;
+use esker_stack::Spec;
 
 /// A size in bytes that is not zero.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
@@ -93,13 +94,36 @@ pub(super) fn kvs(text: &str) -> Result<(String, Policy), String> {
     }
 }
 
+/// Where a media class is to live.
+#[derive(Clone, Debug)]
+pub(crate) enum Medium {
+    /// A directory, a new file, or a raw block device.
+    Path(PathBuf),
+    /// A device of another kind.
+    Device(Box<Spec>),
+}
+
+impl Medium {
+    pub(super) fn parse(text: &str) -> Result<Medium, String> {
+        match Spec::has_scheme(text) {
+            true => Ok(Medium::Device(Box::new(spec(text)?))),
+            false => Ok(Medium::Path(text.into())),
+        }
+    }
+}
+
+/// A device specification.
+pub(super) fn spec(text: &str) -> Result<Spec, String> {
+    text.parse().map_err(|error: esker_stack::StackError| error.to_string())
+}
+
 /// Where a staging class is to live.
 #[derive(Clone, Debug)]
 pub(crate) enum Staging {
     /// In the database's own directory.
     Inside,
-    /// A directory, a new file, or a raw block device.
-    At(PathBuf),
+    /// Elsewhere.
+    At(Medium),
     /// Nowhere.
     None,
 }
@@ -109,7 +133,7 @@ impl Staging {
         Ok(match text {
             "" => Staging::Inside,
             "none" => Staging::None,
-            path => Staging::At(path.into()),
+            text => Staging::At(Medium::parse(text)?),
         })
     }
 }

@@ -1,0 +1,252 @@
+//! The media classes of a database: paths, which the engine opens, and devices of other kinds, which
+//! are opened here and given to it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use esker_base::units::human_bytes;
+use esker_device::Create;
+use esker_kv::{Kvdb, Layout, MediaClass, NamedDevice};
+use esker_stack::{Opened, Spec, Stack, Time};
+use serde_json::{Value, json};
+
+use crate::args::{MediaArgs, Medium, Staging};
+use crate::failure::{Failure, Result};
+
+/// What the classes of a new database are to be.
+pub(crate) struct Media {
+    /// Whether there is a staging class, and where, if not in the database's directory.
+    staging: Option<Option<Medium>>,
+    capacity: Option<Medium>,
+}
+
+impl Media {
+    pub(crate) fn new(staging: &Staging, capacity: Option<&Medium>) -> Media {
+        let staging = match staging {
+            Staging::None => None,
+            Staging::Inside => Some(None),
+            Staging::At(medium) => Some(Some(medium.clone())),
+        };
+        Media { staging, capacity: capacity.cloned() }
+    }
+
+    pub(crate) fn of(args: &MediaArgs) -> Media {
+        Media::new(&args.staging, args.capacity.as_ref())
+    }
+
+    /// Whether anything was said of them.
+    pub(crate) fn is_given(args: &MediaArgs) -> bool {
+        !matches!(args.staging, Staging::Inside) || args.capacity.is_some()
+    }
+
+    /// What the engine opens itself. It is given the other devices.
+    pub(crate) fn layout(&self) -> Layout {
+        let path = |medium: &Medium| match medium {
+            Medium::Path(path) => Some(path.clone()),
+            Medium::Device(_) => None,
+        };
+        Layout {
+            staging: self.staging.as_ref().map(|medium| medium.as_ref().and_then(path)),
+            capacity: self.capacity.as_ref().and_then(path),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (MediaClass, &Medium)> {
+        let staging = self.staging.iter().flatten().map(|medium| (MediaClass::Staging, medium));
+        staging.chain(self.capacity.iter().map(|medium| (MediaClass::Capacity, medium)))
+    }
+
+    fn specs(&self) -> impl Iterator<Item = (MediaClass, &Spec)> {
+        self.all().filter_map(|(class, medium)| match medium {
+            Medium::Device(spec) => Some((class, &**spec)),
+            Medium::Path(_) => None,
+        })
+    }
+
+    /// The paths that are outside of the database's directory.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.all().filter_map(|(_, medium)| match medium {
+            Medium::Path(path) => Some(&**path),
+            Medium::Device(spec) => spec.path(),
+        })
+    }
+
+    /// Refuses what a database that is kept cannot live on.
+    pub(crate) fn check_lasting(&self) -> Result {
+        self.specs().try_for_each(|(_, spec)| check_lasting(spec))
+    }
+
+    /// Opens the devices that are no paths.
+    pub(crate) fn open(&self) -> Result<Devices> {
+        Devices::open(self.specs().map(|(class, spec)| (class, spec.clone())), Create::IfMissing)
+    }
+}
+
+/// Refuses a device whose content ends with the process.
+pub(crate) fn check_lasting(spec: &Spec) -> Result {
+    if spec.is_lasting() {
+        return Ok(());
+    }
+    let what = match spec {
+        Spec::Ssd(_) | Spec::Disk(_) => "add image=PATH, so that the model is kept in a file",
+        _ => "name a file, a block device, or a model with image=PATH",
+    };
+    let why = "what it holds is gone when the command ends";
+    Err(Failure::usage(format!("{spec}: {why}, and a database is to be kept; {what}")))
+}
+
+/// Open devices that are no paths, by class.
+pub(crate) struct Devices(BTreeMap<MediaClass, (Spec, Opened)>);
+
+impl Devices {
+    pub(crate) fn none() -> Devices {
+        Devices(BTreeMap::new())
+    }
+
+    fn open(specs: impl Iterator<Item = (MediaClass, Spec)>, create: Create) -> Result<Devices> {
+        let stack = Stack::new();
+        let mut devices = BTreeMap::new();
+        for (class, spec) in specs {
+            if spec.time() == Some(Time::Virtual) {
+                let why = "virtual time is for one thread, and a database has several";
+                return Err(Failure::usage(format!("{spec}: {why}; say time=none, real or 10x")));
+            }
+            let opened = stack.open(&spec, create)?;
+            devices.insert(class, (spec, opened));
+        }
+        Ok(Devices(devices))
+    }
+
+    /// Opens those on which the database in `dir` stands.
+    pub(crate) fn of_database(dir: &Path) -> Result<Devices> {
+        let names = Kvdb::device_names(dir)?;
+        let specs: Result<Vec<(MediaClass, Spec)>> = names
+            .into_iter()
+            .map(|(class, name)| match name.parse() {
+                Ok(spec) => Ok((class, spec)),
+                Err(error) => Err(Failure::from(error).and(format!(
+                    "the {class} class of the database in {} is on this device",
+                    dir.display()
+                ))),
+            })
+            .collect();
+        Devices::open(specs?.into_iter(), Create::Never)
+    }
+
+    /// Opens one that is to become the staging class of a database that is kept.
+    pub(crate) fn staging(spec: &Spec) -> Result<Devices> {
+        check_lasting(spec)?;
+        Devices::open([(MediaClass::Staging, spec.clone())].into_iter(), Create::IfMissing)
+    }
+
+    /// For a new database, with the names by which it finds them again.
+    pub(crate) fn named(&self) -> Result<BTreeMap<MediaClass, NamedDevice>> {
+        let each = self.0.iter().map(|(class, (spec, opened))| {
+            let name = spec.for_reopening()?.to_string();
+            Ok((*class, NamedDevice { name, device: opened.device.clone() }))
+        });
+        each.collect()
+    }
+
+    /// For a database that is there.
+    pub(crate) fn given(&self) -> BTreeMap<MediaClass, std::sync::Arc<dyn esker_device::Device>> {
+        self.0.iter().map(|(class, (_, opened))| (*class, opened.device.clone())).collect()
+    }
+
+    /// The classes whose devices are no paths, with what was said of them.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = (MediaClass, &Spec)> {
+        self.0.iter().map(|(class, (spec, _))| (*class, spec))
+    }
+
+    /// What to know of the models before their figures: what they are, and what is assumed.
+    pub(crate) fn introduction(&self) -> String {
+        let mut text = String::new();
+        for (class, (spec, opened)) in &self.0 {
+            let _ = writeln!(text, "{class} class: {spec}");
+            let Some(model) = &opened.model else { continue };
+            if let Some(profile) = &model.profile {
+                let _ = writeln!(text, "  a model of: {}", profile.title);
+            }
+            for assumption in model.assumptions() {
+                let _ = writeln!(text, "  assumed: {assumption}");
+            }
+        }
+        text
+    }
+
+    /// The remarks of a database on these devices, with the assumptions of models.
+    pub(crate) fn remarks(&self, db: &Kvdb) -> Vec<String> {
+        let mut remarks = db.remarks();
+        for remark in self.0.values().flat_map(|(_, opened)| opened.remarks()) {
+            if !remarks.contains(&remark) {
+                remarks.push(remark);
+            }
+        }
+        remarks
+    }
+
+    /// What has become of the drives that are modelled, one line for each.
+    pub(crate) fn conclusion(&self) -> String {
+        let mut text = String::new();
+        for (class, report) in self.reports() {
+            let _ = writeln!(
+                text,
+                "{class} drive: {} by the host, {} to the media, write amplification {:.3}; {:.2} % \
+                 of the rated life used",
+                human_bytes(report.host_written_bytes),
+                human_bytes(report.media_written_bytes()),
+                report.write_amplification(),
+                report.used_percent()
+            );
+        }
+        text
+    }
+
+    /// The models as JSON.
+    pub(crate) fn json(&self) -> Value {
+        let each = self.0.iter().map(|(class, (spec, opened))| {
+            let model = opened.model.as_ref();
+            let profile = model.and_then(|model| model.profile.as_ref());
+            let drive = model.and_then(|model| model.ssd.as_ref()).map(|ssd| {
+                let report = ssd.report();
+                json!({
+                    "name": ssd.name(),
+                    "host_written_bytes": report.host_written_bytes,
+                    "media_written_bytes": report.media_written_bytes(),
+                    "write_amplification": report.write_amplification(),
+                    "used_percent": report.used_percent(),
+                })
+            });
+            json!({
+                "class": class,
+                "device": spec.to_string(),
+                "model_of": profile.map(|profile| profile.title),
+                "sources": profile.map(|profile| profile.sources.clone()),
+                "assumptions": model.map(esker_stack::Model::assumptions),
+                "drive": drive,
+            })
+        });
+        Value::Array(each.collect())
+    }
+
+    /// The drives, each once although both classes may be on one.
+    fn reports(&self) -> Vec<(String, esker_flash::ssd::Report)> {
+        let mut drives: BTreeMap<String, (Vec<String>, esker_flash::ssd::Report)> = BTreeMap::new();
+        for (class, (_, opened)) in &self.0 {
+            let Some(ssd) = opened.model.as_ref().and_then(|model| model.ssd.as_ref()) else {
+                continue;
+            };
+            let entry = drives.entry(ssd.name().to_owned());
+            entry.or_insert_with(|| (Vec::new(), ssd.report())).0.push(class.to_string());
+        }
+        drives.into_values().map(|(classes, report)| (classes.join(" and "), report)).collect()
+    }
+}
+
+/// The regular files in which a class at `path` may live.
+pub(crate) fn files_at(path: &Path) -> Vec<PathBuf> {
+    let names = ["staging.esker", "capacity.esker"].map(|name| path.join(name));
+    let candidates = [path.to_owned()].into_iter().chain(names);
+    candidates.filter(|file| file.is_file()).collect()
+}
