@@ -3,7 +3,7 @@ set -e; . ./lib.sh
 nvme discover -t tcp -a $HOST -s $PORT | tee /tmp/d
 grep -q "traddr: *$HOST" /tmp/d; grep -q "subnqn: *$SUB" /tmp/d
 nvme connect-all -t tcp -a $HOST -s $PORT -i 2
-until_true ls /dev/nvme?n1 > /dev/null 2>&1; d=$(ls /dev/nvme?n1)
+d=$(first_disk)
 dmesg | grep 'creating 2 I/O queues'
 mkdir /m /tree
 for n in $(seq 60); do head -c $((n * 7919)) /dev/urandom > /tree/$n; done

@@ -12,3 +12,5 @@ tell() { echo "HOST: $*"; }
 until_true() { for _ in $(seq 200); do "$@" && return; sleep 0.1; done; echo "never: $*" >&2; return 1; }
 # refused COMMAND...: succeeds if the command fails.
 refused() { if "$@"; then echo "not refused: $*" >&2; return 1; fi; }
+# first_disk: waits for a namespace of any controller and says its name.
+first_disk() { until_true sh -c 'ls /dev/nvme?n1' > /dev/null 2>&1; ls /dev/nvme?n1 | head -1; }
