@@ -8,9 +8,11 @@
 //! | `timeline` | what the layer does to the media, as operations of dies |
 //! | `namespaces` | who has which pages, and which handles |
 //! | `placement` | data placement: statistics and events |
-//! | `model` | commands of the host, with all of that |
+//! | `model` | all of that together, made, opened and kept |
+//! | `commands`, `stage` | commands of the host, and the media under the layer while one runs |
 //! | `image` | what survives a power cut, for a drive on a device that keeps it |
 
+mod commands;
 mod image;
 mod layer;
 mod model;
@@ -18,6 +20,7 @@ mod namespaces;
 mod omf;
 mod parameters;
 mod placement;
+mod stage;
 mod store;
 mod timeline;
 

@@ -1,23 +1,22 @@
-//! The drive as a model: what each command of the host does to layer, data and time.
+//! The drive: its parts together, made, opened, divided into namespaces, and kept.
 
 use std::sync::Arc;
 
-use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, Lba, Nanos};
+use esker_base::units::to_u64;
+use esker_base::{Lba, Nanos};
 use esker_device::fdp::{Event as PlacementEvent, EventType};
-use esker_device::{Cause, Device, DeviceError, Op, OpKind, PlacementId};
+use esker_device::{Cause, Device, DeviceError, OpKind, PlacementId};
 
 use super::namespaces::{find_room, gaps};
 use super::omf::Checkpoint;
 use super::placement::{Placement, Totals};
+use super::stage::{Source, Stage};
 use super::store::Store;
 use super::timeline::Timeline;
 use super::{Extent, Image, Layer, Media, NamespaceRecord, Parameters, group_bits};
 use crate::FlashError;
-use crate::emulate::{Model, Start, Ticket};
-use crate::ftl::{
-    Array, Event, Ftl, FtlOptions, LogicalPage, MediaPage, PageCounts, UnitId, Writer,
-};
+use crate::emulate::Ticket;
+use crate::ftl::{Event, Ftl, FtlOptions, PageCounts, UnitId};
 use crate::timing::Part;
 
 /// A drive.
@@ -28,19 +27,19 @@ pub(crate) struct Drive {
     pub(crate) namespaces: Vec<NamespaceRecord>,
     pub(crate) placement: Placement,
     pub(crate) host: HostCounts,
-    device: Arc<dyn Device>,
-    store: Store,
-    timeline: Option<Timeline>,
-    image: Option<Image>,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) store: Store,
+    pub(super) timeline: Option<Timeline>,
+    pub(super) image: Option<Image>,
     /// Why it has failed. What is in memory and what is on the device may differ then: nothing
     /// goes on.
-    failed: Option<String>,
+    pub(super) failed: Option<String>,
     /// The command that failed after it was started in time: nobody waits for its end.
-    lost: Option<Ticket>,
-    parts: Vec<Part>,
-    now: Nanos,
+    pub(super) lost: Option<Ticket>,
+    pub(super) parts: Vec<Part>,
+    pub(super) now: Nanos,
     /// Namespaces added so far.
-    births: u64,
+    pub(super) births: u64,
 }
 
 /// What the host asked for, all namespaces together.
@@ -283,7 +282,11 @@ impl Drive {
     }
 
     /// The group and the handle of a placement id: the upper bits name the group.
-    fn resolve(&self, namespace: &NamespaceRecord, id: PlacementId) -> Option<(u16, u16)> {
+    pub(super) fn resolve(
+        &self,
+        namespace: &NamespaceRecord,
+        id: PlacementId,
+    ) -> Option<(u16, u16)> {
         let groups = self.layer.ftl().map_or(1, |ftl| ftl.options().groups);
         let (group, index) = match group_bits(groups) {
             0 => (0, id.0),
@@ -323,7 +326,7 @@ impl Drive {
         Ok(())
     }
 
-    fn record_event(
+    pub(super) fn record_event(
         &mut self,
         kind: EventType,
         namespace: u32,
@@ -382,7 +385,7 @@ impl Drive {
     }
 
     /// The array under the layer, for one command that starts now or takes no time.
-    fn array(&mut self, now: Option<Nanos>) -> (Stage<'_>, &mut Layer) {
+    pub(super) fn array(&mut self, now: Option<Nanos>) -> (Stage<'_>, &mut Layer) {
         let Drive { store, timeline, image, device, parameters, layer, host, .. } = self;
         let page_size = parameters.page_size;
         let stage = Stage {
@@ -402,7 +405,7 @@ impl Drive {
     }
 
     /// Whether it goes on.
-    fn is_alive(&self) -> Result<(), FlashError> {
+    pub(super) fn is_alive(&self) -> Result<(), FlashError> {
         match self.gone() {
             None => Ok(()),
             Some(gone) => Err(DeviceError::new(&self.name, OpKind::Open, Lba(0), 0, gone).into()),
@@ -410,298 +413,17 @@ impl Drive {
     }
 
     /// Why it does not go on.
-    fn gone(&self) -> Option<Cause> {
+    pub(super) fn gone(&self) -> Option<Cause> {
         let failed = self.failed.as_ref()?;
         Some(Cause::Gone(format!("the drive has failed ({failed}); open it again")))
     }
 
     /// After an error in the middle of a change, nothing goes on.
-    fn fail_on<T>(&mut self, result: Result<T, FlashError>) -> Result<T, FlashError> {
+    pub(super) fn fail_on<T>(&mut self, result: Result<T, FlashError>) -> Result<T, FlashError> {
         if let Err(error) = &result {
             self.failed.get_or_insert_with(|| error.to_string());
         }
         result
-    }
-
-    /// Reads a command's bytes from byte `offset` of the drive on: without a copy if it is of one
-    /// page, which most are.
-    fn read_command(
-        &mut self,
-        offset: u64,
-        buf: &mut AlignedBuf,
-        start: Option<Start>,
-    ) -> Result<(), FlashError> {
-        let page_size = u64::from(self.parameters.page_size);
-        let page = page_of(offset / page_size);
-        let is_page = offset.is_multiple_of(page_size) && to_u64(buf.len()) == page_size;
-        let Some(at) = self.layer.locate(page).filter(|_| is_page) else {
-            return self.read(offset, buf, start);
-        };
-        if let (Some(start), Some(timeline)) = (start, &mut self.timeline) {
-            timeline.read(start, std::iter::once(at), self.parameters.page_size, &mut self.parts);
-        }
-        self.store.read_whole(at, buf).map_err(FlashError::from)
-    }
-
-    /// Reads `buf.len()` bytes from byte `offset` of the drive on.
-    fn read(
-        &mut self,
-        offset: u64,
-        buf: &mut [u8],
-        start: Option<Start>,
-    ) -> Result<(), FlashError> {
-        let page_size = u64::from(self.parameters.page_size);
-        let end = offset + to_u64(buf.len());
-        let first = offset / page_size;
-        let pages = first..end.div_ceil(page_size);
-        let mut at = 0;
-        let mut page = pages.start;
-        while page < pages.end {
-            // Pages that follow each other on the media are read together.
-            let within = if page == first { to_usize(offset % page_size) } else { 0 };
-            let here = self.layer.locate(page_of(page));
-            let mut count = 1;
-            let goes_on = |count: u32| here.map(|here| here + count);
-            let is_whole = within == 0 && page < end / page_size;
-            while is_whole
-                && page + u64::from(count) < end / page_size
-                && self.layer.locate(page_of(page + u64::from(count))) == goes_on(count)
-            {
-                count += 1;
-            }
-            let bytes = if is_whole {
-                to_usize(u64::from(count) * page_size)
-            } else {
-                (to_usize(page_size) - within).min(buf.len() - at)
-            };
-            let target = &mut buf[at..at + bytes];
-            match here {
-                None => target.fill(0),
-                Some(here) if is_whole => self.store.read(here, target)?,
-                Some(here) => {
-                    let mut whole = vec![0; to_usize(page_size)];
-                    self.store.read(here, &mut whole)?;
-                    target.copy_from_slice(&whole[within..within + bytes]);
-                }
-            }
-            at += bytes;
-            page += u64::from(count);
-        }
-        if let (Some(start), Some(timeline)) = (start, &mut self.timeline) {
-            let (layer, bytes) = (&self.layer, u32::try_from(buf.len()).unwrap_or(u32::MAX));
-            let located = pages.clone().filter_map(|page| layer.locate(page_of(page)));
-            timeline.read(start, located, bytes, &mut self.parts);
-        }
-        Ok(())
-    }
-
-    /// Writes `data` from byte `offset` of the drive on. The host's bytes have a position in the
-    /// stream of all it writes; what the drive writes by itself has none.
-    fn write(
-        &mut self,
-        (group, handle): (u16, u16),
-        offset: u64,
-        data: &[u8],
-        now: Option<Nanos>,
-        position: Option<u64>,
-    ) -> Result<u32, FlashError> {
-        let page_size = u64::from(self.parameters.page_size);
-        let end = offset + to_u64(data.len());
-        let (first, last) = (offset / page_size, (end - 1) / page_size);
-        let count = page_of(last - first) + 1;
-        let head = to_usize(offset % page_size);
-        // A page of which only a part is written is read and merged.
-        let merged = if head > 0 || !end.is_multiple_of(page_size) {
-            let mut whole = vec![0; to_usize(u64::from(count) * page_size)];
-            let size = to_usize(page_size);
-            let tail = whole.len() - size;
-            self.read(first * page_size, &mut whole[..size], None)?;
-            if last > first {
-                self.read(last * page_size, &mut whole[tail..], None)?;
-            }
-            whole[head..head + data.len()].copy_from_slice(data);
-            Some(whole)
-        } else {
-            None
-        };
-        let partly = [first, last].map(|page| {
-            let is_whole = page * page_size >= offset && (page + 1) * page_size <= end;
-            (!is_whole).then(|| self.layer.locate(page_of(page)).map(|at| (page_of(page), at)))?
-        });
-        let (mut array, layer) = self.array(now);
-        array.source = Source {
-            first: page_of(first),
-            data: merged.as_deref().unwrap_or(data),
-            offset,
-            end,
-            position,
-            partly,
-        };
-        layer.write(group, handle, page_of(first), count, &mut array);
-        array.settle()
-    }
-
-    /// Forgets whole pages.
-    fn trim(&mut self, first: LogicalPage, count: u32) -> Result<(), FlashError> {
-        match &mut self.layer {
-            Layer::Mapped(ftl) => {
-                ftl.trim(first, count);
-                if let Some(image) = &mut self.image {
-                    image.record(Event::Trim { page: first, count });
-                }
-                Ok(())
-            }
-            Layer::InPlace(_) => self.store.zero(first, count).map_err(FlashError::from),
-        }
-    }
-
-    /// Makes a range of bytes read as zeroes; whole pages alone if it need not be exact. The edges
-    /// are written to `target`.
-    fn zero(
-        &mut self,
-        target: (u16, u16),
-        offset: u64,
-        bytes: u64,
-        is_exact: bool,
-        now: Option<Nanos>,
-    ) -> Result<(), FlashError> {
-        let page_size = u64::from(self.parameters.page_size);
-        let end = offset + bytes;
-        let (first, last) = (offset.next_multiple_of(page_size), end / page_size * page_size);
-        if first < last {
-            self.trim(page_of(first / page_size), page_of((last - first) / page_size))?;
-        }
-        let edges =
-            if first > last { [(offset, end), (0, 0)] } else { [(offset, first), (last, end)] };
-        for (from, to) in edges {
-            // What lies nowhere is zero already.
-            let lies = from < to && self.layer.locate(page_of(from / page_size)).is_some();
-            if is_exact && lies {
-                let zeroes = vec![0; to_usize(to - from)];
-                self.write(target, from, &zeroes, now, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn execute(
-        &mut self,
-        index: usize,
-        op: &mut Op,
-        start: Option<Start>,
-    ) -> Result<(), FlashError> {
-        let lba_size = self.parameters.lba_size;
-        let namespace = &self.namespaces[index];
-        let base = u64::from(namespace.pages.first) * u64::from(self.parameters.page_size);
-        let (default, now) = ((0, namespace.handles[0]), start.map(|start| start.now));
-        match op {
-            Op::Read { lba, buf } => {
-                self.read_command(base + lba.offset(lba_size), buf, start)?;
-                self.host.reads += 1;
-                self.host.read_bytes += to_u64(buf.len());
-                Ok(())
-            }
-            Op::Write { lba, buf, placement, fua } => {
-                let wanted = placement.filter(|_| self.placement.enabled.is_some());
-                let found = wanted.map(|id| self.resolve(namespace, id).ok_or(id));
-                let target = match found {
-                    None => default,
-                    Some(Ok(found)) => found,
-                    Some(Err(id)) => {
-                        let kind = EventType::InvalidPlacementId;
-                        self.record_event(kind, namespace.id, Some(id), default);
-                        default
-                    }
-                };
-                self.host.writes += 1;
-                self.host.written_bytes += to_u64(buf.len());
-                let position = start.zip(self.timeline.as_mut()).map(|(start, timeline)| {
-                    let bytes = u32::try_from(buf.len()).unwrap_or(u32::MAX);
-                    timeline.controller.write(start, bytes)
-                });
-                let offset = base + lba.offset(lba_size);
-                let copied = self.write(target, offset, buf, now, position)?;
-                if copied > 0 && self.placement.is_reported(target.1, EventType::MediaReallocated) {
-                    let lbas = copied.saturating_mul(self.parameters.page_size / lba_size);
-                    let event = PlacementEvent {
-                        kind: EventType::MediaReallocated,
-                        timestamp_ms: self.now.0 / 1_000_000,
-                        placement: None,
-                        namespace: None,
-                        location: Some(target),
-                        moved: Some((u16::try_from(lbas).unwrap_or(u16::MAX), None)),
-                    };
-                    self.placement.record(target.1, event);
-                }
-                if *fua { self.commit() } else { Ok(()) }
-            }
-            Op::Flush => self.commit(),
-            Op::Discard { lba, count } | Op::WriteZeroes { lba, count } => {
-                let (offset, bytes) = (base + lba.offset(lba_size), count.bytes(lba_size));
-                let is_exact = matches!(op, Op::WriteZeroes { .. });
-                self.zero(default, offset, bytes, is_exact, now)
-            }
-        }
-    }
-}
-
-impl Model for Drive {
-    type Part = NamespacePart;
-
-    fn start(
-        &mut self,
-        part: &NamespacePart,
-        op: &mut Op,
-        start: Option<Start>,
-    ) -> Result<(), DeviceError> {
-        let (kind, (lba, bytes)) = (op.kind(), op.range(self.parameters.lba_size));
-        let fail = |cause| Err(DeviceError::new(&part.name, kind, lba, bytes, cause));
-        if let Some(gone) = self.gone() {
-            return fail(gone);
-        }
-        let is_it = |one: &NamespaceRecord| one.id == part.id && one.birth == part.birth;
-        let Some(index) = self.namespaces.iter().position(is_it) else {
-            return fail(Cause::Gone("the namespace was deleted".to_owned()));
-        };
-        self.now = start.map_or(self.now, |start| start.now);
-        let mut result = self.execute(index, op, start);
-        // A read that fails has changed nothing.
-        let has_started = match kind {
-            OpKind::Read => result.is_ok(),
-            _ => {
-                result = self.fail_on(result);
-                kind == OpKind::Write
-            }
-        };
-        if result.is_ok() && self.image.as_ref().is_some_and(Image::is_long) {
-            result = self.commit().and_then(|()| self.checkpoint());
-        }
-        match (result, start, &mut self.timeline) {
-            (Ok(()), Some(start), Some(timeline)) => {
-                if !has_started {
-                    timeline.controller.command(start);
-                }
-                Ok(())
-            }
-            (Ok(()), ..) => Ok(()),
-            (Err(error), start, _) => {
-                self.lost = start.filter(|_| has_started).map(|start| start.ticket).or(self.lost);
-                fail(Cause::Media(error.to_string()))
-            }
-        }
-    }
-
-    fn next_event(&self) -> Option<Nanos> {
-        self.timeline.as_ref().and_then(|timeline| timeline.controller.next_event())
-    }
-
-    fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>) {
-        if let Some(timeline) = &mut self.timeline {
-            timeline.controller.advance(to, finished);
-            if let Some(lost) = self.lost {
-                finished.retain(|(ticket, _)| *ticket != lost);
-            }
-        }
     }
 }
 
@@ -746,163 +468,6 @@ fn check(parameters: &Parameters, checkpoint: &Checkpoint) -> Result<(), FlashEr
         return corrupt("two namespaces have the same number".to_owned());
     }
     Ok(())
-}
-
-/// A page number of the drive, which `Op::check` has found to be within it.
-fn page_of(page: u64) -> LogicalPage {
-    LogicalPage::try_from(page).expect("within the drive")
-}
-
-/// The data of the command, in whole pages from `first` on, and what of it the host gave.
-#[derive(Default)]
-struct Source<'a> {
-    first: LogicalPage,
-    data: &'a [u8],
-    offset: u64,
-    end: u64,
-    /// Where they begin in the stream of all that the host writes; none if it did not give them.
-    position: Option<u64>,
-    /// Pages of which the host gave a part, and where the rest is.
-    partly: [Option<(LogicalPage, MediaPage)>; 2],
-}
-
-/// Pages that follow each other, logically and on the media.
-#[derive(Clone, Copy)]
-struct Run {
-    /// Where they are copied from; none if the host wrote them.
-    from: Option<MediaPage>,
-    at: MediaPage,
-    page: LogicalPage,
-    count: u32,
-}
-
-/// The media under the layer during one command: data, time and journal. Consecutive pages are
-/// moved together.
-struct Stage<'a> {
-    store: &'a mut Store,
-    timeline: Option<(&'a mut Timeline, Nanos)>,
-    image: Option<&'a mut Image>,
-    device: &'a Arc<dyn Device>,
-    page_size: u32,
-    unit_pages: u32,
-    written_bytes: u64,
-    source: Source<'a>,
-    run: Option<Run>,
-    copied: u32,
-    error: Option<FlashError>,
-}
-
-impl Stage<'_> {
-    fn extend(&mut self, from: Option<MediaPage>, at: MediaPage, page: LogicalPage) {
-        if let Some(run) = &mut self.run {
-            let goes_on = run.from.map(|from| from + run.count) == from
-                && run.at + run.count == at
-                && run.page + run.count == page;
-            if goes_on {
-                run.count += 1;
-                return;
-            }
-        }
-        self.move_run();
-        self.run = Some(Run { from, at, page, count: 1 });
-    }
-
-    /// Moves the pages gathered so far.
-    fn move_run(&mut self) {
-        let Some(Run { from, at, page, count }) = self.run.take() else { return };
-        if self.error.is_some() {
-            return;
-        }
-        let moved = match from {
-            Some(from) => self.store.copy(from, at, count),
-            None => {
-                let size = self.page_size as usize;
-                let start = (page - self.source.first) as usize * size;
-                self.store.write(at, &self.source.data[start..start + count as usize * size])
-            }
-        };
-        self.error = moved.err().map(FlashError::from);
-        self.record(match from {
-            Some(_) => Event::Copy { page, at, count },
-            None => Event::Program { page, at, count },
-        });
-    }
-
-    fn record(&mut self, event: Event) {
-        if let Some(image) = &mut self.image {
-            image.record(event);
-        }
-    }
-
-    /// Ends the command: how many pages cleaning has copied meanwhile.
-    fn settle(mut self) -> Result<u32, FlashError> {
-        self.move_run();
-        match self.error.take() {
-            Some(error) => Err(error),
-            None => Ok(self.copied),
-        }
-    }
-}
-
-impl Array for Stage<'_> {
-    fn open(&mut self, unit: UnitId, writer: Writer) {
-        self.move_run();
-        if let Some(image) = &mut self.image
-            && self.error.is_none()
-            && image.must_commit_before(unit)
-        {
-            self.error = image.commit(self.store.port(), self.device, self.written_bytes).err();
-        }
-        self.record(Event::Open { unit, writer });
-    }
-
-    fn program(&mut self, at: MediaPage, page: LogicalPage) {
-        if let Some((timeline, now)) = &mut self.timeline {
-            let size = u64::from(self.page_size);
-            let begin = (u64::from(page) * size).max(self.source.offset);
-            let end = ((u64::from(page) + 1) * size).min(self.source.end);
-            let bytes = u32::try_from(end - begin).expect("at most a page");
-            let partly = self.source.partly.iter().flatten().find(|(partly, _)| *partly == page);
-            if let Some(&(_, old)) = partly {
-                timeline.merge(*now, old, at);
-            }
-            match self.source.position {
-                Some(begin) => {
-                    timeline.program(*now, at, bytes, begin + (end - self.source.offset))
-                }
-                None => timeline.program(*now, at, 0, 0),
-            }
-        }
-        self.extend(None, at, page);
-    }
-
-    fn copy(&mut self, from: MediaPage, to: MediaPage, page: LogicalPage) {
-        if let Some((timeline, now)) = &mut self.timeline {
-            timeline.copy(*now, from, to);
-        }
-        self.copied += 1;
-        self.extend(Some(from), to, page);
-    }
-
-    fn close(&mut self, unit: UnitId) {
-        self.move_run();
-        if let Some((timeline, now)) = &mut self.timeline {
-            timeline.close(*now, unit);
-        }
-        self.record(Event::Close { unit });
-    }
-
-    fn erase(&mut self, unit: UnitId) {
-        self.move_run();
-        if let Some((timeline, now)) = &mut self.timeline {
-            timeline.erase(*now, unit);
-        }
-        if self.image.is_none() && self.error.is_none() {
-            let discarded = self.store.discard(unit * self.unit_pages, self.unit_pages);
-            self.error = discarded.err().map(FlashError::from);
-        }
-        self.record(Event::Erase { unit });
-    }
 }
 
 impl Drop for Drive {
