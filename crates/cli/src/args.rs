@@ -3,6 +3,7 @@
 mod bench;
 mod kv;
 mod parse;
+mod ssd;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ use esker_kv::Options;
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use kv::{Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
+pub(crate) use ssd::{Division, FdpArgs, LabCommand, NamespaceCommand, SsdCommand};
 
 /// The command line.
 #[derive(Parser)]
@@ -25,7 +27,8 @@ pub(crate) use parse::{Medium, Staging};
         esker kv create /data/db --staging        create a database\n  \
         esker kv put /data/db default hello world\n  \
         esker kv get /data/db default hello\n  \
-        esker bench ycsb --workload load,a,c      measure\n\n\
+        esker bench ycsb --workload load,a,c      measure\n  \
+        esker demo --capacity 'ssd:micron-5210?capacity=4GiB'   on a model of a QLC drive\n\n\
         Exit codes: 0 done, 1 a key is absent, 64 wrong usage, 65 damaged data, 66 not found,\n\
         69 unsupported, 73 exists already or no space, 74 I/O error, 75 try later,\n\
         77 in use by another process.",
@@ -49,6 +52,12 @@ pub(crate) enum Command {
     /// Work with a key-value database
     #[command(subcommand)]
     Kv(KvCommand),
+    /// Work with drives in software
+    #[command(subcommand)]
+    Ssd(SsdCommand),
+    /// Run an experiment
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Write the man pages to a directory
     #[command(after_help = "Example:\n  esker man /usr/local/share/man/man1")]
     Man {

@@ -71,6 +71,30 @@ pub(crate) fn align(rows: &[Vec<String>], words: usize) -> String {
     text
 }
 
+/// The widest line of text for people.
+const WIDTH: usize = 100;
+
+/// Text after a `label`, in lines that fit, the others indented.
+pub(crate) fn wrapped(label: &str, indent: usize, text: &str) -> String {
+    let mut lines = format!("{label:<indent$}");
+    let mut column = lines.chars().count();
+    for (index, word) in text.split_whitespace().enumerate() {
+        let size = word.chars().count();
+        if index > 0 && column + 1 + size > WIDTH {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if index > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += size;
+    }
+    lines.push('\n');
+    lines
+}
+
 /// Throughput and latency of runs: a line for each kind of operation, and a second one for
 /// latencies from the intended start where the rate was fixed.
 pub(crate) fn runs_table(runs: &[RunResult]) -> String {
@@ -149,6 +173,15 @@ mod tests {
         assert_eq!(numbers.map(short), expected);
         let spans = [10.0, 9_994.0, 9_996.0, 123_456.0, 1_234_567.0];
         assert_eq!(spans.map(micros), ["0.01", "9.99", "10.0", "123", "1,235"]);
+    }
+
+    #[test]
+    fn long_text_is_broken_between_words_and_indented() {
+        let text = wrapped("a: ", 3, &"word ".repeat(30));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("a: word") && lines[1].starts_with("   word"), "{text}");
+        assert!(lines[0].len() <= WIDTH && lines[0].len() > WIDTH - 5, "{text}");
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! | [`demo`] | `esker demo`: a store of its own, all workloads, what they cost |
 //! | [`ycsb`] | `esker bench ycsb`: everything the laboratory offers |
 //! | [`kv`] | `esker kv`: databases at the prompt |
+//! | [`ssd`] | `esker ssd`: drives in software |
+//! | [`lab`] | `esker lab`: experiments |
 //! | [`docs`] | `esker man` and `esker completions` |
 //! | [`media`] | the devices of a database, as they are said on the command line |
 //! | [`place`], [`store`] | where a measured database lives, and how the laboratory drives it |
@@ -23,11 +25,13 @@ mod failure;
 mod figures;
 mod host;
 mod kv;
+mod lab;
 mod measure;
 mod media;
 mod output;
 mod place;
 mod progress;
+mod ssd;
 mod store;
 mod traffic;
 mod ycsb;
@@ -46,6 +50,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
         Command::Kv(command) => kv::run(command),
+        Command::Ssd(command) => ssd::run(command),
+        Command::Lab(command) => lab::run(command),
         Command::Man { dir } => docs::man(dir),
         Command::Completions { shell } => docs::completions(*shell),
     };

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{MediaArgs, Medium, Staging};
 use crate::failure::{Failure, Result};
+use crate::figures::wrapped;
 
 /// What the classes of a new database are to be.
 pub(crate) struct Media {
@@ -166,10 +167,10 @@ impl Devices {
             let _ = writeln!(text, "{class} class: {spec}");
             let Some(model) = &opened.model else { continue };
             if let Some(profile) = &model.profile {
-                let _ = writeln!(text, "  a model of: {}", profile.title);
+                text.push_str(&wrapped("  a model of: ", 14, profile.title));
             }
             for assumption in model.assumptions() {
-                let _ = writeln!(text, "  assumed: {assumption}");
+                text.push_str(&wrapped("  assumed: ", 11, &assumption));
             }
         }
         text

@@ -162,7 +162,8 @@ fn help_pages_and_completions_come_for_every_command() {
     run(["man", &text(&dir)]).fails(66, &["a directory that exists"]);
     fs::create_dir(&dir).unwrap();
     run(["man", &text(&dir)]).succeeds();
-    for page in ["esker.1", "esker-demo.1", "esker-bench-ycsb.1", "esker-kv-dump.1"] {
+    let pages = ["esker.1", "esker-demo.1", "esker-bench-ycsb.1", "esker-kv-dump.1"];
+    for page in pages.into_iter().chain(["esker-ssd-create.1", "esker-lab-fdp.1"]) {
         let page = fs::read_to_string(dir.join(page)).unwrap();
         assert!(page.contains("Example"), "{page}");
     }

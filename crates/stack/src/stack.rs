@@ -30,8 +30,8 @@ pub struct Stack {
 struct State {
     paces: Vec<(Time, Pace)>,
     drives: Vec<Shared>,
-    /// Drives in memory without a name.
-    unnamed: u32,
+    /// The profiles of drives in memory without a name, once for each drive.
+    unnamed: Vec<String>,
 }
 
 struct Shared {
@@ -232,8 +232,8 @@ impl State {
         if let Some(name) = &spec.drive {
             return format!("{profile}:{name}");
         }
-        self.unnamed += 1;
-        match self.unnamed {
+        self.unnamed.push(profile.to_owned());
+        match self.unnamed.iter().filter(|known| *known == profile).count() {
             1 => profile.to_owned(),
             number => format!("{profile}#{number}"),
         }

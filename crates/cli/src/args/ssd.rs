@@ -1,0 +1,133 @@
+//! The arguments of `esker ssd` and `esker lab`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::parse;
+
+/// `esker ssd`
+#[derive(Subcommand)]
+pub(crate) enum SsdCommand {
+    /// Show the drives there are models of: published figures, sources, and what is assumed
+    #[command(after_help = "Examples:\n  \
+            esker ssd profiles\n  \
+            esker ssd profiles micron-5210 --json")]
+    Profiles {
+        /// Only this one
+        name: Option<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a drive in a file
+    #[command(after_help = "Examples:\n  \
+            esker ssd create micron-7450 drive.img --capacity 8GiB\n  \
+            esker ssd create micron-7450 drive.img --capacity 8GiB --namespaces 4 --fdp on\n  \
+            esker ssd create 'micron-7450?op=0.07&cleaning=fifo' drive.img --capacity 8GiB\n\n\
+            A namespace of it is a device wherever one can be given: 'ssd:?image=drive.img&nsid=2'.")]
+    Create {
+        /// The profile, as `esker ssd profiles` names it; or a whole device specification
+        drive: String,
+        /// The file, which must not exist
+        image: PathBuf,
+        #[command(flatten)]
+        division: Division,
+    },
+    /// Show what has become of a drive: bytes, write amplification, units, wear, namespaces
+    #[command(after_help = "Example:\n  esker ssd info drive.img")]
+    Info {
+        /// The drive's file
+        image: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make or delete a namespace of a drive
+    #[command(subcommand)]
+    Namespace(NamespaceCommand),
+}
+
+/// The size of a new drive, and who has what of it.
+#[derive(Args)]
+pub(crate) struct Division {
+    /// What it offers: the profile scaled down, its behaviour kept
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) capacity: Option<String>,
+    /// How many namespaces of equal size it is divided into; 0 for none yet [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) namespaces: Option<String>,
+    /// Data placement: on, off, or the index of a configuration [default: off]
+    #[arg(long, value_name = "on|off|INDEX")]
+    pub(crate) fdp: Option<String>,
+    /// The reclaim unit handles of the namespaces: 0,1 for all of them, or 0,1/2,3 for each
+    /// [default: all handles divided among them]
+    #[arg(long, value_name = "LISTS")]
+    pub(crate) handles: Option<String>,
+}
+
+/// `esker ssd namespace`
+#[derive(Subcommand)]
+pub(crate) enum NamespaceCommand {
+    /// Make a namespace
+    #[command(after_help = "Example:\n  \
+            esker ssd namespace create drive.img --size 2GiB --handles 0,1")]
+    Create {
+        /// The drive's file
+        image: PathBuf,
+        /// Its size [default: the largest gap]
+        #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+        size: Option<u64>,
+        /// Its reclaim unit handles, of a drive with data placement [default: the first]
+        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        handles: Vec<u16>,
+    },
+    /// Delete a namespace with what it holds
+    #[command(after_help = "Example:\n  esker ssd namespace delete drive.img 2")]
+    Delete {
+        /// The drive's file
+        image: PathBuf,
+        /// Its number
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        nsid: u32,
+    },
+}
+
+/// `esker lab`
+#[derive(Subcommand)]
+pub(crate) enum LabCommand {
+    /// What data placement saves when several stores share a drive
+    Fdp(FdpArgs),
+}
+
+/// `esker lab fdp`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab fdp\n  \
+        esker lab fdp --full --html fdp.html --json fdp.json")]
+pub(crate) struct FdpArgs {
+    /// Sweep over over-provisioning and fill, too
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// The size of the modelled drive
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse::bytes)]
+    pub(crate) drive: u64,
+    /// Leave out the runs of the engine
+    #[arg(long)]
+    pub(crate) no_engine: bool,
+    /// Leave out the search for the spare space that placement replaces
+    #[arg(long)]
+    pub(crate) no_worth: bool,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
+    pub(crate) threads: Option<usize>,
+    /// The seed of all random choices
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write all figures as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}

@@ -1,0 +1,53 @@
+//! `esker lab`: the experiments.
+
+use std::ops::ControlFlow;
+
+use esker_base::ErrorKind;
+use esker_lab::fdp::{self, FdpOptions};
+
+use crate::args::{FdpArgs, LabCommand};
+use crate::failure::{Failure, Result};
+use crate::host;
+use crate::output::Outputs;
+use crate::progress::Line;
+
+/// Runs an experiment.
+pub(crate) fn run(command: &LabCommand) -> Result {
+    match command {
+        LabCommand::Fdp(args) => placement(args),
+    }
+}
+
+fn placement(args: &FdpArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let options = FdpOptions {
+        drive_bytes: args.drive,
+        full: args.full,
+        engine: !args.no_engine,
+        worth: !args.no_worth,
+        threads: args.threads.unwrap_or_else(host::cores),
+        seed: args.seed,
+        ..FdpOptions::default()
+    };
+    let line = Line::new();
+    let mut follow = |progress: &fdp::Progress<'_>| {
+        line.show(&format!(
+            "  {:>3.0} %  {} of {} runs  {}",
+            progress.share * 100.0,
+            progress.done,
+            progress.runs,
+            progress.run
+        ));
+        ControlFlow::Continue(())
+    };
+    let mut report =
+        fdp::run(&options, &mut follow).map_err(|error| Failure::new(error.kind(), &error))?;
+    drop(line);
+    report.environment = host::environment();
+    report.command = host::command_line();
+    outputs.say(&format!("{}\n", report.table()))?;
+    let json = serde_json::from_str(&report.json()).map_err(|error| {
+        Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
+    })?;
+    outputs.finish(&json, &report.html())
+}
