@@ -37,7 +37,8 @@ fn assert_one(findings: &[String], part: &str) {
 #[test]
 fn dependencies_keep_to_the_ladder() {
     let all = crates::of_workspace(&root());
-    for name in ["base", "device", "sim", "kv", "bench", "cli", "tests"] {
+    let rungs_1_to_3 = ["base", "device", "sim", "kv", "bench", "flash", "nvmf"];
+    for name in rungs_1_to_3.into_iter().chain(["stack", "lab", "cli", "tests"]) {
         let name = format!("esker-{name}");
         assert!(all.iter().any(|one| one.name == name), "{name} is missing");
     }
@@ -55,6 +56,10 @@ fn an_edge_off_the_ladder_is_found() {
     assert_none(&edge("esker-device", Kind::Dev, "esker-sim"));
     assert_none(&edge("esker-cli", Kind::Normal, "esker-bench"));
     assert_none(&edge("esker-cli", Kind::Normal, "clap"));
+    assert_none(&edge("esker-stack", Kind::Normal, "esker-flash"));
+    assert_none(&edge("esker-cli", Kind::Normal, "esker-stack"));
+    assert_one(&edge("esker-kv", Kind::Normal, "esker-stack"), "up or sideways");
+    assert_one(&edge("esker-lab", Kind::Normal, "esker-stack"), "up or sideways");
     assert_one(&edge("esker-base", Kind::Normal, "esker-device"), "up or sideways");
     assert_one(&edge("esker-device", Kind::Build, "esker-kv"), "up or sideways");
     for sibling in ["bench", "cache", "pager", "volume", "nvmf", "flash"] {
@@ -76,8 +81,9 @@ fn an_edge_off_the_ladder_is_found() {
 
 // ---- sources -------------------------------------------------------------------------------------
 
-/// The crates below rung 4.
-const LIBRARIES: [&str; 5] = ["base", "device", "sim", "kv", "bench"];
+/// The crates that are no programs.
+const LIBRARIES: [&str; 9] =
+    ["base", "device", "sim", "kv", "bench", "flash", "nvmf", "stack", "lab"];
 
 #[test]
 fn libraries_neither_print_nor_look_around_nor_hide_unsafe_code() {
@@ -115,7 +121,7 @@ fn printing_the_environment_and_unsafe_code_are_found() {
     assert_one(&check("device", "fn f() { unsafe { g() } }"), "unsafe");
     assert_one(&check("device", "#[allow(unsafe_code)]\nfn f() {}"), "unsafe");
     assert_one(&source::findings("device", "src/lib.rs", allowed), "the whole crate");
-    for library in ["kv", "bench", "sim"] {
+    for library in ["kv", "bench", "sim", "stack", "lab"] {
         assert_one(&check(library, allowed), "unsafe");
     }
     assert_one(&check("kv", "#[cfg(test)]\nuse a::b;\nfn f() { println!() }"), "x.rs:3");
