@@ -22,6 +22,22 @@
 //!    specifications.
 //! 3. Each key comes at most once. What is not known is an error that lists what there is.
 //! 4. The text of a [`Spec`] reads back as the same one.
+//!
+//! ```
+//! use esker_device::{Create, Device};
+//! use esker_stack::{Spec, Stack};
+//!
+//! # fn main() -> Result<(), esker_stack::StackError> {
+//! let stack = Stack::new();
+//! let first: Spec = "ssd:micron-7450?capacity=1GiB&fdp=on&namespaces=2&drive=a".parse()?;
+//! let second: Spec = "ssd:?drive=a&nsid=2".parse()?;
+//! let first = stack.open(&first, Create::IfMissing)?;
+//! let second = stack.open(&second, Create::IfMissing)?; // on the same drive
+//! assert_eq!(first.device.geometry(), second.device.geometry());
+//! assert!(second.remarks().iter().any(|remark| remark.starts_with("assumed: ")));
+//! # Ok(())
+//! # }
+//! ```
 
 mod drive;
 pub mod error;
