@@ -262,7 +262,7 @@ pub enum FdpError {
         /// The drive.
         drive: String,
     },
-    /// An id is not one of the namespace's (status 2Ah, Invalid Placement Handle List).
+    /// An id is not one of the namespace's (status 02h, Invalid Field in Command).
     #[error("placement id {id} is not one of the namespace's: it has 0 to {count}, exclusive")]
     InvalidId {
         /// The wrong id.

@@ -50,6 +50,9 @@ fn a_remote_drive_refuses_what_the_drive_refuses() {
     let remote = initiator.data_placement().unwrap();
     let wrong = remote.update(&[PlacementId(1), PlacementId(9)]).unwrap_err();
     assert_eq!(wrong, FdpError::InvalidId { id: 9, count: 4 });
+    // A list may name an id twice, but not be longer than a drive's largest.
+    remote.update(&[PlacementId(1); 4]).unwrap();
+    assert!(matches!(remote.update(&[PlacementId(1); 5]), Err(FdpError::Invalid(_))));
     assert!(matches!(remote.enable(None), Err(FdpError::Sequence(_))));
     assert!(remote.reported_events(PlacementId(9)).is_err());
 }

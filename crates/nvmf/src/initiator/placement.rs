@@ -62,15 +62,11 @@ impl RemotePlacement {
         u16::try_from(count).unwrap_or(u16::MAX)
     }
 
-    fn failed(&self, error: &NvmfError, id: u16) -> FdpError {
+    fn failed(&self, error: &NvmfError) -> FdpError {
         let drive = self.drive.clone();
         match error {
             NvmfError::Command { status, .. } => match Status(status.code()) {
                 Status::FDP_DISABLED => FdpError::Disabled { drive },
-                Status::INVALID_PLACEMENT_LIST => FdpError::InvalidId {
-                    id,
-                    count: self.shared.geometry().placement_handles.into(),
-                },
                 Status::SEQUENCE => FdpError::Sequence(error.to_string()),
                 _ => FdpError::Invalid(error.to_string()),
             },
@@ -79,7 +75,7 @@ impl RemotePlacement {
     }
 
     fn admin<T>(&self, act: impl Fn(&mut Admin) -> Result<T, NvmfError>) -> Result<T, FdpError> {
-        on_a_path(&self.shared, act).map_err(|error| self.failed(&error, 0))
+        on_a_path(&self.shared, act).map_err(|error| self.failed(&error))
     }
 
     fn log<T>(
@@ -204,7 +200,7 @@ impl DataPlacement for RemotePlacement {
             .with_dword(11, numd);
         let payload = self
             .on_io_queue("I/O Management Receive", sqe, &Data::In(size))
-            .map_err(|error| self.failed(&error, 0))?;
+            .map_err(|error| self.failed(&error))?;
         let bytes = payload.into_buf().expect("a command with a buffer gives it back");
         wire::decode_handles(&bytes).map_err(|error| FdpError::Invalid(error.to_string()))
     }
@@ -217,9 +213,14 @@ impl DataPlacement for RemotePlacement {
             .with_dword(10, 1 | u32::from(last) << 16);
         let bytes = ids.iter().flat_map(|id| id.0.to_le_bytes()).collect();
         self.on_io_queue("I/O Management Send", sqe, &Data::Out(bytes)).map(drop).map_err(|error| {
+            // The status is the same for every field that is wrong: which one, the ids say.
             let count = self.shared.geometry().placement_handles;
-            let wrong = ids.iter().find(|id| id.0 >= count).unwrap_or(&ids[0]);
-            self.failed(&error, wrong.0)
+            match (ids.iter().find(|id| id.0 >= count), self.failed(&error)) {
+                (Some(wrong), FdpError::Invalid(_)) => {
+                    FdpError::InvalidId { id: wrong.0, count: count.into() }
+                }
+                (_, failed) => failed,
+            }
         })
     }
 
@@ -229,7 +230,7 @@ impl DataPlacement for RemotePlacement {
             .with_dword(11, u32::from(id.0) | 255 << 16);
         let name = "Get Features (FDP events)";
         let answered = on_a_path(&self.shared, |admin| admin.fetch_with_result(name, sqe, 512));
-        let (count, bytes) = answered.map_err(|error| self.failed(&error, id.0))?;
+        let (count, bytes) = answered.map_err(|error| self.failed(&error))?;
         Ok(wire::decode_reported(&bytes, usize::from(count.to_le_bytes()[0])))
     }
 
@@ -246,6 +247,6 @@ impl DataPlacement for RemotePlacement {
             .with_dword(12, u32::from(enable));
         let kinds: Vec<u8> = events.iter().map(|kind| *kind as u8).collect();
         on_a_path(&self.shared, |admin| admin.send("Set Features (FDP events)", sqe, &kinds))
-            .map_err(|error| self.failed(&error, id.0))
+            .map_err(|error| self.failed(&error))
     }
 }

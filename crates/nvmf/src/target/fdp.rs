@@ -14,9 +14,9 @@ use crate::wire::status::Status;
 fn status_of(error: &FdpError) -> Status {
     let status = match error {
         FdpError::Disabled { .. } => Status::FDP_DISABLED,
-        FdpError::InvalidId { .. } => Status::INVALID_PLACEMENT_LIST,
         FdpError::Sequence(_) => Status::SEQUENCE,
-        FdpError::Invalid(_) => Status::INVALID_FIELD,
+        // Status 2Ah is about the list that a namespace is created with (Base 2.1, 7.4).
+        FdpError::InvalidId { .. } | FdpError::Invalid(_) => Status::INVALID_FIELD,
     };
     status.final_()
 }
@@ -73,6 +73,11 @@ pub(crate) fn send(namespace: &Namespace, sqe: &Sqe, data: &[u8]) -> Reply {
         let ids = pairs.get(..count).ok_or(Status::DATA_LENGTH.final_())?;
         let ids: Vec<PlacementId> =
             ids.iter().map(|&id| PlacementId(u16::from_le_bytes(id))).collect();
+        let configuration =
+            fdp.enabled().and_then(|index| fdp.configurations().into_iter().nth(index));
+        if configuration.is_some_and(|one| count > one.max_placement_ids.into()) {
+            return Err(Status::INVALID_FIELD.final_());
+        }
         fdp.update(&ids).map_err(|error| status_of(&error))
     };
     reply(update(), |()| Reply::Done(0))
