@@ -115,6 +115,10 @@ impl Reservations {
         let action = sqe.byte(10, 0) & 7;
         let ignores_key = sqe.dword(10) & 8 != 0;
         let kind = sqe.byte(10, 1);
+        // Only Register can be told to ignore the key (Base 2.1, 7.5 to 7.7).
+        if ignores_key && sqe.opcode != io::RESERVATION_REGISTER {
+            return Err(INVALID);
+        }
         let done = match sqe.opcode {
             io::RESERVATION_REGISTER => register(
                 &mut state,
@@ -311,6 +315,17 @@ mod tests {
         assert_eq!(run(&on, A, io::RESERVATION_RELEASE, 1 << 8, [7, 0]), CONFLICT);
         assert!(run(&on, B, io::RESERVATION_RELEASE, 1 << 8, [8, 0]).is_success());
         assert_eq!(on.check(&A, io::WRITE), Ok(()));
+    }
+
+    #[test]
+    fn only_register_ignores_keys() {
+        const IGNORE: u32 = 8;
+        let on = held(1);
+        assert_eq!(run(&on, A, io::RESERVATION_ACQUIRE, 1 << 8 | IGNORE, [7, 0]), INVALID);
+        assert_eq!(run(&on, A, io::RESERVATION_RELEASE, 1 << 8 | IGNORE, [7, 0]), INVALID);
+        assert_eq!(on.check(&B, io::WRITE), Err(CONFLICT));
+        assert!(run(&on, A, io::RESERVATION_REGISTER, 2 | IGNORE, [0, 9]).is_success());
+        assert!(run(&on, A, io::RESERVATION_RELEASE, 1 << 8, [9, 0]).is_success());
     }
 
     #[test]
