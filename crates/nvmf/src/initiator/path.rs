@@ -24,7 +24,7 @@ use crate::wire::fabrics::{
     PROPERTY_SET, Property,
 };
 use crate::wire::identify::{
-    IdentifyController, IdentifyNamespace, OAES_ANA, OAES_NAMESPACE, cns, uuid_of,
+    IdentifyController, IdentifyNamespace, OAES_ANA, OAES_NAMESPACE, cns, format_in_use, uuid_of,
 };
 use crate::wire::log::{AnaGroup, AnaHeader, AnaState, event, lid};
 use crate::wire::{feature, identify, log};
@@ -304,8 +304,12 @@ impl Admin {
 
     fn identify_namespace(&mut self, nsid: u32) -> Result<IdentifyNamespace, NvmfError> {
         let bytes = self.identify(cns::NAMESPACE, nsid)?;
-        let namespace = IdentifyNamespace::decode(&bytes)
+        let mut namespace = IdentifyNamespace::decode(&bytes)
             .map_err(|error| NvmfError::truncated(self.link.peer, &error))?;
+        if let Ok(bytes) = bytes[..].try_into() {
+            // Nobody asks for formats that are not in use.
+            (namespace.lbaf0_ms, namespace.lbaf0_lbads) = format_in_use(bytes);
+        }
         if namespace.nsze == 0 {
             return Err(self.unusable(format!("it has no namespace {nsid}")));
         }

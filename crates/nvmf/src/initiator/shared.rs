@@ -210,12 +210,11 @@ fn other_namespace(path: &Path) -> NvmfError {
 
 fn geometry(facts: &Facts) -> Result<Geometry, String> {
     let Facts { controller, namespace, .. } = facts;
-    let IdentifyNamespace { lbaf0_ms, lbaf0_lbads, flbas, nsze, .. } = namespace;
-    if *lbaf0_ms != 0 || flbas & 0x0f != 0 || !(9..=12).contains(lbaf0_lbads) {
+    let IdentifyNamespace { lbaf0_ms, lbaf0_lbads, nsze, .. } = namespace;
+    if *lbaf0_ms != 0 || !(9..=12).contains(lbaf0_lbads) {
         return Err(format!(
-            "LBAs of 512 to 4,096 bytes without metadata are needed, in the first format; \
-             it has 2^{lbaf0_lbads} bytes and {lbaf0_ms} of metadata, format {}",
-            flbas & 0x0f
+            "LBAs of 512 to 4,096 bytes without metadata are needed; \
+             it has 2^{lbaf0_lbads} bytes and {lbaf0_ms} of metadata"
         ));
     }
     let lba_size = 1u32 << lbaf0_lbads;

@@ -206,6 +206,16 @@ structure! {
     }
 }
 
+/// The LBA format that is in use, given the bytes of [`IdentifyNamespace`]: bytes of metadata, and the
+/// LBA size as a power of two. FLBAS has the upper bits of its index apart from the lower ones.
+#[must_use]
+pub fn format_in_use(namespace: &[u8; SIZE]) -> (u16, u8) {
+    let flbas = namespace[26];
+    let index = usize::from(flbas & 0x0f | (flbas >> 5 & 3) << 4);
+    let [a, b, lbads, _] = namespace[128..].as_chunks::<4>().0[index];
+    (u16::from_le_bytes([a, b]), lbads)
+}
+
 /// NSFEAT: the preferred sizes are given.
 pub const NSFEAT_OPTPERF: u8 = 0x10;
 /// RESCAP: the six types of reservation, and that Ignore Existing Key is as of version 1.3.
@@ -311,4 +321,22 @@ pub fn id_list(ids: &[u16]) -> Vec<u8> {
     bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
     bytes.resize(SIZE, 0);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_in_use_is_found_among_64() {
+        let mut bytes =
+            IdentifyNamespace { lbaf0_lbads: 9, ..IdentifyNamespace::default() }.encode();
+        assert_eq!(format_in_use(&bytes), (0, 9));
+        bytes[128 + 4 * 4..][..3].copy_from_slice(&[8, 0, 12]);
+        bytes[26] = 4;
+        assert_eq!(format_in_use(&bytes), (8, 12));
+        bytes[128 + 63 * 4..][..3].copy_from_slice(&[0, 1, 13]);
+        bytes[26] = 0x6f;
+        assert_eq!(format_in_use(&bytes), (256, 13));
+    }
 }
