@@ -25,32 +25,31 @@ has '\[ *0\]:0x1' nvme list-ns $c
 has '^num of ctrls present: 1' nvme list-ctrl $c
 has '^num of ctrls present: 1' nvme list-ctrl $c -n 1
 has '^vsl *:' nvme nvm-id-ctrl $c
-has '^nstat +: 0x1' nvme cmdset-ind-id-ns $n
+has '^nstat +: 0x1' nvme cmdset-ind-id-ns $n -n 1
 has '^cap +: ' nvme show-regs $c -H
 has '^percentage_used' nvme smart-log $c
 has '^percentage_used' nvme smart-log $n
 has 'Entry\[ 0\]' nvme error-log $c
 has '^frs1 ' nvme fw-log $c
 has 'ACS2 .*Get Log Page' nvme effects-log $c
-has 'ana state : optimized' nvme ana-log $c
+has 'state.*:.*optimized' nvme ana-log $c
 has 'LID 0x2 ' nvme supported-log-pages $c
 nvme changed-ns-list-log $c
 # Features: arbitration, power, temperature, errors, write cache, queues, events, keep alive.
-for id in 1 2 4 5 6 7 0xa 0xb 0xf 0x81; do
-    nvme get-feature $c -f $id || [ $? = 1 ] || fail "feature $id"
+for id in 1 2 4 5 6 7 0xa 0xb 0xf; do
+    has 'Current value' nvme get-feature $c -f $id
 done
-has 'Current value:' nvme get-feature $c -f 7
-has 'Current value:0x0*1d4c0' nvme get-feature $c -f 0xf || true
+has 'Current value:0x0*1388' nvme get-feature $c -f 0xf # 5 s
 # I/O.
 dd if=/dev/urandom of=/tmp/a bs=4k count=4 2> /dev/null
-has 'Success' nvme write $n -s 8 -c 3 -z 16384 -d /tmp/a
-has 'Success' nvme compare $n -s 8 -c 3 -z 16384 -d /tmp/a
-has 'Success' nvme read $n -s 8 -c 3 -z 16384 -d /tmp/b
+has '[Ss]uccess' nvme write $n -s 8 -c 3 -z 16384 -d /tmp/a
+has '[Ss]uccess' nvme compare $n -s 8 -c 3 -z 16384 -d /tmp/a
+has '[Ss]uccess' nvme read $n -s 8 -c 3 -z 16384 -d /tmp/b
 cmp /tmp/a /tmp/b
-has 'Success' nvme verify $n -s 8 -c 3
-has 'Success' nvme flush $n -n 1
-has 'Success' nvme write-zeroes $n -s 9 -c 0
-has 'Success' nvme dsm $n -n 1 -d -s 10 -b 1
+has '[Ss]uccess' nvme verify $n -s 8 -c 3
+has '[Ss]uccess' nvme flush $n -n 1
+has '[Ss]uccess' nvme write-zeroes $n -s 9 -c 0
+has '[Ss]uccess' nvme dsm $n -n 1 -d -s 10 -b 1
 refused nvme compare $n -s 8 -c 3 -z 16384 -d /tmp/a | tee /tmp/out
 grep -qi 'compare failure' /tmp/out
 dd if=$n bs=4k skip=9 count=1 iflag=direct 2> /dev/null | cmp -n 4096 - /dev/zero
@@ -99,13 +98,13 @@ for cns in 0x04 0x10 0x11 0x14 0x15 0x17 0x18 0x1a 0xff; do
     is "$field" admin 6 --data-len=4096 --read --cdw10=$cns
 done
 # Features: power states, host memory buffer, temperature management, sanitize, ...
-for id in 0x03 0x08 0x09 0x0d 0x10 0x11 0x17 0x1d 0x1e 0xc0; do
+for id in 0x03 0x08 0x09 0x0d 0x10 0x11 0x17 0x1d 0xc0; do
     is "$field" admin 0x0a --cdw10=$id
     is "$field" admin 0x09 --cdw10=$id
 done
 # A namespace that is not there.
 is 'Invalid Namespace|INVALID_NS|\(0x4?00b\)' nvme ns-descs $c -n 99
-nvme id-ns $c -n 99 -f | grep -q '^nsze *: *0$'
+nvme id-ns $c -n 99 | grep -q '^nsze *: *0$'
 # None of it did any harm.
 dd if=$n of=/dev/null bs=64k count=4 iflag=direct
 E

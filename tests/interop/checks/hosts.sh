@@ -202,7 +202,7 @@ check_reservations() {
     guest -a nvme_core.multipath=N << 'E'
 connect="nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN"
 $connect
-$connect -q nqn.2026-01.io.esker:other -I 11111111-2222-4333-8444-555555555555
+$connect -D -q nqn.2026-01.io.esker:other -I 11111111-2222-4333-8444-555555555555
 a=/dev/nvme0n1 b=/dev/nvme1n1
 until_true test -b $a
 until_true test -b $b

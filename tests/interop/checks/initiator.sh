@@ -3,10 +3,7 @@
 
 # kernel_target [OPTION...]: boots the guest as a target, whose script is on the standard input.
 kernel_target() {
-    cat > "$check/target-script"
-    guest -f "$port:4420" -e NQN=nqn.2026-01.io.esker:kernel "$@" < "$check/target-script" \
-        > "$check/guest.log" 2>&1 &
-    echo $! > "$check/guest.pid"
+    start_guest -f "$port:4420" -e NQN=nqn.2026-01.io.esker:kernel "$@"
     until_logged guest '^READY'
 }
 

@@ -5,12 +5,11 @@
 check_placement() {
     serve fdp=1
     guest -F 256 << 'E'
-nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN
-until_true test -b /dev/nvme0n1
 modprobe nvme
+until_true test -b /dev/nvme0n1
+nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN
 until_true test -b /dev/nvme1n1
-ours=/dev/nvme0 theirs=/dev/nvme1
-expect "transport" "$(cat /sys/class/nvme/nvme1/transport)" pcie
+theirs=/dev/nvme0 ours=/dev/nvme1
 dd if=/dev/urandom of=/tmp/a bs=4k count=16 2> /dev/null
 
 # both WHAT COMMAND...: @ stands for the controller; what is left of the answers by the function
@@ -30,8 +29,6 @@ both() {
 }
 
 # Configurations: what the drive is made of, but for what only one of them has.
-part() { grep -E 'FDP Attributes|Vendor|Number of Reclaim|Reclaim Unit Handle|Nominal|Max'; }
-part() { grep -vE '^ *$'; }
 nvme fdp configs $ours -e 1 -H
 nvme fdp configs $theirs -e 1 -H
 part() { sed -n 's/^ *\(Number of Reclaim Groups\|Number of Reclaim Unit Handles\|Nominal.*\|Reclaim Unit Handle Type.*\)/\1/Ip'; }
@@ -69,7 +66,7 @@ fi
 both "no such group" nvme fdp stats @ -e 7
 
 # The data is what was written, wherever it went.
-dd if=/dev/nvme0n1 bs=4k count=16 iflag=direct 2> /dev/null | cmp - /tmp/a
-dd if=/dev/nvme0n1 bs=4k count=16 skip=64 iflag=direct 2> /dev/null | cmp - /tmp/a
+dd if=/dev/nvme1n1 bs=4k count=16 iflag=direct 2> /dev/null | cmp - /tmp/a
+dd if=/dev/nvme1n1 bs=4k count=16 skip=64 iflag=direct 2> /dev/null | cmp - /tmp/a
 E
 }

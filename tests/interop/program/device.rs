@@ -36,7 +36,8 @@ pub(crate) fn check(url: &str) -> Result<(), Failure> {
         }
     }
     port.flush()?;
-    println!("{} LBAs at once at most", largest);
+    port.run(Op::WriteZeroes { lba: Lba(0), count: LbaCount(2 * largest) })?; // for the next check
+    println!("{largest} LBAs at once at most");
     Ok(())
 }
 

@@ -22,6 +22,9 @@ fn main() -> Result<(), Failure> {
         ["check", url] => device::check(url),
         ["rewrite", url, seconds] => device::rewrite(url, seconds.parse()?),
         ["placement", url] => device::placement(url),
-        _ => Err("target ADDRESS, relay LISTEN TO, check URL, rewrite URL SECONDS, placement URL".into()),
+        _ => {
+            Err("target ADDRESS, relay LISTEN TO, check URL, rewrite URL SECONDS, placement URL"
+                .into())
+        }
     }
 }

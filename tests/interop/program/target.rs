@@ -154,7 +154,8 @@ fn obey(
     match words[..] {
         ["add", nsid, mib] => {
             let device = Arc::new(MemoryDevice::new("added", mib.parse::<u64>()? << 20, 4096));
-            target.add_namespace(nqn, &NamespaceConfig { nsid: nsid.parse()?, device, uuid: None })?;
+            target
+                .add_namespace(nqn, &NamespaceConfig { nsid: nsid.parse()?, device, uuid: None })?;
         }
         ["remove", nsid] => target.remove_namespace(nqn, nsid.parse()?)?,
         ["resize", mib] => {
