@@ -226,7 +226,7 @@ fn add_staging(db: &Kvdb, spec: &Spec) -> Result {
 
 fn check(dir: &Path, json: bool) -> Result {
     place::find_in(dir)?;
-    let devices = Devices::of_database(dir)?;
+    let devices = Devices::untimed_of_database(dir)?;
     let report = Kvdb::check_with(dir, &devices.given())?;
     let damages = report.findings.len();
     if json {

@@ -121,18 +121,14 @@ impl Devices {
 
     /// Opens those on which the database in `dir` stands.
     pub(crate) fn of_database(dir: &Path) -> Result<Devices> {
-        let names = Kvdb::device_names(dir)?;
-        let specs: Result<Vec<(MediaClass, Spec)>> = names
-            .into_iter()
-            .map(|(class, name)| match name.parse() {
-                Ok(spec) => Ok((class, spec)),
-                Err(error) => Err(Failure::from(error).and(format!(
-                    "the {class} class of the database in {} is on this device",
-                    dir.display()
-                ))),
-            })
-            .collect();
-        Devices::open(specs?.into_iter(), Create::Never)
+        Devices::open(specs_of(dir)?.into_iter(), Create::Never)
+    }
+
+    /// The same without the time of models: nothing is measured.
+    pub(crate) fn untimed_of_database(dir: &Path) -> Result<Devices> {
+        let specs = specs_of(dir)?.into_iter();
+        let untimed = specs.map(|(class, spec)| (class, spec.with_time(Time::None)));
+        Devices::open(untimed, Create::Never)
     }
 
     /// Opens one that is to become the staging class of a database that is kept.
@@ -243,6 +239,17 @@ impl Devices {
         }
         drives.into_values().map(|(classes, report)| (classes.join(" and "), report)).collect()
     }
+}
+
+/// The devices of the database in `dir` that are no paths.
+fn specs_of(dir: &Path) -> Result<Vec<(MediaClass, Spec)>> {
+    let names = Kvdb::device_names(dir)?.into_iter();
+    let specs = names.map(|(class, name)| match name.parse() {
+        Ok(spec) => Ok((class, spec)),
+        Err(error) => Err(Failure::from(error)
+            .and(format!("the {class} class of the database in {} is on it", dir.display()))),
+    });
+    specs.collect()
 }
 
 /// The regular files in which a class at `path` may live.

@@ -81,6 +81,17 @@ impl Spec {
         }
     }
 
+    /// The same with another time, if it is a model.
+    #[must_use]
+    pub fn with_time(mut self, time: Time) -> Spec {
+        match &mut self {
+            Spec::Ssd(ssd) => ssd.time = Some(time),
+            Spec::Disk(disk) => disk.time = Some(time),
+            Spec::File(_) | Spec::Memory(_) | Spec::Null(_) => {}
+        }
+        self
+    }
+
     /// The specification that finds the same device again from any directory: with an absolute path,
     /// and without what only matters when a drive is made.
     ///

@@ -45,6 +45,7 @@ fn what_is_said_is_what_it_means() {
     assert_eq!(spec("disk:sas-10k?time=none").time(), Some(Time::None));
     assert_eq!(spec("disk:sas-10k").time(), Some(Time::Real));
     assert_eq!(spec("mem:1MiB").time(), None);
+    assert_eq!(spec("disk:sas-10k").with_time(Time::None), spec("disk:sas-10k?time=none"));
 }
 
 #[test]
