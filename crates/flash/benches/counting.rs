@@ -5,7 +5,7 @@
 
 use esker_base::{Clock, Rng};
 use esker_device::fdp::Isolation;
-use esker_flash::ftl::{Cleaning, Counting, Frontier, Ftl, FtlOptions};
+use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions};
 
 const PAGES: u32 = 16 << 20;
 const UNIT_PAGES: u32 = PAGES / 1024;
@@ -20,6 +20,7 @@ fn main() {
         handles: vec![Isolation::Initially],
         cleaning: Cleaning::Greedy,
         frontier: Frontier::Separate,
+        pace: CleaningPace::Steady,
         wear_spread: Some(50),
         seed: 1,
     };

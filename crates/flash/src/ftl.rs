@@ -74,6 +74,17 @@ pub enum Frontier {
     Shared,
 }
 
+/// When cleaning is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleaningPace {
+    /// A share after each host page, so that no write waits for a whole unit. Pages that die while
+    /// their unit is being cleaned need no copy, so it costs less than the other.
+    Steady,
+    /// A whole unit at once, when there is none left to write to: what closed forms and most models
+    /// assume.
+    WhenNeeded,
+}
+
 /// What a translation layer is made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FtlOptions {
@@ -91,6 +102,8 @@ pub struct FtlOptions {
     pub cleaning: Cleaning,
     /// Where its valid pages go.
     pub frontier: Frontier,
+    /// When they go there.
+    pub pace: CleaningPace,
     /// Erasures by which units may differ before a seldom-erased one is cleaned for that reason
     /// alone; `None` leaves wear to chance.
     pub wear_spread: Option<u32>,

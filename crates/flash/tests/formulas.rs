@@ -7,7 +7,7 @@
 
 use esker_base::Rng;
 use esker_device::fdp::Isolation;
-use esker_flash::ftl::{Cleaning, Counting, Frontier, Ftl, FtlOptions};
+use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions};
 use esker_flash::theory::{self, Class};
 
 /// A drive in its steady state.
@@ -31,6 +31,7 @@ impl Case {
             cleaning: self.cleaning,
             // One log: the forms for classes assume that cleaning separates nothing.
             frontier: Frontier::Shared,
+            pace: CleaningPace::Steady,
             wear_spread: None,
             seed: 3,
         };

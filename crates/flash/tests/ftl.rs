@@ -3,8 +3,8 @@
 use esker_base::Rng;
 use esker_device::fdp::Isolation;
 use esker_flash::ftl::{
-    Array, Cleaning, Counting, Frontier, Ftl, FtlOptions, LogicalPage, MediaPage, UnitId,
-    UnitState, Writer,
+    Array, Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions, LogicalPage, MediaPage,
+    UnitId, UnitState, Writer,
 };
 
 /// An array that holds a version number per page, and refuses what NAND would refuse.
@@ -76,6 +76,7 @@ fn options(cleaning: Cleaning, frontier: Frontier, handles: Vec<Isolation>) -> F
         handles,
         cleaning,
         frontier,
+        pace: CleaningPace::Steady,
         wear_spread: Some(4),
         seed: 5,
     };

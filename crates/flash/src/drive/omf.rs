@@ -10,7 +10,7 @@ use esker_device::fdp::Isolation;
 use super::placement::Totals;
 use super::{Configuration, Extent, Media, NamespaceRecord, Parameters};
 use crate::FlashError;
-use crate::ftl::{Cleaning, Event, Frontier, PageCounts, Phase, UnitRecord, Writer};
+use crate::ftl::{Cleaning, CleaningPace, Event, Frontier, PageCounts, Phase, UnitRecord, Writer};
 use crate::timing::{Suspension, Timing};
 
 /// Bytes of a superblock, of a frame of the journal, and the alignment of everything.
@@ -148,6 +148,7 @@ fn put_parameters(e: &mut Encoder, p: &Parameters) {
         Cleaning::CostBenefit => (3, 0),
     };
     e.u8(kind).u32(choices).u8(flag(p.frontier == Frontier::Shared));
+    e.u8(flag(p.pace == CleaningPace::WhenNeeded));
     e.u8(flag(p.wear_spread.is_some())).u32(p.wear_spread.unwrap_or(0));
     e.u32(p.rated_erasures).u32(p.max_namespaces);
     e.u16(u16::try_from(p.configurations.len()).unwrap_or(u16::MAX));
@@ -207,6 +208,8 @@ fn take_parameters(d: &mut Decoder<'_>) -> Result<Parameters, FlashError> {
         other => return Err(damaged(format!("cleaning {other} is unknown"))),
     };
     let frontier = if take_flag(d, "frontier")? { Frontier::Shared } else { Frontier::Separate };
+    let is_late = take_flag(d, "pace")?;
+    let pace = if is_late { CleaningPace::WhenNeeded } else { CleaningPace::Steady };
     let is_levelled = take_flag(d, "wear levelling")?;
     let spread = d.u32("wear spread")?;
     let (rated_erasures, max_namespaces) = (d.u32("rated erasures")?, d.u32("namespaces")?);
@@ -258,6 +261,7 @@ fn take_parameters(d: &mut Decoder<'_>) -> Result<Parameters, FlashError> {
         media,
         cleaning,
         frontier,
+        pace,
         wear_spread,
         rated_erasures,
         configurations,

@@ -4,7 +4,7 @@ use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
 
 use crate::FlashError;
-use crate::ftl::{Cleaning, Frontier, FtlOptions};
+use crate::ftl::{Cleaning, CleaningPace, Frontier, FtlOptions};
 use crate::timing::Timing;
 
 /// The largest page, in bytes.
@@ -59,6 +59,8 @@ pub struct Parameters {
     pub cleaning: Cleaning,
     /// Where its valid pages go.
     pub frontier: Frontier,
+    /// When they go there.
+    pub pace: CleaningPace,
     /// See [`FtlOptions::wear_spread`].
     pub wear_spread: Option<u32>,
     /// How often a unit may be erased in its rated life.
@@ -135,6 +137,7 @@ impl Parameters {
             handles,
             cleaning: self.cleaning,
             frontier: self.frontier,
+            pace: self.pace,
             wear_spread: self.wear_spread,
             seed: 0,
         })

@@ -6,7 +6,7 @@
 
 use super::points::{Point, Writer};
 use super::prefetch;
-use super::{Array, Frontier, Ftl, UnitId};
+use super::{Array, CleaningPace, Frontier, Ftl, UnitId};
 
 /// Pages copied at a time: enough accesses to the map in flight to hide what each one waits.
 const BATCH: u32 = 32;
@@ -93,6 +93,12 @@ impl Ftl {
     /// Does the share of cleaning that `placed` host pages ask for.
     pub(super) fn keep_pace(&mut self, group: u16, placed: u32, array: &mut impl Array) {
         let reserve = self.options.reserve_units() / u32::from(self.options.groups);
+        if self.options.pace == CleaningPace::WhenNeeded {
+            while self.pool.count(group) < reserve && self.job(group, true).is_some() {
+                self.copy(group, u32::MAX, array);
+            }
+            return;
+        }
         let mut owed = placed;
         while owed > 0 {
             let is_short = self.pool.count(group) < reserve;

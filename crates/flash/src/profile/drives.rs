@@ -5,7 +5,7 @@ use esker_device::fdp::Isolation;
 use super::{Figure, Kind, Profile, Published};
 use crate::disk::DiskParameters;
 use crate::drive::{Configuration, Media, Parameters};
-use crate::ftl::{Cleaning, Frontier};
+use crate::ftl::{Cleaning, CleaningPace, Frontier};
 use crate::timing::{Suspension, Timing};
 
 const KIB: u32 = 1 << 10;
@@ -58,6 +58,7 @@ fn flash(capacity: u64, unit_size: u64, raw: u64, timing: Timing) -> Parameters 
         media: Media::Flash,
         cleaning: Cleaning::Greedy,
         frontier: Frontier::Separate,
+        pace: CleaningPace::Steady,
         wear_spread: Some(100),
         rated_erasures: 3000,
         configurations: configurations(),
@@ -229,6 +230,7 @@ fn storage_class_memory() -> Profile {
         media: Media::InPlace,
         cleaning: Cleaning::Greedy,
         frontier: Frontier::Separate,
+        pace: CleaningPace::Steady,
         wear_spread: None,
         rated_erasures: 0,
         configurations: Vec::new(),

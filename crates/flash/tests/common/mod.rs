@@ -8,7 +8,7 @@ pub(crate) mod script;
 use esker_device::fdp::Isolation;
 use esker_flash::Parameters;
 use esker_flash::drive::{Configuration, Media};
-use esker_flash::ftl::{Cleaning, Frontier};
+use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use esker_flash::timing::Timing;
 
 /// 4 MiB in pages of 4 KiB, 16 to a unit, with 25 % over-provisioning.
@@ -27,6 +27,7 @@ pub(crate) fn small(media: Media) -> Parameters {
         media,
         cleaning: Cleaning::Greedy,
         frontier: Frontier::Separate,
+        pace: CleaningPace::Steady,
         wear_spread: Some(20),
         rated_erasures: 3000,
         configurations: vec![

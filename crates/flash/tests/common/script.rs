@@ -15,6 +15,7 @@ use esker_flash::{FlashError, Namespace, Pace, Parameters, Ssd};
 pub(crate) type Step = u64;
 
 /// A namespace in the oracle.
+#[derive(Clone)]
 struct Space {
     id: u32,
     /// Which of all namespaces that ever were.
@@ -27,6 +28,7 @@ struct Space {
 }
 
 /// A random program, and what it has done.
+#[derive(Clone)]
 pub(crate) struct Script {
     rng: Rng,
     parameters: Parameters,
@@ -381,23 +383,30 @@ impl Script {
         Ok(())
     }
 
+    /// The program as it was after `ended` steps, to go on with what is found on the drive now.
+    pub(crate) fn fork(&self, ended: Step, open: &mut Open) -> Result<Script, DeviceError> {
+        let mut fork = self.clone();
+        let kept = usize::try_from(ended + 1).unwrap();
+        fork.steps = ended;
+        fork.durable.truncate(kept);
+        fork.host_bytes.truncate(kept);
+        let living = open.ssd.namespaces();
+        // What was made or deleted in the step after may be there, or gone.
+        fork.spaces.retain(|space| space.created <= ended + 1);
+        for space in &mut fork.spaces {
+            let was_there = space.deleted.is_none_or(|deleted| deleted > ended);
+            space.deleted = if was_there && living.contains(&space.id) { None } else { Some(0) };
+            space.created = 0;
+        }
+        fork.resume(open)?;
+        Ok(fork)
+    }
+
     /// Forgets what was found to be lost: from here on the drive holds what it holds now.
     pub(crate) fn resume(&mut self, open: &mut Open) -> Result<(), DeviceError> {
         let size = usize::try_from(self.parameters.lba_size).unwrap();
-        let living = open.ssd.namespaces();
         let step = self.steps;
-        for space in &mut self.spaces {
-            if space.created > step {
-                space.created = Step::MAX; // never was
-            }
-            if space.created > step || space.deleted.is_some_and(|deleted| deleted <= step) {
-                continue;
-            }
-            if !living.contains(&space.id) {
-                space.deleted = Some(step);
-                continue;
-            }
-            space.deleted = None;
+        for space in self.spaces.iter_mut().filter(|space| space.deleted.is_none()) {
             let port = &mut open.ports.get_mut(&space.id).unwrap().1;
             for (values, lba) in space.values.iter_mut().zip(0u64..) {
                 let buf = port.read(Lba(lba), AlignedBuf::zeroed(size))?;
@@ -408,11 +417,6 @@ impl Script {
         *self.durable.last_mut().unwrap() = step;
         *self.host_bytes.last_mut().unwrap() = open.ssd.report().host_written_bytes;
         Ok(())
-    }
-
-    /// The drive has counted so many bytes of the host before this program.
-    pub(crate) fn count_from(&mut self, bytes: u64) {
-        self.host_bytes.iter_mut().for_each(|count| *count += bytes);
     }
 
     /// Bytes the host has written.

@@ -12,14 +12,14 @@ use esker_base::{Clock, Rng};
 use esker_device::Device;
 use esker_device::fdp::Isolation;
 use esker_flash::drive::Configuration as Placement;
-use esker_flash::ftl::{Cleaning, Frontier};
+use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use esker_flash::{Pace, Parameters, Profile, Ssd};
 use esker_kv::{Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
 
 use super::FdpOptions;
 use super::course::{Course, Measured};
 use super::measure::OnShare;
-use super::report::{Assumption, Chapter, Run, assumption, handles, percent};
+use super::report::{Assumption, Chapter, Run, assumption, handles, pace, percent};
 use super::sink::{DeviceDrive, Drive as _};
 use super::turns::{Order, Turns};
 use crate::LabError;
@@ -259,10 +259,7 @@ impl EngineRun {
             ),
             assumption("over-provisioning", percent(self.over_provisioning)),
             assumption("cleaning", "greedy: the unit with the fewest valid pages"),
-            assumption(
-                "pace of cleaning",
-                "with the host: copies of a unit are spread over what it gives",
-            ),
+            assumption("pace of cleaning", pace(CleaningPace::Steady)),
             assumption("copies go", "to units of their own, one for all KVDBs"),
             assumption("drive held before", "nothing"),
             assumption("seed", self.seed.to_string()),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use esker_base::units::human_bytes;
-use esker_flash::ftl::{Cleaning, Frontier};
+use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use serde::{Deserialize, Serialize};
 
 use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
@@ -161,10 +161,7 @@ pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
         assumption("mapped in", format!("pages of {}", human_bytes(drive.page_bytes.into()))),
         assumption("over-provisioning", percent(drive.over_provisioning)),
         assumption("cleaning", cleaning(drive.cleaning)),
-        assumption(
-            "pace of cleaning",
-            "with the host: copies of a unit are spread over what it gives",
-        ),
+        assumption("pace of cleaning", pace(drive.pace)),
         assumption("copies go", frontier(drive.frontier)),
         assumption(
             "drive held before",
@@ -220,6 +217,13 @@ fn cleaning(policy: Cleaning) -> String {
         Cleaning::Fifo => "the unit that was full first".to_owned(),
         Cleaning::Choices(count) => format!("the emptiest of {count} units chosen at random"),
         Cleaning::CostBenefit => "cost-benefit".to_owned(),
+    }
+}
+
+pub(super) fn pace(pace: CleaningPace) -> &'static str {
+    match pace {
+        CleaningPace::Steady => "steady: copies of a unit are spread over what it gives the host",
+        CleaningPace::WhenNeeded => "a whole unit when there is none left to write to",
     }
 }
 

@@ -11,7 +11,7 @@ use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::fdp::Isolation;
 use esker_device::{Device, PlacementId, Port};
-use esker_flash::ftl::{Cleaning, Counting, Frontier, Ftl, FtlOptions};
+use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions};
 
 use crate::LabError;
 
@@ -89,6 +89,8 @@ pub struct DriveModel {
     pub cleaning: Cleaning,
     /// Where cleaning copies to.
     pub frontier: Frontier,
+    /// When it does.
+    pub pace: CleaningPace,
 }
 
 impl DriveModel {
@@ -148,6 +150,7 @@ impl CountingDrive {
             handles: vec![Isolation::Initially; handles],
             cleaning: model.cleaning,
             frontier: model.frontier,
+            pace: model.pace,
             wear_spread: None,
             seed: 1,
         };

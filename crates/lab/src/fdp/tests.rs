@@ -15,14 +15,15 @@ use super::plan::{self, BLOCKS, WIDE_BLOCKS, by_block, equal, with_handles};
 use super::turns::Order;
 use super::{FdpOptions, FdpReport};
 use crate::LabError;
-use plain::{Pace, PlainDrive};
+use esker_flash::ftl::CleaningPace;
+use plain::PlainDrive;
 
 fn factor(of: &Configuration) -> f64 {
     measure(of, &mut |_| true).unwrap().write_amplification
 }
 
-fn plain_factor(of: &Configuration, pace: Pace) -> f64 {
-    let mut drive = PlainDrive::new(&of.drive, of.stores.len(), pace);
+fn plain_factor(of: &Configuration) -> f64 {
+    let mut drive = PlainDrive::new(&of.drive, of.stores.len());
     measure_on(&mut drive, of, &mut |_| true).unwrap().write_amplification
 }
 
@@ -74,21 +75,30 @@ fn circular_writers_at_equal_rates_cost_nothing_even_mixed() {
 fn circular_writers_cost_what_a_plain_simulation_says() {
     for blocks in [BLOCKS, WIDE_BLOCKS] {
         for order in [Order::InStep, Order::Independent] {
-            let of = Configuration { order, ..circular(blocks) };
-            let (got, expected) = (factor(&of), plain_factor(&of, Pace::WithHost));
-            assert_within(got, expected, 0.015 * expected);
+            for pace in [CleaningPace::Steady, CleaningPace::WhenNeeded] {
+                let mut of = Configuration { order, ..circular(blocks) };
+                of.drive.pace = pace;
+                let (got, expected) = (factor(&of), plain_factor(&of));
+                assert_within(got, expected, 0.02 * expected);
+            }
         }
     }
 }
 
+#[test]
+fn circular_writers_mixed_cost_what_their_rates_say() {
+    assert_within(factor(&circular(BLOCKS)), 1.82, 0.03);
+    assert_within(factor(&circular(WIDE_BLOCKS)), 1.64, 0.05);
+}
+
 /// What pace means: a unit that is cleaned while the host writes still loses pages meanwhile.
 #[test]
-fn whole_units_at_once_cost_more_than_cleaning_at_the_pace_of_the_host() {
+fn whole_units_at_once_cost_more_than_steady_cleaning() {
     let of = circular(WIDE_BLOCKS);
-    let (at_once, with_host) = (plain_factor(&of, Pace::AtOnce), factor(&of));
-    assert_within(at_once, 1.64, 0.05);
-    assert!(with_host < at_once - 0.08, "{with_host} {at_once}");
-    assert_within(plain_factor(&circular(BLOCKS), Pace::AtOnce), 1.82, 0.03);
+    let mut steady = of.clone();
+    steady.drive.pace = CleaningPace::Steady;
+    let (at_once, steady) = (factor(&of), factor(&steady));
+    assert!(steady < at_once - 0.08, "{steady} {at_once}");
 }
 
 // ---- stores with records -------------------------------------------------------------------------
@@ -248,6 +258,12 @@ fn the_experiment_at_full_scale() {
         let runs = &report.chapters[chapter].runs;
         runs.iter().find(|run| run.name == name).unwrap().measured.write_amplification
     };
+    assert_within(factor(0, "1:2:4:8, no placement"), 1.82, 0.03);
+    assert_within(factor(0, "1:4:16:64, no placement"), 1.64, 0.05);
+    for placed in ["equal rates", "1:2:4:8", "1:4:16:64"] {
+        assert!(factor(0, &format!("{placed}, a handle each")) <= 1.005, "{placed}");
+    }
+    assert!(factor(0, "equal rates, no placement (control)") <= 1.005);
     assert_within(factor(1, "1:2:4:8, no placement"), 1.84, 0.055);
     assert!(factor(1, "1:2:4:8, a handle each") <= 1.10);
     assert!(report.chapters[1].derived[0].write_amplification <= 1.10);

@@ -38,6 +38,7 @@ fn namespaces(of: &Configuration) -> Vec<Arc<dyn Device>> {
         units: in_use.round() as u32 + u32::from(handles.max(1)) + 2,
         cleaning: of.drive.cleaning,
         frontier: of.drive.frontier,
+        pace: of.drive.pace,
         wear_spread: None,
         configurations: vec![Placement { groups: 1, handles: isolation }],
         ..Profile::find("micron-7450").unwrap().ssd().unwrap().clone()

@@ -1,19 +1,12 @@
 //! A drive written as plainly as can be, to judge the translation layer's drives by: no data
 //! structure but arrays, the unit to clean found by looking at all of them.
 
+use esker_flash::ftl::CleaningPace;
+
 use crate::LabError;
 use crate::fdp::sink::{Drive, DriveModel, Sink, Written};
 
 const NOWHERE: usize = usize::MAX;
-
-/// When units are cleaned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
-    /// A whole unit when one is needed.
-    AtOnce,
-    /// A unit while the host writes as many pages as that will give.
-    WithHost,
-}
 
 /// A unit being written, and its next page.
 #[derive(Clone, Copy)]
@@ -41,7 +34,7 @@ struct Layer {
     host: Open,
     copies: Open,
     job: Option<Job>,
-    pace: Pace,
+    pace: CleaningPace,
     host_pages: u128,
     copied_pages: u128,
 }
@@ -70,12 +63,12 @@ impl Layer {
         if self.host.next == self.pages {
             self.close_full(self.host);
             match self.pace {
-                Pace::AtOnce => {
+                CleaningPace::WhenNeeded => {
                     while self.free.len() < RESERVE {
                         self.clean(usize::MAX);
                     }
                 }
-                Pace::WithHost => {
+                CleaningPace::Steady => {
                     while self.free.len() < RESERVE - 1 {
                         self.clean(usize::MAX);
                     }
@@ -86,7 +79,7 @@ impl Layer {
         self.put(page, self.host);
         self.host.next += 1;
         self.host_pages += 1;
-        if self.pace == Pace::WithHost && (self.job.is_some() || self.free.len() < RESERVE) {
+        if self.pace == CleaningPace::Steady && (self.job.is_some() || self.free.len() < RESERVE) {
             self.clean(1);
         }
     }
@@ -138,7 +131,7 @@ pub(super) struct PlainDrive {
 
 impl PlainDrive {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-    pub(super) fn new(model: &DriveModel, namespaces: usize, pace: Pace) -> PlainDrive {
+    pub(super) fn new(model: &DriveModel, namespaces: usize) -> PlainDrive {
         let page_bytes = u64::from(model.page_bytes);
         let logical = (model.bytes / page_bytes) as usize;
         let pages = (model.unit_bytes() / page_bytes) as usize;
@@ -154,7 +147,7 @@ impl PlainDrive {
             host: Open { unit: NOWHERE, next: pages },
             copies: Open { unit: NOWHERE, next: pages },
             job: None,
-            pace,
+            pace: model.pace,
             host_pages: 0,
             copied_pages: 0,
         };
