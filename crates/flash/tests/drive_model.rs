@@ -113,9 +113,13 @@ fn no_drive_ever_returns_wrong_data_or_counts_wrong() {
 #[test]
 #[ignore = "the long run: see the top of the file"]
 fn no_drive_ever_returns_wrong_data_or_counts_wrong_for_long() {
-    for seed in 0..4 {
-        let erasures: u64 =
-            (0..DRIVES).map(|number| run(number, 1000 + seed * DRIVES + number, 2500)).sum();
-        println!("round {seed}: {erasures} units erased");
+    for round in 0..4 {
+        let mut erasures = 0;
+        for number in 0..DRIVES {
+            let seed = 1000 + round * DRIVES + number;
+            println!("drive {number} with seed {seed}");
+            erasures += run(number, seed, 2500);
+        }
+        println!("round {round}: {erasures} units erased");
     }
 }

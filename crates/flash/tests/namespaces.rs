@@ -61,7 +61,7 @@ fn updates_and_zeroed_edges_leave_nothing_in_the_buffer() {
     let id = ssd.create_namespace(2 << 20, Some(&[0])).unwrap();
     let namespace = ssd.namespace(id).unwrap();
     let mut port = Port::open(&namespace, 1).unwrap();
-    let mut read = |port: &mut Port, page: u64| {
+    let read = |port: &mut Port, page: u64| {
         clock.advance(std::time::Duration::from_secs(1));
         let start = clock.now();
         port.run(Op::Read { lba: Lba(page * 8), buf: AlignedBuf::zeroed(4096) }).unwrap();
