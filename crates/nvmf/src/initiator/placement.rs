@@ -158,9 +158,18 @@ impl DataPlacement for RemotePlacement {
         let sqe = Sqe::new(feature::GET, self.shared.config.nsid)
             .with_dword(10, feature::FDP.into())
             .with_dword(11, self.group.into());
-        let result = self.admin(|admin| admin.execute("Get Features (FDP)", sqe)).unwrap_or(0);
-        let [a, b, c, d, ..] = result.to_le_bytes();
-        wire::decode_enabled(u32::from_le_bytes([a, b, c, d]))
+        match self.admin(|admin| admin.execute("Get Features (FDP)", sqe)) {
+            Ok(result) => {
+                let [a, b, c, d, ..] = result.to_le_bytes();
+                wire::decode_enabled(u32::from_le_bytes([a, b, c, d]))
+            }
+            // The kernel's target passes a drive's log pages on, but not this feature. Usage is
+            // answered only while a configuration is in force.
+            Err(FdpError::Invalid(_)) if self.configurations.len() == 1 => {
+                self.usage().is_ok().then_some(0)
+            }
+            Err(_) => None,
+        }
     }
 
     fn enable(&self, configuration: Option<usize>) -> Result<(), FdpError> {
