@@ -196,13 +196,14 @@ dd if=/dev/nvme0n1 of=/dev/null bs=64k count=4 iflag=direct
 E
 }
 
-# Two hosts: without multipathing each has a block device of its own.
+# Two hosts: without multipathing each has a block device of its own. (A second connection to the same
+# address is refused by some hosts, so there are two portals.)
 check_reservations() {
-    serve
+    serve "second=127.0.0.1:$((port + 1))"
     guest -a nvme_core.multipath=N << 'E'
-connect="nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN"
-$connect
-$connect -D -q nqn.2026-01.io.esker:other -I 11111111-2222-4333-8444-555555555555
+nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN
+nvme connect -t tcp -a 10.0.2.2 -s $((PORT + 1)) -n $NQN -q nqn.2026-01.io.esker:other \
+    -I 11111111-2222-4333-8444-555555555555
 a=/dev/nvme0n1 b=/dev/nvme1n1
 until_true test -b $a
 until_true test -b $b
