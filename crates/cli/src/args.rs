@@ -4,6 +4,7 @@ mod bench;
 mod kv;
 mod parse;
 mod ssd;
+mod target;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use kv::{Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use ssd::{Division, FdpArgs, LabCommand, NamespaceCommand, SsdCommand};
+pub(crate) use target::{ServeArgs, TargetCommand};
 
 /// The command line.
 #[derive(Parser)]
@@ -52,6 +54,9 @@ pub(crate) enum Command {
     /// Work with a key-value database
     #[command(subcommand)]
     Kv(KvCommand),
+    /// Serve devices over the network (NVMe/TCP)
+    #[command(subcommand)]
+    Target(TargetCommand),
     /// Work with drives in software
     #[command(subcommand)]
     Ssd(SsdCommand),

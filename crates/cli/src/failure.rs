@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use esker_base::ErrorKind;
 use esker_bench::BenchError;
 use esker_kv::KvError;
+use esker_nvmf::NvmfError;
 use esker_stack::StackError;
 
 /// The result of a command.
@@ -75,6 +76,12 @@ impl From<KvError> for Failure {
             KvError::StagingExists(_) => failure.and("it can have one only, and keeps it"),
             _ => failure,
         }
+    }
+}
+
+impl From<NvmfError> for Failure {
+    fn from(error: NvmfError) -> Failure {
+        Failure::new(error.kind(), error)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | [`demo`] | `esker demo`: a store of its own, all workloads, what they cost |
 //! | [`ycsb`] | `esker bench ycsb`: everything the laboratory offers |
 //! | [`kv`] | `esker kv`: databases at the prompt |
+//! | [`target`] | `esker target`: devices served over NVMe/TCP |
 //! | [`ssd`] | `esker ssd`: drives in software |
 //! | [`lab`] | `esker lab`: experiments |
 //! | [`docs`] | `esker man` and `esker completions` |
@@ -33,6 +34,7 @@ mod place;
 mod progress;
 mod ssd;
 mod store;
+mod target;
 mod traffic;
 mod ycsb;
 
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
         Command::Kv(command) => kv::run(command),
+        Command::Target(command) => target::run(command),
         Command::Ssd(command) => ssd::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Man { dir } => docs::man(dir),

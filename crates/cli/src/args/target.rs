@@ -1,0 +1,80 @@
+//! `esker target`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// What can be done about targets.
+#[derive(Subcommand)]
+pub(crate) enum TargetCommand {
+    /// Serve devices to hosts over NVMe/TCP until it is ended
+    Serve(Box<ServeArgs>),
+    /// Show what a running target has carried
+    #[command(after_help = "Example:\n  esker target status --metrics 127.0.0.1:9420")]
+    Status {
+        /// Where the target tells its metrics
+        #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
+        metrics: SocketAddr,
+    },
+}
+
+/// Where a target tells its metrics unless it is told otherwise.
+const DEFAULT_METRICS: &str = "127.0.0.1:9420";
+
+/// What is served, where and to whom.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    esker target serve --subsystem nqn.2026-01.io.example:disk1 --device /dev/nvme0n1 \\\n    \
+    --allow nqn.2014-08.org.nvmexpress:uuid:…\n  \
+    esker target serve --listen 127.0.0.1:4420 --subsystem nqn.2026-01.io.example:model \\\n    \
+    --device 'ssd:micron-7450?capacity=8GiB' --allow-any\n  \
+    esker target serve --config target.toml\n\n\
+    A configuration file says the same of any number of subsystems:\n\n  \
+    listen = [\"10.0.0.5:4420\"]\n\n  \
+    [[subsystem]]\n  \
+    nqn = \"nqn.2026-01.io.example:disk1\"\n  \
+    [[subsystem.host]]\n  \
+    nqn = \"nqn.2014-08.org.nvmexpress:uuid:…\"\n  \
+    key_file = \"/etc/esker/host.key\"\n  \
+    [[subsystem.namespace]]\n  \
+    nsid = 1\n  \
+    device = \"/dev/nvme0n1\"")]
+pub(crate) struct ServeArgs {
+    /// A file that says what is served, instead of the options below
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["subsystem", "devices", "allow", "allow_any"])]
+    pub(crate) config: Option<PathBuf>,
+    /// An address to listen on; may be repeated [default: 127.0.0.1:4420]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// The address that discovery announces, one for each --listen
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) announce: Vec<SocketAddr>,
+    /// The NQN of the subsystem
+    #[arg(long, value_name = "NQN", required_unless_present = "config")]
+    pub(crate) subsystem: Option<String>,
+    /// A device specification: the next namespace; may be repeated
+    #[arg(long = "device", value_name = "SPEC", required_unless_present = "config")]
+    pub(crate) devices: Vec<String>,
+    /// A host that may connect, by NQN; may be repeated
+    #[arg(long, value_name = "NQN")]
+    pub(crate) allow: Vec<String>,
+    /// Any host may connect, without proof of who it is
+    #[arg(long, conflicts_with = "allow")]
+    pub(crate) allow_any: bool,
+    /// The key by which allowed hosts prove who they are, in a file that its owner alone can read
+    #[arg(long, value_name = "FILE", requires = "allow")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The key by which the target proves in turn who it is
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    pub(crate) controller_key_file: Option<PathBuf>,
+    /// Event loops, each a thread [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = super::parse::threads)]
+    pub(crate) workers: Option<usize>,
+    /// Where to tell metrics, over HTTP: /metrics for Prometheus, /status for people
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
+    pub(crate) metrics: SocketAddr,
+    /// End after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = super::parse::seconds)]
+    pub(crate) time: Option<std::time::Duration>,
+}
