@@ -10,7 +10,7 @@
 //! | [`error`] | [`NvmfError`] |
 //!
 //! What is answered to every command, and what was measured: `docs/nvmf.md`. The real kernel at the
-//! other end: `interop/`.
+//! other end: `tests/interop/run`.
 
 pub mod auth;
 pub mod conn;
