@@ -4,7 +4,7 @@ use esker_base::Rng;
 use esker_device::fdp::Isolation;
 use esker_flash::ftl::{
     Array, Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions, LogicalPage, MediaPage,
-    UnitId, UnitState, Writer,
+    PageCounts, Phase, UnitId, UnitRecord, UnitState, Writer,
 };
 
 /// An array that holds a version number per page, and refuses what NAND would refuse.
@@ -259,4 +259,47 @@ fn wrong_options_are_refused_with_what_is_right() {
     refuse(&|o| o.cleaning = Cleaning::Choices(0), "at least one choice");
     refuse(&|o| o.logical_pages = 0, "at least one page");
     refuse(&|o| (o.units, o.unit_pages) = (1 << 20, 1 << 20), "use larger pages");
+}
+
+/// A power cut in the middle of cleaning a unit that wear had chosen, with the last erased unit open
+/// for it: the policy's own choice would need another one.
+#[test]
+fn cleaning_that_was_interrupted_ends_whatever_the_policy_chooses() {
+    use Cleaning::{Choices, CostBenefit, Fifo, Greedy};
+    for cleaning in [Greedy, Fifo, Choices(1), CostBenefit] {
+        let options = FtlOptions {
+            logical_pages: 16,
+            unit_pages: 4,
+            units: 8,
+            ..options(cleaning, Frontier::Separate, vec![Isolation::Initially])
+        };
+        // The oldest unit has three valid pages, the interrupted one a page left, and there is
+        // room for two.
+        let valid = [3u32, 1, 2, 2, 2, 2, 2, 2];
+        let mut map = Vec::new();
+        for (unit, &count) in (0u32..).zip(&valid) {
+            map.extend(unit * 4..unit * 4 + count);
+        }
+        let mut records: Vec<UnitRecord> = (0..8)
+            .map(|unit| UnitRecord {
+                phase: Phase::Closed,
+                writer: Writer::Host(0),
+                erasures: 1,
+                closed_at: if unit == 0 { 0 } else { 900 + unit },
+                next: 0,
+            })
+            .collect();
+        records[7] =
+            UnitRecord { phase: Phase::Open, writer: Writer::Cleaning, next: 2, ..records[7] };
+        for seed in 0..20 {
+            let options = FtlOptions { seed, ..options.clone() };
+            let counts = PageCounts { host: 1000, ..PageCounts::default() };
+            let mut ftl = Ftl::restore(options, map.clone(), &records, counts).unwrap();
+            let mut rng = Rng::new(seed);
+            for _ in 0..200 {
+                ftl.write(u32::try_from(rng.below(16)).unwrap(), 1, 0, &mut Counting);
+                ftl.check().unwrap();
+            }
+        }
+    }
 }

@@ -38,6 +38,14 @@ impl Ftl {
     /// asked for, or where there is space if that has none left.
     pub(super) fn open(&mut self, group: u16, handle: u16, array: &mut impl Array) -> u16 {
         let group = self.group_with_space(group, handle);
+        // On a shared frontier the host takes room that cleaning has opened. Before it takes the
+        // last of it, cleaning uses what it needs, and gives a unit back.
+        if self.options.frontier == Frontier::Shared
+            && self.pool.count(group) == 0
+            && self.job(group, true).is_some()
+        {
+            self.copy(group, u32::MAX, array);
+        }
         while self.points.of(group, Writer::Host(handle)).unit.is_none() {
             if self.pool.count(group) > self.kept_for_cleaning() {
                 self.open_unit(group, Writer::Host(handle), array);
@@ -125,12 +133,22 @@ impl Ftl {
     }
 
     /// The unit being cleaned, or if `may_start` a new one.
+    ///
+    /// Which unit was being cleaned is not kept over a power cut. If units that only cleaning may
+    /// open are in use then, the one with the fewest valid pages has no more of them than the one
+    /// that was interrupted, and so fits where that was copied to, as a policy's choice may not.
     fn job(&mut self, group: u16, may_start: bool) -> Option<Job> {
+        let is_interrupted = self.pool.count(group) < self.kept_for_cleaning();
         let cleaner = &mut self.cleaners[usize::from(group)];
         if cleaner.job.is_none() && may_start {
             let (units, now) = (&self.units, self.counts.host);
             let worn = cleaner.worn.take().filter(|&unit| units.is_closed(unit));
-            let unit = match worn {
+            let asked = if is_interrupted {
+                self.victims.emptiest(group, self.options.unit_pages)
+            } else {
+                worn
+            };
+            let unit = match asked {
                 Some(unit) => {
                     self.victims.take(unit);
                     Some(unit)

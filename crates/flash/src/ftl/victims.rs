@@ -185,6 +185,13 @@ impl Victims {
         self.lows[block] = self.scores[start..end].iter().copied().min().unwrap_or(OUT);
     }
 
+    /// The candidate of a group with the fewest valid pages, if it has a page to be won.
+    pub(super) fn emptiest(&self, group: u16, unit_pages: u32) -> Option<UnitId> {
+        let first = u32::from(group) * self.group_units;
+        let found = self.lowest(first..first + self.group_units);
+        found.filter(|&unit| self.valid(unit) < unit_pages)
+    }
+
     /// The candidate with the lowest score in a range of units.
     fn lowest(&self, range: Range<UnitId>) -> Option<UnitId> {
         let (start, end) = (range.start as usize, range.end as usize);
