@@ -15,7 +15,7 @@ use common::tiny;
 use esker_base::Clock;
 use esker_device::{Device, MemoryDevice};
 use esker_flash::drive::Media;
-use esker_flash::ftl::{Cleaning, Frontier};
+use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use esker_flash::{Pace, Parameters, Ssd};
 
 /// What differs between drives, by number: all combinations of it are below 512.
@@ -39,6 +39,9 @@ fn drive(number: u64) -> (Parameters, Option<usize>, bool) {
     let mut parameters = tiny(if is_in_place { Media::InPlace } else { Media::Flash });
     parameters.cleaning = cleaning;
     parameters.frontier = frontier;
+    if number % 5 == 4 {
+        parameters.pace = CleaningPace::WhenNeeded;
+    }
     parameters.lba_size = lba_size;
     if page_size > 4096 {
         parameters.page_size = page_size;
