@@ -7,12 +7,21 @@ use crate::FlashError;
 
 /// Seek time over distance: `a + b √d` up to `k` cylinders, linear from there on, with one slope
 /// where they meet.
+///
+/// A disk that was cut down to few cylinders keeps its seek times: a share of its stroke takes as
+/// long as the same share of a whole disk's, and the next track stays the next track.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeekCurve {
+    track_ns: u64,
+    /// Cylinders of the curve for each of the disk.
+    stretch: f64,
     a_ns: f64,
     b_ns: f64,
     k: f64,
 }
+
+/// Fewer cylinders have no smooth curve.
+const SMOOTH: u32 = 10_000;
 
 impl SeekCurve {
     /// The curve with these figures on a disk of so many cylinders. The average is over all pairs
@@ -31,11 +40,14 @@ impl SeekCurve {
             );
             Err(FlashError::Invalid(why))
         };
-        if cylinders < 3 || track_ns >= average_ns || average_ns >= full_ns {
+        if cylinders < 2 || track_ns >= average_ns || average_ns >= full_ns {
             return refuse();
         }
         let average = float(average_ns);
-        let curve = |k| SeekCurve::through(float(track_ns), float(full_ns), cylinders, k);
+        let stretch = f64::from(cylinders.max(SMOOTH) - 1) / f64::from(cylinders - 1);
+        let cylinders = cylinders.max(SMOOTH);
+        let curve =
+            |k| SeekCurve { stretch, ..SeekCurve::through(track_ns, full_ns, cylinders, k) };
         let (mut low, mut high) = (1.0, f64::from(cylinders - 1));
         if curve(low).mean(cylinders) > average || curve(high).mean(cylinders) < average {
             return refuse();
@@ -49,16 +61,17 @@ impl SeekCurve {
     }
 
     /// The curve through both ends that becomes linear at `k`.
-    fn through(track_ns: f64, full_ns: f64, cylinders: u32, k: f64) -> SeekCurve {
+    fn through(track_ns: u64, full_ns: u64, cylinders: u32, k: f64) -> SeekCurve {
+        let (first, last) = (float(track_ns), float(full_ns));
         let longest = f64::from(cylinders - 1);
         let root = k.sqrt();
-        let b_ns = (full_ns - track_ns) / (root - 1.0 + (longest - k) / (2.0 * root));
-        SeekCurve { a_ns: track_ns - b_ns, b_ns, k }
+        let b_ns = (last - first) / (root - 1.0 + (longest - k) / (2.0 * root));
+        SeekCurve { track_ns, stretch: 1.0, a_ns: first - b_ns, b_ns, k }
     }
 
     /// The mean over all pairs of cylinders: distance `d` has the weight `2 (1 - d / n) / n`.
     fn mean(&self, cylinders: u32) -> f64 {
-        let SeekCurve { a_ns, b_ns, k } = *self;
+        let SeekCurve { a_ns, b_ns, k, .. } = *self;
         let n = f64::from(cylinders - 1);
         let root = k.sqrt();
         let (value, slope) = (a_ns + b_ns * root, b_ns / (2.0 * root));
@@ -74,11 +87,12 @@ impl SeekCurve {
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive, below an hour
     pub fn seek_ns(&self, distance: u32) -> u64 {
-        let SeekCurve { a_ns, b_ns, k } = *self;
-        let distance = f64::from(distance);
-        if distance == 0.0 {
-            0
-        } else if distance <= k {
+        let SeekCurve { a_ns, b_ns, k, .. } = *self;
+        if distance < 2 {
+            return u64::from(distance) * self.track_ns;
+        }
+        let distance = f64::from(distance) * self.stretch;
+        if distance <= k {
             (a_ns + b_ns * distance.sqrt()).round() as u64
         } else {
             let root = k.sqrt();
@@ -119,6 +133,21 @@ mod tests {
             }
             let mean_ns = sum / weights;
             assert!((mean_ns / float(average_ns) - 1.0).abs() < 1e-3, "{mean_ns}");
+        }
+    }
+
+    #[test]
+    fn a_disk_cut_down_keeps_its_seek_times() {
+        let figures = SeekFigures { track_ns: 200_000, average_ns: 4_000_000, full_ns: 8_100_000 };
+        let whole = SeekCurve::fit(&figures, 51_052).unwrap();
+        for cylinders in [2, 32, 1000] {
+            let cut = SeekCurve::fit(&figures, cylinders).unwrap();
+            assert_eq!(cut.seek_ns(1), 200_000);
+            if cylinders > 2 {
+                assert!(cut.seek_ns(cylinders - 1).abs_diff(8_100_000) <= 1);
+                let (half, of) = (cut.seek_ns(cylinders / 2), whole.seek_ns(51_052 / 2));
+                assert!(half.abs_diff(of) < of / 20, "{half} {of}");
+            }
         }
     }
 
