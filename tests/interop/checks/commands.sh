@@ -107,10 +107,11 @@ for cns in 0x04 0x10 0x11 0x14 0x15 0x17 0x18 0x1a 0xff; do
     is "$field" admin 6 --data-len=4096 --read --cdw10=$cns
 done
 # Features: power states, host memory buffer, temperature management, sanitize, ...
-for id in 0x03 0x08 0x09 0x0d 0x10 0x11 0x17 0x1d 0xc0; do
+for id in 0x03 0x08 0x09 0x10 0x11 0x17 0x1d 0xc0; do
     is "$field" admin 0x0a --cdw10=$id
     is "$field" admin 0x09 --cdw10=$id
 done
+is "$field" admin 0x0a --cdw10=0x0d # that nobody sets it, the newest kernel sees to itself
 # A namespace that is not there.
 is 'Invalid Namespace|INVALID_NS|\(0x4?00b\)' nvme ns-descs $c -n 99
 nvme id-ns $c -n 99 | grep -q '^nsze *: *0$'
