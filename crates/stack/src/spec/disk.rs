@@ -65,15 +65,8 @@ impl DiskSpec {
     pub(crate) fn parameters(&self) -> Result<(Profile, DiskParameters), String> {
         let (profile, parameters) = find(&self.profile)?;
         let Some(bytes) = self.capacity else { return Ok((profile, parameters)) };
-        let sectors = u64::from(parameters.cylinders) * u64::from(parameters.heads);
-        let sectors = sectors * u64::from(parameters.inner_sectors);
-        // What is too small for the mechanism of a large disk is told in terms of the mechanism.
-        let is_less = bytes / u64::from(parameters.lba_size) < sectors;
         let made = parameters.with_capacity(bytes);
-        made.map(|parameters| (profile, parameters)).map_err(|error| match is_less {
-            true => format!("{error}; ask for more capacity"),
-            false => error.to_string(),
-        })
+        made.map(|parameters| (profile, parameters)).map_err(|error| error.to_string())
     }
 }
 
