@@ -377,24 +377,11 @@ impl Device for Namespace {
     /// The namespace's own operations; below, the drive with what all namespaces wrote and what
     /// went to the media for it.
     fn stats(&self) -> DeviceStats {
-        let mut stats = self.device.stats();
-        stats.below = vec![self.ssd.emulation.with(|drive| DeviceStats {
-            name: drive.name.to_string(),
-            reads: drive.host.reads,
-            writes: drive.host.writes,
-            read_bytes: drive.host.read_bytes,
-            written_bytes: drive.host.written_bytes,
-            media_written_bytes: drive.totals().media,
-            below: vec![drive.device().stats()],
-            ..DeviceStats::default()
-        })];
-        stats
+        self.device.stats()
     }
 
     fn remarks(&self) -> Vec<String> {
-        let mut remarks = self.ssd.emulation.with(|drive| drive.device().remarks());
-        remarks.push(format!("{} is a model of a drive, not one", self.ssd.name));
-        remarks
+        self.device.remarks()
     }
 
     fn data_placement(&self) -> Option<&dyn DataPlacement> {

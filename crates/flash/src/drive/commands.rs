@@ -3,7 +3,7 @@
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Nanos};
 use esker_device::fdp::{Event as PlacementEvent, EventType};
-use esker_device::{Cause, DeviceError, Op, OpKind};
+use esker_device::{Cause, DeviceError, DeviceStats, Op, OpKind};
 
 use super::model::{Drive, NamespacePart};
 use super::stage::Source;
@@ -292,6 +292,25 @@ impl Model for Drive {
                 finished.retain(|(ticket, _)| *ticket != lost);
             }
         }
+    }
+
+    fn account(&self, _: &NamespacePart, stats: &mut DeviceStats) {
+        stats.below.push(DeviceStats {
+            name: self.name.to_string(),
+            reads: self.host.reads,
+            writes: self.host.writes,
+            read_bytes: self.host.read_bytes,
+            written_bytes: self.host.written_bytes,
+            media_written_bytes: self.totals().media,
+            below: vec![self.device.stats()],
+            ..DeviceStats::default()
+        });
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.device.remarks();
+        remarks.push(format!("{} is a model of a drive, not one", self.name));
+        remarks
     }
 }
 
