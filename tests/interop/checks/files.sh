@@ -103,27 +103,9 @@ check_restart() {
 nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN --reconnect-delay=1 --ctrl-loss-tmo=60 \
     --keep-alive-tmo=5
 until_true test -b /dev/nvme0n1
-mkfs.ext4 -q /dev/nvme0n1
-mkdir /m
-mount /dev/nvme0n1 /m
-dd if=/dev/urandom of=/tmp/a bs=1M count=24 2> /dev/null
-write_files() {
-    for n in 1 2 3 4 5 6; do
-        dd if=/tmp/a of=/m/f$n bs=256k conv=fsync 2> /dev/null || echo failed > /tmp/failed
-    done
-}
-write_files &
-writer=$!
-sleep 1
+start_writing 6 256k
 expect "restart" "$(ask restart 1)" done
-wait $writer
-[ ! -e /tmp/failed ] || fail "a write failed"
-umount /m
-echo 3 > /proc/sys/vm/drop_caches
-mount /dev/nvme0n1 /m
-for n in 1 2 3 4 5 6; do cmp /tmp/a /m/f$n; done
-umount /m
-e2fsck -fn /dev/nvme0n1
+finish_writing 6
 dmesg | grep "nvme nvme0"
 E
 }

@@ -102,27 +102,9 @@ until_true test -b /dev/nvme0n1
 subsystem=/sys/class/nvme-subsystem/nvme-subsys0
 expect "paths" "$(ls -d $subsystem/nvme[0-9] | wc -l)" 2
 echo round-robin > $subsystem/iopolicy
-mkfs.ext4 -q /dev/nvme0n1
-mkdir /m
-mount /dev/nvme0n1 /m
-dd if=/dev/urandom of=/tmp/a bs=1M count=24 2> /dev/null
-write_files() {
-    for n in 1 2 3 4 5 6 7 8; do
-        dd if=/tmp/a of=/m/f$n bs=64k conv=fsync 2> /dev/null || echo failed > /tmp/failed
-    done
-}
-write_files &
-writer=$!
-sleep 1
+start_writing 8 64k
 expect "stop" "$(ask stop relay2)" done
-wait $writer
-[ ! -e /tmp/failed ] || fail "a write failed"
-umount /m
-echo 3 > /proc/sys/vm/drop_caches
-mount /dev/nvme0n1 /m
-for n in 1 2 3 4 5 6 7 8; do cmp /tmp/a /m/f$n; done
-umount /m
-e2fsck -fn /dev/nvme0n1
+finish_writing 8
 cat /sys/class/nvme/nvme*/state | sort | tr '\n' ' ' > /tmp/states
 expect "paths" "$(cat /tmp/states)" "connecting live "
 E

@@ -39,6 +39,32 @@ expect() {
     [ "$2" = "$3" ] || fail "$1: got '$2', not '$3'"
 }
 
+# start_writing FILES BLOCK: makes a file system on /dev/nvme0n1 and begins to write files to it, in
+# writes of that size; returns when it is under way.
+start_writing() {
+    mkfs.ext4 -q /dev/nvme0n1
+    mkdir /m
+    mount /dev/nvme0n1 /m
+    dd if=/dev/urandom of=/tmp/a bs=1M count=24 2> /dev/null
+    for n in $(seq "$1"); do
+        dd if=/tmp/a of="/m/f$n" bs="$2" conv=fsync 2> /dev/null || echo failed > /tmp/failed
+    done &
+    writer=$!
+    sleep 1
+}
+
+# finish_writing FILES: waits for them; no write may have failed, and all must read back.
+finish_writing() {
+    wait $writer
+    [ ! -e /tmp/failed ] || fail "a write failed"
+    umount /m
+    echo 3 > /proc/sys/vm/drop_caches
+    mount /dev/nvme0n1 /m
+    for n in $(seq "$1"); do cmp /tmp/a "/m/f$n"; done
+    umount /m
+    e2fsck -fn /dev/nvme0n1
+}
+
 # until_asked_to_end: for at most 100 s.
 until_asked_to_end() {
     for _ in $(seq 200); do
