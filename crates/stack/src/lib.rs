@@ -18,10 +18,12 @@
 //! 1. What does not begin with a scheme and a colon is the path of a file or a raw block device, as
 //!    it is. So a path wins over a scheme by beginning with `/` or `./`.
 //! 2. In the body and in values, `%` and two hexadecimal digits are a byte; `%`, `&`, `?` (in the
-//!    body), `(` and `)` are written so. Parentheses are kept for specifications within
-//!    specifications.
-//! 3. Each key comes at most once. What is not known is an error that lists what there is.
-//! 4. The text of a [`Spec`] reads back as the same one.
+//!    body), `(` and `)` are written so.
+//! 3. A body or a value that is a device is a specification in parentheses: `(mem:1GiB?lba=512)`.
+//!    What is within them is read by itself: nothing in it is written differently, but a path
+//!    without a scheme needs its parentheses in pairs. At most eight lie within one another.
+//! 4. Each key comes at most once. What is not known is an error that lists what there is.
+//! 5. The text of a [`Spec`] reads back as the same one.
 //!
 //! ```
 //! use esker_device::{Create, Device};

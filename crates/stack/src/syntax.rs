@@ -1,16 +1,31 @@
 //! `scheme:body?key=value&…`, whatever the scheme.
 //!
-//! Body and values are bytes, because paths are.
+//! Body and values are bytes, because paths are; or each is a specification in parentheses, whose
+//! text is left as it is.
 
 use std::fmt;
 
 use esker_base::units::parse_bytes;
 
-/// The parts of a specification, decoded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+use crate::Spec;
+
+/// How many specifications may lie within one another.
+const MOST_NESTED: usize = 8;
+
+/// A body, or the value of a key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// What is written, decoded.
+    Bytes(Vec<u8>),
+    /// A specification in parentheses.
+    Spec(Spec),
+}
+
+/// The parts of a specification.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parts {
-    pub(crate) body: Vec<u8>,
-    pub(crate) pairs: Vec<(String, Vec<u8>)>,
+    pub(crate) body: Value,
+    pub(crate) pairs: Vec<(String, Value)>,
 }
 
 /// The scheme of a text and what follows its colon, if it has one. Anything else is a path.
@@ -22,42 +37,175 @@ pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
 }
 
 impl Parts {
+    /// A specification that so far is its body.
+    pub(crate) fn new(body: impl Into<Value>) -> Parts {
+        Parts { body: body.into(), pairs: Vec::new() }
+    }
+
     /// What follows the colon.
     pub(crate) fn parse(rest: &str) -> Result<Parts, String> {
-        let (body, pairs) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut parts = Parts { body: decode(body)?, pairs: Vec::new() };
-        for pair in pairs.split('&').filter(|pair| !pair.is_empty()) {
+        check_parentheses(rest)?;
+        let (body, pairs) = split_outside(rest, '?').unwrap_or((rest, ""));
+        let mut parts = Parts::new(Value::parse(body)?);
+        let mut left = Some(pairs);
+        while let Some(text) = left {
+            let (pair, after) = match split_outside(text, '&') {
+                Some((pair, after)) => (pair, Some(after)),
+                None => (text, None),
+            };
+            left = after;
+            if pair.is_empty() {
+                continue;
+            }
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(format!("'{pair}' is no key=value"));
             };
             if parts.pairs.iter().any(|(known, _)| known == key) {
                 return Err(format!("'{key}' is said twice"));
             }
-            parts.pairs.push((key.to_owned(), decode(value)?));
+            let value = Value::parse(value).map_err(|why| format!("{key}: {why}"))?;
+            parts.pairs.push((key.to_owned(), value));
         }
         Ok(parts)
     }
 
     /// Adds a key with its value, if there is one.
-    pub(crate) fn push(&mut self, key: &str, value: Option<impl Into<Vec<u8>>>) {
+    pub(crate) fn push(&mut self, key: &str, value: Option<impl Into<Value>>) {
         self.pairs.extend(value.map(|value| (key.to_owned(), value.into())));
+    }
+
+    /// The body as bytes.
+    pub(crate) fn bytes(&self) -> Result<&[u8], String> {
+        self.body.bytes()
     }
 
     /// The body as text.
     pub(crate) fn text(&self) -> Result<&str, String> {
-        as_text(&self.body)
+        as_text(self.bytes()?)
+    }
+
+    #[allow(dead_code)] // for the first device that stands on others
+    /// The specification that the body is; `example` says how it is written.
+    pub(crate) fn spec(&self, example: &str) -> Result<&Spec, String> {
+        self.body.spec(example)
     }
 }
 
 impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&encode(&self.body))?;
+        self.body.fmt(f)?;
         for (index, (key, value)) in self.pairs.iter().enumerate() {
             let mark = if index == 0 { '?' } else { '&' };
-            write!(f, "{mark}{key}={}", encode(value))?;
+            write!(f, "{mark}{key}={value}")?;
         }
         Ok(())
     }
+}
+
+impl Value {
+    fn parse(text: &str) -> Result<Value, String> {
+        let within = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+        match within {
+            // Such as `(a)(b)`, which begins and ends with parentheses that are no pair.
+            Some(within) if is_balanced(within) => match within.parse::<Spec>() {
+                Ok(spec) => Ok(Value::Spec(spec)),
+                Err(error) => Err(error.to_string()),
+            },
+            _ => decode(text).map(Value::Bytes),
+        }
+    }
+
+    fn bytes(&self) -> Result<&[u8], String> {
+        match self {
+            Value::Bytes(bytes) => Ok(bytes),
+            Value::Spec(spec) => {
+                let why =
+                    "is a specification where none is taken; for parentheses, write %28 and %29";
+                Err(format!("({spec}) {why}"))
+            }
+        }
+    }
+
+    fn spec(&self, example: &str) -> Result<&Spec, String> {
+        match self {
+            Value::Spec(spec) => Ok(spec),
+            Value::Bytes(bytes) => {
+                let found = bytes.escape_ascii();
+                Err(format!("'{found}' is no specification in parentheses; write {example}"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Bytes(bytes) => f.write_str(&encode(bytes)),
+            Value::Spec(spec) => write!(f, "({spec})"),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Value {
+        Value::Bytes(bytes)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Bytes(text.into())
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Bytes(text.into())
+    }
+}
+
+impl From<Spec> for Value {
+    fn from(spec: Spec) -> Value {
+        Value::Spec(spec)
+    }
+}
+
+/// Each byte with how many parentheses are open around it; below zero where one closes that was
+/// not opened.
+fn depths(text: &str) -> impl Iterator<Item = (usize, u8, isize)> {
+    let mut open = 0;
+    text.bytes().enumerate().map(move |(at, byte)| {
+        match byte {
+            b'(' => open += 1,
+            b')' => open -= 1,
+            _ => {}
+        }
+        (at, byte, open)
+    })
+}
+
+fn is_balanced(text: &str) -> bool {
+    let last = depths(text).last().map_or(0, |(_, _, open)| open);
+    last == 0 && depths(text).all(|(_, _, open)| open >= 0)
+}
+
+fn check_parentheses(text: &str) -> Result<(), String> {
+    if !is_balanced(text) {
+        let why = "a parenthesis has no other; for one by itself, write %28 or %29";
+        return Err(why.to_owned());
+    }
+    let deepest = depths(text).map(|(_, _, open)| open.unsigned_abs()).max().unwrap_or(0);
+    if deepest > MOST_NESTED {
+        return Err(format!("more than {MOST_NESTED} specifications within one another"));
+    }
+    Ok(())
+}
+
+/// Splits at the first `mark` that is not within parentheses.
+fn split_outside(text: &str, mark: char) -> Option<(&str, &str)> {
+    let is_it = |byte: u8| char::from(byte) == mark;
+    let at = depths(text).find(|(_, byte, open)| *open == 0 && is_it(*byte))?.0;
+    Some((&text[..at], &text[at + 1..]))
 }
 
 fn as_text(bytes: &[u8]) -> Result<&str, String> {
@@ -79,8 +227,8 @@ fn decode(text: &str) -> Result<Vec<u8>, String> {
                 return Err(why.to_owned());
             }
             (b'(' | b')', _) => {
-                let why = "parentheses are kept for specifications within specifications; write \
-                           %28 and %29";
+                let why = "parentheses hold a specification that is the whole of a body or a \
+                           value; for others, write %28 and %29";
                 return Err(why.to_owned());
             }
             (byte, _) => byte,
@@ -122,7 +270,7 @@ pub(crate) type Key = (&'static str, &'static str);
 
 /// The keys of one specification, taken one after the other.
 pub(crate) struct Keys {
-    pairs: Vec<(String, Vec<u8>)>,
+    pairs: Vec<(String, Value)>,
 }
 
 impl Keys {
@@ -138,10 +286,25 @@ impl Keys {
         Ok(Keys { pairs: parts.pairs.clone() })
     }
 
-    /// The value of a key as bytes.
-    pub(crate) fn bytes(&mut self, key: &str) -> Option<Vec<u8>> {
+    fn value(&mut self, key: &str) -> Option<Value> {
         let at = self.pairs.iter().position(|(name, _)| name == key)?;
         Some(self.pairs.swap_remove(at).1)
+    }
+
+    /// The value of a key as bytes.
+    pub(crate) fn bytes(&mut self, key: &str) -> Result<Option<Vec<u8>>, String> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let bytes = value.bytes().map(<[u8]>::to_vec);
+        bytes.map(Some).map_err(|why| format!("{key}: {why}"))
+    }
+
+    #[allow(dead_code)] // for the first device that stands on others
+    /// The specification that the value of a key is.
+    pub(crate) fn spec(&mut self, key: &str) -> Result<Option<Spec>, String> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let example = format!("{key}=(mem:1GiB)");
+        let spec = value.spec(&example).cloned();
+        spec.map(Some).map_err(|why| format!("{key}: {why}"))
     }
 
     /// The value of a key, read by `read`, whose refusal says what is right.
@@ -150,7 +313,7 @@ impl Keys {
         key: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<Option<T>, String> {
-        let Some(value) = self.bytes(key) else { return Ok(None) };
+        let Some(value) = self.bytes(key)? else { return Ok(None) };
         let value = as_text(&value).and_then(read);
         value.map(Some).map_err(|why| format!("{key}: {why}"))
     }
@@ -221,8 +384,9 @@ mod tests {
     #[test]
     fn what_has_a_meaning_is_written_as_hexadecimal_digits() {
         let parts = Parts::parse("/a%3Fb%26?key=1%25&other=%ff").unwrap();
-        assert_eq!(parts.body, b"/a?b&");
-        assert_eq!(parts.pairs, [("key".to_owned(), b"1%".to_vec()), ("other".into(), vec![255])]);
+        assert_eq!(parts.bytes(), Ok(&b"/a?b&"[..]));
+        let expected = [("key".to_owned(), "1%".into()), ("other".to_owned(), vec![255].into())];
+        assert_eq!(parts.pairs, expected);
         assert_eq!(parts.to_string(), "/a%3Fb%26?key=1%25&other=%FF");
     }
 
@@ -236,7 +400,33 @@ mod tests {
         refused("x?y=1&y=2", "said twice");
         refused("50%", "write %25");
         refused("50%zz", "write %25");
-        refused("x?y=(ssd:z)", "%28 and %29");
+        refused("x?y=1(mem:1MiB)", "%28 and %29");
+        refused("x?y=(mem:1MiB)(mem:1MiB)", "%28 and %29");
+        refused("x?y=(mem:1MiB", "has no other");
+        refused("x)?y=(", "has no other");
+        refused("(tape:x)", "no devices 'tape:'");
+        refused("x?y=(mem:1)", "y: 'mem:1': 1 bytes are no multiple");
+        let deep = |depth: usize| format!("{}mem:1MiB{}", "(".repeat(depth), ")".repeat(depth));
+        refused(&deep(9), "more than 8");
+        refused(&deep(100_000), "more than 8");
+    }
+
+    #[test]
+    fn a_specification_in_parentheses_is_left_to_itself() {
+        let parts = Parts::parse("(mem:1MiB?lba=512)?other=(file:/a%28?lba=512&uring=never)&key=1");
+        let parts = parts.unwrap();
+        assert_eq!(parts.spec("").unwrap().to_string(), "mem:1MiB?lba=512");
+        let mut keys = Keys::of("x:", &parts, &[("other", "DEVICE"), ("key", "1")]).unwrap();
+        assert_eq!(keys.take("key", number(0, 1)), Ok(Some(1)));
+        let spec = keys.spec("other").unwrap().unwrap();
+        assert_eq!(spec.to_string(), "file:/a%28?lba=512&uring=never");
+        assert_eq!(Parts::parse(&parts.to_string()), Ok(parts.clone()));
+        assert!(parts.text().unwrap_err().contains("where none is taken"));
+        let path = Parts::parse("(/a(b)?c&d)").unwrap();
+        assert_eq!(path.to_string(), "(file:/a%28b%29%3Fc%26d)");
+        let plain = Parts::parse("x?other=mem:1MiB").unwrap();
+        let mut keys = Keys::of("x:", &plain, &[("other", "DEVICE")]).unwrap();
+        assert!(keys.spec("other").unwrap_err().contains("write other=(mem:1GiB)"));
     }
 
     #[test]

@@ -41,12 +41,12 @@ impl DiskSpec {
             profile,
             capacity: keys.take("capacity", size)?,
             time: keys.take("time", str::parse)?,
-            image: keys.bytes("image").map(path_of).transpose()?,
+            image: keys.bytes("image")?.map(path_of).transpose()?,
         })
     }
 
     fn parts(&self) -> Parts {
-        let mut parts = Parts { body: self.profile.clone().into_bytes(), pairs: Vec::new() };
+        let mut parts = Parts::new(self.profile.clone());
         parts.push("capacity", self.capacity.map(show_size));
         parts.push("time", self.time.map(|time| time.to_string()));
         parts.push("image", self.image.as_deref().map(bytes_of));

@@ -49,7 +49,7 @@ impl FileSpec {
     pub(super) fn of(parts: &Parts) -> Result<FileSpec, String> {
         let mut keys = Keys::of("file:", parts, &FileSpec::KEYS)?;
         Ok(FileSpec {
-            path: path_of(parts.body.clone())?,
+            path: path_of(parts.bytes()?.to_vec())?,
             capacity: keys.take("capacity", size)?,
             lba: keys.take("lba", lba_size)?,
             direct: keys.take("direct", one_of(&PREFERENCES))?,
@@ -58,7 +58,7 @@ impl FileSpec {
     }
 
     pub(super) fn parts(&self) -> Parts {
-        let mut parts = Parts { body: bytes_of(&self.path), pairs: Vec::new() };
+        let mut parts = Parts::new(bytes_of(&self.path));
         parts.push("capacity", self.capacity.map(show_size));
         parts.push("lba", self.lba.map(|lba| lba.to_string()));
         parts.push("direct", self.direct.map(|direct| name_of(&PREFERENCES, &direct)));
@@ -142,7 +142,7 @@ fn sized(scheme: &str, parts: &Parts) -> Result<(u64, Option<u32>), String> {
 }
 
 fn sized_parts(bytes: u64, lba: Option<u32>) -> Parts {
-    let mut parts = Parts { body: show_size(bytes).into_bytes(), pairs: Vec::new() };
+    let mut parts = Parts::new(show_size(bytes));
     parts.push("lba", lba.map(|lba| lba.to_string()));
     parts
 }

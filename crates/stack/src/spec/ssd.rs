@@ -86,7 +86,7 @@ impl SsdSpec {
             profile,
             capacity: keys.take("capacity", size)?,
             time: keys.take("time", str::parse)?,
-            image: keys.bytes("image").map(path_of).transpose()?,
+            image: keys.bytes("image")?.map(path_of).transpose()?,
             drive: keys.take("drive", name)?,
             namespaces: keys.take("namespaces", number(0, MOST_NAMESPACES))?,
             nsid: keys.take("nsid", number(1, u32::MAX - 1))?,
@@ -109,8 +109,7 @@ impl SsdSpec {
     }
 
     fn parts(&self) -> Parts {
-        let body = self.profile.clone().unwrap_or_default().into_bytes();
-        let mut parts = Parts { body, pairs: Vec::new() };
+        let mut parts = Parts::new(self.profile.clone().unwrap_or_default());
         parts.push("capacity", self.capacity.map(show_size));
         parts.push("time", self.time.map(|time| time.to_string()));
         parts.push("image", self.image.as_deref().map(bytes_of));
