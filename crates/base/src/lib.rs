@@ -9,6 +9,7 @@
 //! | [`checksum`] | CRC-32C |
 //! | [`clock`] | [`Clock`]: real, dilated or virtual time |
 //! | [`memory`] | gives freed memory back to the operating system |
+//! | [`policy`] | replacement policies over the slots of a cache |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: what a caller can do about an error |
@@ -22,6 +23,7 @@ pub mod clock;
 pub mod codec;
 pub mod error;
 pub mod memory;
+pub mod policy;
 pub mod rng;
 pub mod thread;
 pub mod units;
