@@ -1,0 +1,18 @@
+//! A flash cache in front of a disk, and the simulator that replays traces through its policies.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`mapping`] | [`Mapping`]: which set a block of the origin belongs to |
+//! | [`sets`] | [`Sets`], [`Set`]: what is cached, where, dirty or not, and what goes next |
+//! | [`error`] | [`CacheError`] |
+//!
+//! A *block* is a number: 4 KiB of the origin, counted from its start. A *slot* is a number as
+//! well: 4 KiB of the flash. Nothing in `mapping` and `sets` does I/O.
+
+pub mod error;
+pub mod mapping;
+pub mod sets;
+
+pub use error::CacheError;
+pub use mapping::{Mapping, Placement};
+pub use sets::{Geometry, Set, Sets};
