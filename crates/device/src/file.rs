@@ -86,6 +86,7 @@ struct OpenFile {
     geometry: Geometry,
     is_new: bool,
     is_block_device: bool,
+    discards_zero: bool,
     is_direct: bool,
     uses_io_uring: bool,
     /// How far down the ways to write zeroes (`transfer::Zeroing`) this file system needs to go.
@@ -150,6 +151,11 @@ impl Device for FileDevice {
             Ok(queue) => Ok(Box::new(queue)),
             Err(error) => Err(self.0.os_error(&error)),
         }
+    }
+
+    /// A hole in a regular file reads as zeroes. A block device promises nothing of the kind.
+    fn discards_zero(&self) -> bool {
+        self.0.discards_zero
     }
 
     fn stats(&self) -> DeviceStats {

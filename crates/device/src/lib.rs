@@ -20,7 +20,8 @@
 //!    through any queue pair of the device. A completed write with FUA is durable by itself.
 //! 3. Any other write may, after a crash, be there, be missing, or be torn at LBA granularity.
 //! 4. An LBA that was never written, or was discarded, reads as zeroes or as older content;
-//!    one that was zeroed reads as zeroes.
+//!    one that was zeroed reads as zeroes, and so does one that was discarded where
+//!    [`Device::discards_zero`].
 //! 5. A failed write leaves its LBAs undefined; a failed flush makes nothing durable.
 
 pub mod blocking;
@@ -80,6 +81,13 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// When the depth is out of range, or the device has no more queue pairs to give or is closed.
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError>;
+
+    /// Whether a discard, once completed, leaves zeroes on the whole of its range until that is
+    /// written again. Like a write it may be missing after a crash, whole or in part, if it was
+    /// not flushed.
+    fn discards_zero(&self) -> bool {
+        false
+    }
 
     /// What this device and the devices under it have carried so far.
     fn stats(&self) -> DeviceStats;

@@ -1,5 +1,6 @@
 //! A device in memory: sparse, volatile in the sense that it ends with the process, and without a
-//! write cache. Every command completes within `submit`.
+//! write cache. Every command completes within `submit`. Its memory is what was written, in
+//! chunks of 64 KiB, whatever its capacity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,6 +76,10 @@ impl Device for MemoryDevice {
         Ok(Box::new(Immediate::new(self.0.clone(), depth)))
     }
 
+    fn discards_zero(&self) -> bool {
+        true
+    }
+
     fn stats(&self) -> DeviceStats {
         self.0.counters.snapshot(&self.0.name)
     }
@@ -123,15 +128,17 @@ impl Shared {
 
     fn zero(&self, lba: Lba, count: LbaCount) {
         let lba_size = self.geometry.lba_size;
+        let (start, end) = (lba.offset(lba_size), (lba + count).offset(lba_size));
         let mut chunks = self.chunks.write();
-        let size = to_usize(count.bytes(lba_size));
-        for (_, chunk, within) in pieces(lba.offset(lba_size), size) {
-            if within.len() == to_usize(CHUNK) {
-                chunks.remove(&chunk);
-            } else if let Some(bytes) = chunks.get_mut(&chunk) {
-                bytes[within].fill(0);
-            }
-        }
+        // What lies in the range, not the range, says how long this takes.
+        chunks
+            .extract_if(start / CHUNK..end.div_ceil(CHUNK), |chunk, bytes| {
+                let first = chunk * CHUNK;
+                let (from, to) = (start.max(first) - first, end.min(first + CHUNK) - first);
+                bytes[to_usize(from)..to_usize(to)].fill(0);
+                to - from == CHUNK
+            })
+            .for_each(drop);
     }
 }
 
@@ -171,6 +178,21 @@ mod tests {
         assert!(back[..512].iter().all(|&b| b == 0) && back[512..].iter().all(|&b| b == 7));
         assert_eq!(device.resident_bytes(), CHUNK);
         assert_eq!(device.stats().written_bytes, 1024);
+    }
+
+    #[test]
+    fn a_tebibyte_costs_what_was_written() {
+        let device = MemoryDevice::new("large", 1 << 40, 4096);
+        let mut port = Port::open(&device, 1).unwrap();
+        let end = device.geometry().capacity;
+        for lba in [0, end.0 / 2, end.0 - 1] {
+            port.write(Lba(lba), AlignedBuf::padded(&[7; 4096], 4096), None).unwrap();
+        }
+        assert_eq!(device.resident_bytes(), 3 * CHUNK);
+        port.discard(Lba(1), LbaCount(end.0 - 1)).unwrap();
+        assert_eq!(device.resident_bytes(), CHUNK);
+        assert_eq!(port.read(Lba(0), AlignedBuf::zeroed(4096)).unwrap()[0], 7);
+        assert_eq!(port.read(Lba(end.0 - 1), AlignedBuf::zeroed(4096)).unwrap()[0], 0);
     }
 
     #[test]

@@ -50,6 +50,7 @@ fn files_conform_direct_buffered_and_without_io_uring() {
     let kinds = [options(), synchronous(), buffered, small_lbas];
     for (n, options) in (0u64..).zip(kinds) {
         let path = dir.path().join(format!("{n}"));
+        assert!(open(&path, &options).discards_zero());
         conformance::check(&open(&path, &options), 16, 1200, n);
         // The same LBAs again, now of a file that has content.
         let device = open(&path, &options);

@@ -374,6 +374,12 @@ impl Device for Namespace {
         self.device.queue_pair(depth)
     }
 
+    /// Whole pages are discarded: that is all if an LBA is one.
+    fn discards_zero(&self) -> bool {
+        let geometry = self.device.geometry();
+        self.ssd.emulation.with(|drive| drive.parameters.page_size == geometry.lba_size)
+    }
+
     /// The namespace's own operations; below, the drive with what all namespaces wrote and what
     /// went to the media for it.
     fn stats(&self) -> DeviceStats {

@@ -9,7 +9,7 @@ use esker_base::{AlignedBuf, Clock, Lba, LbaCount};
 use esker_device::fdp::{EventType, HandleUse, Reporter};
 use esker_device::{Device, MemoryDevice, PlacementId, Port, conformance};
 use esker_flash::drive::Media;
-use esker_flash::{Pace, Ssd};
+use esker_flash::{Pace, Parameters, Ssd};
 
 fn paces() -> [Pace; 2] {
     [Pace::untimed(), Pace::virtual_time(Clock::virtual_time())]
@@ -19,9 +19,12 @@ fn paces() -> [Pace; 2] {
 fn a_namespace_keeps_the_contract_of_devices() {
     for media in [Media::Flash, Media::InPlace] {
         for pace in paces() {
-            let ssd = Ssd::new("model", &small(media), pace).unwrap();
+            let lba_size = if pace.clock().is_some() { 512 } else { 4096 };
+            let parameters = Parameters { lba_size, ..small(media) };
+            let ssd = Ssd::new("model", &parameters, pace).unwrap();
             let id = ssd.create_namespace(2 << 20, None).unwrap();
             let other = ssd.create_namespace(1 << 20, None).unwrap();
+            assert_eq!(ssd.namespace(id).unwrap().discards_zero(), lba_size == 4096);
             conformance::check(&ssd.namespace(id).unwrap(), 8, 3000, 1);
             conformance::check(&ssd.namespace(other).unwrap(), 1, 1000, 2);
         }

@@ -74,6 +74,10 @@ impl Device for Initiator {
         Ok(Box::new(queue))
     }
 
+    fn discards_zero(&self) -> bool {
+        self.keeper.shared.discards_zero
+    }
+
     fn stats(&self) -> DeviceStats {
         self.keeper.shared.counters.snapshot(self.name())
     }

@@ -34,8 +34,18 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn a_remote_namespace_is_a_device_like_any_other() {
     let target = serve(memory(1));
     for (depth, seed) in [(1, 1), (32, 2), (200, 3)] {
-        conformance::check(&open(&target), depth, 3000, seed);
+        let initiator = open(&target);
+        assert!(initiator.discards_zero(), "memory does, and the target says so");
+        conformance::check(&initiator, depth, 3000, seed);
     }
+}
+
+#[test]
+fn discards_promise_no_zeroes_when_the_device_does_not() {
+    let target = serve(Arc::new(Slow(memory(1), Duration::ZERO)));
+    let initiator = open(&target);
+    assert!(!initiator.discards_zero());
+    conformance::check(&initiator, 8, 300, 6);
 }
 
 #[test]

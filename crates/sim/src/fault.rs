@@ -226,6 +226,10 @@ impl Device for FaultDevice {
         Ok(Box::new(queue::Queue::new(&*self.device, inner, depth, self.plan.clone())))
     }
 
+    fn discards_zero(&self) -> bool {
+        self.device.discards_zero()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.device.stats()
     }

@@ -40,6 +40,7 @@ pub(crate) struct Record {
 pub(crate) struct Attached {
     pub(crate) name: String,
     pub(crate) geometry: Geometry,
+    pub(crate) discards_zero: bool,
     pub(crate) contents: Contents,
 }
 
@@ -275,11 +276,14 @@ impl Replay {
                 continue;
             }
             let operation = &record.operations[pending.operation];
+            let device = &record.devices[operation.device];
             let lbas = match operation.payload {
-                Payload::Discard => pending.live.intersection(&discarded(&pending, operation)),
+                Payload::Discard if !device.discards_zero => {
+                    pending.live.intersection(&discarded(&pending, operation))
+                }
                 _ => pending.live,
             };
-            let lba_size = record.devices[operation.device].geometry.lba_size;
+            let lba_size = device.geometry.lba_size;
             operation.apply(&mut self.contents[operation.device], &lbas, lba_size);
             for older in &mut left {
                 let covered = operation.covers(&record.operations[older.operation]);

@@ -154,6 +154,7 @@ impl Image {
         Arc::new(ImageDevice(Arc::new(Shared {
             name: attached.name.clone(),
             geometry: attached.geometry,
+            discards_zero: attached.discards_zero,
             contents: Mutex::new(contents),
             counters: Counters::default(),
         })))
@@ -223,6 +224,7 @@ pub struct ImageDevice(Arc<Shared>);
 struct Shared {
     name: String,
     geometry: Geometry,
+    discards_zero: bool,
     contents: Mutex<Contents>,
     counters: Counters,
 }
@@ -241,6 +243,10 @@ impl Device for ImageDevice {
         Ok(Box::new(Immediate::new(self.0.clone(), depth)))
     }
 
+    fn discards_zero(&self) -> bool {
+        self.0.discards_zero
+    }
+
     fn stats(&self) -> DeviceStats {
         self.0.counters.snapshot(&self.0.name)
     }
@@ -248,7 +254,7 @@ impl Device for ImageDevice {
 
 impl Execute for Shared {
     fn execute(&self, Command { tag, mut op }: Command) -> Completion {
-        let Shared { name, geometry, contents, counters } = self;
+        let Shared { name, geometry, contents, counters, .. } = self;
         let result = op.check(name, geometry);
         if result.is_ok() {
             apply(&mut contents.lock(), &mut op, geometry.lba_size);

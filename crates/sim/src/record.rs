@@ -25,10 +25,17 @@ pub struct CrashRecorder(Arc<Mutex<Record>>);
 
 #[derive(Default)]
 struct Record {
-    devices: Vec<(Arc<dyn Device>, Contents)>,
+    devices: Vec<Recorded>,
     operations: Vec<Operation>,
     events: Vec<Event>,
     skipped: BTreeSet<(usize, u64)>,
+}
+
+/// A device of the recorder.
+struct Recorded {
+    device: Arc<dyn Device>,
+    contents: Contents,
+    discards_zero: bool,
 }
 
 impl CrashRecorder {
@@ -39,10 +46,19 @@ impl CrashRecorder {
     }
 
     /// A crash device over `device`, which is taken to hold nothing yet. Images number devices in
-    /// the order of attachment, from 0.
+    /// the order of attachment, from 0. It promises nothing of discarded LBAs, whatever `device`
+    /// does: in images they hold zeroes or older content.
     #[must_use]
     pub fn attach(&self, device: Arc<dyn Device>) -> Arc<CrashDevice> {
-        self.attach_with(device, Contents::default())
+        self.attach_with(device, Contents::default(), false)
+    }
+
+    /// Like [`CrashRecorder::attach`], but discards leave zeroes if those of `device` do, in images
+    /// too.
+    #[must_use]
+    pub fn attach_zeroing(&self, device: Arc<dyn Device>) -> Arc<CrashDevice> {
+        let discards_zero = device.discards_zero();
+        self.attach_with(device, Contents::default(), discards_zero)
     }
 
     /// Like [`CrashRecorder::attach`] for a device whose first `extent` LBAs hold content, which
@@ -66,13 +82,20 @@ impl CrashRecorder {
             }
         }
         drop(port);
-        Ok(self.attach_with(device, contents))
+        let discards_zero = false;
+        Ok(self.attach_with(device, contents, discards_zero))
     }
 
-    fn attach_with(&self, device: Arc<dyn Device>, contents: Contents) -> Arc<CrashDevice> {
+    fn attach_with(
+        &self,
+        device: Arc<dyn Device>,
+        contents: Contents,
+        discards_zero: bool,
+    ) -> Arc<CrashDevice> {
         let mut record = self.0.lock();
-        record.devices.push((device.clone(), contents));
-        Arc::new(CrashDevice { index: record.devices.len() - 1, device, recorder: self.clone() })
+        let index = record.devices.len();
+        record.devices.push(Recorded { device: device.clone(), contents, discards_zero });
+        Arc::new(CrashDevice { index, device, discards_zero, recorder: self.clone() })
     }
 
     /// Writes down that what `id` stands for was acknowledged here: it must survive every crash
@@ -92,10 +115,11 @@ impl CrashRecorder {
     #[must_use]
     pub fn history(&self) -> History {
         let record = self.0.lock();
-        let devices = record.devices.iter().map(|(device, contents)| Attached {
-            name: device.name().to_owned(),
-            geometry: crash_geometry(&**device),
-            contents: contents.clone(),
+        let devices = record.devices.iter().map(|recorded| Attached {
+            name: recorded.device.name().to_owned(),
+            geometry: crash_geometry(&*recorded.device),
+            discards_zero: recorded.discards_zero,
+            contents: recorded.contents.clone(),
         });
         History::new(
             devices.collect(),
@@ -115,6 +139,7 @@ fn crash_geometry(device: &dyn Device) -> Geometry {
 pub struct CrashDevice {
     index: usize,
     device: Arc<dyn Device>,
+    discards_zero: bool,
     recorder: CrashRecorder,
 }
 
@@ -145,6 +170,10 @@ impl Device for CrashDevice {
             backlog: VecDeque::new(),
             flight: InFlight::new(),
         }))
+    }
+
+    fn discards_zero(&self) -> bool {
+        self.discards_zero
     }
 
     fn stats(&self) -> DeviceStats {

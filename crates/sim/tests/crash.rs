@@ -401,6 +401,25 @@ fn a_durable_discard_leaves_zeroes_or_what_was_there_before() {
     assert!(outcomes.len() > 2, "and some in part: {outcomes:?}");
 }
 
+#[test]
+fn a_durable_discard_leaves_zeroes_where_that_is_promised() {
+    let recorder = CrashRecorder::new();
+    let device = recorder.attach_zeroing(memory("d"));
+    assert!(device.discards_zero() && !recorder.attach(memory("other")).discards_zero());
+    let mut port = Port::open(&*device, 1).unwrap();
+    for _ in 0..6 {
+        port.run(write(0, &[1; 8], true)).unwrap();
+        port.discard(Lba(0), LbaCount(LBAS)).unwrap();
+        let pending = recorder.history().images(&Plan::default());
+        let states: BTreeSet<Vec<u8>> = pending.map(|image| state(&*image.device(0))).collect();
+        assert!(states.contains([1; 8].as_slice()), "not flushed, it may be lost");
+        port.flush().unwrap();
+        let image = recorder.history().images(&Plan::default()).last().unwrap();
+        assert!(image.device(0).discards_zero());
+        assert_eq!(state(&*image.device(0)), [0; 8]);
+    }
+}
+
 /// Writes versions 1, 2, … to two devices, flushes both, and marks the version.
 fn versions(recorder: &CrashRecorder, count: u8) {
     let devices = [recorder.attach(memory("a")), recorder.attach(memory("b"))];
@@ -539,6 +558,7 @@ fn the_devices_of_this_crate_keep_the_contract() {
     let fresh = || Arc::new(MemoryDevice::new("m", 1 << 20, 512));
     let recorder = CrashRecorder::new();
     conformance::check(&*recorder.attach(fresh()), 8, 1500, 1);
+    conformance::check(&*recorder.attach_zeroing(fresh()), 8, 1500, 5);
     conformance::check(&FaultDevice::new(fresh(), &FaultPlan::new()), 8, 1500, 2);
     let late = FaultPlan::new();
     late.from_then_on(Target::Any, 0, Effect::DelayPolls { count: 2 });

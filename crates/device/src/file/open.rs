@@ -168,6 +168,7 @@ fn settle(
         name,
         is_new,
         is_block_device: medium.is_block_device,
+        discards_zero: !medium.is_block_device && medium.discard_granularity > 0,
         is_direct,
         uses_io_uring,
         zeroing: AtomicU8::new(0),

@@ -26,7 +26,7 @@ use super::shared::{Active, Keeper, Shared};
 use crate::conn::{HostEvent, Payload};
 use crate::error::NvmfError;
 use crate::wire::capsule::{Cqe, Sqe};
-use crate::wire::command::{DSM_DEALLOCATE, DsmRange, LbaRange, io};
+use crate::wire::command::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, LbaRange, io};
 use crate::wire::log::AnaState;
 use crate::wire::status::Status;
 
@@ -329,6 +329,12 @@ fn command(shared: &Shared, one: &mut Pending) -> Option<(Sqe, Payload)> {
             one.piece = rest;
             let buf = one.buf.take().expect("a write has a buffer");
             Some((ranged(io::WRITE, rest, one.placement, one.fua), Payload::Out(buf)))
+        }
+        OpKind::Discard if shared.discards_zero => {
+            one.piece = rest.min(ZEROES_MAX);
+            let sqe = ranged(io::WRITE_ZEROES, one.piece, None, false);
+            let cdw12 = sqe.dword(12) | DEALLOCATE;
+            Some((sqe.with_dword(12, cdw12), Payload::None))
         }
         OpKind::Discard if !shared.has_discard => None,
         OpKind::Discard => {

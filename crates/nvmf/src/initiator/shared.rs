@@ -14,7 +14,9 @@ use super::config::InitiatorConfig;
 use super::link::{Link, drain};
 use super::path::{Facts, Path};
 use crate::error::NvmfError;
-use crate::wire::identify::{IdentifyNamespace, ONCS_DSM, ONCS_WRITE_ZEROES};
+use crate::wire::identify::{
+    DLFEAT_MASK, DLFEAT_ZEROES, IdentifyNamespace, ONCS_DSM, ONCS_WRITE_ZEROES,
+};
 use crate::wire::log::AnaState;
 
 /// How often a path that works is looked at.
@@ -43,6 +45,9 @@ pub(crate) struct Shared {
     uuid: Option<[u8; 16]>,
     pub(crate) has_discard: bool,
     pub(crate) has_write_zeroes: bool,
+    /// Whether Write Zeroes deallocates. Dataset Management is advice that a controller need not
+    /// take: what has to read as zeroes is zeroed, and deallocated by the way.
+    pub(crate) discards_zero: bool,
     is_closed: Mutex<bool>,
     closing: Condvar,
     /// The queue for commands that are not part of the data path.
@@ -85,6 +90,8 @@ impl Shared {
             uuid: facts.uuid,
             has_discard: facts.controller.oncs & ONCS_DSM != 0,
             has_write_zeroes: facts.controller.oncs & ONCS_WRITE_ZEROES != 0,
+            discards_zero: facts.controller.oncs & ONCS_WRITE_ZEROES != 0
+                && facts.namespace.dlfeat & DLFEAT_MASK == DLFEAT_ZEROES,
             is_closed: Mutex::new(false),
             closing: Condvar::new(),
             management: Mutex::new(None),

@@ -9,10 +9,10 @@ use crate::wire::capsule::Sqe;
 use crate::wire::fabrics::{DISCOVERY_NQN, VERSION};
 use crate::wire::identify::{
     ANA_GROUP, CMIC_MULTI_ANA, CTRATT_ENDURANCE_GROUPS, CTRATT_FDPS, CTRATT_HOSTID_128,
-    CTRATT_TBKAS, IdentifyController, IdentifyNamespace, IndependentNamespace, NSFEAT_OPTPERF,
-    NvmController, OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE, ONCS_COMPARE, ONCS_DSM,
-    ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES, RESCAP_ALL, SIZE, cns, descriptors, id_list,
-    namespace_list,
+    CTRATT_TBKAS, DLFEAT_ZEROES, IdentifyController, IdentifyNamespace, IndependentNamespace,
+    NSFEAT_OPTPERF, NvmController, OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE, ONCS_COMPARE,
+    ONCS_DSM, ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES, RESCAP_ALL, SIZE, cns,
+    descriptors, id_list, namespace_list,
 };
 use crate::wire::status::Status;
 use crate::wire::{padded, saturate16};
@@ -194,6 +194,7 @@ fn of_namespace(namespace: &Namespace) -> IdentifyNamespace {
         nsfeat: NSFEAT_OPTPERF,
         nmic: 1,
         rescap: RESCAP_ALL,
+        dlfeat: if namespace.device.discards_zero() { DLFEAT_ZEROES } else { 0 },
         npwg: write,
         npwa: write,
         npdg: discard,

@@ -13,7 +13,7 @@ use super::subsystem::Namespace;
 use super::worker::Core;
 use crate::conn::Slot;
 use crate::wire::capsule::Sqe;
-use crate::wire::command::{DSM_DEALLOCATE, DsmRange, LbaRange, dsm_ranges, io};
+use crate::wire::command::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, LbaRange, dsm_ranges, io};
 use crate::wire::log::AnaState;
 use crate::wire::status::Status;
 
@@ -59,7 +59,12 @@ pub(crate) fn execute(
                 Err(status) => connection.finish(core, slot, status),
                 Ok(lba) => {
                     let count = LbaCount(range.count.into());
-                    connection.submit(core, slot, Op::WriteZeroes { lba, count });
+                    let may_free = sqe.dword(12) & DEALLOCATE != 0;
+                    let op = match may_free && namespace.device.discards_zero() {
+                        true => Op::Discard { lba, count },
+                        false => Op::WriteZeroes { lba, count },
+                    };
+                    connection.submit(core, slot, op);
                 }
             }
         }

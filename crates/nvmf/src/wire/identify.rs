@@ -218,6 +218,10 @@ pub fn format_in_use(namespace: &[u8; SIZE]) -> (u16, u8) {
 
 /// NSFEAT: the preferred sizes are given.
 pub const NSFEAT_OPTPERF: u8 = 0x10;
+/// DLFEAT: deallocated LBAs read as zeroes (bits 2:0), and Write Zeroes can deallocate (bit 3).
+pub const DLFEAT_ZEROES: u8 = 0x09;
+/// The bits of DLFEAT that [`DLFEAT_ZEROES`] is about.
+pub const DLFEAT_MASK: u8 = 0x0f;
 /// RESCAP: the six types of reservation, and that Ignore Existing Key is as of version 1.3.
 pub const RESCAP_ALL: u8 = 0xfe;
 /// The ANA group that all namespaces are in.
