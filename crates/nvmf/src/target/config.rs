@@ -156,7 +156,7 @@ impl Default for Limits {
             in_capsule_bytes: 16 << 10,
             handshake: Duration::from_secs(5),
             keep_alive: Duration::from_secs(120),
-            spin: Duration::from_micros(20),
+            spin: Duration::from_micros(50),
             device_depth: 1024,
             digests: true,
         }
