@@ -91,7 +91,7 @@ pub(crate) fn check_lasting(spec: &Spec) -> Result {
     }
     let what = match spec {
         Spec::Ssd(_) | Spec::Disk(_) => "add image=PATH, so that the model is kept in a file",
-        _ => "name a file, a block device, or a model with image=PATH",
+        _ => "name a file, a block device, a remote namespace, or a model with image=PATH",
     };
     let why = "what it holds is gone when the command ends";
     Err(Failure::usage(format!("{spec}: {why}, and a database is to be kept; {what}")))

@@ -11,7 +11,7 @@ use crate::conn::Violation;
 use crate::wire::status::Status;
 
 /// An error of a target or an initiator.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NvmfError {
     /// An option is wrong.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use esker_base::ErrorKind;
 use esker_device::DeviceError;
 use esker_flash::FlashError;
+use esker_nvmf::NvmfError;
 use thiserror::Error;
 
 /// Why a specification could not be read or opened.
@@ -56,6 +57,14 @@ pub enum StackError {
         /// Why.
         cause: FlashError,
     },
+    /// A remote namespace could not be reached or used.
+    #[error("{spec}: {cause}")]
+    Remote {
+        /// The specification.
+        spec: String,
+        /// Why.
+        cause: NvmfError,
+    },
     /// A device failed to open.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -74,6 +83,10 @@ impl StackError {
         StackError::Flash { spec: spec.to_string(), cause }
     }
 
+    pub(crate) fn remote(spec: impl Display, cause: NvmfError) -> StackError {
+        StackError::Remote { spec: spec.to_string(), cause }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -84,6 +97,7 @@ impl StackError {
             StackError::NotFound { .. } => ErrorKind::NotFound,
             StackError::Exists { .. } => ErrorKind::Exists,
             StackError::Flash { cause, .. } => cause.kind(),
+            StackError::Remote { cause, .. } => cause.kind(),
             StackError::Device(error) => error.kind(),
         }
     }

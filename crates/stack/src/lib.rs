@@ -49,6 +49,6 @@ mod syntax;
 pub mod time;
 
 pub use error::StackError;
-pub use spec::{DiskSpec, FileSpec, MemorySpec, NullSpec, Spec, SsdSpec};
+pub use spec::{DiskSpec, FileSpec, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec};
 pub use stack::{Model, Opened, Stack};
 pub use time::Time;

@@ -5,12 +5,14 @@
 //! | `plain` | files, memory, nothing |
 //! | `ssd` | models of solid-state drives |
 //! | `disk` | models of disks |
+//! | `remote` | namespaces of remote targets |
 //!
 //! Invariant: the text of a specification reads back as an equal one, whoever made it, as long as
 //! each of its values could be read from text.
 
 mod disk;
 mod plain;
+mod remote;
 mod ssd;
 
 use std::ffi::OsString;
@@ -25,6 +27,7 @@ use crate::time::Time;
 
 pub use disk::DiskSpec;
 pub use plain::{FileSpec, MemorySpec, NullSpec};
+pub use remote::RemoteSpec;
 pub use ssd::SsdSpec;
 pub(crate) use ssd::{differs, show_placement};
 
@@ -41,10 +44,13 @@ pub enum Spec {
     Ssd(Box<SsdSpec>),
     /// `disk:PROFILE`: a model of a disk.
     Disk(DiskSpec),
+    /// `nvme-tcp://HOST:PORT/NQN`: a namespace of a remote target.
+    Remote(Box<RemoteSpec>),
 }
 
 /// The schemes, with what they stand for.
-const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, or a path";
+const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, \
+    nvme-tcp://HOST:PORT/NQN, or a path";
 
 impl Spec {
     /// Whether a text begins with a scheme; anything else is the path of a file or a raw block
@@ -57,7 +63,7 @@ impl Spec {
     /// Whether what is written is there after the process has ended.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
-        self.path().is_some()
+        self.path().is_some() || matches!(self, Spec::Remote(_))
     }
 
     /// The file or block device in which content lies, if any.
@@ -67,7 +73,7 @@ impl Spec {
             Spec::File(file) => Some(&file.path),
             Spec::Ssd(ssd) => ssd.image.as_deref(),
             Spec::Disk(disk) => disk.image.as_deref(),
-            Spec::Memory(_) | Spec::Null(_) => None,
+            Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
         }
     }
 
@@ -77,7 +83,7 @@ impl Spec {
         match self {
             Spec::Ssd(ssd) => Some(ssd.time.unwrap_or_default()),
             Spec::Disk(disk) => Some(disk.time.unwrap_or_default()),
-            Spec::File(_) | Spec::Memory(_) | Spec::Null(_) => None,
+            Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
         }
     }
 
@@ -87,7 +93,7 @@ impl Spec {
         match &mut self {
             Spec::Ssd(ssd) => ssd.time = Some(time),
             Spec::Disk(disk) => disk.time = Some(time),
-            Spec::File(_) | Spec::Memory(_) | Spec::Null(_) => {}
+            Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => {}
         }
         self
     }
@@ -99,6 +105,7 @@ impl Spec {
     /// When the current directory cannot be found out.
     pub fn for_reopening(&self) -> Result<Spec, StackError> {
         let mut spec = self.clone();
+        let invalid = |why| StackError::Invalid { spec: self.to_string(), why };
         let path = match &mut spec {
             Spec::File(file) => Some(&mut file.path),
             Spec::Ssd(ssd) => {
@@ -106,11 +113,14 @@ impl Spec {
                 ssd.image.as_mut()
             }
             Spec::Disk(disk) => disk.image.as_mut(),
+            Spec::Remote(remote) => {
+                remote.make_absolute().map_err(invalid)?;
+                None
+            }
             Spec::Memory(_) | Spec::Null(_) => None,
         };
         if let Some(path) = path {
-            *path = absolute(path)
-                .map_err(|why| StackError::Invalid { spec: self.to_string(), why })?;
+            *path = absolute(path).map_err(invalid)?;
         }
         Ok(spec)
     }
@@ -135,6 +145,7 @@ fn parse(text: &str) -> Result<Spec, String> {
         "null" => NullSpec::of(&parts).map(Spec::Null),
         "ssd" => SsdSpec::of(&parts).map(|ssd| Spec::Ssd(Box::new(ssd))),
         "disk" => DiskSpec::of(&parts).map(Spec::Disk),
+        "nvme-tcp" => RemoteSpec::of(&parts).map(|remote| Spec::Remote(Box::new(remote))),
         _ => Err(format!(
             "there are no devices '{scheme}:'; write {SCHEMES} (./{text} if it is one)"
         )),
@@ -149,6 +160,7 @@ impl fmt::Display for Spec {
             Spec::Null(null) => write!(f, "null:{}", null.parts()),
             Spec::Ssd(ssd) => ssd.fmt(f),
             Spec::Disk(disk) => disk.fmt(f),
+            Spec::Remote(remote) => remote.fmt(f),
         }
     }
 }

@@ -120,7 +120,7 @@ impl Stack {
     }
 
     /// Opens a device. `create` is about the file of a device that lasts: whether it, or the drive
-    /// in it, is made or must be there.
+    /// in it, is made or must be there. A remote namespace is connected to, and always there.
     ///
     /// # Errors
     /// `NotFound` and `Exists` as `create` says, `Invalid` for what contradicts itself or the drive
@@ -139,6 +139,10 @@ impl Stack {
                 Ok(Opened { device: Arc::new(namespace), model: Some(model) })
             }
             Spec::Disk(disk) => self.disk(disk, create),
+            Spec::Remote(remote) => match remote.open() {
+                Ok(initiator) => plain(Arc::new(initiator)),
+                Err(error) => Err(StackError::remote(spec, error)),
+            },
         }
     }
 

@@ -4,6 +4,7 @@
 //! text is left as it is.
 
 use std::fmt;
+use std::time::Duration;
 
 use esker_base::units::parse_bytes;
 
@@ -342,6 +343,26 @@ pub(crate) fn number(least: u32, most: u32) -> impl FnOnce(&str) -> Result<u32, 
     }
 }
 
+/// A duration that is not zero, in whole milliseconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1), ("s", 1000), ("min", 60_000)];
+    let in_unit = |(unit, ms): (&str, u64)| {
+        text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(ms).filter(|&ms| ms > 0)
+    };
+    let found = units.into_iter().find_map(in_unit);
+    found
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("'{text}' is no duration; write for example 30s, 200ms or 2min"))
+}
+
+/// A duration in the largest unit in which it is a whole number.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    match duration.as_millis() {
+        ms if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
+        ms => format!("{ms}ms"),
+    }
+}
+
 /// Bytes per LBA.
 pub(crate) fn lba_size(text: &str) -> Result<u32, String> {
     let found = parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
@@ -427,6 +448,18 @@ mod tests {
         let plain = Parts::parse("x?other=mem:1MiB").unwrap();
         let mut keys = Keys::of("x:", &plain, &[("other", "DEVICE")]).unwrap();
         assert!(keys.spec("other").unwrap_err().contains("write other=(mem:1GiB)"));
+    }
+
+    #[test]
+    fn durations_are_shown_as_they_are_read() {
+        for (text, ms) in [("1ms", 1), ("1500ms", 1500), ("30s", 30_000), ("120s", 120_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)));
+            assert_eq!(show_duration(Duration::from_millis(ms)), text);
+        }
+        assert_eq!(duration("2min"), duration("120s"));
+        for wrong in ["", "0s", "30", "s", "-1s", "1h", "18446744073709551615s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

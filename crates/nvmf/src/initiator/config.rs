@@ -99,17 +99,7 @@ impl InitiatorConfig {
         let rest = url.strip_prefix(SCHEME).ok_or_else(|| wrong("it begins otherwise"))?;
         let (hosts, rest) = rest.split_once('/').ok_or_else(|| wrong("an NQN is missing"))?;
         let (nqn, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut portals = Vec::new();
-        for host in hosts.split(',') {
-            let has_port = host.rsplit_once(':').is_some_and(|(name, port)| {
-                port.parse::<u16>().is_ok() && (!name.contains(':') || name.ends_with(']'))
-            });
-            let address = if has_port { host.to_owned() } else { format!("{host}:{PORT}") };
-            let found = address
-                .to_socket_addrs()
-                .map_err(|error| NvmfError::os(format!("looking up {host}"), &error))?;
-            portals.extend(found.take(1));
-        }
+        let portals = hosts.split(',').map(InitiatorConfig::look_up).collect::<Result<_, _>>()?;
         let mut config = InitiatorConfig::new(portals, nqn, 1)?;
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) =
@@ -137,6 +127,21 @@ impl InitiatorConfig {
             }
         }
         Ok(config)
+    }
+
+    /// The address of `HOST` or `HOST:PORT`.
+    ///
+    /// # Errors
+    /// When the name is not known.
+    pub fn look_up(host: &str) -> Result<SocketAddr, NvmfError> {
+        let has_port = host.rsplit_once(':').is_some_and(|(name, port)| {
+            port.parse::<u16>().is_ok() && (!name.contains(':') || name.ends_with(']'))
+        });
+        let address = if has_port { host.to_owned() } else { format!("{host}:{PORT}") };
+        let mut found = address
+            .to_socket_addrs()
+            .map_err(|error| NvmfError::os(format!("looking up {host}"), &error))?;
+        found.next().ok_or_else(|| NvmfError::Config(format!("{host} has no address")))
     }
 
     /// The URL of the namespace, without secrets: its name in errors and statistics.

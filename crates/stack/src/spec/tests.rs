@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use esker_device::Preference;
 use esker_flash::ftl::{Cleaning, Frontier};
@@ -124,7 +125,29 @@ fn plain() -> impl Strategy<Value = Spec> {
     let disk = disk.prop_map(|(capacity, time, image)| {
         Spec::Disk(DiskSpec { profile: "sas-10k".into(), capacity, time, image })
     });
-    prop_oneof![file, memory, null, disk]
+    let remote = (
+        (vec("[a-z0-9.\\[\\]:-]{1,12}", 1..3), "[ -~]{0,20}", option::of(1u32..=0xffff_fffe)),
+        (option::of(any::<[u8; 16]>()), option::of("[ -~]{0,20}"), option::of(path())),
+        (option::of(any::<bool>()), option::of(any::<bool>()), option::of(1u64..1 << 50)),
+    );
+    let remote = remote.prop_map(|((hosts, name, nsid), (id, host, key), (header, data, ms))| {
+        Spec::Remote(Box::new(RemoteSpec {
+            hosts,
+            nqn: format!("nqn.{name}"),
+            nsid,
+            host_nqn: host.map(|host| format!("nqn.{host}")),
+            host_id: id,
+            key_file: key,
+            controller_key_file: None,
+            header_digest: header,
+            data_digest: data,
+            timeout: ms.map(Duration::from_millis),
+            retry: ms.map(|ms| Duration::from_millis(ms + 1)),
+            give_up: None,
+            keep_alive: ms.map(Duration::from_secs),
+        }))
+    });
+    prop_oneof![file, memory, null, disk, remote]
 }
 
 fn ssd() -> impl Strategy<Value = Spec> {
