@@ -29,7 +29,7 @@ pub(crate) fn too_long(path: &Path, text: &str, most: usize) -> Option<String> {
 }
 
 /// Libraries that have no need of unsafe code.
-const SAFE: [&str; 5] = ["kv", "bench", "sim", "stack", "lab"];
+const SAFE: [&str; 6] = ["kv", "bench", "trace", "sim", "stack", "lab"];
 
 /// What breaks a rule in the file `name` of `library`. A module `tests` at its end is not looked
 /// at, nor is a file of that name or in a folder of that name.

@@ -1,0 +1,344 @@
+//! The compact format: a writer, and a decoder for [`crate::Trace`].
+//!
+//! Calls [`crate::omf`] for the bytes.
+//!
+//! Invariants
+//! 1. A device's name is in the file before the first request for it.
+//! 2. A file that was not finished is read up to its last whole chunk, and the reader says so;
+//!    damage anywhere else is an error.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use esker_base::units::{to_u64, to_usize};
+
+use crate::error::{Result, TraceError};
+use crate::input::Input;
+use crate::names::Names;
+use crate::omf::{self, CHUNK_HEADER, CHUNK_REQUESTS, ChunkHeader, ChunkKind, RequestEncoder};
+use crate::read::Decode;
+use crate::request::Request;
+
+/// Writes a trace in the compact format.
+pub struct Writer<W: Write> {
+    sink: W,
+    path: PathBuf,
+    offset: u64,
+    names: Names,
+    named: usize,
+    chunk: Option<RequestEncoder>,
+    requests: u64,
+    dropped: u64,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes, headers included.
+    pub bytes: u64,
+    /// Requests that got lost before they were written.
+    pub dropped: u64,
+}
+
+impl Writer<BufWriter<File>> {
+    /// Writes a new file, or over an old one.
+    ///
+    /// # Errors
+    /// When the file cannot be made or written.
+    pub fn create(path: &Path) -> Result<Writer<BufWriter<File>>> {
+        let file = File::create(path).map_err(|error| TraceError::file(path, "creating", error))?;
+        Writer::new(BufWriter::new(file), path)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes to `sink`; `path` is for errors.
+    ///
+    /// # Errors
+    /// When the header cannot be written.
+    pub fn new(sink: W, path: &Path) -> Result<Writer<W>> {
+        let mut writer = Writer {
+            sink,
+            path: path.to_owned(),
+            offset: 0,
+            names: Names::default(),
+            named: 0,
+            chunk: None,
+            requests: 0,
+            dropped: 0,
+        };
+        writer.write(&omf::encode_file_header())?;
+        Ok(writer)
+    }
+
+    /// The number of the device called `name`, by which requests refer to it.
+    ///
+    /// # Errors
+    /// With too many devices, or a name of more than 64 KiB.
+    pub fn device(&mut self, name: &str) -> Result<u32> {
+        if u16::try_from(name.len()).is_err() {
+            let what = format!("a device's name of {} bytes; use at most 65535", name.len());
+            return Err(TraceError::Invalid(what));
+        }
+        self.names.number(name.as_bytes()).map_err(TraceError::Invalid)
+    }
+
+    /// Makes the devices of another trace known, so that its numbers hold here too.
+    ///
+    /// # Errors
+    /// When their order is another one than that of the devices known so far.
+    pub fn devices(&mut self, names: &[String]) -> Result<()> {
+        for (index, name) in names.iter().enumerate().skip(self.names.all().len()) {
+            let number = self.device(name)?;
+            if to_usize(u64::from(number)) != index {
+                let what = format!("device {index}, '{name}', has number {number} in this file");
+                return Err(TraceError::Invalid(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a request. The range of a flush is not kept: it has none.
+    ///
+    /// # Errors
+    /// When it cannot be written, or its device has no name yet.
+    pub fn push(&mut self, request: &Request) -> Result<()> {
+        if to_usize(u64::from(request.device)) >= self.named {
+            self.name_devices(request.device)?;
+        }
+        Request::checked(0, request.op, request.offset, request.length, request.device)
+            .map_err(TraceError::Invalid)?;
+        let chunk = self.chunk.get_or_insert_with(|| RequestEncoder::new(request.time_ns));
+        chunk.push(request);
+        self.requests += 1;
+        if chunk.count() == CHUNK_REQUESTS {
+            self.end_chunk()?;
+        }
+        Ok(())
+    }
+
+    /// Counts requests that got lost before they could be written.
+    pub fn dropped(&mut self, count: u64) {
+        self.dropped += count;
+    }
+
+    /// Writes what is gathered, so that a reader of the file as it is now sees it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn flush(&mut self) -> Result<()> {
+        self.end_chunk()?;
+        self.sink.flush().map_err(|error| TraceError::file(&self.path, "writing", error))
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self) -> Result<(W, Written)> {
+        self.end_chunk()?;
+        let end = omf::encode_end(self.dropped);
+        let chunk = omf::chunk(ChunkKind::End, self.offset, 0, self.requests, end);
+        self.write_chunk(&chunk)?;
+        self.sink.flush().map_err(|error| TraceError::file(&self.path, "writing", error))?;
+        let (requests, bytes, dropped) = (self.requests, self.offset, self.dropped);
+        Ok((self.sink, Written { requests, bytes, dropped }))
+    }
+
+    fn name_devices(&mut self, wanted: u32) -> Result<()> {
+        self.end_chunk()?;
+        let known = self.names.all().len();
+        if to_usize(u64::from(wanted)) >= known {
+            let what = format!("a request for device {wanted}; {known} have names");
+            return Err(TraceError::Invalid(what));
+        }
+        // In pieces that fit a chunk, whatever the names' sizes.
+        while self.named < known {
+            let names = &self.names.all()[self.named..];
+            let names = &names[..names.len().min(15)];
+            let (first, count) = (to_u64(self.named), names.len());
+            let payload = omf::encode_devices(names);
+            let counted = u32::try_from(count).expect("at most 15");
+            let chunk = omf::chunk(ChunkKind::Devices, self.offset, counted, first, payload);
+            self.write_chunk(&chunk)?;
+            self.named += count;
+        }
+        Ok(())
+    }
+
+    fn end_chunk(&mut self) -> Result<()> {
+        match self.chunk.take() {
+            Some(chunk) => {
+                let chunk = chunk.finish(self.offset);
+                self.write_chunk(&chunk)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn write_chunk(&mut self, (header, payload): &(ChunkHeader, Vec<u8>)) -> Result<()> {
+        self.write(&header.encode())?;
+        self.write(payload)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.sink.write_all(bytes);
+        written.map_err(|error| TraceError::file(&self.path, "writing", error))?;
+        self.offset += to_u64(bytes.len());
+        Ok(())
+    }
+}
+
+/// Reads the compact format.
+pub(crate) struct CompactDecoder {
+    input: Input,
+    /// The numbers that the file's devices have in the trace that is read.
+    devices: Vec<u32>,
+    begun: bool,
+    requests: u64,
+    state: State,
+}
+
+enum State {
+    Reading,
+    Ended { dropped: u64 },
+    Cut,
+}
+
+impl CompactDecoder {
+    pub(crate) fn new(input: Input) -> CompactDecoder {
+        CompactDecoder {
+            input,
+            devices: Vec::new(),
+            begun: false,
+            requests: 0,
+            state: State::Reading,
+        }
+    }
+
+    fn damaged(&self, what: String) -> TraceError {
+        let (path, offset) = (self.input.path().display().to_string(), self.input.offset());
+        TraceError::Damaged { path, offset, what }
+    }
+
+    /// Decodes a chunk; `None` when the file has no more whole ones.
+    fn chunk(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<Option<()>> {
+        let offset = self.input.offset();
+        let bytes = self.input.fill(CHUNK_HEADER)?;
+        if bytes.len() < CHUNK_HEADER {
+            return Ok(None);
+        }
+        let header = ChunkHeader::decode(&bytes[..CHUNK_HEADER], offset)
+            .map_err(|what| self.damaged(what))?;
+        let size = CHUNK_HEADER + to_usize(u64::from(header.size));
+        let bytes = self.input.fill(size)?;
+        if bytes.len() < size {
+            return Ok(None);
+        }
+        let payload = &bytes[CHUNK_HEADER..size];
+        let decoded = header.check(payload).and_then(|()| {
+            let payload = &self.input.window()[CHUNK_HEADER..size];
+            match header.kind {
+                ChunkKind::Devices => {
+                    if header.first != to_u64(self.devices.len()) {
+                        return Err(format!("names of devices from number {}", header.first));
+                    }
+                    for name in omf::decode_devices(payload, header.count)? {
+                        self.devices.push(names.number(&name)?);
+                    }
+                    Ok(None)
+                }
+                ChunkKind::Requests => {
+                    let before = batch.len();
+                    let devices = u32::try_from(self.devices.len()).unwrap_or(u32::MAX);
+                    let outcome = omf::decode_requests(payload, &header, devices, batch);
+                    // Numbers of another trace that is read along may have come first.
+                    let identical = self.devices.iter().zip(0..).all(|(a, b)| *a == b);
+                    if !identical {
+                        for request in &mut batch[before..] {
+                            request.device = self.devices[to_usize(u64::from(request.device))];
+                        }
+                    }
+                    self.requests += to_u64(batch.len() - before);
+                    outcome.map(|()| None)
+                }
+                ChunkKind::End => {
+                    if header.first != self.requests {
+                        let (read, said) = (self.requests, header.first);
+                        return Err(format!("{read} requests were read, of {said}"));
+                    }
+                    omf::decode_end(payload).map(Some)
+                }
+            }
+        });
+        let dropped = decoded.map_err(|what| self.damaged(what))?;
+        self.input.consume(size);
+        if let Some(dropped) = dropped {
+            if !self.input.fill(1)?.is_empty() {
+                return Err(self.damaged("bytes follow the end of the trace".to_owned()));
+            }
+            self.state = State::Ended { dropped };
+        }
+        Ok(Some(()))
+    }
+}
+
+impl Decode for CompactDecoder {
+    fn decode(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<bool> {
+        if !self.begun {
+            let bytes = self.input.fill(omf::FILE_HEADER)?;
+            let header = &bytes[..bytes.len().min(omf::FILE_HEADER)];
+            omf::decode_file_header(header).map_err(|what| self.damaged(what))?;
+            self.input.consume(omf::FILE_HEADER);
+            self.begun = true;
+        }
+        while matches!(self.state, State::Reading) {
+            let before = batch.len();
+            if self.chunk(names, batch)?.is_none() {
+                self.state = State::Cut;
+            }
+            if batch.len() > before {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let path = self.input.path().display();
+        match self.state {
+            State::Cut => vec![format!(
+                "{path}: the trace has no end: it was cut or is being written; {} requests are whole",
+                self.requests
+            )],
+            State::Ended { dropped } if dropped > 0 => {
+                vec![format!("{path}: {dropped} requests got lost while it was recorded")]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Writes all requests of a trace to a new file in the compact format.
+///
+/// # Errors
+/// When either cannot be read or written; the file is then incomplete.
+pub fn convert(trace: &mut crate::Trace, path: &Path) -> Result<Written> {
+    let mut writer = Writer::create(path)?;
+    let mut batch = Vec::new();
+    loop {
+        batch.clear();
+        let more = trace.next_batch(&mut batch)?;
+        writer.devices(trace.devices())?;
+        for request in &batch {
+            writer.push(request)?;
+        }
+        if !more {
+            break;
+        }
+    }
+    Ok(writer.finish()?.1)
+}

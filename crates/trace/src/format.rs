@@ -1,0 +1,179 @@
+//! The formats of traces, and how one is told from another.
+//!
+//! A format is recognised by content: magic numbers, then lines that one parser and no other can
+//! read, then records whose fields are plausible throughout a sample. Block numbers alone look
+//! like anything, so that they are recognised by name only.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::names::Names;
+use crate::read::{binary, text};
+
+/// A format of traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// Esker's own.
+    Compact,
+    /// Linux blktrace, version 7.
+    Blktrace,
+    /// What blkparse prints.
+    Blkparse,
+    /// MSR Cambridge.
+    Msr,
+    /// SPC, as the UMass traces.
+    Spc,
+    /// VMware's vscsi, both versions.
+    Vscsi,
+    /// libCacheSim's oracleGeneral.
+    OracleGeneral,
+    /// Alibaba Cloud's block storage.
+    Alibaba,
+    /// Tencent's cloud block storage.
+    Tencent,
+    /// The traces of the ARC paper.
+    Lis,
+    /// DiskSim, SSDsim and MQSim.
+    Disksim,
+    /// Systor '17.
+    Systor,
+    /// FIU.
+    Fiu,
+    /// CacheLib's block chunks.
+    Cachelib,
+    /// 32-bit block numbers.
+    U32le,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Format; 15] = [
+        Format::Compact,
+        Format::Blktrace,
+        Format::Blkparse,
+        Format::Msr,
+        Format::Spc,
+        Format::Vscsi,
+        Format::OracleGeneral,
+        Format::Alibaba,
+        Format::Tencent,
+        Format::Lis,
+        Format::Disksim,
+        Format::Systor,
+        Format::Fiu,
+        Format::Cachelib,
+        Format::U32le,
+    ];
+
+    /// The name by which a user says it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Compact => "esker",
+            Format::Blktrace => "blktrace",
+            Format::Blkparse => "blkparse",
+            Format::Msr => "msr",
+            Format::Spc => "spc",
+            Format::Vscsi => "vscsi",
+            Format::OracleGeneral => "oracle-general",
+            Format::Alibaba => "alibaba",
+            Format::Tencent => "tencent",
+            Format::Lis => "lis",
+            Format::Disksim => "disksim",
+            Format::Systor => "systor",
+            Format::Fiu => "fiu",
+            Format::Cachelib => "cachelib",
+            Format::U32le => "u32le",
+        }
+    }
+
+    /// The bytes of a unit of address where the format does not say: `None` where it does.
+    #[must_use]
+    pub fn default_unit_bytes(self) -> Option<u64> {
+        match self {
+            Format::Lis => Some(512),
+            Format::U32le | Format::OracleGeneral => Some(4096),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        Format::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+            format!("'{text}' is no format of traces; use one of {}", names.join(", "))
+        })
+    }
+}
+
+/// How many lines of a sample are tried.
+const LINES: usize = 16;
+
+/// How many bytes of a file are looked at.
+pub(crate) const SAMPLE_BYTES: usize = 32 << 10;
+
+/// The format of a file with this name that begins with `sample`.
+///
+/// `whole` says that the file has no more than the sample. The error says what was seen.
+pub(crate) fn detect(name: &str, sample: &[u8], whole: bool) -> Result<Format, String> {
+    if sample.starts_with(&crate::omf::MAGIC) {
+        return Ok(Format::Compact);
+    }
+    if binary::is_blktrace(sample) {
+        return Ok(Format::Blktrace);
+    }
+    if is_text(sample) {
+        return detect_text(sample, whole);
+    }
+    if name.ends_with(".u32le") {
+        return Ok(Format::U32le);
+    }
+    if binary::is_vscsi(sample) {
+        return Ok(Format::Vscsi);
+    }
+    if binary::is_oracle_general(sample) {
+        return Ok(Format::OracleGeneral);
+    }
+    let first: Vec<String> = sample.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Err(format!("its content is binary and begins with {}", first.join(" ")))
+}
+
+fn is_text(sample: &[u8]) -> bool {
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~');
+    !sample.is_empty() && sample.iter().take(4096).all(is_text)
+}
+
+fn detect_text(sample: &[u8], whole: bool) -> Result<Format, String> {
+    let mut lines: Vec<&[u8]> = sample.split(|&byte| byte == b'\n').collect();
+    // The last line of a sample may go on behind it.
+    if !whole && lines.len() > 1 {
+        lines.pop();
+    }
+    lines.truncate(LINES);
+    for format in Format::ALL {
+        let Some(mut parser) = text::parser(format, &crate::read::Options::default()) else {
+            continue;
+        };
+        let (mut names, mut requests) = (Names::default(), Vec::new());
+        let reads = lines.iter().all(|line| {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            line.is_empty() || parser.line(line, &mut names, &mut requests).is_ok()
+        });
+        if reads && (!requests.is_empty() || parser.has_begun()) {
+            return Ok(format);
+        }
+    }
+    let first = lines.first().copied().unwrap_or_default();
+    let first = String::from_utf8_lossy(&first[..first.len().min(60)]).into_owned();
+    Err(format!("no parser of text reads lines such as '{first}'"))
+}

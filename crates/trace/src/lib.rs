@@ -1,0 +1,43 @@
+//! Traces of block I/O: what some program asked of some device, request by request.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`request`] | [`Request`], and the 4 KiB blocks that it refers to |
+//! | [`mod@format`] | [`Format`]: the formats there are, and how they are recognised |
+//! | [`read`] | [`Trace`]: an iterator of requests from files of any of them |
+//! | [`compact`] | [`Writer`]: a format of our own, a few bytes a request |
+//! | [`recorder`] | [`Recorder`]: requests gathered from the data path of a program |
+//! | [`keys`] | block keys: hashing, dense numbers |
+//! | [`error`] | [`TraceError`]: which file, where, why |
+//!
+//! ```no_run
+//! # fn main() -> Result<(), esker_trace::TraceError> {
+//! let trace = esker_trace::Trace::open_file("mysql.csv.gz".as_ref())?;
+//! for request in trace {
+//!     for block in esker_trace::block_refs(&request?) {
+//!         let _ = (block.key, block.write);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod compact;
+pub mod error;
+pub mod format;
+mod input;
+pub mod keys;
+mod names;
+mod omf;
+pub mod read;
+pub mod recorder;
+pub mod request;
+
+pub use compact::{Writer, Written, convert};
+pub use error::{Place, TraceError};
+pub use format::Format;
+pub use read::{Event, Options, Trace};
+pub use recorder::{Recorder, Recording};
+pub use request::{BLOCK_BYTES, BlockRef, Op, Request, block_key, block_refs};

@@ -1,0 +1,341 @@
+//! Reading traces: one or several files, any known format, one stream of requests.
+//!
+//! Called by whoever needs requests; calls the decoders: [`text`] (a line, a request), [`binary`]
+//! (a record, a request), [`crate::compact`] (the compact format).
+//!
+//! Invariants
+//! 1. Memory is bounded, however long a trace is: a window of each file and a batch of requests.
+//! 2. Requests before a malformed place are delivered; then the error, once; then nothing.
+//! 3. Several files are merged by time; those with equal times come in the order of the files.
+//!    Within a file the order is that of the file, even where its times go back.
+
+pub(crate) mod binary;
+pub(crate) mod blktrace;
+pub(crate) mod fields;
+pub(crate) mod text;
+
+use std::path::{Path, PathBuf};
+
+use crate::compact::CompactDecoder;
+use crate::error::{Result, TraceError};
+use crate::format::{self, Format, SAMPLE_BYTES};
+use crate::input::Input;
+use crate::names::Names;
+use crate::request::Request;
+
+/// Which events of a block trace are requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Event {
+    /// Q: a request enters the block layer. What applications ask for.
+    #[default]
+    Queue,
+    /// D: a request goes to the driver, merged and scheduled.
+    Issue,
+    /// C: a request is complete.
+    Complete,
+}
+
+/// How a trace is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The format; `None` recognises it.
+    pub format: Option<Format>,
+    /// The bytes of a unit of address, where the format leaves it open
+    /// ([`Format::default_unit_bytes`]): 512 to 1 MiB.
+    pub unit_bytes: Option<u64>,
+    /// Which events of blktrace and blkparse are requests.
+    pub event: Event,
+}
+
+impl Options {
+    /// The unit of address of a format that leaves it open.
+    pub(crate) fn unit(&self, format: Format) -> u64 {
+        self.unit_bytes.or(format.default_unit_bytes()).unwrap_or(512)
+    }
+}
+
+/// How many requests a decoder yields at a time, about.
+pub(crate) const BATCH: usize = 1024;
+
+/// Turns the bytes of one file into requests.
+pub(crate) trait Decode: Send {
+    /// Appends about [`BATCH`] requests. `false` when there is nothing more.
+    fn decode(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<bool>;
+
+    /// What the reader of the trace should know, once it was read.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// One file, and what was decoded of it and not yet taken.
+struct Stream {
+    format: Option<Format>,
+    decoder: Box<dyn Decode>,
+    batch: Vec<Request>,
+    at: usize,
+    error: Option<TraceError>,
+    ended: bool,
+}
+
+impl Stream {
+    fn open(path: &Path, options: &Options) -> Result<Stream> {
+        let mut input = Input::open(path)?;
+        let name = input.name();
+        let sample = input.fill(SAMPLE_BYTES)?;
+        let format = match options.format {
+            Some(format) => Some(format),
+            // A processor on which nothing happened leaves an empty file.
+            None if sample.is_empty() => None,
+            None => {
+                let whole = sample.len() < SAMPLE_BYTES;
+                let sample = &sample[..sample.len().min(SAMPLE_BYTES)];
+                let found = format::detect(&name, sample, whole).map_err(|what| {
+                    TraceError::Undetected { path: path.display().to_string(), what }
+                })?;
+                Some(found)
+            }
+        };
+        let decoder: Box<dyn Decode> = match format {
+            None => Box::new(Nothing),
+            Some(Format::Compact) => Box::new(CompactDecoder::new(input)),
+            Some(format) => match text::parser(format, options) {
+                Some(parser) => Box::new(text::TextDecoder::new(input, parser, format)),
+                None => binary::decoder(format, input, options),
+            },
+        };
+        Ok(Stream { format, decoder, batch: Vec::new(), at: 0, error: None, ended: false })
+    }
+
+    /// The next request, which stays until it is taken.
+    fn peek(&mut self, names: &mut Names) -> Option<Request> {
+        while self.at == self.batch.len() {
+            if self.ended {
+                return None;
+            }
+            self.batch.clear();
+            self.at = 0;
+            match self.decoder.decode(names, &mut self.batch) {
+                Ok(true) => {}
+                Ok(false) => self.ended = true,
+                Err(error) => {
+                    self.ended = true;
+                    self.error = Some(error);
+                }
+            }
+        }
+        Some(self.batch[self.at])
+    }
+}
+
+struct Nothing;
+
+impl Decode for Nothing {
+    fn decode(&mut self, _: &mut Names, _: &mut Vec<Request>) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// A trace that is being read: an iterator of requests.
+pub struct Trace {
+    streams: Vec<Stream>,
+    names: Names,
+    format: Option<Format>,
+    /// With several streams: the next request of each, by time.
+    heads: Vec<Option<Request>>,
+    primed: bool,
+}
+
+impl Trace {
+    /// Opens a trace in one or several files, which are merged by time.
+    ///
+    /// # Errors
+    /// When a file cannot be read, its format is not recognised, or there is none.
+    pub fn open<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Trace> {
+        if paths.is_empty() {
+            return Err(TraceError::Invalid("name at least one file of a trace".to_owned()));
+        }
+        if let Some(unit) = options.unit_bytes
+            && !(1..=1 << 20).contains(&unit)
+        {
+            return Err(TraceError::Invalid(format!(
+                "a unit of {unit} bytes: use 1 byte to 1 MiB"
+            )));
+        }
+        let streams = paths
+            .iter()
+            .map(|path| Stream::open(path.as_ref(), options))
+            .collect::<Result<Vec<Stream>>>()?;
+        let format = streams.iter().find_map(|stream| stream.format);
+        if format.is_none() {
+            return Err(TraceError::Undetected {
+                path: paths[0].as_ref().display().to_string(),
+                what: "it is empty".to_owned(),
+            });
+        }
+        let heads = vec![None; streams.len()];
+        Ok(Trace { streams, names: Names::default(), format, heads, primed: false })
+    }
+
+    /// Opens one file, recognising its format.
+    ///
+    /// # Errors
+    /// As [`Trace::open`].
+    pub fn open_file(path: &Path) -> Result<Trace> {
+        Trace::open(&[path], &Options::default())
+    }
+
+    /// The format, of the first file that has any content.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format.expect("checked when it was opened")
+    }
+
+    /// The names of the devices seen so far, in the order of their numbers.
+    #[must_use]
+    pub fn devices(&self) -> &[String] {
+        self.names.all()
+    }
+
+    /// What the reader of the trace should know, once it was read to its end.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        self.streams.iter().flat_map(|stream| stream.decoder.remarks()).collect()
+    }
+
+    /// Appends the next requests to `batch`, a thousand or so, and says whether there may be more.
+    /// The same requests as from the iterator, a little faster.
+    ///
+    /// # Errors
+    /// As the iterator.
+    pub fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<bool> {
+        let before = batch.len();
+        if let [stream] = &mut self.streams[..] {
+            if stream.at < stream.batch.len() {
+                batch.extend_from_slice(&stream.batch[stream.at..]);
+                stream.at = stream.batch.len();
+                return Ok(true);
+            }
+            if let Some(error) = stream.error.take() {
+                return Err(error);
+            }
+            if stream.ended {
+                return Ok(false);
+            }
+            match stream.decoder.decode(&mut self.names, batch) {
+                Ok(more) => {
+                    stream.ended = !more;
+                    return Ok(true);
+                }
+                Err(error) if batch.len() == before => {
+                    stream.ended = true;
+                    return Err(error);
+                }
+                Err(error) => {
+                    stream.ended = true;
+                    stream.error = Some(error);
+                    return Ok(true);
+                }
+            }
+        }
+        while batch.len() - before < BATCH {
+            match self.merged() {
+                Some(Ok(request)) => batch.push(request),
+                Some(Err(error)) if batch.len() == before => return Err(error),
+                Some(Err(error)) => {
+                    // Delivered by the next call, before anything else.
+                    self.streams[0].error = Some(error);
+                    return Ok(true);
+                }
+                None => return Ok(batch.len() > before),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The earliest request of several streams.
+    fn merged(&mut self) -> Option<Result<Request>> {
+        if !self.primed {
+            self.primed = true;
+            for index in 0..self.streams.len() {
+                self.heads[index] = self.streams[index].peek(&mut self.names);
+            }
+        }
+        // Whatever is left of other files after an error in one would look like a whole trace.
+        if let Some(stream) =
+            self.streams.iter_mut().find(|s| s.at == s.batch.len() && s.error.is_some())
+        {
+            let error = stream.error.take();
+            self.streams.iter_mut().for_each(|stream| {
+                stream.ended = true;
+                stream.batch.clear();
+                stream.at = 0;
+            });
+            self.heads.fill(None);
+            return error.map(Err);
+        }
+        let heads = self.heads.iter().enumerate();
+        let earliest = heads.filter_map(|(index, head)| head.map(|h| (h.time_ns, index))).min();
+        let (_, index) = earliest?;
+        let request = self.heads[index].take().expect("it was just seen");
+        let stream = &mut self.streams[index];
+        stream.at += 1;
+        self.heads[index] = stream.peek(&mut self.names);
+        Some(Ok(request))
+    }
+}
+
+impl Iterator for Trace {
+    type Item = Result<Request>;
+
+    fn next(&mut self) -> Option<Result<Request>> {
+        let [stream] = &mut self.streams[..] else {
+            return self.merged();
+        };
+        match stream.peek(&mut self.names) {
+            Some(request) => {
+                stream.at += 1;
+                Some(Ok(request))
+            }
+            None => stream.error.take().map(Err),
+        }
+    }
+}
+
+/// What a path names: a file, or the files of a trace by processor (`NAME.blktrace.0`,
+/// `NAME.blktrace.1`, compressed or not) when `NAME` itself is not there.
+///
+/// # Errors
+/// When there is neither.
+pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.exists() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let missing = || {
+        let why = "no such file, and no files of a trace by processor (NAME.blktrace.0, ...)";
+        TraceError::NotFound(format!("{}: {why}", path.display()))
+    };
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(missing)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).map_err(|_| missing())?;
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let Some(rest) = file.to_str().and_then(|file| file.strip_prefix(name)) else { continue };
+        let rest = rest.strip_prefix(".blktrace.").or_else(|| {
+            // The name may have been said with its suffix.
+            rest.strip_prefix('.').filter(|_| name.ends_with(".blktrace"))
+        });
+        let Some(rest) = rest else { continue };
+        let digits = rest.split('.').next().unwrap_or_default();
+        if let Ok(processor) = digits.parse::<u32>() {
+            found.push((processor, entry.path()));
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        return Err(missing());
+    }
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}

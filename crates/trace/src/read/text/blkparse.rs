@@ -1,0 +1,139 @@
+//! What blkparse prints by default (blkparse(1)): `major,minor cpu sequence seconds pid action rwbs
+//! sector + sectors [process]`, and a summary at the end.
+
+use crate::names::Names;
+use crate::read::Event;
+use crate::read::fields::{Between, Fields, number, quoted};
+use crate::read::text::{Line, SECOND_NS, SECTOR};
+use crate::request::{Op, Request};
+
+/// Lines of blkparse.
+pub(super) struct Blkparse {
+    action: &'static [u8],
+    begun: bool,
+    /// The summary has begun, which is for people.
+    ended: bool,
+}
+
+impl Blkparse {
+    pub(super) fn new(event: Event) -> Blkparse {
+        let action: &[u8] = match event {
+            Event::Queue => b"Q",
+            Event::Issue => b"D",
+            Event::Complete => b"C",
+        };
+        Blkparse { action, begun: false, ended: false }
+    }
+}
+
+/// What the letters of a request say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// It asks for a flush before its data.
+    pub(crate) flush: bool,
+    /// What it does with its range; `None` for what has no letter of its own.
+    pub(crate) op: Option<Op>,
+}
+
+/// Reads the letters that the kernel writes for a request (`blk_fill_rwbs` of Linux): `F` before
+/// the operation for a flush, then `R`, `W`, `D`, or `N` for anything else, then modifiers.
+pub(crate) fn rwbs(letters: &[u8]) -> Result<Kind, String> {
+    let (flush, rest) = match letters {
+        [b'F', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let op = match rest.first() {
+        Some(b'R') => Some(Op::Read),
+        Some(b'W') => Some(Op::Write),
+        Some(b'D') => Some(Op::Discard),
+        Some(b'N' | b'Z') => None,
+        // A bare flush is one letter.
+        None if flush => None,
+        _ => return Err(format!("{} are no letters of a request", quoted(letters))),
+    };
+    let modifiers = rest.get(1..).unwrap_or_default();
+    if modifiers.iter().any(|letter| !b"FASMEPROCU".contains(letter)) {
+        return Err(format!("{} are no letters of a request", quoted(letters)));
+    }
+    Ok(Kind { flush, op })
+}
+
+impl Line for Blkparse {
+    fn line(
+        &mut self,
+        line: &[u8],
+        names: &mut Names,
+        out: &mut Vec<Request>,
+    ) -> Result<(), String> {
+        if self.ended || (self.begun && line.starts_with(b"CPU")) {
+            self.ended = true;
+            return Ok(());
+        }
+        let mut fields = Fields::new(line, Between::Blanks);
+        let device = fields.word("device")?;
+        let comma = device.iter().position(|&byte| byte == b',');
+        let comma = comma.ok_or_else(|| format!("the device is {}, not 8,0", quoted(device)))?;
+        number(&device[..comma], "the major number")?;
+        number(&device[comma + 1..], "the minor number")?;
+        fields.number("CPU")?;
+        fields.number("sequence")?;
+        let time_ns = fields.time("time", SECOND_NS)?;
+        fields.number("pid")?;
+        let action = fields.field("action")?;
+        if action.is_empty() || action.len() > 3 {
+            return Err(format!("the action is {}", quoted(action)));
+        }
+        self.begun = true;
+        if action != self.action {
+            return Ok(());
+        }
+        let kind = rwbs(fields.field("RWBS")?)?;
+        // Without a range, the next field is the name of the process.
+        let range = match fields.optional() {
+            Some(sector) if sector.first().is_some_and(u8::is_ascii_digit) => {
+                let sector = number(sector, "sector")?;
+                match fields.optional() {
+                    Some(b"+") => Some((sector, fields.scaled("sectors", SECTOR)?)),
+                    _ => Some((sector, 0)),
+                }
+            }
+            _ => None,
+        };
+        let device = names.number(device)?;
+        if kind.flush {
+            out.push(Request::checked(time_ns, Op::Flush, 0, 0, device)?);
+        }
+        if let (Some(op), Some((sector, length))) = (kind.op, range)
+            && length > 0
+        {
+            let offset = sector.checked_mul(SECTOR);
+            let offset = offset.ok_or_else(|| format!("sector {sector} is too large"))?;
+            out.push(Request::checked(time_ns, op, offset, length, device)?);
+        }
+        Ok(())
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_say_what_a_request_does() {
+        let kind = |flush, op| Ok(Kind { flush, op });
+        assert_eq!(rwbs(b"R"), kind(false, Some(Op::Read)));
+        assert_eq!(rwbs(b"FWFS"), kind(true, Some(Op::Write)));
+        assert_eq!(rwbs(b"DE"), kind(false, Some(Op::Discard)));
+        assert_eq!(rwbs(b"WFSM"), kind(false, Some(Op::Write)));
+        assert_eq!(rwbs(b"FN"), kind(true, None));
+        assert_eq!(rwbs(b"F"), kind(true, None));
+        assert_eq!(rwbs(b"N"), kind(false, None));
+        for wrong in [&b""[..], b"Q", b"R+", b"FX", b"[fio]"] {
+            assert!(rwbs(wrong).is_err(), "{}", quoted(wrong));
+        }
+    }
+}
