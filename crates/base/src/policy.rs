@@ -2,8 +2,17 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`arc`] | [`Arc`](arc::Arc) |
+//! | [`belady`] | [`Belady`](belady::Belady): the optimum, for simulations |
+//! | [`clock`] | [`Clock`](clock::Clock), [`Sieve`](clock::Sieve) |
+//! | [`ghosts`] | [`Ghosts`](ghosts::Ghosts): keys of what was evicted |
+//! | [`lirs`] | [`Lirs`](lirs::Lirs) |
 //! | [`list`] | [`Lists`](list::Lists): doubly linked lists over slots, four or eight bytes a slot |
 //! | [`lru`] | [`Lru`](lru::Lru), [`Fifo`](lru::Fifo), [`MidPoint`](lru::MidPoint) |
+//! | [`s3_fifo`] | [`S3Fifo`](s3_fifo::S3Fifo) |
+//! | [`sketch`] | [`Sketch`](sketch::Sketch): how often keys were seen lately |
+//! | [`tiny_lfu`] | [`WTinyLfu`](tiny_lfu::WTinyLfu) |
+//! | [`two_q`] | [`TwoQ`](two_q::TwoQ) |
 //!
 //! A policy orders *slots*, numbers from 0 below its capacity, and knows nothing of what is in
 //! them but a key. Whoever owns the cache maps keys to slots, fills free slots first, and asks
@@ -13,11 +22,20 @@
 //! Invariants:
 //! 1. A slot is *held* from [`Policy::insert`] until [`Policy::evict`] returns it or
 //!    [`Policy::remove`] names it; [`Policy::hit`] names held slots only.
-//! 2. [`Policy::evict`] changes nothing when every held slot was refused.
+//! 2. Slots that may not go are still held after [`Policy::evict`].
 //! 3. The same calls give the same victims: there is no clock and no ambient randomness.
 
+pub mod arc;
+pub mod belady;
+pub mod clock;
+pub mod ghosts;
+pub mod lirs;
 pub mod list;
 pub mod lru;
+pub mod s3_fifo;
+pub mod sketch;
+pub mod tiny_lfu;
+pub mod two_q;
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +47,19 @@ pub enum Access {
     Read,
     /// It is written.
     Write,
+}
+
+/// What a policy may ask the owner of the slots.
+pub trait Slots {
+    /// The block that `slot`, which is held, holds.
+    fn key(&self, slot: u32) -> u64;
+
+    /// Whether `slot` may be evicted now; a busy or a dirty one may not, perhaps.
+    #[inline]
+    fn may_go(&self, slot: u32) -> bool {
+        let _ = slot;
+        true
+    }
 }
 
 /// A replacement policy over slots.
@@ -44,15 +75,15 @@ pub trait Policy: Send {
         self.len() == 0
     }
 
-    /// The block in `slot` was referenced.
-    fn hit(&mut self, slot: u32, access: Access);
+    /// The block `key` in `slot` was referenced.
+    fn hit(&mut self, slot: u32, key: u64, access: Access);
 
     /// `slot`, not held until now, holds the block `key`, which was referenced.
     fn insert(&mut self, slot: u32, key: u64, access: Access);
 
-    /// Gives up a slot to make room for the block `incoming`. Slots for which `refuse` is true
-    /// are passed over and stay as they are. `None` when all were refused.
-    fn evict(&mut self, incoming: u64, refuse: &mut dyn FnMut(u32) -> bool) -> Option<u32>;
+    /// Gives up a slot to make room for the block `incoming`. Slots that may not go are passed
+    /// over. `None` when none may.
+    fn evict(&mut self, incoming: u64, slots: &dyn Slots) -> Option<u32>;
 
     /// `slot` no longer holds its block, which was not evicted but dropped (a discard, say).
     fn remove(&mut self, slot: u32);
@@ -78,14 +109,14 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     fn len(&self) -> u32 {
         (**self).len()
     }
-    fn hit(&mut self, slot: u32, access: Access) {
-        (**self).hit(slot, access);
+    fn hit(&mut self, slot: u32, key: u64, access: Access) {
+        (**self).hit(slot, key, access);
     }
     fn insert(&mut self, slot: u32, key: u64, access: Access) {
         (**self).insert(slot, key, access);
     }
-    fn evict(&mut self, incoming: u64, refuse: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
-        (**self).evict(incoming, refuse)
+    fn evict(&mut self, incoming: u64, slots: &dyn Slots) -> Option<u32> {
+        (**self).evict(incoming, slots)
     }
     fn remove(&mut self, slot: u32) {
         (**self).remove(slot);
@@ -113,14 +144,51 @@ pub enum Kind {
     /// LRU that inserts at a percentile of the order, counted from the end that is evicted;
     /// a block that is seen again there moves to the head.
     MidPoint(u8),
+    /// Second chance.
+    Clock,
+    /// 2Q.
+    TwoQ,
+    /// ARC.
+    Arc,
+    /// LIRS.
+    Lirs,
+    /// W-TinyLFU.
+    WTinyLfu,
+    /// SIEVE.
+    Sieve,
+    /// S3-FIFO.
+    S3Fifo,
+    /// The optimum, which has to be told the future.
+    Belady,
 }
 
 /// The percentile at which [`Kind::MidPoint`] inserts unless it is told otherwise.
 pub const MID_POINT: u8 = 75;
 
+/// Works with a policy of a type that is known when it is compiled: [`Kind::visit`].
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Works with policies that `build` makes, over as many slots as it is told.
+    fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Self::Output;
+}
+
 impl Kind {
     /// Every policy, each with its usual parameter.
-    pub const ALL: [Kind; 3] = [Kind::Fifo, Kind::Lru, Kind::MidPoint(MID_POINT)];
+    pub const ALL: [Kind; 11] = [
+        Kind::Fifo,
+        Kind::Lru,
+        Kind::MidPoint(MID_POINT),
+        Kind::Clock,
+        Kind::TwoQ,
+        Kind::Arc,
+        Kind::Lirs,
+        Kind::WTinyLfu,
+        Kind::Sieve,
+        Kind::S3Fifo,
+        Kind::Belady,
+    ];
 
     /// A policy of this kind over `capacity` slots.
     ///
@@ -128,29 +196,59 @@ impl Kind {
     /// If `capacity` is 0 or beyond 2^28.
     #[must_use]
     pub fn build(self, capacity: u32) -> Box<dyn Policy> {
-        use list::{Large, Node, Small};
-        fn sized<N: Node>(kind: Kind, capacity: u32) -> Box<dyn Policy> {
-            match kind {
-                Kind::Fifo => Box::new(lru::Fifo::<N>::new(capacity)),
-                Kind::Lru => Box::new(lru::Lru::<N>::new(capacity)),
-                Kind::MidPoint(percent) => Box::new(lru::MidPoint::<N>::new(capacity, percent)),
+        struct Boxed(u32);
+        impl Visitor for Boxed {
+            type Output = Box<dyn Policy>;
+            fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Box<dyn Policy> {
+                Box::new(build(self.0))
             }
         }
-        if capacity <= Small::LIMIT {
-            sized::<Small>(self, capacity)
+        self.visit(capacity, Boxed(capacity))
+    }
+
+    /// Has `visitor` work with policies of this kind over `largest` slots at most.
+    pub fn visit<V: Visitor>(self, largest: u32, visitor: V) -> V::Output {
+        use list::{Large, Node, Small};
+        fn sized<N: Node, V: Visitor>(kind: Kind, visitor: V) -> V::Output {
+            match kind {
+                Kind::Fifo => visitor.visit(lru::Fifo::<N>::new),
+                Kind::Lru => visitor.visit(lru::Lru::<N>::new),
+                Kind::MidPoint(percent) => {
+                    visitor.visit(|capacity| lru::MidPoint::<N>::new(capacity, percent))
+                }
+                Kind::Clock => visitor.visit(clock::Clock::<N>::new),
+                Kind::TwoQ => visitor.visit(two_q::TwoQ::<N>::new),
+                Kind::Arc => visitor.visit(arc::Arc::<N>::new),
+                Kind::Lirs => visitor.visit(lirs::Lirs::<N>::new),
+                Kind::WTinyLfu => visitor.visit(tiny_lfu::WTinyLfu::<N>::new),
+                Kind::Sieve => visitor.visit(clock::Sieve::<N>::new),
+                Kind::S3Fifo => visitor.visit(s3_fifo::S3Fifo::<N>::new),
+                Kind::Belady => visitor.visit(belady::Belady::new),
+            }
+        }
+        if largest <= Small::LIMIT {
+            sized::<Small, V>(self, visitor)
         } else {
-            sized::<Large>(self, capacity)
+            sized::<Large, V>(self, visitor)
         }
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kind::Fifo => f.write_str("fifo"),
-            Kind::Lru => f.write_str("lru"),
-            Kind::MidPoint(percent) => write!(f, "mid-{percent}"),
-        }
+        f.write_str(match self {
+            Kind::Fifo => "fifo",
+            Kind::Lru => "lru",
+            Kind::MidPoint(percent) => return write!(f, "mid-{percent}"),
+            Kind::Clock => "clock",
+            Kind::TwoQ => "2q",
+            Kind::Arc => "arc",
+            Kind::Lirs => "lirs",
+            Kind::WTinyLfu => "w-tinylfu",
+            Kind::Sieve => "sieve",
+            Kind::S3Fifo => "s3-fifo",
+            Kind::Belady => "belady",
+        })
     }
 }
 
@@ -172,3 +270,21 @@ impl FromStr for Kind {
         Err(format!("'{text}' is no policy: choose one of {}", names.join(", ")))
     }
 }
+
+/// `percent` of `whole`, rounded down.
+fn share(whole: u32, percent: u32) -> u32 {
+    u32::try_from(u64::from(whole) * u64::from(percent) / 100).unwrap_or(u32::MAX)
+}
+
+/// A hash of `key` whose bits are all good (the finalizer of SplitMix64).
+#[inline]
+#[must_use]
+pub fn hash(key: u64) -> u64 {
+    let mut x = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@
 //! 2. The link before a head and the link behind a tail mean nothing: ends are known by the
 //!    list, so a reference to a slot at an end touches no other list.
 
+use super::Slots;
+
 /// Links, list number and bits of a slot, packed.
 pub trait Node: Copy + Send + 'static {
     /// How many slots it can tell apart.
@@ -245,6 +247,32 @@ impl<N: Node, const K: usize> Lists<N, K> {
         self.push_front(list, slot);
     }
 
+    /// Puts `new`, which is on no list, where `old` is, which then is on none. Bits stay.
+    pub fn replace(&mut self, old: u32, new: u32) {
+        let node = self.nodes[old as usize];
+        let list = node.tag() & NONE;
+        if list == NONE {
+            return;
+        }
+        let (prev, next) = (node.prev(), node.next());
+        let ends = &mut self.ends[usize::from(list)];
+        if ends.head == old {
+            ends.head = new;
+        } else {
+            self.nodes[prev as usize].set_next(new);
+        }
+        if ends.tail == old {
+            ends.tail = new;
+        } else {
+            self.nodes[next as usize].set_prev(new);
+        }
+        let there = &mut self.nodes[new as usize];
+        there.set_prev(prev);
+        there.set_next(next);
+        there.set_tag(there.tag() & !NONE | list);
+        self.nodes[old as usize].set_tag(node.tag() | NONE);
+    }
+
     /// The slots of `list` from its tail to its head.
     pub fn from_tail(&self, list: usize) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.tail(list);
@@ -255,10 +283,10 @@ impl<N: Node, const K: usize> Lists<N, K> {
         })
     }
 
-    /// The last slot of `list` that `refuse` lets go; it stays where it is.
+    /// The last slot of `list` that may go; it stays where it is.
     #[inline]
-    pub fn candidate(&self, list: usize, refuse: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
-        self.from_tail(list).find(|&slot| !refuse(slot))
+    pub fn candidate(&self, list: usize, slots: &dyn Slots) -> Option<u32> {
+        self.from_tail(list).find(|&slot| slots.may_go(slot))
     }
 
     /// What the nodes take on the heap, in bytes.
@@ -290,7 +318,16 @@ mod tests {
             for deque in &mut oracle {
                 deque.retain(|&other| other != slot);
             }
-            match rng.below(4) {
+            match rng.below(5) {
+                4 => {
+                    let other = (0..20).find(|&other| lists.list_of(other) == 7 && other != slot);
+                    lists.move_front(list, slot);
+                    oracle[list].push_front(slot);
+                    if let Some(other) = other {
+                        lists.replace(slot, other);
+                        oracle[list][0] = other;
+                    }
+                }
                 0 => {
                     lists.unlink(slot);
                     lists.push_back(list, slot);

@@ -6,7 +6,7 @@
 //! oldest back into the warm part.
 
 use super::list::{Lists, Node};
-use super::{Access, Policy};
+use super::{Access, Policy, Slots};
 
 /// First in, first out.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ macro_rules! one_list {
                 self.0.len(0)
             }
             #[inline]
-            fn hit(&mut self, $slot: u32, _: Access) {
+            fn hit(&mut self, $slot: u32, _: u64, _: Access) {
                 let $lists = &mut self.0;
                 $hit
             }
@@ -57,8 +57,8 @@ macro_rules! one_list {
                 self.0.push_front(0, slot);
             }
             #[inline]
-            fn evict(&mut self, _: u64, refuse: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
-                let slot = self.0.candidate(0, refuse)?;
+            fn evict(&mut self, _: u64, slots: &dyn Slots) -> Option<u32> {
+                let slot = self.0.candidate(0, slots)?;
                 self.0.unlink(slot);
                 Some(slot)
             }
@@ -109,7 +109,7 @@ impl<N: Node> Policy for MidPoint<N> {
         self.lists.len(WARM) + self.lists.len(HOT)
     }
     #[inline]
-    fn hit(&mut self, slot: u32, _: Access) {
+    fn hit(&mut self, slot: u32, _: u64, _: Access) {
         self.lists.move_front(HOT, slot);
         if self.lists.len(HOT) > self.hot_limit
             && let Some(oldest) = self.lists.tail(HOT)
@@ -122,9 +122,9 @@ impl<N: Node> Policy for MidPoint<N> {
         self.lists.push_front(WARM, slot);
     }
     #[inline]
-    fn evict(&mut self, _: u64, refuse: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
-        let warm = self.lists.candidate(WARM, refuse);
-        let slot = warm.or_else(|| self.lists.candidate(HOT, refuse))?;
+    fn evict(&mut self, _: u64, slots: &dyn Slots) -> Option<u32> {
+        let warm = self.lists.candidate(WARM, slots);
+        let slot = warm.or_else(|| self.lists.candidate(HOT, slots))?;
         self.lists.unlink(slot);
         Some(slot)
     }
