@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`mapping`] | [`Mapping`]: which set a block of the origin belongs to |
 //! | [`sets`] | [`Sets`], [`Set`]: what is cached, where, dirty or not, and what goes next |
+//! | [`writeback`] | [`WriteBack`]: when dirty blocks are written back, and with which neighbours |
 //! | [`error`] | [`CacheError`] |
 //!
 //! A *block* is a number: 4 KiB of the origin, counted from its start. A *slot* is a number as
@@ -12,7 +13,9 @@
 pub mod error;
 pub mod mapping;
 pub mod sets;
+pub mod writeback;
 
 pub use error::CacheError;
 pub use mapping::{Mapping, Placement};
 pub use sets::{Geometry, Set, Sets};
+pub use writeback::WriteBack;

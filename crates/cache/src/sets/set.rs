@@ -5,7 +5,7 @@
 //! 2. A free slot is neither dirty nor busy.
 //! 3. A busy slot is never evicted, a dirty one only when the caller says so.
 
-use esker_base::policy::{Access, Policy};
+use esker_base::policy::{Access, Policy, Slots};
 
 use super::bits::Bits;
 use super::table::Table;
@@ -36,6 +36,25 @@ pub struct Inserted {
     pub slot: u32,
     /// What had to go, if the set was full.
     pub evicted: Option<Evicted>,
+}
+
+/// What the policy may know of the slots.
+struct Keys<'a> {
+    index: u32,
+    mapping: &'a Mapping,
+    tags: &'a [u32],
+    /// The dirty ones, when they may not go.
+    dirty: Option<&'a Bits>,
+    busy: &'a Bits,
+}
+
+impl Slots for Keys<'_> {
+    fn key(&self, slot: u32) -> u64 {
+        self.mapping.block_of(self.index, self.tags[slot as usize])
+    }
+    fn may_go(&self, slot: u32) -> bool {
+        !self.busy.get(slot) && !self.dirty.is_some_and(|dirty| dirty.get(slot))
+    }
 }
 
 /// One set of slots. Slots count from 0 in every set.
@@ -71,6 +90,12 @@ impl Set {
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// How many neighbouring blocks of the origin stay together.
+    #[must_use]
+    pub fn run_blocks(&self) -> u32 {
+        self.mapping.run_blocks()
     }
 
     /// How many slots there are.
@@ -116,7 +141,9 @@ impl Set {
     #[inline]
     pub fn hit(&mut self, slot: u32, access: Access) {
         debug_assert!(self.held.get(slot), "slot {slot} is free");
-        self.policy.hit(slot, access);
+        if let Some(block) = self.block(slot) {
+            self.policy.hit(slot, block, access);
+        }
     }
 
     /// Takes in `block`, which is not here and was referenced, into a free slot or instead of
@@ -128,9 +155,14 @@ impl Set {
         let (slot, evicted) = match free {
             Some(slot) => (slot, None),
             None => {
-                let (dirty, busy) = (&self.dirty, &self.busy);
-                let mut refuse = |slot| busy.get(slot) || evict == Evict::Clean && dirty.get(slot);
-                let slot = self.policy.evict(block, &mut refuse)?;
+                let keys = Keys {
+                    index: self.index,
+                    mapping: &self.mapping,
+                    tags: &self.tags,
+                    dirty: (evict == Evict::Clean).then_some(&self.dirty),
+                    busy: &self.busy,
+                };
+                let slot = self.policy.evict(block, &keys)?;
                 let evicted =
                     self.block(slot).map(|block| Evicted { block, dirty: self.dirty.get(slot) });
                 self.forget(slot);

@@ -1,0 +1,205 @@
+//! When dirty blocks are written back, and which neighbours go with them.
+//!
+//! Called by the cache device, which does the I/O, and by the simulator, which counts it; there
+//! is no I/O here. Dirty and clean blocks stand in one order. The rule keeps the cold end of that
+//! order clean enough that a victim is found without waiting, and nothing more: a block that is
+//! written again and again stays dirty for as long as it stays warm, and costs the disk one write.
+//! (The first Flashcache kept a fixed share of every set clean instead.)
+//!
+//! What is written back takes along its dirty neighbours of the origin, for they cost the disk no
+//! movement, and may bridge small gaps of cached clean blocks, which come from the flash.
+//!
+//! Invariants:
+//! 1. An extent contains the block it was asked for, begins and ends with dirty blocks, and has
+//!    cached blocks only.
+//! 2. An extent does not leave the run of its block: all of it is in one set.
+
+use std::ops::Range;
+
+use crate::sets::Set;
+
+/// What the cache has of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The only copy.
+    Dirty,
+    /// What the origin has too.
+    Clean,
+    /// Nothing, or nothing that can be written now (it is busy).
+    Absent,
+}
+
+/// The rule of writing back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBack {
+    /// So many of the coldest slots of a set are to be clean, in thousandths of its slots.
+    pub cold_permille: u32,
+    /// So many slots of a set may be dirty, in thousandths; beyond it the coldest dirty ones go.
+    pub dirty_permille: u32,
+    /// A gap of so many clean blocks between dirty ones is written too, to save an operation.
+    pub bridge_blocks: u32,
+    /// The longest extent, in blocks.
+    pub extent_blocks: u32,
+}
+
+impl Default for WriteBack {
+    fn default() -> WriteBack {
+        WriteBack { cold_permille: 30, dirty_permille: 900, bridge_blocks: 4, extent_blocks: 64 }
+    }
+}
+
+impl WriteBack {
+    /// The extent to write back when `block`, which is dirty, has to be: a range of blocks. It
+    /// stays inside the run of `run_blocks` blocks that `block` is in.
+    pub fn extent(
+        &self,
+        block: u64,
+        run_blocks: u32,
+        content: impl Fn(u64) -> Content,
+    ) -> Range<u64> {
+        let run = u64::from(run_blocks.max(1));
+        let (first, end) = (block / run * run, (block / run).saturating_add(1).saturating_mul(run));
+        let longest = u64::from(self.extent_blocks.max(1));
+        let (mut low, mut high) = (block, block + 1);
+        // Upwards first: what was written in order is written back in order.
+        let mut next = high;
+        while next < end && next - low < longest {
+            match content(next) {
+                Content::Dirty => high = next + 1,
+                Content::Clean if next - high < u64::from(self.bridge_blocks) => {}
+                _ => break,
+            }
+            next += 1;
+        }
+        let mut next = low;
+        while next > first && high - (next - 1) <= longest {
+            next -= 1;
+            match content(next) {
+                Content::Dirty => low = next,
+                Content::Clean if low - next <= u64::from(self.bridge_blocks) => {}
+                _ => break,
+            }
+        }
+        low..high
+    }
+
+    /// The slot of `set` that is to be written back next, `None` when the set is fine as it is.
+    /// Busy slots are passed over.
+    #[must_use]
+    pub fn due(&self, set: &Set) -> Option<u32> {
+        if set.dirty_count() == 0 {
+            return None;
+        }
+        let share = |permille: u32| u64::from(set.slots()) * u64::from(permille) / 1_000;
+        let over = u64::from(set.dirty_count()) > share(self.dirty_permille);
+        // A set that is not full yet evicts nothing: its free slots count as cold and clean.
+        let free = u64::from(set.slots() - set.held());
+        let reach =
+            if over { u64::MAX } else { share(self.cold_permille).max(1).saturating_sub(free) };
+        let (mut seen, mut found) = (0, None);
+        if reach > 0 {
+            set.coldest(&mut |slot| {
+                seen += 1;
+                if set.is_dirty(slot) && !set.is_busy(slot) {
+                    found = Some(slot);
+                }
+                found.is_none() && seen < reach
+            });
+        }
+        found
+    }
+
+    /// The coldest dirty slot of `set` that is not busy, however warm it is: what to write back
+    /// when the disk is idle, or everything has to be clean.
+    #[must_use]
+    pub fn coldest_dirty(&self, set: &Set) -> Option<u32> {
+        let mut found = None;
+        set.coldest(&mut |slot| {
+            if set.is_dirty(slot) && !set.is_busy(slot) {
+                found = Some(slot);
+            }
+            found.is_none()
+        });
+        found
+    }
+
+    /// The extent around `block` as [`WriteBack::extent`] says, from what `set` has.
+    #[must_use]
+    pub fn extent_in(&self, set: &Set, block: u64) -> Range<u64> {
+        self.extent(block, set.run_blocks(), |block| match set.lookup(block) {
+            Some(slot) if set.is_busy(slot) => Content::Absent,
+            Some(slot) if set.is_dirty(slot) => Content::Dirty,
+            Some(_) => Content::Clean,
+            None => Content::Absent,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sets::Evict;
+    use crate::{Geometry, Sets};
+    use esker_base::policy::{Access, Kind};
+
+    fn content(text: &str) -> impl Fn(u64) -> Content + '_ {
+        move |block| match text.as_bytes().get(usize::try_from(block).unwrap_or(usize::MAX)) {
+            Some(b'd') => Content::Dirty,
+            Some(b'c') => Content::Clean,
+            _ => Content::Absent,
+        }
+    }
+
+    #[test]
+    fn an_extent_takes_dirty_neighbours_and_bridges_small_gaps_inside_its_run() {
+        let rule = WriteBack { bridge_blocks: 2, extent_blocks: 8, ..WriteBack::default() };
+        for (text, block, expected) in [
+            ("d", 0, 0..1),
+            (".ddd.", 2, 1..4),
+            ("dccd", 3, 0..4),
+            ("dcccd", 4, 4..5),
+            ("d.d", 2, 2..3),
+            ("cdc", 1, 1..2),
+            ("dddddddddddddddd", 8, 8..16),
+            ("....ddddcddddddd", 5, 5..13),
+            ("ddddddddddddddddd", 15, 8..16),
+        ] {
+            assert_eq!(rule.extent(block, 16, content(text)), expected, "{text} {block}");
+        }
+        assert_eq!(rule.extent(4, 4, content("dddddddd")), 4..8);
+    }
+
+    #[test]
+    fn the_cold_end_is_cleaned_and_the_warm_end_is_not() {
+        let geometry = Geometry { set_slots: u32::MAX, ..Geometry::new(100, 1_000) };
+        let mut sets = Sets::new(geometry, Kind::Lru).unwrap();
+        let set = sets.set_mut(0);
+        let rule = WriteBack { cold_permille: 100, dirty_permille: 950, ..WriteBack::default() };
+        for block in 0..100 {
+            let slot = set.insert(block * 2, Access::Write, Evict::Any).unwrap().slot;
+            assert_eq!(rule.due(set), None, "free slots are clean");
+            if block >= 8 {
+                set.set_dirty(slot, true);
+            }
+            if block >= 90 {
+                break;
+            }
+        }
+        for block in 91..100 {
+            set.insert(block * 2, Access::Write, Evict::Any).unwrap();
+        }
+        let slot = rule.due(set).unwrap();
+        assert_eq!(set.block(slot), Some(16), "the ninth coldest");
+        assert_eq!(rule.extent_in(set, 16), 16..17);
+        set.set_busy(slot, true);
+        assert_eq!(set.block(rule.due(set).unwrap()), Some(18));
+        set.set_dirty(slot, false);
+        let next = rule.due(set).unwrap();
+        set.set_dirty(next, false);
+        assert_eq!(rule.due(set), None);
+        let coldest = rule.coldest_dirty(set).unwrap();
+        assert_eq!(set.block(coldest), Some(20));
+        let strict = WriteBack { dirty_permille: 500, ..rule };
+        assert_eq!(strict.due(set), Some(coldest));
+    }
+}
