@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | [`config`] | what is served, to whom, within which limits |
 //! | `shared`, `worker`, `connection` | event loops and what they have in common |
-//! | `fabrics`, `admin`, `identify`, `logs`, `io`, `fdp`, `reservation` | commands |
+//! | `fabrics`, `admin`, `abort`, `identify`, `logs` | commands of the admin queue |
+//! | `io`, `copy`, `fdp`, `reservation` | commands of I/O queues |
 //! | `subsystem`, `controller` | the things that commands are about |
 //! | [`metrics`] | what was carried |
 //!
@@ -12,10 +13,12 @@
 //! queues may be on several workers; what they share is behind a lock that only admin commands
 //! take.
 
+mod abort;
 mod admin;
 pub mod config;
 mod connection;
 mod controller;
+mod copy;
 mod fabrics;
 mod fdp;
 mod identify;

@@ -5,7 +5,8 @@ use esker_device::PlacementId;
 use esker_nvmf::wire::auth::Message;
 use esker_nvmf::wire::capsule::{Cqe, Sgl, Sqe};
 use esker_nvmf::wire::command::{
-    DsmRange, LbaRange, Registrant, ReservationKeys, ReservationStatus, io,
+    DsmRange, LbaRange, Registrant, ReservationKeys, ReservationStatus, SourceRange, io,
+    source_ranges,
 };
 use esker_nvmf::wire::fabrics::{AuthTransfer, Connect, ConnectData, Property};
 use esker_nvmf::wire::identify::{
@@ -201,6 +202,9 @@ fn identify_and_logs_are_those_of_the_golden_file() {
         nmic: 1,
         rescap: 0xfe,
         npwg: 15,
+        mssrl: 32_768,
+        mcl: 32_768,
+        msrc: 127,
         anagrpid: 1,
         endgid: 1,
         nguid: *b"0123456789abcdef",
@@ -234,6 +238,8 @@ fn identify_and_logs_are_those_of_the_golden_file() {
         ..DiscoveryEntry::default()
     };
     dump(&mut out, "Discovery entry", &entry.encode(), DiscoveryEntry::FIELDS);
+    let source = SourceRange { slba: 0x0102_0304_0506, nlb: 7 };
+    dump(&mut out, "Source range of Copy", &source.encode(), SourceRange::FIELDS);
     golden("identify", &out);
 }
 
@@ -268,6 +274,7 @@ fn decoders_survive_cut_and_changed_bytes() {
         let _ = (IdentifyController::decode(bytes), IdentifyNamespace::decode(bytes));
         let _ = (IndependentNamespace::decode(bytes), NvmController::decode(bytes));
         let _ = (AnaHeader::decode(bytes), AnaGroup::decode(bytes), DsmRange::decode(bytes));
+        let _ = source_ranges(3, bytes);
         let _ = (DiscoveryHeader::decode(bytes), DiscoveryEntry::decode(bytes));
         let _ = (ReservationKeys::decode(bytes), ReservationStatus::decode(bytes));
         let _ = (Registrant::decode(bytes), ErrorEntry::decode(bytes), uuid_of(bytes));

@@ -26,6 +26,8 @@ pub(crate) enum Reply {
     Failed(Status),
     /// Data, and dwords 0 and 1 of the response.
     Data(Vec<u8>, u64),
+    /// It worked, and first the command in this slot is answered that it aborted.
+    Aborted(Slot),
     /// It was answered already, or will be.
     Later,
 }
@@ -71,15 +73,13 @@ pub(crate) fn execute(
             if state.requests.len() > usize::from(AERL) {
                 return Reply::Failed(Status::EVENT_LIMIT.final_());
             }
-            state.requests.push_back(slot.0);
+            state.requests.push_back((slot.0, sqe.cid));
             drop(state);
             // An event that waited for a request is sent when this command is done with.
             core.shared.look_for_events(controller);
             Reply::Later
         }
-        // Commands that a device has are not stopped, and others are done before this one is
-        // looked at: nothing was aborted (dword 0, bit 0).
-        admin::ABORT if !is_discovery => Reply::Done(1),
+        admin::ABORT if !is_discovery => super::abort::ask(controller, core, slot, sqe),
         _ => Reply::Failed(Status::INVALID_OPCODE.final_()),
     }
 }

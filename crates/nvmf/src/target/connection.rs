@@ -19,13 +19,14 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Nanos};
-use esker_device::{Command, Completion, Op, Tag};
+use esker_device::{Command, Completion, Op};
 
 use super::admin::Reply;
 use super::controller::Controller;
+use super::copy::{self, Copies};
 use super::metrics::{self, Flow, Work};
-use super::worker::Core;
-use super::{fabrics, io};
+use super::worker::{Core, Place};
+use super::{abort, fabrics, io};
 use crate::auth::Verifier;
 use crate::conn::{ControllerConnection, ControllerEvent, ControllerSettings, Slot};
 use crate::socket::{self, SLICES};
@@ -73,6 +74,10 @@ pub(crate) struct Job {
     status: Status,
     /// What a Compare compares with.
     pub(crate) expected: Option<AlignedBuf>,
+    /// The host was asked for its data, which has not come.
+    pub(crate) is_fetching: bool,
+    /// It is to be aborted when its data has come, or its devices are done: the slot of the Abort.
+    pub(crate) abort: Option<Slot>,
     /// Index in `flows`.
     pub(crate) flow: Option<usize>,
 }
@@ -102,7 +107,8 @@ pub(crate) struct Connection {
     pub(crate) counted: Option<String>,
     pub(crate) jobs: Vec<Job>,
     /// Commands that wait for memory.
-    waiting: VecDeque<u16>,
+    pub(crate) waiting: VecDeque<u16>,
+    pub(crate) copies: Copies,
     buffered: usize,
     in_device: usize,
     pub(crate) uses: Vec<Use>,
@@ -135,6 +141,7 @@ impl Connection {
             counted: None,
             jobs: Vec::new(),
             waiting: VecDeque::new(),
+            copies: Copies::default(),
             buffered: 0,
             in_device: 0,
             uses: Vec::new(),
@@ -230,7 +237,11 @@ impl Connection {
                 }
             }
             ControllerEvent::Data { slot, buf, is_good } => {
-                if is_good {
+                self.job(slot).is_fetching = false;
+                if self.job(slot).abort.is_some() {
+                    self.give_back(core, Some(buf));
+                    self.finish(core, slot, Status::ABORTED);
+                } else if is_good {
                     self.execute(core, slot, Some(buf));
                 } else {
                     self.give_back(core, Some(buf));
@@ -247,6 +258,7 @@ impl Connection {
             return self.finish(core, slot, Status::INVALID_FIELD.final_());
         }
         if let Some(buf) = self.take(core, slot, length) {
+            self.job(slot).is_fetching = true;
             self.wire.request_data(slot, buf);
         }
     }
@@ -283,6 +295,10 @@ impl Connection {
                 self.count(core, slot, true);
             }
             Reply::Failed(status) => self.finish(core, slot, status),
+            Reply::Aborted(other) => {
+                self.finish(core, other, Status::ABORTED);
+                self.reply(core, slot, Reply::Done(0));
+            }
             Reply::Later => {}
             Reply::Data(bytes, result) => {
                 let wanted = to_usize(self.job(slot).sqe.sgl.length.into());
@@ -359,9 +375,21 @@ impl Connection {
         }
     }
 
-    /// Gives the device of a namespace a piece of a command.
+    /// Whether there is memory for `len` bytes more.
+    pub(crate) fn has_room(&self, core: &Core, len: usize) -> bool {
+        let limits = &core.shared.limits;
+        self.buffered + len <= limits.data_bytes_per_connection
+            && core.data_bytes + len <= limits.data_bytes
+    }
+
+    /// Gives the device of a namespace a command, or a piece of one.
     pub(crate) fn submit(&mut self, core: &mut Core, slot: Slot, op: Op) {
-        let tag = Tag(u64::try_from(self.index).expect("64 bits") << 16 | u64::from(slot.0));
+        self.submit_piece(core, slot, 0, op);
+    }
+
+    /// Gives the device of a namespace a piece of a command that is to be told from others.
+    pub(crate) fn submit_piece(&mut self, core: &mut Core, slot: Slot, piece: u8, op: Op) {
+        let tag = Place { connection: self.index, slot, piece }.tag();
         let flow = self.job(slot).flow.expect("a command for a namespace");
         let device = self.uses[flow].device;
         core.push(device, Command { tag, op });
@@ -370,8 +398,13 @@ impl Connection {
     }
 
     /// A device has finished a piece of a command.
-    pub(crate) fn completed(&mut self, core: &mut Core, slot: Slot, completion: Completion) {
+    pub(crate) fn completed(&mut self, core: &mut Core, place: Place, completion: Completion) {
+        let slot = place.slot;
         self.in_device -= 1;
+        if self.copies.has(slot) {
+            self.job(slot).pieces -= 1;
+            return copy::completed(self, core, place, completion);
+        }
         let job = self.job(slot);
         job.pieces -= 1;
         let Completion { result, buf, .. } = completion;
@@ -411,13 +444,30 @@ impl Connection {
         }
     }
 
+    /// Commands that no device has yet are taken back: they were counted as the device's.
+    pub(crate) fn took_back(&mut self, slot: Slot, count: usize) {
+        self.in_device -= count;
+        self.job(slot).pieces -= u32::try_from(count).expect("few pieces");
+    }
+
     /// Answers a command without data.
     pub(crate) fn finish(&mut self, core: &mut Core, slot: Slot, status: Status) {
-        self.wire.respond(slot, 0, status);
+        self.finish_with(core, slot, 0, status);
+    }
+
+    /// Answers a command without data, and with dwords 0 and 1.
+    pub(crate) fn finish_with(&mut self, core: &mut Core, slot: Slot, result: u64, status: Status) {
+        self.wire.respond(slot, result, status);
         if !status.is_success() {
             self.log_error(slot, status);
         }
         self.count(core, slot, status.is_success());
+        if let Some(asked) = self.job(slot).abort.take()
+            && let Some(controller) = self.role.controller()
+        {
+            let is_done = status.code() == Status::ABORTED.code();
+            abort::answer(&core.shared, controller.id, asked, is_done);
+        }
     }
 
     fn log_error(&mut self, slot: Slot, status: Status) {
@@ -509,6 +559,10 @@ impl Connection {
             }
             drop(state);
             controller.queues.fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+        }
+        for asked in self.jobs.iter_mut().filter_map(|job| job.abort.take()) {
+            let controller = self.role.controller().expect("only I/O queues have Aborts asked of");
+            abort::answer(&core.shared, controller.id, asked, false);
         }
         for one in self.uses.drain(..) {
             core.shared.metrics.end(&one.flow);

@@ -66,8 +66,10 @@ pub(crate) struct State {
     pub(crate) connected: BTreeMap<u16, Address>,
     /// Event configuration, as set by the host.
     pub(crate) event_mask: u32,
-    /// Asynchronous Event Requests that wait: slots of the admin connection.
-    pub(crate) requests: VecDeque<u16>,
+    /// Asynchronous Event Requests that wait: slots of the admin connection, and command ids.
+    pub(crate) requests: VecDeque<(u16, u16)>,
+    /// Abort commands that were not answered yet.
+    pub(crate) aborts: u8,
     /// Events to be sent.
     pending: BTreeSet<u32>,
     /// Events sent, whose log page was not read yet.
@@ -174,7 +176,7 @@ impl Controller {
     pub(crate) fn next_event(&self) -> Option<(u16, u32)> {
         let mut state = self.state.lock();
         let event = *state.pending.iter().find(|event| !state.unread.contains(event))?;
-        let slot = state.requests.pop_front()?;
+        let (slot, _) = state.requests.pop_front()?;
         state.pending.remove(&event);
         state.unread.insert(event);
         Some((slot, event))

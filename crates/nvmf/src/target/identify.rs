@@ -10,8 +10,8 @@ use crate::wire::fabrics::{DISCOVERY_NQN, VERSION};
 use crate::wire::identify::{
     ANA_GROUP, CMIC_MULTI_ANA, CTRATT_ENDURANCE_GROUPS, CTRATT_FDPS, CTRATT_HOSTID_128,
     CTRATT_TBKAS, DLFEAT_ZEROES, IdentifyController, IdentifyNamespace, IndependentNamespace,
-    NSFEAT_OPTPERF, NvmController, OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE, ONCS_COMPARE,
-    ONCS_DSM, ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES, RESCAP_ALL, SIZE, cns,
+    NSFEAT_OPTPERF, NvmController, OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE, OCFS_0, ONCS_COMPARE,
+    ONCS_COPY, ONCS_DSM, ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES, RESCAP_ALL, SIZE, cns,
     descriptors, id_list, namespace_list,
 };
 use crate::wire::status::Status;
@@ -114,7 +114,7 @@ fn common(controller: &Controller) -> IdentifyController {
         cntlid: controller.id,
         ver: VERSION,
         ctratt: CTRATT_HOSTID_128 | CTRATT_TBKAS,
-        acl: 3,
+        acl: super::abort::MOST - 1,
         aerl: AERL,
         lpa: 0x07,
         elpe: u8::try_from(ERROR_ENTRIES - 1).expect("at most 256 entries"),
@@ -172,7 +172,13 @@ fn of_controller(
         maxcmd: shared.limits.queue_entries,
         nn: NSID_MAX,
         mnan: NSID_MAX,
-        oncs: ONCS_COMPARE | ONCS_DSM | ONCS_WRITE_ZEROES | ONCS_RESERVATIONS | ONCS_VERIFY,
+        oncs: ONCS_COMPARE
+            | ONCS_DSM
+            | ONCS_WRITE_ZEROES
+            | ONCS_RESERVATIONS
+            | ONCS_VERIFY
+            | ONCS_COPY,
+        ocfs: OCFS_0,
         // Flush takes a namespace, not all of them at once.
         vwc: 0x04 | u8::from(is_volatile),
         subnqn: padded(&subsystem.nqn, 0),
@@ -200,6 +206,9 @@ fn of_namespace(namespace: &Namespace) -> IdentifyNamespace {
         npdg: discard,
         npda: discard,
         nows: write,
+        mssrl: super::copy::range_lbas(geometry.lba_size),
+        mcl: super::copy::copy_lbas(geometry.lba_size),
+        msrc: super::copy::MOST_RANGES - 1,
         anagrpid: ANA_GROUP,
         endgid: namespace.endurance_group,
         nguid: namespace.uuid,

@@ -8,6 +8,7 @@ use esker_device::{DeviceError, Op, OpKind};
 
 use super::connection::{Connection, Role, Use};
 use super::controller::Controller;
+use super::copy;
 use super::metrics::Work;
 use super::subsystem::Namespace;
 use super::worker::Core;
@@ -71,6 +72,7 @@ pub(crate) fn execute(
         io::DSM => dataset_management(connection, core, slot, &namespace, data),
         io::COMPARE => compare(connection, core, slot, &namespace, data),
         io::VERIFY => verify(connection, core, slot, &namespace),
+        io::COPY => copy::execute(connection, core, slot, &namespace, data),
         _ => {
             let bytes = data.as_deref().unwrap_or(&[]);
             let reply = match sqe.opcode {
@@ -95,7 +97,7 @@ fn is_about_reservations(opcode: u8) -> bool {
     )
 }
 
-fn refuse(
+pub(crate) fn refuse(
     connection: &mut Connection,
     core: &mut Core,
     slot: Slot,
@@ -136,7 +138,7 @@ fn lookup(
     Ok(connection.uses.len() - 1)
 }
 
-fn check_range(namespace: &Namespace, slba: u64, count: u64) -> Result<Lba, Status> {
+pub(crate) fn check_range(namespace: &Namespace, slba: u64, count: u64) -> Result<Lba, Status> {
     match slba.checked_add(count) {
         Some(end) if end <= namespace.capacity() => Ok(Lba(slba)),
         _ => Err(Status::LBA_RANGE.final_()),

@@ -132,7 +132,7 @@ fn commands() -> Vec<u8> {
         io::IO_MANAGEMENT_RECEIVE,
         io::IO_MANAGEMENT_SEND,
     ];
-    let writes = [io::WRITE, io::WRITE_ZEROES, io::DSM];
+    let writes = [io::WRITE, io::WRITE_ZEROES, io::DSM, io::COPY];
     let admin: Vec<_> = admin.iter().map(|&opcode| (opcode, SUPPORTED)).collect();
     let mut io: Vec<_> = reads.iter().map(|&opcode| (opcode, SUPPORTED)).collect();
     io.extend(writes.iter().map(|&opcode| (opcode, CHANGES_DATA)));

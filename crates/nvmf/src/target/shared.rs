@@ -13,6 +13,7 @@ use super::config::Limits;
 use super::controller::{Address, Controller};
 use super::metrics::Registry;
 use super::subsystem::Subsystem;
+use crate::conn::Slot;
 use crate::socket::Waker;
 use crate::wire::log::{AnaState, event};
 
@@ -50,6 +51,10 @@ pub(crate) enum Message {
     Connection(TcpStream, usize),
     /// A connection of a controller is to be closed.
     Close { connection: usize, controller: u16 },
+    /// A command of an I/O connection is to be aborted; `asked` is the slot of the Abort.
+    Abort { connection: usize, controller: u16, cid: u16, asked: Slot },
+    /// The answer to an Abort: whether the command was aborted.
+    Aborted { connection: usize, controller: u16, asked: Slot, is_done: bool },
     /// A portal is to be closed, with its connections.
     ClosePortal(usize),
     /// A controller may have events to send.

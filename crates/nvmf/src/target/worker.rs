@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 use esker_base::units::to_usize;
-use esker_device::{Command, Completion, QueuePair};
+use esker_device::{Command, Completion, Op, QueuePair, Tag};
 
 use super::connection::{Connection, Role};
-use super::metrics;
 use super::shared::{Message, Shared};
 use super::subsystem::Namespace;
+use super::{abort, metrics};
 use crate::conn::{BufPool, Slot};
 use crate::error::NvmfError;
 use crate::socket::{self, Poller, Ready};
@@ -38,6 +38,29 @@ const POOL_BYTES: usize = 32 << 20;
 const WAKER: u64 = 0;
 const LISTENERS: u64 = 1;
 const CONNECTIONS: u64 = 1 << 32;
+
+/// Whose a command of a device is, in its tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Index of the connection.
+    pub(crate) connection: usize,
+    pub(crate) slot: Slot,
+    /// Which of several pieces, where that matters.
+    pub(crate) piece: u8,
+}
+
+impl Place {
+    pub(crate) fn tag(self) -> Tag {
+        let connection = u64::try_from(self.connection).expect("64 bits");
+        Tag(u64::from(self.piece) << 56 | connection << 16 | u64::from(self.slot.0))
+    }
+
+    fn of(tag: Tag) -> Place {
+        let [a, b, .., piece] = tag.0.to_le_bytes();
+        let connection = to_usize(tag.0 << 8 >> 24);
+        Place { connection, slot: Slot(u16::from_le_bytes([a, b])), piece }
+    }
+}
 
 /// A queue pair on the device of a namespace.
 struct DeviceQueue {
@@ -113,6 +136,28 @@ impl Core {
 
     pub(crate) fn push(&mut self, device: usize, command: Command) {
         self.devices[device].as_mut().expect("a device in use").batch.push_back(command);
+    }
+
+    /// Takes commands back that no device has yet.
+    pub(crate) fn take_back(&mut self, is_it: impl Fn(Place) -> bool) -> Vec<(Place, Op)> {
+        let mut taken = Vec::new();
+        for device in self.devices.iter_mut().flatten() {
+            for command in std::mem::take(&mut device.batch) {
+                let place = Place::of(command.tag);
+                if is_it(place) {
+                    taken.push((place, command.op));
+                } else {
+                    device.batch.push_back(command);
+                }
+            }
+        }
+        taken
+    }
+
+    /// How many commands no device has yet are of a slot of a connection.
+    pub(crate) fn count_back(&self, is_it: impl Fn(Place) -> bool) -> usize {
+        let batches = self.devices.iter().flatten().flat_map(|device| &device.batch);
+        batches.filter(|command| is_it(Place::of(command.tag))).count()
     }
 
     fn has_work_in_devices(&self) -> bool {
@@ -268,6 +313,17 @@ impl Worker {
                     }
                 }
                 Message::ClosePortal(portal) => self.close_portal(portal),
+                Message::Abort { connection, controller, cid, asked } => {
+                    match of(&mut self.connections, connection, controller) {
+                        Some(connection) => abort::abort(connection, &mut self.core, cid, asked),
+                        None => abort::answer(&self.core.shared, controller, asked, false),
+                    }
+                }
+                Message::Aborted { connection, controller, asked, is_done } => {
+                    if let Some(connection) = of(&mut self.connections, connection, controller) {
+                        abort::answered(connection, &mut self.core, asked, is_done);
+                    }
+                }
                 Message::Events { connection, controller } => {
                     if let Some(connection) = of(&mut self.connections, connection, controller) {
                         super::admin::send_events(connection, &mut self.core);
@@ -352,11 +408,10 @@ impl Worker {
             }
             is_active |= !self.done.is_empty();
             for completion in self.done.drain(..) {
-                let slot = u16::try_from(completion.tag.0 & 0xffff).expect("16 bits");
-                let at = to_usize(completion.tag.0 >> 16);
-                let connection = self.connections[at].as_deref_mut();
+                let place = Place::of(completion.tag);
+                let connection = self.connections[place.connection].as_deref_mut();
                 let connection = connection.expect("kept until its commands are finished");
-                connection.completed(&mut self.core, Slot(slot), completion);
+                connection.completed(&mut self.core, place, completion);
                 if connection.is_over() {
                     self.core.mark_dirty(connection);
                 }

@@ -43,6 +43,8 @@ pub mod io {
     pub const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
     /// Reservation Release.
     pub const RESERVATION_RELEASE: u8 = 0x15;
+    /// Copy.
+    pub const COPY: u8 = 0x19;
     /// I/O Management Send.
     pub const IO_MANAGEMENT_SEND: u8 = 0x1d;
 }
@@ -123,6 +125,62 @@ structure! {
 pub fn dsm_ranges(sqe: &Sqe, data: &[u8]) -> Result<Vec<DsmRange>, Truncated> {
     let count = usize::from(sqe.byte(10, 0)) + 1;
     (0..count).map(|n| DsmRange::decode(data.get(n * DsmRange::SIZE..).unwrap_or(&[]))).collect()
+}
+
+/// The arguments of Copy (NVM Command Set 1.1, 3.3.2); the source ranges are its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyArguments {
+    /// First LBA of the destination (SDLBA).
+    pub sdlba: u64,
+    /// How many source ranges (NR + 1): 1 to 256.
+    pub ranges: u16,
+    /// Format of the source ranges; 0 is [`SourceRange`].
+    pub format: u8,
+    /// Force unit access for what is written.
+    pub fua: bool,
+    /// The placement id of what is written, if it has one.
+    pub placement: Option<PlacementId>,
+}
+
+impl CopyArguments {
+    /// The arguments in a command.
+    #[must_use]
+    pub fn of(sqe: &Sqe) -> CopyArguments {
+        let LbaRange { slba: sdlba, fua, placement, .. } = LbaRange::of(sqe);
+        let (ranges, format) = (u16::from(sqe.byte(12, 0)) + 1, sqe.byte(12, 1) & 0x0f);
+        CopyArguments { sdlba, ranges, format, fua, placement }
+    }
+
+    /// Puts the arguments into a command.
+    ///
+    /// # Panics
+    /// If there are not 1 to 256 ranges.
+    #[must_use]
+    pub fn put(&self, sqe: Sqe) -> Sqe {
+        let nr = u8::try_from(self.ranges.wrapping_sub(1)).expect("1 to 256 ranges");
+        let count = u32::from(nr) + 1 + (u32::from(self.format & 0x0f) << 8);
+        let (slba, fua, placement) = (self.sdlba, self.fua, self.placement);
+        LbaRange { slba, count, fua, placement }.put(sqe)
+    }
+}
+
+structure! {
+    /// A source range of Copy, format 0 (NVM Command Set 1.1, Figure 40).
+    SourceRange [32] {
+        /// First LBA.
+        8 slba: u64,
+        /// How many LBAs, 0's based.
+        16 nlb: u16,
+    }
+}
+
+/// The source ranges of a Copy command.
+///
+/// # Errors
+/// When the data has not as many as the command says.
+pub fn source_ranges(count: u16, data: &[u8]) -> Result<Vec<SourceRange>, Truncated> {
+    let at = |n: usize| data.get(n * SourceRange::SIZE..).unwrap_or(&[]);
+    (0..usize::from(count)).map(|n| SourceRange::decode(at(n))).collect()
 }
 
 structure! {

@@ -59,6 +59,10 @@ pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
 pub const ONCS_RESERVATIONS: u16 = 1 << 5;
 /// ONCS: Verify.
 pub const ONCS_VERIFY: u16 = 1 << 7;
+/// ONCS: Copy.
+pub const ONCS_COPY: u16 = 1 << 8;
+/// OCFS: format 0 of Copy's source ranges.
+pub const OCFS_0: u16 = 1 << 0;
 /// CMIC: ports, controllers, ANA reporting.
 pub const CMIC_MULTI_ANA: u8 = 0x0b;
 
@@ -137,6 +141,8 @@ structure! {
         526 awun: u16,
         /// Atomic write unit, power fail.
         528 awupf: u16,
+        /// Formats of Copy's source ranges.
+        534 ocfs: u16,
         /// SGL support.
         536 sgls: u32,
         /// Most namespaces allowed.
@@ -191,6 +197,12 @@ structure! {
         70 npda: u16,
         /// Optimal write size in LBAs, 0's based.
         72 nows: u16,
+        /// LBAs of one source range of Copy at most.
+        74 mssrl: u16,
+        /// LBAs of one Copy at most.
+        76 mcl: u32,
+        /// Source ranges of one Copy at most, 0's based.
+        80 msrc: u8,
         /// ANA group.
         92 anagrpid: u32,
         /// Endurance group.

@@ -62,8 +62,6 @@ statuses! {
     TRANSIENT_TRANSPORT = 0x022, Retry, "transient transport error";
     /// Data placement is disabled.
     FDP_DISABLED = 0x029, Unsupported, "FDP disabled";
-    /// A placement identifier of the list is not the namespace's.
-    INVALID_PLACEMENT_LIST = 0x02a, Invalid, "invalid placement handle list";
     /// Beyond the end of the namespace.
     LBA_RANGE = 0x080, Invalid, "LBA out of range";
     /// No space is left.
@@ -72,6 +70,8 @@ statuses! {
     NOT_READY = 0x082, Retry, "namespace not ready";
     /// Another host's reservation.
     RESERVATION_CONFLICT = 0x083, Conflict, "reservation conflict";
+    /// Too many Abort commands at once.
+    ABORT_LIMIT = 0x103, Retry, "abort command limit exceeded";
     /// Too many Asynchronous Event Requests.
     EVENT_LIMIT = 0x105, Invalid, "asynchronous event request limit exceeded";
     /// No such log page.
@@ -86,8 +86,12 @@ statuses! {
     CONNECT_BUSY = 0x181, Retry, "controller busy";
     /// Connect: a parameter is wrong; the result says which.
     CONNECT_INVALID = 0x182, NotFound, "connect invalid parameters";
+    /// More than the namespace copies with one command (of fabrics commands: restart discovery).
+    SIZE_LIMIT = 0x183, Invalid, "command size limit exceeded";
     /// Connect: this host may not.
     CONNECT_HOST = 0x184, NotFound, "connect invalid host";
+    /// What is copied overlaps where it is copied to.
+    OVERLAP = 0x187, Invalid, "overlapping I/O range";
     /// The queue is not authenticated yet.
     AUTHENTICATION_REQUIRED = 0x191, Conflict, "authentication required";
     /// The medium did not take a write.

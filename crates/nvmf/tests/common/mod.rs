@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test uses some of it
 
+pub(crate) mod client;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

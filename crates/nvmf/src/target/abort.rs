@@ -1,0 +1,122 @@
+//! Abort: stops commands of an I/O queue that no device has yet.
+//!
+//! The admin queue and the I/O queue may be on different workers, so an Abort is asked for and
+//! answered by mail. What is aborted ends with status 07h before the Abort is answered:
+//!
+//! | the command | is aborted |
+//! | --- | --- |
+//! | waits for memory, or for its turn (Copy), or for room in the device's queue | at once |
+//! | waits for the host's data | when the data has come, and is dropped |
+//! | is a Copy at work | when the pieces that the device has are done |
+//! | is an Asynchronous Event Request | at once |
+//! | is in the device, or is done | not: dword 0 of the answer is 1 |
+
+use std::sync::Arc;
+
+use super::admin::Reply;
+use super::connection::Connection;
+use super::controller::Controller;
+use super::copy;
+use super::shared::{Message, Shared};
+use super::worker::{Core, Place};
+use crate::conn::Slot;
+use crate::wire::capsule::Sqe;
+use crate::wire::status::Status;
+
+/// Abort commands at once.
+pub(crate) const MOST: u8 = 4;
+
+/// Runs Abort on the admin queue.
+pub(crate) fn ask(controller: &Arc<Controller>, core: &Core, slot: Slot, sqe: &Sqe) -> Reply {
+    let (sqid, cid) = (sqe.low(10), sqe.high(10));
+    let mut state = controller.state.lock();
+    if sqid == 0 {
+        let found = state.requests.iter().position(|&(_, one)| one == cid);
+        let Some((request, _)) = found.and_then(|at| state.requests.remove(at)) else {
+            return Reply::Done(1);
+        };
+        return Reply::Aborted(Slot(request));
+    }
+    let Some(&at) = state.connected.get(&sqid) else { return Reply::Done(1) };
+    if state.aborts >= MOST {
+        return Reply::Failed(Status::ABORT_LIMIT.final_());
+    }
+    state.aborts += 1;
+    drop(state);
+    let (connection, controller) = (at.connection, controller.id);
+    core.shared.tell(at.worker, Message::Abort { connection, controller, cid, asked: slot });
+    Reply::Later
+}
+
+/// Tells the worker of the admin queue what became of the command of an Abort.
+pub(crate) fn answer(shared: &Shared, controller: u16, asked: Slot, is_done: bool) {
+    let Some(admin) = shared.controllers.lock().get(&controller).map(|one| one.admin) else {
+        return; // nobody waits for the answer
+    };
+    let connection = admin.connection;
+    shared.tell(admin.worker, Message::Aborted { connection, controller, asked, is_done });
+}
+
+/// Answers an Abort, on the admin queue.
+pub(crate) fn answered(connection: &mut Connection, core: &mut Core, asked: Slot, is_done: bool) {
+    if let Some(controller) = connection.role.controller() {
+        controller.state.lock().aborts -= 1;
+    }
+    connection.reply(core, asked, Reply::Done(u64::from(!is_done)));
+    core.mark_dirty(connection);
+}
+
+/// Aborts a command of an I/O queue, if that is still possible.
+pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, asked: Slot) {
+    let Some(controller) = connection.role.controller().map(|one| one.id) else { return };
+    core.mark_dirty(connection);
+    if connection.is_ending {
+        return answer(&core.shared, controller, asked, false);
+    }
+    let jobs = &connection.jobs;
+    let is_it = |slot: u16| jobs.get(usize::from(slot)).is_some_and(|job| job.sqe.cid == cid);
+    if let Some(at) = connection.waiting.iter().position(|&slot| is_it(slot)) {
+        let slot = connection.waiting.remove(at).map(Slot).expect("it was found there");
+        return stop(connection, core, slot, asked);
+    }
+    if let Some(slot) = connection.copies.cancel(|slot| is_it(slot.0)) {
+        return stop(connection, core, slot, asked);
+    }
+    let index = connection.jobs.iter().position(|job| {
+        job.sqe.cid == cid && job.abort.is_none() && (job.is_fetching || job.pieces > 0)
+    });
+    let Some(slot) = index.and_then(|index| u16::try_from(index).ok()).map(Slot) else {
+        return answer(&core.shared, controller, asked, false);
+    };
+    if connection.job(slot).is_fetching {
+        connection.job(slot).abort = Some(asked);
+        return;
+    }
+    let (index, pieces) = (connection.index, connection.job(slot).pieces);
+    let is_its = |place: Place| place.connection == index && place.slot == slot;
+    let is_copy = connection.copies.stop(slot);
+    if !is_copy && u32::try_from(core.count_back(is_its)).ok() != Some(pieces) {
+        return answer(&core.shared, controller, asked, false);
+    }
+    let taken = core.take_back(is_its);
+    connection.took_back(slot, taken.len());
+    for (place, op) in taken {
+        if is_copy {
+            connection.copies.took_back(place);
+        }
+        connection.give_back(core, op.into_buf());
+    }
+    if is_copy {
+        connection.job(slot).abort = Some(asked);
+        return copy::advance(connection, core);
+    }
+    let expected = connection.job(slot).expected.take();
+    connection.give_back(core, expected);
+    stop(connection, core, slot, asked);
+}
+
+/// Answers the aborted command, and then the Abort.
+fn stop(connection: &mut Connection, core: &mut Core, slot: Slot, asked: Slot) {
+    connection.job(slot).abort = Some(asked);
+    connection.finish(core, slot, Status::ABORTED);
+}

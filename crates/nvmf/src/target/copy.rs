@@ -1,0 +1,289 @@
+//! Copy: ranges of a namespace become one range of it, by reads and writes of the device.
+//!
+//! Invariants
+//! 1. A connection runs one Copy at a time; others stand in line. So copies of one connection have
+//!    as much memory as one may have, and at least one piece.
+//! 2. A piece is read and then written from the same buffer; pieces are of different LBAs, of which
+//!    none is both read and written by one Copy: overlaps are refused.
+//! 3. After a piece has failed no other begins, and none of later ranges is written; the Copy ends
+//!    when the last piece has.
+
+use std::collections::VecDeque;
+
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{Completion, Op, PlacementId};
+
+use super::connection::Connection;
+use super::io::{self, check_range, refuse};
+use super::subsystem::Namespace;
+use super::worker::{Core, Place};
+use crate::conn::Slot;
+use crate::wire::command::{CopyArguments, SourceRange, source_ranges};
+use crate::wire::status::Status;
+
+/// Source ranges of one Copy at most.
+pub(crate) const MOST_RANGES: u8 = 128;
+/// Bytes of one Copy at most.
+const MOST_BYTES: u32 = 16 << 20;
+/// Bytes of a piece.
+const PIECE_BYTES: u32 = 128 << 10;
+/// Pieces in progress at most.
+const PIECES: usize = 8;
+
+/// LBAs of one source range at most (MSSRL).
+pub(crate) fn range_lbas(lba_size: u32) -> u16 {
+    u16::try_from(copy_lbas(lba_size)).unwrap_or(u16::MAX)
+}
+
+/// LBAs of one Copy at most (MCL).
+pub(crate) fn copy_lbas(lba_size: u32) -> u32 {
+    MOST_BYTES / lba_size
+}
+
+/// The copies of a connection.
+#[derive(Default)]
+pub(crate) struct Copies {
+    running: Option<Copy>,
+    waiting: VecDeque<Copy>,
+}
+
+impl Copies {
+    /// Whether the Copy at work is the command in a slot.
+    pub(crate) fn has(&self, slot: Slot) -> bool {
+        self.running.as_ref().is_some_and(|copy| copy.slot == slot)
+    }
+
+    /// Takes a Copy out that has not begun.
+    pub(crate) fn cancel(&mut self, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
+        let at = self.waiting.iter().position(|copy| is_it(copy.slot))?;
+        self.waiting.remove(at).map(|copy| copy.slot)
+    }
+
+    /// Lets the Copy at work begin no other piece; says whether it is the command in the slot.
+    pub(crate) fn stop(&mut self, slot: Slot) -> bool {
+        let Some(copy) = self.running.as_mut().filter(|copy| copy.slot == slot) else {
+            return false;
+        };
+        copy.fail(copy.source, Status::ABORTED);
+        true
+    }
+
+    /// A piece of the Copy at work was taken back before its device had it.
+    pub(crate) fn took_back(&mut self, place: Place) {
+        let Some(copy) = &mut self.running else { return };
+        let piece = std::mem::replace(&mut copy.pieces[usize::from(place.piece)], Piece::Free);
+        if let Piece::Reading { source, .. } | Piece::Writing { source } = piece {
+            copy.fail(source, Status::ABORTED);
+        }
+    }
+}
+
+struct Copy {
+    slot: Slot,
+    lba_size: u32,
+    /// LBAs of a piece.
+    piece_lbas: u64,
+    sources: Vec<SourceRange>,
+    /// The source range that the next piece is of, and how much of it is given out.
+    source: usize,
+    given: u64,
+    /// Where the next piece goes.
+    to: u64,
+    fua: bool,
+    placement: Option<PlacementId>,
+    pieces: [Piece; PIECES],
+    /// The first source range that was not copied, and why.
+    failed: Option<(usize, Status)>,
+}
+
+/// What is in progress of a piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Free,
+    Reading { source: usize, to: Lba },
+    Writing { source: usize },
+}
+
+impl Copy {
+    fn fail(&mut self, source: usize, status: Status) {
+        if self.failed.is_none_or(|(first, _)| source < first) {
+            self.failed = Some((source, status));
+        }
+    }
+
+    /// Whether pieces of a source range are still to be written: those of ranges before the one
+    /// that failed are.
+    fn wants(&self, source: usize) -> bool {
+        self.failed.is_none_or(|(first, _)| source < first)
+    }
+
+    fn is_given_out(&self) -> bool {
+        self.failed.is_some() || self.source == self.sources.len()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.pieces.iter().all(|&piece| piece == Piece::Free)
+    }
+
+    /// Bytes of the next piece.
+    fn next_bytes(&self) -> usize {
+        to_usize(LbaCount(self.next_lbas()).bytes(self.lba_size))
+    }
+
+    fn next_lbas(&self) -> u64 {
+        (u64::from(self.sources[self.source].nlb) + 1 - self.given).min(self.piece_lbas)
+    }
+
+    /// The next piece: where it is read from, and what it is.
+    fn next(&mut self) -> (Lba, Piece) {
+        let (source, lbas) = (self.source, self.next_lbas());
+        let range = &self.sources[source];
+        let from = Lba(range.slba + self.given);
+        let piece = Piece::Reading { source, to: Lba(self.to) };
+        self.to += lbas;
+        self.given += lbas;
+        if self.given == u64::from(range.nlb) + 1 {
+            self.source += 1;
+            self.given = 0;
+        }
+        (from, piece)
+    }
+}
+
+/// Runs Copy.
+pub(crate) fn execute(
+    connection: &mut Connection,
+    core: &mut Core,
+    slot: Slot,
+    namespace: &Namespace,
+    data: Option<AlignedBuf>,
+) {
+    let arguments = CopyArguments::of(&connection.job(slot).sqe);
+    let checked = check(namespace, &arguments, data.as_deref().unwrap_or(&[]));
+    let sources = match checked {
+        Ok(sources) => sources,
+        Err(status) => return refuse(connection, core, slot, data, status),
+    };
+    connection.give_back(core, data);
+    let geometry = namespace.geometry();
+    let piece_bytes = PIECE_BYTES.min(geometry.max_transfer_size);
+    let copy = Copy {
+        slot,
+        lba_size: geometry.lba_size,
+        piece_lbas: u64::from(piece_bytes / geometry.lba_size).max(1),
+        sources,
+        source: 0,
+        given: 0,
+        to: arguments.sdlba,
+        fua: arguments.fua,
+        placement: arguments.placement,
+        pieces: [Piece::Free; PIECES],
+        failed: None,
+    };
+    connection.copies.waiting.push_back(copy);
+    advance(connection, core);
+}
+
+/// The source ranges, if all of it is within limits and the namespace.
+fn check(
+    namespace: &Namespace,
+    arguments: &CopyArguments,
+    data: &[u8],
+) -> Result<Vec<SourceRange>, Status> {
+    let lba_size = namespace.lba_size();
+    if arguments.format != 0 {
+        return Err(Status::INVALID_FIELD.final_());
+    }
+    let too_much = Status::SIZE_LIMIT.final_();
+    if arguments.ranges > MOST_RANGES.into() {
+        return Err(too_much);
+    }
+    let sources =
+        source_ranges(arguments.ranges, data).map_err(|_| Status::DATA_LENGTH.final_())?;
+    let lbas = |source: &SourceRange| u64::from(source.nlb) + 1;
+    let total: u64 = sources.iter().map(lbas).sum();
+    let is_long = |source: &SourceRange| lbas(source) > range_lbas(lba_size).into();
+    if sources.iter().any(is_long) || total > copy_lbas(lba_size).into() {
+        return Err(too_much);
+    }
+    check_range(namespace, arguments.sdlba, total)?;
+    for source in &sources {
+        check_range(namespace, source.slba, lbas(source))?;
+    }
+    let (from, to) = (arguments.sdlba, arguments.sdlba + total);
+    if sources.iter().any(|source| source.slba < to && from < source.slba + lbas(source)) {
+        return Err(Status::OVERLAP.final_());
+    }
+    Ok(sources)
+}
+
+/// Lets the Copy at work go on, or the next one begin.
+pub(crate) fn advance(connection: &mut Connection, core: &mut Core) {
+    loop {
+        let copies = &mut connection.copies;
+        if copies.running.is_none() {
+            copies.running = copies.waiting.pop_front();
+        }
+        let Some(copy) = copies.running.as_mut() else { return };
+        if copy.is_given_out() && copy.is_idle() {
+            let (slot, failed) = (copy.slot, copy.failed);
+            copies.running = None;
+            // Dword 0 of a Copy that failed: the first range that was not copied.
+            let first = failed.map_or(0, |(source, _)| u64::try_from(source).expect("64 bits"));
+            let status = failed.map_or(Status::SUCCESS, |(_, status)| status);
+            core.mark_dirty(connection);
+            connection.finish_with(core, slot, first, status);
+            continue;
+        }
+        let free = copy.pieces.iter().position(|&piece| piece == Piece::Free);
+        let (Some(index), false) = (free, copy.is_given_out()) else { return };
+        let (is_first, bytes) = (copy.is_idle(), copy.next_bytes());
+        if !is_first && !connection.has_room(core, bytes) {
+            return;
+        }
+        let copy = connection.copies.running.as_mut().expect("one is at work");
+        let slot = copy.slot;
+        let (lba, piece) = copy.next();
+        copy.pieces[index] = piece;
+        let buf = connection.take_anyway(core, bytes);
+        let number = u8::try_from(index).expect("few pieces");
+        connection.submit_piece(core, slot, number, Op::Read { lba, buf });
+    }
+}
+
+/// A device has finished a read or a write of the Copy at work.
+pub(crate) fn completed(
+    connection: &mut Connection,
+    core: &mut Core,
+    place: Place,
+    completion: Completion,
+) {
+    let Completion { result, buf, .. } = completion;
+    if connection.is_ending {
+        return connection.give_back(core, buf);
+    }
+    let copy = connection.copies.running.as_mut().expect("one is at work");
+    let index = usize::from(place.piece);
+    let piece = std::mem::replace(&mut copy.pieces[index], Piece::Free);
+    let (fua, placement) = (copy.fua, copy.placement);
+    match (piece, result, buf) {
+        (Piece::Reading { source, to }, Ok(()), Some(buf)) if copy.wants(source) => {
+            copy.pieces[index] = Piece::Writing { source };
+            let op = Op::Write { lba: to, buf, placement, fua };
+            connection.submit_piece(core, place.slot, place.piece, op);
+        }
+        (piece, result, buf) => {
+            let (Piece::Reading { source, .. } | Piece::Writing { source }) = piece else {
+                unreachable!("a piece in progress is read or written")
+            };
+            if let Err(error) = &result {
+                copy.fail(source, io::status_of(error));
+            } else if let (Piece::Reading { .. }, Some((_, status))) = (piece, copy.failed) {
+                copy.fail(source, status); // it was read and is not written any more
+            }
+            connection.give_back(core, buf);
+        }
+    }
+    advance(connection, core);
+}
