@@ -1,6 +1,7 @@
 //! Errors of this crate: what happened, to what, and what to do.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use esker_base::ErrorKind;
 use esker_base::codec::Truncated;
@@ -64,6 +65,18 @@ pub enum NvmfError {
     /// One side could not prove who it is.
     #[error("authentication failed: {0}")]
     Authentication(String),
+    /// The file of reservations is damaged.
+    #[error(
+        "{} is not a file of reservations: {why}; restore it from a copy, or remove it: \
+         then no host is registered, and no reservation is held",
+        .path.display()
+    )]
+    Reservations {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A device of the target failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -86,6 +99,7 @@ impl NvmfError {
             NvmfError::Protocol { .. } => ErrorKind::Io,
             NvmfError::Unusable { .. } => ErrorKind::Unsupported,
             NvmfError::Authentication(_) => ErrorKind::Conflict,
+            NvmfError::Reservations { .. } => ErrorKind::Corrupt,
             NvmfError::Device(error) => error.kind(),
         }
     }

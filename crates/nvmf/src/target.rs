@@ -45,6 +45,7 @@ pub use metrics::{FlowMetrics, TargetMetrics};
 use crate::error::NvmfError;
 use crate::socket::Waker;
 use crate::wire::log::AnaState;
+use reservation::Store;
 use shared::{Mailbox, Message, Portal, Shared};
 use subsystem::Subsystem;
 use worker::Worker;
@@ -71,9 +72,10 @@ impl Target {
             portals.push(Portal::new(listen, announce, portal.ana));
             listeners.push(listener);
         }
+        let store = config.reservations.as_deref().map(Store::open).transpose()?.map(Arc::new);
         let mut subsystems = Vec::new();
         for subsystem in &config.subsystems {
-            subsystems.push(Arc::new(Subsystem::new(subsystem, &config.limits)?));
+            subsystems.push(Arc::new(Subsystem::new(subsystem, &config.limits, store.clone())?));
         }
         let starting = |error| NvmfError::os("starting a worker", &error);
         let mut mailboxes = Vec::new();
@@ -82,7 +84,8 @@ impl Target {
             mailboxes.push(Mailbox { messages: Mutex::default(), waker, load: 0.into() });
         }
         let (limits, referrals) = (config.limits.clone(), config.referrals.clone());
-        let shared = Arc::new(Shared::new(limits, portals, referrals, subsystems, mailboxes));
+        let shared =
+            Arc::new(Shared::new(limits, portals, referrals, store, subsystems, mailboxes));
         let mut target = Target { shared, threads: Vec::new() };
         for index in 0..config.limits.workers {
             let listeners = std::mem::take(&mut listeners); // worker 0 has them
@@ -150,7 +153,8 @@ impl Target {
     /// When its NQN is wrong or taken, or a namespace is not possible.
     pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), NvmfError> {
         config::check_nqn(&config.nqn)?;
-        let subsystem = Arc::new(Subsystem::new(config, &self.shared.limits)?);
+        let subsystem =
+            Arc::new(Subsystem::new(config, &self.shared.limits, self.shared.store.clone())?);
         {
             let mut subsystems = self.shared.subsystems.write();
             if subsystems.iter().any(|one| one.nqn == config.nqn) {

@@ -31,7 +31,8 @@ const DEFAULT_METRICS: &str = "127.0.0.1:9420";
     --device 'ssd:micron-7450?capacity=8GiB' --allow-any\n  \
     esker target serve --config target.toml\n\n\
     A configuration file says the same of any number of subsystems:\n\n  \
-    listen = [\"10.0.0.5:4420\"]\n\n  \
+    listen = [\"10.0.0.5:4420\"]\n  \
+    reservations = \"/var/lib/esker/reservations\"\n\n  \
     [[subsystem]]\n  \
     nqn = \"nqn.2026-01.io.example:disk1\"\n  \
     [[subsystem.host]]\n  \
@@ -68,6 +69,9 @@ pub(crate) struct ServeArgs {
     /// The key by which the target proves in turn who it is
     #[arg(long, value_name = "FILE", requires = "key_file")]
     pub(crate) controller_key_file: Option<PathBuf>,
+    /// A file in which reservations outlive the target where hosts ask for it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) reservations: Option<PathBuf>,
     /// Event loops, each a thread [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = super::parse::threads)]
     pub(crate) workers: Option<usize>,

@@ -36,6 +36,7 @@ struct File {
     #[serde(default)]
     referrals: Vec<SocketAddr>,
     workers: Option<usize>,
+    reservations: Option<PathBuf>,
     #[serde(default)]
     subsystem: Vec<Subsystem>,
 }
@@ -82,6 +83,7 @@ pub(super) fn plan(args: &ServeArgs) -> Result<Plan> {
         file.announce.clone_from(&args.announce);
     }
     file.workers = args.workers.or(file.workers);
+    file.reservations = args.reservations.clone().or(file.reservations);
     if file.listen.is_empty() {
         file.listen.push(LISTEN.parse().expect("an address"));
     }
@@ -93,7 +95,11 @@ pub(super) fn plan(args: &ServeArgs) -> Result<Plan> {
         );
         return Err(Failure::usage(why));
     }
-    let mut target = TargetConfig { referrals: file.referrals, ..TargetConfig::default() };
+    let mut target = TargetConfig {
+        referrals: file.referrals,
+        reservations: file.reservations,
+        ..TargetConfig::default()
+    };
     target.limits.workers = file.workers.unwrap_or(target.limits.workers);
     for (index, &listen) in file.listen.iter().enumerate() {
         let announce = file.announce.get(index).copied();
@@ -129,6 +135,7 @@ fn of_options(args: &ServeArgs) -> File {
         announce: Vec::new(),
         referrals: Vec::new(),
         workers: None,
+        reservations: None,
         subsystem: vec![Subsystem {
             nqn: args.subsystem.clone().unwrap_or_default(),
             serial: None,

@@ -166,6 +166,7 @@ fn set_features(controller: &Controller, core: &Core, sqe: &Sqe, data: &[u8]) ->
         }),
         feature::FDP_EVENTS => namespace(controller, sqe.nsid)
             .map_or_else(Reply::Failed, |namespace| fdp::report(&namespace, sqe, data)),
+        feature::RESERVATION_PERSISTENCE => set_persistence(controller, sqe.nsid, value & 1 == 1),
         feature::ARBITRATION
         | feature::POWER
         | feature::TEMPERATURE
@@ -173,10 +174,22 @@ fn set_features(controller: &Controller, core: &Core, sqe: &Sqe, data: &[u8]) ->
         | feature::WRITE_CACHE
         | feature::ATOMICITY
         | feature::HOST_ID
-        | feature::RESERVATION_MASK
-        | feature::RESERVATION_PERSISTENCE => Reply::Failed(Status::NOT_CHANGEABLE.final_()),
+        | feature::RESERVATION_MASK => Reply::Failed(Status::NOT_CHANGEABLE.final_()),
         _ => Reply::Failed(INVALID),
     }
+}
+
+/// Sets whether the reservations of a namespace, or of all of them, persist.
+fn set_persistence(controller: &Controller, nsid: u32, persists: bool) -> Reply {
+    let chosen = if nsid == NSID_ALL {
+        Ok(controller.subsystem.as_ref().map(|one| one.namespaces()).unwrap_or_default())
+    } else {
+        namespace(controller, nsid).map(|one| vec![one])
+    };
+    let set = |all: Vec<Arc<Namespace>>| {
+        all.iter().try_for_each(|one| one.reservations.set_persists(persists))
+    };
+    chosen.and_then(set).map_or_else(Reply::Failed, |()| Reply::Done(0))
 }
 
 fn get_features(controller: &Controller, sqe: &Sqe) -> Reply {
@@ -187,8 +200,9 @@ fn get_features(controller: &Controller, sqe: &Sqe) -> Reply {
         let changeable = matches!(
             which,
             feature::EVENTS | feature::KEEP_ALIVE | feature::QUEUES | feature::FDP_EVENTS
-        );
-        let per_namespace = which == feature::FDP_EVENTS;
+        ) || which == feature::RESERVATION_PERSISTENCE
+            && namespace(controller, sqe.nsid).is_ok_and(|one| one.reservations.can_persist());
+        let per_namespace = matches!(which, feature::FDP_EVENTS | feature::RESERVATION_PERSISTENCE);
         return Reply::Done(u64::from(changeable) << 2 | u64::from(per_namespace) << 1);
     }
     let state = controller.state.lock();
@@ -216,7 +230,9 @@ fn get_features(controller: &Controller, sqe: &Sqe) -> Reply {
             if sqe.nsid == NSID_ALL {
                 return Reply::Failed(Status::INVALID_NAMESPACE.final_());
             }
-            namespace(controller, sqe.nsid).map_or_else(Reply::Failed, |_| Reply::Done(0))
+            namespace(controller, sqe.nsid).map_or_else(Reply::Failed, |namespace| {
+                Reply::Done(namespace.reservations.persists().into())
+            })
         }
         feature::FDP => group(controller, sqe).map_or_else(Reply::Failed, |namespace| {
             namespace.placement().map_or(Reply::Failed(INVALID), fdp::enabled)

@@ -1,6 +1,7 @@
 //! What a target is to serve, to whom, and how much of the machine it may use.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ pub struct TargetConfig {
     pub subsystems: Vec<SubsystemConfig>,
     /// Other discovery services, which the discovery log refers to.
     pub referrals: Vec<SocketAddr>,
+    /// The file in which reservations persist where hosts ask for it; it is made if it is not
+    /// there. One target at a time may use it.
+    pub reservations: Option<PathBuf>,
     /// What it may use.
     pub limits: Limits,
 }

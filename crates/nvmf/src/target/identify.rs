@@ -11,8 +11,8 @@ use crate::wire::identify::{
     ANA_GROUP, CMIC_MULTI_ANA, CTRATT_ENDURANCE_GROUPS, CTRATT_FDPS, CTRATT_HOSTID_128,
     CTRATT_TBKAS, DLFEAT_ZEROES, IdentifyController, IdentifyNamespace, IndependentNamespace,
     NSFEAT_OPTPERF, NvmController, OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE, OCFS_0, ONCS_COMPARE,
-    ONCS_COPY, ONCS_DSM, ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES, RESCAP_ALL, SIZE, cns,
-    descriptors, id_list, namespace_list,
+    ONCS_COPY, ONCS_DSM, ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES, RESCAP_ALL,
+    RESCAP_PERSIST, SIZE, cns, descriptors, id_list, namespace_list,
 };
 use crate::wire::status::Status;
 use crate::wire::{padded, saturate16};
@@ -187,6 +187,10 @@ fn of_controller(
     }
 }
 
+fn rescap(namespace: &Namespace) -> u8 {
+    RESCAP_ALL | if namespace.reservations.can_persist() { RESCAP_PERSIST } else { 0 }
+}
+
 fn of_namespace(namespace: &Namespace) -> IdentifyNamespace {
     let geometry = namespace.geometry();
     let capacity = namespace.capacity();
@@ -199,7 +203,7 @@ fn of_namespace(namespace: &Namespace) -> IdentifyNamespace {
         nuse: capacity,
         nsfeat: NSFEAT_OPTPERF,
         nmic: 1,
-        rescap: RESCAP_ALL,
+        rescap: rescap(namespace),
         dlfeat: if namespace.device.discards_zero() { DLFEAT_ZEROES } else { 0 },
         npwg: write,
         npwa: write,
@@ -221,7 +225,7 @@ fn independent(namespace: &Namespace) -> IndependentNamespace {
     IndependentNamespace {
         nsfeat: 0,
         nmic: 1,
-        rescap: RESCAP_ALL,
+        rescap: rescap(namespace),
         anagrpid: ANA_GROUP,
         endgid: namespace.endurance_group,
         nstat: 1,

@@ -1,11 +1,20 @@
 //! Reservations of one namespace (Base 2.1, 8.1.22): hosts register keys, one of them holds the
-//! reservation, and its type says what the others may still do. Nothing persists: registrations
-//! end with the process, as RESCAP and PTPLS say.
+//! reservation, and its type says what the others may still do.
+//!
+//! With a file for them ([`Store`]), reservations outlive the target where hosts ask for it (PTPL).
+//! Without one nothing persists, as RESCAP and PTPLS say. Linux asks for it in every registration,
+//! whatever RESCAP says: it is served all the same.
 //!
 //! Invariants
 //! 1. A holder is a registrant. With the all-registrants types every registrant holds.
 //! 2. `is_active` is false only while there is no reservation: commands look no further then.
+//! 3. While PTPL is set, `state` is what the file has: a change is synced before it is in force,
+//!    and before it is answered. `changing` is held meanwhile, `state` is not.
 
+mod omf;
+mod store;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -13,6 +22,8 @@ use parking_lot::Mutex;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{Registrant, ReservationKeys, ReservationStatus, io};
 use crate::wire::status::Status;
+use omf::{Key, Record};
+pub(crate) use store::Store;
 
 /// A host identifier.
 pub(crate) type HostId = [u8; 16];
@@ -31,12 +42,22 @@ const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 3;
 const WRITE_EXCLUSIVE_ALL: u8 = 5;
 const EXCLUSIVE_ACCESS_ALL: u8 = 6;
 
-#[derive(Debug, Default)]
+/// What a host says of persistence when it registers (CPTPL): no change, off, on.
+const CPTPL_KEEP: u32 = 0;
+const CPTPL_OFF: u32 = 2;
+const CPTPL_ON: u32 = 3;
+
+/// The controller of a registrant that is not known to be connected.
+const CNTLID_NONE: u16 = 0xffff;
+
+#[derive(Clone, Debug, Default)]
 struct State {
     generation: u32,
     registrations: Vec<Registration>,
     /// The type, and the holder. With the all-registrants types the holder is who acquired it.
     reservation: Option<(u8, HostId)>,
+    /// Persist through power loss.
+    persists: bool,
 }
 
 /// The reservations of a namespace.
@@ -44,9 +65,30 @@ struct State {
 pub(crate) struct Reservations {
     is_active: AtomicBool,
     state: Mutex<State>,
+    changing: Mutex<()>,
+    store: Option<(Arc<Store>, Key)>,
 }
 
 impl State {
+    fn of(record: Record) -> State {
+        let registrations = record.registrants.into_iter();
+        let registration = |(host, key)| Registration { host, cntlid: CNTLID_NONE, key };
+        State {
+            generation: record.generation,
+            registrations: registrations.map(registration).collect(),
+            reservation: record.reservation,
+            persists: true,
+        }
+    }
+
+    fn record(&self) -> Option<Record> {
+        self.persists.then(|| Record {
+            generation: self.generation,
+            reservation: self.reservation,
+            registrants: self.registrations.iter().map(|one| (one.host, one.key)).collect(),
+        })
+    }
+
     fn registration(&self, host: &HostId) -> Option<&Registration> {
         self.registrations.iter().find(|one| one.host == *host)
     }
@@ -77,6 +119,50 @@ const CONFLICT: Status = Status::RESERVATION_CONFLICT.final_();
 const INVALID: Status = Status::INVALID_FIELD.final_();
 
 impl Reservations {
+    /// The reservations of namespace `nsid` of a subsystem: those that persisted, if any.
+    pub(crate) fn new(store: Option<&Arc<Store>>, nqn: &str, nsid: u32) -> Reservations {
+        let store = store.map(|store| (store.clone(), (nqn.to_owned(), nsid)));
+        let record = store.as_ref().and_then(|(store, key)| store.get(key));
+        let state = record.map(State::of).unwrap_or_default();
+        let is_active = AtomicBool::new(state.reservation.is_some());
+        Reservations { is_active, state: Mutex::new(state), changing: Mutex::default(), store }
+    }
+
+    /// Whether they can persist.
+    pub(crate) fn can_persist(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Whether they do (PTPL).
+    pub(crate) fn persists(&self) -> bool {
+        self.state.lock().persists
+    }
+
+    /// Sets whether they persist.
+    pub(crate) fn set_persists(&self, persists: bool) -> Result<(), Status> {
+        if !self.can_persist() {
+            return Err(Status::NOT_CHANGEABLE.final_());
+        }
+        self.change(|state| {
+            state.persists = persists;
+            Ok(())
+        })
+    }
+
+    /// Makes a change, and makes it durable if it is to persist.
+    fn change(&self, change: impl FnOnce(&mut State) -> Result<(), Status>) -> Result<(), Status> {
+        let _changing = self.changing.lock();
+        let mut next = self.state.lock().clone();
+        change(&mut next)?;
+        if let Some((store, key)) = &self.store {
+            // Whatever was wrong with the file may be mended when the host tries again.
+            store.put(key, next.record()).map_err(|_| Status::INTERNAL)?;
+        }
+        self.is_active.store(next.reservation.is_some(), Ordering::Release);
+        *self.state.lock() = next;
+        Ok(())
+    }
+
     /// Whether `host` may run a command with this opcode.
     pub(crate) fn check(&self, host: &HostId, opcode: u8) -> Result<(), Status> {
         if !self.is_active.load(Ordering::Acquire) {
@@ -111,7 +197,6 @@ impl Reservations {
         let mut bytes = [0; 16];
         bytes[..size].copy_from_slice(&data[..size]);
         let keys = ReservationKeys::decode(&bytes).map_err(|_| INVALID)?;
-        let mut state = self.state.lock();
         let action = sqe.byte(10, 0) & 7;
         let ignores_key = sqe.dword(10) & 8 != 0;
         let kind = sqe.byte(10, 1);
@@ -119,18 +204,22 @@ impl Reservations {
         if ignores_key && sqe.opcode != io::RESERVATION_REGISTER {
             return Err(INVALID);
         }
-        let done = match sqe.opcode {
-            io::RESERVATION_REGISTER => register(
-                &mut state,
-                Registration { host, cntlid, key: keys.other },
-                |key| ignores_key || key == keys.crkey,
-                action,
-            ),
-            io::RESERVATION_ACQUIRE => acquire(&mut state, &host, &keys, action, kind),
-            _ => release(&mut state, &host, &keys, action, kind),
-        };
-        self.is_active.store(state.reservation.is_some(), Ordering::Release);
-        done
+        let cptpl = sqe.dword(10) >> 30;
+        self.change(|state| match sqe.opcode {
+            io::RESERVATION_REGISTER => {
+                let new = Registration { host, cntlid, key: keys.other };
+                register(state, new, |key| ignores_key || key == keys.crkey, action)?;
+                match cptpl {
+                    CPTPL_KEEP => {}
+                    CPTPL_OFF => state.persists = false,
+                    CPTPL_ON => state.persists = self.can_persist(),
+                    _ => return Err(INVALID),
+                }
+                Ok(())
+            }
+            io::RESERVATION_ACQUIRE => acquire(state, &host, &keys, action, kind),
+            _ => release(state, &host, &keys, action, kind),
+        })
     }
 
     /// The data of Reservation Report, in its extended form.
@@ -140,7 +229,7 @@ impl Reservations {
             gen_: state.generation,
             rtype: state.reservation.map_or(0, |(kind, _)| kind),
             regctl: u16::try_from(state.registrations.len()).unwrap_or(u16::MAX),
-            ptpls: 0,
+            ptpls: u8::from(state.persists),
         };
         let mut bytes = status.encode().to_vec();
         bytes.resize(64, 0);

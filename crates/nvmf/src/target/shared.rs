@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use super::config::Limits;
 use super::controller::{Address, Controller};
 use super::metrics::Registry;
+use super::reservation::Store;
 use super::subsystem::Subsystem;
 use crate::conn::Slot;
 use crate::socket::Waker;
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) portals: Vec<Portal>,
     pub(crate) referrals: Vec<SocketAddr>,
+    /// Where reservations persist.
+    pub(crate) store: Option<Arc<Store>>,
     pub(crate) subsystems: RwLock<Vec<Arc<Subsystem>>>,
     pub(crate) controllers: Mutex<BTreeMap<u16, Arc<Controller>>>,
     pub(crate) mailboxes: Vec<Mailbox>,
@@ -92,6 +95,7 @@ impl Shared {
         limits: Limits,
         portals: Vec<Portal>,
         referrals: Vec<SocketAddr>,
+        store: Option<Arc<Store>>,
         subsystems: Vec<Arc<Subsystem>>,
         mailboxes: Vec<Mailbox>,
     ) -> Shared {
@@ -100,6 +104,7 @@ impl Shared {
             clock: Clock::real(),
             portals,
             referrals,
+            store,
             subsystems: RwLock::new(subsystems),
             controllers: Mutex::default(),
             mailboxes,

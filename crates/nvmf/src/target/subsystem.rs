@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 
 use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, SubsystemConfig};
-use super::reservation::Reservations;
+use super::reservation::{Reservations, Store};
 use crate::error::NvmfError;
 
 /// A device under a number.
@@ -65,10 +65,16 @@ pub(crate) struct Subsystem {
     generation: AtomicU64,
     /// The drives behind namespaces with data placement; group n + 1 is drive n.
     drives: Mutex<Vec<String>>,
+    /// Where reservations persist.
+    store: Option<Arc<Store>>,
 }
 
 impl Subsystem {
-    pub(crate) fn new(config: &SubsystemConfig, limits: &Limits) -> Result<Subsystem, NvmfError> {
+    pub(crate) fn new(
+        config: &SubsystemConfig,
+        limits: &Limits,
+        store: Option<Arc<Store>>,
+    ) -> Result<Subsystem, NvmfError> {
         let digest = Sha256::digest(config.nqn.as_bytes());
         let derived = || digest[..10].iter().map(|byte| format!("{byte:02x}")).collect();
         let mut transfer_bytes = limits.transfer_bytes;
@@ -85,6 +91,7 @@ impl Subsystem {
             namespaces: RwLock::new(BTreeMap::new()),
             generation: AtomicU64::new(0),
             drives: Mutex::new(Vec::new()),
+            store,
         };
         for namespace in &config.namespaces {
             subsystem.add(namespace)?;
@@ -116,7 +123,7 @@ impl Subsystem {
             device: device.clone(),
             uuid: uuid.unwrap_or_else(|| self.derived_uuid(*nsid)),
             endurance_group: device.data_placement().map_or(0, |fdp| self.group_of(fdp.drive())),
-            reservations: Reservations::default(),
+            reservations: Reservations::new(self.store.as_ref(), &self.nqn, *nsid),
             is_removed: AtomicBool::new(false),
             geometry,
             capacity: AtomicU64::new(geometry.capacity.0),

@@ -236,6 +236,8 @@ pub const DLFEAT_ZEROES: u8 = 0x09;
 pub const DLFEAT_MASK: u8 = 0x0f;
 /// RESCAP: the six types of reservation, and that Ignore Existing Key is as of version 1.3.
 pub const RESCAP_ALL: u8 = 0xfe;
+/// RESCAP: reservations can persist through power loss.
+pub const RESCAP_PERSIST: u8 = 0x01;
 /// The ANA group that all namespaces are in.
 pub const ANA_GROUP: u32 = 1;
 

@@ -1,0 +1,77 @@
+//! The file of reservations that persist. Opened when a target starts; written whole, beside the old
+//! one, synced and put in its place whenever something in it changes.
+//!
+//! Invariants
+//! 1. What `records` has is on the medium: a change that could not be written is not in it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use super::omf::{self, Key, Record};
+use crate::error::NvmfError;
+
+/// The reservations that persist, of all namespaces.
+#[derive(Debug)]
+pub(crate) struct Store {
+    path: PathBuf,
+    records: Mutex<BTreeMap<Key, Record>>,
+}
+
+impl Store {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// When the file is damaged, or cannot be read or written.
+    pub(crate) fn open(path: &Path) -> Result<Store, NvmfError> {
+        let shown = path.display();
+        let records = match fs::read(path) {
+            Ok(bytes) => omf::decode(&bytes).map_err(|damage| {
+                let (path, why) = (path.to_owned(), damage.to_string());
+                NvmfError::Reservations { path, why }
+            })?,
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => {
+                return Err(NvmfError::os(format!("reading the reservations {shown}"), &error));
+            }
+        };
+        // What cannot be written is better known now.
+        write(path, &records)
+            .map_err(|error| NvmfError::os(format!("writing the reservations {shown}"), &error))?;
+        Ok(Store { path: path.to_owned(), records: Mutex::new(records) })
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Record> {
+        self.records.lock().get(key).cloned()
+    }
+
+    /// Changes what persists of a namespace; durable when it returns.
+    pub(super) fn put(&self, key: &Key, record: Option<Record>) -> io::Result<()> {
+        let mut records = self.records.lock();
+        if records.get(key) == record.as_ref() {
+            return Ok(());
+        }
+        let mut next = records.clone();
+        match record {
+            Some(record) => next.insert(key.clone(), record),
+            None => next.remove(key),
+        };
+        write(&self.path, &next)?;
+        *records = next;
+        Ok(())
+    }
+}
+
+fn write(path: &Path, records: &BTreeMap<Key, Record>) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let mut file = File::create(&beside)?;
+    file.write_all(&omf::encode(records))?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
