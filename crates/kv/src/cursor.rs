@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::cursor::KvsetCursor;
 use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source};
+use crate::view::View;
 
 /// A walk over one KVS as it was when the cursor was made.
 ///
@@ -30,11 +31,18 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(engine: &Arc<Engine>, kvs: u32) -> Cursor {
-        let (view, seqno) = engine.snapshot();
-        let memtables = view
-            .memtables()
-            .map(|table| AnySource::Memtable(MemtableSource::new(table.clone(), kvs, seqno)));
+    /// A cursor over what `view` holds up to `seqno`, under what is in `own`: the writes of a
+    /// transaction.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        view: &View,
+        seqno: u64,
+        kvs: u32,
+        own: Option<MemtableSource>,
+    ) -> Cursor {
+        let memtables =
+            view.memtables().map(|table| MemtableSource::new(table.clone(), kvs, seqno));
+        let memtables = own.into_iter().chain(memtables).map(AnySource::Memtable);
         let mut sources: Vec<AnySource> = memtables.collect();
         if let Some(tree) = view.tree(kvs) {
             let root = tree.root.iter().cloned().map(KvsetCursor::new);

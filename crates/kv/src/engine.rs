@@ -1,7 +1,7 @@
 //! The engine: what the threads of a KVDB share, and the steps in which its structure changes.
 //!
 //! Locks, in the order in which they may be taken: `ingesting`, `compacting`, `scratch`,
-//! `flushing`, `writer`, `publishing`. `publishing` is never held during I/O.
+//! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -23,6 +23,7 @@ use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::stats::Counters;
+use crate::transaction::Transactions;
 use crate::value::{Ids, ValueBlock, Values};
 use crate::view::{Tree, View};
 use crate::{Tuning, VALUE_MAX};
@@ -55,6 +56,7 @@ pub(crate) struct Engine {
     publishing: Mutex<()>,
     /// The memory of the compaction under way.
     pub(crate) scratch: Mutex<Scratch>,
+    pub(crate) transactions: Transactions,
     stopped: OnceLock<Arc<KvError>>,
     pub(crate) closing: AtomicBool,
     pub(crate) work: Work,
@@ -108,6 +110,7 @@ impl Engine {
             compacting: Mutex::new(()),
             publishing: Mutex::new(()),
             scratch: Mutex::default(),
+            transactions: Transactions::default(),
             stopped: OnceLock::new(),
             closing: AtomicBool::new(false),
             work: Work::default(),
@@ -267,7 +270,7 @@ impl Engine {
         let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
         let reads = (READS * self.gather_read_size()) as u64;
         let gather = tuning.gather_bytes + VALUE_MAX as u64 + reads;
-        let parts = 2 * tuning.memtable_bytes + gather + log;
+        let parts = 2 * tuning.memtable_bytes + gather + log + self.transactions.history_bytes();
         // Code, stacks, queue pairs, the manifest's state, what is being built, and what the
         // allocator cannot give back.
         let budget = self.options.memory_bytes;

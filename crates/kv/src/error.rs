@@ -124,6 +124,20 @@ pub enum KvError {
         /// The failure that stopped it.
         cause: Arc<KvError>,
     },
+    /// Someone else has written what a transaction wanted to write, since it began.
+    #[error(
+        "the key '{}' of the KVS '{kvs}' was written since the transaction began: begin it again",
+        key.escape_ascii()
+    )]
+    TransactionConflict {
+        /// The KVS.
+        kvs: String,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// A transaction was open for too long.
+    #[error("the transaction has ended: {0}; begin it again")]
+    TransactionExpired(String),
     /// The KVDB was closed.
     #[error("the KVDB is closed")]
     Closed,
@@ -164,6 +178,9 @@ impl KvError {
             }
             KvError::File { kind, .. } => *kind,
             KvError::Stopped { cause } => cause.kind(),
+            KvError::TransactionConflict { .. } | KvError::TransactionExpired(_) => {
+                ErrorKind::Conflict
+            }
             KvError::Closed | KvError::Dropped(_) => ErrorKind::Closed,
         }
     }

@@ -12,16 +12,17 @@ use parking_lot::Mutex;
 use crate::check::CheckReport;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::kvs::{Batch, Kvs, purpose};
+use crate::kvs::{Batch, Kvs};
 use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::omf::manifest::Edit;
 use crate::options::{Maintenance, MediaClass, Options, Policy};
 use crate::recover::{self, Devices};
+use crate::snapshot::Snapshot;
 use crate::stats::Stats;
+use crate::transaction::Transaction;
 use crate::view::Tree;
-use crate::write::check_record;
 
 /// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then what was written is
 /// made durable as far as the devices allow, and errors are lost: prefer `close`.
@@ -243,7 +244,22 @@ impl Kvdb {
         Ok(())
     }
 
+    // ---- reads of several KVSs ---------------------------------------------------------------------
+
+    /// All KVSs as they are now, whatever is written later.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.engine)
+    }
+
     // ---- writes ------------------------------------------------------------------------------------
+
+    /// Begins a transaction: reads see the KVDB as it is now, and writes happen all at once when it is
+    /// committed, unless someone else has written one of its keys since.
+    #[must_use]
+    pub fn transaction(&self) -> Transaction {
+        Transaction::begin(&self.engine)
+    }
 
     /// Writes a batch: all of it or nothing, now and after a crash.
     ///
@@ -253,18 +269,7 @@ impl Kvdb {
         if batch.is_empty() {
             return Ok(());
         }
-        let mut size = 0;
-        let view = self.engine.view.load();
-        for record in batch.records() {
-            check_record(&record)?;
-            if view.tree(record.kvs).is_none() {
-                return Err(KvError::Dropped(format!("number {}", record.kvs)));
-            }
-            size += record.size();
-        }
-        drop(view);
-        let deletes_only = batch.records().all(|record| record.value.is_none());
-        self.engine.write(size, purpose(deletes_only), batch.records())?;
+        self.engine.write_batch(batch, |_| Ok(()))?;
         self.engine.counters.batches.add(1);
         Ok(())
     }

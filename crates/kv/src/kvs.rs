@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::kvset::{Found, key_hash};
+use crate::log::LogTail;
 use crate::media::Purpose;
 use crate::omf::frame::Record;
-use crate::view::View;
 use crate::write::check_record;
 
 /// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
@@ -51,11 +50,22 @@ impl Kvs {
     fn write(&self, record: Record<'_>) -> Result<()> {
         check_record(&record)?;
         self.check_present(self.engine.view.load().tree(self.id).is_some())?;
-        self.engine.write(record.size(), purpose(record.value.is_none()), std::iter::once(record))
+        let purpose = purpose(record.value.is_none());
+        self.engine.write(record.size(), purpose, std::iter::once(record), |_| Ok(()))?;
+        Ok(())
     }
 
-    fn check_present(&self, present: bool) -> Result<()> {
+    pub(crate) fn check_present(&self, present: bool) -> Result<()> {
         if present { Ok(()) } else { Err(KvError::Dropped(self.name.to_string())) }
+    }
+
+    /// Refuses a handle of another KVDB.
+    pub(crate) fn check_of(&self, engine: &Arc<Engine>) -> Result<()> {
+        if Arc::ptr_eq(&self.engine, engine) {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(KvError::Options(format!("the KVS '{name}' is of another KVDB: open it on this one")))
     }
 
     /// The value of `key`.
@@ -78,45 +88,20 @@ impl Kvs {
         // After the view: all that is visible up to here is in it, or was written meanwhile.
         let seqno = engine.visible.load(Ordering::Acquire);
         self.check_present(view.tree(self.id).is_some())?;
-        let found = self.find(&view, key, seqno, value)?;
-        if !found {
-            value.clear();
-        }
-        Ok(found)
+        engine.find(&view, self.id, key, seqno, value)
     }
 
-    /// Writes the value of `key` as of `seqno` to `out`; false when there is none.
-    fn find(&self, view: &View, key: &[u8], seqno: u64, out: &mut Vec<u8>) -> Result<bool> {
-        for table in view.memtables() {
-            let found = table.get(self.id, key, seqno, |value| {
-                out.clear();
-                value.map(|value| out.extend_from_slice(value)).is_some()
-            });
-            if let Some(present) = found {
-                return Ok(present);
-            }
-        }
-        let Some(tree) = view.tree(self.id) else {
-            return Ok(false);
-        };
-        let hash = key_hash(key);
-        let leaf = &tree.leaves[tree.leaf_of(key)];
-        for kvset in tree.root.iter().chain(&leaf.kvsets) {
-            match kvset.get(key, hash)? {
-                None => {}
-                Some(Found::Tombstone) => return Ok(false),
-                Some(Found::Inline(bytes, size)) => {
-                    out.clear();
-                    out.extend_from_slice(&bytes[..size]);
-                    return Ok(true);
-                }
-                Some(Found::Stored(stored)) => {
-                    self.engine.values.read(kvset.block(&stored), self.id, key, &stored, out)?;
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
+    /// The values of `keys`, in their order. Values that are on the media are read several at a time,
+    /// so this takes less time than as many calls of [`Kvs::get`].
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.engine.counters.gets.add(keys.len() as u64);
+        let view = self.engine.view.load();
+        let seqno = self.engine.visible.load(Ordering::Acquire);
+        self.check_present(view.tree(self.id).is_some())?;
+        self.engine.find_many(&view, self.id, keys, seqno)
     }
 
     /// A cursor over the KVS as it is now, before its first key.
@@ -124,13 +109,14 @@ impl Kvs {
     /// # Errors
     /// `Closed` when the KVS was dropped.
     pub fn cursor(&self) -> Result<Cursor> {
-        self.check_present(self.engine.view.load().tree(self.id).is_some())?;
-        Ok(Cursor::new(&self.engine, self.id))
+        let (view, seqno) = self.engine.snapshot();
+        self.check_present(view.tree(self.id).is_some())?;
+        Ok(Cursor::new(&self.engine, &view, seqno, self.id, None))
     }
 }
 
 /// What space a write may use.
-pub(crate) fn purpose(deletes_only: bool) -> Purpose {
+fn purpose(deletes_only: bool) -> Purpose {
     if deletes_only { Purpose::Maintenance } else { Purpose::User }
 }
 
@@ -158,18 +144,20 @@ impl Batch {
 
     /// Adds a put. Of several writes to one key, the last one counts.
     pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) {
-        self.bytes.extend_from_slice(key);
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        let value_end = Some(self.bytes.len());
-        self.records.push(BatchRecord { kvs: kvs.id, key_end, value_end });
+        self.push(kvs.id, key, Some(value));
     }
 
     /// Adds a delete.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) {
+        self.push(kvs.id, key, None);
+    }
+
+    pub(crate) fn push(&mut self, kvs: u32, key: &[u8], value: Option<&[u8]>) {
         self.bytes.extend_from_slice(key);
-        let record = BatchRecord { kvs: kvs.id, key_end: self.bytes.len(), value_end: None };
-        self.records.push(record);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        let value_end = value.map(|_| self.bytes.len());
+        self.records.push(BatchRecord { kvs, key_end, value_end });
     }
 
     /// How many writes it holds.
@@ -198,5 +186,29 @@ impl Batch {
             start = record.value_end.unwrap_or(record.key_end);
             Record { kvs: record.kvs, key, value }
         })
+    }
+}
+
+impl Engine {
+    /// Writes a batch if `check` agrees, which is asked while nobody else writes; returns the seqno of
+    /// its last record.
+    pub(crate) fn write_batch(
+        &self,
+        batch: &Batch,
+        check: impl FnOnce(&LogTail) -> Result<()>,
+    ) -> Result<u64> {
+        let mut size = 0;
+        {
+            let view = self.view.load();
+            for record in batch.records() {
+                check_record(&record)?;
+                if view.tree(record.kvs).is_none() {
+                    return Err(KvError::Dropped(format!("number {}", record.kvs)));
+                }
+                size += record.size();
+            }
+        }
+        let deletes_only = batch.records().all(|record| record.value.is_none());
+        self.write(size, purpose(deletes_only), batch.records(), check)
     }
 }

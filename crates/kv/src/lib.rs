@@ -44,7 +44,7 @@
 //!
 //! # Life of a get
 //!
-//! 1. `kvs.rs` [`Kvs::get`] takes the current view and asks its memtables (`memtable.rs`), the
+//! 1. `kvs.rs` [`Kvs::get`] takes the current view; `read.rs` asks its memtables (`memtable.rs`), the
 //!    root's kvsets and the leaf's, newest first;
 //! 2. `kvset.rs` asks the filter (`filter.rs`), finds the page in its index, takes it from DRAM
 //!    (`page_cache.rs`) and searches it (`omf/page.rs`);
@@ -70,10 +70,16 @@
 //!
 //! [`StreamStats::placement`] has the id of each stream of an open KVDB.
 //!
+//! # Transactions
+//!
+//! [`Kvdb::transaction`] reads one moment and writes all or nothing, across KVSs; [`Kvdb::snapshot`] only
+//! reads. Neither locks anything: of two transactions that write the same key, the second to commit is
+//! told so ([`Transaction`]).
+//!
 //! # Limits
 //!
 //! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. One process has a KVDB open at a
-//! time. A cursor keeps what it may read, memtables included, while it lives.
+//! time. A cursor, a snapshot or a transaction keeps what it may read, memtables included, while it lives.
 
 #![forbid(unsafe_code)]
 
@@ -98,9 +104,12 @@ mod omf;
 mod options;
 mod page_cache;
 mod placement;
+mod read;
 mod recover;
+mod snapshot;
 mod source;
 mod stats;
+mod transaction;
 mod transfer;
 mod value;
 mod view;
@@ -115,10 +124,12 @@ pub use layout::{Layout, NamedDevice};
 pub use options::{Maintenance, MediaClass, Options, Policy, Tuning};
 pub use placement::Stream;
 pub use recover::Devices;
+pub use snapshot::Snapshot;
 pub use stats::{
     CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, Stalls, Stats,
-    StreamStats,
+    StreamStats, TransactionStats,
 };
+pub use transaction::Transaction;
 
 /// The longest key, in bytes.
 pub const KEY_MAX: usize = 1344;

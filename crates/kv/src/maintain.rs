@@ -90,16 +90,19 @@ impl Engine {
         edits.push(Edit::Ingested { seqno, first: first.id });
         self.commit(edits)?;
         *self.replay_from.lock() = first.clone();
-        self.publish(|view| {
-            view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
-            for kvset in &kvsets {
-                if let Some(tree) = view.tree(kvset.edit.kvs) {
-                    let mut tree = Tree::clone(tree);
-                    tree.add(kvset.clone());
-                    view.put_tree(tree);
+        let publish = || {
+            self.publish(|view| {
+                view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
+                for kvset in &kvsets {
+                    if let Some(tree) = view.tree(kvset.edit.kvs) {
+                        let mut tree = Tree::clone(tree);
+                        tree.add(kvset.clone());
+                        view.put_tree(tree);
+                    }
                 }
-            }
-        });
+            });
+        };
+        self.transactions.ingested(&frozen.table, &self.options, publish);
         self.balance_memory();
         self.counters.ingests.add(1);
         Ok(())

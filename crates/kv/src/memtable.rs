@@ -215,6 +215,14 @@ impl Memtable {
         (at.kvs == kvs && at.key() == key).then(|| read(written(&entry).value))
     }
 
+    /// The seqno of the newest version of `key`.
+    pub(crate) fn newest_seqno(&self, kvs: u32, key: &[u8]) -> Option<u64> {
+        let from = (kvs, key, u64::MAX);
+        let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
+        let at = entry.key();
+        (at.kvs == kvs && at.key() == key).then_some(at.seqno)
+    }
+
     /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
     /// key and that version.
     pub(crate) fn next<R>(

@@ -140,6 +140,9 @@ pub struct Options {
     /// At most this many bytes of acknowledged writes are not yet durable. 0 makes every write
     /// durable before it returns. Default 8 MiB.
     pub durability_bytes: u64,
+    /// A transaction that is open for longer ends by itself, in milliseconds: what it reads, and what
+    /// others have written since it began, is kept as long as it lives. Default 300,000 (5 minutes).
+    pub transaction_ms: u64,
     /// Who runs maintenance. Default: threads.
     pub maintenance: Maintenance,
     /// The engine's time. Default: real.
@@ -154,6 +157,7 @@ impl Default for Options {
             memory_bytes: 1 << 30,
             durability_ms: 100,
             durability_bytes: DURABILITY_BYTES,
+            transaction_ms: 300_000,
             maintenance: Maintenance::Threads,
             clock: Clock::real(),
             tuning: None,

@@ -86,6 +86,8 @@ pub struct Stats {
     pub maintenance: MaintenanceStats,
     /// When and how long writers waited.
     pub stalls: Stalls,
+    /// Transactions.
+    pub transactions: TransactionStats,
     /// Each KVS.
     pub kvss: Vec<KvsStats>,
     /// Why writes are refused, if they are.
@@ -220,6 +222,21 @@ pub struct Stalls {
     pub paced_ns: u64,
 }
 
+/// Transactions.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TransactionStats {
+    /// Begun and not yet ended.
+    pub open: usize,
+    /// Committed.
+    pub committed: u64,
+    /// Refused, because someone else had written one of their keys.
+    pub conflicts: u64,
+    /// Ended because they were open for too long.
+    pub expired: u64,
+    /// DRAM of what is kept only to find conflicts, in bytes.
+    pub history_bytes: u64,
+}
+
 /// One KVS.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
@@ -293,6 +310,7 @@ impl Engine {
                 longest_ns: c.longest_stall_ns.load(Ordering::Relaxed),
                 paced_ns: c.paced_ns.get(),
             },
+            transactions: self.transactions.stats(),
             kvss: view
                 .trees
                 .values()
@@ -445,6 +463,18 @@ impl fmt::Display for Stats {
             ms(s.longest_ns),
             ms(s.paced_ns)
         )?;
+        let t = &self.transactions;
+        if t.open as u64 + t.committed + t.conflicts + t.expired > 0 {
+            writeln!(
+                f,
+                "transactions: {} open, {} committed, {} conflicts, {} open for too long; {} of history",
+                t.open,
+                t.committed,
+                t.conflicts,
+                t.expired,
+                b(t.history_bytes)
+            )?;
+        }
         for k in &self.kvss {
             writeln!(
                 f,

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_base::AlignedBuf;
 use esker_base::checksum::crc32c;
 use esker_base::units::{round_up, to_usize};
+use esker_base::{AlignedBuf, Lba};
+use esker_device::Op;
 
 use crate::cache::{RecordAddress, RecordCache};
-use crate::error::Result;
+use crate::error::{KvError, Result};
 use crate::media::{Allocation, Classes, Extent, Media, Purpose};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, record_size};
 use crate::omf::page::Stored;
@@ -295,5 +296,80 @@ impl Values {
         })?;
         self.cache.insert(address, &[out]);
         Ok(())
+    }
+
+    /// Hands the value of each record to `each`, with the record's index. Those that are not cached are
+    /// read many at a time, in the order in which they lie.
+    pub(crate) fn read_many(
+        &self,
+        kvs: u32,
+        mut wanted: Vec<Wanted<'_>>,
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let mut value = Vec::new();
+        let mut alone = Vec::new();
+        wanted.retain(|one| {
+            let cached = self.cache.get(address(one.block.id, one.stored.offset), &mut value);
+            if cached {
+                each(one.index, &value);
+            } else if one.span().2 > one.block.media().transfer.largest() {
+                alone.push(*one);
+                return false;
+            }
+            !cached
+        });
+        for one in alone {
+            self.read(one.block, kvs, one.key, &one.stored, &mut value)?;
+            each(one.index, &value);
+        }
+        wanted.sort_unstable_by_key(|one| {
+            (one.block.media().class, one.block.extent().lba, one.stored.offset)
+        });
+        for group in wanted.chunk_by(|a, b| a.block.media().class == b.block.media().class) {
+            let media = group[0].block.media();
+            let reads = group.iter().map(|one| {
+                let (lba, _, bytes) = one.span();
+                media.count_read(one.block.stream(), 1, bytes);
+                Op::Read { lba, buf: AlignedBuf::zeroed(bytes) }
+            });
+            let mut failed: Result<()> = Ok(());
+            media.ports.port()?.run_all(reads, |n, result| {
+                let done = result.map_err(KvError::from).and_then(|buf| {
+                    let (one, buf) = (&group[n], buf.expect("a read carries a buffer"));
+                    let (_, skip, _) = one.span();
+                    let bytes = &buf[skip..skip + one.size()];
+                    let value = one.block.verify(bytes, kvs, one.key, one.stored.offset)?;
+                    self.cache.insert(address(one.block.id, one.stored.offset), &[value]);
+                    each(one.index, value);
+                    Ok(())
+                });
+                if failed.is_ok() {
+                    failed = done;
+                }
+            })?;
+            failed?;
+        }
+        Ok(())
+    }
+}
+
+/// A record to be read together with others.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Which of the caller's.
+    pub(crate) index: usize,
+    pub(crate) block: &'a Arc<ValueBlock>,
+    pub(crate) key: &'a [u8],
+    pub(crate) stored: Stored,
+}
+
+impl Wanted<'_> {
+    fn size(&self) -> usize {
+        record_size(self.key.len(), to_usize(self.stored.value_size.into()))
+    }
+
+    /// The LBAs that hold it, as [`Allocation::span`] says.
+    fn span(&self) -> (Lba, usize, usize) {
+        self.block.allocation.span(self.stored.offset.into(), self.size())
     }
 }

@@ -31,13 +31,15 @@ pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
 impl Engine {
     /// Writes records, all or none: appends them to the log and makes them visible. `size` is the
     /// sum of their sizes; each was checked. Records that only delete may use the space that is
-    /// kept for making space.
+    /// kept for making space. `check` is asked last, when nobody else can write any more before
+    /// this. Returns the seqno of the last record.
     pub(crate) fn write<'r>(
         &self,
         size: usize,
         purpose: Purpose,
         records: impl Iterator<Item = Record<'r>>,
-    ) -> Result<()> {
+        check: impl FnOnce(&LogTail) -> Result<()>,
+    ) -> Result<u64> {
         self.pace(size);
         let mut log = self.writer.lock();
         self.check_running()?;
@@ -47,6 +49,7 @@ impl Engine {
         }
         log = self.room_in_memtable(log)?;
         log = self.room_in_log(log, size, purpose)?;
+        check(&log)?;
         let now = self.options.clock.now();
         if log.pending_since().is_none() {
             self.pending.notify_one();
@@ -67,7 +70,8 @@ impl Engine {
         let unflushed = log.unflushed_bytes();
         drop(log);
         self.counters.user_bytes.add(user_bytes as u64);
-        self.await_durability(seqno, unflushed)
+        self.await_durability(seqno, unflushed)?;
+        Ok(seqno)
     }
 
     /// Waits as far as the durability window says.

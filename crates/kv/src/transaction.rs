@@ -1,0 +1,381 @@
+//! Transactions: snapshot isolation over all KVSs of a KVDB (Berenson et al., "A Critique of ANSI SQL
+//! Isolation Levels", SIGMOD 1995).
+//!
+//! A transaction reads the view and seqno of its beginning, and gathers its writes in a memtable of its
+//! own. Committing appends them to the log as one batch, under the writer's lock, if none of its keys has
+//! a newer version than the beginning. Versions are looked for where seqnos are: in the memtables of the
+//! current view, and in those that were ingested while a transaction was open, which are kept for that
+//! (the *history*). So a conflict is never missed and never invented.
+//!
+//! Invariants
+//! 1. A record newer than the beginning of an open transaction is in a memtable of the view or of the
+//!    history. A transaction begins, and a memtable leaves the view, under one lock.
+//! 2. A transaction that is not among the open ones has no view any more: it can neither read nor commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use esker_base::Nanos;
+use parking_lot::Mutex;
+
+use crate::cursor::Cursor;
+use crate::engine::Engine;
+use crate::error::{KvError, Result};
+use crate::kvs::{Batch, Kvs};
+use crate::memtable::{Memtable, Written};
+use crate::omf::frame::{Record, record_size};
+use crate::options::Options;
+use crate::source::MemtableSource;
+use crate::stats::{Counter, TransactionStats};
+use crate::view::View;
+use crate::write::check_record;
+
+/// The history may grow to this part of the memory budget; then the oldest transactions end.
+const HISTORY_PART: u64 = 8;
+/// Writes of a transaction are gathered in chunks of a quarter of this, in bytes.
+const OWN_BYTES: u64 = 16 << 10;
+
+/// What a transaction sees, until it has ended.
+type Sight = Arc<ArcSwapOption<View>>;
+
+/// The transactions of a KVDB that are open.
+#[derive(Default)]
+pub(crate) struct Transactions {
+    state: Mutex<State>,
+    history_bytes: AtomicU64,
+    committed: Counter,
+    conflicts: Counter,
+    expired: Counter,
+}
+
+#[derive(Default)]
+struct State {
+    last_id: u64,
+    /// By id, so in the order of their beginning.
+    open: BTreeMap<u64, Open>,
+    /// Oldest first.
+    history: Vec<Arc<Memtable>>,
+}
+
+struct Open {
+    seqno: u64,
+    began: Nanos,
+    sight: Sight,
+}
+
+impl Transactions {
+    pub(crate) fn history_bytes(&self) -> u64 {
+        self.history_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stats(&self) -> TransactionStats {
+        TransactionStats {
+            open: self.state.lock().open.len(),
+            committed: self.committed.get(),
+            conflicts: self.conflicts.get(),
+            expired: self.expired.get(),
+            history_bytes: self.history_bytes(),
+        }
+    }
+
+    /// Keeps a memtable that `publish` takes out of the view, as long as a transaction may need it.
+    pub(crate) fn ingested(
+        &self,
+        table: &Arc<Memtable>,
+        options: &Options,
+        publish: impl FnOnce(),
+    ) {
+        let mut state = self.state.lock();
+        publish();
+        state.history.push(table.clone());
+        self.end_late(&mut state, options);
+        self.trim(&mut state);
+        while self.history_bytes() > options.memory_bytes / HISTORY_PART {
+            let oldest = state.open.pop_first();
+            let Some((_, open)) = oldest else { break };
+            open.sight.store(None);
+            self.expired.add(1);
+            self.trim(&mut state);
+        }
+    }
+
+    /// Ends what has been open for too long.
+    fn end_late(&self, state: &mut State, options: &Options) {
+        let limit = Duration::from_millis(options.transaction_ms);
+        let now = options.clock.now();
+        while let Some(entry) = state.open.first_entry()
+            && now.since(entry.get().began) > limit
+        {
+            entry.remove().sight.store(None);
+            self.expired.add(1);
+        }
+    }
+
+    /// Forgets what no open transaction needs.
+    fn trim(&self, state: &mut State) {
+        // Seqnos of beginnings ascend with the ids.
+        let oldest = state.open.first_key_value().map_or(u64::MAX, |(_, open)| open.seqno);
+        state.history.retain(|table| table.last_seqno() > oldest);
+        let bytes = state.history.iter().map(|table| table.bytes()).sum();
+        self.history_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn begin(&self, engine: &Engine) -> (u64, u64, Sight) {
+        let mut state = self.state.lock();
+        self.end_late(&mut state, &engine.options);
+        let (view, seqno) = engine.snapshot();
+        let sight: Sight = Arc::new(ArcSwapOption::new(Some(view)));
+        state.last_id += 1;
+        let id = state.last_id;
+        let began = engine.options.clock.now();
+        state.open.insert(id, Open { seqno, began, sight: sight.clone() });
+        (id, seqno, sight)
+    }
+
+    fn end(&self, id: u64) {
+        let mut state = self.state.lock();
+        if state.open.remove(&id).is_some() {
+            self.trim(&mut state);
+        }
+    }
+
+    /// The first of `keys` with a version newer than `seqno`. The caller is the writer.
+    fn conflict<'k>(
+        &self,
+        view: &View,
+        seqno: u64,
+        mut keys: impl Iterator<Item = (u32, &'k [u8])>,
+    ) -> Option<(u32, &'k [u8])> {
+        let state = self.state.lock();
+        let tables: Vec<&Arc<Memtable>> = view
+            .memtables()
+            .chain(&state.history)
+            .filter(|table| table.last_seqno() > seqno)
+            .collect();
+        keys.find(|&(kvs, key)| {
+            tables
+                .iter()
+                .any(|table| table.newest_seqno(kvs, key).is_some_and(|newest| newest > seqno))
+        })
+    }
+}
+
+/// A transaction: see [`Kvdb::transaction`](crate::Kvdb::transaction).
+///
+/// Reads see the KVDB as it was at the beginning, with the transaction's own writes. Nobody else sees a
+/// write before it is committed; dropping the transaction forgets them. Of two transactions that write
+/// the same key at the same time, the one that commits first wins and the other gets
+/// [`KvError::TransactionConflict`]; so does one that loses against a plain write. What was only read
+/// may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
+/// written.
+///
+/// ```
+/// # use esker_kv::{Kvdb, Layout, Options, Policy, KvError};
+/// # fn main() -> Result<(), KvError> {
+/// # let scratch = tempfile::tempdir().unwrap();
+/// # let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), Options::default())?;
+/// # let accounts = db.create_kvs("accounts", Policy::default())?;
+/// # accounts.put(b"ada", b"3")?;
+/// loop {
+///     let mut transaction = db.transaction();
+///     let had = transaction.get(&accounts, b"ada")?.unwrap_or_default();
+///     transaction.put(&accounts, b"ada", b"0")?;
+///     transaction.put(&accounts, b"grace", &had)?;
+///     match transaction.commit() {
+///         Err(KvError::TransactionConflict { .. }) => continue, // someone was faster
+///         result => break result?,
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    engine: Arc<Engine>,
+    id: u64,
+    seqno: u64,
+    sight: Sight,
+    /// The writes, with seqnos of their own from 1 on.
+    own: Arc<Memtable>,
+    own_seqno: u64,
+    /// Bytes of records that committing will write.
+    own_size: usize,
+    own_max: usize,
+    /// Keys that must not have changed.
+    held: BTreeSet<(u32, Vec<u8>)>,
+}
+
+impl Transaction {
+    pub(crate) fn begin(engine: &Arc<Engine>) -> Transaction {
+        let (id, seqno, sight) = engine.transactions.begin(engine);
+        let own_max = engine.writer.lock().batch_max();
+        Transaction {
+            engine: engine.clone(),
+            id,
+            seqno,
+            sight,
+            own: Arc::new(Memtable::new(OWN_BYTES)),
+            own_seqno: 0,
+            own_size: 0,
+            own_max,
+            held: BTreeSet::new(),
+        }
+    }
+
+    /// What it sees of a KVS.
+    fn view(&self, kvs: &Kvs) -> Result<Arc<View>> {
+        kvs.check_of(&self.engine)?;
+        let view = self.sight.load_full().ok_or_else(|| self.over())?;
+        kvs.check_present(view.tree(kvs.id).is_some())?;
+        Ok(view)
+    }
+
+    fn over(&self) -> KvError {
+        let options = &self.engine.options;
+        KvError::TransactionExpired(format!(
+            "it was open for more than {} s, or others have written more than {} MiB since it began",
+            options.transaction_ms / 1000,
+            (options.memory_bytes / HISTORY_PART) >> 20,
+        ))
+    }
+
+    /// The value of `key`: the transaction's own, or that of its beginning.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`](crate::Snapshot::get), and `Conflict` when the transaction was open for too
+    /// long.
+    pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let view = self.view(kvs)?;
+        self.engine.counters.gets.add(1);
+        let own = self.own.get(kvs.id, key, u64::MAX, |value| value.map(<[u8]>::to_vec));
+        if let Some(value) = own {
+            return Ok(value);
+        }
+        let mut value = Vec::new();
+        Ok(self.engine.find(&view, kvs.id, key, self.seqno, &mut value)?.then_some(value))
+    }
+
+    /// Like [`Transaction::get`], and committing fails when someone else has written the key since the
+    /// beginning, as if it were written here.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_for_update(&mut self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = self.get(kvs, key)?;
+        self.held.insert((kvs.id, key.to_vec()));
+        Ok(value)
+    }
+
+    /// A cursor over a KVS as the transaction sees it now, before its first key. Later writes of the
+    /// transaction are not in it.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
+        let view = self.view(kvs)?;
+        let own = MemtableSource::new(self.own.clone(), kvs.id, self.own_seqno);
+        Ok(Cursor::new(&self.engine, &view, self.seqno, kvs.id, Some(own)))
+    }
+
+    /// Maps `key` to `value` when the transaction is committed.
+    ///
+    /// # Errors
+    /// `Invalid` when key, value, or the transaction as a whole exceed the limits; else as
+    /// [`Transaction::get`].
+    pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(kvs, key, Some(value))
+    }
+
+    /// Removes `key` when the transaction is committed, whether it is there or not.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<()> {
+        self.write(kvs, key, None)
+    }
+
+    fn write(&mut self, kvs: &Kvs, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let record = Record { kvs: kvs.id, key, value };
+        check_record(&record)?;
+        self.view(kvs)?;
+        let before = self.own.get(kvs.id, key, u64::MAX, |value| {
+            record_size(key.len(), value.map_or(0, <[u8]>::len))
+        });
+        let size = self.own_size + record.size() - before.unwrap_or(0);
+        if size > self.own_max {
+            return Err(KvError::BatchSize { got: size, max: self.own_max });
+        }
+        self.own_size = size;
+        self.own_seqno += 1;
+        self.own.insert(kvs.id, key, self.own_seqno, Written { value, block: 0, offset: 0 });
+        Ok(())
+    }
+
+    /// Makes the writes happen: all of them or none, now and after a crash. They become durable as
+    /// plain writes do ([`Options::durability_ms`](crate::Options::durability_ms)).
+    ///
+    /// # Errors
+    /// [`KvError::TransactionConflict`] when someone else has written one of its keys since it began,
+    /// [`KvError::TransactionExpired`] when it was open for too long; else as
+    /// [`Kvdb::write`](crate::Kvdb::write). Nothing has happened then.
+    pub fn commit(self) -> Result<()> {
+        self.apply().map(drop)
+    }
+
+    /// Like [`Transaction::commit`], and returns when the writes are durable.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`]; when making it durable fails, the writes may have happened, and the
+    /// KVDB takes no more writes.
+    pub fn commit_durable(self) -> Result<()> {
+        let engine = self.engine.clone();
+        match self.apply()? {
+            Some(seqno) => engine.flush_through(seqno),
+            None => Ok(()),
+        }
+    }
+
+    /// The seqno of the last write; `None` when there were none.
+    fn apply(self) -> Result<Option<u64>> {
+        let mut batch = Batch::new();
+        self.own.each_newest(|kvs, key, written| {
+            batch.push(kvs, key, written.value);
+            Ok::<(), KvError>(())
+        })?;
+        let result = if batch.is_empty() {
+            // Nothing to order itself after: what it read was consistent.
+            self.sight.load().as_ref().map(|_| None).ok_or_else(|| self.over())
+        } else {
+            self.engine.write_batch(&batch, |_| self.check(&batch)).map(Some)
+        };
+        let transactions = &self.engine.transactions;
+        match &result {
+            Ok(_) => transactions.committed.add(1),
+            Err(KvError::TransactionConflict { .. }) => transactions.conflicts.add(1),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Whether it may be committed; nobody else writes meanwhile.
+    fn check(&self, batch: &Batch) -> Result<()> {
+        let view = self.engine.view.load();
+        let written = batch.records().map(|record| (record.kvs, record.key));
+        let held = self.held.iter().map(|(kvs, key)| (*kvs, &key[..]));
+        let transactions = &self.engine.transactions;
+        if let Some((kvs, key)) = transactions.conflict(&view, self.seqno, written.chain(held)) {
+            let kvs = view.tree(kvs).map(|tree| tree.name.to_string()).unwrap_or_default();
+            return Err(KvError::TransactionConflict { kvs, key: key.to_vec() });
+        }
+        // After the search: what it relied on was kept until now.
+        if self.sight.load().is_none() { Err(self.over()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.engine.transactions.end(self.id);
+    }
+}

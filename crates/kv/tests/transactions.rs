@@ -1,0 +1,343 @@
+//! Transactions and snapshots against a plain oracle of snapshot isolation: every conflict is found, and
+//! none is invented, through every kind of maintenance.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{small_tuning, test_options};
+use esker_base::{ErrorKind, Rng, thread};
+use esker_device::MemoryDevice;
+use esker_kv::{Devices, KvError, Kvdb, Kvs, Options, Policy, Snapshot, Transaction, Tuning};
+
+type Key = (usize, Vec<u8>);
+type Content = BTreeMap<Key, Vec<u8>>;
+
+fn devices() -> Devices {
+    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
+    Devices {
+        manifest: device("manifest", 1 << 20),
+        capacity: device("capacity", 64 << 20),
+        staging: Some(device("staging", 32 << 20)),
+    }
+}
+
+fn create(options: Options) -> (Kvdb, Vec<Kvs>) {
+    let db = Kvdb::create_on(devices(), options).unwrap();
+    let kvss = ["a", "b"].map(|name| db.create_kvs(name, Policy::default()).unwrap());
+    (db, kvss.to_vec())
+}
+
+/// What the oracle knows of an open transaction.
+struct Open {
+    transaction: Transaction,
+    /// The content at its beginning, with its own writes.
+    sees: Content,
+    writes: BTreeMap<Key, Option<Vec<u8>>>,
+    held: BTreeSet<Key>,
+    /// How many commits there were when it began.
+    began: u64,
+}
+
+struct Model {
+    rng: Rng,
+    db: Kvdb,
+    kvss: Vec<Kvs>,
+    content: Content,
+    /// The commit that wrote a key last.
+    written: BTreeMap<Key, u64>,
+    commits: u64,
+    open: Vec<Open>,
+    snapshots: Vec<(Snapshot, Content)>,
+    conflicts: u64,
+}
+
+impl Model {
+    fn key(&mut self) -> Key {
+        let which = usize::try_from(self.rng.below(2)).unwrap();
+        (which, format!("key{:03}", self.rng.below(200)).into_bytes())
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let mut value = vec![0; usize::try_from(self.rng.below(120)).unwrap()];
+        self.rng.fill(&mut value);
+        value
+    }
+
+    fn note(&mut self, key: Key, value: Option<Vec<u8>>) {
+        self.written.insert(key.clone(), self.commits);
+        match value {
+            Some(value) => self.content.insert(key, value),
+            None => self.content.remove(&key),
+        };
+    }
+
+    fn write_plainly(&mut self) {
+        let (key, value) = (self.key(), self.value());
+        self.commits += 1;
+        if self.rng.chance(1, 4) {
+            self.kvss[key.0].delete(&key.1).unwrap();
+            self.note(key, None);
+        } else {
+            self.kvss[key.0].put(&key.1, &value).unwrap();
+            self.note(key, Some(value));
+        }
+    }
+
+    fn step_of_one(&mut self) {
+        if self.open.is_empty() || self.open.len() < 4 && self.rng.chance(1, 6) {
+            let transaction = self.db.transaction();
+            let (sees, began) = (self.content.clone(), self.commits);
+            let (writes, held) = (BTreeMap::new(), BTreeSet::new());
+            self.open.push(Open { transaction, sees, writes, held, began });
+            return;
+        }
+        let at = usize::try_from(self.rng.below(self.open.len() as u64)).unwrap();
+        let (key, value) = (self.key(), self.value());
+        let choice = self.rng.below(20);
+        let kvs = self.kvss[key.0].clone();
+        let one = &mut self.open[at];
+        match choice {
+            0..7 => {
+                one.transaction.put(&kvs, &key.1, &value).unwrap();
+                one.sees.insert(key.clone(), value.clone());
+                one.writes.insert(key, Some(value));
+            }
+            7..9 => {
+                one.transaction.delete(&kvs, &key.1).unwrap();
+                one.sees.remove(&key);
+                one.writes.insert(key, None);
+            }
+            9..14 => {
+                let got = one.transaction.get(&kvs, &key.1).unwrap();
+                assert_eq!(got.as_ref(), one.sees.get(&key));
+            }
+            14 => {
+                let got = one.transaction.get_for_update(&kvs, &key.1).unwrap();
+                assert_eq!(got.as_ref(), one.sees.get(&key));
+                one.held.insert(key);
+            }
+            15 => {
+                let cursor = one.transaction.cursor(&kvs).unwrap();
+                assert_eq!(all(cursor), of(&one.sees, key.0));
+            }
+            16 => drop(self.open.remove(at)),
+            _ => self.commit(at),
+        }
+    }
+
+    fn commit(&mut self, at: usize) {
+        let Open { transaction, writes, held, began, .. } = self.open.remove(at);
+        let is_newer = |key: &Key| self.written.get(key).is_some_and(|&commit| commit > began);
+        // One that writes nothing has nothing to lose against others.
+        let is_lost = !writes.is_empty() && writes.keys().chain(&held).any(is_newer);
+        let result =
+            if self.rng.chance(1, 4) { transaction.commit_durable() } else { transaction.commit() };
+        match result {
+            Ok(()) => {
+                assert!(!is_lost, "a conflict was missed");
+                self.commits += 1;
+                for (key, value) in writes {
+                    self.note(key, value);
+                }
+            }
+            Err(error) => {
+                assert!(matches!(error, KvError::TransactionConflict { .. }), "{error}");
+                assert!(is_lost, "there is no conflict: {error}");
+                self.conflicts += 1;
+            }
+        }
+    }
+
+    fn look_at_snapshots(&mut self) {
+        if self.snapshots.len() < 3 {
+            self.snapshots.push((self.db.snapshot(), self.content.clone()));
+        }
+        let at = usize::try_from(self.rng.below(self.snapshots.len() as u64)).unwrap();
+        let key = self.key();
+        let (snapshot, content) = &self.snapshots[at];
+        let kvs = &self.kvss[key.0];
+        assert_eq!(snapshot.get(kvs, &key.1).unwrap().as_ref(), content.get(&key));
+        assert_eq!(all(snapshot.cursor(kvs).unwrap()), of(content, key.0));
+        let keys: Vec<Vec<u8>> = (0..40).map(|n| format!("key{:03}", n * 5).into_bytes()).collect();
+        let expected: Vec<Option<Vec<u8>>> =
+            keys.iter().map(|one| content.get(&(key.0, one.clone())).cloned()).collect();
+        assert_eq!(snapshot.get_many(kvs, &keys).unwrap(), expected);
+        if self.rng.chance(1, 5) {
+            drop(self.snapshots.remove(at));
+        }
+    }
+}
+
+fn all(mut cursor: esker_kv::Cursor) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    while let Some((key, value)) = cursor.next().unwrap() {
+        found.insert(key.to_vec(), value.to_vec());
+    }
+    found
+}
+
+fn of(content: &Content, which: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let ours = content.iter().filter(|((kvs, _), _)| *kvs == which);
+    ours.map(|((_, key), value)| (key.clone(), value.clone())).collect()
+}
+
+#[test]
+fn every_conflict_is_found_and_none_is_invented() {
+    for seed in 0..6 {
+        let (db, kvss) = create(test_options(small_tuning()));
+        let mut model = Model {
+            rng: Rng::new(seed),
+            db,
+            kvss,
+            content: Content::new(),
+            written: BTreeMap::new(),
+            commits: 0,
+            open: Vec::new(),
+            snapshots: Vec::new(),
+            conflicts: 0,
+        };
+        for _ in 0..8000 {
+            match model.rng.below(100) {
+                0..30 => model.write_plainly(),
+                30..92 => model.step_of_one(),
+                92..94 => model.look_at_snapshots(),
+                94..96 => drop(model.db.step().unwrap()),
+                96..98 => model.db.ingest().unwrap(),
+                _ => model.db.settle().unwrap(),
+            }
+        }
+        for which in 0..2 {
+            let found = all(model.kvss[which].cursor().unwrap());
+            assert_eq!(found, of(&model.content, which));
+        }
+        let stats = model.db.stats();
+        assert_eq!(stats.transactions.conflicts, model.conflicts);
+        assert!(model.conflicts > 20 && stats.transactions.committed > 200, "{stats:?}");
+        assert!(stats.maintenance.spills > 0 && stats.maintenance.compactions > 0);
+        model.open.clear();
+        assert_eq!(model.db.stats().transactions.open, 0);
+        assert_eq!(model.db.stats().transactions.history_bytes, 0, "nothing is kept for nobody");
+    }
+}
+
+#[test]
+fn a_transaction_ends_after_its_time_and_what_it_kept_is_freed() {
+    let options = Options { transaction_ms: 1000, ..test_options(small_tuning()) };
+    let clock = options.clock.clone();
+    let (db, kvss) = create(options);
+    kvss[0].put(b"k", b"old").unwrap();
+    let mut late = db.transaction();
+    late.put(&kvss[0], b"other", b"1").unwrap();
+    kvss[0].put(b"k", b"new").unwrap();
+    db.ingest().unwrap();
+    assert!(db.stats().transactions.history_bytes > 0);
+    assert_eq!(late.get(&kvss[0], b"k").unwrap().as_deref(), Some(&b"old"[..]));
+    clock.advance(Duration::from_millis(1001));
+    let fresh = db.transaction();
+    assert_eq!(db.stats().transactions.expired, 1);
+    let error = late.get(&kvss[0], b"k").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(matches!(late.commit(), Err(KvError::TransactionExpired(_))));
+    assert_eq!(kvss[0].get(b"other").unwrap(), None);
+    drop(fresh);
+    assert_eq!(db.stats().transactions.history_bytes, 0);
+}
+
+#[test]
+fn the_oldest_transactions_end_when_others_have_written_too_much() {
+    let (db, kvss) = create(test_options(small_tuning())); // 8 MiB: 1 MiB of history
+    let first = db.transaction();
+    for n in 0..30_000u32 {
+        kvss[0].put(&n.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    let stats = db.stats().transactions;
+    assert_eq!((stats.open, stats.expired), (0, 1));
+    assert!(matches!(first.get(&kvss[0], b"k"), Err(KvError::TransactionExpired(_))));
+    assert!(stats.history_bytes < 1 << 20);
+}
+
+#[test]
+fn limits_and_foreign_handles_are_refused_and_change_nothing() {
+    let tuning = Tuning { block_bytes: 16 << 10, ..small_tuning() };
+    let (db, kvss) = create(test_options(tuning));
+    let (other, foreign) = create(test_options(small_tuning()));
+    let mut transaction = db.transaction();
+    assert_eq!(transaction.put(&kvss[0], b"", b"v").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(transaction.put(&foreign[0], b"k", b"v").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.snapshot().get(&foreign[0], b"k").unwrap_err().kind(), ErrorKind::Invalid);
+    // The same key over and over is one record.
+    for n in 0..100 {
+        transaction.put(&kvss[0], b"counter", &[n; 1000]).unwrap();
+    }
+    let mut result = Ok(());
+    for n in 0..20u8 {
+        result = transaction.put(&kvss[0], &[n], &[n; 1000]);
+        if result.is_err() {
+            break;
+        }
+    }
+    assert!(matches!(result, Err(KvError::BatchSize { .. })), "{result:?}");
+    transaction.commit().unwrap();
+    assert_eq!(kvss[0].get(b"counter").unwrap().unwrap(), [99; 1000]);
+    assert_eq!(kvss[0].get(&[0]).unwrap().unwrap(), [0; 1000]);
+    drop(other);
+}
+
+/// Money moves between accounts on many threads, and no snapshot ever sees more or less of it.
+#[test]
+fn threads_move_money_and_every_snapshot_adds_up() {
+    const ACCOUNTS: u64 = 20;
+    const EACH: u64 = 100;
+    let options =
+        Options { memory_bytes: 32 << 20, tuning: Some(small_tuning()), ..Options::default() };
+    let (db, kvss) = create(options);
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    let account = |n: u64| (usize::try_from(n % 2).unwrap(), n.to_be_bytes());
+    for n in 0..ACCOUNTS {
+        let (which, key) = account(n);
+        kvss[which].put(&key, &EACH.to_le_bytes()).unwrap();
+    }
+    let (db, kvss) = (&db, &kvss);
+    std::thread::scope(|scope| {
+        let movers: Vec<_> = (0..3)
+            .map(|seed| {
+                let run = move || {
+                    let mut rng = Rng::new(seed);
+                    let mut moved = 0;
+                    while moved < 1500 {
+                        let (from, to) =
+                            (account(rng.below(ACCOUNTS)), account(rng.below(ACCOUNTS)));
+                        let mut t = db.transaction();
+                        let had = number(&t.get(&kvss[from.0], &from.1).unwrap().unwrap());
+                        if from == to || had == 0 {
+                            continue;
+                        }
+                        let has = number(&t.get(&kvss[to.0], &to.1).unwrap().unwrap());
+                        t.put(&kvss[from.0], &from.1, &(had - 1).to_le_bytes()).unwrap();
+                        t.put(&kvss[to.0], &to.1, &(has + 1).to_le_bytes()).unwrap();
+                        match t.commit() {
+                            Ok(()) => moved += 1,
+                            Err(KvError::TransactionConflict { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                };
+                thread::spawn_scoped(scope, "mover", run).unwrap()
+            })
+            .collect();
+        let sum = |snapshot: &Snapshot| -> u64 {
+            (0..ACCOUNTS)
+                .map(account)
+                .map(|(which, key)| number(&snapshot.get(&kvss[which], &key).unwrap().unwrap()))
+                .sum()
+        };
+        while !movers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            assert_eq!(sum(&db.snapshot()), ACCOUNTS * EACH);
+        }
+        assert_eq!(sum(&db.snapshot()), ACCOUNTS * EACH);
+    });
+    assert!(db.stats().transactions.committed >= 4500);
+}
