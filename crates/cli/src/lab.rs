@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use esker_base::ErrorKind;
-use esker_lab::fdp::{self, FdpOptions};
+use esker_lab::LabError;
+use esker_lab::fdp::{self, FdpOptions, network};
 
 use crate::args::{FdpArgs, LabCommand};
 use crate::failure::{Failure, Result};
@@ -40,14 +41,26 @@ fn placement(args: &FdpArgs) -> Result {
         ));
         ControlFlow::Continue(())
     };
-    let mut report =
-        fdp::run(&options, &mut follow).map_err(|error| Failure::new(error.kind(), &error))?;
+    let failed = |error: LabError| Failure::new(error.kind(), &error);
+    if args.over_network {
+        let mut report = network::run(&options, &mut follow).map_err(failed)?;
+        drop(line);
+        report.environment = host::environment();
+        report.command = host::command_line();
+        outputs.say(&format!("{}\n", report.table()))?;
+        outputs.finish(&json(&report.json())?, "")?;
+        return report.check().map_err(failed);
+    }
+    let mut report = fdp::run(&options, &mut follow).map_err(failed)?;
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
     outputs.say(&format!("{}\n", report.table()))?;
-    let json = serde_json::from_str(&report.json()).map_err(|error| {
+    outputs.finish(&json(&report.json())?, &report.html())
+}
+
+fn json(text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text).map_err(|error| {
         Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
-    })?;
-    outputs.finish(&json, &report.html())
+    })
 }

@@ -4,6 +4,7 @@ use esker_base::ErrorKind;
 use esker_device::DeviceError;
 use esker_flash::FlashError;
 use esker_kv::KvError;
+use esker_nvmf::NvmfError;
 use thiserror::Error;
 
 /// Why an experiment could not be run.
@@ -24,6 +25,19 @@ pub enum LabError {
         /// How much of its space is live.
         live_percent: u64,
     },
+    /// What a drive wrote depends on how it was reached.
+    #[error(
+        "{name}: the drive wrote {in_process} bytes of the host in process, and {over_network} over \
+         the network: placement ids or commands were changed on the way"
+    )]
+    Differs {
+        /// The workload.
+        name: String,
+        /// Media bytes of host bytes.
+        in_process: String,
+        /// The same over the network.
+        over_network: String,
+    },
     /// Whoever watched it ended it.
     #[error("the experiment was ended before it was through")]
     Interrupted,
@@ -36,6 +50,9 @@ pub enum LabError {
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The target or an initiator refused.
+    #[error(transparent)]
+    Nvmf(#[from] NvmfError),
     /// The engine refused.
     #[error(transparent)]
     Kv(#[from] KvError),
@@ -48,10 +65,12 @@ impl LabError {
         match self {
             LabError::Invalid(_) => ErrorKind::Invalid,
             LabError::Full { .. } => ErrorKind::NoSpace,
+            LabError::Differs { .. } => ErrorKind::Corrupt,
             LabError::Interrupted => ErrorKind::Closed,
             LabError::Thread(error) => ErrorKind::from(error),
             LabError::Flash(error) => error.kind(),
             LabError::Device(error) => error.kind(),
+            LabError::Nvmf(error) => error.kind(),
             LabError::Kv(error) => error.kind(),
         }
     }

@@ -9,6 +9,8 @@
 //! | [`configuration`] | everything that a factor depends on |
 //! | [`measure`](mod@measure), [`course`] | one run, until it is steady |
 //! | [`engine`] | four KVDBs on one drive |
+//! | `emulated` | a drive that stores what it is given |
+//! | [`network`] | the same over NVMe/TCP |
 //! | [`worth`] | drive life and capacity |
 //! | [`report`], `table`, `html` | what came of it |
 //! | `plan`, `jobs` | which runs there are, and several of them at a time |
@@ -19,11 +21,13 @@
 pub mod circular;
 pub mod configuration;
 pub mod course;
+mod emulated;
 pub mod engine;
 mod html;
 mod jobs;
 pub mod keys;
 pub mod measure;
+pub mod network;
 mod plan;
 pub mod report;
 pub mod sink;

@@ -104,11 +104,16 @@ pub(crate) enum LabCommand {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab fdp\n  \
-        esker lab fdp --full --html fdp.html --json fdp.json")]
+        esker lab fdp --full --html fdp.html --json fdp.json\n  \
+        esker lab fdp --over-network")]
 pub(crate) struct FdpArgs {
     /// Sweep over over-provisioning and fill, too
     #[arg(long)]
     pub(crate) full: bool,
+    /// Run some workloads in process and over NVMe/TCP, and require that drives write the same.
+    /// The drive has a 64th of the size
+    #[arg(long, conflicts_with_all = ["full", "html"])]
+    pub(crate) over_network: bool,
     /// The size of the modelled drive
     #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse::bytes)]
     pub(crate) drive: u64,

@@ -5,19 +5,15 @@
 //! is, its streams and its discards included. It runs one step at a time on a virtual clock: the
 //! same seed gives the same writes.
 
-use std::sync::Arc;
-
 use esker_base::units::{human_bytes, round_down, to_usize};
 use esker_base::{Clock, Rng};
-use esker_device::Device;
-use esker_device::fdp::Isolation;
-use esker_flash::drive::Configuration as Placement;
+use esker_flash::Parameters;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
-use esker_flash::{Pace, Parameters, Profile, Ssd};
 use esker_kv::{Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
 
 use super::FdpOptions;
 use super::course::{Course, Measured};
+use super::emulated::{self, EmulatedDrive, units_in_use};
 use super::measure::OnShare;
 use super::report::{Assumption, Chapter, Run, assumption, handles, pace, percent};
 use super::sink::{DeviceDrive, Drive as _};
@@ -139,7 +135,9 @@ impl EngineRun {
             if !watch(course.share()) {
                 return Err(LabError::Interrupted);
             }
-            while !course.is_due(drive.written()) {
+            // Once at least: what the drive tells may lie behind what it was given.
+            stores[turns.next_index()].turn()?;
+            while !course.is_due(drive.host_bytes()) {
                 stores[turns.next_index()].turn()?;
             }
             course.look(drive.written());
@@ -169,54 +167,31 @@ impl EngineRun {
     }
 
     /// A drive with a namespace for each KVDB and one for its manifest.
-    fn devices(&self) -> Result<Vec<Devices>, LabError> {
+    pub(super) fn devices(&self) -> Result<Vec<Devices>, LabError> {
         let count = u16::try_from(self.rates.len()).unwrap_or(u16::MAX);
-        let ssd = Ssd::new("ssd", &self.parameters(count * self.handles_each)?, Pace::untimed())?;
-        if self.handles_each > 0 {
-            ssd.enable_placement(Some(0))?;
-        }
+        let drive = EmulatedDrive::new(self.parameters()?, count, self.handles_each)?;
         let each = round_down(self.drive_bytes / u64::from(count), 1 << 20);
-        let mut all = Vec::new();
-        for index in 0..count {
-            let handles: Vec<u16> =
-                (index * self.handles_each..(index + 1) * self.handles_each).collect();
-            let handles = (!handles.is_empty()).then_some(&handles[..]);
-            let namespace = |bytes| -> Result<Arc<dyn Device>, LabError> {
-                Ok(Arc::new(ssd.namespace(ssd.create_namespace(bytes, handles)?)?))
-            };
-            let manifest = namespace(MANIFEST_BYTES)?;
-            let capacity = namespace(each - MANIFEST_BYTES)?;
-            all.push(Devices { manifest, capacity, staging: None });
-        }
-        Ok(all)
+        let devices = |index| {
+            let manifest = drive.namespace(index, MANIFEST_BYTES)?;
+            let capacity = drive.namespace(index, each - MANIFEST_BYTES)?;
+            Ok(Devices { manifest, capacity, staging: None })
+        };
+        (0..count).map(devices).collect()
     }
 
-    fn parameters(&self, handles: u16) -> Result<Parameters, LabError> {
-        let profile = Profile::find("micron-7450")?;
-        let Some(drive) = profile.ssd() else {
-            return Err(LabError::Invalid("the profile is no solid-state drive".into()));
-        };
+    fn parameters(&self) -> Result<Parameters, LabError> {
         let unit_size = round_down(self.drive_bytes / u64::from(self.units), PROGRAM_BYTES.into());
         let unit_size = unit_size.max(PROGRAM_BYTES.into());
-        // As in `FtlOptions::reserve_units`: one for each handle, one for copies, one erased.
-        let reserve = u32::from(handles.max(1)) + 2;
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
-        #[allow(clippy::cast_sign_loss)] // some hundreds
-        let in_use = (self.drive_bytes as f64 * (1.0 + self.over_provisioning) / unit_size as f64)
-            .round() as u32;
-        let isolation = vec![Isolation::Initially; usize::from(handles.max(1))];
         Ok(Parameters {
             capacity: self.drive_bytes,
             page_size: 4096,
             nand_page_size: 4096,
             program_size: PROGRAM_BYTES,
             unit_size,
-            units: in_use + reserve,
+            units: units_in_use(self.drive_bytes, self.over_provisioning, unit_size),
             cleaning: Cleaning::Greedy,
             frontier: Frontier::Separate,
-            wear_spread: None,
-            configurations: vec![Placement { groups: 1, handles: isolation }],
-            ..drive.clone()
+            ..emulated::base()?
         })
     }
 
@@ -225,7 +200,7 @@ impl EngineRun {
         Run { name: self.name(), assumptions: self.assumptions(), measured, published: None }
     }
 
-    fn assumptions(&self) -> Vec<Assumption> {
+    pub(super) fn assumptions(&self) -> Vec<Assumption> {
         let list =
             |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<String>>().join(", ");
         let ratios: Vec<String> = self.rates.iter().map(f64::to_string).collect();

@@ -15,6 +15,7 @@ use super::configuration::Configuration;
 use super::course::Measured;
 use super::engine::EngineRun;
 use super::measure::measure;
+use super::network::{Pair, Planned, Workload};
 use super::worth::{Search, Spare};
 use super::{OnProgress, Progress};
 use crate::LabError;
@@ -30,26 +31,35 @@ pub(super) enum Work<'a> {
     Measure(&'a Configuration),
     Engine(&'a EngineRun),
     Search(&'a Search),
+    Network(&'a Planned),
 }
 
 /// What came of it.
 pub(super) enum Outcome {
     Measured(Measured),
     Spare(Spare),
+    Pair(Box<Pair>),
 }
 
 impl Outcome {
     pub(super) fn measured(self) -> Measured {
         match self {
             Outcome::Measured(measured) => measured,
-            Outcome::Spare(_) => unreachable!("a search was not planned here"),
+            Outcome::Spare(_) | Outcome::Pair(_) => unreachable!("planned otherwise"),
         }
     }
 
     pub(super) fn spare(self) -> Spare {
         match self {
             Outcome::Spare(spare) => spare,
-            Outcome::Measured(_) => unreachable!("a search was planned here"),
+            Outcome::Measured(_) | Outcome::Pair(_) => unreachable!("a search was planned here"),
+        }
+    }
+
+    pub(super) fn pair(self) -> Pair {
+        match self {
+            Outcome::Pair(pair) => *pair,
+            Outcome::Measured(_) | Outcome::Spare(_) => unreachable!("a pair was planned here"),
         }
     }
 }
@@ -60,6 +70,7 @@ impl Job<'_> {
             Work::Measure(of) => measure(of, watch).map(Outcome::Measured),
             Work::Engine(of) => of.measure(watch).map(Outcome::Measured),
             Work::Search(of) => of.run(watch).map(Outcome::Spare),
+            Work::Network(of) => of.run(watch).map(|pair| Outcome::Pair(Box::new(pair))),
         }
     }
 
@@ -68,6 +79,10 @@ impl Job<'_> {
         match self.work {
             Work::Measure(of) => of.drive.bytes / u64::from(of.drive.page_bytes),
             Work::Engine(_) | Work::Search(_) => u64::MAX,
+            Work::Network(of) => match of.workload {
+                Workload::Engine(_) => u64::MAX,
+                Workload::Stores(_) => 0,
+            },
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
-use esker_device::fdp::Isolation;
+use esker_device::fdp::{Isolation, Statistics};
 use esker_device::{Device, PlacementId, Port};
 use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions};
 
@@ -70,6 +70,11 @@ pub trait Drive {
 
     /// Bytes written so far.
     fn written(&self) -> Written;
+
+    /// Bytes written so far by the host, which may be known without asking the drive.
+    fn host_bytes(&self) -> u128 {
+        self.written().host_bytes
+    }
 }
 
 // ---- counting ------------------------------------------------------------------------------------
@@ -230,6 +235,8 @@ impl Sink for CountingNamespace {
 /// Devices that are the namespaces of one drive, local or remote.
 pub struct DeviceDrive {
     namespaces: Vec<DeviceNamespace>,
+    /// Bytes that the host had written before the namespaces were opened.
+    before: u128,
 }
 
 /// A namespace of a [`DeviceDrive`].
@@ -251,7 +258,14 @@ impl DeviceDrive {
             Ok(DeviceNamespace { device, port, buf: None })
         };
         let namespaces: Result<_, LabError> = devices.into_iter().map(namespace).collect();
-        Ok(DeviceDrive { namespaces: namespaces? })
+        let mut drive = DeviceDrive { namespaces: namespaces?, before: 0 };
+        drive.before = drive.written().host_bytes.saturating_sub(drive.passed());
+        Ok(drive)
+    }
+
+    /// Bytes that were written through the namespaces since they were opened.
+    fn passed(&self) -> u128 {
+        self.namespaces.iter().map(|one| u128::from(one.device.stats().written_bytes)).sum()
     }
 }
 
@@ -268,6 +282,11 @@ impl Drive for DeviceDrive {
     fn written(&self) -> Written {
         let first = self.namespaces.first();
         if let Some(placement) = first.and_then(|one| one.device.data_placement()) {
+            // The endurance log may count in units of a billion bytes; the log of placement does not.
+            if let Ok(statistics) = placement.statistics() {
+                let Statistics { host_bytes, media_bytes, .. } = statistics;
+                return Written { host_bytes, media_bytes };
+            }
             let endurance = placement.endurance();
             return Written {
                 host_bytes: endurance.host_written_bytes,
@@ -281,6 +300,10 @@ impl Drive for DeviceDrive {
             written.media_bytes += u128::from(stats.media_written_bytes);
         }
         written
+    }
+
+    fn host_bytes(&self) -> u128 {
+        self.before + self.passed()
     }
 }
 

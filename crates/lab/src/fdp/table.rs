@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::course::Measured;
+use super::network::NetworkReport;
 use super::report::{Assumption, Chapter, FdpReport, Published, Run, percent};
 use super::worth::Worth;
 
@@ -51,7 +53,13 @@ fn table_of(chapter: &Chapter) -> String {
     for source in sources(chapter) {
         wrap(&mut text, "", &source);
     }
-    text.push_str("\nall of them:\n");
+    text.push_str(&assumptions_of(chapter));
+    text
+}
+
+/// Everything that the factors of a chapter depend on.
+fn assumptions_of(chapter: &Chapter) -> String {
+    let mut text = "\nall of them:\n".to_owned();
     for one in chapter.common() {
         wrap(&mut text, "  ", &pair(one));
     }
@@ -62,6 +70,32 @@ fn table_of(chapter: &Chapter) -> String {
         }
     }
     text
+}
+
+impl NetworkReport {
+    /// The report as text: each factor both ways, whether they are the same to the byte, and
+    /// everything they depend on.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!("{}\n\n", self.title);
+        let mut rows = vec![["", "WAF in process", "over the network", "bytes"].map(str::to_owned)];
+        for pair in &self.pairs {
+            let of = |measured: &Measured| format!("{:.3}", measured.write_amplification);
+            let equal = if pair.is_equal() { "equal" } else { "DIFFERENT" };
+            let (here, there) = (of(&pair.in_process), of(&pair.over_network));
+            rows.push([pair.name.clone(), here, there, equal.to_owned()]);
+        }
+        text.push_str(&align(&rows));
+        let runs = self.pairs.iter().map(|pair| Run {
+            name: pair.name.clone(),
+            assumptions: pair.assumptions.clone(),
+            measured: pair.in_process.clone(),
+            published: None,
+        });
+        let (name, notes, derived) = (String::new(), Vec::new(), Vec::new());
+        text.push_str(&assumptions_of(&Chapter { name, notes, runs: runs.collect(), derived }));
+        text
+    }
 }
 
 fn pair(one: &Assumption) -> String {

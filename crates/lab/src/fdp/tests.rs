@@ -3,6 +3,7 @@
 //! `cargo test --release -p esker-lab -- --ignored --nocapture`
 
 mod devices;
+mod network;
 mod plain;
 
 use std::ops::ControlFlow;

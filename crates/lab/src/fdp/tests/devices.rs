@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use esker_device::fdp::Isolation;
 use esker_device::{Device, MemoryDevice};
-use esker_flash::drive::Configuration as Placement;
-use esker_flash::{Pace, Parameters, Profile, Ssd};
 
 use super::factor;
 use crate::fdp::FdpOptions;
 use crate::fdp::configuration::Configuration;
+use crate::fdp::emulated;
 use crate::fdp::measure::measure_on;
 use crate::fdp::plan::{stores_base, with_handles};
 use crate::fdp::sink::{DeviceDrive, Drive as _};
@@ -21,39 +19,8 @@ fn small() -> Configuration {
     of
 }
 
-/// The namespaces of a drive in software that is made like the counting one.
-#[allow(clippy::cast_possible_truncation)] // some units
 fn namespaces(of: &Configuration) -> Vec<Arc<dyn Device>> {
-    let stores = u16::try_from(of.stores.len()).unwrap();
-    let handles = stores * of.handles_each;
-    let unit_size = of.drive.unit_bytes();
-    let in_use = of.drive.bytes as f64 * (1.0 + of.drive.over_provisioning) / unit_size as f64;
-    let isolation = vec![Isolation::Initially; usize::from(handles.max(1))];
-    let parameters = Parameters {
-        capacity: of.drive.bytes,
-        page_size: of.drive.page_bytes,
-        nand_page_size: of.drive.page_bytes,
-        program_size: of.drive.page_bytes,
-        unit_size,
-        units: in_use.round() as u32 + u32::from(handles.max(1)) + 2,
-        cleaning: of.drive.cleaning,
-        frontier: of.drive.frontier,
-        pace: of.drive.pace,
-        wear_spread: None,
-        configurations: vec![Placement { groups: 1, handles: isolation }],
-        ..Profile::find("micron-7450").unwrap().ssd().unwrap().clone()
-    };
-    let ssd = Ssd::new("ssd", &parameters, Pace::untimed()).unwrap();
-    if handles > 0 {
-        ssd.enable_placement(Some(0)).unwrap();
-    }
-    let namespace = |index: u16| -> Arc<dyn Device> {
-        let own: Vec<u16> = (index * of.handles_each..(index + 1) * of.handles_each).collect();
-        let own = (handles > 0).then_some(&own[..]);
-        let id = ssd.create_namespace(of.drive.bytes / u64::from(stores), own).unwrap();
-        Arc::new(ssd.namespace(id).unwrap())
-    };
-    (0..stores).map(namespace).collect()
+    emulated::namespaces(of).unwrap()
 }
 
 #[test]
