@@ -7,6 +7,11 @@
 //! | [`read`] | [`Trace`]: an iterator of requests from files of any of them |
 //! | [`compact`] | [`Writer`]: a format of our own, a few bytes a request |
 //! | [`recorder`] | [`Recorder`]: requests gathered from the data path of a program |
+//! | [`stats`] | [`Stats`]: requests, references, footprint, hot sets, reuse |
+//! | [`reuse`] | reuse distances |
+//! | [`mrc`] | miss-ratio curves: exact, sampled, and the optimum |
+//! | [`load`] | [`MysqlLoad`]: requests like a database's, from a seed |
+//! | [`capture`] | [`Capture`]: what a real block device is asked, through the kernel's tracing |
 //! | [`keys`] | block keys: hashing, dense numbers |
 //! | [`error`] | [`TraceError`]: which file, where, why |
 //!
@@ -24,20 +29,28 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod compact;
 pub mod error;
 pub mod format;
 mod input;
 pub mod keys;
+pub mod load;
+pub mod mrc;
 mod names;
 mod omf;
 pub mod read;
 pub mod recorder;
 pub mod request;
+pub mod reuse;
+pub mod stats;
 
+pub use capture::Capture;
 pub use compact::{Writer, Written, convert};
 pub use error::{Place, TraceError};
 pub use format::Format;
+pub use load::{MysqlLoad, MysqlOptions};
 pub use read::{Event, Options, Trace};
 pub use recorder::{Recorder, Recording};
 pub use request::{BLOCK_BYTES, BlockRef, Op, Request, block_key, block_refs};
+pub use stats::{Stats, StatsBuilder};

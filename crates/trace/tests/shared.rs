@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use esker_trace::keys::Numbering;
+use esker_trace::mrc::{ExactLru, SampledLru, belady};
 use esker_trace::{BLOCK_BYTES, Format, Op, Options, Trace, block_refs};
 
 /// What a trace amounts to. Discards and flushes are not counted.
@@ -293,5 +294,39 @@ fn a_trace_and_its_text_are_the_same_requests() {
     for (mut from_binary, from_text) in binary.into_iter().zip(text) {
         from_binary.time_ns -= origin;
         assert_eq!(from_binary, from_text);
+    }
+}
+
+/// Miss ratios of LRU and of the optimum, as another simulator counted them, to three digits.
+#[test]
+fn miss_ratios_of_real_traces_are_those_of_another_simulator() {
+    let Some(folder) = folder() else {
+        eprintln!("SKIPPED: no real traces; set ESKER_TRACES to the folder that has them");
+        return;
+    };
+    for (file, unit_bytes, blocks, lru, optimum) in [
+        ("cloudphysics-w.vscsi.zst", None, 28_672, 0.872, 0.667),
+        ("arc-OLTP.lis.zst", Some(4096), 20_480, 0.327, 0.234),
+        ("arc-P6.lis.zst", None, 8192, 0.737, 0.324),
+        ("arc-P6.lis.zst", None, 20_480, 0.161, 0.089),
+    ] {
+        let options = Options { unit_bytes, ..Options::default() };
+        let trace = Trace::open(&[folder.join(file)], &options).unwrap();
+        let (mut exact, mut sampled) = (ExactLru::default(), SampledLru::new(8192, 1));
+        let (mut numbering, mut references) = (Numbering::default(), Vec::new());
+        for request in trace {
+            for block in block_refs(&request.unwrap()) {
+                exact.reference(block.key);
+                sampled.reference(block.key);
+                references.push(numbering.number(block.key).0);
+            }
+        }
+        let found = exact.curve(&[blocks])[0].miss_ratio;
+        assert!((found - lru).abs() < 0.0006, "{file}: LRU misses {found}, not {lru}");
+        let best = belady(&references, blocks);
+        assert!((best - optimum).abs() < 0.0006, "{file}: {best} at least, not {optimum}");
+        let estimate = sampled.curve(&[blocks])[0];
+        eprintln!("{file}: {blocks} blocks: {found:.4}, sampled {estimate:?}");
+        assert!((estimate.miss_ratio - found).abs() < 0.03, "{file}: {estimate:?}, not {found}");
     }
 }

@@ -4,6 +4,8 @@
 
 mod blkparse;
 
+pub(crate) use blkparse::rwbs;
+
 use crate::error::Result;
 use crate::format::Format;
 use crate::input::Input;
