@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 const RUNGS: [(u8, &[&str]); 5] = [
     (1, &["base"]),
     (2, &["device"]),
-    (3, &["kv", "cache", "pager", "volume", "nvmf", "flash", "bench", "trace", "sim"]),
+    (3, &["kv", "cache", "pager", "volume", "nvmf", "flash", "bench", "trace", "attach", "sim"]),
     (4, &["stack", "lab"]),
     (5, &["cli", "c", "python", "java", "tests"]),
 ];

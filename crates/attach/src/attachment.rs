@@ -1,0 +1,225 @@
+//! What is mounted, from beginning to end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use esker_base::{Clock, thread};
+use esker_device::{Device, Port};
+use rustix::io::Errno;
+
+use crate::engine::{Engine, Volume};
+use crate::loop_device::LoopDevice;
+use crate::server::{Shared, serve};
+use crate::{AttachError, mount, sys};
+
+/// The name of the file in the directory at which a device is attached.
+pub const FILE_NAME: &str = "disk";
+/// The largest request, in bytes: what the kernel allows by default (`fs.fuse.max_pages_limit`).
+const MAX_WRITE: u32 = 1 << 20;
+/// How long the kernel may take for its first request.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the kernel may take to let go of a file that nobody uses any more.
+const LINGER: Duration = Duration::from_secs(3);
+const STEP: Duration = Duration::from_millis(5);
+
+/// How to attach a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether to make a loop device over the file.
+    pub loop_device: bool,
+    /// How many threads serve it, at least 1. Each has a queue pair of the device.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { read_only: false, loop_device: false, threads: 2 }
+    }
+}
+
+/// A device that is attached. Dropping it ends it in any case ([`Attachment::abandon`]).
+pub struct Attachment {
+    mount_point: PathBuf,
+    file: PathBuf,
+    device: Arc<dyn Device>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    loop_device: Option<LoopDevice>,
+}
+
+impl Attachment {
+    /// Attaches a device at a directory: from now on `disk` in it is the device, and with
+    /// [`Options::loop_device`] there is a block device too.
+    ///
+    /// # Errors
+    /// `Invalid` when the mount point is none or taken, `Unsupported` when this machine has no FUSE
+    /// or no loop devices or this user may not use them, or the device's.
+    pub fn start(
+        device: Arc<dyn Device>,
+        mount_point: &Path,
+        options: &Options,
+    ) -> Result<Attachment, AttachError> {
+        let mount_point = mount::check_mount_point(mount_point)?;
+        let volume = Volume::new(device.clone(), FILE_NAME, options.read_only, MAX_WRITE);
+        let volume = Arc::new(volume);
+        let mut engines = Vec::new();
+        for _ in 0..options.threads.max(1) {
+            engines.push(Engine::new(volume.clone())?);
+        }
+        let os = |what: &'static str| {
+            let path = mount_point.clone();
+            move |errno: Errno| AttachError::os(what, path, errno, "try again")
+        };
+        let shared = Arc::new(Shared::new(volume).map_err(os("making an event"))?);
+        let session = mount::mount(&mount_point, options.read_only)?;
+        let file = mount_point.join(FILE_NAME);
+        let (threads, loop_device) = (Vec::new(), None);
+        let mut attachment = Attachment {
+            mount_point: mount_point.clone(),
+            file,
+            device,
+            shared,
+            threads,
+            loop_device,
+        };
+        // From here on, what fails is unmounted by dropping the attachment.
+        let (begun, has_begun) = channel();
+        let mut begun = Some(begun);
+        for (index, engine) in engines.into_iter().enumerate() {
+            let channel = match begun {
+                Some(_) => rustix::io::fcntl_dupfd_cloexec(&session, 0),
+                None => further_channel(&session),
+            };
+            let channel = channel.map_err(os("opening a channel"))?;
+            let (shared, begun) = (attachment.shared.clone(), begun.take());
+            let name = format!("esker-fuse-{index}");
+            let thread = thread::spawn(&name, move || serve(shared, channel, engine, begun));
+            let thread = thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            attachment.threads.push(thread.map_err(os("starting a thread"))?);
+        }
+        drop(session);
+        match has_begun.recv_timeout(PATIENCE) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                let why = "the kernel does not speak FUSE 7.28 or later (Linux 4.20)".to_owned();
+                return Err(AttachError::Unsupported { path: mount_point, why });
+            }
+        }
+        if options.loop_device {
+            let block_size = attachment.device.geometry().lba_size;
+            let made = LoopDevice::make(&attachment.file, block_size, options.read_only)?;
+            attachment.loop_device = Some(made);
+        }
+        Ok(attachment)
+    }
+
+    /// The file that is the device.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The block device over the file, if one was made.
+    #[must_use]
+    pub fn loop_path(&self) -> Option<&Path> {
+        self.loop_device.as_ref().map(LoopDevice::path)
+    }
+
+    /// Whether it is being served; it is not when somebody else has unmounted it.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.shared.has_ended()
+    }
+
+    /// Ends it: frees the loop device, unmounts, and makes everything durable. When somebody
+    /// uses it, nothing has happened, and it can be tried again.
+    ///
+    /// # Errors
+    /// `Busy` when the loop device is mounted or the file is open, or the device's for the flush.
+    pub fn stop(&mut self) -> Result<(), AttachError> {
+        if let Some(device) = self.loop_device.take()
+            && let Err((device, error)) = device.release()
+        {
+            self.loop_device = Some(device);
+            return Err(error);
+        }
+        if self.is_running() {
+            self.unmount()?;
+        }
+        self.join();
+        if !self.shared.volume.read_only {
+            Port::open(&*self.device, 1)?.flush()?;
+        }
+        Ok(())
+    }
+
+    fn unmount(&self) -> Result<(), AttachError> {
+        let clock = Clock::real();
+        let deadline = clock.now() + LINGER;
+        loop {
+            match mount::unmount(&self.mount_point, false) {
+                // The loop driver lets go of the file a little later than of the device.
+                Err(Errno::BUSY) if clock.now() < deadline => clock.sleep(STEP),
+                Err(Errno::BUSY) => {
+                    let why = format!(
+                        "it is in use; close what has {} open (`fuser -vm {}` lists it)",
+                        self.file.display(),
+                        self.mount_point.display()
+                    );
+                    return Err(AttachError::Busy { path: self.mount_point.clone(), why });
+                }
+                // EINVAL: it is not mounted any more.
+                Ok(()) | Err(Errno::INVAL) => return Ok(()),
+                Err(errno) => {
+                    let advice = "unmount it with `umount` as root";
+                    return Err(AttachError::os("unmounting", &self.mount_point, errno, advice));
+                }
+            }
+        }
+    }
+
+    /// Ends it, whoever uses it: they get errors from then on. What was written and not flushed is
+    /// as after a crash.
+    pub fn abandon(&mut self) {
+        if let Some(device) = self.loop_device.take() {
+            // At the latest it goes when its last user does.
+            device.release_anyway();
+        }
+        if !self.threads.is_empty() {
+            // It may have been unmounted by others.
+            let _ = mount::unmount(&self.mount_point, true);
+            self.shared.end();
+        }
+        self.join();
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // One that panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// A channel of its own for a further thread; if that is not allowed, the same one.
+fn further_channel(session: &std::os::fd::OwnedFd) -> Result<std::os::fd::OwnedFd, Errno> {
+    let own = mount::open_channel().and_then(|channel| {
+        sys::clone_channel(&channel, session)?;
+        Ok(channel)
+    });
+    match own {
+        Ok(channel) => Ok(channel),
+        Err(_) => rustix::io::fcntl_dupfd_cloexec(session, 0),
+    }
+}

@@ -1,0 +1,80 @@
+//! Errors: what was to be done, to what, and what to do now.
+
+use std::path::{Path, PathBuf};
+
+use esker_base::ErrorKind;
+use esker_device::DeviceError;
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// Why a device could not be attached or detached.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The operating system refused.
+    #[error("{}: {what} failed: {errno}; {advice}", path.display())]
+    Os {
+        /// What was to be done.
+        what: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// The system's answer.
+        errno: Errno,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// This machine or user cannot mount.
+    #[error("{}: {why}", path.display())]
+    Unsupported {
+        /// Where it was to be mounted, or the device node.
+        path: PathBuf,
+        /// What is missing, and what to do.
+        why: String,
+    },
+    /// The mount point is no directory, or something is there already.
+    #[error("{}: {why}", path.display())]
+    Invalid {
+        /// The mount point.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// Nothing of Esker's is attached there.
+    #[error("{}: no device is attached here; `findmnt -t fuse.esker` lists those that are", .0.display())]
+    NotAttached(PathBuf),
+    /// Somebody uses it.
+    #[error("{}: {why}", path.display())]
+    Busy {
+        /// The mount point or the loop device.
+        path: PathBuf,
+        /// By what, and what to do.
+        why: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl AttachError {
+    pub(crate) fn os(
+        what: &'static str,
+        path: impl AsRef<Path>,
+        errno: Errno,
+        advice: &'static str,
+    ) -> AttachError {
+        AttachError::Os { what, path: path.as_ref().to_owned(), errno, advice }
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            AttachError::Os { errno, .. } => ErrorKind::from(&std::io::Error::from(*errno)),
+            AttachError::Unsupported { .. } => ErrorKind::Unsupported,
+            AttachError::Invalid { .. } => ErrorKind::Invalid,
+            AttachError::NotAttached(_) => ErrorKind::NotFound,
+            AttachError::Busy { .. } => ErrorKind::Conflict,
+            AttachError::Device(error) => error.kind(),
+        }
+    }
+}

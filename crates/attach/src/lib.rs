@@ -1,0 +1,40 @@
+//! A device as a file of this machine, and as a block device over that file.
+//!
+//! A process serves one device through `/dev/fuse`, without a library in between: the mount point
+//! is a directory with one file, whose size is the device's. With a loop device over that file,
+//! file systems and databases use any [`Device`](esker_device::Device) through the stock kernel.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`attachment`] | [`Attachment`]: what is mounted, from beginning to end |
+//! | [`detach`] | finds what is attached at a mount point, and clears away what a crash has left |
+//! | [`error`] | [`AttachError`] |
+//! | `engine` | requests become commands of the device, and completions replies; no system call |
+//! | `server` | the threads between `/dev/fuse` and the engine |
+//! | `mount` | mounts, as root or through `fusermount3` |
+//! | `loop_device` | makes and releases loop devices |
+//! | `wire` | the bytes of FUSE (`linux/fuse.h`, protocol 7.31) and of the loop driver |
+//! | `sys` | the system calls that have no safe wrapper |
+//!
+//! # What is promised
+//!
+//! 1. Nothing is cached: a write that was answered has completed on the device, and one that was
+//!    answered after `fsync`, or through a file opened with `O_DSYNC`, is durable.
+//! 2. Requests of any offset and size are right, whatever the device's LBA size. Two writes to
+//!    parts of one LBA do not undo each other.
+//! 3. A range that was punched or zeroed reads as zeroes.
+//! 4. An error of the device is `EIO` for that request (`ENOSPC` when it is full) and for no other.
+
+pub mod attachment;
+pub mod detach;
+mod engine;
+pub mod error;
+mod loop_device;
+mod mount;
+mod server;
+mod sys;
+mod wire;
+
+pub use attachment::{Attachment, Options};
+pub use detach::{Attached, find};
+pub use error::AttachError;

@@ -1,0 +1,172 @@
+//! Mounts and unmounts: with `mount(2)` for root, through `fusermount3` for everybody else.
+//!
+//! The source of the mount is `esker:PID`, so that whoever finds it knows who serves it.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+
+use crate::AttachError;
+use crate::detach::mounts_of;
+
+/// Where the kernel's end is.
+const DEVICE: &str = "/dev/fuse";
+/// What stands before the number of the process in the source of a mount.
+pub(crate) const SOURCE: &str = "esker:";
+/// The type of the file system.
+pub(crate) const FILE_SYSTEM: &str = "fuse.esker";
+
+/// Opens a channel to the kernel.
+pub(crate) fn open_channel() -> Result<OwnedFd, Errno> {
+    rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
+/// Checks that a device can be attached at a path, and gives the path without links and dots.
+pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
+    let invalid = |why: &str| AttachError::Invalid { path: path.to_owned(), why: why.to_owned() };
+    let found = match std::fs::metadata(path) {
+        Ok(found) => found,
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
+            return Err(invalid(
+                "what was attached here has crashed; clear it away with `esker detach` first",
+            ));
+        }
+        Err(error) => {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            let advice = "name a directory that exists";
+            return Err(AttachError::os("looking at the mount point", path, errno, advice));
+        }
+    };
+    if !found.is_dir() {
+        return Err(invalid("it is no directory; name one, preferably empty"));
+    }
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if mounts_of(&path).is_some() {
+        return Err(invalid("a device is attached here; detach it first, or name another"));
+    }
+    Ok(path)
+}
+
+/// Mounts at a directory, and gives the channel to the kernel.
+pub(crate) fn mount(at: &Path, read_only: bool) -> Result<OwnedFd, AttachError> {
+    if rustix::process::geteuid().is_root() {
+        mount_as_root(at, read_only)
+    } else {
+        mount_through_helper(at, read_only)
+    }
+}
+
+fn source() -> String {
+    format!("{SOURCE}{}", std::process::id())
+}
+
+fn mount_as_root(at: &Path, read_only: bool) -> Result<OwnedFd, AttachError> {
+    let channel = open_channel().map_err(|errno| {
+        let why = format!("{errno}; is FUSE in this kernel (modprobe fuse), and allowed here?");
+        AttachError::Unsupported { path: DEVICE.into(), why }
+    })?;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    if read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let options = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},allow_other,default_permissions",
+        channel.as_raw_fd()
+    );
+    let options = std::ffi::CString::new(options).expect("numbers and words");
+    rustix::mount::mount(source(), at, FILE_SYSTEM, flags, options.as_c_str()).map_err(
+        |errno| {
+            AttachError::os(
+                "mounting",
+                at,
+                errno,
+                "mounting must be allowed here (capability SYS_ADMIN)",
+            )
+        },
+    )?;
+    Ok(channel)
+}
+
+fn mount_through_helper(at: &Path, read_only: bool) -> Result<OwnedFd, AttachError> {
+    let refused = |why: String| AttachError::Unsupported { path: at.to_owned(), why };
+    let failed = |what| move |errno| AttachError::os(what, at, errno, "try again");
+    // The helper's end must stay open in the helper, ours must not.
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::empty(),
+        None,
+    )
+    .map_err(failed("making a pair of sockets"))?;
+    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC)
+        .map_err(failed("setting up a socket"))?;
+    let mut options = format!("fsname={},subtype=esker,nosuid,nodev", source());
+    if read_only {
+        options.push_str(",ro");
+    }
+    let helper = Command::new("fusermount3")
+        .args(["-o", &options, "--"])
+        .arg(at)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .output();
+    drop(theirs);
+    let output = helper.map_err(|error| {
+        refused(format!("fusermount3 did not run ({error}); install fuse3, or be root"))
+    })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(refused(format!("fusermount3 refused: {said}")));
+    }
+    let channel = receive(&ours).map_err(failed("receiving the channel from fusermount3"))?;
+    let flags = rustix::fs::fcntl_getfl(&channel).map_err(failed("reading flags"))?;
+    rustix::fs::fcntl_setfl(&channel, flags | OFlags::NONBLOCK).map_err(failed("setting flags"))?;
+    rustix::io::fcntl_setfd(&channel, rustix::io::FdFlags::CLOEXEC)
+        .map_err(failed("setting flags"))?;
+    Ok(channel)
+}
+
+/// The descriptor that the helper has sent.
+fn receive(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let mut byte = [0; 1];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut control,
+        RecvFlags::empty(),
+    )?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut fds) = message
+            && let Some(fd) = fds.next()
+        {
+            return Ok(fd);
+        }
+    }
+    Err(Errno::BADMSG)
+}
+
+/// Unmounts; `lazily` as soon as nobody uses it, and at once for everybody who does not yet.
+pub(crate) fn unmount(at: &Path, lazily: bool) -> Result<(), Errno> {
+    if rustix::process::geteuid().is_root() {
+        let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return rustix::mount::unmount(at, flags | UnmountFlags::NOFOLLOW);
+    }
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(at);
+    match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Errno::BUSY),
+        Err(_) => Err(Errno::NOENT),
+    }
+}

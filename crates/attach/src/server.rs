@@ -1,0 +1,283 @@
+//! The threads between `/dev/fuse` and the engine.
+//!
+//! One thread *leads*: it alone waits for requests, because the kernel would wake all who wait for
+//! each one. The others sleep until there is more than one thread can do: the leader finds a batch
+//! of requests at once, or was kept from looking for requests by a slow device.
+//!
+//! A core that has gone to sleep takes long to wake (tens of microseconds on a virtual machine), so
+//! the leader looks again and again for a moment before it waits, as long as that has paid off.
+//!
+//! Invariants
+//! 1. A reply goes out through the channel that its request came in by.
+//! 2. While requests are under way, the leader looks for new ones every [`ATTENTION`] or more often,
+//!    unless the device holds it up; then another thread does.
+//! 3. When a thread ends, all end, and the kernel closes the connection: nobody waits for a reply
+//!    that will not come.
+
+mod spin;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use esker_base::{Clock, Nanos};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::engine::{Accepted, BATCH, Engine, Message, Replies, Volume};
+use crate::wire::header;
+use spin::Spin;
+
+/// How long the leader waits for the device at most before it looks for requests.
+const ATTENTION: Duration = Duration::from_micros(100);
+/// How long the others do.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// A device that takes so long to take commands keeps the leader from looking for requests.
+const HOLD_UP: Duration = Duration::from_micros(300);
+/// How long another thread looks for requests after that, and how often.
+const WATCH: Duration = Duration::from_secs(1);
+const WATCH_STEP: Duration = Duration::from_micros(500);
+/// How soon a change that waits for another thread's tries again.
+const PARKED_STEP: Duration = Duration::from_micros(50);
+
+/// What the threads of one connection share.
+pub(crate) struct Shared {
+    pub(crate) volume: Arc<Volume>,
+    clock: Clock,
+    ended: AtomicBool,
+    /// Readable once the leader has to end.
+    stop: OwnedFd,
+    /// How many threads sleep, and how often they were called.
+    sleeping: AtomicUsize,
+    calls: Mutex<u64>,
+    called: Condvar,
+    /// Until when another thread than the leader looks for requests.
+    watch_until_ns: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(volume: Arc<Volume>) -> Result<Shared, Errno> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        Ok(Shared {
+            volume,
+            clock: Clock::real(),
+            ended: AtomicBool::new(false),
+            stop: rustix::event::eventfd(0, flags)?,
+            sleeping: AtomicUsize::new(0),
+            calls: Mutex::new(0),
+            called: Condvar::new(),
+            watch_until_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Ends all threads.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        // It is full only if it was written to before.
+        let _ = rustix::io::write(&self.stop, &1u64.to_le_bytes());
+        *self.calls.lock() += 1;
+        self.called.notify_all();
+    }
+
+    /// Wakes a thread that sleeps, if there is one.
+    fn call(&self) {
+        if self.sleeping.load(Ordering::Relaxed) > 0 {
+            *self.calls.lock() += 1;
+            self.called.notify_one();
+        }
+    }
+
+    /// Sleeps until called, or for `span`.
+    fn sleep(&self, span: Option<Duration>) {
+        let mut calls = self.calls.lock();
+        let before = *calls;
+        self.sleeping.fetch_add(1, Ordering::Relaxed);
+        while *calls == before && !self.has_ended() {
+            match span {
+                Some(span) => {
+                    self.called.wait_for(&mut calls, span);
+                    break;
+                }
+                None => self.called.wait(&mut calls),
+            }
+        }
+        self.sleeping.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn is_watched(&self, now: Nanos) -> bool {
+        now.0 < self.watch_until_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// Ends everything when a thread ends, however it does.
+struct EndOfThread(Arc<Shared>);
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Serves requests until the connection ends. The leader has `begun`, and says through it when the
+/// kernel and we have agreed how to speak.
+pub(crate) fn serve(
+    shared: Arc<Shared>,
+    channel: OwnedFd,
+    engine: Engine,
+    begun: Option<Sender<()>>,
+) {
+    let max_write = shared.volume.max_write;
+    let _end = EndOfThread(shared.clone());
+    let mut thread = Thread {
+        is_leader: begun.is_some(),
+        shared,
+        channel: Channel(channel),
+        engine,
+        message: Message::new(max_write),
+        requests: Spin::default(),
+        device: Spin::default(),
+        begun,
+    };
+    while thread.round() {}
+}
+
+struct Thread {
+    shared: Arc<Shared>,
+    channel: Channel,
+    engine: Engine,
+    message: Message,
+    is_leader: bool,
+    /// Whether to look again and again for requests, and for completions.
+    requests: Spin,
+    device: Spin,
+    begun: Option<Sender<()>>,
+}
+
+impl Thread {
+    /// One round; false when the connection has ended.
+    fn round(&mut self) -> bool {
+        let mut taken = 0;
+        while taken < BATCH && self.engine.has_room() {
+            match self.channel.receive(&mut self.message) {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
+                Err(_) => return false,
+            }
+            match self.engine.accept(&mut self.message, &mut self.channel) {
+                Accepted::Well => {}
+                Accepted::Begun => {
+                    if let Some(begun) = &self.begun {
+                        // Whoever does not listen any more has given up.
+                        let _ = begun.send(());
+                    }
+                }
+                Accepted::Ended => return false,
+            }
+        }
+        let clock = &self.shared.clock;
+        let before = clock.now();
+        if taken == BATCH && self.is_leader {
+            self.shared.call();
+        }
+        let completed = self.engine.turn(&mut self.channel);
+        let now = clock.now();
+        if self.is_leader && now - before > HOLD_UP {
+            let until = now + WATCH;
+            self.shared.watch_until_ns.store(until.0, Ordering::Relaxed);
+            self.shared.call();
+        }
+        if taken > 0 {
+            self.requests.came(now);
+        }
+        if completed > 0 {
+            self.device.came(now);
+        }
+        if taken + completed == 0 {
+            self.rest(now);
+        }
+        !self.shared.has_ended()
+    }
+
+    /// There was nothing to do.
+    fn rest(&mut self, now: Nanos) {
+        if self.engine.is_parked() && self.engine.is_still() {
+            return self.shared.clock.sleep(PARKED_STEP);
+        }
+        if self.engine.under_way() > 0 {
+            if self.device.is_worth_it(now) {
+                return std::hint::spin_loop();
+            }
+            let patience = if self.is_leader { ATTENTION } else { PATIENCE };
+            if self.engine.wait(patience, &mut self.channel) > 0 {
+                self.device.came(self.shared.clock.now());
+            }
+            return;
+        }
+        if self.requests.is_worth_it(now) {
+            return std::hint::spin_loop();
+        }
+        if self.is_leader {
+            self.channel.wait(&self.shared.stop);
+        } else {
+            let span = self.shared.is_watched(now).then_some(WATCH_STEP);
+            self.shared.sleep(span);
+        }
+    }
+}
+
+/// One end of a connection.
+struct Channel(OwnedFd);
+
+impl Channel {
+    /// Takes the next request, if there is one.
+    fn receive(&self, message: &mut Message) -> Result<bool, Errno> {
+        let Message { head, data, size } = message;
+        let mut room = [IoSliceMut::new(head), IoSliceMut::new(data)];
+        loop {
+            match rustix::io::readv(&self.0, &mut room) {
+                Ok(read) => {
+                    *size = read;
+                    return Ok(true);
+                }
+                Err(Errno::AGAIN) => return Ok(false),
+                // ENOENT: whoever asked has given up.
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Waits for a request, or for the end.
+    fn wait(&self, stop: &OwnedFd) {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        // Whatever woke it is found out by looking.
+        let _ = rustix::event::poll(&mut fds, None);
+    }
+}
+
+impl Replies for Channel {
+    fn reply(&mut self, unique: u64, outcome: Result<(), Errno>, body: &[&[u8]]) {
+        let size = body.iter().map(|part| part.len()).sum();
+        let head = header(unique, outcome, size);
+        // An error says that whoever asked has given up, or that the connection has ended.
+        let _ = match body {
+            [] => rustix::io::write(&self.0, &head),
+            [body] => rustix::io::writev(&self.0, &[IoSlice::new(&head), IoSlice::new(body)]),
+            _ => {
+                let mut slices = Vec::with_capacity(body.len() + 1);
+                slices.push(IoSlice::new(&head));
+                slices.extend(body.iter().map(|part| IoSlice::new(part)));
+                rustix::io::writev(&self.0, &slices)
+            }
+        };
+    }
+}

@@ -1,0 +1,27 @@
+//! The bytes of FUSE (`linux/fuse.h`, protocol 7.31, on a little-endian machine) and of the loop
+//! driver (`linux/loop.h`).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `request` | what the kernel asks: a header of 40 bytes, then what the operation says |
+//! | `reply` | what it is answered: a header of 16 bytes, then what the operation says |
+//! | `loop_config` | the argument of `LOOP_CONFIGURE` |
+//!
+//! Requests come from the kernel, but are decoded as if they came from anywhere: any bytes are
+//! either a request or an error.
+
+mod loop_config;
+mod reply;
+mod request;
+
+pub(crate) use loop_config::{LOOP_CONFIG_SIZE, LoopConfig};
+pub(crate) use reply::{
+    Attributes, DirectoryEntry, FileKind, InitReply, StatFs, attributes_reply, directory,
+    entry_reply, header, open_reply, write_reply,
+};
+#[cfg(test)]
+pub(crate) use request::tests as requests;
+pub(crate) use request::{Change, HEAD_SIZE, Header, InitRequest, Request, decode};
+
+// The protocol has the byte order of the machine.
+const _: () = assert!(cfg!(target_endian = "little"), "FUSE is spoken on little-endian machines");

@@ -1,0 +1,133 @@
+//! What is attached, through the kernel. Skipped, aloud, where this machine or user cannot mount.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use esker_attach::{AttachError, Attachment, Options, find};
+use esker_device::{Device, MemoryDevice};
+
+const SIZE: u64 = 64 << 20;
+
+/// Attaches memory at a temporary directory, or says why not.
+fn attach(
+    lba_size: u32,
+    options: &Options,
+) -> Option<(tempfile::TempDir, Arc<MemoryDevice>, Attachment)> {
+    let device = Arc::new(MemoryDevice::new("memory", SIZE, lba_size));
+    let dir = tempfile::tempdir().unwrap();
+    match Attachment::start(device.clone(), dir.path(), options) {
+        Ok(attachment) => Some((dir, device, attachment)),
+        Err(AttachError::Unsupported { path, why }) => {
+            eprintln!("SKIPPED: {}: {why}", path.display());
+            None
+        }
+        Err(error @ AttachError::Os { .. }) if error.to_string().contains("must be allowed") => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn what_is_written_to_the_file_is_on_the_device_and_detaching_leaves_nothing() {
+    let Some((dir, device, mut attachment)) = attach(4096, &Options::default()) else { return };
+    let file = open(attachment.file());
+    assert_eq!(file.metadata().unwrap().len(), SIZE);
+    let found = find(dir.path()).unwrap();
+    assert_eq!((found.pid, found.is_dead), (std::process::id(), false));
+
+    let data: Vec<u8> = (0..3_000_000u32).map(|n| u8::try_from(n * 7 % 251).unwrap()).collect();
+    file.write_all_at(&data, 12_345).unwrap();
+    file.sync_all().unwrap();
+    let mut back = vec![0; data.len()];
+    file.read_exact_at(&mut back, 12_345).unwrap();
+    assert!(back == data);
+    assert!(device.stats().flushes >= 1 && device.stats().written_bytes >= 3_000_000);
+
+    // Beyond the end there is nothing, and no room.
+    assert_eq!(file.read_at(&mut back, SIZE - 100).unwrap(), 100);
+    let error = file.write_at(b"x", SIZE).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert!(file.set_len(5).is_err());
+
+    // While it is open it stays; then it goes.
+    let busy = attachment.stop().unwrap_err();
+    assert!(matches!(busy, AttachError::Busy { .. }), "{busy}");
+    assert!(attachment.is_running());
+    drop(file);
+    attachment.stop().unwrap();
+    assert!(find(dir.path()).is_err());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn many_threads_at_once_read_what_each_has_written() {
+    let Some((_dir, _, attachment)) = attach(4096, &Options::default()) else { return };
+    let path = attachment.file().to_owned();
+    std::thread::scope(|scope| {
+        for number in 0..8u64 {
+            let path = &path;
+            scope.spawn(move || {
+                let file = open(path);
+                let byte = u8::try_from(number + 1).unwrap();
+                // Parts of LBAs, side by side with those of the other threads.
+                for round in 0..200u64 {
+                    let offset = (round * 8 + number) * 1000;
+                    file.write_all_at(&[byte; 1000], offset).unwrap();
+                }
+                let mut back = [0; 1000];
+                for round in 0..200u64 {
+                    file.read_exact_at(&mut back, (round * 8 + number) * 1000).unwrap();
+                    assert!(back.iter().all(|&has| has == byte));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_read_only_file_refuses_to_be_opened_for_writing() {
+    let options = Options { read_only: true, ..Options::default() };
+    let Some((_dir, _, attachment)) = attach(512, &options) else { return };
+    assert!(OpenOptions::new().write(true).open(attachment.file()).is_err());
+    let mut head = [1; 10];
+    File::open(attachment.file()).unwrap().read_exact_at(&mut head, 3).unwrap();
+    assert_eq!(head, [0; 10]);
+}
+
+#[test]
+fn a_loop_device_comes_and_goes_with_it() {
+    let options = Options { loop_device: true, ..Options::default() };
+    let Some((dir, device, mut attachment)) = attach(4096, &options) else { return };
+    let path = attachment.loop_path().unwrap().to_owned();
+    assert_eq!(find(dir.path()).unwrap().loops, [path.clone()]);
+    let block = open(&path);
+    block.write_all_at(&[9; 8192], 4096).unwrap();
+    block.sync_all().unwrap();
+    assert!(device.stats().writes > 0);
+    let mut back = [0; 8192];
+    open(attachment.file()).read_exact_at(&mut back, 4096).unwrap();
+    assert_eq!(back, [9; 8192]);
+    drop(block);
+    attachment.stop().unwrap();
+    assert!(find(dir.path()).is_err());
+    let backing = format!("/sys/block/{}/loop/backing_file", path.file_name().unwrap().display());
+    assert!(std::fs::read_to_string(backing).is_err());
+}
+
+#[test]
+fn a_mount_point_has_to_be_a_directory_that_is_free() {
+    let Some((dir, _, _attachment)) = attach(4096, &Options::default()) else { return };
+    let again = Arc::new(MemoryDevice::new("again", SIZE, 4096));
+    let error = Attachment::start(again.clone(), dir.path(), &Options::default()).err().unwrap();
+    assert!(error.to_string().contains("a device is attached here"), "{error}");
+    let error = Attachment::start(again, Path::new("/nowhere"), &Options::default()).err().unwrap();
+    assert!(error.to_string().contains("name a directory that exists"), "{error}");
+}
