@@ -89,20 +89,20 @@ impl Attachment {
         };
         // From here on, what fails is unmounted by dropping the attachment.
         let (begun, has_begun) = channel();
-        let mut begun = Some(begun);
         for (index, engine) in engines.into_iter().enumerate() {
-            let channel = match begun {
-                Some(_) => rustix::io::fcntl_dupfd_cloexec(&session, 0),
-                None => further_channel(&session),
+            let channel = match index {
+                0 => rustix::io::fcntl_dupfd_cloexec(&session, 0),
+                _ => further_channel(&session),
             };
             let channel = channel.map_err(os("opening a channel"))?;
-            let (shared, begun) = (attachment.shared.clone(), begun.take());
+            let (shared, begun) = (attachment.shared.clone(), begun.clone());
             let name = format!("esker-fuse-{index}");
-            let thread = thread::spawn(&name, move || serve(shared, channel, engine, begun));
+            let thread =
+                thread::spawn(&name, move || serve(shared, channel, engine, index == 0, begun));
             let thread = thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
             attachment.threads.push(thread.map_err(os("starting a thread"))?);
         }
-        drop(session);
+        drop((session, begun));
         match has_begun.recv_timeout(PATIENCE) {
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {

@@ -398,7 +398,7 @@ impl Engine {
         }
         self.free.push(index);
         match outcome {
-            Outcome::Again(job, ops) => return self.start(job, ops),
+            Outcome::Again(job, ops) => self.start(job, ops),
             Outcome::Failed(errno) => replies.reply(unique, Err(errno), &[]),
             Outcome::Done(None) => replies.reply(unique, Ok(()), &[]),
             Outcome::Done(Some(size)) => replies.reply(unique, Ok(()), &[&write_reply(size)]),

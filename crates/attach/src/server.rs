@@ -127,18 +127,19 @@ impl Drop for EndOfThread {
     }
 }
 
-/// Serves requests until the connection ends. The leader has `begun`, and says through it when the
-/// kernel and we have agreed how to speak.
+/// Serves requests until the connection ends. Whichever thread answers the first request says
+/// through `begun` that the kernel and we have agreed how to speak.
 pub(crate) fn serve(
     shared: Arc<Shared>,
     channel: OwnedFd,
     engine: Engine,
-    begun: Option<Sender<()>>,
+    is_leader: bool,
+    begun: Sender<()>,
 ) {
     let max_write = shared.volume.max_write;
     let _end = EndOfThread(shared.clone());
     let mut thread = Thread {
-        is_leader: begun.is_some(),
+        is_leader,
         shared,
         channel: Channel(channel),
         engine,
@@ -159,7 +160,7 @@ struct Thread {
     /// Whether to look again and again for requests, and for completions.
     requests: Spin,
     device: Spin,
-    begun: Option<Sender<()>>,
+    begun: Sender<()>,
 }
 
 impl Thread {
@@ -175,10 +176,8 @@ impl Thread {
             match self.engine.accept(&mut self.message, &mut self.channel) {
                 Accepted::Well => {}
                 Accepted::Begun => {
-                    if let Some(begun) = &self.begun {
-                        // Whoever does not listen any more has given up.
-                        let _ = begun.send(());
-                    }
+                    // Whoever does not listen any more has given up.
+                    let _ = self.begun.send(());
                 }
                 Accepted::Ended => return false,
             }

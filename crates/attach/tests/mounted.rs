@@ -107,7 +107,7 @@ fn a_loop_device_comes_and_goes_with_it() {
     let options = Options { loop_device: true, ..Options::default() };
     let Some((dir, device, mut attachment)) = attach(4096, &options) else { return };
     let path = attachment.loop_path().unwrap().to_owned();
-    assert_eq!(find(dir.path()).unwrap().loops, [path.clone()]);
+    assert_eq!(find(dir.path()).unwrap().loops, std::slice::from_ref(&path));
     let block = open(&path);
     block.write_all_at(&[9; 8192], 4096).unwrap();
     block.sync_all().unwrap();

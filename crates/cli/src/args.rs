@@ -1,5 +1,6 @@
 //! What can be said on the command line. Help, man pages and completions all come from here.
 
+mod attach;
 mod bench;
 mod kv;
 mod parse;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use esker_kv::Options;
 
+pub(crate) use attach::{AttachArgs, DetachArgs};
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use kv::{Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
@@ -57,6 +59,10 @@ pub(crate) enum Command {
     /// Serve devices over the network (NVMe/TCP)
     #[command(subcommand)]
     Target(TargetCommand),
+    /// Make a device a file and a block device of this machine (FUSE, loop)
+    Attach(AttachArgs),
+    /// End what `esker attach` has made, or clear away what is left of it after a crash
+    Detach(DetachArgs),
     /// Work with drives in software
     #[command(subcommand)]
     Ssd(SsdCommand),

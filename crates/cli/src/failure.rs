@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use esker_attach::AttachError;
 use esker_base::ErrorKind;
 use esker_bench::BenchError;
 use esker_kv::KvError;
@@ -81,6 +82,12 @@ impl From<KvError> for Failure {
 
 impl From<NvmfError> for Failure {
     fn from(error: NvmfError) -> Failure {
+        Failure::new(error.kind(), error)
+    }
+}
+
+impl From<AttachError> for Failure {
+    fn from(error: AttachError) -> Failure {
         Failure::new(error.kind(), error)
     }
 }

@@ -7,6 +7,7 @@
 //! | [`ycsb`] | `esker bench ycsb`: everything the laboratory offers |
 //! | [`kv`] | `esker kv`: databases at the prompt |
 //! | [`target`] | `esker target`: devices served over NVMe/TCP |
+//! | [`attach`] | `esker attach`, `esker detach`: a device as a file and a block device |
 //! | [`ssd`] | `esker ssd`: drives in software |
 //! | [`lab`] | `esker lab`: experiments |
 //! | [`docs`] | `esker man` and `esker completions` |
@@ -20,6 +21,7 @@
 #![allow(clippy::cast_precision_loss)] // counts become figures for people
 
 mod args;
+mod attach;
 mod demo;
 mod docs;
 mod failure;
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
         Command::Kv(command) => kv::run(command),
         Command::Target(command) => target::run(command),
+        Command::Attach(args) => attach::attach(args),
+        Command::Detach(args) => attach::detach(args),
         Command::Ssd(command) => ssd::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Man { dir } => docs::man(dir),

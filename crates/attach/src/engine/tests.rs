@@ -228,7 +228,8 @@ proptest! {
                         continue;
                     }
                     prop_assert_eq!(outcome, &Ok(()));
-                    prop_assert_eq!(body[..4].to_vec(), (range.len() as u32).to_le_bytes().to_vec());
+                    let written = u32::try_from(range.len()).unwrap();
+                    prop_assert_eq!(&body[..4], &written.to_le_bytes());
                     oracle[range].fill(byte);
                 }
                 Action::Zero { offset, size, mode } => {

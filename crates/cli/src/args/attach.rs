@@ -1,0 +1,43 @@
+//! `esker attach` and `esker detach`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// What is attached, and where.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    esker attach disk.img /mnt/disk                       /mnt/disk/disk is the device\n  \
+    esker attach --loop 'ssd:micron-7450?capacity=8GiB' /mnt/disk   and so is a /dev/loopN\n  \
+    mkfs.ext4 /dev/loop0 && mount /dev/loop0 /mnt/files\n  \
+    esker attach 'file:new.img?capacity=8GiB' /mnt/disk   a file that is made\n\n\
+    It serves the device until it is interrupted (SIGINT, SIGTERM) or `esker detach` is run; while\n\
+    somebody uses the device it goes on serving, unless it is told a second time.")]
+pub(crate) struct AttachArgs {
+    /// A device specification
+    #[arg(value_name = "SPEC")]
+    pub(crate) device: String,
+    /// A directory, in which the file `disk` will be the device
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mount_point: PathBuf,
+    /// Make a loop device over the file, for file systems (needs root)
+    #[arg(long = "loop")]
+    pub(crate) loop_device: bool,
+    /// Refuse writes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Threads that serve it, each with a queue pair of the device
+    #[arg(long, value_name = "COUNT", default_value = "2", value_parser = super::parse::threads)]
+    pub(crate) threads: usize,
+}
+
+/// What is to be detached.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    esker detach /mnt/disk\n  \
+    findmnt -t fuse.esker                                 what is attached")]
+pub(crate) struct DetachArgs {
+    /// Where a device is attached, or was when its process crashed
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mount_point: PathBuf,
+}

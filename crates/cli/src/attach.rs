@@ -1,0 +1,153 @@
+//! `esker attach` and `esker detach`: a device as a file and as a block device of this machine.
+
+use std::path::Path;
+use std::time::Duration;
+
+use esker_attach::{AttachError, Attached, Attachment, Options};
+use esker_base::units::human_bytes;
+use esker_base::{Clock, ErrorKind, StopSignals};
+use esker_device::{Create, Device, DeviceStats};
+use esker_stack::{Spec, Stack};
+
+use crate::args::{AttachArgs, DetachArgs};
+use crate::failure::{Failure, Result};
+use crate::output;
+
+/// How often to look whether somebody else has unmounted it.
+const STEP: Duration = Duration::from_millis(200);
+/// How long a process may take to detach: it may have much to write back.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Attaches a device until it is told to end.
+pub(crate) fn attach(args: &AttachArgs) -> Result {
+    // Before any thread is started.
+    let signals = StopSignals::catch()?;
+    let spec = sized(args.device.parse::<Spec>()?)?;
+    let opened = Stack::new().open(&spec, Create::IfMissing)?;
+    for remark in opened.remarks() {
+        eprintln!("esker: note: {remark}");
+    }
+    let device = opened.device;
+    let options =
+        Options { read_only: args.read_only, loop_device: args.loop_device, threads: args.threads };
+    let mut attachment = Attachment::start(device.clone(), &args.mount_point, &options)?;
+    output::print(&made(&attachment, &*device, args.read_only))?;
+    serve(&mut attachment, &signals)?;
+    drop(attachment);
+    output::print(&format!("detached: {}\n", carried(&device.stats())))
+}
+
+/// Goes on until it is told to end and nobody uses the device, or is told twice.
+fn serve(attachment: &mut Attachment, signals: &StopSignals) -> Result {
+    while attachment.is_running() && !signals.wait(STEP) {}
+    let mut is_told = false;
+    loop {
+        match attachment.stop() {
+            Ok(()) => return Ok(()),
+            Err(error @ AttachError::Busy { .. }) => {
+                if !is_told {
+                    eprintln!("esker: {error}; it is detached when nobody uses it any more");
+                    is_told = true;
+                }
+                if signals.wait(STEP) {
+                    attachment.abandon();
+                    return Err(Failure::from(error).and("abandoned, as it was told a second time"));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A file without a size grows without end; attached, it has the size it has.
+fn sized(spec: Spec) -> Result<Spec> {
+    let Spec::File(mut file) = spec else { return Ok(spec) };
+    if file.capacity.is_none() {
+        let advice = "name a file that exists, or its size: 'file:PATH?capacity=8GiB'";
+        match std::fs::metadata(&file.path) {
+            Ok(found) if found.is_file() && found.len() == 0 => {
+                let message = format!("{}: the file is empty; {advice}", file.path.display());
+                return Err(Failure::new(ErrorKind::Invalid, message));
+            }
+            Ok(found) if found.is_file() => file.capacity = Some(found.len()),
+            Ok(_) => {}
+            Err(error) => return Err(Failure::file(&file.path, &error, advice)),
+        }
+    }
+    Ok(Spec::File(file))
+}
+
+fn made(attachment: &Attachment, device: &dyn Device, read_only: bool) -> String {
+    let geometry = device.geometry();
+    let mut text = format!(
+        "attached {}: {} in LBAs of {} bytes{}\nfile: {}\n",
+        device.name(),
+        human_bytes(geometry.capacity.bytes(geometry.lba_size)),
+        geometry.lba_size,
+        if read_only { ", read-only" } else { "" },
+        attachment.file().display()
+    );
+    if let Some(path) = attachment.loop_path() {
+        text.push_str(&format!("block device: {}\n", path.display()));
+    }
+    text
+}
+
+fn carried(stats: &DeviceStats) -> String {
+    format!(
+        "{} reads ({}), {} writes ({}), {} flushes, {} discards ({}), {} errors",
+        stats.reads,
+        human_bytes(stats.read_bytes),
+        stats.writes,
+        human_bytes(stats.written_bytes),
+        stats.flushes,
+        stats.discards,
+        human_bytes(stats.discarded_bytes),
+        stats.errors
+    )
+}
+
+/// Asks the process that has attached a device to detach it, or clears away what it has left.
+pub(crate) fn detach(args: &DetachArgs) -> Result {
+    let found = esker_attach::find(&args.mount_point)?;
+    if found.is_dead {
+        return clear(&found);
+    }
+    found.check_unused()?;
+    found.ask_to_end()?;
+    let clock = Clock::real();
+    let deadline = clock.now() + PATIENCE;
+    while found.is_mounted() || is_alive(found.pid) {
+        if clock.now() > deadline {
+            let message = format!(
+                "{}: process {} has not detached yet; close what uses the device",
+                found.mount_point.display(),
+                found.pid
+            );
+            return Err(Failure::new(ErrorKind::Retry, message));
+        }
+        clock.sleep(Duration::from_millis(20));
+    }
+    output::print(&format!("detached {}\n", found.mount_point.display()))
+}
+
+/// Whether a process runs, or has not been waited for yet but runs no more.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state stands behind the name, which may contain anything (proc(5)).
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}
+
+fn clear(found: &Attached) -> Result {
+    let left = found.clear()?;
+    let at: &Path = &found.mount_point;
+    let mut text = format!("cleared {}: process {} had crashed\n", at.display(), found.pid);
+    for path in left {
+        text.push_str(&format!(
+            "{} is in use still; it goes when it is unmounted or closed\n",
+            path.display()
+        ));
+    }
+    output::print(&text)
+}
