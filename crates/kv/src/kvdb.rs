@@ -9,10 +9,11 @@ use std::thread::JoinHandle;
 use esker_device::Device;
 use parking_lot::Mutex;
 
+use crate::batch::Batch;
 use crate::check::CheckReport;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::kvs::{Batch, Kvs};
+use crate::kvs::Kvs;
 use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::Manifest;
 use crate::media::Media;

@@ -1,4 +1,4 @@
-//! A KVS and its calls, and batches.
+//! A KVS and its calls; what a key maps to in a view, from the newest source to the oldest.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::log::LogTail;
+use crate::kvset::{Found, key_hash};
 use crate::media::Purpose;
 use crate::omf::frame::Record;
+use crate::omf::page::Stored;
+use crate::value::{ValueBlock, Wanted};
+use crate::view::View;
 use crate::write::check_record;
 
 /// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
@@ -116,99 +119,106 @@ impl Kvs {
 }
 
 /// What space a write may use.
-fn purpose(deletes_only: bool) -> Purpose {
+pub(crate) fn purpose(deletes_only: bool) -> Purpose {
     if deletes_only { Purpose::Maintenance } else { Purpose::User }
 }
 
-/// Writes to any KVSs of one KVDB that happen all or not at all.
-#[derive(Clone, Debug, Default)]
-pub struct Batch {
-    bytes: Vec<u8>,
-    records: Vec<BatchRecord>,
-}
-
-#[derive(Clone, Debug)]
-struct BatchRecord {
-    kvs: u32,
-    key_end: usize,
-    /// `None` is a delete.
-    value_end: Option<usize>,
-}
-
-impl Batch {
-    /// An empty batch.
-    #[must_use]
-    pub fn new() -> Batch {
-        Batch::default()
-    }
-
-    /// Adds a put. Of several writes to one key, the last one counts.
-    pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) {
-        self.push(kvs.id, key, Some(value));
-    }
-
-    /// Adds a delete.
-    pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) {
-        self.push(kvs.id, key, None);
-    }
-
-    pub(crate) fn push(&mut self, kvs: u32, key: &[u8], value: Option<&[u8]>) {
-        self.bytes.extend_from_slice(key);
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(value.unwrap_or_default());
-        let value_end = value.map(|_| self.bytes.len());
-        self.records.push(BatchRecord { kvs, key_end, value_end });
-    }
-
-    /// How many writes it holds.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.records.len()
-    }
-
-    /// Whether it holds none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-
-    /// Removes all writes and keeps the memory.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.records.clear();
-    }
-
-    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        let mut start = 0;
-        self.records.iter().map(move |record| {
-            let key = &self.bytes[start..record.key_end];
-            let value = record.value_end.map(|end| &self.bytes[record.key_end..end]);
-            start = record.value_end.unwrap_or(record.key_end);
-            Record { kvs: record.kvs, key, value }
-        })
-    }
+/// Where the value of a key is.
+enum Located<'v> {
+    /// Nowhere.
+    Absent,
+    /// Written to the caller's buffer.
+    Copied,
+    /// In this block.
+    Stored(&'v Arc<ValueBlock>, Stored),
 }
 
 impl Engine {
-    /// Writes a batch if `check` agrees, which is asked while nobody else writes; returns the seqno of
-    /// its last record.
-    pub(crate) fn write_batch(
+    /// Writes the value of `key` as of `seqno` to `out`, which is emptied when there is none; whether
+    /// there is one.
+    pub(crate) fn find(
         &self,
-        batch: &Batch,
-        check: impl FnOnce(&LogTail) -> Result<()>,
-    ) -> Result<u64> {
-        let mut size = 0;
-        {
-            let view = self.view.load();
-            for record in batch.records() {
-                check_record(&record)?;
-                if view.tree(record.kvs).is_none() {
-                    return Err(KvError::Dropped(format!("number {}", record.kvs)));
-                }
-                size += record.size();
+        view: &View,
+        kvs: u32,
+        key: &[u8],
+        seqno: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        match locate(view, kvs, key, seqno, out)? {
+            Located::Absent => {
+                out.clear();
+                Ok(false)
+            }
+            Located::Copied => Ok(true),
+            Located::Stored(block, stored) => {
+                self.values.read(block, kvs, key, &stored, out)?;
+                Ok(true)
             }
         }
-        let deletes_only = batch.records().all(|record| record.value.is_none());
-        self.write(size, purpose(deletes_only), batch.records(), check)
     }
+
+    /// Like [`Engine::find`], for many keys: what is on the media is read several at a time.
+    pub(crate) fn find_many<K: AsRef<[u8]>>(
+        &self,
+        view: &View,
+        kvs: u32,
+        keys: &[K],
+        seqno: u64,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        let mut wanted = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let (key, mut value) = (key.as_ref(), Vec::new());
+            let located = locate(view, kvs, key, seqno, &mut value)?;
+            values.push((!matches!(located, Located::Absent)).then_some(value));
+            if let Located::Stored(block, stored) = located {
+                wanted.push(Wanted { index, block, key, stored });
+            }
+        }
+        self.values.read_many(kvs, wanted, |index, value| {
+            values[index] = Some(value.to_vec());
+        })?;
+        Ok(values)
+    }
+}
+
+/// Looks for `key` as of `seqno`: in the memtables, the root, and the leaf, newest first.
+fn locate<'v>(
+    view: &'v View,
+    kvs: u32,
+    key: &[u8],
+    seqno: u64,
+    out: &mut Vec<u8>,
+) -> Result<Located<'v>> {
+    for table in view.memtables() {
+        let found = table.get(kvs, key, seqno, |value| {
+            out.clear();
+            value.map(|value| out.extend_from_slice(value)).is_some()
+        });
+        match found {
+            Some(true) => return Ok(Located::Copied),
+            Some(false) => return Ok(Located::Absent),
+            None => {}
+        }
+    }
+    let Some(tree) = view.tree(kvs) else {
+        return Ok(Located::Absent);
+    };
+    let hash = key_hash(key);
+    let leaf = &tree.leaves[tree.leaf_of(key)];
+    for kvset in tree.root.iter().chain(&leaf.kvsets) {
+        match kvset.get(key, hash)? {
+            None => {}
+            Some(Found::Tombstone) => return Ok(Located::Absent),
+            Some(Found::Inline(bytes, size)) => {
+                out.clear();
+                out.extend_from_slice(&bytes[..size]);
+                return Ok(Located::Copied);
+            }
+            Some(Found::Stored(stored)) => {
+                return Ok(Located::Stored(kvset.block(&stored), stored));
+            }
+        }
+    }
+    Ok(Located::Absent)
 }

@@ -44,7 +44,7 @@
 //!
 //! # Life of a get
 //!
-//! 1. `kvs.rs` [`Kvs::get`] takes the current view; `read.rs` asks its memtables (`memtable.rs`), the
+//! 1. `kvs.rs` [`Kvs::get`] takes the current view and asks its memtables (`memtable.rs`), the
 //!    root's kvsets and the leaf's, newest first;
 //! 2. `kvset.rs` asks the filter (`filter.rs`), finds the page in its index, takes it from DRAM
 //!    (`page_cache.rs`) and searches it (`omf/page.rs`);
@@ -84,6 +84,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod batch;
 mod cache;
 mod check;
 mod compact;
@@ -104,7 +105,6 @@ mod omf;
 mod options;
 mod page_cache;
 mod placement;
-mod read;
 mod recover;
 mod snapshot;
 mod source;
@@ -115,11 +115,12 @@ mod value;
 mod view;
 mod write;
 
+pub use batch::Batch;
 pub use check::CheckReport;
 pub use cursor::Cursor;
 pub use error::{KvError, Result};
 pub use kvdb::Kvdb;
-pub use kvs::{Batch, Kvs};
+pub use kvs::Kvs;
 pub use layout::{Layout, NamedDevice};
 pub use options::{Maintenance, MediaClass, Options, Policy, Tuning};
 pub use placement::Stream;

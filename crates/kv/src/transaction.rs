@@ -21,10 +21,11 @@ use arc_swap::ArcSwapOption;
 use esker_base::Nanos;
 use parking_lot::Mutex;
 
+use crate::batch::Batch;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::kvs::{Batch, Kvs};
+use crate::kvs::Kvs;
 use crate::memtable::{Memtable, Written};
 use crate::omf::frame::{Record, record_size};
 use crate::options::Options;
