@@ -54,6 +54,11 @@ impl Failure {
         self
     }
 
+    /// What happened.
+    pub(crate) fn message(&self) -> &str {
+        self.message.as_deref().unwrap_or_default()
+    }
+
     /// Says on standard error what happened, and gives the exit code.
     pub(crate) fn exit(self) -> ExitCode {
         if let Some(message) = self.message {

@@ -2,13 +2,14 @@
 
 mod config;
 mod metrics;
+mod signals;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_base::{Clock, ErrorKind};
+use esker_base::ErrorKind;
 use esker_nvmf::Target;
 
 use crate::args::{ServeArgs, TargetCommand};
@@ -27,7 +28,11 @@ pub(crate) fn run(command: &TargetCommand) -> Result {
 }
 
 fn serve(args: &ServeArgs) -> Result {
-    let plan = config::plan(args)?;
+    // Before anything is open: a signal that comes early ends it in order, too.
+    let mut signals = signals::Waiting::new(args.time)?;
+    let mut planner = config::Planner::new(args);
+    let plan = planner.plan()?;
+    planner.keep(&plan);
     for remark in &plan.remarks {
         eprintln!("esker: note: {remark}");
     }
@@ -39,19 +44,45 @@ fn serve(args: &ServeArgs) -> Result {
         text.push_str(&format!("listening on {address}\n"));
     }
     text.push_str(&format!("metrics at http://{}/metrics\n", metrics.address()));
-    for (nqn, nsid, device) in &plan.served {
-        text.push_str(&format!("serving {nqn} namespace {nsid}: {device}\n"));
-    }
+    text.push_str(&plan.served());
     output::print(&text)?;
-    let clock = Clock::real();
-    match args.time {
-        Some(time) => clock.sleep(time),
-        None => loop {
-            clock.sleep(Duration::from_secs(3600));
-        },
+    loop {
+        match signals.next() {
+            signals::Event::Reload => reload(&mut planner, &target),
+            signals::Event::End(why) => {
+                say(&format!("ending: {why}\n"));
+                break;
+            }
+        }
     }
     drop(metrics);
-    Ok(())
+    match Arc::into_inner(target) {
+        Some(target) => Ok(target.close()?),
+        None => unreachable!("the metrics had the other reference"),
+    }
+}
+
+/// Reads the configuration again. One that is wrong is told of, and changes nothing.
+fn reload(planner: &mut config::Planner<'_>, target: &Target) {
+    let done = planner.plan().and_then(|plan| Ok((target.reconfigure(&plan.target)?, plan)));
+    match done {
+        Ok((stays, plan)) => {
+            for remark in stays.iter().chain(&plan.remarks) {
+                eprintln!("esker: note: {remark}");
+            }
+            planner.keep(&plan);
+            say(&format!("configuration read again\n{}", plan.served()));
+        }
+        Err(failure) => {
+            let stays = "the configuration was not read again, the one before stays in force";
+            eprintln!("esker: {stays}: {}", failure.message());
+        }
+    }
+}
+
+/// Prints what whoever reads the output may want to know; that nobody reads it ends nothing.
+fn say(text: &str) {
+    let _ = output::print(text);
 }
 
 /// Asks a running target for its status.

@@ -7,6 +7,8 @@
 //! | `fabrics`, `admin`, `abort`, `identify`, `logs` | commands of the admin queue |
 //! | `io`, `copy`, `fdp`, `reservation` | commands of I/O queues |
 //! | `subsystem`, `controller` | the things that commands are about |
+//! | `listen` | the addresses that hosts connect to |
+//! | `reload` | another configuration for a target that runs |
 //! | [`metrics`] | what was carried |
 //!
 //! Each worker is one thread with its own connections, queue pairs and buffers. A controller's
@@ -23,8 +25,10 @@ mod fabrics;
 mod fdp;
 mod identify;
 mod io;
+mod listen;
 mod logs;
 pub mod metrics;
+mod reload;
 mod reservation;
 mod shared;
 mod subsystem;
@@ -35,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use esker_device::Port;
 use parking_lot::Mutex;
 
 pub use config::{
@@ -45,6 +50,7 @@ pub use metrics::{FlowMetrics, TargetMetrics};
 use crate::error::NvmfError;
 use crate::socket::Waker;
 use crate::wire::log::AnaState;
+use reload::Started;
 use reservation::Store;
 use shared::{Mailbox, Message, Portal, Shared};
 use subsystem::Subsystem;
@@ -54,6 +60,7 @@ use worker::Worker;
 pub struct Target {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    started: Started,
 }
 
 impl Target {
@@ -86,7 +93,8 @@ impl Target {
         let (limits, referrals) = (config.limits.clone(), config.referrals.clone());
         let shared =
             Arc::new(Shared::new(limits, portals, referrals, store, subsystems, mailboxes));
-        let mut target = Target { shared, threads: Vec::new() };
+        let started = Started::new(config);
+        let mut target = Target { shared, threads: Vec::new(), started };
         for index in 0..config.limits.workers {
             let listeners = std::mem::take(&mut listeners); // worker 0 has them
             let worker = Worker::new(target.shared.clone(), index, listeners).map_err(starting)?;
@@ -208,12 +216,35 @@ impl Target {
     }
 }
 
-impl Drop for Target {
-    fn drop(&mut self) {
+impl Target {
+    /// Ends it in order: the connections are closed, what the devices have is waited for, and then
+    /// every device is flushed.
+    ///
+    /// # Errors
+    /// The first of a device that cannot be flushed; the others are all the same.
+    pub fn close(mut self) -> Result<(), NvmfError> {
+        self.stop();
+        let mut outcome = Ok(());
+        for subsystem in &*self.shared.subsystems.read() {
+            for namespace in subsystem.namespaces() {
+                let flushed = Port::open(&*namespace.device, 1).and_then(|mut port| port.flush());
+                outcome = outcome.and(flushed.map_err(NvmfError::from));
+            }
+        }
+        outcome
+    }
+
+    fn stop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Release);
         self.shared.mailboxes.iter().for_each(|mailbox| mailbox.waker.wake());
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a worker that panicked has said so
         }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

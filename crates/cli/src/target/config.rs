@@ -1,5 +1,6 @@
 //! What a target is to serve: from a file or from the command line.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use esker_device::Create;
 use esker_nvmf::TargetConfig;
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
-use esker_stack::{Spec, Stack};
+use esker_stack::{Opened, Spec, Stack};
 use serde::Deserialize;
 
 use crate::args::ServeArgs;
@@ -20,8 +21,7 @@ const LISTEN: &str = "127.0.0.1:4420";
 /// What to serve, with the devices open.
 pub(super) struct Plan {
     pub(super) target: TargetConfig,
-    /// Subsystem, namespace and device of all that is served.
-    pub(super) served: Vec<(String, u32, String)>,
+    open: Devices,
     pub(super) remarks: Vec<String>,
 }
 
@@ -69,51 +69,119 @@ struct Namespace {
     device: String,
 }
 
-/// Reads the file or the options, and opens the devices.
-pub(super) fn plan(args: &ServeArgs) -> Result<Plan> {
-    let mut file = match &args.config {
-        Some(path) => read(path)?,
-        None => of_options(args),
-    };
-    // What is said on the command line goes before the file.
-    if !args.listen.is_empty() {
-        file.listen.clone_from(&args.listen);
+/// Devices that are open: subsystem, namespace, specification.
+type Devices = BTreeMap<(String, u32, String), Opened>;
+
+/// Reads the file or the options, and opens the devices. Whatever is open already stays open.
+pub(super) struct Planner<'a> {
+    args: &'a ServeArgs,
+    stack: Stack,
+    open: Devices,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(args: &'a ServeArgs) -> Planner<'a> {
+        Planner { args, stack: Stack::new(), open: Devices::new() }
     }
-    if !args.announce.is_empty() {
-        file.announce.clone_from(&args.announce);
+
+    /// What is to be served now.
+    pub(super) fn plan(&self) -> Result<Plan> {
+        let args = self.args;
+        let mut file = match &args.config {
+            Some(path) => read(path)?,
+            None => of_options(args),
+        };
+        // What is said on the command line goes before the file.
+        if !args.listen.is_empty() {
+            file.listen.clone_from(&args.listen);
+        }
+        if !args.announce.is_empty() {
+            file.announce.clone_from(&args.announce);
+        }
+        file.workers = args.workers.or(file.workers);
+        file.reservations = args.reservations.clone().or(file.reservations);
+        if file.listen.is_empty() {
+            file.listen.push(LISTEN.parse().expect("an address"));
+        }
+        if !file.announce.is_empty() && file.announce.len() != file.listen.len() {
+            let why = format!(
+                "{} addresses to announce for {} to listen on; give one for each, or none",
+                file.announce.len(),
+                file.listen.len()
+            );
+            return Err(Failure::usage(why));
+        }
+        let mut target = TargetConfig {
+            referrals: file.referrals,
+            reservations: file.reservations,
+            ..TargetConfig::default()
+        };
+        target.limits.workers = file.workers.unwrap_or(target.limits.workers);
+        for (index, &listen) in file.listen.iter().enumerate() {
+            let announce = file.announce.get(index).copied();
+            target.portals.push(PortalConfig { announce, ..PortalConfig::new(listen) });
+        }
+        let mut plan = Plan { target, open: Devices::new(), remarks: Vec::new() };
+        for subsystem in file.subsystem {
+            self.add(&mut plan, subsystem)?;
+        }
+        if plan.open.is_empty() {
+            return Err(Failure::usage("nothing is served: name a subsystem with a namespace"));
+        }
+        Ok(plan)
     }
-    file.workers = args.workers.or(file.workers);
-    file.reservations = args.reservations.clone().or(file.reservations);
-    if file.listen.is_empty() {
-        file.listen.push(LISTEN.parse().expect("an address"));
+
+    /// The plan is in force: its devices stay open, and no others.
+    pub(super) fn keep(&mut self, plan: &Plan) {
+        self.open.clone_from(&plan.open);
     }
-    if !file.announce.is_empty() && file.announce.len() != file.listen.len() {
-        let why = format!(
-            "{} addresses to announce for {} to listen on; give one for each, or none",
-            file.announce.len(),
-            file.listen.len()
-        );
-        return Err(Failure::usage(why));
+
+    fn add(&self, plan: &mut Plan, subsystem: Subsystem) -> Result {
+        let Subsystem { nqn, serial, allow_any, host, namespace } = subsystem;
+        if !allow_any && host.is_empty() {
+            let why = "nobody may use it: name the hosts that may, or allow any";
+            return Err(Failure::usage(format!("{nqn}: {why}")));
+        }
+        if allow_any && !host.is_empty() {
+            let why = "either any host may use it or those that are named, not both";
+            return Err(Failure::usage(format!("{nqn}: {why}")));
+        }
+        let access = if allow_any {
+            plan.remarks.push(format!("{nqn}: any host that reaches this machine may use it"));
+            Access::Any
+        } else {
+            Access::Hosts(host.into_iter().map(allowed).collect::<Result<_>>()?)
+        };
+        let mut namespaces = Vec::new();
+        for Namespace { nsid, device } in namespace {
+            let key = (nqn.clone(), nsid, device);
+            let opened = match self.open.get(&key) {
+                Some(opened) => opened.clone(),
+                None => {
+                    let spec: Spec = key.2.parse()?;
+                    let opened = self.stack.open(&spec, Create::IfMissing)?;
+                    plan.remarks.extend(opened.remarks());
+                    opened
+                }
+            };
+            let device = opened.device.clone();
+            namespaces.push(NamespaceConfig { nsid, device, uuid: None });
+            plan.open.insert(key, opened);
+        }
+        let plain = SubsystemConfig::new(&nqn);
+        plan.target.subsystems.push(SubsystemConfig { serial, access, namespaces, ..plain });
+        Ok(())
     }
-    let mut target = TargetConfig {
-        referrals: file.referrals,
-        reservations: file.reservations,
-        ..TargetConfig::default()
-    };
-    target.limits.workers = file.workers.unwrap_or(target.limits.workers);
-    for (index, &listen) in file.listen.iter().enumerate() {
-        let announce = file.announce.get(index).copied();
-        target.portals.push(PortalConfig { announce, ..PortalConfig::new(listen) });
+}
+
+impl Plan {
+    /// What is served, in lines.
+    pub(super) fn served(&self) -> String {
+        let line = |(nqn, nsid, device): &(String, u32, String)| {
+            format!("serving {nqn} namespace {nsid}: {device}\n")
+        };
+        self.open.keys().map(line).collect()
     }
-    let stack = Stack::new();
-    let mut plan = Plan { target, served: Vec::new(), remarks: Vec::new() };
-    for subsystem in file.subsystem {
-        plan.add(subsystem, &stack)?;
-    }
-    if plan.served.is_empty() {
-        return Err(Failure::usage("nothing is served: name a subsystem with a namespace"));
-    }
-    Ok(plan)
 }
 
 fn read(path: &Path) -> Result<File> {
@@ -143,37 +211,6 @@ fn of_options(args: &ServeArgs) -> File {
             host: args.allow.iter().map(host).collect(),
             namespace: args.devices.iter().zip(1..).map(namespace).collect(),
         }],
-    }
-}
-
-impl Plan {
-    fn add(&mut self, subsystem: Subsystem, stack: &Stack) -> Result {
-        let Subsystem { nqn, serial, allow_any, host, namespace } = subsystem;
-        if !allow_any && host.is_empty() {
-            let why = "nobody may use it: name the hosts that may, or allow any";
-            return Err(Failure::usage(format!("{nqn}: {why}")));
-        }
-        if allow_any && !host.is_empty() {
-            let why = "either any host may use it or those that are named, not both";
-            return Err(Failure::usage(format!("{nqn}: {why}")));
-        }
-        let access = if allow_any {
-            self.remarks.push(format!("{nqn}: any host that reaches this machine may use it"));
-            Access::Any
-        } else {
-            Access::Hosts(host.into_iter().map(allowed).collect::<Result<_>>()?)
-        };
-        let mut namespaces = Vec::new();
-        for Namespace { nsid, device } in namespace {
-            let spec: Spec = device.parse()?;
-            let opened = stack.open(&spec, Create::IfMissing)?;
-            self.remarks.extend(opened.remarks());
-            self.served.push((nqn.clone(), nsid, device));
-            namespaces.push(NamespaceConfig { nsid, device: opened.device, uuid: None });
-        }
-        let plain = SubsystemConfig::new(&nqn);
-        self.target.subsystems.push(SubsystemConfig { serial, access, namespaces, ..plain });
-        Ok(())
     }
 }
 

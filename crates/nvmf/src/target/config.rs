@@ -29,7 +29,7 @@ pub struct TargetConfig {
 }
 
 /// An address that a target listens on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortalConfig {
     /// The address; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -92,7 +92,7 @@ pub struct NamespaceConfig {
 pub const NSID_MAX: u32 = 1024;
 
 /// Who may use a subsystem.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Any host, without proof of who it is.
     Any,
@@ -101,7 +101,7 @@ pub enum Access {
 }
 
 /// A host that may use a subsystem.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
     /// Its NQN.
     pub nqn: String,
@@ -112,7 +112,7 @@ pub struct HostConfig {
 }
 
 /// What a target may use, so that no host starves another.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Event loops, each on a thread of its own. Connections are spread over them.
     pub workers: usize,

@@ -156,7 +156,7 @@ fn admin_queue(
     let mut credentials = None;
     if let Some(subsystem) = &subsystem {
         // Who may not use it is told what who asks for nothing that is there is told.
-        credentials = subsystem.admits(&host.nqn).ok_or(Wrong::data(256))?.cloned();
+        credentials = subsystem.admits(&host.nqn).ok_or(Wrong::data(256))?;
     }
     if data.cntlid != CNTLID_ANY {
         return Err(Wrong::data(16));
@@ -167,6 +167,11 @@ fn admin_queue(
     let controller = shared
         .admit(|id| Controller::new(id, host, subsystem, credentials, (portal, at)))
         .ok_or(Wrong { status: Status::CONNECT_BUSY, result: 0 })?;
+    // From here on a change of the configuration finds it; one just before did not.
+    if !shared.is_admitted(&controller) {
+        shared.controllers.lock().remove(&controller.id);
+        return Err(Wrong::data(256));
+    }
     let longest = u32::try_from(shared.limits.keep_alive.as_millis()).unwrap_or(u32::MAX);
     let keep_alive = match request.kato {
         // Discovery is over soon; who wants to stay asks for keep alive (Base 2.1, 3.1.3.3).

@@ -208,7 +208,7 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
             }
         }
     }
-    for (number, &referral) in (shared.portals.len() + 1..).zip(&shared.referrals) {
+    for (number, &referral) in (shared.portals.len() + 1..).zip(&*shared.referrals.read()) {
         entries.push(entry(SUBTYPE_REFERRAL, DISCOVERY_NQN, number, referral));
     }
     let header = DiscoveryHeader {

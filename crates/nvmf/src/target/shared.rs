@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) portals: Vec<Portal>,
-    pub(crate) referrals: Vec<SocketAddr>,
+    pub(crate) referrals: RwLock<Vec<SocketAddr>>,
     /// Where reservations persist.
     pub(crate) store: Option<Arc<Store>>,
     pub(crate) subsystems: RwLock<Vec<Arc<Subsystem>>>,
@@ -103,7 +103,7 @@ impl Shared {
             limits,
             clock: Clock::real(),
             portals,
-            referrals,
+            referrals: RwLock::new(referrals),
             store,
             subsystems: RwLock::new(subsystems),
             controllers: Mutex::default(),
@@ -128,6 +128,23 @@ impl Shared {
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
         self.subsystems.read().iter().find(|one| one.nqn == nqn).cloned()
+    }
+
+    /// Whether the host of a controller may have it, as things are now.
+    pub(crate) fn is_admitted(&self, controller: &Controller) -> bool {
+        let Some(subsystem) = &controller.subsystem else { return true };
+        let is_served = self.subsystems.read().iter().any(|one| Arc::ptr_eq(one, subsystem));
+        is_served && subsystem.admits(&controller.host.nqn).is_some()
+    }
+
+    /// Closes the controllers whose hosts may not have them any more.
+    pub(crate) fn expel(&self) {
+        let controllers: Vec<_> = self.controllers.lock().values().cloned().collect();
+        for controller in controllers {
+            if !self.is_admitted(&controller) {
+                self.close(controller.admin, controller.id);
+            }
+        }
     }
 
     pub(crate) fn connections(&self) -> usize {

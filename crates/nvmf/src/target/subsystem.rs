@@ -57,7 +57,7 @@ pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) serial: String,
     pub(crate) model: String,
-    pub(crate) access: Access,
+    access: RwLock<Access>,
     /// The largest transfer in bytes: a power of two.
     pub(crate) transfer_bytes: u32,
     namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
@@ -86,7 +86,7 @@ impl Subsystem {
             nqn: config.nqn.clone(),
             serial: config.serial.clone().unwrap_or_else(derived),
             model: config.model.clone(),
-            access: config.access.clone(),
+            access: RwLock::new(config.access.clone()),
             transfer_bytes,
             namespaces: RwLock::new(BTreeMap::new()),
             generation: AtomicU64::new(0),
@@ -99,8 +99,8 @@ impl Subsystem {
         Ok(subsystem)
     }
 
-    pub(crate) fn add(&self, config: &NamespaceConfig) -> Result<(), NvmfError> {
-        let NamespaceConfig { nsid, device, uuid } = config;
+    fn check_namespace(&self, config: &NamespaceConfig) -> Result<(), NvmfError> {
+        let NamespaceConfig { nsid, device, .. } = config;
         let wrong = |why: String| Err(NvmfError::Config(format!("namespace {nsid}: {why}")));
         if !(1..=NSID_MAX).contains(nsid) {
             return wrong(format!("its number must be from 1 to {NSID_MAX}"));
@@ -114,9 +114,17 @@ impl Subsystem {
                 self.transfer_bytes
             ));
         }
+        Ok(())
+    }
+
+    pub(crate) fn add(&self, config: &NamespaceConfig) -> Result<(), NvmfError> {
+        self.check_namespace(config)?;
+        let NamespaceConfig { nsid, device, uuid } = config;
+        let geometry = device.geometry();
         let mut namespaces = self.namespaces.write();
         if namespaces.contains_key(nsid) {
-            return wrong(format!("{} has it already", self.nqn));
+            let why = format!("namespace {nsid}: {} has it already", self.nqn);
+            return Err(NvmfError::Config(why));
         }
         let namespace = Namespace {
             nsid: *nsid,
@@ -181,10 +189,61 @@ impl Subsystem {
     }
 
     /// Whether a host may connect, and what is asked of it. `None`: it may not.
-    pub(crate) fn admits(&self, hostnqn: &str) -> Option<Option<&HostConfig>> {
-        match &self.access {
+    pub(crate) fn admits(&self, hostnqn: &str) -> Option<Option<HostConfig>> {
+        match &*self.access.read() {
             Access::Any => Some(None),
-            Access::Hosts(hosts) => hosts.iter().find(|host| host.nqn == hostnqn).map(Some),
+            Access::Hosts(hosts) => {
+                hosts.iter().find(|host| host.nqn == hostnqn).cloned().map(Some)
+            }
+        }
+    }
+
+    /// Whether the namespaces of `config` can be had, together.
+    pub(crate) fn check(&self, config: &SubsystemConfig) -> Result<(), NvmfError> {
+        let mut nsids = Vec::new();
+        for namespace in &config.namespaces {
+            self.check_namespace(namespace)?;
+            if nsids.contains(&namespace.nsid) {
+                let why = format!("{} has namespace {} twice", self.nqn, namespace.nsid);
+                return Err(NvmfError::Config(why));
+            }
+            nsids.push(namespace.nsid);
+        }
+        Ok(())
+    }
+
+    /// Becomes what `config`, which was checked, says. Returns the namespaces that changed, and
+    /// whether those who may connect did.
+    pub(crate) fn become_(&self, config: &SubsystemConfig) -> Result<(Vec<u32>, bool), NvmfError> {
+        let is_kept = |one: &Namespace, wanted: &NamespaceConfig| {
+            one.nsid == wanted.nsid
+                && Arc::ptr_eq(&one.device, &wanted.device)
+                && wanted.uuid.is_none_or(|uuid| uuid == one.uuid)
+        };
+        let known = self.namespaces();
+        let mut changed = Vec::new();
+        for one in &known {
+            if !config.namespaces.iter().any(|wanted| is_kept(one, wanted)) {
+                self.remove(one.nsid);
+                changed.push(one.nsid);
+            }
+        }
+        for wanted in &config.namespaces {
+            if !known.iter().any(|one| is_kept(one, wanted)) {
+                self.add(wanted)?;
+                changed.push(wanted.nsid);
+            }
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        let before = std::mem::replace(&mut *self.access.write(), config.access.clone());
+        Ok((changed, before != config.access))
+    }
+
+    /// Hosts have none of it any more.
+    pub(crate) fn retire(&self) {
+        for namespace in self.namespaces() {
+            self.remove(namespace.nsid);
         }
     }
 }

@@ -20,6 +20,7 @@ use esker_base::units::to_usize;
 use esker_device::{Command, Completion, Op, QueuePair, Tag};
 
 use super::connection::{Connection, Role};
+use super::listen::Listeners;
 use super::shared::{Message, Shared};
 use super::subsystem::Namespace;
 use super::{abort, metrics};
@@ -170,7 +171,7 @@ pub(crate) struct Worker {
     core: Core,
     connections: Vec<Option<Box<Connection>>>,
     /// Worker 0 has the listeners of all portals that are open.
-    listeners: Vec<Option<TcpListener>>,
+    listeners: Listeners,
     ready: Vec<Ready>,
     done: Vec<Completion>,
     last_active: Nanos,
@@ -185,10 +186,7 @@ impl Worker {
     ) -> std::io::Result<Worker> {
         let poller = Poller::new()?;
         poller.add(shared.mailboxes[index].waker.fd(), WAKER)?;
-        for (listener, token) in listeners.iter().zip(LISTENERS..) {
-            listener.set_nonblocking(true)?;
-            poller.add(listener, token)?;
-        }
+        let listeners = Listeners::new(listeners, LISTENERS, &poller)?;
         let now = shared.clock.now();
         let core = Core {
             shared,
@@ -205,7 +203,7 @@ impl Worker {
         Ok(Worker {
             core,
             connections: Vec::new(),
-            listeners: listeners.into_iter().map(Some).collect(),
+            listeners,
             ready: Vec::new(),
             done: Vec::new(),
             last_active: now,
@@ -334,9 +332,7 @@ impl Worker {
     }
 
     fn close_portal(&mut self, portal: usize) {
-        if let Some(listener) = self.listeners.get_mut(portal).and_then(Option::take) {
-            self.core.poller.remove(&listener);
-        }
+        self.listeners.close(portal, &self.core.poller);
         for connection in self.connections.iter_mut().flatten() {
             if connection.portal == portal {
                 connection.end(&mut self.core);
@@ -346,9 +342,7 @@ impl Worker {
 
     fn accept(&mut self, portal: usize) {
         let shared = self.core.shared.clone();
-        while let Some(listener) = &self.listeners[portal]
-            && let Ok((stream, _)) = listener.accept()
-        {
+        while let Some(stream) = self.listeners.accept(portal, &self.core.poller, &shared.metrics) {
             let prepared = socket::prepare(&stream);
             if prepared.is_err() || shared.connections() >= shared.limits.connections {
                 metrics::count(&shared.metrics.refused);
@@ -469,6 +463,7 @@ impl Worker {
             }
         }
         if self.core.index == 0 {
+            self.listeners.listen_again(&self.core.poller);
             shared.refresh();
         }
     }

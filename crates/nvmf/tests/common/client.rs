@@ -7,6 +7,7 @@ use std::time::Duration;
 use esker_base::AlignedBuf;
 use esker_nvmf::conn::{HostConnection, HostEvent, HostSettings, Payload};
 use esker_nvmf::wire::capsule::{Cqe, Sqe};
+use esker_nvmf::wire::command::admin;
 use esker_nvmf::wire::fabrics::{
     CC, CC_ENABLE, CNTLID_ANY, CONNECT, Connect, ConnectData, OPCODE, PROPERTY_SET, Property,
 };
@@ -97,6 +98,14 @@ impl Client {
         assert!(admin.run(queues, Payload::None).0.status.is_success());
         let (io, _) = Client::connect(at, who, 1, cntlid).unwrap();
         (admin, io)
+    }
+
+    /// Asks for events, and for one to be told of.
+    pub(crate) fn watch(&mut self, mask: u32) -> u16 {
+        let events = Sqe::new(feature::SET, 0).with_dword(10, feature::EVENTS.into());
+        let set = self.run(events.with_dword(11, mask), Payload::None);
+        assert!(set.0.status.is_success());
+        self.submit(Sqe::new(admin::ASYNC_EVENT, 0), Payload::None)
     }
 
     pub(crate) fn enable(&mut self) {

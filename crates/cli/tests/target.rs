@@ -1,0 +1,155 @@
+//! `esker target serve` as an administrator runs it: a configuration file, signals.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+
+use common::{Scratch, esker, run, text};
+use esker_base::{AlignedBuf, Lba};
+use esker_device::Port;
+use esker_nvmf::{Initiator, InitiatorConfig};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A target that runs, and what it says.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    err: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl Running {
+    fn start(config: &Path) -> Running {
+        let mut child = esker()
+            .args(["target", "serve", "--config", &text(config), "--metrics", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let err = BufReader::new(child.stderr.take().unwrap());
+        let address = until(&mut out, "listening on ");
+        Running { child, out, err, address }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn open(&self, nqn: &str, nsid: u32) -> Result<Initiator, esker_nvmf::NvmfError> {
+        let config = InitiatorConfig::new(vec![self.address.parse().unwrap()], nqn, nsid)?;
+        let host_nqn = "nqn.2026-01.io.esker:host".to_owned();
+        Initiator::open(InitiatorConfig { host_nqn, ..config })
+    }
+
+    /// Its exit code, after a signal to end.
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        until(&mut self.out, "ending: ");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The rest of the first line that begins so.
+fn until(from: &mut impl BufRead, start: &str) -> String {
+    let (mut line, mut all) = (String::new(), String::new());
+    while from.read_line(&mut line).unwrap() > 0 {
+        if let Some(rest) = line.strip_prefix(start) {
+            return rest.trim().to_owned();
+        }
+        all += &line;
+        line.clear();
+    }
+    panic!("it ended without a line that begins with '{start}':\n{all}");
+}
+
+const A: &str = "nqn.2026-01.io.esker:a";
+const B: &str = "nqn.2026-01.io.esker:b";
+
+fn subsystem(nqn: &str, host: &str, devices: &[String]) -> String {
+    let mut text =
+        format!("[[subsystem]]\nnqn = \"{nqn}\"\n[[subsystem.host]]\nnqn = \"{host}\"\n");
+    for (nsid, device) in (1..).zip(devices) {
+        text += &format!("[[subsystem.namespace]]\nnsid = {nsid}\ndevice = \"{device}\"\n");
+    }
+    text
+}
+
+#[test]
+fn signals_end_it_in_order_and_have_it_read_its_configuration_again() {
+    let scratch = Scratch::new();
+    let config = scratch.path("target.toml");
+    let (one, two) = (text(&scratch.path("one")), text(&scratch.path("two")));
+    let devices = [format!("file:{one}?capacity=4MiB"), format!("file:{two}?capacity=4MiB")];
+    let head = "listen = [\"127.0.0.1:0\"]\n";
+    let host = "nqn.2026-01.io.esker:host";
+    fs::write(&config, format!("{head}{}", subsystem(A, host, &devices[..1]))).unwrap();
+    let mut target = Running::start(&config);
+    until(&mut target.out, "serving ");
+    let first = target.open(A, 1).unwrap();
+    let mut port = Port::open(&first, 1).unwrap();
+    let mut buf = AlignedBuf::zeroed(4096);
+    buf.fill(7);
+    port.write(Lba(1), buf, None).unwrap();
+    assert!(target.open(B, 1).is_err());
+
+    let both =
+        format!("{head}{}{}", subsystem(A, host, &devices[..1]), subsystem(B, host, &devices[1..]));
+    fs::write(&config, &both).unwrap();
+    target.signal(Signal::HUP);
+    until(&mut target.out, "configuration read again");
+    drop(target.open(B, 1).unwrap());
+    let read = port.read(Lba(1), AlignedBuf::zeroed(4096)).unwrap();
+    assert!(read.iter().all(|&byte| byte == 7), "the host that was there goes on");
+
+    for broken in ["listen = [", "colour = 1\n", &subsystem(A, "host", &devices)] {
+        fs::write(&config, broken).unwrap();
+        target.signal(Signal::HUP);
+        let said = until(&mut target.err, "esker: the configuration was not read again");
+        assert!(said.contains("the one before stays in force"), "{said}");
+        drop(target.open(B, 1).unwrap());
+    }
+
+    // The host may not use the first any more.
+    fs::write(
+        &config,
+        format!("{head}{}", subsystem(A, "nqn.2026-01.io.esker:other", &devices[..1])),
+    )
+    .unwrap();
+    target.signal(Signal::HUP);
+    until(&mut target.out, "configuration read again");
+    assert!(target.open(A, 1).is_err() && target.open(B, 1).is_err());
+    drop((port, first));
+    assert_eq!(target.end(Signal::TERM), Some(0));
+
+    // What a host was told is written is there, and the next target serves it.
+    fs::write(&config, &both).unwrap();
+    let target = Running::start(&config);
+    let first = target.open(A, 1).unwrap();
+    let mut port = Port::open(&first, 1).unwrap();
+    let read = port.read(Lba(1), AlignedBuf::zeroed(4096)).unwrap();
+    assert!(read.iter().all(|&byte| byte == 7));
+    drop((port, first));
+    assert_eq!(target.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_damaged_file_of_reservations_stops_the_start() {
+    let scratch = Scratch::new();
+    let (file, path) = (text(&scratch.path("r")), scratch.path("r"));
+    fs::write(&path, "these are no reservations at all").unwrap();
+    let arguments = ["target", "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    let what = ["--subsystem", A, "--device", "mem:1MiB", "--allow-any", "--reservations", &file];
+    run(arguments.iter().chain(&what)).fails(65, &[&file, "restore it from a copy"]);
+}

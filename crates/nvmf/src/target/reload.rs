@@ -1,0 +1,107 @@
+//! Another configuration for a target that runs: subsystems, namespaces, hosts and their keys.
+//!
+//! Invariants
+//! 1. What can be refused is refused before anything changes.
+//! 2. A host that may not use a subsystem any more has lost its connections to it, or is about to,
+//!    when [`Target::reconfigure`] returns. Keys are asked for when a host connects: a host that is
+//!    connected keeps its connections when its key changes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Target;
+use super::config::{Limits, PortalConfig, TargetConfig};
+use super::subsystem::Subsystem;
+use crate::error::NvmfError;
+
+/// What a target was started with and keeps.
+pub(super) struct Started {
+    portals: Vec<PortalConfig>,
+    limits: Limits,
+    reservations: Option<PathBuf>,
+}
+
+impl Started {
+    pub(super) fn new(config: &TargetConfig) -> Started {
+        let TargetConfig { portals, limits, reservations, .. } = config.clone();
+        Started { portals, limits, reservations }
+    }
+
+    /// What of `config` needs another start.
+    fn differences(&self, config: &TargetConfig) -> Vec<String> {
+        let parts = [
+            ("the addresses listened on and announced", self.portals != config.portals),
+            ("workers and limits", self.limits != config.limits),
+            ("the file of reservations", self.reservations != config.reservations),
+        ];
+        let changed = parts.iter().filter(|(_, is_changed)| *is_changed);
+        changed
+            .map(|(what, _)| format!("{what} stay as they are until the target is started again"))
+            .collect()
+    }
+}
+
+impl Target {
+    /// Puts another configuration into force: subsystems and namespaces come and go, hosts may
+    /// connect or not any more, keys are others, referrals too. Connected hosts are told. Namespaces
+    /// are the same if their device is, as an object; addresses, limits and the file of reservations
+    /// stay as they were. Returns what of the configuration is not in force, in sentences.
+    ///
+    /// # Errors
+    /// When the configuration is wrong; the one before is in force then.
+    pub fn reconfigure(&self, config: &TargetConfig) -> Result<Vec<String>, NvmfError> {
+        config.check()?;
+        let shared = &self.shared;
+        let mut remarks = self.started.differences(config);
+        let mut list = shared.subsystems.write();
+        let (mut next, mut kept) = (Vec::new(), Vec::new());
+        for wanted in &config.subsystems {
+            match list.iter().find(|one| one.nqn == wanted.nqn) {
+                Some(known) => {
+                    known.check(wanted)?;
+                    if wanted.serial.as_ref().is_some_and(|serial| *serial != known.serial)
+                        || wanted.model != known.model
+                    {
+                        let nqn = &wanted.nqn;
+                        let stay = "stay as they are until the target is started again";
+                        remarks.push(format!("serial and model of {nqn} {stay}"));
+                    }
+                    kept.push((known.clone(), wanted));
+                    next.push(known.clone());
+                }
+                None => {
+                    let limits = &shared.limits;
+                    next.push(Arc::new(Subsystem::new(wanted, limits, shared.store.clone())?));
+                }
+            }
+        }
+        let ids = |all: &[Arc<Subsystem>]| -> Vec<String> {
+            all.iter().map(|one| one.nqn.clone()).collect()
+        };
+        let mut is_other = ids(&list) != ids(&next);
+        let before = std::mem::replace(&mut *list, next);
+        let is_gone = |one: &&Arc<Subsystem>| !list.iter().any(|now| Arc::ptr_eq(now, one));
+        let gone: Vec<_> = before.iter().filter(is_gone).cloned().collect();
+        drop(list);
+        let mut changed = Vec::new();
+        for (subsystem, wanted) in kept {
+            let (namespaces, has_others) = subsystem.become_(wanted)?;
+            is_other |= has_others;
+            changed.extend(namespaces.into_iter().map(|nsid| (subsystem.clone(), nsid)));
+        }
+        shared.expel();
+        gone.iter().for_each(|one| one.retire());
+        {
+            let mut referrals = shared.referrals.write();
+            is_other |= *referrals != config.referrals;
+            referrals.clone_from(&config.referrals);
+        }
+        for (subsystem, nsid) in changed {
+            shared.namespace_changed(&subsystem, nsid);
+        }
+        if is_other {
+            shared.discovery_changed();
+        }
+        Ok(remarks)
+    }
+}
