@@ -116,16 +116,15 @@ fn mount_through_helper(at: &Path, read_only: bool) -> Result<OwnedFd, AttachErr
     let helper = Command::new("fusermount3")
         .args(["-o", &options, "--"])
         .arg(at)
-        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .envs([("_FUSE_COMMFD", theirs.as_raw_fd().to_string())])
         .stdin(Stdio::null())
-        .output();
+        .status();
     drop(theirs);
-    let output = helper.map_err(|error| {
+    let status = helper.map_err(|error| {
         refused(format!("fusermount3 did not run ({error}); install fuse3, or be root"))
     })?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(refused(format!("fusermount3 refused: {said}")));
+    if !status.success() {
+        return Err(refused("fusermount3 refused, and has said why".to_owned()));
     }
     let channel = receive(&ours).map_err(failed("receiving the channel from fusermount3"))?;
     let flags = rustix::fs::fcntl_getfl(&channel).map_err(failed("reading flags"))?;
@@ -164,8 +163,8 @@ pub(crate) fn unmount(at: &Path, lazily: bool) -> Result<(), Errno> {
     }
     let mut command = Command::new("fusermount3");
     command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(at);
-    match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(()),
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => Ok(()),
         Ok(_) => Err(Errno::BUSY),
         Err(_) => Err(Errno::NOENT),
     }

@@ -24,7 +24,8 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
     let signals = StopSignals::catch()?;
     let spec = sized(args.device.parse::<Spec>()?)?;
     let opened = Stack::new().open(&spec, Create::IfMissing)?;
-    for remark in opened.remarks() {
+    let remarks = opened.remarks();
+    for remark in &remarks {
         eprintln!("esker: note: {remark}");
     }
     let device = opened.device;
@@ -34,6 +35,10 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
     output::print(&made(&attachment, &*device, args.read_only))?;
     serve(&mut attachment, &signals)?;
     drop(attachment);
+    // What has come up since, such as a trace that is not complete.
+    for remark in device.remarks().iter().filter(|remark| !remarks.contains(remark)) {
+        eprintln!("esker: note: {remark}");
+    }
     output::print(&format!("detached: {}\n", carried(&device.stats())))
 }
 

@@ -7,6 +7,7 @@ use esker_base::ErrorKind;
 use esker_device::DeviceError;
 use esker_flash::FlashError;
 use esker_nvmf::NvmfError;
+use esker_trace::TraceError;
 use thiserror::Error;
 
 /// Why a specification could not be read or opened.
@@ -65,6 +66,16 @@ pub enum StackError {
         /// Why.
         cause: NvmfError,
     },
+    /// The file of a trace could not be made.
+    #[error("{spec}: {cause}")]
+    Trace {
+        /// The specification.
+        spec: String,
+        /// Why.
+        cause: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
     /// A device failed to open.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -87,6 +98,10 @@ impl StackError {
         StackError::Remote { spec: spec.to_string(), cause }
     }
 
+    pub(crate) fn trace(spec: impl Display, cause: &TraceError) -> StackError {
+        StackError::Trace { spec: spec.to_string(), cause: cause.to_string(), kind: cause.kind() }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -98,6 +113,7 @@ impl StackError {
             StackError::Exists { .. } => ErrorKind::Exists,
             StackError::Flash { cause, .. } => cause.kind(),
             StackError::Remote { cause, .. } => cause.kind(),
+            StackError::Trace { kind, .. } => *kind,
             StackError::Device(error) => error.kind(),
         }
     }

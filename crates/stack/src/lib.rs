@@ -6,6 +6,7 @@
 //! | `syntax` | `scheme:body?key=value&…`, whatever the scheme |
 //! | [`time`] | [`Time`]: how fast a model is |
 //! | [`stack`] | [`Stack`]: opens specifications; those that name one drive share it |
+//! | `traced` | [`Traced`]: a device that records what it is asked |
 //! | `drive` | makes, finds and checks drives |
 //! | [`error`] | [`StackError`] |
 //!
@@ -47,8 +48,10 @@ pub mod spec;
 pub mod stack;
 mod syntax;
 pub mod time;
+mod traced;
 
 pub use error::StackError;
-pub use spec::{DiskSpec, FileSpec, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec};
+pub use spec::{DiskSpec, FileSpec, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec, TracedSpec};
 pub use stack::{Model, Opened, Stack};
 pub use time::Time;
+pub use traced::Traced;

@@ -5,6 +5,7 @@
 //! | `plain` | files, memory, nothing |
 //! | `ssd` | models of solid-state drives |
 //! | `disk` | models of disks |
+//! | `traced` | devices that record what they are asked |
 //! | `remote` | namespaces of remote targets |
 //!
 //! Invariant: the text of a specification reads back as an equal one, whoever made it, as long as
@@ -14,6 +15,7 @@ mod disk;
 mod plain;
 mod remote;
 mod ssd;
+mod traced;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -30,6 +32,7 @@ pub use plain::{FileSpec, MemorySpec, NullSpec};
 pub use remote::RemoteSpec;
 pub use ssd::SsdSpec;
 pub(crate) use ssd::{differs, show_placement};
+pub use traced::TracedSpec;
 
 /// A device, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,11 +49,13 @@ pub enum Spec {
     Disk(DiskSpec),
     /// `nvme-tcp://HOST:PORT/NQN`: a namespace of a remote target.
     Remote(Box<RemoteSpec>),
+    /// `traced:(SPEC)?to=FILE`: a device that records what it is asked.
+    Traced(Box<TracedSpec>),
 }
 
 /// The schemes, with what they stand for.
 const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, \
-    nvme-tcp://HOST:PORT/NQN, or a path";
+    nvme-tcp://HOST:PORT/NQN, traced:(SPEC)?to=FILE, or a path";
 
 impl Spec {
     /// Whether a text begins with a scheme; anything else is the path of a file or a raw block
@@ -63,7 +68,11 @@ impl Spec {
     /// Whether what is written is there after the process has ended.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
-        self.path().is_some() || matches!(self, Spec::Remote(_))
+        match self {
+            Spec::Remote(_) => true,
+            Spec::Traced(traced) => traced.inner.is_lasting(),
+            _ => self.path().is_some(),
+        }
     }
 
     /// The file or block device in which content lies, if any.
@@ -73,6 +82,7 @@ impl Spec {
             Spec::File(file) => Some(&file.path),
             Spec::Ssd(ssd) => ssd.image.as_deref(),
             Spec::Disk(disk) => disk.image.as_deref(),
+            Spec::Traced(traced) => traced.inner.path(),
             Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
         }
     }
@@ -83,6 +93,7 @@ impl Spec {
         match self {
             Spec::Ssd(ssd) => Some(ssd.time.unwrap_or_default()),
             Spec::Disk(disk) => Some(disk.time.unwrap_or_default()),
+            Spec::Traced(traced) => traced.inner.time(),
             Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
         }
     }
@@ -93,6 +104,7 @@ impl Spec {
         match &mut self {
             Spec::Ssd(ssd) => ssd.time = Some(time),
             Spec::Disk(disk) => disk.time = Some(time),
+            Spec::Traced(traced) => traced.inner = traced.inner.clone().with_time(time),
             Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => {}
         }
         self
@@ -117,6 +129,8 @@ impl Spec {
                 remote.make_absolute().map_err(invalid)?;
                 None
             }
+            // It is found again without being recorded again.
+            Spec::Traced(traced) => return traced.inner.for_reopening(),
             Spec::Memory(_) | Spec::Null(_) => None,
         };
         if let Some(path) = path {
@@ -146,6 +160,7 @@ fn parse(text: &str) -> Result<Spec, String> {
         "ssd" => SsdSpec::of(&parts).map(|ssd| Spec::Ssd(Box::new(ssd))),
         "disk" => DiskSpec::of(&parts).map(Spec::Disk),
         "nvme-tcp" => RemoteSpec::of(&parts).map(|remote| Spec::Remote(Box::new(remote))),
+        "traced" => TracedSpec::of(&parts).map(|traced| Spec::Traced(Box::new(traced))),
         _ => Err(format!(
             "there are no devices '{scheme}:'; write {SCHEMES} (./{text} if it is one)"
         )),
@@ -161,6 +176,7 @@ impl fmt::Display for Spec {
             Spec::Ssd(ssd) => ssd.fmt(f),
             Spec::Disk(disk) => disk.fmt(f),
             Spec::Remote(remote) => remote.fmt(f),
+            Spec::Traced(traced) => write!(f, "traced:{}", traced.parts()),
         }
     }
 }

@@ -17,8 +17,8 @@ use esker_flash::{Pace, Ssd};
 use parking_lot::Mutex;
 
 use crate::drive;
-use crate::spec::{DiskSpec, SsdSpec};
-use crate::{Spec, StackError, Time};
+use crate::spec::{DiskSpec, SsdSpec, TracedSpec};
+use crate::{Spec, StackError, Time, Traced};
 
 /// Opens specifications.
 pub struct Stack {
@@ -139,11 +139,28 @@ impl Stack {
                 Ok(Opened { device: Arc::new(namespace), model: Some(model) })
             }
             Spec::Disk(disk) => self.disk(disk, create),
+            Spec::Traced(traced) => self.traced(spec, traced, create),
             Spec::Remote(remote) => match remote.open() {
                 Ok(initiator) => plain(Arc::new(initiator)),
                 Err(error) => Err(StackError::remote(spec, error)),
             },
         }
+    }
+
+    fn traced(
+        &self,
+        spec: &Spec,
+        traced: &TracedSpec,
+        create: Create,
+    ) -> Result<Opened, StackError> {
+        let Opened { device, model } = self.open(&traced.inner, create)?;
+        let clock = match traced.inner.time() {
+            Some(Time::Virtual) => self.clock.clone(),
+            _ => Clock::real(),
+        };
+        let device = Traced::new(device, &traced.to, clock, traced.buffer());
+        let device = device.map_err(|error| StackError::trace(spec, &error))?;
+        Ok(Opened { device: Arc::new(device), model })
     }
 
     /// Opens or makes the drive of a specification, which may have no namespace yet.

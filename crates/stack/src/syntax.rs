@@ -85,7 +85,6 @@ impl Parts {
         as_text(self.bytes()?)
     }
 
-    #[allow(dead_code)] // for the first device that stands on others
     /// The specification that the body is; `example` says how it is written.
     pub(crate) fn spec(&self, example: &str) -> Result<&Spec, String> {
         self.body.spec(example)

@@ -50,6 +50,19 @@ fn what_is_said_is_what_it_means() {
 }
 
 #[test]
+fn a_device_within_another_is_what_it_is() {
+    let text = "traced:(ssd:micron-7450?capacity=8GiB&time=none)?to=/tmp/a%28&buffer=9";
+    let traced = spec(text);
+    assert_eq!(traced.to_string(), text);
+    assert_eq!((traced.time(), traced.is_lasting()), (Some(Time::None), false));
+    assert!(spec("traced:(/data)?to=t").is_lasting());
+    let again = spec("traced:(/data)?to=t").for_reopening().unwrap();
+    assert_eq!(again, spec("/data"));
+    refused("traced:(mem:1MiB)", &["say to=FILE"]);
+    refused("traced:mem:1MiB?to=x", &["write traced:(mem:1GiB)?to=FILE"]);
+}
+
+#[test]
 fn what_is_unknown_is_answered_with_what_there_is() {
     refused("tape:x", &["no devices 'tape:'", "ssd:PROFILE", "./tape:x"]);
     refused("ssd:", &["a profile is missing", "micron-5210", "image="]);

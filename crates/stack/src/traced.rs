@@ -1,0 +1,200 @@
+//! A device that records what it is asked, and passes it on: `traced:(SPEC)?to=FILE`.
+//!
+//! What is attached, served or measured through Esker leaves a trace in the compact format
+//! (`esker-trace`), without the kernel's tracing and the rights for it.
+//!
+//! Invariants
+//! 1. A command is recorded when it is submitted, before the device sees it, once.
+//! 2. Recording never waits for the file: what does not fit the buffer is dropped, counted, and said
+//!    in [`Device::remarks`] and in the trace.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_device::{
+    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Op, OpKind,
+    QueuePair,
+};
+use esker_trace::{Op as TracedOp, Recorder, Recording, TraceError};
+
+/// A device whose commands are recorded.
+pub struct Traced {
+    inner: Arc<dyn Device>,
+    recorder: Arc<Recorder>,
+    path: String,
+    /// Ends with the device: the last of the requests are written then.
+    _recording: Recording,
+}
+
+impl Traced {
+    /// Records what `inner` is asked, in a new file at `path`, with times of `clock` and a buffer of
+    /// `capacity` requests (32 bytes each).
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn new(
+        inner: Arc<dyn Device>,
+        path: &Path,
+        clock: Clock,
+        capacity: usize,
+    ) -> Result<Traced, TraceError> {
+        let recording = Recording::start(path, &[inner.name()], clock, capacity)?;
+        let (recorder, path) = (recording.recorder(), path.display().to_string());
+        Ok(Traced { inner, recorder, path, _recording: recording })
+    }
+}
+
+impl Device for Traced {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        Ok(Box::new(Queue {
+            inner: self.inner.queue_pair(depth)?,
+            recorder: self.recorder.clone(),
+            lba_size: self.inner.geometry().lba_size,
+            depth,
+        }))
+    }
+
+    fn discards_zero(&self) -> bool {
+        self.inner.discards_zero()
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.inner.remarks();
+        match self.recorder.dropped() {
+            0 => {}
+            dropped => remarks.push(format!(
+                "{}: {dropped} requests were not recorded: the file could not keep up, or could not \
+                 be written",
+                self.path
+            )),
+        }
+        remarks
+    }
+
+    fn data_placement(&self) -> Option<&dyn DataPlacement> {
+        self.inner.data_placement()
+    }
+}
+
+struct Queue {
+    inner: Box<dyn QueuePair>,
+    recorder: Arc<Recorder>,
+    lba_size: u32,
+    depth: usize,
+}
+
+impl Queue {
+    fn record(&self, op: &Op) {
+        let (lba, bytes) = op.range(self.lba_size);
+        let kind = match op.kind() {
+            OpKind::Read => TracedOp::Read,
+            // Zeroes are content: as the kernel's tracing has it.
+            OpKind::Write | OpKind::WriteZeroes => TracedOp::Write,
+            OpKind::Discard => TracedOp::Discard,
+            _ => TracedOp::Flush,
+        };
+        // What is dropped is counted there.
+        self.recorder.record(0, kind, lba.0.saturating_mul(u64::from(self.lba_size)), bytes);
+    }
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        // So many will be taken: until there are no more, or the queue is full.
+        let room = self.depth.saturating_sub(self.inner.in_flight());
+        for command in commands.iter().take(room) {
+            self.record(&command.op);
+        }
+        self.inner.submit(commands)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.inner.poll(done)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.inner.wait(done, timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_base::{AlignedBuf, Lba, LbaCount};
+    use esker_device::{MemoryDevice, Port, conformance};
+    use esker_trace::{Request, Trace};
+
+    #[test]
+    fn the_trace_has_every_command_once_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let memory = Arc::new(MemoryDevice::new("memory", 1 << 20, 4096));
+        let clock = Clock::virtual_time();
+        let traced = Traced::new(memory, &path, clock.clone(), 1000).unwrap();
+        let mut port = Port::open(&traced, 2).unwrap();
+        port.write(Lba(1), AlignedBuf::zeroed(8192), None).unwrap();
+        clock.advance(Duration::from_micros(7));
+        port.run(Op::WriteZeroes { lba: Lba(9), count: LbaCount(2) }).unwrap();
+        // More than the queue holds at once.
+        let reads = (0..5).map(|n| Op::Read { lba: Lba(n), buf: AlignedBuf::zeroed(4096) });
+        port.run_all(reads, |_, outcome| assert!(outcome.is_ok())).unwrap();
+        port.discard(Lba(3), LbaCount(1)).unwrap();
+        port.flush().unwrap();
+        assert_eq!(traced.remarks(), Vec::<String>::new());
+        drop((port, traced));
+        let found: Vec<Request> =
+            Trace::open_file(&path).unwrap().map(|request| request.unwrap()).collect();
+        let ops: Vec<(TracedOp, u64, u64)> =
+            found.iter().map(|request| (request.op, request.offset, request.length)).collect();
+        let mut expected = vec![(TracedOp::Write, 4096, 8192), (TracedOp::Write, 9 * 4096, 8192)];
+        expected.extend((0..5).map(|n| (TracedOp::Read, n * 4096, 4096)));
+        expected.extend([(TracedOp::Discard, 3 * 4096, 4096), (TracedOp::Flush, 0, 0)]);
+        assert_eq!(ops, expected);
+        assert_eq!(found[1].time_ns - found[0].time_ns, 7000);
+    }
+
+    #[test]
+    fn what_does_not_fit_the_buffer_is_counted_and_nobody_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Arc::new(MemoryDevice::new("memory", 1 << 20, 4096));
+        let path = dir.path().join("trace");
+        let traced = Traced::new(memory, &path, Clock::virtual_time(), 0).unwrap();
+        let mut port = Port::open(&traced, 1).unwrap();
+        for _ in 0..3 {
+            port.flush().unwrap();
+        }
+        assert!(traced.remarks()[0].contains("3 requests were not recorded"));
+    }
+
+    #[test]
+    fn it_is_the_device_that_it_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = Arc::new(MemoryDevice::new("memory", 8 << 20, 512));
+        let path = dir.path().join("trace");
+        let traced = Traced::new(memory, &path, Clock::real(), 1 << 16).unwrap();
+        conformance::check(&traced, 8, 3000, 1);
+    }
+}
