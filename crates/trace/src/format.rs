@@ -153,6 +153,10 @@ fn is_text(sample: &[u8]) -> bool {
     !sample.is_empty() && sample.iter().take(4096).all(is_text)
 }
 
+/// How many lines one parser alone has to read before a line that it cannot read is taken to be an
+/// error in a trace of its format.
+const LINES_BEFORE_ERROR: usize = 2;
+
 fn detect_text(sample: &[u8], whole: bool) -> Result<Format, String> {
     let mut lines: Vec<&[u8]> = sample.split(|&byte| byte == b'\n').collect();
     // The last line of a sample may go on behind it.
@@ -160,18 +164,29 @@ fn detect_text(sample: &[u8], whole: bool) -> Result<Format, String> {
         lines.pop();
     }
     lines.truncate(LINES);
+    let mut furthest: Option<(usize, Format)> = None;
     for format in Format::ALL {
         let Some(mut parser) = text::parser(format, &crate::read::Options::default()) else {
             continue;
         };
         let (mut names, mut requests) = (Names::default(), Vec::new());
-        let reads = lines.iter().all(|line| {
+        let read = lines.iter().take_while(|line| {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             line.is_empty() || parser.line(line, &mut names, &mut requests).is_ok()
         });
-        if reads && (!requests.is_empty() || parser.has_begun()) {
+        let read = read.count();
+        if requests.is_empty() && !parser.has_begun() {
+            continue;
+        }
+        if read == lines.len() {
             return Ok(format);
         }
+        if read >= LINES_BEFORE_ERROR && furthest.is_none_or(|(most, _)| read > most) {
+            furthest = Some((read, format));
+        }
+    }
+    if let Some((_, format)) = furthest {
+        return Ok(format);
     }
     let first = lines.first().copied().unwrap_or_default();
     let first = String::from_utf8_lossy(&first[..first.len().min(60)]).into_owned();

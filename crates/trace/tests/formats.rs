@@ -1,0 +1,312 @@
+//! Every format: a sample of it, recognised and read; and what is made of damaged ones.
+//!
+//! The samples hold the same twelve requests, as far as a format can tell them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use esker_base::Rng;
+use esker_trace::{Event, Format, Op, Options, Request, Trace, TraceError};
+
+/// Microseconds, operation, sector, sectors.
+const REQUESTS: [(u64, Op, u64, u64); 12] = [
+    (1250, Op::Read, 1, 8),
+    (1750, Op::Write, 296, 16),
+    (2500, Op::Write, 192, 24),
+    (2750, Op::Read, 88, 8),
+    (3250, Op::Read, 384, 16),
+    (4000, Op::Write, 281, 24),
+    (4250, Op::Write, 176, 8),
+    (4750, Op::Read, 72, 16),
+    (5500, Op::Read, 368, 24),
+    (5750, Op::Write, 264, 8),
+    (6250, Op::Write, 161, 16),
+    (7000, Op::Read, 56, 24),
+];
+
+/// What a format can tell.
+#[derive(Clone, Copy)]
+struct Tells {
+    microseconds: bool,
+    ops: bool,
+    devices: &'static [&'static str],
+}
+
+const ALL: Tells = Tells { microseconds: true, ops: true, devices: &["0"] };
+
+const SAMPLES: [(&str, Format, Tells); 14] = [
+    ("sample.msr.csv", Format::Msr, Tells { devices: &["host.1"], ..ALL }),
+    ("sample.spc", Format::Spc, Tells { devices: &["0", "1"], ..ALL }),
+    ("sample.alibaba.csv", Format::Alibaba, Tells { devices: &["700", "701"], ..ALL }),
+    (
+        "sample.tencent.csv",
+        Format::Tencent,
+        Tells { microseconds: false, devices: &["1058", "1059"], ..ALL },
+    ),
+    ("sample.lis", Format::Lis, Tells { microseconds: false, ops: false, ..ALL }),
+    ("sample.disksim", Format::Disksim, ALL),
+    ("sample.ssdsim", Format::Disksim, ALL),
+    ("sample.systor.csv", Format::Systor, Tells { devices: &["3"], ..ALL }),
+    ("sample.fiu", Format::Fiu, Tells { devices: &["6,0"], ..ALL }),
+    ("sample.blkparse", Format::Blkparse, Tells { devices: &["8,16"], ..ALL }),
+    ("sample.blktrace.0", Format::Blktrace, Tells { devices: &["8,16"], ..ALL }),
+    ("sample.vscsi1", Format::Vscsi, Tells { devices: &["sample.vscsi1"], ..ALL }),
+    ("sample.vscsi2", Format::Vscsi, Tells { devices: &["sample.vscsi2"], ..ALL }),
+    (
+        "sample.cachelib.csv",
+        Format::Cachelib,
+        Tells { microseconds: false, devices: &["chunks"], ..ALL },
+    ),
+];
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+}
+
+/// The files of a sample: blktrace has one for each processor.
+fn files(name: &str) -> Vec<PathBuf> {
+    match name.strip_suffix(".0") {
+        Some(stem) => vec![sample(name), sample(&format!("{stem}.1"))],
+        None => vec![sample(name)],
+    }
+}
+
+fn read(name: &str, options: &Options) -> (Vec<Request>, Trace) {
+    let mut trace = Trace::open(&files(name), options).unwrap();
+    let requests = (&mut trace).map(|request| request.unwrap()).collect();
+    (requests, trace)
+}
+
+#[test]
+fn samples_are_recognised_and_read() {
+    for (name, format, tells) in SAMPLES {
+        let (mut requests, trace) = read(name, &Options::default());
+        assert_eq!(trace.format(), format, "{name}");
+        assert_eq!(trace.devices(), tells.devices, "{name}");
+        let others: Vec<Request> = requests.extract_if(.., |one| !one.op.is_data()).collect();
+        let expected_others = match format {
+            Format::Blktrace => vec![Op::Flush, Op::Discard],
+            Format::Blkparse => vec![Op::Flush],
+            _ => vec![],
+        };
+        assert_eq!(others.iter().map(|r| r.op).collect::<Vec<_>>(), expected_others, "{name}");
+        assert_eq!(requests.len(), REQUESTS.len(), "{name}");
+        let origin = requests[0].time_ns;
+        for (index, (found, (micros, op, sector, sectors))) in
+            requests.iter().zip(REQUESTS).enumerate()
+        {
+            let offset = match format {
+                // Three chunks of 64 MiB of addresses, taken in turns.
+                Format::Cachelib => (index as u64 % 3) * (64 << 20) + sector * 512,
+                _ => sector * 512,
+            };
+            assert_eq!((found.offset, found.length), (offset, sectors * 512), "{name} {index}");
+            if tells.ops {
+                assert_eq!(found.op, op, "{name} {index}");
+            }
+            if tells.microseconds {
+                let passed = (micros - REQUESTS[0].0) * 1000;
+                assert_eq!(found.time_ns - origin, passed, "{name} {index}");
+            }
+            let device = index % tells.devices.len();
+            assert_eq!(found.device as usize, device, "{name} {index}");
+        }
+    }
+}
+
+#[test]
+fn blocks_without_ranges_are_read_by_unit() {
+    for (name, format) in
+        [("sample.u32le", Format::U32le), ("sample.oracleGeneral", Format::OracleGeneral)]
+    {
+        for unit_bytes in [None, Some(512)] {
+            let (requests, trace) = read(name, &Options { unit_bytes, ..Options::default() });
+            let unit = unit_bytes.unwrap_or(4096);
+            assert_eq!(trace.format(), format);
+            assert_eq!(requests.len(), 12);
+            for (index, (found, (_, _, sector, _))) in requests.iter().zip(REQUESTS).enumerate() {
+                assert_eq!((found.op, found.length), (Op::Read, unit));
+                if ![4, 7].contains(&index) {
+                    assert_eq!(found.offset, sector / 8 * unit, "{name} {index}");
+                }
+            }
+            // An object whose number is no place has one of its own.
+            assert_eq!(requests[4].offset, requests[7].offset);
+            assert!(format == Format::U32le || requests[4].offset > 1 << 50);
+        }
+    }
+}
+
+#[test]
+fn compressed_files_are_read_as_they_are() {
+    let plain = read("sample.msr.csv", &Options::default()).0;
+    for suffix in [".zst", ".xz", ".gz", ".bz2"] {
+        let name = format!("sample.msr.csv{suffix}");
+        assert_eq!(read(&name, &Options::default()).0, plain, "{name}");
+        // Two compressed files in one, as `cat` makes them.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(&name);
+        let bytes = fs::read(sample(&name)).unwrap();
+        fs::write(&path, [&bytes[..], &bytes[..]].concat()).unwrap();
+        assert_eq!(Trace::open_file(&path).unwrap().count(), 2 * plain.len(), "{name}");
+        // Cut short, each says so.
+        fs::write(&path, &bytes[..bytes.len() - 9]).unwrap();
+        let outcome = Trace::open_file(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        assert!(outcome.unwrap_err().to_string().contains(&name));
+    }
+    // A frame that is to be skipped, before and behind.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.zst");
+    let skipped = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+    let bytes = fs::read(sample("sample.msr.csv.zst")).unwrap();
+    fs::write(&path, [&bytes[..], &skipped[..], &bytes[..]].concat()).unwrap();
+    assert_eq!(Trace::open_file(&path).unwrap().count(), 24);
+}
+
+#[test]
+fn other_events_of_a_block_trace_are_read_when_asked_for() {
+    for name in ["sample.blktrace.0", "sample.blkparse"] {
+        for event in [Event::Issue, Event::Complete] {
+            let (requests, _) = read(name, &Options { event, ..Options::default() });
+            assert_eq!(requests.len(), 12, "{name} {event:?}");
+        }
+    }
+}
+
+#[test]
+fn errors_name_the_file_and_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = |name: &str, content: &[u8], format: Option<Format>, words: &[&str]| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        let options = Options { format, ..Options::default() };
+        let outcome =
+            Trace::open(&[&path], &options).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), esker_base::ErrorKind::Corrupt, "{error}");
+        let text = error.to_string();
+        for word in words.iter().chain(&[name]) {
+            assert!(text.contains(word), "no '{word}' in: {text}");
+        }
+    };
+    let msr = fs::read(sample("sample.msr.csv")).unwrap();
+    let cut = [&msr[..], b"128166372003000001,host,1,Read,512\n"].concat();
+    fails("cut.csv", &cut, None, &["line 13", "'Size'", "msr"]);
+    let wrong = [&msr[..], b"1,host,1,Erase,0,512,1\n"].concat();
+    fails("wrong.csv", &wrong, None, &["line 13", "Type is 'Erase'", "Read or Write"]);
+    let far = [&msr[..], b"1,host,1,Read,72057594037927936,512,1\n"].concat();
+    fails("far.csv", &far, None, &["line 13", "64 PiB"]);
+    let blktrace = fs::read(sample("sample.blktrace.0")).unwrap();
+    fails(
+        "b.blktrace",
+        &blktrace[..blktrace.len() - 3],
+        None,
+        &["byte 875", "45 bytes are left of"],
+    );
+    let mut damaged = blktrace.clone();
+    damaged[55] = 0;
+    fails("b.blktrace", &damaged, None, &["byte 52", "begins with"]);
+    let vscsi = fs::read(sample("sample.vscsi1")).unwrap();
+    fails("v.vscsi", &vscsi[..70], Some(Format::Vscsi), &["byte 64", "6 bytes are left"]);
+    let mut other = vscsi.clone();
+    other[32 + 12] = 0x12;
+    fails("v.vscsi", &other, Some(Format::Vscsi), &["byte 32", "operation code is 0x12"]);
+    fails("letter", b"dear reader,\nhow are you?\n", None, &["no known format", "dear reader"]);
+    fails("binary", &[7; 100], None, &["no known format", "07 07"]);
+    fails("empty", b"", None, &["it is empty"]);
+    fails("x.csv", b"nothing\n", Some(Format::Spc), &["line 1", "ASU", "'nothing'"]);
+}
+
+#[test]
+fn big_endian_and_other_versions_of_blktrace_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    for (magic, word) in
+        [([0x65, 0x61, 0x74, 0x07], "big-endian"), ([8, 0x74, 0x61, 0x65], "version 8")]
+    {
+        let mut bytes = vec![0; 48];
+        bytes[..4].copy_from_slice(&magic);
+        fs::write(&path, &bytes).unwrap();
+        let error = Trace::open_file(&path).unwrap().next().unwrap().unwrap_err();
+        assert_eq!(error.kind(), esker_base::ErrorKind::Unsupported);
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
+#[test]
+fn files_of_a_trace_are_found_by_its_name() {
+    let stem = sample("sample");
+    let found = esker_trace::read::files_of(&stem).unwrap();
+    assert_eq!(found, files("sample.blktrace.0"));
+    assert_eq!(esker_trace::read::files_of(&sample("sample.blktrace")).unwrap(), found);
+    assert!(esker_trace::read::files_of(&sample("gone")).is_err());
+    assert!(Trace::open_file(&sample("")).is_err());
+}
+
+/// Bytes are changed, cut, doubled and moved; whatever comes out is read to its end or refused.
+#[test]
+fn mutated_traces_never_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(1);
+    let names = SAMPLES.iter().map(|(name, ..)| *name);
+    let more = ["sample.u32le", "sample.oracleGeneral", "sample.msr.csv.zst", "sample.msr.csv.xz"];
+    let more = more.into_iter().chain(["sample.msr.csv.gz", "sample.msr.csv.bz2"]);
+    let (mut refused, mut accepted) = (0, 0);
+    for name in names.chain(more) {
+        let whole = fs::read(sample(name)).unwrap();
+        let path = dir.path().join(name);
+        for round in 0..150 {
+            let mut bytes = whole.clone();
+            for _ in 0..=rng.below(4) {
+                mutate(&mut bytes, &mut rng);
+            }
+            fs::write(&path, &bytes).unwrap();
+            // Now and then as something that it is not.
+            let any = Format::ALL[usize::try_from(rng.below(Format::ALL.len() as u64)).unwrap()];
+            let format = (round % 3 == 0).then_some(any);
+            let options = Options { format, ..Options::default() };
+            let outcome: Result<u64, TraceError> = (|| {
+                let mut count = 0;
+                for request in Trace::open(&[&path], &options)? {
+                    let request = request?;
+                    assert!(request.offset + request.length <= 1 << 56);
+                    count += 1;
+                }
+                Ok(count)
+            })();
+            match outcome {
+                Ok(_) => accepted += 1,
+                Err(error) => {
+                    assert!(error.to_string().contains(name), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 500 && accepted > 100, "{refused} and {accepted}");
+}
+
+fn mutate(bytes: &mut Vec<u8>, rng: &mut Rng) {
+    if bytes.is_empty() {
+        return;
+    }
+    let size = bytes.len() as u64;
+    let mut place = || usize::try_from(rng.below(size)).unwrap();
+    let (at, other) = (place(), place());
+    match rng.below(6) {
+        0 => bytes[at] ^= 1 << rng.below(8),
+        1 => bytes[at] = rng.u64().to_le_bytes()[0],
+        2 => bytes.truncate(at),
+        3 => drop(bytes.drain(at.min(other)..at.max(other).min(at.min(other) + 20))),
+        4 => {
+            let piece = bytes[at.min(other)..at.max(other)].to_vec();
+            bytes.splice(at..at, piece);
+        }
+        _ => {
+            let interesting: [&[u8]; 6] =
+                [&[0xff; 8], &[0; 8], b"18446744073709551616", b"-1", b",,", b"\n\n"];
+            let piece = interesting[usize::try_from(rng.below(6)).unwrap()];
+            bytes.splice(at..at, piece.iter().copied());
+        }
+    }
+}
