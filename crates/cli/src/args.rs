@@ -6,6 +6,7 @@ mod kv;
 mod parse;
 mod ssd;
 mod target;
+mod trace;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ pub(crate) use kv::{Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use ssd::{Division, FdpArgs, LabCommand, NamespaceCommand, SsdCommand};
 pub(crate) use target::{ServeArgs, TargetCommand};
+pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};
 
 /// The command line.
 #[derive(Parser)]
@@ -66,6 +68,9 @@ pub(crate) enum Command {
     /// Work with drives in software
     #[command(subcommand)]
     Ssd(SsdCommand),
+    /// Work with traces of block I/O
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Run an experiment
     #[command(subcommand)]
     Lab(LabCommand),

@@ -11,6 +11,7 @@ use esker_bench::BenchError;
 use esker_kv::KvError;
 use esker_nvmf::NvmfError;
 use esker_stack::StackError;
+use esker_trace::TraceError;
 
 /// The result of a command.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
@@ -100,6 +101,16 @@ impl From<AttachError> for Failure {
 impl From<StackError> for Failure {
     fn from(error: StackError) -> Failure {
         Failure::new(error.kind(), error)
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Failure {
+        let failure = Failure::new(error.kind(), &error);
+        match error {
+            TraceError::File { .. } => failure.and("check the path and its permissions"),
+            _ => failure,
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`target`] | `esker target`: devices served over NVMe/TCP |
 //! | [`attach`] | `esker attach`, `esker detach`: a device as a file and a block device |
 //! | [`ssd`] | `esker ssd`: drives in software |
+//! | [`trace`] | `esker trace`: traces of block I/O |
 //! | [`lab`] | `esker lab`: experiments |
 //! | [`docs`] | `esker man` and `esker completions` |
 //! | [`media`] | the devices of a database, as they are said on the command line |
@@ -37,6 +38,7 @@ mod progress;
 mod ssd;
 mod store;
 mod target;
+mod trace;
 mod traffic;
 mod ycsb;
 
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Attach(args) => attach::attach(args),
         Command::Detach(args) => attach::detach(args),
         Command::Ssd(command) => ssd::run(command),
+        Command::Trace(command) => trace::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Man { dir } => docs::man(dir),
         Command::Completions { shell } => docs::completions(*shell),

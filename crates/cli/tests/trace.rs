@@ -1,0 +1,133 @@
+//! `esker trace`, as a user types it.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Scratch, run, text};
+
+fn sample(name: &str) -> String {
+    text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/testdata").join(name))
+}
+
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&run(args).succeeds().out()).unwrap()
+}
+
+#[test]
+fn a_trace_is_described() {
+    let sample_path = sample("sample.blktrace.0");
+    let files = [sample_path.as_str(), &sample("sample.blktrace.1")];
+    let shown = run(["trace", "info", files[0], files[1]]).succeeds().out();
+    for word in ["blktrace", "reads", "8,16", "sequential", "footprint", "80 % of", "never before"]
+    {
+        assert!(shown.contains(word), "no '{word}' in:\n{shown}");
+    }
+    let widest = shown.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 100, "{widest} columns:\n{shown}");
+    let value = json(&["trace", "info", &sample("sample"), "--json"]);
+    assert_eq!(value["stats"]["reads"]["requests"], 6);
+    assert_eq!(value["stats"]["writes"]["requests"], 6);
+    assert_eq!(value["stats"]["flushes"]["requests"], 1);
+    assert_eq!(value["stats"]["discards"]["bytes"], 1 << 20);
+    assert_eq!(value["device_names"][0], "8,16");
+    let brief = run(["trace", "info", &sample("sample.lis"), "--no-reuse"]).succeeds().out();
+    assert!(!brief.contains("reuse"), "{brief}");
+}
+
+#[test]
+fn the_unit_and_the_format_can_be_said() {
+    let bytes = |more: &[&str]| {
+        let path = sample("sample.lis");
+        let args: Vec<&str> =
+            ["trace", "info", &path, "--json"].into_iter().chain(more.iter().copied()).collect();
+        json(&args)["stats"]["reads"]["bytes"].as_u64().unwrap()
+    };
+    assert_eq!(bytes(&["--unit", "4KiB"]), 8 * bytes(&[]));
+    let path = sample("sample.lis");
+    run(["trace", "info", &path, "--format", "msr"]).fails(65, &["sample.lis, line 1", "msr"]);
+    run(["trace", "info", &path, "--format", "tape"])
+        .fails(64, &["no format", "blkparse", "u32le"]);
+    run(["trace", "info", &path, "--unit", "2MiB"]).fails(64, &["1 byte to 1 MiB"]);
+    run(["trace", "info", "/nowhere/t"]).fails(66, &["no such file"]);
+}
+
+#[test]
+fn a_trace_is_converted_and_stays_the_same() {
+    let scratch = Scratch::new();
+    let compact = text(&scratch.path("t"));
+    let said = run(["trace", "convert", &sample("sample"), "-o", &compact]).succeeds().out();
+    assert!(said.contains("14 requests") && said.contains("bytes a request"), "{said}");
+    let info = |file: &str| json(&["trace", "info", file, "--json"])["stats"].clone();
+    assert_eq!(info(&compact), info(&sample("sample")));
+    run(["trace", "convert", &compact, "-o", &compact]).fails(64, &["the trace itself"]);
+    assert!(fs::metadata(&compact).unwrap().len() > 100);
+
+    // A trace that breaks off leaves no file that looks whole.
+    let (broken, other) = (text(&scratch.path("b.csv")), scratch.path("other"));
+    let mut content = fs::read(sample("sample.msr.csv")).unwrap();
+    content.extend(b"nonsense\n");
+    fs::write(&broken, content).unwrap();
+    run(["trace", "convert", &broken, "-o", &text(&other)]).fails(65, &["b.csv, line 13"]);
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_recording_that_was_cut_is_read_with_a_note() {
+    let scratch = Scratch::new();
+    let compact = text(&scratch.path("t"));
+    run(["trace", "convert", &sample("sample.spc"), "-o", &compact]).succeeds();
+    let whole = fs::read(&compact).unwrap();
+    fs::write(&compact, &whole[..whole.len() - 10]).unwrap();
+    let ran = run(["trace", "info", &compact]).succeeds();
+    assert!(ran.stderr.contains("12 requests are whole"), "{}", ran.stderr);
+}
+
+#[test]
+fn curves_come_as_a_table_as_json_and_as_a_page() {
+    let scratch = Scratch::new();
+    let (html, figures) = (scratch.path("m.html"), scratch.path("m.json"));
+    let path = sample("sample.alibaba.csv");
+    let shown = run([
+        "trace",
+        "mrc",
+        &path,
+        "--sizes",
+        "4KiB,16KiB,1MiB",
+        "--optimum",
+        "--html",
+        &text(&html),
+        "--json",
+        &text(&figures),
+    ]);
+    let shown = shown.succeeds().out();
+    for word in ["LRU misses", "optimum misses", "16.00 KiB", "1.00 MiB"] {
+        assert!(shown.contains(word), "no '{word}' in:\n{shown}");
+    }
+    let value: serde_json::Value = serde_json::from_slice(&fs::read(figures).unwrap()).unwrap();
+    let lru = value["lru"].as_array().unwrap();
+    assert_eq!(lru.len(), 3);
+    // The largest cache misses each block once.
+    let (blocks, references) = (&value["blocks"], &value["references"]);
+    let first = blocks.as_f64().unwrap() / references.as_f64().unwrap();
+    assert!((lru[2]["miss_ratio"].as_f64().unwrap() - first).abs() < 1e-9, "{value}");
+    let page = fs::read_to_string(html).unwrap();
+    assert!(page.contains("<table>") && page.contains("uPlot") && page.contains("Misses of"));
+
+    let sampled = run(["trace", "mrc", &path, "--points", "5", "--sampled"]).succeeds().out();
+    assert!(sampled.contains("five samples") && sampled.contains('±'), "{sampled}");
+    run(["trace", "mrc", &path, "--sampled", "8", "--optimum"]).fails(64, &["--optimum"]);
+    run(["trace", "mrc", &path, "--html", "-"]).fails(64, &["needs a file"]);
+}
+
+#[test]
+fn what_is_no_block_device_is_not_recorded() {
+    let scratch = Scratch::new();
+    let file = text(&scratch.path("file"));
+    fs::write(&file, "x").unwrap();
+    let output = text(&scratch.path("t"));
+    run(["trace", "record", &file, "-o", &output]).fails(64, &["no block device"]);
+    run(["trace", "record", "/dev/gone", "-o", &output]).fails(66, &["/dev/gone"]);
+    assert!(!scratch.path("t").exists());
+}
