@@ -2,8 +2,10 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`adaptive`] | [`Adaptive`](adaptive::Adaptive): the default, chooses among the rules of [`blend`] |
 //! | [`arc`] | [`Arc`](arc::Arc) |
 //! | [`belady`] | [`Belady`](belady::Belady): the optimum, for simulations |
+//! | [`blend`] | [`Blend`](blend::Blend): families of rules over the same lists |
 //! | [`clock`] | [`Clock`](clock::Clock), [`Sieve`](clock::Sieve) |
 //! | [`ghosts`] | [`Ghosts`](ghosts::Ghosts): keys of what was evicted |
 //! | [`lirs`] | [`Lirs`](lirs::Lirs) |
@@ -25,8 +27,10 @@
 //! 2. Slots that may not go are still held after [`Policy::evict`].
 //! 3. The same calls give the same victims: there is no clock and no ambient randomness.
 
+pub mod adaptive;
 pub mod arc;
 pub mod belady;
+pub mod blend;
 pub mod clock;
 pub mod ghosts;
 pub mod lirs;
@@ -139,7 +143,6 @@ pub enum Kind {
     /// First in, first out.
     Fifo,
     /// The least recently used goes.
-    #[default]
     Lru,
     /// LRU that inserts at a percentile of the order, counted from the end that is evicted;
     /// a block that is seen again there moves to the head.
@@ -160,6 +163,9 @@ pub enum Kind {
     S3Fifo,
     /// The optimum, which has to be told the future.
     Belady,
+    /// The rule that does best on a sample of the blocks.
+    #[default]
+    Adaptive,
 }
 
 /// The percentile at which [`Kind::MidPoint`] inserts unless it is told otherwise.
@@ -176,7 +182,7 @@ pub trait Visitor {
 
 impl Kind {
     /// Every policy, each with its usual parameter.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Fifo,
         Kind::Lru,
         Kind::MidPoint(MID_POINT),
@@ -187,6 +193,7 @@ impl Kind {
         Kind::WTinyLfu,
         Kind::Sieve,
         Kind::S3Fifo,
+        Kind::Adaptive,
         Kind::Belady,
     ];
 
@@ -196,20 +203,35 @@ impl Kind {
     /// If `capacity` is 0 or beyond 2^28.
     #[must_use]
     pub fn build(self, capacity: u32) -> Box<dyn Policy> {
-        struct Boxed(u32);
-        impl Visitor for Boxed {
-            type Output = Box<dyn Policy>;
-            fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Box<dyn Policy> {
-                Box::new(build(self.0))
-            }
-        }
-        self.visit(capacity, Boxed(capacity))
+        let one = self.build_all(&[capacity]).pop();
+        one.unwrap_or_else(|| unreachable!("one was asked for"))
     }
 
-    /// Has `visitor` work with policies of this kind over `largest` slots at most.
-    pub fn visit<V: Visitor>(self, largest: u32, visitor: V) -> V::Output {
+    /// The policies of the sets of one cache, over so many slots each. They share what the
+    /// policy shares among sets.
+    ///
+    /// # Panics
+    /// If a capacity is 0 or beyond 2^28.
+    #[must_use]
+    pub fn build_all(self, capacities: &[u32]) -> Vec<Box<dyn Policy>> {
+        struct Boxed<'a>(&'a [u32]);
+        impl Visitor for Boxed<'_> {
+            type Output = Vec<Box<dyn Policy>>;
+            fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Self::Output {
+                let boxed = |&capacity: &u32| Box::new(build(capacity)) as Box<dyn Policy>;
+                self.0.iter().map(boxed).collect()
+            }
+        }
+        let total = capacities.iter().map(|&capacity| u64::from(capacity)).sum();
+        let largest = capacities.iter().copied().max().unwrap_or(1);
+        self.visit(total, largest, Boxed(capacities))
+    }
+
+    /// Has `visitor` work with policies of this kind for one cache of `total` slots, each over
+    /// `largest` slots at most.
+    pub fn visit<V: Visitor>(self, total: u64, largest: u32, visitor: V) -> V::Output {
         use list::{Large, Node, Small};
-        fn sized<N: Node, V: Visitor>(kind: Kind, visitor: V) -> V::Output {
+        fn sized<N: Node, V: Visitor>(kind: Kind, total: u64, visitor: V) -> V::Output {
             match kind {
                 Kind::Fifo => visitor.visit(lru::Fifo::<N>::new),
                 Kind::Lru => visitor.visit(lru::Lru::<N>::new),
@@ -224,12 +246,16 @@ impl Kind {
                 Kind::Sieve => visitor.visit(clock::Sieve::<N>::new),
                 Kind::S3Fifo => visitor.visit(s3_fifo::S3Fifo::<N>::new),
                 Kind::Belady => visitor.visit(belady::Belady::new),
+                Kind::Adaptive => {
+                    let chooser = std::sync::Arc::new(adaptive::Chooser::new(total));
+                    visitor.visit(|c| adaptive::Adaptive::<N>::new(c, chooser.clone()))
+                }
             }
         }
         if largest <= Small::LIMIT {
-            sized::<Small, V>(self, visitor)
+            sized::<Small, V>(self, total, visitor)
         } else {
-            sized::<Large, V>(self, visitor)
+            sized::<Large, V>(self, total, visitor)
         }
     }
 }
@@ -248,6 +274,7 @@ impl fmt::Display for Kind {
             Kind::Sieve => "sieve",
             Kind::S3Fifo => "s3-fifo",
             Kind::Belady => "belady",
+            Kind::Adaptive => "adaptive",
         })
     }
 }

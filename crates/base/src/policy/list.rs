@@ -1,7 +1,7 @@
 //! Doubly linked lists over the slots of a cache, without an allocation per element.
 //!
 //! Called by the policies. A slot is on at most one of `K` lists; its node holds both links, the
-//! number of its list and five bits for the policy: four bytes a slot in sets of up to 4,096
+//! number of its list and six bits for the policy: four bytes a slot in sets of up to 4,096
 //! slots, eight beyond.
 //!
 //! Invariants:
@@ -85,9 +85,9 @@ node!(Small, u32, 12);
 node!(Large, u64, 28);
 
 /// The number of a slot's list when it is on none.
-const NONE: u8 = 7;
+const NONE: u8 = 3;
 /// How many bits of a node are the list's number; the others are the policy's.
-const LIST_BITS: u32 = 3;
+const LIST_BITS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
@@ -96,7 +96,7 @@ struct Ends {
     len: u32,
 }
 
-/// `K` lists (at most 7) over the same slots.
+/// `K` lists (at most 3) over the same slots.
 #[derive(Debug)]
 pub struct Lists<N, const K: usize> {
     nodes: Box<[N]>,
@@ -136,21 +136,21 @@ impl<N: Node, const K: usize> Lists<N, K> {
         self.ends[list].len == 0
     }
 
-    /// The list that `slot` is on; 7 for none.
+    /// The list that `slot` is on; 3 for none.
     #[inline]
     #[must_use]
     pub fn list_of(&self, slot: u32) -> usize {
         usize::from(self.nodes[slot as usize].tag() & NONE)
     }
 
-    /// The policy's bits of `slot`, 0 to 31.
+    /// The policy's bits of `slot`, 0 to 63.
     #[inline]
     #[must_use]
     pub fn bits(&self, slot: u32) -> u8 {
         self.nodes[slot as usize].tag() >> LIST_BITS
     }
 
-    /// Sets the policy's bits of `slot`, 0 to 31.
+    /// Sets the policy's bits of `slot`, 0 to 63.
     #[inline]
     pub fn set_bits(&mut self, slot: u32, bits: u8) {
         let node = &mut self.nodes[slot as usize];
@@ -297,7 +297,7 @@ impl<N: Node, const K: usize> Lists<N, K> {
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // checked to be below 7 when the lists were made
+#[allow(clippy::cast_possible_truncation)] // checked to be below 3 when the lists were made
 fn number(list: usize) -> u8 {
     list as u8
 }
@@ -320,7 +320,7 @@ mod tests {
             }
             match rng.below(5) {
                 4 => {
-                    let other = (0..20).find(|&other| lists.list_of(other) == 7 && other != slot);
+                    let other = (0..20).find(|&other| lists.list_of(other) == 3 && other != slot);
                     lists.move_front(list, slot);
                     oracle[list].push_front(slot);
                     if let Some(other) = other {
@@ -339,8 +339,8 @@ mod tests {
                     oracle[list].push_front(slot);
                 }
             }
-            lists.set_bits(slot, 21);
-            assert_eq!(lists.bits(slot), 21);
+            lists.set_bits(slot, 53);
+            assert_eq!(lists.bits(slot), 53);
             for (list, deque) in oracle.iter().enumerate() {
                 assert!(lists.from_tail(list).eq(deque.iter().rev().copied()));
                 assert_eq!(lists.len(list) as usize, deque.len());
