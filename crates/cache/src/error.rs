@@ -10,6 +10,9 @@ pub enum CacheError {
     /// The parameters are wrong; the message says what is right.
     #[error("{0}")]
     Invalid(String),
+    /// The operating system has no thread to give.
+    #[error("a thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
 impl CacheError {
@@ -18,6 +21,7 @@ impl CacheError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             CacheError::Invalid(_) => ErrorKind::Invalid,
+            CacheError::Thread(error) => ErrorKind::from(error),
         }
     }
 }

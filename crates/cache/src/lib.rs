@@ -3,6 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`mapping`] | [`Mapping`]: which set a block of the origin belongs to |
+//! | [`replay`] | the simulator: traces through policies, sizes and geometries |
 //! | [`sets`] | [`Sets`], [`Set`]: what is cached, where, dirty or not, and what goes next |
 //! | [`writeback`] | [`WriteBack`]: when dirty blocks are written back, and with which neighbours |
 //! | [`error`] | [`CacheError`] |
@@ -12,6 +13,7 @@
 
 pub mod error;
 pub mod mapping;
+pub mod replay;
 pub mod sets;
 pub mod writeback;
 

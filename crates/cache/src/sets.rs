@@ -106,11 +106,13 @@ impl Sets {
     pub fn new(geometry: Geometry, kind: Kind) -> Result<Sets, CacheError> {
         let mapping = geometry.mapping()?;
         let count = mapping.sets();
-        let sets = (0..count).map(|index| {
+        let capacities = (0..count).map(|index| {
             let slots = geometry.first_slot(index + 1, count) - geometry.first_slot(index, count);
-            let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-            Mutex::new(Set::new(index, mapping, kind.build(slots)))
+            u32::try_from(slots).unwrap_or(u32::MAX)
         });
+        let policies = kind.build_all(&capacities.collect::<Vec<_>>());
+        let sets = (0..count).zip(policies);
+        let sets = sets.map(|(index, policy)| Mutex::new(Set::new(index, mapping, policy)));
         let sets = sets.collect();
         Ok(Sets { geometry, mapping, sets })
     }

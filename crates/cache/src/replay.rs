@@ -1,0 +1,126 @@
+//! Replays block traces through the policies and the geometry of the cache.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`trace`] | [`Trace`]: references to numbered blocks, built once and replayed many times |
+//! | `engine` | one simulated cache |
+//! | [`outcome`] | [`Outcome`]: what it did |
+//!
+//! Called by the command `esker trace` and by tests. A simulated cache uses the device's own
+//! policies, mapping and rule of writing back; it differs in having no time: what is evicted
+//! dirty is written back at that moment.
+
+mod engine;
+pub mod outcome;
+pub mod trace;
+
+use esker_base::policy::{Kind, Policy, Visitor};
+use parking_lot::Mutex;
+
+pub use outcome::{Outcome, Split, Traffic};
+pub use trace::{Reference, Trace, TraceBuilder};
+
+use crate::{CacheError, Geometry, WriteBack};
+
+/// Where writes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// To the flash; the disk has them when they are evicted or cleaned.
+    #[default]
+    WriteBack,
+    /// To both.
+    WriteThrough,
+    /// To the disk; what the flash had of it is dropped.
+    WriteAround,
+}
+
+/// A cache to simulate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// The policy.
+    pub policy: Kind,
+    /// How the cache is divided; the origin is as large as the trace says.
+    pub geometry: Geometry,
+    /// Where writes go.
+    pub mode: Mode,
+    /// What is written back with what.
+    pub write_back: WriteBack,
+}
+
+impl Config {
+    /// A write-back cache of `slots` slots in the usual geometry.
+    #[must_use]
+    pub fn new(policy: Kind, slots: u64) -> Config {
+        Config {
+            policy,
+            geometry: Geometry::new(slots, 1),
+            mode: Mode::default(),
+            write_back: WriteBack::default(),
+        }
+    }
+}
+
+/// Simulates one cache.
+///
+/// # Errors
+/// When the configuration's numbers do not go together.
+pub fn run(trace: &Trace, config: &Config) -> Result<Outcome, CacheError> {
+    let next = (config.policy == Kind::Belady).then(|| trace.next_uses());
+    run_with(trace, config, next.as_deref())
+}
+
+fn run_with(trace: &Trace, config: &Config, next: Option<&[u32]>) -> Result<Outcome, CacheError> {
+    struct Run<'a> {
+        trace: &'a Trace,
+        config: &'a Config,
+        next: Option<&'a [u32]>,
+    }
+    impl Visitor for Run<'_> {
+        type Output = Result<Outcome, CacheError>;
+        fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Self::Output {
+            Ok(engine::Engine::new(self.trace, self.config, build)?.run(self.next))
+        }
+    }
+    let sets = config.geometry.sets()?;
+    let largest = config.geometry.first_slot(1, sets);
+    let largest = u32::try_from(largest).unwrap_or(u32::MAX);
+    config.policy.visit(config.geometry.slots, largest, Run { trace, config, next })
+}
+
+/// Simulates many caches on one trace, with `threads` threads (at least one), and returns what
+/// they did in the order of `configs`.
+///
+/// # Errors
+/// When a configuration's numbers do not go together, or a thread could not be started.
+pub fn run_all(
+    trace: &Trace,
+    configs: &[Config],
+    threads: usize,
+) -> Result<Vec<Outcome>, CacheError> {
+    let belady = configs.iter().any(|config| config.policy == Kind::Belady);
+    let next = belady.then(|| trace.next_uses());
+    let turn = Mutex::new(0);
+    let done: Vec<Mutex<Option<Result<Outcome, CacheError>>>> =
+        configs.iter().map(|_| Mutex::new(None)).collect();
+    let work = || loop {
+        let at = {
+            let mut turn = turn.lock();
+            *turn += 1;
+            *turn - 1
+        };
+        let Some(config) = configs.get(at) else { return };
+        let next = next.as_deref().filter(|_| config.policy == Kind::Belady);
+        *done[at].lock() = Some(run_with(trace, config, next));
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(configs.len()) {
+            esker_base::thread::spawn_scoped(scope, "replay", work)?;
+        }
+        work();
+        Ok::<(), CacheError>(())
+    })?;
+    done.into_iter().filter_map(Mutex::into_inner).collect()
+}
+
+#[cfg(test)]
+mod tests;

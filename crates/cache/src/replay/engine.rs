@@ -1,0 +1,260 @@
+//! One simulated cache: the policy and the mapping of the device, over numbered blocks.
+//!
+//! Called by [`super::run`]. Where the device finds a block through the table of its set, the
+//! simulation looks the block's number up in one array; everything else is the device's own code.
+//!
+//! Invariants:
+//! 1. `places[id]` is zero, or names the slot of which `ids` says `id`.
+//! 2. Sets are `1 << shift` slots apart in `ids`, so a slot says which set it is in.
+
+use esker_base::policy::{Access, Policy, Slots};
+
+use super::outcome::busier_half;
+use super::trace::Trace;
+use super::{Config, Mode, Outcome};
+use crate::CacheError;
+use crate::sets::Geometry;
+use crate::writeback::Content;
+
+const DIRTY: u32 = 1 << 31;
+
+struct One<P> {
+    policy: P,
+    slots: u32,
+    /// Slots from here on were never used.
+    fresh: u32,
+    freed: Vec<u32>,
+    references: u64,
+    operations: u64,
+}
+
+pub(super) struct Engine<'a, P> {
+    config: &'a Config,
+    trace: &'a Trace,
+    run_blocks: u32,
+    shift: u32,
+    places: Vec<u32>,
+    ids: Vec<u32>,
+    /// The set of a block by its number; empty when there is one set.
+    set_of: Vec<u32>,
+    sets: Vec<One<P>>,
+    outcome: Outcome,
+    /// Whether the request's last block missed, so that the next one needs no operation of its own.
+    missing: bool,
+}
+
+struct Keys<'a>(&'a [u32]);
+
+impl Slots for Keys<'_> {
+    #[inline]
+    fn key(&self, slot: u32) -> u64 {
+        u64::from(self.0[slot as usize])
+    }
+}
+
+impl<'a, P: Policy> Engine<'a, P> {
+    pub(super) fn new(
+        trace: &'a Trace,
+        config: &'a Config,
+        build: impl Fn(u32) -> P,
+    ) -> Result<Self, CacheError> {
+        let geometry = Geometry { origin_blocks: trace.origin_blocks(), ..config.geometry };
+        let count = geometry.sets()?;
+        let size = |set| geometry.first_slot(set + 1, count) - geometry.first_slot(set, count);
+        let shift = size(0).next_power_of_two().trailing_zeros();
+        let room = u64::from(count) << shift;
+        if room >= 1 << 31 {
+            let message = "a simulated cache has at most 2^30 slots: simulate a smaller one";
+            return Err(CacheError::Invalid(message.into()));
+        }
+        let sets = (0..count).map(|set| {
+            let slots = u32::try_from(size(set)).unwrap_or(u32::MAX);
+            let policy = build(slots);
+            One { policy, slots, fresh: 0, freed: Vec::new(), references: 0, operations: 0 }
+        });
+        let set_of = if count == 1 {
+            Vec::new()
+        } else {
+            let mapping = geometry.mapping()?;
+            trace.blocks().iter().map(|&block| mapping.set_of(block)).collect()
+        };
+        let run_blocks = if count == 1 { u32::MAX } else { geometry.run_blocks };
+        Ok(Engine {
+            config,
+            trace,
+            run_blocks,
+            shift,
+            places: vec![0; trace.blocks().len()],
+            ids: vec![0; usize::try_from(room).unwrap_or(0)],
+            sets: sets.collect(),
+            set_of,
+            outcome: Outcome::default(),
+            missing: false,
+        })
+    }
+
+    /// Replays the trace; `next` has the next uses when the policy wants them.
+    pub(super) fn run(mut self, next: Option<&[u32]>) -> Outcome {
+        let references = self.trace.references();
+        let mut hits = [0u64; 2];
+        let mut total = [0u64; 2];
+        let (mut request_misses, mut requests) = ([0u64; 2], [0u64; 2]);
+        let mut whole = true;
+        for (at, &reference) in references.iter().enumerate() {
+            let (id, access) = (reference.id(), reference.access());
+            let kind = usize::from(access == Access::Write);
+            if reference.is_first() {
+                requests[kind] += 1;
+                whole = true;
+                self.missing = false;
+                if access == Access::Write && self.config.mode != Mode::WriteBack {
+                    self.outcome.disk.operations.writes += 1;
+                }
+            }
+            total[kind] += 1;
+            let place = self.places[id as usize];
+            if let Some(next) = next {
+                let next = next[at];
+                let next = if next == u32::MAX { u64::MAX } else { u64::from(next) };
+                let set = self.set_of_id(id);
+                self.sets[set].policy.foresee(next);
+            }
+            if place != 0 {
+                hits[kind] += 1;
+                self.missing = false;
+                self.hit(id, place, access);
+            } else {
+                if whole {
+                    whole = false;
+                    request_misses[kind] += 1;
+                }
+                self.miss(id, access);
+            }
+        }
+        let outcome = &mut self.outcome;
+        let split = |counts: [u64; 2]| super::Split { reads: counts[0], writes: counts[1] };
+        outcome.references = split(total);
+        outcome.hits = split(hits);
+        outcome.requests = split(requests);
+        let whole = [requests[0] - request_misses[0], requests[1] - request_misses[1]];
+        outcome.request_hits = split(whole);
+        self.finish()
+    }
+
+    #[inline]
+    fn set_of_id(&self, id: u32) -> usize {
+        self.set_of.get(id as usize).map_or(0, |&set| set as usize)
+    }
+
+    #[inline]
+    fn hit(&mut self, id: u32, place: u32, access: Access) {
+        let slot = (place & !DIRTY) - 1;
+        let (set, local) = (slot >> self.shift, slot & ((1 << self.shift) - 1));
+        let one = &mut self.sets[set as usize];
+        if access == Access::Write {
+            match self.config.mode {
+                Mode::WriteBack => {
+                    self.places[id as usize] = place | DIRTY;
+                    self.outcome.flash_blocks_written += 1;
+                }
+                Mode::WriteThrough => {
+                    self.outcome.disk.blocks.writes += 1;
+                    self.outcome.flash_blocks_written += 1;
+                }
+                Mode::WriteAround => {
+                    self.outcome.disk.blocks.writes += 1;
+                    self.places[id as usize] = 0;
+                    one.policy.remove(local);
+                    one.freed.push(local);
+                    return;
+                }
+            }
+        }
+        one.policy.hit(local, u64::from(id), access);
+    }
+
+    fn miss(&mut self, id: u32, access: Access) {
+        let set = self.set_of_id(id);
+        if access == Access::Read {
+            self.outcome.disk.blocks.reads += 1;
+            if !self.missing {
+                self.missing = true;
+                self.outcome.disk.operations.reads += 1;
+                self.sets[set].operations += 1;
+            }
+        } else if self.config.mode != Mode::WriteBack {
+            self.outcome.disk.blocks.writes += 1;
+            if self.config.mode == Mode::WriteAround {
+                return;
+            }
+        }
+        self.outcome.flash_blocks_written += 1;
+        let one = &mut self.sets[set];
+        let base = set << self.shift;
+        let local = if one.fresh < one.slots {
+            one.fresh += 1;
+            one.fresh - 1
+        } else if let Some(slot) = one.freed.pop() {
+            slot
+        } else {
+            let keys = Keys(&self.ids[base..]);
+            let Some(victim) = one.policy.evict(u64::from(id), &keys) else { return };
+            self.outcome.evictions += 1;
+            let gone = self.ids[base + victim as usize];
+            if self.places[gone as usize] & DIRTY != 0 {
+                self.write_back(gone, set);
+            }
+            self.places[gone as usize] = 0;
+            victim
+        };
+        let slot = base + local as usize;
+        self.ids[slot] = id;
+        let dirty = access == Access::Write && self.config.mode == Mode::WriteBack;
+        let place = u32::try_from(slot).unwrap_or(0) + 1;
+        self.places[id as usize] = if dirty { place | DIRTY } else { place };
+        self.sets[set].policy.insert(local, u64::from(id), access);
+    }
+
+    /// Writes back the extent around block number `id`, which is dirty.
+    fn write_back(&mut self, id: u32, set: usize) {
+        let block = self.trace.block(id);
+        let (blocks, places) = (self.trace.blocks(), &self.places);
+        let id_of = |near: u64| {
+            let id = u64::from(id).checked_add_signed(near.cast_signed() - block.cast_signed())?;
+            let id = usize::try_from(id).ok()?;
+            (blocks.get(id) == Some(&near)).then_some(id)
+        };
+        let extent = self.config.write_back.extent(block, self.run_blocks, |near| {
+            match id_of(near).map(|id| places[id]) {
+                Some(place) if place & DIRTY != 0 => Content::Dirty,
+                Some(place) if place != 0 => Content::Clean,
+                _ => Content::Absent,
+            }
+        });
+        self.outcome.disk.operations.writes += 1;
+        self.outcome.disk.blocks.writes += extent.end - extent.start;
+        self.sets[set].operations += 1;
+        let first = id - u32::try_from(block - extent.start).unwrap_or(0);
+        for step in 0..u32::try_from(extent.end - extent.start).unwrap_or(0) {
+            self.places[(first + step) as usize] &= !DIRTY;
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        for id in 0..self.places.len() {
+            if self.places[id] & DIRTY != 0 {
+                let id = u32::try_from(id).unwrap_or(0);
+                let set = self.set_of_id(id);
+                self.write_back(id, set);
+            }
+        }
+        for reference in self.trace.references() {
+            let set = self.set_of_id(reference.id());
+            self.sets[set].references += 1;
+        }
+        let counts = |of: fn(&One<P>) -> u64| self.sets.iter().map(of).collect::<Vec<_>>();
+        self.outcome.busier_half_of_references = busier_half(&counts(|one| one.references));
+        self.outcome.busier_half_of_operations = busier_half(&counts(|one| one.operations));
+        self.outcome
+    }
+}
