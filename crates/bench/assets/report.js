@@ -2,12 +2,9 @@
 // seconds since the end of the warm-up.
 "use strict";
 (() => {
-  const report = JSON.parse(document.getElementById("report").textContent);
+  const { report, stroke, dash, or, axis } = esker;
   const HEIGHT = 250;
   const UNIT_TITLES = { bytes: "Bytes", count: "Counts", nanoseconds: "Time", ratio: "Ratios" };
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const stroke = (index) => color(`--series-${(index % 6) + 1}`);
-  const dash = (index) => [[], [8, 4], [2, 3]][Math.floor(index / 6) % 3];
 
   const short = (value, units, base) => {
     let unit = 0;
@@ -28,22 +25,10 @@
   const plain = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 3 });
   const seconds = (value) => plain(value) + " s";
   const FORMATS = { bytes, count, nanoseconds: nanos, ratio: (v) => String(Number(v.toPrecision(4))) };
-  const or = (format) => (_, value) => (value == null ? "–" : format(value));
 
   // Thousands of points leave no room for dashes.
   const many = (values) => values.length > 1000;
 
-  const axis = (label, format, more) => ({
-    label,
-    labelSize: 22,
-    labelFont: "13px system-ui, sans-serif",
-    font: "12px system-ui, sans-serif",
-    stroke: color("--quiet"),
-    grid: { stroke: color("--line"), width: 1 },
-    ticks: { stroke: color("--line"), width: 1 },
-    values: (_, splits) => splits.map((split) => (split == null ? null : format(split))),
-    ...more,
-  });
   // Binary steps for bytes, so that labels are round; uPlot's own for everything else.
   const binary = Array.from({ length: 60 }, (_, power) => 2 ** power);
 
@@ -202,13 +187,6 @@
   };
 
   const charts = [];
-  const build = (chart) => {
-    chart.plot?.destroy();
-    // Room on the right for the half of the last label that leaves the plot.
-    const padding = [8, 34, 0, 0];
-    const options = { padding, width: Math.max(240, chart.host.clientWidth), height: HEIGHT, ...chart.options() };
-    chart.plot = new uPlot(options, chart.data, chart.host);
-  };
   for (const place of document.querySelectorAll(".charts")) {
     const run = report.runs[Number(place.dataset.run)];
     const wanted = [overTime(run), byPercentile(run)];
@@ -230,16 +208,6 @@
       place.append(nothing);
     }
   }
-  charts.forEach(build);
-
-  // Charts follow the window and the colour scheme.
-  const resized = new ResizeObserver((entries) => {
-    for (const { target } of entries) {
-      const chart = charts.find(({ host }) => host === target);
-      const width = Math.max(240, target.clientWidth);
-      if (chart.plot.width !== width) chart.plot.setSize({ width, height: HEIGHT });
-    }
-  });
-  charts.forEach(({ host }) => resized.observe(host));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(build));
+  // Room on the right for the half of the last label that leaves the plot.
+  esker.draw(charts, HEIGHT, [8, 34, 0, 0]);
 })();

@@ -17,13 +17,15 @@ use crate::zipf::floor;
 const CHART_SCRIPT: &str = include_str!("../assets/uPlot.iife.min.js");
 const CHART_STYLE: &str = include_str!("../assets/uPlot.min.css");
 const CHART_LICENCE: &str = include_str!("../assets/uPlot.LICENSE");
+/// What the scripts of all reports share, called `esker` in them.
+const SHARED_SCRIPT: &str = include_str!("../assets/charts.js");
 const SCRIPT: &str = include_str!("../assets/report.js");
 const STYLE: &str = include_str!("../assets/report.css");
 
 /// A page that needs no network: this project's style, and uPlot for a script that draws charts.
 ///
 /// `title` is text; `subtitle` and `main` are markup, with every foreign string in it escaped. The
-/// script finds `json` in the element called `report`.
+/// script finds `json` as `esker.report`, with what the scripts of all reports share (`assets/charts.js`).
 #[must_use]
 pub fn page(title: &str, subtitle: &str, main: &str, json: &str, script: &str) -> String {
     let title = escape(title);
@@ -36,7 +38,7 @@ pub fn page(title: &str, subtitle: &str, main: &str, json: &str, script: &str) -
          <header><h1>{title}</h1>{subtitle}</header>\n<main>\n{main}</main>\n\
          <script type=\"application/json\" id=\"report\">{json}</script>\n\
          <script>/*\n{CHART_LICENCE}*/\n{CHART_SCRIPT}</script>\n\
-         <script>{script}</script>\n</body>\n</html>\n"
+         <script>{SHARED_SCRIPT}</script>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 }
 

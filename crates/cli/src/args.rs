@@ -17,7 +17,7 @@ pub(crate) use attach::{AttachArgs, DetachArgs};
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use kv::{Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
-pub(crate) use ssd::{Division, FdpArgs, LabCommand, NamespaceCommand, SsdCommand};
+pub(crate) use ssd::{Division, FdpArgs, FlashCacheArgs, LabCommand, NamespaceCommand, SsdCommand};
 pub(crate) use target::{ServeArgs, TargetCommand};
 pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};
 

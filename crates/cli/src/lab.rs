@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use esker_base::ErrorKind;
 use esker_lab::LabError;
 use esker_lab::fdp::{self, FdpOptions, network};
+use esker_lab::flash_cache::{self, FlashCacheOptions};
 
-use crate::args::{FdpArgs, LabCommand};
+use crate::args::{FdpArgs, FlashCacheArgs, LabCommand};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
@@ -16,6 +17,7 @@ use crate::progress::Line;
 pub(crate) fn run(command: &LabCommand) -> Result {
     match command {
         LabCommand::Fdp(args) => placement(args),
+        LabCommand::FlashCache(args) => caches(args),
     }
 }
 
@@ -52,6 +54,31 @@ fn placement(args: &FdpArgs) -> Result {
         return report.check().map_err(failed);
     }
     let mut report = fdp::run(&options, &mut follow).map_err(failed)?;
+    drop(line);
+    report.environment = host::environment();
+    report.command = host::command_line();
+    outputs.say(&format!("{}\n", report.table()))?;
+    outputs.finish(&json(&report.json())?, &report.html())
+}
+
+fn caches(args: &FlashCacheArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let options = FlashCacheOptions {
+        traces: args.traces.clone(),
+        transactions: if args.no_load { 0 } else { args.transactions },
+        data_bytes: args.data,
+        sizes_percent: args.sizes.clone(),
+        most_requests: args.requests,
+        threads: args.threads.unwrap_or_else(host::cores),
+        seed: args.seed,
+    };
+    let line = Line::new();
+    let follow = |progress: &flash_cache::Progress<'_>| {
+        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.workload));
+        ControlFlow::Continue(())
+    };
+    let report = flash_cache::run(&options, follow);
+    let mut report = report.map_err(|error| Failure::new(error.kind(), &error))?;
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();

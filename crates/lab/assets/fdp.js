@@ -2,26 +2,10 @@
 // amplification over drive writes, a line for each run, a mark for each published figure.
 "use strict";
 (() => {
-  const report = JSON.parse(document.getElementById("report").textContent);
+  const { report, color, stroke, dash, or, axis } = esker;
   const HEIGHT = 320;
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const stroke = (index) => color(`--series-${(index % 6) + 1}`);
-  const dash = (index) => [[], [8, 4], [2, 3]][Math.floor(index / 6) % 3];
   const plain = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 1 });
   const factor = (value) => value.toFixed(3);
-  const or = (format) => (_, value) => (value == null ? "–" : format(value));
-
-  const axis = (label, format, more) => ({
-    label,
-    labelSize: 22,
-    labelFont: "13px system-ui, sans-serif",
-    font: "12px system-ui, sans-serif",
-    stroke: color("--quiet"),
-    grid: { stroke: color("--line"), width: 1 },
-    ticks: { stroke: color("--line"), width: 1 },
-    values: (_, splits) => splits.map((split) => (split == null ? null : format(split))),
-    ...more,
-  });
 
   // Runs begin and end at different drive writes: one axis holds the points of all.
   const chartOf = (chapter) => {
@@ -73,28 +57,9 @@
   };
 
   const charts = [];
-  const build = (chart) => {
-    chart.plot?.destroy();
-    const options = {
-      padding: [8, 16, 0, 0], width: Math.max(240, chart.host.clientWidth), height: HEIGHT,
-      ...chart.options(),
-    };
-    chart.plot = new uPlot(options, chart.data, chart.host);
-  };
   for (const host of document.querySelectorAll(".chart[data-chapter]")) {
     const chart = chartOf(report.chapters[Number(host.dataset.chapter)]);
     if (chart) charts.push({ ...chart, host });
   }
-  charts.forEach(build);
-
-  // Charts follow the window and the colour scheme.
-  const resized = new ResizeObserver((entries) => {
-    for (const { target } of entries) {
-      const chart = charts.find(({ host }) => host === target);
-      const width = Math.max(240, target.clientWidth);
-      if (chart.plot.width !== width) chart.plot.setSize({ width, height: HEIGHT });
-    }
-  });
-  charts.forEach(({ host }) => resized.observe(host));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(build));
+  esker.draw(charts, HEIGHT, [8, 16, 0, 0]);
 })();

@@ -1,10 +1,12 @@
 //! Errors of the laboratory.
 
 use esker_base::ErrorKind;
+use esker_cache::CacheError;
 use esker_device::DeviceError;
 use esker_flash::FlashError;
 use esker_kv::KvError;
 use esker_nvmf::NvmfError;
+use esker_trace::TraceError;
 use thiserror::Error;
 
 /// Why an experiment could not be run.
@@ -53,6 +55,12 @@ pub enum LabError {
     /// The target or an initiator refused.
     #[error(transparent)]
     Nvmf(#[from] NvmfError),
+    /// A trace could not be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The simulator of caches refused.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// The engine refused.
     #[error(transparent)]
     Kv(#[from] KvError),
@@ -70,6 +78,8 @@ impl LabError {
             LabError::Thread(error) => ErrorKind::from(error),
             LabError::Flash(error) => error.kind(),
             LabError::Device(error) => error.kind(),
+            LabError::Trace(error) => error.kind(),
+            LabError::Cache(error) => error.kind(),
             LabError::Nvmf(error) => error.kind(),
             LabError::Kv(error) => error.kind(),
         }

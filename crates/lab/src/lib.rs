@@ -3,11 +3,13 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`fdp`] | what data placement saves when several stores share a drive |
+//! | [`flash_cache`] | what a flash cache was in 2013, is, and could be |
 //!
 //! An experiment is a function from options to a report, which renders itself as text, JSON and one
 //! HTML file. Nothing here prints or writes files.
 
 pub mod error;
 pub mod fdp;
+pub mod flash_cache;
 
 pub use error::LabError;

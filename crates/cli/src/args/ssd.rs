@@ -98,6 +98,47 @@ pub(crate) enum NamespaceCommand {
 pub(crate) enum LabCommand {
     /// What data placement saves when several stores share a drive
     Fdp(FdpArgs),
+    /// What a flash cache was in 2013, is, and could be, on traces and a database's load
+    FlashCache(FlashCacheArgs),
+}
+
+/// `esker lab flash-cache`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab flash-cache\n  \
+        esker lab flash-cache --traces /data/traces --html cache.html --json cache.json\n  \
+        esker lab flash-cache --traces mysql.trace --no-load --sizes 10,20")]
+pub(crate) struct FlashCacheArgs {
+    /// A trace, or a folder of traces; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// Leave out the load of a made-up database server
+    #[arg(long)]
+    pub(crate) no_load: bool,
+    /// The size of its table
+    #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = parse::bytes)]
+    pub(crate) data: u64,
+    /// Its transactions
+    #[arg(long, value_name = "COUNT", default_value_t = 300_000)]
+    pub(crate) transactions: u64,
+    /// Sizes of the cache, in percent of what a workload touches
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "5,10,20,40")]
+    pub(crate) sizes: Vec<u32>,
+    /// The most requests of a workload that are replayed
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
+    pub(crate) requests: usize,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
+    pub(crate) threads: Option<usize>,
+    /// The seed of all random choices
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write all figures as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// `esker lab fdp`

@@ -1,0 +1,228 @@
+//! The flash cache of 2013: what its improvements gave, and what Esker's cache and the optimum give.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `workload` | traces and a synthetic database's load, as the simulator takes them |
+//! | `disk` | how long the modelled disk takes |
+//! | [`report`] | [`FlashCacheReport`], as text and JSON |
+//! | `html` | the same as a page |
+//!
+//! Each version is a geometry, a policy and a rule of writing back of the cache itself
+//! (`esker_cache::replay`). Nothing of the simulator is particular to this experiment.
+
+mod disk;
+mod html;
+pub mod report;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use esker_base::policy::{Kind, MID_POINT};
+use esker_cache::replay::{self, Config, Mode};
+use esker_cache::{Geometry, Placement, WriteBack};
+
+use crate::LabError;
+pub use report::FlashCacheReport;
+use report::{Point, SizeResult, VersionResult, WorkloadResult};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct FlashCacheOptions {
+    /// Traces, or folders of traces.
+    pub traces: Vec<PathBuf>,
+    /// Transactions of the synthetic load; 0 leaves it out.
+    pub transactions: u64,
+    /// Bytes of its table.
+    pub data_bytes: u64,
+    /// Sizes of the cache, in percent of what a workload touches.
+    pub sizes_percent: Vec<u32>,
+    /// The most requests of a trace that are replayed.
+    pub most_requests: usize,
+    /// Threads, at least 1.
+    pub threads: usize,
+    /// The seed of all random choices.
+    pub seed: u64,
+}
+
+impl Default for FlashCacheOptions {
+    fn default() -> FlashCacheOptions {
+        FlashCacheOptions {
+            traces: Vec::new(),
+            transactions: 300_000,
+            data_bytes: 8 << 30,
+            sizes_percent: vec![5, 10, 20, 40],
+            most_requests: 20_000_000,
+            threads: 1,
+            seed: 1,
+        }
+    }
+}
+
+/// A version of the cache.
+struct Version {
+    name: &'static str,
+    what: &'static str,
+    policy: Kind,
+    set_slots: u32,
+    run_blocks: u32,
+    placement: Placement,
+    write_back: WriteBack,
+}
+
+/// The first version kept this share of every set clean, and wrote back what was above it.
+const FIRST_DIRTY_PERMILLE: u32 = 200;
+/// A set of the first version: 2 MiB of neighbouring blocks.
+const FIRST_SET: u32 = 512;
+
+/// The versions that are compared; the first one is what the others are compared with.
+fn versions() -> [Version; 5] {
+    let first = WriteBack {
+        cold_permille: 0,
+        dirty_permille: FIRST_DIRTY_PERMILLE,
+        bridge_blocks: 0,
+        extent_blocks: FIRST_SET,
+    };
+    let usual = |name, what, policy| Version {
+        name,
+        what,
+        policy,
+        set_slots: Geometry::SET_SLOTS,
+        run_blocks: Geometry::RUN_BLOCKS,
+        placement: Placement::Hashed,
+        write_back: WriteBack::default(),
+    };
+    let old = |name, what, policy| Version {
+        name,
+        what,
+        policy,
+        set_slots: FIRST_SET,
+        run_blocks: FIRST_SET,
+        placement: Placement::Linear,
+        write_back: first,
+    };
+    [
+        old("first, FIFO", "sets of 2 MiB in turn, FIFO, 20 % of a set may be dirty", Kind::Fifo),
+        old("first, LRU", "the same with LRU", Kind::Lru),
+        usual(
+            "2013",
+            "hashed sets of 16 MiB, insertion at percentile 75, dirty and clean in one order",
+            Kind::MidPoint(MID_POINT),
+        ),
+        usual("Esker", "the same sets with Esker's default policy", Kind::default()),
+        Version {
+            set_slots: u32::MAX,
+            ..usual("optimum", "one set, and the future known (Belady)", Kind::Belady)
+        },
+    ]
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The workload that is being read or replayed.
+    pub workload: &'a str,
+    /// Workloads that are through, and all.
+    pub done: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When a trace cannot be read, the options make no sense, or `follow` ends it.
+pub fn run(
+    options: &FlashCacheOptions,
+    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<FlashCacheReport, LabError> {
+    if options.sizes_percent.iter().any(|size| !(1..=100).contains(size)) {
+        return Err(LabError::Invalid("a cache has 1 to 100 percent of the workload".into()));
+    }
+    let (sources, mut notes) = workload::sources(options)?;
+    if sources.is_empty() {
+        return Err(LabError::Invalid("there is no workload: name a trace".into()));
+    }
+    let times = disk::measure(options.seed)?;
+    let mut workloads = Vec::new();
+    for (done, source) in sources.iter().enumerate() {
+        let count = sources.len();
+        let progress = Progress { workload: source.name(), done, count };
+        if follow(&progress).is_break() {
+            return Err(LabError::Interrupted);
+        }
+        match source.load(options) {
+            Ok(trace) => workloads.push(replay_all(source.name(), &trace, options, &times)?),
+            // A folder may hold anything.
+            Err(error) if source.is_found() => {
+                notes.push(format!("{} was left out: {error}", source.name()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if workloads.is_empty() {
+        return Err(LabError::Invalid(format!("no workload could be read: {}", notes.join("; "))));
+    }
+    let versions = versions().map(|version| (version.name.to_owned(), version.what.to_owned()));
+    Ok(FlashCacheReport::new(versions.to_vec(), workloads, times, notes))
+}
+
+fn replay_all(
+    name: &str,
+    trace: &replay::Trace,
+    options: &FlashCacheOptions,
+    times: &disk::Times,
+) -> Result<WorkloadResult, LabError> {
+    let slots_of = |percent: u32| (trace.footprint() * u64::from(percent) / 100).max(1);
+    let versions = versions();
+    let config = |version: &Version, slots: u64| Config {
+        policy: version.policy,
+        geometry: Geometry {
+            slots,
+            set_slots: version.set_slots,
+            run_blocks: version.run_blocks,
+            placement: version.placement,
+            origin_blocks: trace.origin_blocks(),
+            seed: options.seed,
+        },
+        mode: Mode::WriteBack,
+        write_back: version.write_back,
+    };
+    let mut configs = Vec::new();
+    for &percent in &options.sizes_percent {
+        configs.extend(versions.iter().map(|version| config(version, slots_of(percent))));
+    }
+    // Where new blocks are inserted, for the sets of 2013.
+    let middle = &versions[2];
+    let swept: Vec<u8> = (0..=10u8).map(|step| (step * 10).clamp(1, 100)).collect();
+    for &percent in &options.sizes_percent {
+        for &percentile in &swept {
+            let mut one = config(middle, slots_of(percent));
+            one.policy = Kind::MidPoint(percentile);
+            configs.push(one);
+        }
+    }
+    let outcomes = replay::run_all(trace, &configs, options.threads)?;
+    let (of_versions, of_sweep) = outcomes.split_at(options.sizes_percent.len() * versions.len());
+    let mut sizes = Vec::new();
+    for (index, &percent) in options.sizes_percent.iter().enumerate() {
+        let outcomes = &of_versions[index * versions.len()..][..versions.len()];
+        let results = versions.iter().zip(outcomes).map(|(version, outcome)| {
+            VersionResult::new(version.name, outcome, &outcomes[0], times)
+        });
+        let sweep = &of_sweep[index * swept.len()..][..swept.len()];
+        let by_percentile = swept.iter().zip(sweep).map(|(&percentile, outcome)| Point {
+            percentile,
+            hit_ratio: outcome.hit_ratio_by_block(),
+        });
+        sizes.push(SizeResult {
+            percent,
+            cache_bytes: slots_of(percent) * report::BLOCK_BYTES,
+            versions: results.collect(),
+            by_percentile: by_percentile.collect(),
+        });
+    }
+    Ok(WorkloadResult::new(name, trace, &of_versions[0], times, sizes))
+}

@@ -1,0 +1,300 @@
+//! What the study gives, as text and JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use esker_base::units::human_bytes;
+use esker_cache::replay::{Outcome, Trace};
+use serde::{Deserialize, Serialize};
+
+use super::disk::{Times, figure};
+
+/// Bytes of a block.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
+/// What changes when the JSON does.
+const FORMAT: &str = "esker-flash-cache/1";
+
+/// The report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlashCacheReport {
+    /// The form of this report.
+    pub format: String,
+    /// What it is.
+    pub title: String,
+    /// The versions that are compared: name, and what they are.
+    pub versions: Vec<(String, String)>,
+    /// What each did with each workload.
+    pub workloads: Vec<WorkloadResult>,
+    /// How long the modelled disk takes.
+    pub times: Times,
+    /// What is to be known.
+    pub notes: Vec<String>,
+    /// Where it was run.
+    pub environment: BTreeMap<String, String>,
+    /// How.
+    pub command: String,
+}
+
+/// What all versions did with a workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadResult {
+    /// Its name.
+    pub name: String,
+    /// Requests that read or write.
+    pub requests: u64,
+    /// The share of them that read.
+    pub read_share: f64,
+    /// Blocks of 4 KiB that they refer to.
+    pub references: u64,
+    /// Bytes of different blocks.
+    pub footprint_bytes: u64,
+    /// Seconds of the disk without a cache.
+    pub uncached_s: f64,
+    /// One for each size of the cache.
+    pub sizes: Vec<SizeResult>,
+}
+
+/// What all versions did with a size of the cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SizeResult {
+    /// Of the footprint.
+    pub percent: u32,
+    /// Bytes of the cache.
+    pub cache_bytes: u64,
+    /// One for each version.
+    pub versions: Vec<VersionResult>,
+    /// Hits of the version of 2013, by where new blocks are inserted.
+    pub by_percentile: Vec<Point>,
+}
+
+/// What a version did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VersionResult {
+    /// Its name.
+    pub name: String,
+    /// Blocks that were hits, of all.
+    pub hit_ratio: f64,
+    /// The share of the disk's commands that the busier half of the sets caused.
+    pub busier_half: f64,
+    /// The disk's commands.
+    pub disk_reads: u64,
+    /// See `disk_reads`.
+    pub disk_writes: u64,
+    /// Blocks that the disk reads less than under the first version: a share, below 0 for more.
+    pub read_blocks_saved: f64,
+    /// The same of commands that read.
+    pub reads_saved: f64,
+    /// The same of blocks written.
+    pub written_blocks_saved: f64,
+    /// The same of commands that write.
+    pub writes_saved: f64,
+    /// Blocks written to the flash.
+    pub flash_blocks: u64,
+    /// Seconds of the disk.
+    pub disk_s: f64,
+}
+
+/// A hit ratio for a place of insertion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// From the end that is evicted.
+    pub percentile: u8,
+    /// Blocks that were hits, of all.
+    pub hit_ratio: f64,
+}
+
+impl VersionResult {
+    pub(crate) fn new(
+        name: &str,
+        outcome: &Outcome,
+        first: &Outcome,
+        times: &Times,
+    ) -> VersionResult {
+        let (disk, before) = (outcome.disk, first.disk);
+        let saved = |now: u64, before: u64| match before {
+            0 => 0.0,
+            _ => 1.0 - figure(now) / figure(before),
+        };
+        VersionResult {
+            name: name.to_owned(),
+            hit_ratio: outcome.hit_ratio_by_block(),
+            busier_half: outcome.busier_half_of_operations,
+            disk_reads: disk.operations.reads,
+            disk_writes: disk.operations.writes,
+            reads_saved: saved(disk.operations.reads, before.operations.reads),
+            read_blocks_saved: saved(disk.blocks.reads, before.blocks.reads),
+            writes_saved: saved(disk.operations.writes, before.operations.writes),
+            written_blocks_saved: saved(disk.blocks.writes, before.blocks.writes),
+            flash_blocks: outcome.flash_blocks_written,
+            disk_s: times.seconds(
+                (disk.operations.reads, disk.operations.writes),
+                (disk.blocks.reads, disk.blocks.writes),
+            ),
+        }
+    }
+}
+
+impl WorkloadResult {
+    pub(crate) fn new(
+        name: &str,
+        trace: &Trace,
+        any: &Outcome,
+        times: &Times,
+        sizes: Vec<SizeResult>,
+    ) -> WorkloadResult {
+        let (requests, references) = (any.requests, any.references);
+        WorkloadResult {
+            name: name.to_owned(),
+            requests: requests.total(),
+            read_share: figure(requests.reads) / figure(requests.total().max(1)),
+            references: references.total(),
+            footprint_bytes: trace.footprint() * BLOCK_BYTES,
+            uncached_s: times
+                .seconds((requests.reads, requests.writes), (references.reads, references.writes)),
+            sizes,
+        }
+    }
+
+    /// A workload in a line.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "{} requests, {:.0} % reads, {} blocks of 4 KiB, {} different; {:.0} s of the disk \
+             without a cache",
+            self.requests,
+            self.read_share * 100.0,
+            self.references,
+            human_bytes(self.footprint_bytes),
+            self.uncached_s
+        )
+    }
+}
+
+/// The head of the table of a size.
+pub(crate) const COLUMNS: [&str; 9] = [
+    "version",
+    "hits",
+    "busier half",
+    "disk reads",
+    "fewer",
+    "disk writes",
+    "fewer",
+    "blocks written",
+    "disk time",
+];
+
+impl SizeResult {
+    /// The rows of its table, in the order of [`COLUMNS`].
+    pub(crate) fn rows(&self) -> Vec<[String; 9]> {
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let row = |one: &VersionResult| {
+            [
+                one.name.clone(),
+                percent(one.hit_ratio),
+                percent(one.busier_half),
+                one.disk_reads.to_string(),
+                percent(one.reads_saved),
+                one.disk_writes.to_string(),
+                percent(one.writes_saved),
+                format!("{:+.1} %", -one.written_blocks_saved * 100.0),
+                format!("{:.0} s", one.disk_s),
+            ]
+        };
+        self.versions.iter().map(row).collect()
+    }
+}
+
+impl FlashCacheReport {
+    pub(crate) fn new(
+        versions: Vec<(String, String)>,
+        workloads: Vec<WorkloadResult>,
+        times: Times,
+        notes: Vec<String>,
+    ) -> FlashCacheReport {
+        let mut all = vec![
+            "Flashcache in 2013 (\"Flashcache at Facebook: From 2010 to 2013 and beyond\", Domas \
+             Mituzas, 2013) reports for its databases: half of the cache caused 80 % of the disk's \
+             operations, then 50 %; about 40 % fewer disk reads; about 75 % fewer disk writes."
+                .to_owned(),
+            "What is counted here is a simulation of the cache's policies and sets, without \
+             concurrency; what is dirty at the end is written back."
+                .to_owned(),
+            "Disk time is a sum: each command takes the mean time of a random one on the model, each \
+             further block the time in which it passes under the head."
+                .to_owned(),
+        ];
+        all.extend(notes);
+        FlashCacheReport {
+            format: FORMAT.to_owned(),
+            title: "A flash cache, then and now".to_owned(),
+            versions,
+            workloads,
+            times,
+            notes: all,
+            environment: BTreeMap::new(),
+            command: String::new(),
+        }
+    }
+
+    /// The report for a terminal.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!("{}\n\n", self.title);
+        let width = self.versions.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, what) in &self.versions {
+            let _ = writeln!(text, "  {name:<width$}  {what}");
+        }
+        let Times { disk, read_ns, write_ns, block_ns } = &self.times;
+        let _ = writeln!(
+            text,
+            "\n{disk}: {:.2} ms a random read of 4 KiB, {:.2} ms a write, {:.1} µs a further block",
+            read_ns / 1e6,
+            write_ns / 1e6,
+            block_ns / 1e3
+        );
+        for workload in &self.workloads {
+            let _ = writeln!(text, "\n{}: {}", workload.name, workload.line());
+            for size in &workload.sizes {
+                let (bytes, percent) = (human_bytes(size.cache_bytes), size.percent);
+                let _ = writeln!(text, "\n  a cache of {bytes} ({percent} %)");
+                text.push_str(&aligned(&size.rows()));
+                let points: Vec<String> = size
+                    .by_percentile
+                    .iter()
+                    .map(|point| format!("{} {:.1}", point.percentile, point.hit_ratio * 100.0))
+                    .collect();
+                let _ =
+                    writeln!(text, "  hits in % by insertion percentile: {}", points.join(", "));
+            }
+        }
+        text.push('\n');
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        text
+    }
+
+    /// The report as JSON.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("every field has a JSON form")
+    }
+}
+
+/// Columns as wide as their widest cell.
+fn aligned(rows: &[[String; 9]]) -> String {
+    let head = COLUMNS.map(str::to_owned);
+    let all: Vec<&[String; 9]> = std::iter::once(&head).chain(rows).collect();
+    let width =
+        |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 9] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in all {
+        let mut line = format!("  {:<1$}", row[0], widths[0]);
+        for (cell, width) in row.iter().zip(widths).skip(1) {
+            let _ = write!(line, "  {cell:>width$}");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,132 @@
+//! Traces and a synthetic database's load, as the simulator takes them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use esker_base::policy::Access;
+use esker_cache::replay::{Trace, TraceBuilder};
+use esker_trace::{MysqlLoad, MysqlOptions, Op, Request};
+
+use super::FlashCacheOptions;
+use crate::LabError;
+
+/// Where a workload comes from.
+pub(crate) enum Source {
+    /// The files of one trace; `is_found` when a folder was named, not the trace.
+    Files { name: String, files: Vec<PathBuf>, is_found: bool },
+    /// A database server, made up.
+    Mysql { name: String },
+}
+
+/// All workloads, and what is to be known of them.
+pub(crate) fn sources(options: &FlashCacheOptions) -> Result<(Vec<Source>, Vec<String>), LabError> {
+    let mut sources = Vec::new();
+    if options.transactions > 0 {
+        let name =
+            format!("MySQL-like, {} of data", esker_base::units::human_bytes(options.data_bytes));
+        sources.push(Source::Mysql { name });
+    }
+    for path in &options.traces {
+        if path.is_dir() {
+            sources.extend(of_folder(path)?);
+        } else {
+            let files = esker_trace::read::files_of(path)?;
+            sources.push(Source::Files { name: name_of(path), files, is_found: false });
+        }
+    }
+    Ok((sources, Vec::new()))
+}
+
+/// The traces of a folder; files that differ in the number of a processor alone are one.
+fn of_folder(path: &Path) -> Result<Vec<Source>, LabError> {
+    let unreadable =
+        |error: std::io::Error| LabError::Invalid(format!("{}: {error}", path.display()));
+    let mut traces: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        if file.is_file() && file.extension().is_none_or(|ending| ending != "md") {
+            traces.entry(name_of(&file)).or_default().push(file);
+        }
+    }
+    let made = traces.into_iter().map(|(name, mut files)| {
+        files.sort();
+        Source::Files { name, files, is_found: true }
+    });
+    Ok(made.collect())
+}
+
+/// `pgbench-ext4` of `/traces/pgbench-ext4.blktrace.0.zst`.
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+impl Source {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Source::Files { name, .. } | Source::Mysql { name } => name,
+        }
+    }
+
+    /// Whether nobody has asked for just this one.
+    pub(crate) fn is_found(&self) -> bool {
+        matches!(self, Source::Files { is_found: true, .. })
+    }
+
+    pub(crate) fn load(&self, options: &FlashCacheOptions) -> Result<Trace, LabError> {
+        let mut requests = Vec::new();
+        match self {
+            Source::Files { files, .. } => {
+                let trace = esker_trace::Trace::open(files, &esker_trace::Options::default())?;
+                for request in trace.take(options.most_requests) {
+                    requests.push(request?);
+                }
+            }
+            Source::Mysql { .. } => {
+                let load = MysqlLoad::new(MysqlOptions {
+                    data_bytes: options.data_bytes,
+                    pool_bytes: options.data_bytes / 16,
+                    scan_bytes: options.data_bytes / 64,
+                    seed: options.seed,
+                    ..MysqlOptions::default()
+                })?;
+                // A transaction reads about 14 pages, of which the pool has a part.
+                let count = usize::try_from(options.transactions.saturating_mul(8));
+                let count = count.unwrap_or(usize::MAX).min(options.most_requests);
+                requests.extend(load.take(count));
+            }
+        }
+        Ok(built(&requests)?)
+    }
+}
+
+/// Devices lie one behind the other.
+fn built(requests: &[Request]) -> Result<Trace, esker_cache::CacheError> {
+    let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+    for request in requests {
+        let end = ends.entry(request.device).or_default();
+        *end = (*end).max(request.blocks().end);
+    }
+    let mut begin = 0;
+    let begins: BTreeMap<u32, u64> = ends
+        .into_iter()
+        .map(|(device, end)| {
+            let own = begin;
+            begin += end;
+            (device, own)
+        })
+        .collect();
+    let mut builder = TraceBuilder::new();
+    for request in requests {
+        let access = match request.op {
+            Op::Read => Access::Read,
+            Op::Write => Access::Write,
+            Op::Discard | Op::Flush => continue,
+        };
+        let blocks = request.blocks();
+        let first = begins.get(&request.device).copied().unwrap_or(0) + blocks.start;
+        let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+        builder.push(first, count, access);
+    }
+    builder.finish()
+}
