@@ -9,6 +9,7 @@
 //! abbreviation. They are what a model of a drive fills in, and what a network target, an
 //! initiator or a passthrough to a real drive turns into bytes and back.
 
+pub mod controller;
 pub mod wire;
 
 use esker_base::{ErrorKind, Lba, LbaCount};

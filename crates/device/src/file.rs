@@ -7,7 +7,9 @@
 //! | `transfer` | one command as a sequence of system calls, without making them |
 //! | `uring` | the queue pair that makes them through `io_uring`, many at a time |
 //! | `synchronous` | makes them one at a time, where `io_uring` is refused |
-//! | `discard` | the one system call that has no safe wrapper |
+//! | `discard` | `BLKDISCARD`, which has no safe wrapper |
+//! | `nvme` | commands passed through to an NVMe drive |
+//! | `placement` | whether writes carry placement ids |
 //!
 //! Invariants
 //! 1. The file is locked against other processes and other opens of it (`flock`) for as long as
@@ -18,7 +20,9 @@
 //! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
 
 mod discard;
+mod nvme;
 mod open;
+mod placement;
 mod probe;
 mod synchronous;
 mod transfer;
@@ -33,7 +37,9 @@ use std::sync::{Arc, OnceLock};
 use esker_base::{AlignedBuf, Clock, Lba};
 
 use crate::immediate::Immediate;
-use crate::{Counters, Device, DeviceError, DeviceStats, Geometry, OpKind, QueuePair};
+use crate::{
+    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, OpKind, QueuePair,
+};
 
 /// How to open a [`FileDevice`].
 #[derive(Clone, Debug, Default)]
@@ -91,6 +97,8 @@ struct OpenFile {
     uses_io_uring: bool,
     /// How far down the ways to write zeroes (`transfer::Zeroing`) this file system needs to go.
     zeroing: AtomicU8,
+    /// Data placement, if writes can carry its ids.
+    placement: Option<placement::DrivePlacement>,
     /// What is written where zeroes have to be written out.
     zeroes: OnceLock<AlignedBuf>,
     counters: Counters,
@@ -164,6 +172,10 @@ impl Device for FileDevice {
 
     fn remarks(&self) -> Vec<String> {
         self.0.remarks.clone()
+    }
+
+    fn data_placement(&self) -> Option<&dyn DataPlacement> {
+        self.0.placement.as_ref().map(|placement| placement as &dyn DataPlacement)
     }
 }
 

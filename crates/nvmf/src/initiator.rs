@@ -44,8 +44,8 @@ impl Initiator {
     /// When no path can be connected, or the namespace is none that can be used.
     pub fn open(config: InitiatorConfig) -> Result<Initiator, NvmfError> {
         let keeper = Arc::new(Keeper::start(Shared::connect(config)?)?);
-        let placement = RemotePlacement::find(&keeper.shared);
-        let handles = placement.as_ref().map_or(0, RemotePlacement::count);
+        let placement = placement::find(&keeper.shared);
+        let handles = placement.as_ref().map_or(0, RemotePlacement::ids);
         keeper.shared.set_handles(handles);
         Ok(Initiator { keeper, placement })
     }

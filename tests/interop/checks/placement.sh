@@ -70,3 +70,49 @@ dd if=/dev/nvme1n1 bs=4k count=16 iflag=direct 2> /dev/null | cmp - /tmp/a
 dd if=/dev/nvme1n1 bs=4k count=16 skip=64 iflag=direct 2> /dev/null | cmp - /tmp/a
 E
 }
+
+# Data placement of a drive in the machine: Esker's file device on the block device of the drive that
+# QEMU emulates, judged by nvme-cli; then Esker's target over it, and Esker's initiator.
+check_drive() {
+    # The program with the libraries it is linked to here.
+    mkdir "$check/esker"
+    strip -o "$check/esker/interop" "$program" 2> /dev/null || cp "$program" "$check/esker/interop"
+    ldd "$program" | awk '$2 == "=>" { print $3 } $1 ~ "^/" { print $1 }' |
+        xargs -r cp -L -t "$check/esker"
+    guest -F 256 -i "$check/esker" << 'E'
+modprobe -q nvme || true # or it is built in
+until_true test -b /dev/nvme0n1
+esker() { ./esker/ld-linux-*.so.* --library-path ./esker ./esker/interop "$@"; }
+if [ ! -e /sys/block/nvme0n1/queue/max_write_streams ]; then
+    refused esker drive /dev/nvme0n1 | tee /tmp/why
+    grep -q 'no placement ids: .* Linux 6.16 and later' /tmp/why || fail "nobody said why"
+    exit
+fi
+echo "write streams: $(cat /sys/block/nvme0n1/queue/max_write_streams)"
+
+# The handle of placement id 2 has less room after 64 KiB, and no other: nvme-cli says so.
+room() { nvme fdp status /dev/nvme0n1 | sed -n 's/.*Available Media Writes.*: *\([0-9]*\).*/\1/p'; }
+bytes() { nvme fdp stats /dev/nvme0 -e 1 | sed -n 's/.*Host Bytes.*: *\([0-9]*\).*/\1/p'; }
+nvme fdp status /dev/nvme0n1
+nvme fdp stats /dev/nvme0 -e 1
+before=$(bytes)
+esker drive /dev/nvme0n1
+[ "$(bytes)" -ge $((before + 65536)) ] || fail "the drive has not counted what was written"
+room > /tmp/before
+esker write /dev/nvme0n1 3 16
+room > /tmp/after
+nvme fdp status /dev/nvme0n1
+expect "handles" "$(wc -l < /tmp/after)" 4
+for id in 0 1 2 3; do
+    line=$((id + 1)) used=0
+    [ $id != 3 ] || used=16
+    expect "room of the handle of id $id" "$(sed -n ${line}p /tmp/after)" \
+        $(($(sed -n ${line}p /tmp/before) - used))
+done
+
+# Through the network: the target hands the drive's placement on.
+esker target 127.0.0.1:4420 drive=/dev/nvme0n1 < /dev/zero > /tmp/target 2>&1 &
+until_true grep -q serving /tmp/target
+esker placement nvme-tcp://127.0.0.1:4420/nqn.2026-01.io.esker:vol1
+E
+}

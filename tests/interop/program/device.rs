@@ -5,7 +5,9 @@ use std::time::Duration;
 use esker_base::units::to_u64;
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount};
 use esker_device::fdp::{EventType, Reporter};
-use esker_device::{DataPlacement, Device, Op, PlacementId, Port, conformance};
+use esker_device::{
+    Create, DataPlacement, Device, FileDevice, FileOptions, Op, PlacementId, Port, conformance,
+};
 use esker_nvmf::{Initiator, InitiatorConfig};
 
 use super::Failure;
@@ -78,7 +80,29 @@ pub(crate) fn rewrite(url: &str, seconds: u64) -> Result<(), Failure> {
 /// Data placement of the drive at the other end: what a host can ask, and that writes go where
 /// they say.
 pub(crate) fn placement(url: &str) -> Result<(), Failure> {
-    let device = open(url)?;
+    try_placement(&open(url)?)
+}
+
+/// Data placement of a drive in this machine, by its block device.
+pub(crate) fn drive(path: &str) -> Result<(), Failure> {
+    let options = FileOptions { create: Create::Never, ..FileOptions::default() };
+    let device = FileDevice::open(path, &options)?;
+    println!("{:?}\nremarks: {:?}", device.geometry(), device.remarks());
+    conformance::check(&device, 8, 200, 1);
+    try_placement(&device)
+}
+
+/// Writes so many LBAs to a drive in this machine with a placement id.
+pub(crate) fn write(path: &str, id: u16, lbas: usize) -> Result<(), Failure> {
+    let options = FileOptions { create: Create::Never, ..FileOptions::default() };
+    let device = FileDevice::open(path, &options)?;
+    let size = lbas * usize::try_from(device.geometry().lba_size)?;
+    let mut port = Port::open(&device, 1)?;
+    port.write(Lba(0), AlignedBuf::zeroed(size), Some(PlacementId(id)))?;
+    Ok(port.flush()?)
+}
+
+fn try_placement(device: &dyn Device) -> Result<(), Failure> {
     let fdp = device.data_placement().ok_or("no data placement was found")?;
     let [configuration] = &fdp.configurations()[..] else {
         return Err("one configuration was expected".into());
@@ -90,7 +114,7 @@ pub(crate) fn placement(url: &str) -> Result<(), Failure> {
     let writable = |fdp: &dyn DataPlacement, id: usize| fdp.handles().map(|all| all[id].writable.0);
     let (before, host) = (writable(fdp, 2)?, fdp.statistics()?.host_bytes);
     let others = writable(fdp, 1)?;
-    let mut port = Port::open(&device, 4)?;
+    let mut port = Port::open(device, 4)?;
     let mut buf = AlignedBuf::zeroed(64 << 10);
     buf.fill(0x5a);
     let lbas = to_u64(buf.len()) / u64::from(device.geometry().lba_size);
@@ -101,7 +125,8 @@ pub(crate) fn placement(url: &str) -> Result<(), Failure> {
     let read = port.read(Lba(0), AlignedBuf::zeroed(buf.len()))?;
     expect("the data", read[..] == buf[..], true)?;
     fdp.update(&[PlacementId(2)])?;
-    expect("LBAs left after the update", writable(fdp, 2)?, writable(fdp, 3)?)?;
+    let whole = configuration.reclaim_unit_bytes / u64::from(device.geometry().lba_size);
+    expect("LBAs left after the update", writable(fdp, 2)?, whole)?;
     let refused = fdp.update(&[PlacementId(9)]).is_err();
     expect("an update of a handle that is not there is refused", refused, true)?;
     println!("{:?}", fdp.reported_events(PlacementId(0)));

@@ -3,7 +3,8 @@
 //!
 //! `interop target ADDRESS [OPTION=VALUE]...` (see `target.rs`)
 //! `interop relay LISTEN TO` passes connections on until it is killed
-//! `interop check URL`, `interop rewrite URL SECONDS`, `interop placement URL` (see `device.rs`)
+//! `interop check URL`, `interop rewrite URL SECONDS`, `interop placement URL`, `interop drive PATH`,
+//! `interop write PATH ID LBAS` (see `device.rs`)
 
 #![allow(clippy::print_stdout)]
 
@@ -22,8 +23,11 @@ fn main() -> Result<(), Failure> {
         ["check", url] => device::check(url),
         ["rewrite", url, seconds] => device::rewrite(url, seconds.parse()?),
         ["placement", url] => device::placement(url),
+        ["drive", path] => device::drive(path),
+        ["write", path, id, lbas] => device::write(path, id.parse()?, lbas.parse()?),
         _ => {
-            Err("target ADDRESS, relay LISTEN TO, check URL, rewrite URL SECONDS, placement URL"
+            Err("target ADDRESS, relay LISTEN TO, check URL, rewrite URL SECONDS, placement URL, \
+                 drive PATH, write PATH ID LBAS"
                 .into())
         }
     }

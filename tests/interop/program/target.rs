@@ -1,6 +1,6 @@
 //! A target whose namespace 1 is a file, memory, or a namespace of a drive with data placement.
 //!
-//! Options: `mib=`, `lba=`, `file=`, `fdp=1`, `nqn=`, `announce=ADDRESS`, `second=ADDRESS`,
+//! Options: `mib=`, `lba=`, `file=`, `drive=PATH` (as it is), `fdp=1`, `nqn=`, `announce=ADDRESS`, `second=ADDRESS`,
 //! `host=NQN[,SECRET[,CONTROLLER-SECRET]]` (without one, anybody), `workers=`.
 //!
 //! Lines of the standard input: `add NSID MIB`, `remove NSID`, `resize MIB`, `ana PORTAL STATE`,
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_base::LbaCount;
 use esker_device::fdp::Isolation;
 use esker_device::{
-    Device, DeviceError, DeviceStats, FileDevice, FileOptions, Geometry, MemoryDevice, QueuePair,
+    Create, Device, DeviceError, DeviceStats, FileDevice, FileOptions, Geometry, MemoryDevice,
+    QueuePair,
 };
 use esker_flash::drive::Configuration;
 use esker_flash::{Pace, Profile, Ssd};
@@ -85,13 +86,14 @@ pub(crate) fn run(listen: &str, options: &[&str]) -> Result<(), Failure> {
     config.portals.push(PortalConfig::new(listen.parse()?));
     let mut subsystem = SubsystemConfig::new("nqn.2026-01.io.esker:vol1");
     let (mut hosts, mut mib, mut lba_size) = (Vec::new(), 256u64, 4096);
-    let (mut file, mut has_fdp) = (None, false);
+    let (mut file, mut whole_drive, mut has_fdp) = (None, None, false);
     for option in options {
         let (name, value) = option.split_once('=').ok_or("options are NAME=VALUE")?;
         match name {
             "mib" => mib = value.parse()?,
             "lba" => lba_size = value.parse()?,
             "file" => file = Some(value),
+            "drive" => whole_drive = Some(value),
             "fdp" => has_fdp = value == "1",
             "nqn" => value.clone_into(&mut subsystem.nqn),
             "announce" => config.portals[0].announce = Some(value.parse()?),
@@ -109,6 +111,9 @@ pub(crate) fn run(listen: &str, options: &[&str]) -> Result<(), Failure> {
     subsystem.access = if hosts.is_empty() { Access::Any } else { Access::Hosts(hosts) };
     let (device, resizable): (Arc<dyn Device>, _) = if has_fdp {
         (drive()?, None)
+    } else if let Some(path) = whole_drive {
+        let options = FileOptions { create: Create::Never, ..FileOptions::default() };
+        (Arc::new(FileDevice::open(path, &options)?), None)
     } else {
         let whole: Box<dyn Device> = match file {
             None => Box::new(MemoryDevice::new("memory", MOST_BYTES, lba_size)),

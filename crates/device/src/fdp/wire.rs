@@ -13,7 +13,10 @@
 //! | events: header 64, 64 per event | variable | 23h |
 //! | handle status: header 16, 32 per handle | variable | I/O Management Receive, MO 1 |
 
+pub mod command;
+
 use esker_base::codec::{Decoder, Encoder, Truncated};
+use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 
 use super::{
@@ -251,6 +254,18 @@ pub fn encode_usage(usage: &[HandleUse]) -> Vec<u8> {
     e.0
 }
 
+/// Bytes of the header of the handle usage.
+pub const USAGE_HEADER: usize = 8;
+
+/// The size of log page 21h, from its first bytes.
+///
+/// # Errors
+/// Fewer than 2 bytes.
+pub fn usage_size(bytes: &[u8]) -> Result<usize, Truncated> {
+    let count = Decoder::new(bytes).u16("reclaim unit handles")?;
+    Ok(USAGE_HEADER + 8 * usize::from(count))
+}
+
 /// What log page 21h says.
 ///
 /// # Errors
@@ -340,6 +355,15 @@ pub fn encode_events(events: &[Event]) -> Vec<u8> {
     e.0
 }
 
+/// The size of log page 23h, from its first bytes.
+///
+/// # Errors
+/// Fewer than 4 bytes.
+pub fn events_size(bytes: &[u8]) -> Result<usize, Truncated> {
+    let count = Decoder::new(bytes).u32("number of events")?;
+    Ok(to_usize(u64::from(count) + 1).saturating_mul(EVENT_SIZE))
+}
+
 /// What log page 23h says; events of kinds that are not known are left out.
 ///
 /// # Errors
@@ -399,6 +423,14 @@ pub fn handles_count(bytes: &[u8]) -> Result<u16, Truncated> {
     let mut d = Decoder::new(bytes);
     d.bytes(14, "reserved")?;
     d.u16("number of handles")
+}
+
+/// The size of the reclaim unit handle status, from its first bytes.
+///
+/// # Errors
+/// Fewer than 16 bytes.
+pub fn handles_size(bytes: &[u8]) -> Result<usize, Truncated> {
+    Ok(STATUS_HEADER + usize::from(handles_count(bytes)?) * STATUS_SIZE)
 }
 
 /// What the reclaim unit handle status says.

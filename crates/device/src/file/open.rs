@@ -14,7 +14,7 @@ use esker_base::{Clock, ErrorKind, Lba, LbaCount};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Create, FileOptions, OpenFile, Preference, probe, uring};
+use super::{Create, FileOptions, OpenFile, Preference, placement, probe, uring};
 use crate::{Cause, Counters, DeviceError, Geometry, OpKind};
 
 /// One write of this size at a time comes close to what a drive can take (docs/device.md).
@@ -154,6 +154,12 @@ fn settle(
                 remarks.push(synchronous_remark(&name, &why));
                 false
             });
+    let ways = placement::Ways { is_direct, uses_io_uring };
+    let found = placement::find(&file, &name, &medium, ways).unwrap_or_else(|why| {
+        remarks.push(placement::remark(&name, &why));
+        None
+    });
+    let (placement, placement_handles) = found.map_or((None, 0), |(it, ids)| (Some(it), ids));
     Ok(OpenFile {
         geometry: Geometry {
             lba_size: medium.lba_size,
@@ -161,7 +167,7 @@ fn settle(
             preferred_write_size: PREFERRED_WRITE_SIZE,
             max_transfer_size: MAX_TRANSFER_SIZE,
             discard_granularity: medium.discard_granularity,
-            placement_handles: 0,
+            placement_handles,
             volatile_write_cache: !is_direct || medium.has_write_cache,
         },
         file,
@@ -172,6 +178,7 @@ fn settle(
         is_direct,
         uses_io_uring,
         zeroing: AtomicU8::new(0),
+        placement,
         zeroes: OnceLock::new(),
         counters: Counters::default(),
         clock: Clock::real(),

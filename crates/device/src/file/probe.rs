@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 
 use esker_base::ErrorKind;
 use esker_base::buf::ALIGNMENT;
@@ -27,6 +28,18 @@ pub(super) struct Medium {
     pub(super) capacity_bytes: u64,
     pub(super) discard_granularity: u32,
     pub(super) has_write_cache: bool,
+    pub(super) streams: Streams,
+}
+
+/// What the kernel says of write streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Streams {
+    /// Nothing: it has none, or this is a file.
+    Unknown,
+    /// A partition has those of the whole.
+    OfPartition,
+    /// So many at most.
+    Most(u16),
 }
 
 /// The current length in bytes.
@@ -50,6 +63,7 @@ pub(super) fn medium(file: &File, options: &FileOptions) -> Result<Medium, Refus
             capacity_bytes: round_down(length, u64::from(lba_size)),
             discard_granularity: queue.discard_granularity(lba_size),
             has_write_cache: queue.has_write_cache(),
+            streams: queue.streams(),
         });
     }
     let lba_size = file_lba_size(options)?;
@@ -62,6 +76,7 @@ pub(super) fn medium(file: &File, options: &FileOptions) -> Result<Medium, Refus
         capacity_bytes,
         discard_granularity: if can_discard { block_size } else { 0 },
         has_write_cache: true, // the file system's, whatever the drive has
+        streams: Streams::Unknown,
     })
 }
 
@@ -203,6 +218,15 @@ impl QueueLimits {
             return 0;
         }
         number("discard_granularity").unwrap_or(0).max(lba_size)
+    }
+
+    fn streams(&self) -> Streams {
+        let (major, minor) = (rustix::fs::major(self.0), rustix::fs::minor(self.0));
+        if Path::new(&format!("/sys/dev/block/{major}:{minor}/partition")).exists() {
+            return Streams::OfPartition;
+        }
+        let most = self.read("max_write_streams").and_then(|most| most.trim().parse().ok());
+        most.map_or(Streams::Unknown, Streams::Most)
     }
 
     fn has_write_cache(&self) -> bool {

@@ -38,7 +38,7 @@ fn make(open: &OpenFile, op: &mut Op, call: Call) -> Result<usize, Errno> {
     };
     match (call, op) {
         (Call::Read { offset, at }, Op::Read { buf, .. }) => pread(file, &mut buf[at..], offset),
-        (Call::Write { offset, at, durable }, Op::Write { buf, .. }) => {
+        (Call::Write { offset, at, durable, .. }, Op::Write { buf, .. }) => {
             write(&buf[at..], offset, durable)
         }
         (Call::Read { .. } | Call::Write { .. }, _) => {

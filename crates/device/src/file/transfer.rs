@@ -15,6 +15,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::OpenFile;
+use super::placement::stream;
 use crate::{Cause, Command, Completion, DeviceError, Op, Tag};
 
 /// Bytes of zeroes in one write.
@@ -25,8 +26,8 @@ const ZEROES_SIZE: usize = 1 << 20;
 pub(super) enum Call {
     /// Read at `offset` into the command's buffer from byte `at` on.
     Read { offset: u64, at: usize },
-    /// Write the command's buffer from byte `at` on to `offset`.
-    Write { offset: u64, at: usize, durable: bool },
+    /// Write the command's buffer from byte `at` on to `offset`, on a write stream (0 is none).
+    Write { offset: u64, at: usize, durable: bool, stream: u8 },
     /// Write `size` bytes of [`zeroes`] to `offset`.
     WriteZeroes { offset: u64, size: usize },
     /// `fdatasync`.
@@ -88,7 +89,10 @@ impl Transfer {
         let (offset, at) = (start + self.done, to_usize(self.done));
         match &self.op {
             Op::Read { .. } => Call::Read { offset, at },
-            Op::Write { fua, .. } => Call::Write { offset, at, durable: *fua },
+            Op::Write { fua, placement, .. } => {
+                let stream = stream(*placement, open.geometry.placement_handles);
+                Call::Write { offset, at, durable: *fua, stream }
+            }
             Op::Flush => Call::Sync,
             Op::Discard { .. } if open.is_block_device => {
                 Call::BlockDiscard { offset, size: bytes }
@@ -281,10 +285,20 @@ mod tests {
         assert_eq!(result(short.advance(&open, Ok(4096))), Ok(()));
 
         let mut short = write(&open);
-        let at = |at: usize| Call::Write { offset: 8192 + to_u64(at), at, durable: true };
+        let at = |at| Call::Write { offset: 8192 + to_u64(at), at, durable: true, stream: 0 };
         assert!(goes_on(&short.advance(&open, Ok(8192))));
         assert_eq!(short.call(&open), at(8192));
         assert_eq!(result(short.advance(&open, Ok(8192))), Ok(()));
+    }
+
+    #[test]
+    fn a_write_is_on_the_stream_of_its_placement_id() {
+        let mut open = unlinked("streams", Preference::Prefer);
+        for (handles, expected) in [(0, 0), (1, 0), (2, 2), (4, 2)] {
+            open.geometry.placement_handles = handles;
+            let Call::Write { stream, .. } = write(&open).call(&open) else { panic!("a write") };
+            assert_eq!(stream, expected, "{handles} handles");
+        }
     }
 
     #[test]

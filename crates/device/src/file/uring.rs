@@ -264,10 +264,11 @@ fn entry(open: &OpenFile, op: &mut Op, call: Call) -> squeue::Entry {
             let part = &mut buf[at..];
             opcode::Read::new(FILE, part.as_mut_ptr(), size(part.len())).offset(offset).build()
         }
-        (Call::Write { offset, at, durable }, Op::Write { buf, .. }) => {
+        (Call::Write { offset, at, durable, stream }, Op::Write { buf, .. }) => {
             let part = &buf[at..];
             opcode::Write::new(FILE, part.as_ptr(), size(part.len()))
                 .offset(offset)
+                .write_stream(stream)
                 .rw_flags(if durable { DSYNC } else { 0 })
                 .build()
         }

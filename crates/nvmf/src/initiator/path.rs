@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Nanos};
+use esker_device::fdp::controller::Transfer;
 use parking_lot::Mutex;
 
 use super::config::InitiatorConfig;
 use super::link::{Link, QueueShape, fabrics};
+use super::placement::{payload, received};
 use crate::conn::Payload;
 use crate::error::NvmfError;
 use crate::wire::capsule::{NSID_ALL, Sqe};
@@ -335,30 +337,18 @@ impl Admin {
         sqe: Sqe,
         size: usize,
     ) -> Result<AlignedBuf, NvmfError> {
-        Ok(self.fetch_with_result(name, sqe, size)?.1)
+        Ok(self.run(name, sqe, Transfer::In(size))?.1)
     }
 
-    /// Runs a command that returns `size` bytes; returns dwords 0 and 1, too.
-    pub(crate) fn fetch_with_result(
+    /// Runs a command with its data; returns dwords 0 and 1, and what came from the controller.
+    pub(crate) fn run(
         &mut self,
         name: &'static str,
         sqe: Sqe,
-        size: usize,
+        data: Transfer<'_>,
     ) -> Result<(u64, AlignedBuf), NvmfError> {
-        let room = Payload::In(AlignedBuf::zeroed(size));
-        let (cqe, payload) = self.link.execute(name, sqe, room)?;
-        Ok((cqe.result, payload.into_buf().expect("a command with a buffer gives it back")))
-    }
-
-    /// Runs a command with data for the controller.
-    pub(crate) fn send(
-        &mut self,
-        name: &'static str,
-        sqe: Sqe,
-        data: &[u8],
-    ) -> Result<(), NvmfError> {
-        let data = Payload::Out(AlignedBuf::padded(data, 1));
-        self.link.execute(name, sqe, data).map(drop)
+        let (cqe, payload) = self.link.execute(name, sqe, payload(data))?;
+        Ok((cqe.result, received(payload)))
     }
 
     fn property(&mut self, ofst: u32, is_wide: bool) -> Result<u64, NvmfError> {

@@ -119,6 +119,15 @@ fn what_is_encoded_is_decoded() {
 }
 
 #[test]
+fn sizes_are_known_from_headers() {
+    let (usage, events, handles) =
+        (encode_usage(&[HandleUse::Host; 9]), encode_events(&events()), encode_handles(&handles()));
+    assert_eq!(usage_size(&usage[..USAGE_HEADER]), Ok(usage.len()));
+    assert_eq!(events_size(&events[..EVENT_SIZE]), Ok(events.len()));
+    assert_eq!(handles_size(&handles[..STATUS_HEADER]), Ok(handles.len()));
+}
+
+#[test]
 fn a_log_holds_the_latest_events() {
     let many: Vec<Event> = (0..100).map(|n| Event { timestamp_ms: n, ..events()[0] }).collect();
     let bytes = encode_events(&many);
@@ -137,6 +146,9 @@ fn decoders_survive_cut_and_changed_bytes() {
         encode_handles(&handles()),
     ];
     let decode_all = |bytes: &[u8]| {
+        let _ = usage_size(bytes);
+        let _ = events_size(bytes);
+        let _ = handles_size(bytes);
         let _ = decode_endurance(bytes);
         let _ = decode_configurations(bytes);
         let _ = decode_usage(bytes);
