@@ -38,7 +38,7 @@ pub fn page(title: &str, subtitle: &str, main: &str, json: &str, script: &str) -
          <header><h1>{title}</h1>{subtitle}</header>\n<main>\n{main}</main>\n\
          <script type=\"application/json\" id=\"report\">{json}</script>\n\
          <script>/*\n{CHART_LICENCE}*/\n{CHART_SCRIPT}</script>\n\
-         <script>{SHARED_SCRIPT}</script>\n<script>{script}</script>\n</body>\n</html>\n"
+         <script>{SHARED_SCRIPT}\n{script}</script>\n</body>\n</html>\n"
     )
 }
 
