@@ -13,7 +13,8 @@ use crate::view::View;
 /// A walk over one KVS as it was when the cursor was made.
 ///
 /// A cursor stands between two keys. [`Cursor::next`] steps over the key behind that point and
-/// returns it, [`Cursor::prev`] the key before it; after `next`, `prev` returns the same key.
+/// returns it, [`Cursor::prev`] the key before it; after `next`, `prev` returns the same key. It walks
+/// over all keys, or [within a prefix](Cursor::within), with values or [without](Cursor::keys_only).
 ///
 /// While it lives, a cursor keeps what it may read from being freed, in DRAM and on the media.
 pub struct Cursor {
@@ -23,6 +24,9 @@ pub struct Cursor {
     /// Whether the merge is on the key behind the point where the cursor stands, or before it; it
     /// is nowhere when there is no such key.
     forward: bool,
+    /// Only keys that begin so.
+    prefix: Vec<u8>,
+    keys_only: bool,
     ahead: ReadAhead,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -54,6 +58,8 @@ impl Cursor {
             kvs,
             merge: Merge::new(sources),
             forward: false,
+            prefix: Vec::new(),
+            keys_only: false,
             ahead: ReadAhead::default(),
             key: Vec::new(),
             value: Vec::new(),
@@ -61,11 +67,33 @@ impl Cursor {
         }
     }
 
-    /// Goes to the point just before `key`, whether it exists or not.
+    /// The same cursor over the keys that begin with `prefix` alone, before the first of them. It reads
+    /// nothing beyond them.
+    ///
+    /// # Errors
+    /// When keys cannot be read.
+    pub fn within(mut self, prefix: &[u8]) -> Result<Cursor> {
+        self.prefix = prefix.to_vec();
+        self.seek_to_first()?;
+        Ok(self)
+    }
+
+    /// The same cursor without values: they come out empty, and are not read.
+    #[must_use]
+    pub fn keys_only(mut self) -> Cursor {
+        self.keys_only = true;
+        self
+    }
+
+    /// Goes to the point just before `key`, whether it exists or not. Within a prefix it stays there: a
+    /// key before or behind all that begin so stands for the first or the last point.
     ///
     /// # Errors
     /// When keys cannot be read.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if !key.starts_with(&self.prefix) {
+            return if key < &self.prefix[..] { self.seek_to_first() } else { self.seek_to_last() };
+        }
         self.forward = true;
         let result = self.merge.seek(Bound::Included(key));
         self.note(result)
@@ -77,7 +105,7 @@ impl Cursor {
     /// When keys cannot be read.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.forward = true;
-        let result = self.merge.seek(Bound::Unbounded);
+        let result = self.merge_to_first();
         self.note(result)
     }
 
@@ -87,7 +115,7 @@ impl Cursor {
     /// When keys cannot be read.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.forward = false;
-        let result = self.merge.seek_back(Bound::Unbounded);
+        let result = self.merge_to_last();
         self.note(result)
     }
 
@@ -106,6 +134,20 @@ impl Cursor {
     /// When keys or the value cannot be read.
     pub fn prev(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.go(false)
+    }
+
+    fn merge_to_first(&mut self) -> Result<()> {
+        match &self.prefix[..] {
+            [] => self.merge.seek(Bound::Unbounded),
+            prefix => self.merge.seek(Bound::Included(prefix)),
+        }
+    }
+
+    fn merge_to_last(&mut self) -> Result<()> {
+        match after(&self.prefix) {
+            Some(end) => self.merge.seek_back(Bound::Excluded(&end)),
+            None => self.merge.seek_back(Bound::Unbounded),
+        }
     }
 
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
@@ -129,17 +171,21 @@ impl Cursor {
             match (self.merge.key().is_some(), forward) {
                 (true, true) => self.merge.next()?,
                 (true, false) => self.merge.prev()?,
-                (false, true) => self.merge.seek(Bound::Unbounded)?,
-                (false, false) => self.merge.seek_back(Bound::Unbounded)?,
+                (false, true) => self.merge_to_first()?,
+                (false, false) => self.merge_to_last()?,
             }
             self.forward = forward;
         }
         loop {
-            let Some(key) = self.merge.key() else { return Ok(false) };
+            // A key beyond the prefix is not stepped over: the way back begins at it.
+            let Some(key) = self.merge.key().filter(|key| key.starts_with(&self.prefix)) else {
+                return Ok(false);
+            };
             self.key.clear();
             self.key.extend_from_slice(key);
             let found = match self.merge.item() {
                 Item::Tombstone => false,
+                Item::Value(_) | Item::Stored(..) if self.keys_only => true,
                 Item::Value(value) => {
                     self.value.clear();
                     self.value.extend_from_slice(value);
@@ -162,4 +208,12 @@ impl Cursor {
             }
         }
     }
+}
+
+/// The first key behind all that begin with `prefix`; `None` when there is none.
+fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
 }

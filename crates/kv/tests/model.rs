@@ -77,6 +77,50 @@ fn walk(kvs: &Kvs, oracle: &Oracle, rng: &mut Rng) {
     }
 }
 
+/// The same within a prefix, some without values.
+fn walk_within(kvs: &Kvs, oracle: &Oracle, rng: &mut Rng) {
+    let prefix = match rng.below(5) {
+        0 => vec![u8::MAX; 2],
+        1 => b"key".to_vec(),
+        _ => format!("key{}", rng.below(60)).into_bytes(),
+    };
+    let keys: Vec<&Vec<u8>> = oracle.keys().filter(|key| key.starts_with(&prefix)).collect();
+    let keys_only = rng.chance(1, 2);
+    let mut cursor = kvs.cursor().unwrap().within(&prefix).unwrap();
+    if keys_only {
+        cursor = cursor.keys_only();
+    }
+    // The cursor stands before the key with this index.
+    let mut at = 0;
+    for _ in 0..rng.below(40) {
+        let step = match rng.below(10) {
+            0 => {
+                let from = key(rng);
+                cursor.seek(&from).unwrap();
+                at = keys.partition_point(|key| **key < from);
+                continue;
+            }
+            1 => {
+                cursor.seek_to_last().unwrap();
+                at = keys.len();
+                continue;
+            }
+            2..7 => {
+                let index = Some(at).filter(|at| *at < keys.len());
+                at += usize::from(index.is_some());
+                (cursor.next().unwrap(), index)
+            }
+            _ => {
+                let index = at.checked_sub(1);
+                at = index.unwrap_or(0);
+                (cursor.prev().unwrap(), index)
+            }
+        };
+        let value = |key: &Vec<u8>| if keys_only { &[][..] } else { &oracle[key][..] };
+        assert_eq!(step.0, step.1.map(|index| (&keys[index][..], value(keys[index]))));
+    }
+}
+
 fn run(seed: u64, devices: &Devices, steps: u64) {
     let mut rng = Rng::new(seed);
     let mut db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
@@ -118,7 +162,8 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
                 let key = key(&mut rng);
                 assert_eq!(kvs.get(&key).unwrap().as_ref(), oracle.get(&key), "step {step}");
             }
-            960..975 => walk(kvs, oracle, &mut rng),
+            960..968 => walk(kvs, oracle, &mut rng),
+            968..975 => walk_within(kvs, oracle, &mut rng),
             975..985 => drop(db.step().unwrap()),
             985..990 => db.sync().unwrap(),
             990..993 => db.ingest().unwrap(),

@@ -40,19 +40,23 @@ impl Range {
         out: &mut impl Write,
         failed: impl Fn(io::Error) -> Failure,
     ) -> Result<u64> {
-        let (from, end) = self.bounds();
-        let mut cursor = kvs.cursor()?;
-        match (&end, self.reverse) {
-            (_, false) => cursor.seek(&from)?,
-            (Some(end), true) => cursor.seek(end)?,
-            (None, true) => cursor.seek_to_last()?,
+        let mut cursor = kvs.cursor()?.within(&self.prefix)?;
+        if self.keys_only {
+            cursor = cursor.keys_only();
+        }
+        match (self.reverse, &self.from, &self.to) {
+            (false, Some(from), _) => cursor.seek(from)?,
+            (false, None, _) => {}
+            (true, _, Some(to)) => cursor.seek(to)?,
+            (true, _, None) => cursor.seek_to_last()?,
         }
         let mut line = Vec::new();
         let mut written = 0;
         while written < self.limit {
             let step = if self.reverse { cursor.prev()? } else { cursor.next()? };
             let Some((key, value)) = step else { break };
-            if key < &*from || end.as_deref().is_some_and(|end| key >= end) {
+            let is_before = self.from.as_deref().is_some_and(|from| key < from);
+            if is_before || self.to.as_deref().is_some_and(|to| key >= to) {
                 break;
             }
             line.clear();
@@ -62,24 +66,6 @@ impl Range {
         }
         Ok(written)
     }
-
-    /// The first key and the end that follow from both range and prefix.
-    fn bounds(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        let from = self.from.clone().unwrap_or_default().max(self.prefix.clone());
-        let end = match (self.to.clone(), after_prefix(&self.prefix)) {
-            (Some(to), Some(after)) => Some(to.min(after)),
-            (to, after) => to.or(after),
-        };
-        (from, end)
-    }
-}
-
-/// The first key behind all that begin with `prefix`; none when there is no such key.
-fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let at = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut after = prefix[..=at].to_vec();
-    after[at] += 1;
-    Some(after)
 }
 
 /// Writes all records of a KVS to `file`.
