@@ -48,7 +48,7 @@ pub(crate) enum TraceCommand {
     Record {
         /// The block device, such as /dev/loop0
         device: PathBuf,
-        /// How long [default: 10, or until the command has ended]
+        /// How long, if nobody interrupts it [default: 10, or until the command has ended]
         #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
         seconds: Option<Duration>,
         /// The new file, in the compact format

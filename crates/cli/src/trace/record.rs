@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use esker_base::Clock;
+use esker_base::signals::StopSignals;
 use esker_trace::{Capture, Writer};
 
 use super::said_of;
@@ -27,6 +28,8 @@ pub(super) fn record(
     buffer: u64,
     command: &[OsString],
 ) -> Result {
+    // Before anything is to be put in order at the end.
+    let signals = StopSignals::catch()?;
     // What is wrong with the device is said before a file is made.
     let mut capture = Capture::start(device, buffer)?;
     let mut writer = Writer::create(path)?;
@@ -38,7 +41,8 @@ pub(super) fn record(
     let mut requests = Vec::new();
     loop {
         let passed = clock.now().since(began);
-        if limit.is_some_and(|limit| passed >= limit) || has_ended(child.as_mut())? {
+        let is_over = limit.is_some_and(|limit| passed >= limit);
+        if is_over || signals.take() || has_ended(child.as_mut())? {
             break;
         }
         let left = limit.map_or(ROUND, |limit| limit.saturating_sub(passed));
