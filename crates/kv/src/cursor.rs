@@ -217,3 +217,16 @@ fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     end[last] += 1;
     Some(end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::after;
+
+    #[test]
+    fn the_key_behind_a_prefix_is_the_smallest_there_is() {
+        assert_eq!(after(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(after(b"\xff"), None);
+        assert_eq!(after(b""), None);
+    }
+}
