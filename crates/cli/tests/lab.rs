@@ -1,0 +1,25 @@
+//! `esker lab` as a user types it.
+
+mod common;
+
+use common::{Scratch, run, text};
+
+#[test]
+fn caches_are_compared_on_a_load_and_on_traces() {
+    let scratch = Scratch::new();
+    let (html, trace) = (text(&scratch.path("cache.html")), text(&scratch.path("t.csv")));
+    let small = ["--data", "256MiB", "--transactions", "1000", "--sizes", "10,20"];
+    let study = ["lab", "flash-cache", "--html", &html, "--json", "-"];
+    let out = run(study.iter().chain(&small)).succeeds().out();
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["workloads"][0]["sizes"][1]["versions"][4]["name"], "optimum");
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("insertion percentile") && page.contains("A cache of"));
+    // A folder may hold what is no trace; what is named has to be one.
+    std::fs::write(&trace, "no trace at all\n").unwrap();
+    let folder = text(&scratch.path(""));
+    let out = run(["lab", "flash-cache", "--traces", &folder].iter().chain(&small));
+    assert!(out.succeeds().out().contains("t was left out"));
+    run(["lab", "flash-cache", "--no-load", "--traces", &trace]).fails(65, &["t.csv"]);
+    run(["lab", "flash-cache", "--sizes", "0"]).fails(64, &["1 to 100 percent"]);
+}
