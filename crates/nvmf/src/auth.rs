@@ -7,7 +7,7 @@
 //! have the form in which nvme-cli and the kernel take them, `DHHC-1:hh:base64:`.
 
 mod group;
-mod secret;
+pub(crate) mod secret;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha384, Sha512};
@@ -60,7 +60,7 @@ impl Hash {
         }
     }
 
-    fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+    pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         fn run<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
             let mut mac = <M as KeyInit>::new_from_slice(key).expect("a key of any size");
             parts.iter().for_each(|part| mac.update(part));

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`wire`] | every byte: PDUs, capsules, commands, Identify structures, log pages |
 //! | [`conn`] | the protocol of one connection, both ends, without a socket |
+//! | [`tls`] | TLS with pre-shared keys, as a feature of the build |
 //! | [`auth`] | DH-HMAC-CHAP: secrets, proofs, Diffie-Hellman groups |
 //! | [`target`] | [`Target`]: subsystems and namespaces over devices, served by event loops |
 //! | [`initiator`] | [`Initiator`]: a remote namespace as a device |
@@ -17,7 +18,9 @@ pub mod conn;
 pub mod error;
 pub mod initiator;
 mod socket;
+mod stream;
 pub mod target;
+pub mod tls;
 pub mod wire;
 
 pub use error::NvmfError;

@@ -76,7 +76,7 @@ impl Target {
             let listener = TcpListener::bind(portal.listen).map_err(refused)?;
             let listen = listener.local_addr().map_err(refused)?;
             let announce = portal.announce.unwrap_or(listen);
-            portals.push(Portal::new(listen, announce, portal.ana));
+            portals.push(Portal::new(listen, announce, portal));
             listeners.push(listener);
         }
         let store = config.reservations.as_deref().map(Store::open).transpose()?.map(Arc::new);

@@ -442,6 +442,7 @@ fn only_hosts_that_are_listed_and_prove_it_get_in() {
         nqn: nqn.to_owned(),
         secret: secret.cloned(),
         controller_secret: secret.map(|_| other.clone()),
+        tls_key: None,
     };
     config.subsystems[0].access = Access::Hosts(vec![
         host("nqn.2026-01.io.esker:open", None),

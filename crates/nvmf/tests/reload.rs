@@ -26,6 +26,7 @@ fn hosts(numbers: &[u8]) -> Access {
         nqn: Identity::new(n).host_nqn,
         secret: None,
         controller_secret: None,
+        tls_key: None,
     };
     Access::Hosts(numbers.iter().map(host).collect())
 }
@@ -160,6 +161,7 @@ fn keys_are_asked_for_from_then_on() {
         nqn: Identity::new(1).host_nqn,
         secret: Some(secret),
         controller_secret: None,
+        tls_key: None,
     }]);
     target.reconfigure(&config).unwrap();
     assert_eq!(namespaces(&mut before), [1], "who was let in stays in: controller {cntlid}");

@@ -146,7 +146,7 @@ fn host(text: &str) -> Result<HostConfig, Failure> {
     let nqn = parts.next().unwrap_or_default().to_owned();
     let secret = parts.next().map(Secret::parse).transpose()?;
     let controller_secret = parts.next().map(Secret::parse).transpose()?;
-    Ok(HostConfig { nqn, secret, controller_secret })
+    Ok(HostConfig { nqn, secret, controller_secret, tls_key: None })
 }
 
 fn obey(

@@ -48,7 +48,10 @@ pub(crate) struct ServeArgs {
     /// An address to listen on; may be repeated [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Vec<SocketAddr>,
-    /// The address that discovery announces, one for each --listen
+    /// An address to listen on with TLS; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen_tls: Vec<SocketAddr>,
+    /// The address that discovery announces, one for each --listen and --listen-tls
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) announce: Vec<SocketAddr>,
     /// The NQN of the subsystem
@@ -69,6 +72,10 @@ pub(crate) struct ServeArgs {
     /// The key by which the target proves in turn who it is
     #[arg(long, value_name = "FILE", requires = "key_file")]
     pub(crate) controller_key_file: Option<PathBuf>,
+    /// The key for TLS of allowed hosts, as nvme gen-tls-key writes it, in a file that its owner
+    /// alone can read
+    #[arg(long, value_name = "FILE", requires = "allow")]
+    pub(crate) tls_key_file: Option<PathBuf>,
     /// A file in which reservations outlive the target where hosts ask for it
     #[arg(long, value_name = "FILE")]
     pub(crate) reservations: Option<PathBuf>,

@@ -9,6 +9,7 @@ use esker_device::Create;
 use esker_nvmf::TargetConfig;
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
+use esker_nvmf::tls::{Derivation, TlsKey};
 use esker_stack::{Opened, Spec, Stack};
 use serde::Deserialize;
 
@@ -33,6 +34,8 @@ struct File {
     listen: Vec<SocketAddr>,
     #[serde(default)]
     announce: Vec<SocketAddr>,
+    #[serde(default)]
+    listen_tls: Vec<SocketAddr>,
     #[serde(default)]
     referrals: Vec<SocketAddr>,
     workers: Option<usize>,
@@ -60,6 +63,10 @@ struct Host {
     nqn: String,
     key_file: Option<PathBuf>,
     controller_key_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    /// What is meant by an identity that does not tell: the derivation of `libnvme` before 1.16.
+    #[serde(default)]
+    tls_key_old: bool,
 }
 
 #[derive(Deserialize)]
@@ -100,14 +107,18 @@ impl<'a> Planner<'a> {
         }
         file.workers = args.workers.or(file.workers);
         file.reservations = args.reservations.clone().or(file.reservations);
-        if file.listen.is_empty() {
+        if !args.listen_tls.is_empty() {
+            file.listen_tls.clone_from(&args.listen_tls);
+        }
+        if file.listen.is_empty() && file.listen_tls.is_empty() {
             file.listen.push(LISTEN.parse().expect("an address"));
         }
-        if !file.announce.is_empty() && file.announce.len() != file.listen.len() {
+        let count = file.listen.len() + file.listen_tls.len();
+        if !file.announce.is_empty() && file.announce.len() != count {
             let why = format!(
                 "{} addresses to announce for {} to listen on; give one for each, or none",
                 file.announce.len(),
-                file.listen.len()
+                count
             );
             return Err(Failure::usage(why));
         }
@@ -117,9 +128,11 @@ impl<'a> Planner<'a> {
             ..TargetConfig::default()
         };
         target.limits.workers = file.workers.unwrap_or(target.limits.workers);
-        for (index, &listen) in file.listen.iter().enumerate() {
+        let plain = file.listen.iter().map(|&listen| (listen, false));
+        let listened = plain.chain(file.listen_tls.iter().map(|&listen| (listen, true)));
+        for (index, (listen, tls)) in listened.enumerate() {
             let announce = file.announce.get(index).copied();
-            target.portals.push(PortalConfig { announce, ..PortalConfig::new(listen) });
+            target.portals.push(PortalConfig { announce, tls, ..PortalConfig::new(listen) });
         }
         let mut plan = Plan { target, open: Devices::new(), remarks: Vec::new() };
         for subsystem in file.subsystem {
@@ -196,11 +209,14 @@ fn of_options(args: &ServeArgs) -> File {
         nqn: nqn.clone(),
         key_file: args.key_file.clone(),
         controller_key_file: args.controller_key_file.clone(),
+        tls_key_file: args.tls_key_file.clone(),
+        tls_key_old: false,
     };
     let namespace = |(device, nsid): (&String, u32)| Namespace { nsid, device: device.clone() };
     File {
         listen: Vec::new(),
         announce: Vec::new(),
+        listen_tls: Vec::new(),
         referrals: Vec::new(),
         workers: None,
         reservations: None,
@@ -215,10 +231,15 @@ fn of_options(args: &ServeArgs) -> File {
 }
 
 fn allowed(host: Host) -> Result<HostConfig> {
+    let derivation = if host.tls_key_old { Derivation::Old } else { Derivation::Standard };
+    let tls_key = host
+        .tls_key_file
+        .map(|path| TlsKey::load(&path).map(|key| key.with_derivation(derivation)));
     let load = |path: Option<PathBuf>| path.map(|path| Secret::load(&path)).transpose();
     Ok(HostConfig {
         nqn: host.nqn,
         secret: load(host.key_file)?,
         controller_secret: load(host.controller_key_file)?,
+        tls_key: tls_key.transpose()?,
     })
 }

@@ -61,19 +61,7 @@ impl Secret {
     /// # Errors
     /// When the file cannot be read, others can read it too, or it holds something else.
     pub fn load(path: &Path) -> Result<Secret, NvmfError> {
-        let shown = path.display();
-        let failed = |error| NvmfError::os(format!("reading the key {shown}"), &error);
-        let mut file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.permissions().mode();
-        if mode & 0o077 != 0 {
-            return Err(NvmfError::Config(format!(
-                "{shown} has mode {:03o}, others can use it: chmod 600 {shown}",
-                mode & 0o777
-            )));
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(failed)?;
-        Secret::parse(&text)
+        Secret::parse(&read_private(path)?)
     }
 
     /// The secret as text, which [`Secret::parse`] reads.
@@ -93,6 +81,23 @@ impl Secret {
     }
 }
 
+/// Reads a file that nobody but its owner can read.
+pub(crate) fn read_private(path: &Path) -> Result<String, NvmfError> {
+    let shown = path.display();
+    let failed = |error| NvmfError::os(format!("reading the key {shown}"), &error);
+    let mut file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(NvmfError::Config(format!(
+            "{shown} has mode {:03o}, others can use it: chmod 600 {shown}",
+            mode & 0o777
+        )));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
 /// Never shows the key.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,7 +106,7 @@ impl fmt::Debug for Secret {
 }
 
 /// CRC-32 (IEEE 802.3, reflected), bit by bit: keys are short.
-fn crc32(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| {
             if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
@@ -112,7 +117,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Base64 (RFC 4648, 4), with padding.
-fn encode(bytes: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
         let mut three = [0; 4];
@@ -126,7 +131,8 @@ fn encode(bytes: &[u8]) -> String {
     text
 }
 
-fn decode(text: &str) -> Option<Vec<u8>> {
+/// Base64, as [`encode`] writes it; `None` for anything else.
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=').as_bytes();
     let mut bytes = Vec::new();
     for chunk in digits.chunks(4) {

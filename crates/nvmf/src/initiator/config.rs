@@ -8,6 +8,7 @@ use crate::auth::Secret;
 use crate::error::NvmfError;
 use crate::socket::random;
 use crate::target::config::check_nqn;
+use crate::tls::TlsKey;
 
 /// The port of NVMe/TCP (TCP Transport 1.1, 3.1).
 pub const PORT: u16 = 4420;
@@ -30,6 +31,8 @@ pub struct InitiatorConfig {
     pub secret: Option<Secret>,
     /// What the target has to prove that it knows.
     pub controller_secret: Option<Secret>,
+    /// With a key for TLS, connections are encrypted, and both ends know each other by it.
+    pub tls_key: Option<TlsKey>,
     /// Digests of headers.
     pub header_digest: bool,
     /// Digests of data.
@@ -77,6 +80,7 @@ impl InitiatorConfig {
             host_id,
             secret: None,
             controller_secret: None,
+            tls_key: None,
             header_digest: false,
             data_digest: false,
             keep_alive: Duration::from_secs(5),
@@ -88,7 +92,8 @@ impl InitiatorConfig {
     }
 
     /// Reads `nvme-tcp://HOST[:PORT][,HOST[:PORT]]/NQN[?OPTION=VALUE&...]`. The options are `nsid`
-    /// (1), `hostnqn`, `hdgst`, `ddgst` (0 or 1), `key-file` and `controller-key-file`.
+    /// (1), `hostnqn`, `hdgst`, `ddgst` (0 or 1), `key-file`, `controller-key-file` and
+    /// `tls-key-file`.
     ///
     /// # Errors
     /// When the text is something else, a name is not known, or a key cannot be read.
@@ -123,6 +128,7 @@ impl InitiatorConfig {
                 "controller-key-file" => {
                     config.controller_secret = Some(Secret::load(Path::new(value))?);
                 }
+                "tls-key-file" => config.tls_key = Some(TlsKey::load(Path::new(value))?),
                 _ => return Err(wrong(&format!("there is no option {name}"))),
             }
         }

@@ -11,6 +11,7 @@ use crate::auth::{Names, Prover};
 use crate::conn::{HostConnection, HostEvent, HostSettings, Payload};
 use crate::error::NvmfError;
 use crate::socket::{self, SLICES};
+use crate::stream::Stream;
 use crate::wire::auth::SECURITY_PROTOCOL;
 use crate::wire::capsule::{Cqe, Sqe};
 use crate::wire::fabrics::{
@@ -37,7 +38,7 @@ pub(crate) struct QueueShape {
 /// A connected queue.
 pub(crate) struct Link {
     pub(crate) peer: SocketAddr,
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) wire: HostConnection,
     clock: Clock,
     timeout: Duration,
@@ -56,6 +57,7 @@ impl Link {
         let failed = |error| NvmfError::os(format!("connecting to {peer}"), &error);
         let stream = TcpStream::connect_timeout(&peer, config.timeout).map_err(failed)?;
         socket::prepare(&stream).map_err(failed)?;
+        let stream = secure(stream, config, peer, clock)?;
         let is_admin = shape.qid == 0;
         let wire = HostConnection::new(HostSettings {
             slots: shape.entries - 1,
@@ -195,7 +197,10 @@ impl Link {
 
     /// Waits until there is something to do, at most for `span`.
     pub(crate) fn sleep(&self, span: Duration) -> Result<(), NvmfError> {
-        let ready = socket::wait(&self.stream, self.wire.has_output(), span);
+        if self.stream.has_pending() {
+            return Ok(());
+        }
+        let ready = socket::wait(self.stream.tcp(), self.wire.has_output(), span);
         ready.map(drop).map_err(|error| self.lost(&error))
     }
 
@@ -204,7 +209,7 @@ impl Link {
         while self.wire.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.wire.slices(&mut slices);
-            match socket::send(&self.stream, &slices[..count]) {
+            match self.stream.send(&slices[..count]) {
                 Ok(Some(sent)) => self.wire.sent(sent),
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(self.lost(&error)),
@@ -215,7 +220,7 @@ impl Link {
 
     /// Receives what is there; says whether anything was.
     pub(crate) fn receive(&mut self) -> Result<bool, NvmfError> {
-        match socket::receive(&self.stream, &mut self.wire.spaces()) {
+        match self.stream.receive(&mut self.wire.spaces()) {
             Ok(Some(0)) => {
                 let what = "the target closed the connection".to_owned();
                 Err(NvmfError::Lost { peer: self.peer, what })
@@ -243,6 +248,51 @@ impl Link {
                 return Ok(None);
             }
         }
+    }
+}
+
+/// The stream over a new connection: encrypted, if there is a key.
+#[cfg(feature = "tls")]
+fn secure(
+    stream: TcpStream,
+    config: &InitiatorConfig,
+    peer: SocketAddr,
+    clock: &Clock,
+) -> Result<Stream, NvmfError> {
+    use crate::tls::{Peer, Progress, session::Session};
+    let Some(key) = &config.tls_key else { return Ok(Stream::Plain(stream)) };
+    let failed = |error: std::io::Error| {
+        let advice = "is TLS spoken there, and does it have this key for this host?";
+        NvmfError::Authentication(format!("TLS with {peer}: {error}; {advice}"))
+    };
+    let names = Peer { host: config.host_nqn.clone(), subsystem: config.nqn.clone() };
+    let mut session = Session::client(stream, key.offered(&names)).map_err(failed)?;
+    let deadline = clock.now() + config.timeout;
+    loop {
+        let writes = match session.handshake().map_err(failed)? {
+            Progress::Done => return Ok(Stream::Tls(Box::new(session))),
+            Progress::Reads => false,
+            Progress::Writes => true,
+        };
+        let left = deadline.since(clock.now());
+        if left.is_zero() {
+            return Err(failed(std::io::ErrorKind::TimedOut.into()));
+        }
+        socket::wait(session.tcp(), writes, left).map_err(failed)?;
+    }
+}
+
+/// The stream over a new connection, which is plain in this build.
+#[cfg(not(feature = "tls"))]
+fn secure(
+    stream: TcpStream,
+    config: &InitiatorConfig,
+    _: SocketAddr,
+    _: &Clock,
+) -> Result<Stream, NvmfError> {
+    match config.tls_key {
+        None => Ok(Stream::Plain(stream)),
+        Some(_) => Err(NvmfError::Config(crate::tls::NOT_BUILT.to_owned())),
     }
 }
 

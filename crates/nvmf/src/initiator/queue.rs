@@ -243,7 +243,7 @@ impl Queue {
             return;
         };
         self.shared().release(&active);
-        let stream = active.link.stream;
+        let stream = active.link.stream.into_tcp();
         for (cid, payload) in active.link.wire.abandon() {
             let index = self.by_cid[usize::from(cid)];
             let one = self.pending[index].as_mut().expect("a command that was taken");
@@ -252,7 +252,7 @@ impl Queue {
             }
             self.waiting.push_back(index);
         }
-        self.connect(Some(stream));
+        self.connect(stream);
     }
 
     fn connect(&mut self, old: Option<std::net::TcpStream>) {

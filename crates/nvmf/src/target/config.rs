@@ -9,6 +9,7 @@ use esker_device::Device;
 
 use crate::auth::Secret;
 use crate::error::NvmfError;
+use crate::tls::TlsKey;
 use crate::wire::fabrics::{DISCOVERY_NQN, NQN_MAX};
 use crate::wire::log::AnaState;
 
@@ -37,13 +38,16 @@ pub struct PortalConfig {
     pub announce: Option<SocketAddr>,
     /// How well the namespaces are reached through it, to begin with.
     pub ana: AnaState,
+    /// Whether connections through it are encrypted. Then no others are taken, and hosts without a
+    /// key for TLS have no use for it; hosts with one have no use for a portal without.
+    pub tls: bool,
 }
 
 impl PortalConfig {
     /// A portal that is announced as what it is, and optimized.
     #[must_use]
     pub fn new(listen: SocketAddr) -> PortalConfig {
-        PortalConfig { listen, announce: None, ana: AnaState::Optimized }
+        PortalConfig { listen, announce: None, ana: AnaState::Optimized, tls: false }
     }
 }
 
@@ -109,6 +113,17 @@ pub struct HostConfig {
     pub secret: Option<Secret>,
     /// With a secret, the controller proves in turn that it knows this one, if asked.
     pub controller_secret: Option<Secret>,
+    /// With a key for TLS, the host may connect encrypted, with this key, and not otherwise.
+    pub tls_key: Option<TlsKey>,
+}
+
+impl HostConfig {
+    /// A host that has to prove nothing.
+    #[must_use]
+    pub fn new(nqn: &str) -> HostConfig {
+        let nqn = nqn.to_owned();
+        HostConfig { nqn, secret: None, controller_secret: None, tls_key: None }
+    }
 }
 
 /// What a target may use, so that no host starves another.
@@ -186,6 +201,10 @@ impl TargetConfig {
         let wrong = |text: String| Err(NvmfError::Config(text));
         if self.portals.is_empty() {
             return wrong("a target needs an address to listen on".to_owned());
+        }
+        #[cfg(not(feature = "tls"))]
+        if self.portals.iter().any(|portal| portal.tls) {
+            return wrong(crate::tls::NOT_BUILT.to_owned());
         }
         let limits = &self.limits;
         let is_good = limits.workers > 0

@@ -14,7 +14,6 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::net::TcpStream;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
@@ -29,7 +28,9 @@ use super::worker::{Core, Place};
 use super::{abort, fabrics, io};
 use crate::auth::Verifier;
 use crate::conn::{ControllerConnection, ControllerEvent, ControllerSettings, Slot};
-use crate::socket::{self, SLICES};
+use crate::socket::SLICES;
+use crate::stream::Stream;
+use crate::tls::Progress;
 use crate::wire::capsule::Sqe;
 use crate::wire::fabrics::OPCODE;
 use crate::wire::status::Status;
@@ -96,7 +97,7 @@ pub(crate) struct Use {
 
 /// One connection.
 pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) index: usize,
     pub(crate) portal: usize,
     pub(crate) since: Nanos,
@@ -121,7 +122,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, index: usize, portal: usize, core: &Core) -> Connection {
+    pub(crate) fn new(stream: Stream, index: usize, portal: usize, core: &Core) -> Connection {
         let limits = &core.shared.limits;
         let settings = ControllerSettings {
             slots: FIRST_SLOTS,
@@ -159,19 +160,23 @@ impl Connection {
     /// Reads what is there and acts on it. Returns true when there is more at hand, which waits for
     /// the devices and the socket to take what was done so far.
     pub(crate) fn receive(&mut self, core: &mut Core) -> bool {
+        if !self.shake_hands(core) {
+            return false;
+        }
         let mut turn = 0;
         let mut has_more = self.handle(core);
-        while !has_more && !self.is_ending && turn < TURN_BYTES {
+        // Of what waits in the stream and not in the socket, nobody tells again.
+        while !has_more && !self.is_ending && (turn < TURN_BYTES || self.stream.has_pending()) {
             let mut spaces = self.wire.spaces();
             let room: usize = spaces.iter().map(|space| space.len()).sum();
-            match socket::receive(&self.stream, &mut spaces) {
+            match self.stream.receive(&mut spaces) {
                 Ok(Some(0)) | Err(_) => self.end(core),
                 Ok(None) => break,
                 Ok(Some(count)) => {
                     self.wire.received(count);
                     turn += count;
                     has_more = self.handle(core);
-                    if count < room {
+                    if self.stream.is_empty_after(count, room) {
                         break; // the socket is empty; if not, it says so again
                     }
                 }
@@ -186,6 +191,22 @@ impl Connection {
             controller.heard(core.now);
         }
         has_more
+    }
+
+    /// Goes on with the handshake of TLS, if there is one; says whether it is over.
+    fn shake_hands(&mut self, core: &mut Core) -> bool {
+        match self.stream.handshake() {
+            Ok(Progress::Done) => return true,
+            #[cfg(feature = "tls")]
+            Ok(Progress::Reads) => self.watch(core, false),
+            #[cfg(feature = "tls")]
+            Ok(Progress::Writes) => self.watch(core, true),
+            Err(_) => {
+                metrics::count(&core.shared.metrics.unauthenticated);
+                self.end(core);
+            }
+        }
+        false
     }
 
     /// Acts on what was received, until a batch is full: true then.
@@ -501,15 +522,18 @@ impl Connection {
 
     /// Sends what is to be sent, as far as the socket takes it.
     pub(crate) fn flush(&mut self, core: &mut Core) {
+        if !self.shake_hands(core) {
+            return;
+        }
         while self.wire.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.wire.slices(&mut slices);
             let total: usize = slices[..count].iter().map(|slice| slice.len()).sum();
-            match socket::send(&self.stream, &slices[..count]) {
+            match self.stream.send(&slices[..count]) {
                 Ok(Some(sent)) => {
                     let freed = self.wire.sent(sent, &mut core.pool);
                     self.let_go(core, freed);
-                    if sent < total {
+                    if self.stream.is_full_after(sent, total) {
                         return self.watch(core, true);
                     }
                 }
@@ -531,7 +555,7 @@ impl Connection {
     fn flush_now(&mut self) {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let count = self.wire.slices(&mut slices);
-        let _ = socket::send(&self.stream, &slices[..count]); // the host may be gone
+        let _ = self.stream.send(&slices[..count]); // the host may be gone
     }
 
     /// Ends the connection: nothing more comes in, and with an admin queue its controller goes.

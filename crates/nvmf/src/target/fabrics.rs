@@ -81,6 +81,15 @@ fn connect(
 ) -> Reply {
     let connected = check(connection, core, sqe, data).and_then(|(request, data)| {
         let host = Host { nqn: text(&data.hostnqn), id: data.hostid };
+        // The key says who it is, and for which subsystem.
+        if let Some(peer) = connection.stream.peer() {
+            if peer.host != host.nqn {
+                return Err(Wrong::data(512));
+            }
+            if peer.subsystem != text(&data.subnqn) {
+                return Err(Wrong::data(256));
+            }
+        }
         enter_host(connection, core, &host)?;
         match request.qid {
             0 => admin_queue(connection, core, &request, &data, host),
@@ -157,6 +166,10 @@ fn admin_queue(
     if let Some(subsystem) = &subsystem {
         // Who may not use it is told what who asks for nothing that is there is told.
         credentials = subsystem.admits(&host.nqn).ok_or(Wrong::data(256))?;
+        let has_key = credentials.as_ref().is_some_and(|one| one.tls_key.is_some());
+        if has_key != shared.portals[connection.portal].tls {
+            return Err(Wrong::data(256));
+        }
     }
     if data.cntlid != CNTLID_ANY {
         return Err(Wrong::data(16));

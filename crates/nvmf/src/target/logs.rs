@@ -6,15 +6,16 @@ use std::sync::atomic::Ordering;
 
 use super::controller::Controller;
 use super::fdp;
-use super::shared::Shared;
+use super::shared::{Portal, Shared};
 use super::subsystem::{Namespace, Subsystem};
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{admin, io};
 use crate::wire::fabrics::{CNTLID_ANY, DISCOVERY_NQN};
 use crate::wire::identify::ANA_GROUP;
 use crate::wire::log::{
-    AnaGroup, AnaHeader, AnaState, DiscoveryEntry, DiscoveryHeader, SUBTYPE_CURRENT, SUBTYPE_NVM,
-    SUBTYPE_REFERRAL, SmartLog, TRTYPE_TCP, effects, lid,
+    AnaGroup, AnaHeader, AnaState, DiscoveryEntry, DiscoveryHeader, SECTYPE_TLS13, SUBTYPE_CURRENT,
+    SUBTYPE_NVM, SUBTYPE_REFERRAL, SmartLog, TREQ_NO_FLOW_CONTROL, TREQ_SECURE, TRTYPE_TCP,
+    effects, lid,
 };
 use crate::wire::status::Status;
 use crate::wire::{feature, identify, log, padded};
@@ -187,8 +188,8 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
         trtype: TRTYPE_TCP,
         adrfam: if at.is_ipv4() { 1 } else { 2 },
         subtype,
-        // No secure channel is required, and disabling flow control is possible.
-        treq: 0x04,
+        // Disabling flow control is possible.
+        treq: TREQ_NO_FLOW_CONTROL,
         portid: u16::try_from(portid).unwrap_or(u16::MAX),
         cntlid: CNTLID_ANY,
         asqsz: 32,
@@ -197,15 +198,23 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
         traddr: padded(&at.ip().to_string(), b' '),
         ..DiscoveryEntry::default()
     };
+    let through = |subtype, nqn: &str, number, portal: &Portal| {
+        let mut entry = entry(subtype, nqn, number, portal.announce);
+        if portal.tls {
+            entry.treq |= TREQ_SECURE;
+            entry.tsas[0] = SECTYPE_TLS13;
+        }
+        entry
+    };
     for (number, portal) in (1..).zip(&shared.portals) {
-        entries.push(entry(SUBTYPE_CURRENT, DISCOVERY_NQN, number, portal.announce));
+        entries.push(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number, portal));
     }
     // A host sees what it may use.
     for subsystem in &*shared.subsystems.read() {
-        if subsystem.admits(&controller.host.nqn).is_some() {
-            for (number, portal) in (1..).zip(&shared.portals) {
-                entries.push(entry(SUBTYPE_NVM, &subsystem.nqn, number, portal.announce));
-            }
+        let Some(host) = subsystem.admits(&controller.host.nqn) else { continue };
+        let has_key = host.is_some_and(|host| host.tls_key.is_some());
+        for (number, portal) in (1..).zip(&shared.portals).filter(|(_, one)| one.tls == has_key) {
+            entries.push(through(SUBTYPE_NVM, &subsystem.nqn, number, portal));
         }
     }
     for (number, &referral) in (shared.portals.len() + 1..).zip(&*shared.referrals.read()) {

@@ -9,28 +9,31 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use esker_base::Clock;
 use parking_lot::{Mutex, RwLock};
 
-use super::config::Limits;
+use super::config::{Limits, PortalConfig};
 use super::controller::{Address, Controller};
 use super::metrics::Registry;
 use super::reservation::Store;
 use super::subsystem::Subsystem;
 use crate::conn::Slot;
 use crate::socket::Waker;
+use crate::stream::Stream;
 use crate::wire::log::{AnaState, event};
 
 /// An address that hosts connect to.
 pub(crate) struct Portal {
     pub(crate) listen: SocketAddr,
     pub(crate) announce: SocketAddr,
+    /// Whether connections through it are encrypted.
+    pub(crate) tls: bool,
     ana: AtomicU8,
     /// How often the ANA state changed.
     pub(crate) ana_changes: AtomicU64,
 }
 
 impl Portal {
-    pub(crate) fn new(listen: SocketAddr, announce: SocketAddr, ana: AnaState) -> Portal {
-        let (ana, ana_changes) = (AtomicU8::new(ana as u8), AtomicU64::new(0));
-        Portal { listen, announce, ana, ana_changes }
+    pub(crate) fn new(listen: SocketAddr, announce: SocketAddr, config: &PortalConfig) -> Portal {
+        let (ana, ana_changes) = (AtomicU8::new(config.ana as u8), AtomicU64::new(0));
+        Portal { listen, announce, tls: config.tls, ana, ana_changes }
     }
 
     pub(crate) fn ana(&self) -> AnaState {
@@ -128,6 +131,35 @@ impl Shared {
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
         self.subsystems.read().iter().find(|one| one.nqn == nqn).cloned()
+    }
+
+    /// The stream of a connection through a portal.
+    #[cfg(feature = "tls")]
+    pub(crate) fn stream(self: &Arc<Shared>, tcp: TcpStream, portal: usize) -> Option<Stream> {
+        if !self.portals[portal].tls {
+            return Some(Stream::Plain(tcp));
+        }
+        let shared = self.clone();
+        let find = Box::new(move |identity: &str| shared.psk(identity));
+        let session = crate::tls::session::Session::server(tcp, find).ok()?;
+        Some(Stream::Tls(Box::new(session)))
+    }
+
+    /// The stream of a connection through a portal: all are plain in this build.
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn stream(self: &Arc<Shared>, tcp: TcpStream, _: usize) -> Option<Stream> {
+        Some(Stream::Plain(tcp))
+    }
+
+    /// The PSK with an identity: of the subsystem that it names, or of any that the host may use
+    /// when that is the discovery service.
+    #[cfg(feature = "tls")]
+    fn psk(&self, identity: &str) -> Option<crate::tls::key::Psk> {
+        let names = crate::tls::key::names_of(identity)?;
+        let is_discovery = names.subsystem == crate::wire::fabrics::DISCOVERY_NQN;
+        let subsystems = self.subsystems.read();
+        let mut chosen = subsystems.iter().filter(|one| is_discovery || one.nqn == names.subsystem);
+        chosen.find_map(|one| one.admits(&names.host)??.tls_key?.find(identity, &names))
     }
 
     /// Whether the host of a controller may have it, as things are now.

@@ -96,7 +96,7 @@ impl Core {
     }
 
     pub(crate) fn ending(&mut self, connection: &mut Connection) {
-        self.poller.remove(&connection.stream);
+        self.poller.remove(connection.stream.tcp());
         self.mark_dirty(connection);
     }
 
@@ -105,7 +105,7 @@ impl Core {
     pub(crate) fn watch(&self, connection: &Connection, is_blocked: bool) {
         let token = CONNECTIONS + u64::try_from(connection.index).expect("64 bits");
         // An error means that the socket is broken, which reading it shows.
-        let _ = self.poller.set(&connection.stream, token, !is_blocked, is_blocked);
+        let _ = self.poller.set(connection.stream.tcp(), token, !is_blocked, is_blocked);
     }
 
     /// The index of this worker's queue on the device of a namespace.
@@ -366,10 +366,12 @@ impl Worker {
             self.connections.len() - 1
         });
         let token = CONNECTIONS + u64::try_from(index).expect("64 bits");
-        if self.core.poller.add(&stream, token).is_err() {
+        let stream = self.core.shared.stream(stream, portal);
+        let watched = stream.filter(|stream| self.core.poller.add(stream.tcp(), token).is_ok());
+        let Some(stream) = watched else {
             self.core.shared.mailboxes[self.core.index].load.fetch_sub(1, Ordering::Relaxed);
             return;
-        }
+        };
         let connection = Connection::new(stream, index, portal, &self.core);
         self.connections[index] = Some(Box::new(connection));
     }

@@ -197,6 +197,12 @@ pub const SUBTYPE_REFERRAL: u8 = 1;
 pub const SUBTYPE_NVM: u8 = 2;
 /// Subtype of a discovery entry: this discovery service.
 pub const SUBTYPE_CURRENT: u8 = 3;
+/// TREQ: a secure channel is required (bits 1:0).
+pub const TREQ_SECURE: u8 = 0x01;
+/// TREQ: disabling flow control of submission queues is possible.
+pub const TREQ_NO_FLOW_CONTROL: u8 = 0x04;
+/// SECTYPE, the first byte of TSAS for TCP: TLS 1.3.
+pub const SECTYPE_TLS13: u8 = 2;
 /// TRTYPE of TCP.
 pub const TRTYPE_TCP: u8 = 3;
 

@@ -1,0 +1,43 @@
+//! TLS 1.3 with pre-shared keys under a connection (NVMe/TCP Transport 1.1, 3.6.1; TP 8011, TP 8018).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`key`] | [`TlsKey`]: configured keys, and the PSKs and identities that follow from them |
+//! | `session` | one end of an encrypted connection, with the build's feature `tls` |
+//! | `ffi` | the calls of OpenSSL that its crate has not, with the build's feature `tls` |
+//!
+//! Keys are there in every build, so that a configuration that names one is understood; without the
+//! feature `tls` it is refused.
+
+#[cfg(feature = "tls")]
+mod ffi;
+pub mod key;
+#[cfg(feature = "tls")]
+pub(crate) mod session;
+
+pub use key::{Derivation, TlsKey};
+
+/// What a build without TLS says of a configuration with it.
+#[cfg(not(feature = "tls"))]
+pub(crate) const NOT_BUILT: &str =
+    "this program was built without TLS: build it with --features tls, which needs OpenSSL";
+
+/// How far a handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It is over: the connection can be used.
+    Done,
+    /// It goes on when something was received.
+    #[cfg(feature = "tls")]
+    Reads,
+    /// It goes on when something can be sent.
+    #[cfg(feature = "tls")]
+    Writes,
+}
+
+/// Who is at the other end, as the identity of the key says that was used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) host: String,
+    pub(crate) subsystem: String,
+}
