@@ -4,7 +4,7 @@
 //! `CONFIG_BLK_DEV_IO_TRACE`. The event is `block_bio_queue`: a request enters the block layer, the Q of
 //! blktrace. Since the tracer `blk` cannot run in a tracing instance, its event is taken: in an instance
 //! of our own, filtered to the device, so that nobody else's tracing is disturbed. Per-processor
-//! buffers are read in binary ([`ring`]).
+//! buffers are read in binary (`ring.rs`).
 //!
 //! Offsets are those of the whole disk, also for a partition: the kernel has remapped them.
 //!

@@ -1,6 +1,6 @@
 //! The compact format: a writer, and a decoder for [`crate::Trace`].
 //!
-//! Calls [`crate::omf`] for the bytes.
+//! Calls `omf.rs` for the bytes.
 //!
 //! Invariants
 //! 1. A device's name is in the file before the first request for it.

@@ -1,6 +1,6 @@
 //! Reading traces: one or several files, any known format, one stream of requests.
 //!
-//! Called by whoever needs requests; calls the decoders: [`text`] (a line, a request), [`binary`]
+//! Called by whoever needs requests; calls the decoders: `text` (a line, a request), `binary`
 //! (a record, a request), [`crate::compact`] (the compact format).
 //!
 //! Invariants
