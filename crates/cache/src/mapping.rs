@@ -90,11 +90,22 @@ impl Mapping {
         run_blocks: u32,
         seed: u64,
     ) -> Result<Mapping, CacheError> {
-        let invalid = |message: String| Err(CacheError::Invalid(message));
+        let mapping = Mapping::without_tags(placement, origin_blocks, sets, run_blocks, seed)?;
+        mapping.check_tags(origin_blocks)?;
+        Ok(mapping)
+    }
+
+    /// A mapping of which only [`Mapping::set_of`] is used: the origin may be of any size.
+    pub(crate) fn without_tags(
+        placement: Placement,
+        origin_blocks: u64,
+        sets: u32,
+        run_blocks: u32,
+        seed: u64,
+    ) -> Result<Mapping, CacheError> {
         if sets == 0 || run_blocks == 0 || origin_blocks == 0 {
-            return invalid(
-                "a mapping needs at least one set, one block a run, and an origin".into(),
-            );
+            let message = "a mapping needs at least one set, one block a run, and an origin";
+            return Err(CacheError::Invalid(message.into()));
         }
         let runs = origin_blocks.div_ceil(u64::from(run_blocks));
         let bits = match placement {
@@ -102,15 +113,25 @@ impl Mapping {
             // Two bits at least, so that both halves of the permutation have something to mix.
             Placement::Hashed => (64 - (runs - 1).leading_zeros()).max(2),
         };
-        let reach = if bits == 0 { runs } else { 1u64.checked_shl(bits).unwrap_or(u64::MAX) };
-        let tags = reach.div_ceil(u64::from(sets)).saturating_mul(u64::from(run_blocks));
-        if tags > u64::from(NO_TAG) {
-            return invalid(format!(
+        Ok(Mapping { sets, run_blocks, bits, seed })
+    }
+
+    /// Invariant 2.
+    pub(crate) fn check_tags(&self, origin_blocks: u64) -> Result<(), CacheError> {
+        let runs = origin_blocks.div_ceil(u64::from(self.run_blocks));
+        let reach = match self.bits {
+            0 => runs,
+            bits => 1u64.checked_shl(bits).unwrap_or(u64::MAX),
+        };
+        let rows = reach.div_ceil(u64::from(self.sets));
+        if rows.saturating_mul(u64::from(self.run_blocks)) > u64::from(NO_TAG) {
+            let sets = self.sets;
+            return Err(CacheError::Invalid(format!(
                 "an origin of {origin_blocks} blocks is too large for {sets} sets: use smaller \
                  sets, or a larger cache"
-            ));
+            )));
         }
-        Ok(Mapping { sets, run_blocks, bits, seed })
+        Ok(())
     }
 
     /// How many sets there are.
@@ -140,7 +161,8 @@ impl Mapping {
     #[inline]
     #[must_use]
     pub fn set_of(&self, block: u64) -> u32 {
-        self.place(block).0
+        let run = self.permute(block / u64::from(self.run_blocks));
+        u32::try_from(run % u64::from(self.sets)).unwrap_or(0)
     }
 
     /// What tells `block` from others of its set; near blocks of a run have near tags.

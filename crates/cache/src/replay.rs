@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`advise`] | which size, policy and geometry a trace asks for |
 //! | [`trace`] | [`Trace`]: references to numbered blocks, built once and replayed many times |
 //! | `engine` | one simulated cache |
 //! | [`outcome`] | [`Outcome`]: what it did |
@@ -10,6 +11,7 @@
 //! policies, mapping and rule of writing back; it differs in having no time: what is evicted
 //! dirty is written back at that moment.
 
+pub mod advise;
 mod engine;
 pub mod outcome;
 pub mod trace;

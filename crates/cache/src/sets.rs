@@ -86,8 +86,15 @@ impl Geometry {
     /// # Errors
     /// When the numbers do not go together; the message says how.
     pub fn mapping(&self) -> Result<Mapping, CacheError> {
+        let mapping = self.mapping_without_tags()?;
+        mapping.check_tags(self.origin_blocks)?;
+        Ok(mapping)
+    }
+
+    /// The same mapping, for an origin that may be too large for tags.
+    pub(crate) fn mapping_without_tags(&self) -> Result<Mapping, CacheError> {
         let sets = self.sets()?;
-        Mapping::new(self.placement, self.origin_blocks, sets, self.run_blocks, self.seed)
+        Mapping::without_tags(self.placement, self.origin_blocks, sets, self.run_blocks, self.seed)
     }
 }
 

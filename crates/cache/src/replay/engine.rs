@@ -75,7 +75,7 @@ impl<'a, P: Policy> Engine<'a, P> {
         let set_of = if count == 1 {
             Vec::new()
         } else {
-            let mapping = geometry.mapping()?;
+            let mapping = geometry.mapping_without_tags()?;
             trace.blocks().iter().map(|&block| mapping.set_of(block)).collect()
         };
         let run_blocks = if count == 1 { u32::MAX } else { geometry.run_blocks };
