@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use esker_attach::AttachError;
 use esker_base::ErrorKind;
 use esker_bench::BenchError;
+use esker_cache::CacheError;
 use esker_kv::KvError;
 use esker_nvmf::NvmfError;
 use esker_stack::StackError;
@@ -83,6 +84,12 @@ impl From<KvError> for Failure {
             KvError::StagingExists(_) => failure.and("it can have one only, and keeps it"),
             _ => failure,
         }
+    }
+}
+
+impl From<CacheError> for Failure {
+    fn from(error: CacheError) -> Failure {
+        Failure::new(error.kind(), error)
     }
 }
 

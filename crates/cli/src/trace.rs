@@ -1,8 +1,10 @@
 //! `esker trace`: traces of block I/O: what they consist of, what caches would miss, new ones.
 
+mod advise;
 mod info;
 mod mrc;
 mod record;
+mod replay;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,8 @@ pub(crate) fn run(command: &TraceCommand) -> Result {
         TraceCommand::Info { input, no_reuse, json } => info::show(input, !no_reuse, *json),
         TraceCommand::Convert { input, output } => convert(input, output),
         TraceCommand::Mrc(args) => mrc::show(args),
+        TraceCommand::Replay(args) => replay::show(args),
+        TraceCommand::Advise(args) => advise::show(args),
         TraceCommand::Record { device, seconds, output, buffer, command } => {
             record::record(device, *seconds, output, *buffer, command)
         }

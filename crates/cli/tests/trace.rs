@@ -131,3 +131,44 @@ fn what_is_no_block_device_is_not_recorded() {
     run(["trace", "record", "/dev/gone", "-o", &output]).fails(66, &["/dev/gone"]);
     assert!(!scratch.path("t").exists());
 }
+
+#[test]
+fn caches_are_simulated_on_a_trace() {
+    let path = sample("sample.alibaba.csv");
+    let shown = run(["trace", "replay", &path, "--policy", "all", "--size", "10%,1MiB"]);
+    let shown = shown.succeeds().out();
+    for word in ["adaptive", "s3-fifo", "belady", "1.00 MiB", "(10 %)", "busier half"] {
+        assert!(shown.contains(word), "no '{word}' in:\n{shown}");
+    }
+    let widest = shown.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 100, "{widest} columns:\n{shown}");
+    let caches = |more: &[&str]| {
+        let args = ["trace", "replay", &path, "--size", "1GiB", "--json"];
+        let args: Vec<&str> = args.into_iter().chain(more.iter().copied()).collect();
+        json(&args)["caches"].as_array().unwrap().clone()
+    };
+    let back = caches(&["--policy", "lru,fifo"]);
+    assert_eq!(back.len(), 2);
+    assert_eq!(back[0]["policy"], "lru");
+    // Nothing is evicted: each block misses once, and what is read first is read from the disk.
+    assert_eq!(back[0]["evictions"], 0);
+    let references = &back[0]["references"];
+    let around = caches(&["--policy", "lru", "--mode", "wa", "--sets", "one"]);
+    assert_eq!(around[0]["sets"], 1);
+    assert_eq!(around[0]["disk"]["blocks"]["writes"], references["writes"]);
+    run(["trace", "replay", &path, "--policy", "mru"]).fails(64, &["no policy", "s3-fifo"]);
+    run(["trace", "replay", &path, "--size", "0%"]).fails(64, &["10%"]);
+    run(["trace", "replay", &path, "--sets", "1"]).fails(64, &["a set has"]);
+}
+
+#[test]
+fn a_cache_is_proposed_with_reasons() {
+    let path = sample("sample.alibaba.csv");
+    let shown = run(["trace", "advise", &path]).succeeds().out();
+    for word in ["the knee", "Policy:", "Insertion point:", "Sets:", "Wear:", "the optimum"] {
+        assert!(shown.contains(word), "no '{word}' in:\n{shown}");
+    }
+    let value = json(&["trace", "advise", &path, "--json"]);
+    assert!(value["cache_blocks"].as_u64().unwrap() > 0);
+    assert_eq!(value["curve"].as_array().unwrap().len(), 12);
+}

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use esker_trace::{Event, Format};
 
 use super::parse;
+use super::replay::{AdviseArgs, ReplayArgs};
 
 /// `esker trace`
 #[derive(Subcommand)]
@@ -38,6 +39,10 @@ pub(crate) enum TraceCommand {
     },
     /// Show what a cache of any size would miss
     Mrc(MrcArgs),
+    /// Simulate caches: what policies, sizes and geometries would have done
+    Replay(ReplayArgs),
+    /// Propose a cache's size, policy and geometry, with the reasons
+    Advise(AdviseArgs),
     /// Record what a block device is asked, by the kernel's tracing
     #[command(after_help = "Examples:\n  \
             esker trace record /dev/nvme0n1 --seconds 60 -o nvme.trace\n  \

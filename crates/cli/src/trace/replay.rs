@@ -1,0 +1,199 @@
+//! `esker trace replay`: what caches of other sizes, policies and geometries would have done.
+
+use esker_base::policy::{Access, Kind};
+use esker_base::units::human_bytes;
+use esker_cache::Geometry;
+use esker_cache::replay::{Config, Outcome, Split, Trace, TraceBuilder, Traffic, run_all};
+use esker_trace::{BLOCK_BYTES, Op};
+use serde_json::{Value, json};
+
+use super::{open, remark, title};
+use crate::args::{CacheSize, PolicyArg, ReplayArgs, SetSize, TraceInput};
+use crate::failure::{Failure, Result};
+use crate::figures::{align, grouped};
+use crate::{host, output};
+
+/// Reads the whole trace. Devices follow each other in one address space.
+pub(super) fn load(input: &TraceInput) -> Result<Trace> {
+    let mut trace = open(input)?;
+    let (mut batch, mut requests, mut ends) = (Vec::new(), Vec::new(), Vec::<u64>::new());
+    loop {
+        batch.clear();
+        let more = trace.next_batch(&mut batch)?;
+        for request in batch.iter().filter(|request| request.op.is_data()) {
+            let blocks = request.blocks();
+            let device = request.device as usize;
+            if ends.len() <= device {
+                ends.resize(device + 1, 0);
+            }
+            ends[device] = ends[device].max(blocks.end);
+            let access = if request.op == Op::Write { Access::Write } else { Access::Read };
+            requests.push((device, blocks, access));
+        }
+        if !more {
+            break;
+        }
+    }
+    remark(&trace);
+    let mut first = 0;
+    // A device begins where a run may begin, whatever the run's size.
+    let firsts = ends.iter().map(|end| {
+        let this = first;
+        first += end.next_multiple_of(1 << 16);
+        this
+    });
+    let firsts: Vec<u64> = firsts.collect();
+    let mut builder = TraceBuilder::new();
+    for (device, blocks, access) in requests {
+        let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+        builder.push(firsts[device] + blocks.start, count, access);
+    }
+    Ok(builder.finish()?)
+}
+
+/// A size in blocks.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a positive share of a count
+fn slots(size: CacheSize, trace: &Trace) -> u64 {
+    let slots = match size {
+        CacheSize::Bytes(bytes) => bytes / BLOCK_BYTES,
+        CacheSize::Percent(percent) => (trace.footprint() as f64 * percent / 100.0) as u64,
+    };
+    slots.max(1)
+}
+
+pub(super) fn show(args: &ReplayArgs) -> Result {
+    let in_blocks = |bytes: u64, what: &str| match u32::try_from(bytes / BLOCK_BYTES) {
+        Ok(blocks) if blocks > 0 => Ok(blocks),
+        _ => Err(Failure::usage(format!("{what} has from 4KiB to 16TiB"))),
+    };
+    let set_slots = match args.sets {
+        SetSize::One => u32::MAX,
+        SetSize::Bytes(bytes) => in_blocks(bytes, "a set")?,
+    };
+    let run_blocks = in_blocks(args.run, "a run")?;
+    let mut policies = Vec::new();
+    for policy in &args.policy {
+        match policy {
+            PolicyArg::All => policies.extend(Kind::ALL),
+            PolicyArg::One(kind) => policies.push(*kind),
+        }
+    }
+    let trace = load(&args.input)?;
+    let mut configs = Vec::new();
+    for &size in &args.size {
+        for &policy in &policies {
+            let mut config = Config::new(policy, slots(size, &trace));
+            let geometry = Geometry { set_slots, run_blocks, ..config.geometry };
+            config.geometry = Geometry { placement: args.mapping, ..geometry };
+            config.mode = args.mode.into();
+            configs.push(config);
+        }
+    }
+    let outcomes = run_all(&trace, &configs, host::cores())?;
+    if args.json {
+        let caches = configs.iter().zip(&outcomes);
+        let caches: Vec<Value> = caches.map(|(config, outcome)| of(config, outcome)).collect();
+        let value = json!({
+            "trace": title(&args.input),
+            "references": trace.references().len(),
+            "footprint_blocks": trace.footprint(),
+            "block_bytes": BLOCK_BYTES,
+            "mode": Mode(args),
+            "caches": caches,
+        });
+        return output::print(&format!("{value:#}\n"));
+    }
+    let footprint = human_bytes(trace.footprint() * BLOCK_BYTES);
+    let references = grouped(esker_base::units::to_u64(trace.references().len()));
+    let mut text =
+        format!("{}: {references} blocks referenced, {footprint} different\n", title(&args.input));
+    let per_size = policies.len().max(1);
+    for (index, &size) in args.size.iter().enumerate() {
+        let blocks = slots(size, &trace);
+        let name = human_bytes(blocks * BLOCK_BYTES);
+        text.push_str(&format!("\n{name} ({size})\n"));
+        let from = index * per_size;
+        let end = from + per_size;
+        text.push_str(&table(&configs[from..end], &outcomes[from..end]));
+    }
+    text.push_str(
+        "\nhits: of blocks, of requests whole; saved: of the disk's read and write operations\n\
+         (negative: more than without a cache); busier half: the disk operations that half of the \
+         sets cause\n",
+    );
+    output::print(&text)
+}
+
+/// The mode as it is written on the command line.
+struct Mode<'a>(&'a ReplayArgs);
+
+impl serde::Serialize for Mode<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        use clap::ValueEnum as _;
+        let value = self.0.mode.to_possible_value();
+        to.serialize_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+pub(super) fn table(configs: &[Config], outcomes: &[Outcome]) -> String {
+    let head = [
+        "policy",
+        "hits",
+        "requests",
+        "reads saved",
+        "writes saved",
+        "flash written",
+        "in full",
+        "busier half",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (config, outcome) in configs.iter().zip(outcomes) {
+        let (reads, writes) = outcome.operations_saved();
+        rows.push(vec![
+            config.policy.to_string(),
+            percent(outcome.hit_ratio_by_block()),
+            percent(outcome.hit_ratio_by_request()),
+            percent(reads),
+            percent(writes),
+            human_bytes(outcome.flash_blocks_written * BLOCK_BYTES),
+            format!("{:.1} x", outcome.drive_writes(config.geometry.slots)),
+            percent(outcome.busier_half_of_operations),
+        ]);
+    }
+    align(&rows, 1)
+}
+
+fn split(split: Split) -> Value {
+    json!({ "reads": split.reads, "writes": split.writes })
+}
+
+fn traffic(traffic: &Traffic) -> Value {
+    json!({ "operations": split(traffic.operations), "blocks": split(traffic.blocks) })
+}
+
+/// One cache as JSON.
+pub(super) fn of(config: &Config, outcome: &Outcome) -> Value {
+    let geometry = &config.geometry;
+    json!({
+        "policy": config.policy.to_string(),
+        "cache_blocks": geometry.slots,
+        "sets": geometry.sets().unwrap_or(1),
+        "run_blocks": geometry.run_blocks,
+        "mapping": geometry.placement.to_string(),
+        "references": split(outcome.references),
+        "hits": split(outcome.hits),
+        "requests": split(outcome.requests),
+        "request_hits": split(outcome.request_hits),
+        "miss_ratio": outcome.miss_ratio(),
+        "disk": traffic(&outcome.disk),
+        "flash_blocks_written": outcome.flash_blocks_written,
+        "drive_writes": outcome.drive_writes(geometry.slots),
+        "evictions": outcome.evictions,
+        "busier_half_of_references": outcome.busier_half_of_references,
+        "busier_half_of_operations": outcome.busier_half_of_operations,
+    })
+}
