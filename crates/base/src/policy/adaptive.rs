@@ -22,9 +22,9 @@ use crate::units::to_u64;
 
 /// The rules to choose among; the first one is gone by until there is evidence.
 pub const RULES: [Rule; 8] = [
-    Rule::Queues { window: 10 },
-    Rule::Frequent { window: 1 },
     Rule::Frequent { window: 20 },
+    Rule::Frequent { window: 1 },
+    Rule::Queues { window: 10 },
     Rule::Near { window: 1 },
     Rule::Near { window: 10 },
     Rule::Recent { protected: 75 },
@@ -33,15 +33,15 @@ pub const RULES: [Rule; 8] = [
 ];
 
 /// Slots of a miniature cache, at most.
-const SLOTS: u32 = 2_048;
+const SLOTS: u32 = 1_024;
 /// Sampling compares so many bits of a hash.
 const SAMPLE_BITS: u32 = 24;
 /// A rule is changed when another one's miniature leads by this share of the references, and ...
-const MARGIN: f64 = 0.01;
+const MARGIN: f64 = 0.005;
 /// ... by so many hits more.
-const LEAD: f64 = 16.0;
+const LEAD: f64 = 6.0;
 /// What is left of old evidence after a period, which is a quarter of a miniature's slots long.
-const DECAY: f64 = 0.99;
+const DECAY: f64 = 0.95;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
