@@ -73,17 +73,40 @@ dmesg | grep -i authenticated
 E
 }
 
+# A key as nvme gen-tls-key writes it.
+tls_key=NVMeTLSkey-1:01:YSBrZXkgb2YgRXNrZXIgZm9yIHRlc3RzIG9mIFRMUyFd+/bd:
+
+# The kernel's TLS, with tlshd for the handshake. Without the key, with that of another host, and without
+# TLS the target lets nobody in.
 check_tls() {
-    grep -q '^tls' "$root/crates/nvmf/Cargo.toml" || skip "this build has no TLS"
-    [ "$kernel" != bookworm ] || skip "Linux 6.1 has no NVMe over TLS"
-    serve "tls=1"
-    guest << 'E'
+    [ -n "$tls" ] || skip "this build has no TLS: libssl-dev is missing"
+    [ "$kernel" = sid ] || skip "with the newest kernel and nvme-cli only"
+    serve "tls=$host_nqn,$tls_key" mib=64
+    guest -e "KEY=$tls_key" << 'E'
 modprobe -q tls || true
-tlshd -s -c /etc/tlshd.conf > /tmp/tlshd.log 2>&1 &
+printf '[debug]\nloglevel=1\ntls=0\nnl=0\n[authenticate]\nkeyrings=.nvme\n' > /tmp/tlshd.conf
+tlshd -s -c /tmp/tlshd.conf > /tmp/tlshd.log 2>&1 &
 sleep 1
-nvme gen-tls-key -m 1 -n "$(cat /etc/nvme/hostnqn)" -c $NQN -i
-nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN --tls
+connect="nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN"
+host=$(cat /etc/nvme/hostnqn)
+other=nqn.2026-01.io.esker:other
+insert() { nvme check-tls-key -d "$KEY" -n "$1" -c $NQN -I 1 -i; }
+refused timeout 30 $connect
+refused timeout 30 $connect --tls
+insert $other
+refused timeout 30 $connect --tls -q $other -I 11111111-2222-4333-8444-555555555555
+insert "$host"
+if ! timeout 60 $connect --tls; then
+    cat /tmp/tlshd.log
+    dmesg | tail -n 20
+    cat /proc/keys
+    fail "the right key is refused"
+fi
 until_true test -b /dev/nvme0n1
+dd if=/dev/urandom of=/tmp/a bs=1M count=8 2> /dev/null
+dd if=/tmp/a of=/dev/nvme0n1 bs=256k oflag=direct
+dd if=/dev/nvme0n1 bs=256k count=32 iflag=direct | cmp - /tmp/a
+cat /sys/class/nvme/nvme0/tls_key || true
 E
 }
 

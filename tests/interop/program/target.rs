@@ -1,7 +1,8 @@
 //! A target whose namespace 1 is a file, memory, or a namespace of a drive with data placement.
 //!
-//! Options: `mib=`, `lba=`, `file=`, `drive=PATH` (as it is), `fdp=1`, `nqn=`, `announce=ADDRESS`, `second=ADDRESS`,
-//! `host=NQN[,SECRET[,CONTROLLER-SECRET]]` (without one, anybody), `workers=`.
+//! Options: `mib=`, `lba=`, `file=`, `drive=PATH` (as it is), `fdp=1`, `nqn=`, `announce=ADDRESS`,
+//! `second=ADDRESS`, `host=NQN[,SECRET[,CONTROLLER-SECRET]]` (without one, anybody), `tls=NQN,KEY` (a
+//! host with a key for TLS, which the first address has then), `workers=`.
 //!
 //! Lines of the standard input: `add NSID MIB`, `remove NSID`, `resize MIB`, `ana PORTAL STATE`,
 //! `metrics`. Each is answered with a line, `done` or what went wrong.
@@ -22,6 +23,7 @@ use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{
     Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
 };
+use esker_nvmf::tls::TlsKey;
 use esker_nvmf::wire::log::AnaState;
 
 use super::Failure;
@@ -104,6 +106,12 @@ pub(crate) fn run(listen: &str, options: &[&str]) -> Result<(), Failure> {
                 config.portals.push(portal);
             }
             "host" => hosts.push(host(value)?),
+            "tls" => {
+                let (nqn, key) = value.split_once(',').ok_or("tls=NQN,KEY")?;
+                let tls_key = Some(TlsKey::parse(key)?);
+                hosts.push(HostConfig { tls_key, ..HostConfig::new(nqn) });
+                config.portals[0].tls = true;
+            }
             "workers" => config.limits.workers = value.parse()?,
             _ => return Err(format!("unknown option {name}").into()),
         }
