@@ -195,7 +195,7 @@ impl SizeResult {
                 percent(one.reads_saved),
                 one.disk_writes.to_string(),
                 percent(one.writes_saved),
-                format!("{:+.1} %", -one.written_blocks_saved * 100.0),
+                format!("{:+.1} %", 0.0 - one.written_blocks_saved * 100.0),
                 format!("{:.0} s", one.disk_s),
             ]
         };
@@ -217,6 +217,9 @@ impl FlashCacheReport {
                 .to_owned(),
             "What is counted here is a simulation of the cache's policies and sets, without \
              concurrency; what is dirty at the end is written back."
+                .to_owned(),
+            "The optimum is one of hits, and evicts without regard to what lies together: of the disk's \
+             commands it may need more than others."
                 .to_owned(),
             "Disk time is a sum: each command takes the mean time of a random one on the model, each \
              further block the time in which it passes under the head."
