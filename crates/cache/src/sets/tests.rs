@@ -106,3 +106,14 @@ fn a_restored_set_finds_its_blocks() {
     set.restore(5, 9);
     assert_eq!((set.lookup(9), set.block(5), set.held()), (Some(5), Some(9), 1));
 }
+
+#[test]
+fn a_cached_block_needs_at_most_twelve_bytes_under_the_plain_policies() {
+    let slots = 1 << 16;
+    for kind in [Kind::Fifo, Kind::Lru, Kind::MidPoint(75), Kind::Clock, Kind::Sieve] {
+        let sets = Sets::new(Geometry::new(slots, 1 << 24), kind).unwrap();
+        let bytes = sets.memory_bytes();
+        assert!(bytes <= 12 << 16, "{kind}: {bytes} bytes for {slots} slots");
+        assert!(bytes > 10 << 16, "{kind}: {bytes} bytes are too few to be true");
+    }
+}
