@@ -2,11 +2,8 @@
 // logarithmic axis.
 "use strict";
 (() => {
-  const report = JSON.parse(document.getElementById("report").textContent);
-  const place = document.querySelector(".charts");
+  const { report, stroke, or, axis } = esker;
   const HEIGHT = 380;
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const stroke = (index) => color(`--series-${index + 1}`);
 
   const bytes = (value) => {
     const units = [" B", " KiB", " MiB", " GiB", " TiB", " PiB"];
@@ -16,18 +13,6 @@
     return Number(rest.toPrecision(3)) + units[unit];
   };
   const ratio = (value) => String(Number(value.toPrecision(4)));
-  const or = (format) => (_, value) => (value == null ? "–" : format(value));
-  const axis = (label, format, more) => ({
-    label,
-    labelSize: 22,
-    labelFont: "13px system-ui, sans-serif",
-    font: "12px system-ui, sans-serif",
-    stroke: color("--quiet"),
-    grid: { stroke: color("--line"), width: 1 },
-    ticks: { stroke: color("--line"), width: 1 },
-    values: (_, splits) => splits.map((split) => (split == null ? null : format(split))),
-    ...more,
-  });
 
   // Powers of four, so that labels are round and have room.
   const powers = (_, __, min, max) => {
@@ -53,35 +38,24 @@
 
   const host = document.createElement("div");
   host.className = "chart";
-  place.append(host);
-  let plot = null;
-  const build = () => {
-    plot?.destroy();
-    plot = new uPlot({
-      padding: [8, 34, 0, 0],
-      width: Math.max(240, host.clientWidth),
-      height: HEIGHT,
-      scales: {
-        x: { time: false, distr: 3, log: 2, range: () => [x[0], Math.max(x[x.length - 1], x[0] * 2)] },
-        y: { range: () => [0, 1] },
-      },
-      axes: [
-        axis("size of the cache (log)", bytes, { size: 30, splits: powers }),
-        axis("misses by references", ratio, { size: 56 }),
-      ],
-      series: [
-        { label: "cache", value: or(bytes) },
-        ...lines.map((line) => ({
-          label: line.label, stroke: stroke(line.index), dash: line.dash, width: line.width ?? 2,
-          spanGaps: true, value: or(ratio), points: { show: points.length < 2 },
-        })),
-      ],
-    }, [x, ...lines.map((line) => line.values)], host);
-  };
-  build();
-  new ResizeObserver(() => {
-    const width = Math.max(240, host.clientWidth);
-    if (plot.width !== width) plot.setSize({ width, height: HEIGHT });
-  }).observe(host);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
+  document.querySelector(".charts").append(host);
+  const options = () => ({
+    scales: {
+      x: { time: false, distr: 3, log: 2, range: () => [x[0], Math.max(x[x.length - 1], x[0] * 2)] },
+      y: { range: () => [0, 1] },
+    },
+    axes: [
+      axis("size of the cache (log)", bytes, { size: 30, splits: powers }),
+      axis("misses by references", ratio, { size: 56 }),
+    ],
+    series: [
+      { label: "cache", value: or(bytes) },
+      ...lines.map((line) => ({
+        label: line.label, stroke: stroke(line.index), dash: line.dash, width: line.width ?? 2,
+        spanGaps: true, value: or(ratio), points: { show: points.length < 2 },
+      })),
+    ],
+  });
+  const data = [x, ...lines.map((line) => line.values)];
+  esker.draw([{ host, data, options }], HEIGHT, [8, 34, 0, 0]);
 })();
