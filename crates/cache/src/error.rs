@@ -1,7 +1,10 @@
 //! Errors of the cache.
 
 use esker_base::ErrorKind;
+use esker_device::DeviceError;
 use thiserror::Error;
+
+use crate::omf::FormatError;
 
 /// Why the cache could not do what it was asked for.
 #[derive(Debug, Error)]
@@ -13,15 +16,73 @@ pub enum CacheError {
     /// The operating system has no thread to give.
     #[error("a thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The flash device holds no cache.
+    #[error("{device}: there is no cache on it; make one with `esker cache create`")]
+    NoCache {
+        /// The flash device.
+        device: String,
+    },
+    /// The flash device holds a cache already.
+    #[error("{device}: there is a cache on it; detach it first, or say that it may be lost")]
+    Exists {
+        /// The flash device.
+        device: String,
+    },
+    /// The cache was detached: its origin may have changed since.
+    #[error("{device}: the cache on it was detached from its origin; make a new one")]
+    Detached {
+        /// The flash device.
+        device: String,
+    },
+    /// What was read is not what was written.
+    #[error(
+        "{device}: {what} at offset {offset} is damaged: {why}; what was not written back to the \
+         origin yet cannot be told any more: restore it from a copy, or make a new cache"
+    )]
+    Corrupt {
+        /// The flash device.
+        device: String,
+        /// Which structure.
+        what: &'static str,
+        /// Where it lies, in bytes.
+        offset: u64,
+        /// What is wrong with it.
+        why: FormatError,
+    },
+    /// The flash device failed in a way that leaves its metadata undefined.
+    #[error("{device}: the flash device has failed; nothing is cached until it is opened again")]
+    FlashLost {
+        /// The flash device.
+        device: String,
+    },
 }
 
 impl CacheError {
+    /// A structure on the flash device is damaged.
+    pub(crate) fn corrupt(
+        device: &str,
+        what: &'static str,
+        offset: u64,
+        why: &FormatError,
+    ) -> CacheError {
+        CacheError::Corrupt { device: device.to_owned(), what, offset, why: why.clone() }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
             CacheError::Invalid(_) => ErrorKind::Invalid,
             CacheError::Thread(error) => ErrorKind::from(error),
+            CacheError::Device(error) => error.kind(),
+            CacheError::NoCache { .. } => ErrorKind::NotFound,
+            CacheError::Exists { .. } => ErrorKind::Exists,
+            CacheError::Detached { .. } => ErrorKind::Closed,
+            CacheError::Corrupt { .. } => ErrorKind::Corrupt,
+            CacheError::FlashLost { .. } => ErrorKind::Io,
         }
     }
 }

@@ -6,18 +6,45 @@
 //! | [`replay`] | the simulator: traces through policies, sizes and geometries |
 //! | [`sets`] | [`Sets`], [`Set`]: what is cached, where, dirty or not, and what goes next |
 //! | [`writeback`] | [`WriteBack`]: when dirty blocks are written back, and with which neighbours |
+//! | [`cache`] | [`Cache`]: a device over an origin and a flash device |
+//! | [`options`] | [`CreateOptions`], [`OpenOptions`], [`Mode`] |
+//! | [`stats`] | [`Stats`]: hits, misses, bytes, what is dirty |
+//! | [`omf`], [`layout`] | every byte of metadata on the flash device, and where it lies |
+//! | `journal`, `store` | reads the journal; superblock, journal and table of an open cache |
+//! | `state`, `shared` | a set in use; what the queue pairs share |
+//! | `queue` | a queue pair: reads, writes, discards |
+//! | `commit`, `clean` | makes names durable; writes dirty blocks back |
+//! | `admit`, `counts` | streams and the budget of writes; counters |
 //! | [`error`] | [`CacheError`] |
 //!
 //! A *block* is a number: 4 KiB of the origin, counted from its start. A *slot* is a number as
 //! well: 4 KiB of the flash. Nothing in `mapping` and `sets` does I/O.
 
+mod admit;
+pub mod cache;
+mod clean;
+mod commit;
+mod counts;
 pub mod error;
+mod journal;
+pub mod layout;
 pub mod mapping;
+pub mod omf;
+pub mod options;
+mod queue;
 pub mod replay;
 pub mod sets;
+mod shared;
+mod state;
+pub mod stats;
+mod store;
 pub mod writeback;
 
+pub use cache::{Cache, Info};
 pub use error::CacheError;
+pub use layout::Layout;
 pub use mapping::{Mapping, Placement};
+pub use options::{Background, CreateOptions, Division, Mode, OpenOptions};
 pub use sets::{Geometry, Set, Sets};
+pub use stats::Stats;
 pub use writeback::WriteBack;

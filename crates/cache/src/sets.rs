@@ -8,7 +8,7 @@
 //! 1. A block is in the set that the mapping names, or nowhere.
 //! 2. Slots of the cache count through the sets: those of a set are neighbours on the flash.
 
-mod bits;
+pub(crate) mod bits;
 mod set;
 mod table;
 

@@ -2,6 +2,7 @@
 
 mod attach;
 mod bench;
+mod cache;
 mod kv;
 mod parse;
 mod replay;
@@ -16,6 +17,7 @@ use esker_kv::Options;
 
 pub(crate) use attach::{AttachArgs, DetachArgs};
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
+pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use kv::{Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
@@ -67,6 +69,9 @@ pub(crate) enum Command {
     Attach(AttachArgs),
     /// End what `esker attach` has made, or clear away what is left of it after a crash
     Detach(DetachArgs),
+    /// Put a flash device in front of a slow one
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Work with drives in software
     #[command(subcommand)]
     Ssd(SsdCommand),

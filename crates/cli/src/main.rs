@@ -23,6 +23,7 @@
 
 mod args;
 mod attach;
+mod cache;
 mod demo;
 mod docs;
 mod failure;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Target(command) => target::run(command),
         Command::Attach(args) => attach::attach(args),
         Command::Detach(args) => attach::detach(args),
+        Command::Cache(command) => cache::run(command),
         Command::Ssd(command) => ssd::run(command),
         Command::Trace(command) => trace::run(command),
         Command::Lab(command) => lab::run(command),

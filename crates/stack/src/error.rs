@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use esker_base::ErrorKind;
+use esker_cache::CacheError;
 use esker_device::DeviceError;
 use esker_flash::FlashError;
 use esker_nvmf::NvmfError;
@@ -76,6 +77,16 @@ pub enum StackError {
         /// What a caller can do about it.
         kind: ErrorKind,
     },
+    /// A cache could not be made or opened.
+    #[error("{spec}: {cause}")]
+    Cache {
+        /// The specification.
+        spec: String,
+        /// Why.
+        cause: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
     /// A device failed to open.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -102,6 +113,10 @@ impl StackError {
         StackError::Trace { spec: spec.to_string(), cause: cause.to_string(), kind: cause.kind() }
     }
 
+    pub(crate) fn cache(spec: impl Display, cause: &CacheError) -> StackError {
+        StackError::Cache { spec: spec.to_string(), cause: cause.to_string(), kind: cause.kind() }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -113,7 +128,7 @@ impl StackError {
             StackError::Exists { .. } => ErrorKind::Exists,
             StackError::Flash { cause, .. } => cause.kind(),
             StackError::Remote { cause, .. } => cause.kind(),
-            StackError::Trace { kind, .. } => *kind,
+            StackError::Trace { kind, .. } | StackError::Cache { kind, .. } => *kind,
             StackError::Device(error) => error.kind(),
         }
     }

@@ -51,7 +51,9 @@ pub mod time;
 mod traced;
 
 pub use error::StackError;
-pub use spec::{DiskSpec, FileSpec, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec, TracedSpec};
+pub use spec::{
+    CacheSpec, DiskSpec, FileSpec, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec, TracedSpec,
+};
 pub use stack::{Model, Opened, Stack};
 pub use time::Time;
 pub use traced::Traced;

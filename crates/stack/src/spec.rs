@@ -5,12 +5,14 @@
 //! | `plain` | files, memory, nothing |
 //! | `ssd` | models of solid-state drives |
 //! | `disk` | models of disks |
+//! | `cache` | a flash device in front of an origin |
 //! | `traced` | devices that record what they are asked |
 //! | `remote` | namespaces of remote targets |
 //!
 //! Invariant: the text of a specification reads back as an equal one, whoever made it, as long as
 //! each of its values could be read from text.
 
+mod cache;
 mod disk;
 mod plain;
 mod remote;
@@ -27,6 +29,7 @@ use crate::StackError;
 use crate::syntax::{Parts, split_scheme};
 use crate::time::Time;
 
+pub use cache::CacheSpec;
 pub use disk::DiskSpec;
 pub use plain::{FileSpec, MemorySpec, NullSpec};
 pub use remote::RemoteSpec;
@@ -51,11 +54,14 @@ pub enum Spec {
     Remote(Box<RemoteSpec>),
     /// `traced:(SPEC)?to=FILE`: a device that records what it is asked.
     Traced(Box<TracedSpec>),
+    /// `cache:(SPEC)?flash=(SPEC)`: a flash device in front of an origin.
+    Cache(Box<CacheSpec>),
 }
 
 /// The schemes, with what they stand for.
 const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, \
-    nvme-tcp://HOST:PORT/NQN, traced:(SPEC)?to=FILE, or a path";
+    nvme-tcp://HOST:PORT/NQN, traced:(SPEC)?to=FILE, \
+    cache:(SPEC)?flash=(SPEC), or a path";
 
 impl Spec {
     /// Whether a text begins with a scheme; anything else is the path of a file or a raw block
@@ -71,6 +77,7 @@ impl Spec {
         match self {
             Spec::Remote(_) => true,
             Spec::Traced(traced) => traced.inner.is_lasting(),
+            Spec::Cache(cache) => cache.origin.is_lasting() && cache.flash.is_lasting(),
             _ => self.path().is_some(),
         }
     }
@@ -83,6 +90,7 @@ impl Spec {
             Spec::Ssd(ssd) => ssd.image.as_deref(),
             Spec::Disk(disk) => disk.image.as_deref(),
             Spec::Traced(traced) => traced.inner.path(),
+            Spec::Cache(cache) => cache.origin.path(),
             Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
         }
     }
@@ -94,6 +102,7 @@ impl Spec {
             Spec::Ssd(ssd) => Some(ssd.time.unwrap_or_default()),
             Spec::Disk(disk) => Some(disk.time.unwrap_or_default()),
             Spec::Traced(traced) => traced.inner.time(),
+            Spec::Cache(cache) => cache.origin.time().or_else(|| cache.flash.time()),
             Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
         }
     }
@@ -105,6 +114,10 @@ impl Spec {
             Spec::Ssd(ssd) => ssd.time = Some(time),
             Spec::Disk(disk) => disk.time = Some(time),
             Spec::Traced(traced) => traced.inner = traced.inner.clone().with_time(time),
+            Spec::Cache(cache) => {
+                cache.origin = cache.origin.clone().with_time(time);
+                cache.flash = cache.flash.clone().with_time(time);
+            }
             Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => {}
         }
         self
@@ -131,6 +144,11 @@ impl Spec {
             }
             // It is found again without being recorded again.
             Spec::Traced(traced) => return traced.inner.for_reopening(),
+            Spec::Cache(cache) => {
+                cache.origin = cache.origin.for_reopening()?;
+                cache.flash = cache.flash.for_reopening()?;
+                None
+            }
             Spec::Memory(_) | Spec::Null(_) => None,
         };
         if let Some(path) = path {
@@ -160,6 +178,7 @@ fn parse(text: &str) -> Result<Spec, String> {
         "ssd" => SsdSpec::of(&parts).map(|ssd| Spec::Ssd(Box::new(ssd))),
         "disk" => DiskSpec::of(&parts).map(Spec::Disk),
         "nvme-tcp" => RemoteSpec::of(&parts).map(|remote| Spec::Remote(Box::new(remote))),
+        "cache" => CacheSpec::of(&parts).map(|cache| Spec::Cache(Box::new(cache))),
         "traced" => TracedSpec::of(&parts).map(|traced| Spec::Traced(Box::new(traced))),
         _ => Err(format!(
             "there are no devices '{scheme}:'; write {SCHEMES} (./{text} if it is one)"
@@ -177,6 +196,7 @@ impl fmt::Display for Spec {
             Spec::Disk(disk) => disk.fmt(f),
             Spec::Remote(remote) => remote.fmt(f),
             Spec::Traced(traced) => write!(f, "traced:{}", traced.parts()),
+            Spec::Cache(cache) => write!(f, "cache:{}", cache.parts()),
         }
     }
 }

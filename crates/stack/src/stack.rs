@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Clock, Lba};
+use esker_cache::{Cache, CacheError};
 use esker_device::{Create, Device, Port};
 use esker_flash::disk::Disk;
 use esker_flash::profile::Profile;
@@ -17,7 +18,7 @@ use esker_flash::{Pace, Ssd};
 use parking_lot::Mutex;
 
 use crate::drive;
-use crate::spec::{DiskSpec, SsdSpec, TracedSpec};
+use crate::spec::{CacheSpec, DiskSpec, SsdSpec, TracedSpec};
 use crate::{Spec, StackError, Time, Traced};
 
 /// Opens specifications.
@@ -140,6 +141,7 @@ impl Stack {
             }
             Spec::Disk(disk) => self.disk(disk, create),
             Spec::Traced(traced) => self.traced(spec, traced, create),
+            Spec::Cache(cache) => plain(Arc::new(self.cache(cache, create)?)),
             Spec::Remote(remote) => match remote.open() {
                 Ok(initiator) => plain(Arc::new(initiator)),
                 Err(error) => Err(StackError::remote(spec, error)),
@@ -161,6 +163,23 @@ impl Stack {
         let device = Traced::new(device, &traced.to, clock, traced.buffer());
         let device = device.map_err(|error| StackError::trace(spec, &error))?;
         Ok(Opened { device: Arc::new(device), model })
+    }
+
+    /// Opens the cache of a specification; makes it if there is none on the flash device.
+    ///
+    /// # Errors
+    /// As [`Stack::open`]; `NotFound` when it has to be there and is not.
+    pub fn cache(&self, spec: &CacheSpec, create: Create) -> Result<Cache, StackError> {
+        let origin = self.open(&spec.origin, create)?.device;
+        let flash = self.open(&spec.flash, create)?.device;
+        let failed =
+            |error: &CacheError| StackError::cache(Spec::Cache(Box::new(spec.clone())), error);
+        if create != Create::Never
+            && let Err(CacheError::NoCache { .. }) = Cache::inspect(&flash)
+        {
+            Cache::create(&*origin, &flash, &spec.create_options()).map_err(|e| failed(&e))?;
+        }
+        Cache::open(origin, flash, spec.open_options()).map_err(|error| failed(&error))
     }
 
     /// Opens or makes the drive of a specification, which may have no namespace yet.

@@ -5,6 +5,8 @@
 //! 2. A free slot is neither dirty nor busy.
 //! 3. A busy slot is never evicted, a dirty one only when the caller says so.
 
+mod reserve;
+
 use esker_base::policy::{Access, Policy, Slots};
 
 use super::bits::Bits;
@@ -71,7 +73,7 @@ pub struct Set {
 }
 
 impl Set {
-    pub(super) fn new(index: u32, mapping: Mapping, policy: Box<dyn Policy>) -> Set {
+    pub(crate) fn new(index: u32, mapping: Mapping, policy: Box<dyn Policy>) -> Set {
         let slots = policy.capacity();
         Set {
             index,

@@ -1,0 +1,141 @@
+//! What is let into the cache: sequential streams pass by, and writes to the flash device keep to
+//! a budget.
+//!
+//! Called by queue pairs; streams are a queue pair's own, so that nothing is shared per command.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_base::{Clock, Nanos};
+use parking_lot::Mutex;
+
+use crate::shared::Shared;
+
+/// Streams that are followed at a time.
+const FOLLOWED: usize = 32;
+
+/// The streams of one queue pair.
+pub(crate) struct Streams {
+    /// The length from which on a stream bypasses the cache, in bytes; zero for never.
+    threshold: u64,
+    /// Where each stream goes on, how long it is, when it was last seen.
+    streams: Vec<(u64, u64, u64)>,
+    turn: u64,
+}
+
+impl Streams {
+    pub(crate) fn new(threshold: u64) -> Streams {
+        Streams { threshold, streams: Vec::new(), turn: 0 }
+    }
+
+    /// Whether this command belongs to a stream that is long enough.
+    pub(crate) fn is_sequential(&mut self, offset: u64, size: u64) -> bool {
+        if self.threshold == 0 {
+            return false;
+        }
+        self.turn += 1;
+        let turn = self.turn;
+        let found = self.streams.iter_mut().find(|(next, _, _)| *next == offset);
+        if let Some((next, length, seen)) = found {
+            *next = offset + size;
+            *length += size;
+            *seen = turn;
+            return *length > self.threshold;
+        }
+        let stream = (offset + size, size, turn);
+        if self.streams.len() < FOLLOWED {
+            self.streams.push(stream);
+        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|(_, _, seen)| *seen) {
+            *oldest = stream;
+        }
+        size > self.threshold
+    }
+}
+
+/// A budget of bytes per time.
+pub(crate) struct Budget {
+    clock: Clock,
+    /// Bytes in a second; none without a limit.
+    bytes_per_second: Option<f64>,
+    /// What may be spent at once.
+    burst: f64,
+    opened: Nanos,
+    spent: AtomicU64,
+    /// What was spent when it was last looked at, and what was left then.
+    state: Mutex<(u64, f64, Nanos)>,
+}
+
+/// Bytes spent between two looks at the clock.
+const LOOK: u64 = 256 << 10;
+
+#[allow(clippy::cast_precision_loss)] // bytes and times, to a few digits
+impl Budget {
+    pub(crate) fn new(clock: &Clock, writes_per_day: Option<f64>, capacity: u64) -> Budget {
+        let now = clock.now();
+        let bytes_per_second = writes_per_day.map(|times| times * capacity as f64 / 86_400.0);
+        // An hour's worth may be spent at once, or a hundredth of the device: bursts are normal.
+        let burst = bytes_per_second.map_or(0.0, |bytes| bytes * 3_600.0);
+        Budget {
+            clock: clock.clone(),
+            bytes_per_second,
+            burst,
+            opened: now,
+            spent: AtomicU64::new(0),
+            state: Mutex::new((0, burst, now)),
+        }
+    }
+
+    /// Spends; whether there is any left, if it was looked at.
+    fn spend(&self, bytes: u64) -> Option<bool> {
+        let rate = self.bytes_per_second?;
+        let spent = self.spent.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut state = self.state.lock();
+        let (seen, left, then) = *state;
+        if spent.saturating_sub(seen) < LOOK.min(1 + spent / 8) && left > 0.0 {
+            return None;
+        }
+        let now = self.clock.now();
+        let earned = rate * (now - then).as_secs_f64();
+        let left = (left + earned).min(self.burst) - spent.saturating_sub(seen) as f64;
+        *state = (spent, left, now);
+        Some(left > 0.0)
+    }
+
+    /// Whether there is any left now.
+    fn has_left(&self) -> bool {
+        self.spend(0).unwrap_or(true)
+    }
+
+    /// Bytes that may be written in a day, if there is a limit.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive, below 2^63
+    pub(crate) fn bytes_per_day(&self) -> Option<u64> {
+        self.bytes_per_second.map(|bytes| (bytes * 86_400.0) as u64)
+    }
+
+    /// Time since the cache was opened, in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        (self.clock.now() - self.opened).as_secs_f64()
+    }
+}
+
+impl Shared {
+    /// Whether a block that is not cached yet may be, as far as the budget goes.
+    pub(crate) fn admits(&self) -> bool {
+        if !self.is_over_budget.load(Ordering::Relaxed) {
+            return true;
+        }
+        let has_left = self.budget.has_left();
+        if has_left {
+            self.is_over_budget.store(false, Ordering::Relaxed);
+        }
+        has_left
+    }
+
+    /// Bytes are written to the flash device.
+    pub(crate) fn spend(&self, bytes: u64) {
+        if let Some(has_left) = self.budget.spend(bytes)
+            && !has_left
+        {
+            Shared::raise(&self.is_over_budget);
+        }
+    }
+}

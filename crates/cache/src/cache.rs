@@ -1,0 +1,535 @@
+//! A cache as a device: made, opened, changed, detached.
+//!
+//! Called by `stack`, `cli` and tests. Each queue pair does its own I/O (`queue`); one thread, or
+//! whoever calls [`Cache::step`], cleans and checkpoints.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::thread;
+use esker_base::units::{round_down, round_up};
+use esker_device::{
+    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, QueuePair,
+};
+use parking_lot::{Condvar, Mutex};
+
+use crate::CacheError;
+use crate::clean::{Cleaner, Which};
+use crate::counts::Totals;
+use crate::layout::{Layout, default_area_bytes};
+use crate::mapping::{Mapping, Placement};
+use crate::omf::{BLOCK, Superblock};
+use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
+use crate::queue::Queue;
+use crate::shared::Shared;
+use crate::stats::Stats;
+use crate::store::{self, DRAIN_PAGES, Medium, Store};
+
+/// How often the thread looks for work.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// For how long nobody may have used the cache before all that is dirty is written back.
+const IDLE: Duration = Duration::from_secs(2);
+/// While the cache is in use, the thread rests this many times as long as it worked.
+const REST: u32 = 9;
+
+/// A flash device in front of an origin.
+pub struct Cache {
+    engine: Arc<Engine>,
+    bell: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    remarks: Vec<String>,
+}
+
+struct Engine {
+    shared: Arc<Shared>,
+    cleaner: Mutex<Cleaner>,
+}
+
+/// What a flash device says of the cache on it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Info {
+    /// Where writes go.
+    pub mode: Mode,
+    /// Whether it was detached from its origin.
+    pub is_detached: bool,
+    /// Bytes of the origin when it was made.
+    pub origin_bytes: u64,
+    /// Bytes of the flash device that it uses.
+    pub flash_bytes: u64,
+    /// Bytes of its slots.
+    pub capacity_bytes: u64,
+    /// Sets.
+    pub sets: u32,
+    /// Bytes of a set.
+    pub set_bytes: u64,
+    /// Bytes of a run.
+    pub run_bytes: u64,
+    /// How runs go to sets.
+    pub mapping: &'static str,
+    /// Blocks that the origin does not have yet.
+    pub dirty_blocks: u64,
+    /// Blocks that survive a restart, dirty ones included.
+    pub named_blocks: u64,
+}
+
+impl Cache {
+    /// Makes a cache on `flash` for `origin`, whose content stays as it is.
+    ///
+    /// # Errors
+    /// `Exists` when there is one, unless it may be overwritten; `Invalid` for sizes that do not go
+    /// together; a device's.
+    pub fn create(
+        origin: &dyn Device,
+        flash: &Arc<dyn Device>,
+        options: &CreateOptions,
+    ) -> Result<(), CacheError> {
+        let mut medium = Medium::open(flash)?;
+        if !options.overwrite {
+            match store::read_superblock(&mut medium) {
+                Err(CacheError::NoCache { .. }) => {}
+                Ok((found, _)) if found.state == DETACHED => {}
+                Ok(_) | Err(CacheError::Corrupt { .. }) => {
+                    return Err(CacheError::Exists { device: flash.name().to_owned() });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let superblock = plan(origin, &**flash, options)?;
+        mapping_of(&superblock)?;
+        store::format(&mut medium, &superblock)
+    }
+
+    /// What `flash` says of the cache on it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, `Corrupt` when it is damaged; a device's.
+    pub fn inspect(flash: &Arc<dyn Device>) -> Result<Info, CacheError> {
+        let mut medium = Medium::open(flash)?;
+        let (superblock, _) = store::read_superblock(&mut medium)?;
+        let mapping = match superblock.mapping {
+            0 => "hashed",
+            1 => "linear",
+            _ => "one set",
+        };
+        let store = Store::open(medium, superblock)?;
+        Ok(Info {
+            mode: Mode::of_number(superblock.mode),
+            is_detached: superblock.state == DETACHED,
+            origin_bytes: superblock.origin_bytes,
+            flash_bytes: superblock.flash_bytes,
+            capacity_bytes: superblock.slots() * BLOCK,
+            sets: superblock.sets,
+            set_bytes: u64::from(superblock.set_slots) * BLOCK,
+            run_bytes: u64::from(superblock.run_blocks) * BLOCK,
+            mapping,
+            dirty_blocks: store.dirty.into(),
+            named_blocks: store.named.into(),
+        })
+    }
+
+    /// Opens the cache on `flash` in front of `origin`, which must be the one it was made for and
+    /// must not have been written without it.
+    ///
+    /// # Errors
+    /// `NotFound`, `Closed` when it was detached, `Corrupt`, `Invalid` when the devices do not fit;
+    /// a device's.
+    pub fn open(
+        origin: Arc<dyn Device>,
+        flash: Arc<dyn Device>,
+        options: OpenOptions,
+    ) -> Result<Cache, CacheError> {
+        let mut medium = Medium::open(&flash)?;
+        let (superblock, is_whole) = store::read_superblock(&mut medium)?;
+        check(&superblock, &*origin, &*flash)?;
+        let mapping = mapping_of(&superblock)?;
+        let mut remarks = Vec::new();
+        if !is_whole {
+            remarks.push(format!("{}: one copy of the superblock is damaged", flash.name()));
+        }
+        let store = Store::open(medium, superblock)?;
+        let background = options.background;
+        let shared = Arc::new(Shared::new(origin, flash, store, mapping, options)?);
+        let mode = shared.mode();
+        if mode.number() != superblock.mode {
+            shared.store.lock().update(|superblock| superblock.mode = mode.number())?;
+        }
+        let cleaner = Mutex::new(Cleaner::new(&shared)?);
+        let engine = Arc::new(Engine { shared, cleaner });
+        let bell = Arc::new((Mutex::new(false), Condvar::new()));
+        let mut cache = Cache { engine, bell, thread: None, remarks };
+        if background == Background::Thread {
+            let (engine, bell) = (cache.engine.clone(), cache.bell.clone());
+            let run = move || engine.run(&bell);
+            let started = thread::spawn("esker-cache", run);
+            cache.thread = Some(started?);
+        }
+        Ok(cache)
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.engine.shared
+    }
+
+    /// Figures of the cache.
+    #[must_use]
+    pub fn figures(&self) -> Stats {
+        self.shared().stats()
+    }
+
+    /// Where writes go.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.shared().mode()
+    }
+
+    /// Changes where writes go, from the next one on, for good. What is dirty stays so until it is
+    /// written back.
+    ///
+    /// # Errors
+    /// The flash device's; the mode is as it was.
+    pub fn set_mode(&self, mode: Mode) -> Result<(), CacheError> {
+        self.shared().store.lock().update(|superblock| superblock.mode = mode.number())?;
+        self.shared().set_mode(mode);
+        Ok(())
+    }
+
+    /// Changes where writes go to in a cache that is not open. What is dirty stays so until it is
+    /// written back.
+    ///
+    /// # Errors
+    /// `NotFound`, `Closed`, `Corrupt`; the flash device's.
+    pub fn change_mode(flash: &Arc<dyn Device>, mode: Mode) -> Result<(), CacheError> {
+        let mut medium = Medium::open(flash)?;
+        let (mut superblock, _) = store::read_superblock(&mut medium)?;
+        if superblock.state == DETACHED {
+            return Err(CacheError::Detached { device: flash.name().to_owned() });
+        }
+        superblock.mode = mode.number();
+        superblock.generation += 1;
+        Ok(store::write_superblock(&mut medium, &superblock)?)
+    }
+
+    /// Writes everything back that is dirty now.
+    ///
+    /// # Errors
+    /// A device's; what was not written back is still dirty.
+    pub fn clean_all(&self) -> Result<(), CacheError> {
+        let shared = self.shared();
+        let mut cleaner = self.engine.cleaner.lock();
+        let mut idle = 0;
+        while shared.dirty_blocks() > 0 {
+            // A block that is being written cannot be cleaned: its writer has to go on first.
+            if cleaner.clean(shared, Which::All)? > 0 {
+                idle = 0;
+            } else {
+                idle += 1;
+                if idle > 1_000 {
+                    let why = "blocks are being written; stop using the cache first".to_owned();
+                    return Err(CacheError::Invalid(why));
+                }
+                esker_base::Clock::real().sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// A step of what is not urgent: cleaning, naming, the checkpoint. For
+    /// [`Background::Manual`]; `is_idle` cleans everything. Whether anything was done.
+    ///
+    /// # Errors
+    /// A device's.
+    pub fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
+        self.engine.step(is_idle)
+    }
+
+    /// Makes everything that is cached survive a restart.
+    ///
+    /// # Errors
+    /// A device's.
+    pub fn close(&self) -> Result<(), CacheError> {
+        let shared = self.shared();
+        if shared.is_lost() {
+            shared.catch_up();
+            return Ok(());
+        }
+        shared.sync_flash()?;
+        let mut cleaner = self.engine.cleaner.lock();
+        while cleaner.name_some(shared)? {}
+        shared.seal()?;
+        shared.flush_origin()?;
+        Ok(())
+    }
+
+    /// Writes everything back and lets go of the origin, which may be used without the cache from
+    /// then on. The cache must not be in use. From then on this device only passes on.
+    ///
+    /// # Errors
+    /// A device's; the cache is still attached then, and nothing is lost.
+    pub fn detach(&self) -> Result<(), CacheError> {
+        self.clean_all()?;
+        let shared = self.shared();
+        shared.commit(&crate::commit::Wanted::Nothing)?;
+        shared.flush_origin()?;
+        shared.store.lock().update(|superblock| superblock.state = DETACHED)?;
+        shared.lose();
+        Ok(())
+    }
+
+    /// Gives a cache that is not open another size: everything dirty is written back to the origin
+    /// first, then an empty cache is made, of `flash_bytes` or all of the flash device.
+    ///
+    /// # Errors
+    /// As [`Cache::open`] and [`Cache::create`]; before the new cache is made, the old one is
+    /// still there and whole.
+    pub fn resize(
+        origin: &Arc<dyn Device>,
+        flash: &Arc<dyn Device>,
+        flash_bytes: Option<u64>,
+    ) -> Result<(), CacheError> {
+        let options = OpenOptions { background: Background::Manual, ..OpenOptions::default() };
+        let cache = Cache::open(origin.clone(), flash.clone(), options)?;
+        let old = cache.shared().store.lock().superblock;
+        let division = match old.mapping {
+            0 => Division::Hashed,
+            1 => Division::Linear,
+            _ => Division::Single,
+        };
+        let set_bytes = match division {
+            Division::Single => CreateOptions::default().set_bytes,
+            _ => u64::from(old.set_slots) * BLOCK,
+        };
+        let new = CreateOptions {
+            mode: Mode::of_number(old.mode),
+            flash_bytes,
+            set_bytes,
+            run_bytes: u64::from(old.run_blocks) * BLOCK,
+            division,
+            area_bytes: None,
+            id: old.id.wrapping_add(1),
+            overwrite: true,
+        };
+        plan(&**origin, &**flash, &new)?; // before anything is given up
+        cache.detach()?;
+        drop(cache);
+        Cache::create(&**origin, flash, &new)
+    }
+}
+
+/// The state of a cache that was detached.
+const DETACHED: u8 = 1;
+
+/// The superblock of a new cache.
+fn plan(
+    origin: &dyn Device,
+    flash: &dyn Device,
+    options: &CreateOptions,
+) -> Result<Superblock, CacheError> {
+    let invalid = |why: String| Err(CacheError::Invalid(why));
+    let bytes_of = |device: &dyn Device| {
+        let geometry = device.geometry();
+        geometry.capacity.bytes(geometry.lba_size)
+    };
+    let (origin_bytes, has) = (round_down(bytes_of(origin), BLOCK), bytes_of(flash));
+    let flash_bytes = round_down(options.flash_bytes.unwrap_or(has), BLOCK);
+    if flash_bytes > has {
+        let name = flash.name();
+        return invalid(format!("{name} has {has} bytes, not {flash_bytes}"));
+    }
+    if origin_bytes == 0 {
+        return invalid(format!("{} has no whole block of 4 KiB", origin.name()));
+    }
+    let (outer, inner) = (origin.geometry().lba_size, flash.geometry().lba_size);
+    if inner < outer && u64::from(outer) != BLOCK {
+        return invalid(format!(
+            "an origin with LBAs of {outer} bytes needs a flash device with LBAs as large; {} has \
+             {inner}",
+            flash.name()
+        ));
+    }
+    let is_single = options.division == Division::Single;
+    let most = if is_single { 65_535 } else { 32_768 };
+    let slots = u32::try_from(options.set_bytes / BLOCK).unwrap_or(u32::MAX);
+    if !is_single && !(8..=most).contains(&slots) {
+        return invalid("a set has from 32 KiB to 128 MiB".to_owned());
+    }
+    let run_blocks = u32::try_from(options.run_bytes / BLOCK).unwrap_or(u32::MAX);
+    if !(1..=slots.max(1)).contains(&run_blocks) {
+        return invalid("a run has at least 4 KiB, and is no larger than a set".to_owned());
+    }
+    let mut area = options.area_bytes.unwrap_or_else(|| default_area_bytes(flash_bytes));
+    area = round_up(area.clamp(64 << 10, 1 << 30), BLOCK);
+    let too_small = || {
+        let why = format!("{flash_bytes} bytes are too few for a cache; it needs 1 MiB at least");
+        CacheError::Invalid(why)
+    };
+    let slots = slots.clamp(1, most);
+    let mut layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
+    if layout.least_area_bytes() > area {
+        area = layout.least_area_bytes();
+        layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
+    }
+    if layout.set_slots < 8 {
+        return Err(too_small());
+    }
+    Ok(Superblock {
+        mode: options.mode.number(),
+        state: 0,
+        mapping: options.division.number(),
+        generation: 1,
+        id: options.id,
+        origin_bytes,
+        flash_bytes,
+        set_slots: layout.set_slots,
+        run_blocks,
+        sets: layout.sets,
+        clean_epoch: 1,
+        area_bytes: layout.area_bytes,
+    })
+}
+
+fn mapping_of(superblock: &Superblock) -> Result<Mapping, CacheError> {
+    let placement = match superblock.mapping {
+        0 => Placement::Hashed,
+        _ => Placement::Linear,
+    };
+    let (blocks, seed) = (superblock.origin_bytes / BLOCK, superblock.id);
+    Mapping::new(placement, blocks, superblock.sets, superblock.run_blocks, seed)
+}
+
+fn check(
+    superblock: &Superblock,
+    origin: &dyn Device,
+    flash: &dyn Device,
+) -> Result<(), CacheError> {
+    if superblock.state == DETACHED {
+        return Err(CacheError::Detached { device: flash.name().to_owned() });
+    }
+    let fits = |device: &dyn Device, needed: u64, what: &str| {
+        let geometry = device.geometry();
+        let has = geometry.capacity.bytes(geometry.lba_size);
+        match has >= needed {
+            true => Ok(()),
+            false => Err(CacheError::Invalid(format!(
+                "{} has {has} bytes, and the cache was made for {what} of {needed}",
+                device.name()
+            ))),
+        }
+    };
+    fits(origin, superblock.origin_bytes, "an origin")?;
+    fits(flash, superblock.flash_bytes, "a flash device")?;
+    fits(flash, Layout::of(superblock).end(), "a flash device")
+}
+
+impl Engine {
+    /// The life of the cache's thread.
+    fn run(&self, bell: &(Mutex<bool>, Condvar)) {
+        let clock = esker_base::Clock::real();
+        let used = |total: &Totals| total.reads + total.writes;
+        let mut seen = used(&self.shared.totals());
+        let mut last_use = clock.now();
+        let mut rest = INTERVAL;
+        loop {
+            let mut is_over = bell.0.lock();
+            if !*is_over {
+                bell.1.wait_for(&mut is_over, rest);
+            }
+            if *is_over {
+                return;
+            }
+            drop(is_over);
+            let now = clock.now();
+            let uses = used(&self.shared.totals());
+            let is_in_use = uses != seen;
+            if is_in_use {
+                (seen, last_use) = (uses, now);
+            }
+            let is_idle = now - last_use > IDLE;
+            // An error here is one that a command meets as well, and reports.
+            let is_busy = self.step(is_idle).unwrap_or(false);
+            let took = clock.now() - now;
+            rest = match (is_busy, is_in_use) {
+                (true, true) => took * REST,
+                (true, false) => Duration::ZERO,
+                (false, _) => INTERVAL.max(took * REST),
+            };
+            rest = rest.min(Duration::from_secs(1));
+        }
+    }
+
+    fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
+        let shared = &*self.shared;
+        if shared.is_lost() {
+            shared.catch_up();
+            return Ok(false);
+        }
+        let mut cleaner = self.cleaner.lock();
+        let which = if is_idle { Which::All } else { Which::Due };
+        let mut is_busy = cleaner.clean(shared, which)? > 0;
+        is_busy |= shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES)?;
+        if is_idle && !is_busy {
+            is_busy |= shared.can_name() && cleaner.name_some(shared)?;
+        }
+        Ok(is_busy)
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        *self.bell.0.lock() = true;
+        self.bell.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+            // What cannot be kept now is not kept; nothing that was acknowledged depends on it.
+            let _ = self.close();
+        }
+    }
+}
+
+impl Device for Cache {
+    fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.shared().geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        Ok(Box::new(Queue::open(&self.engine.shared, depth)?))
+    }
+
+    fn discards_zero(&self) -> bool {
+        self.shared().origin.discards_zero()
+    }
+
+    fn stats(&self) -> DeviceStats {
+        let shared = self.shared();
+        let total = shared.totals();
+        DeviceStats {
+            reads: total.reads,
+            writes: total.writes,
+            flushes: total.flushes,
+            discards: total.discards,
+            read_bytes: total.read_bytes,
+            written_bytes: total.written_bytes,
+            discarded_bytes: total.discarded_bytes,
+            media_written_bytes: total.written_bytes,
+            errors: total.errors,
+            below: vec![shared.origin.stats(), shared.flash.stats()],
+            ..Counters::default().snapshot(&shared.name)
+        }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let shared = self.shared();
+        let mut remarks = self.remarks.clone();
+        remarks.extend(shared.warnings());
+        remarks.extend(shared.origin.remarks());
+        remarks.extend(shared.flash.remarks());
+        remarks
+    }
+
+    fn data_placement(&self) -> Option<&dyn DataPlacement> {
+        self.shared().origin.data_placement()
+    }
+}

@@ -1,0 +1,253 @@
+//! Writes dirty blocks back to the origin, in its order and with their neighbours, and gives clean
+//! blocks names, so that they survive a restart.
+//!
+//! Called by the cache's thread, or by whoever steps it; and when everything has to be clean.
+//!
+//! Invariants
+//! 1. A block is written back only from a slot that the medium names dirty: so a crash in between
+//!    finds it dirty still.
+//! 2. A block is clean only after the origin has it durably, and if nothing else was written to its
+//!    slot since it was read.
+
+use esker_base::units::{to_u64, to_usize};
+use esker_base::{AlignedBuf, Lba};
+use esker_device::{Op, Port};
+
+use crate::CacheError;
+use crate::commit::Wanted;
+use crate::counts::add_shared;
+use crate::omf::{BLOCK, BLOCK_SIZE};
+use crate::shared::Shared;
+use crate::writeback::WriteBack;
+
+/// Blocks in one batch.
+const BATCH: usize = 256;
+/// The largest write to the origin, in bytes.
+const LARGEST_WRITE: u64 = 1 << 20;
+/// Commands in flight at a device.
+const DEPTH: usize = 16;
+
+/// Ports of its own, and where it stands.
+pub(crate) struct Cleaner {
+    flash: Port,
+    origin: Port,
+    rule: WriteBack,
+    /// The set to look at next, for cleaning and for naming.
+    next: u32,
+    next_named: u32,
+}
+
+/// What is to be cleaned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// What is likely to be needed for others soon.
+    Due,
+    /// Everything.
+    All,
+}
+
+/// A dirty block on its way to the origin.
+struct Entry {
+    block: u64,
+    slot: u32,
+    buf: Option<AlignedBuf>,
+    is_done: bool,
+}
+
+impl Cleaner {
+    pub(crate) fn new(shared: &Shared) -> Result<Cleaner, CacheError> {
+        let permille = u32::from(shared.options.dirty_percent) * 10;
+        let rule = WriteBack { dirty_permille: permille, bridge_blocks: 0, ..WriteBack::default() };
+        let flash = Port::open(&*shared.flash, DEPTH)?;
+        let origin = Port::open(&*shared.origin, DEPTH)?;
+        Ok(Cleaner { flash, origin, rule, next: 0, next_named: 0 })
+    }
+
+    /// Cleans up to a batch, and says how many blocks are clean now that were dirty before.
+    pub(crate) fn clean(&mut self, shared: &Shared, which: Which) -> Result<u64, CacheError> {
+        if shared.pending_len() > 0 {
+            shared.commit(&Wanted::Nothing)?;
+        }
+        let _gate = shared.gate.lock();
+        let mut entries = self.gather(shared, which)?;
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        entries.sort_by_key(|entry| entry.block);
+        let result = self.write_back(shared, &mut entries);
+        let mut cleaned = 0;
+        for entry in &entries {
+            let is_done = entry.is_done && result.is_ok();
+            let mut set = shared.set_of_slot(entry.slot);
+            if set.end_clean(shared.index(entry.slot), entry.block, is_done) {
+                cleaned += 1;
+                shared.pending.lock().push(entry.slot);
+            }
+        }
+        add_shared(&shared.own.cleaned, cleaned);
+        result.map(|()| cleaned)
+    }
+
+    fn gather(&mut self, shared: &Shared, which: Which) -> Result<Vec<Entry>, CacheError> {
+        let mut entries = Vec::new();
+        for _ in 0..shared.layout.sets {
+            let number = self.next % shared.layout.sets;
+            let mut set = match which {
+                Which::Due => match shared.set_if_read(number) {
+                    Some(set) => set,
+                    None => {
+                        self.next = number + 1;
+                        continue;
+                    }
+                },
+                Which::All => shared.set(number)?,
+            };
+            let begin = |set: &mut crate::shared::SetGuard<'_>, index: u32| {
+                let block = set.set.block(index)?;
+                if shared.is_in_range(block) {
+                    return None;
+                }
+                let block = set.begin_clean(index)?;
+                let slot = shared.slot(number, index);
+                Some(Entry { block, slot, buf: None, is_done: false })
+            };
+            match which {
+                Which::All => {
+                    if set.set.dirty_count() > 0 {
+                        for index in set.dirty_slots() {
+                            entries.extend(begin(&mut set, index));
+                            if entries.len() >= BATCH {
+                                return Ok(entries);
+                            }
+                        }
+                    }
+                }
+                Which::Due => {
+                    while let Some(index) = self.rule.due(&set.set) {
+                        let Some(entry) = begin(&mut set, index) else { break };
+                        let block = entry.block;
+                        entries.push(entry);
+                        for block in self.rule.extent_in_open(&set.set, block) {
+                            let index = set.set.lookup(block).expect("an extent is cached");
+                            entries.extend(begin(&mut set, index));
+                        }
+                        if entries.len() >= BATCH {
+                            return Ok(entries);
+                        }
+                    }
+                }
+            }
+            self.next = number + 1;
+        }
+        Ok(entries)
+    }
+
+    fn write_back(&mut self, shared: &Shared, entries: &mut [Entry]) -> Result<(), CacheError> {
+        let mut error: Option<CacheError> = None;
+        let reads = entries.iter().map(|entry| Op::Read {
+            lba: shared.flash_lba(entry.slot, 0),
+            buf: AlignedBuf::zeroed(BLOCK_SIZE),
+        });
+        let mut read: Vec<Option<AlignedBuf>> = entries.iter().map(|_| None).collect();
+        self.flash.run_all(reads.collect::<Vec<_>>(), |n, result| match result {
+            Ok(buf) => read[n] = buf,
+            Err(found) => error = Some(found.into()),
+        })?;
+        for (entry, buf) in entries.iter_mut().zip(read) {
+            entry.buf = buf;
+        }
+        let most = u64::from(shared.origin_geometry.max_transfer_size).min(LARGEST_WRITE);
+        let most = to_usize((most / BLOCK).max(1));
+        // Runs of neighbours: where each begins, and how many there are.
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for n in 0..entries.len() {
+            if entries[n].buf.is_none() {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((first, count))
+                    if *first + *count == n
+                        && *count < most
+                        && entries[n].block == entries[n - 1].block + 1 =>
+                {
+                    *count += 1;
+                }
+                _ => runs.push((n, 1)),
+            }
+        }
+        let lba_size = u64::from(shared.origin_geometry.lba_size);
+        let writes: Vec<Op> = runs
+            .iter()
+            .map(|(first, count)| {
+                let part = &mut entries[*first..first + count];
+                let lba = Lba(part[0].block * BLOCK / lba_size);
+                let buf = match count {
+                    1 => part[0].buf.take().expect("it was read"),
+                    _ => {
+                        let mut all = AlignedBuf::zeroed(count * BLOCK_SIZE);
+                        for (to, entry) in all.chunks_exact_mut(BLOCK_SIZE).zip(part) {
+                            to.copy_from_slice(&entry.buf.take().expect("it was read"));
+                        }
+                        all
+                    }
+                };
+                Op::Write { lba, buf, placement: None, fua: false }
+            })
+            .collect();
+        add_shared(&shared.own.clean_writes, to_u64(writes.len()));
+        let written = self.origin.run_all(writes, |n, result| match result {
+            Ok(_) => {
+                let (first, count) = runs[n];
+                entries[first..first + count].iter_mut().for_each(|entry| entry.is_done = true);
+            }
+            Err(found) => error = Some(found.into()),
+        });
+        let done = entries.iter().filter(|entry| entry.is_done).count();
+        add_shared(&shared.own.origin_written_bytes, to_u64(done) * BLOCK);
+        add_shared(&shared.own.flash_read_bytes, to_u64(entries.len()) * BLOCK);
+        Shared::raise(&shared.origin_unflushed);
+        written?;
+        shared.flush_origin()?;
+        match error {
+            // Something was cleaned: the rest is tried again.
+            Some(error) if done == 0 => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives names to the clean blocks of the next set that has some without; false after a whole
+    /// round without any.
+    pub(crate) fn name_some(&mut self, shared: &Shared) -> Result<bool, CacheError> {
+        for _ in 0..shared.layout.sets {
+            let number = self.next_named % shared.layout.sets;
+            self.next_named = number + 1;
+            let Some(set) = shared.set_if_read(number) else { continue };
+            let unnamed = set.unnamed_clean_slots();
+            drop(set);
+            if !unnamed.is_empty() {
+                let slots: Vec<u32> =
+                    unnamed.into_iter().map(|index| shared.slot(number, index)).collect();
+                if shared.commit(&Wanted::Named(&slots))? > 0 {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl WriteBack {
+    /// The extent around `block`, which is being cleaned already, without it.
+    fn extent_in_open(&self, set: &crate::sets::Set, block: u64) -> Vec<u64> {
+        use crate::writeback::Content;
+        let content = |other: u64| match set.lookup(other) {
+            _ if other == block => Content::Dirty,
+            Some(slot) if set.is_busy(slot) => Content::Absent,
+            Some(slot) if set.is_dirty(slot) => Content::Dirty,
+            Some(_) => Content::Clean,
+            None => Content::Absent,
+        };
+        let extent = self.extent(block, set.run_blocks(), content);
+        extent.filter(|other| *other != block && content(*other) == Content::Dirty).collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! Makes the medium call slots what they are: one journal record for all that has changed.
+//!
+//! Called by queue pairs (a flush, a slot that has to lose its name before the origin or the slot
+//! is written), by `clean`, and when a cache is closed.
+//!
+//! Invariants: what makes every crash harmless
+//! 1. A slot is named dirty, or clean, only after the data in it is durable.
+//! 2. A slot is named clean, or loses the name dirty, only after the origin's content is durable.
+//! 3. A slot without a block is free only after the medium does not name it.
+//! 4. A record that takes names away is never behind one that gives them: whatever prefix of the
+//!    records a crash leaves, no block has two names.
+
+use std::sync::atomic::Ordering;
+
+use crate::CacheError;
+use crate::omf::{Change, Name};
+use crate::shared::Shared;
+use crate::store::{DRAIN_PAGES, Store};
+
+/// What is wanted of slots that hold clean blocks, beside what is pending.
+pub(crate) enum Wanted<'a> {
+    /// Nothing.
+    Nothing,
+    /// They lose their names: the origin is about to be written.
+    Unnamed(&'a [u32]),
+    /// They get names: they survive a restart.
+    Named(&'a [u32]),
+}
+
+impl Shared {
+    /// The host's flush of the flash device: what was written to it, and what it is called.
+    pub(crate) fn sync_flash(&self) -> Result<(), CacheError> {
+        let mut store = self.store.lock();
+        self.commit_with(&mut store, &Wanted::Nothing)?;
+        // Rewritten in place, under the names that they had.
+        if self.flash_unflushed.load(Ordering::Acquire) {
+            self.flush_flash(&mut store)?;
+        }
+        Ok(())
+    }
+
+    /// Makes pending names durable, and those that are wanted; how many changed.
+    pub(crate) fn commit(&self, wanted: &Wanted<'_>) -> Result<usize, CacheError> {
+        self.commit_with(&mut self.store.lock(), wanted)
+    }
+
+    fn commit_with(&self, store: &mut Store, wanted: &Wanted<'_>) -> Result<usize, CacheError> {
+        if store.is_broken() {
+            return Err(CacheError::FlashLost { device: self.flash.name().to_owned() });
+        }
+        let taken = std::mem::take(&mut *self.pending.lock());
+        let result = self.commit_slots(store, &taken, wanted);
+        if result.is_err() {
+            self.pending.lock().extend(taken);
+            if store.is_broken() {
+                self.lose();
+            }
+        }
+        result
+    }
+
+    fn commit_slots(
+        &self,
+        store: &mut Store,
+        pending: &[u32],
+        wanted: &Wanted<'_>,
+    ) -> Result<usize, CacheError> {
+        let mut moves: Vec<(u32, Name, Name)> = Vec::new();
+        let mut propose = |slots: &[u32], is_wanted: Option<bool>| {
+            for &slot in slots {
+                let mut set = self.set_of_slot(slot);
+                let index = self.index(slot);
+                if is_wanted == Some(true) {
+                    // While a range is zeroed, nobody knows what the origin holds.
+                    let block = set.set.block(index);
+                    if block.is_none_or(|block| self.is_in_range(block)) {
+                        continue;
+                    }
+                }
+                if let Some((old, new)) = set.propose(index, is_wanted) {
+                    moves.push((slot, old, new));
+                }
+            }
+        };
+        match wanted {
+            Wanted::Nothing => {}
+            Wanted::Unnamed(slots) => propose(slots, Some(false)),
+            Wanted::Named(slots) => propose(slots, Some(true)),
+        }
+        propose(pending, None);
+        if moves.is_empty() {
+            return Ok(0);
+        }
+        let count = moves.len();
+        let result = self.write_moves(store, &mut moves);
+        for (slot, old, new) in moves {
+            let mut set = self.set_of_slot(slot);
+            match (result.is_ok(), old == new) {
+                (true, _) | (false, true) => set.apply(self.index(slot), new),
+                // A record that failed may be there all the same: nobody relies on either name.
+                (false, false) if store.is_broken() => {}
+                (false, false) => set.give_up(self.index(slot)),
+            }
+        }
+        result.map(|()| count)
+    }
+
+    /// Writes changes; what is durable when it fails has its new name as the old one, too.
+    fn write_moves(
+        &self,
+        store: &mut Store,
+        moves: &mut [(u32, Name, Name)],
+    ) -> Result<(), CacheError> {
+        // A dirty block that was written back may have been rewritten in place just before.
+        let gives_name = |(_, _, new): &(u32, Name, Name)| *new != Name::None;
+        let trusts_origin = |(_, old, new): &(u32, Name, Name)| {
+            matches!(old, Name::Dirty(_)) || matches!((old, new), (Name::None, Name::Clean(_)))
+        };
+        if moves.iter().any(trusts_origin) {
+            self.flush_origin()?;
+        }
+        if moves.iter().any(gives_name) {
+            self.flush_flash(store)?;
+        }
+        moves.sort_by_key(|(slot, _, new)| (*new != Name::None, *slot));
+        let most = store.record_changes();
+        for part in moves.chunks_mut(most) {
+            let changes: Vec<Change> =
+                part.iter().map(|(slot, _, name)| Change { slot: *slot, name: *name }).collect();
+            self.append(store, &changes, part)?;
+            for (_, old, new) in part {
+                *old = *new;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(
+        &self,
+        store: &mut Store,
+        changes: &[Change],
+        moves: &[(u32, Name, Name)],
+    ) -> Result<(), CacheError> {
+        self.make_room(store, changes.len())?;
+        let counts = |is_it: fn(&Name) -> bool, before: u32| {
+            let count = |names: &mut dyn Iterator<Item = &Name>| {
+                u32::try_from(names.filter(|name| is_it(name)).count()).unwrap_or(u32::MAX)
+            };
+            let gone = count(&mut moves.iter().map(|(_, old, _)| old));
+            let new = count(&mut moves.iter().map(|(_, _, new)| new));
+            before.saturating_sub(gone).saturating_add(new)
+        };
+        let dirty = counts(|name| matches!(name, Name::Dirty(_)), store.dirty);
+        let named = counts(|name| *name != Name::None, store.named);
+        store.append(changes, (dirty, named))
+    }
+
+    fn make_room(&self, store: &mut Store, changes: usize) -> Result<(), CacheError> {
+        if store.is_full(changes) {
+            while self.checkpoint_some(store, 4 * DRAIN_PAGES)? {}
+            store.next_area()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the journal in such a way that damage to it shows.
+    pub(crate) fn seal(&self) -> Result<(), CacheError> {
+        let mut store = self.store.lock();
+        self.make_room(&mut store, 0)?;
+        store.seal()
+    }
+
+    /// Writes pages of the table that the journal still stands for; false when there are none.
+    pub(crate) fn checkpoint_some(
+        &self,
+        store: &mut Store,
+        most: usize,
+    ) -> Result<bool, CacheError> {
+        let pages = store.pending_pages(most);
+        let mut contents = Vec::with_capacity(pages.len());
+        for page in pages {
+            let set_pages = self.layout.set_pages;
+            let set = self.set_with(store, page / set_pages)?;
+            let slots = self.layout.page_slots(page % set_pages);
+            contents.push((page, slots.map(|slot| set.durable(slot)).collect()));
+        }
+        if contents.is_empty() {
+            return Ok(false);
+        }
+        store.write_pages(contents)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,537 @@
+//! A queue pair of the cache: host commands, cut into commands to the flash device and the origin.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `read` | hits, misses, filling in |
+//! | `write` | the three modes, and what falls between them |
+//! | `range` | discards and zeroes |
+//!
+//! Called by the cache's user. A command is begun when it is submitted and goes on whenever the
+//! queue pair is polled. Names that have to change before it may go on are changed at once, which
+//! blocks for one write to the flash device; so does a flush.
+//!
+//! Invariants
+//! 1. A command that waits for another one, which writes the same block, holds nothing.
+//! 2. A queue pair with nothing of its own in flight helps those that its commands wait for, so
+//!    that no command waits for someone to poll.
+//! 3. A command's pins and intents are gone before its completion is handed out.
+
+mod range;
+mod read;
+mod slab;
+mod write;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use esker_base::units::{to_u64, to_usize};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{
+    Cause, Command, Completion, DeviceError, Geometry, Op, OpKind, PlacementId, QueuePair, Tag,
+};
+use parking_lot::Mutex;
+
+use crate::CacheError;
+use crate::admit::Streams;
+use crate::counts::{Counts, add};
+use crate::omf::BLOCK;
+use crate::shared::Shared;
+use slab::Slab;
+
+/// How long to wait on one of two devices before looking at the other.
+const GLANCE: Duration = Duration::from_micros(50);
+
+/// A queue pair's state, which others may help along.
+pub(crate) type PumpCell = Mutex<Pump>;
+
+/// A queue pair.
+pub(crate) struct Queue {
+    pump: Arc<PumpCell>,
+    shared: Arc<Shared>,
+}
+
+/// Everything a queue pair has under way.
+pub(crate) struct Pump {
+    shared: Arc<Shared>,
+    geometry: Geometry,
+    depth: usize,
+    origin: Box<dyn QueuePair>,
+    flash: Box<dyn QueuePair>,
+    to_origin: VecDeque<Command>,
+    to_flash: VecDeque<Command>,
+    scratch: Vec<Completion>,
+    works: Slab<Work>,
+    ios: Slab<Io>,
+    parked: VecDeque<usize>,
+    done: Vec<Completion>,
+    /// Commands of the host that were taken and not handed back.
+    in_flight: usize,
+    /// Fills whose content is being written.
+    fills: usize,
+    streams: Streams,
+    counts: Arc<Counts>,
+}
+
+/// A command of the host.
+struct Work {
+    tag: Tag,
+    kind: OpKind,
+    lba: Lba,
+    /// Where it begins, and how long it is, in bytes.
+    offset: u64,
+    size: u64,
+    buf: Option<AlignedBuf>,
+    placement: Option<PlacementId>,
+    fua: bool,
+    /// Whether it is part of a stream that bypasses the cache.
+    is_stream: bool,
+    /// Commands to devices that have not finished.
+    outstanding: usize,
+    error: Option<DeviceError>,
+    write: Option<Box<write::Plan>>,
+    range: Option<range::Range>,
+}
+
+impl Work {
+    fn end(&self) -> u64 {
+        self.offset + self.size
+    }
+}
+
+/// A command to a device.
+struct Io {
+    /// The host's command it belongs to; a fill belongs to none.
+    work: usize,
+    /// The part of the host's command it covers, in bytes from its start.
+    at: u64,
+    size: u64,
+    /// Whether its buffer is the host's.
+    is_direct: bool,
+    what: What,
+}
+
+enum What {
+    /// Blocks from neighbouring slots.
+    Hit { block: u64, slot: u32, count: u32, skip: usize, is_clean: bool },
+    /// Blocks from the origin; bit n of `fill` says that block n is to be filled in.
+    Miss { block: u64, skip: usize, fill: Vec<bool> },
+    /// Part of a hit that failed on the flash device.
+    Retry,
+    /// Blocks that were read from the origin, on their way to neighbouring slots.
+    Fill { block: u64, slot: u32, count: u32 },
+    /// Part of a write.
+    ToFlash { first: usize, count: usize },
+    /// Part of a write.
+    ToOrigin,
+    /// The second part of a write through the cache.
+    Through { first: usize, count: usize },
+    /// A discard or a write of zeroes.
+    Range,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Origin,
+    Flash,
+}
+
+impl Queue {
+    pub(crate) fn open(shared: &Arc<Shared>, depth: usize) -> Result<Queue, DeviceError> {
+        DeviceError::check_depth(&shared.name, depth)?;
+        let below = (depth * 4).min(esker_device::MAX_DEPTH).max(depth);
+        let pump = Pump {
+            shared: shared.clone(),
+            geometry: shared.geometry(),
+            depth,
+            origin: shared.origin.queue_pair(below.min(1024).max(depth))?,
+            flash: shared.flash.queue_pair(below.min(1024).max(depth))?,
+            to_origin: VecDeque::new(),
+            to_flash: VecDeque::new(),
+            scratch: Vec::new(),
+            works: Slab::new(),
+            ios: Slab::new(),
+            parked: VecDeque::new(),
+            done: Vec::with_capacity(depth),
+            in_flight: 0,
+            fills: 0,
+            streams: Streams::new(shared.options.sequential_bytes),
+            counts: shared.counted.open(),
+        };
+        let pump = Arc::new(Mutex::new(pump));
+        let mut queues = shared.queues.lock();
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(&pump));
+        Ok(Queue { pump, shared: shared.clone() })
+    }
+
+    /// Moves on what other queue pairs have under way, if nobody else does.
+    fn help_others(&self) {
+        let others: Vec<_> = self.shared.queues.lock().clone();
+        for other in others.iter().filter_map(std::sync::Weak::upgrade) {
+            if !Arc::ptr_eq(&other, &self.pump)
+                && let Some(mut pump) = other.try_lock()
+            {
+                pump.pump();
+            }
+        }
+    }
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let mut pump = self.pump.lock();
+        let taken = commands.len().min(pump.depth - pump.in_flight);
+        for command in commands.drain(..taken) {
+            pump.begin(command);
+        }
+        pump.pump();
+        Ok(taken)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        let mut pump = self.pump.lock();
+        pump.pump();
+        Ok(pump.hand_out(done))
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        let clock = &self.shared.options.clock;
+        let start = clock.now();
+        loop {
+            let mut pump = self.pump.lock();
+            pump.pump();
+            if !pump.done.is_empty() || pump.in_flight == 0 {
+                return Ok(pump.hand_out(done));
+            }
+            let passed = clock.now() - start;
+            if timeout.is_some_and(|timeout| passed >= timeout) {
+                return Ok(0);
+            }
+            let left = timeout.map(|timeout| timeout - passed);
+            if !pump.wait_below(left) {
+                drop(pump);
+                self.help_others();
+                esker_base::Clock::real().sleep(GLANCE);
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.pump.lock().in_flight
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        loop {
+            let mut pump = self.pump.lock();
+            pump.pump();
+            if pump.works.is_empty() && pump.ios.is_empty() {
+                break;
+            }
+            if !pump.wait_below(Some(Duration::from_millis(10))) {
+                drop(pump);
+                self.help_others();
+                esker_base::Clock::real().sleep(GLANCE);
+            }
+        }
+        self.shared.counted.close(&self.pump.lock().counts);
+    }
+}
+
+impl Pump {
+    fn begin(&mut self, command: Command) {
+        self.in_flight += 1;
+        let Command { tag, op } = command;
+        let geometry = Geometry { capacity: self.origin_capacity(&op), ..self.geometry };
+        let checked = op.check(&self.shared.name, &geometry);
+        let (kind, (lba, size)) = (op.kind(), op.range(geometry.lba_size));
+        let mut work = Work {
+            tag,
+            kind,
+            lba,
+            offset: 0,
+            size,
+            buf: None,
+            placement: None,
+            fua: false,
+            is_stream: false,
+            outstanding: 0,
+            error: None,
+            write: None,
+            range: None,
+        };
+        if let Err(error) = checked {
+            work.error = Some(error);
+            work.buf = op.into_buf();
+            let work = self.works.insert(work);
+            return self.complete(work);
+        }
+        work.offset = lba.offset(geometry.lba_size);
+        if matches!(kind, OpKind::Read | OpKind::Write) {
+            work.is_stream = self.streams.is_sequential(work.offset, size);
+        }
+        match op {
+            Op::Read { buf, .. } => work.buf = Some(buf),
+            Op::Write { buf, placement, fua, .. } => {
+                work.buf = Some(buf);
+                work.placement = placement;
+                work.fua = fua;
+            }
+            Op::Flush | Op::Discard { .. } | Op::WriteZeroes { .. } => {}
+        }
+        let work = self.works.insert(work);
+        self.start(work);
+    }
+
+    /// The origin may have grown; it is asked only when a command lies beyond what is known.
+    fn origin_capacity(&mut self, op: &Op) -> LbaCount {
+        let (lba, bytes) = op.range(self.geometry.lba_size);
+        let end = lba.0.saturating_add(bytes / u64::from(self.geometry.lba_size));
+        if end > self.geometry.capacity.0 {
+            self.geometry.capacity = self.shared.origin.geometry().capacity;
+        }
+        self.geometry.capacity
+    }
+
+    fn start(&mut self, work: usize) {
+        match self.works[work].kind {
+            OpKind::Read => self.start_read(work),
+            OpKind::Write => self.start_write(work, false),
+            OpKind::Discard | OpKind::WriteZeroes => self.start_range(work),
+            OpKind::Flush | OpKind::Open => self.flush(work),
+        }
+    }
+
+    fn flush(&mut self, work: usize) {
+        let result = self.sync();
+        let Work { kind, lba, .. } = self.works[work];
+        self.works[work].error =
+            result.err().map(|error| self.shared.as_device_error(error, kind, lba, 0));
+        self.complete(work);
+    }
+
+    /// Everything that was acknowledged is durable when it returns.
+    fn sync(&self) -> Result<(), CacheError> {
+        let shared = &self.shared;
+        if shared.is_lost() {
+            shared.catch_up();
+            // The origin has all there is, unless something dirty was left on the flash device.
+            if shared.owes_dirty() {
+                let device = shared.flash.name().to_owned();
+                return Err(CacheError::FlashLost { device });
+            }
+        } else {
+            let synced = shared.sync_flash();
+            if synced.is_err() && shared.owes_dirty() {
+                return synced;
+            }
+        }
+        Ok(shared.flush_origin()?)
+    }
+
+    /// Moves everything on that can be moved on without waiting.
+    pub(crate) fn pump(&mut self) {
+        loop {
+            let mut progress = self.exchange(Side::Flash);
+            progress |= self.exchange(Side::Origin);
+            for _ in 0..self.parked.len() {
+                let work = self.parked.pop_front().expect("counted");
+                self.start(work);
+                progress |= self.parked.back() != Some(&work);
+            }
+            if !progress {
+                return;
+            }
+        }
+    }
+
+    fn exchange(&mut self, side: Side) -> bool {
+        let (queue, commands) = match side {
+            Side::Origin => (&mut self.origin, &mut self.to_origin),
+            Side::Flash => (&mut self.flash, &mut self.to_flash),
+        };
+        let mut done = std::mem::take(&mut self.scratch);
+        let mut progress = false;
+        if !commands.is_empty() {
+            match queue.submit(commands) {
+                Ok(taken) => progress = taken > 0,
+                Err(error) => {
+                    // The queue pair is broken: what waits for it fails.
+                    for Command { tag, op } in commands.drain(..) {
+                        let result = Err(error.clone());
+                        done.push(Completion { tag, result, buf: op.into_buf() });
+                    }
+                }
+            }
+        }
+        if queue.in_flight() > 0 {
+            // Of a broken queue pair nothing more is to be had.
+            let _ = queue.poll(&mut done);
+        }
+        progress |= !done.is_empty();
+        for completion in done.drain(..) {
+            self.finish_io(completion, side);
+        }
+        self.scratch = done;
+        progress
+    }
+
+    /// Waits below until something may have finished; false when nothing is under way there.
+    fn wait_below(&mut self, left: Option<Duration>) -> bool {
+        let (flash, origin) = (self.flash.in_flight(), self.origin.in_flight());
+        let (side, limit) = match (flash > 0, origin > 0) {
+            (false, false) => return false,
+            (true, true) => (Side::Flash, Some(left.map_or(GLANCE, |left| left.min(GLANCE)))),
+            // Others may wait for what this queue pair holds only while someone can help: so it
+            // does not sleep forever.
+            (true, false) => (Side::Flash, left),
+            (false, true) => (Side::Origin, left),
+        };
+        let limit = if self.parked.is_empty() { limit } else { Some(GLANCE) };
+        let mut done = std::mem::take(&mut self.scratch);
+        let queue = match side {
+            Side::Origin => &mut self.origin,
+            Side::Flash => &mut self.flash,
+        };
+        let _ = queue.wait(&mut done, limit);
+        for completion in done.drain(..) {
+            self.finish_io(completion, side);
+        }
+        self.scratch = done;
+        true
+    }
+
+    fn finish_io(&mut self, completion: Completion, side: Side) {
+        let Completion { tag, result, buf } = completion;
+        let io = self.ios.remove(to_usize(tag.0));
+        if result.is_err() {
+            let counter = match side {
+                Side::Origin => &self.counts.origin_errors,
+                Side::Flash => &self.counts.flash_errors,
+            };
+            add(counter, 1);
+        }
+        match &io.what {
+            What::Hit { .. } | What::Miss { .. } | What::Retry => self.finish_read(io, result, buf),
+            What::Fill { .. } => self.finish_fill(&io, result),
+            What::ToFlash { .. } | What::ToOrigin | What::Through { .. } => {
+                self.finish_write_io(io, result, buf);
+            }
+            What::Range => {
+                self.works[io.work].error = result.err();
+                self.finish_range(io.work);
+            }
+        }
+    }
+
+    /// Sends a command to a device.
+    fn send(&mut self, side: Side, io: Io, op: Op) {
+        let (_, bytes) = op.range(512);
+        let is_write = matches!(op, Op::Write { .. });
+        let counter = match (side, is_write) {
+            (Side::Flash, true) => &self.counts.flash_written_bytes,
+            (Side::Flash, false) => &self.counts.flash_read_bytes,
+            (Side::Origin, true) => &self.counts.origin_written_bytes,
+            (Side::Origin, false) => &self.counts.origin_read_bytes,
+        };
+        if matches!(op, Op::Read { .. } | Op::Write { .. }) {
+            add(counter, bytes);
+        }
+        let tag = Tag(to_u64(self.ios.insert(io)));
+        let queue = match side {
+            Side::Origin => &mut self.to_origin,
+            Side::Flash => &mut self.to_flash,
+        };
+        queue.push_back(Command { tag, op });
+    }
+
+    /// The command is done: its completion can be handed out.
+    fn complete(&mut self, work: usize) {
+        let Work { tag, kind, size, buf, error, .. } = self.works.remove(work);
+        let count = |counter: &AtomicU64, n: u64| add(counter, n);
+        let counts = &self.counts;
+        if error.is_some() {
+            count(&counts.errors, 1);
+        } else {
+            match kind {
+                OpKind::Read => {
+                    count(&counts.reads, 1);
+                    count(&counts.read_bytes, size);
+                }
+                OpKind::Write => {
+                    count(&counts.writes, 1);
+                    count(&counts.written_bytes, size);
+                }
+                OpKind::Flush | OpKind::Open => count(&counts.flushes, 1),
+                OpKind::Discard | OpKind::WriteZeroes => {
+                    count(&counts.discards, 1);
+                    count(&counts.discarded_bytes, size);
+                }
+            }
+        }
+        let result = error.map_or(Ok(()), Err);
+        self.done.push(Completion { tag, result, buf });
+    }
+
+    fn hand_out(&mut self, done: &mut Vec<Completion>) -> usize {
+        let count = self.done.len();
+        self.in_flight -= count;
+        done.append(&mut self.done);
+        count
+    }
+
+    /// Notes that a command failed.
+    fn fail(&mut self, work: usize, error: CacheError) {
+        let Work { kind, lba, size, .. } = self.works[work];
+        let error = self.shared.as_device_error(error, kind, lba, size);
+        self.works[work].error.get_or_insert(error);
+    }
+
+    /// The blocks that a command touches: the first, and the one behind the last.
+    fn blocks_of(&self, work: usize) -> std::ops::Range<u64> {
+        let work = &self.works[work];
+        work.offset / BLOCK..work.end().div_ceil(BLOCK)
+    }
+
+    /// The part of `block` that a command covers, in bytes from the device's start.
+    fn part(&self, work: usize, block: u64) -> std::ops::Range<u64> {
+        let work = &self.works[work];
+        work.offset.max(block * BLOCK)..work.end().min((block + 1) * BLOCK)
+    }
+}
+
+impl Shared {
+    /// While the flash device is away, the origin may be written although the medium still calls
+    /// something clean. As soon as it can, the medium is told that no clean name counts.
+    pub(crate) fn catch_up(&self) {
+        if self.has_missed_writes() {
+            let mut store = self.store.lock();
+            if store.update(|superblock| superblock.clean_epoch += 1).is_ok() {
+                self.caught_up();
+            }
+        }
+    }
+
+    /// Whether a write may go to the origin although the medium names what it held there.
+    pub(crate) fn may_miss_writes(&self) -> bool {
+        if !self.is_lost() || self.owes_dirty() {
+            return false;
+        }
+        self.miss_write();
+        self.catch_up();
+        true
+    }
+}
+
+/// The flash device fails for as long as it is asked: nothing is cached then.
+pub(crate) fn lost(shared: &Shared, lba: Lba, bytes: u64, op: OpKind) -> DeviceError {
+    let why = "this block is dirty, and the flash device that has it has failed".to_owned();
+    DeviceError::new(&shared.name, op, lba, bytes, Cause::Media(why))
+}

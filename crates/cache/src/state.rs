@@ -1,0 +1,370 @@
+//! A set of an open cache: what is in its slots, what the medium calls them, and who is using them.
+//!
+//! Called under the set's lock by the queue pairs, `commit`, `clean` and `range`; does no I/O.
+//!
+//! A slot is *free*, *reserved* (someone writes to it), *placed* (its block is found), or in
+//! *limbo*: its block was taken out, but the medium still names it or someone still reads it.
+//!
+//! Invariants
+//! 1. A slot becomes free only when the medium does not name it, no change of its name is under
+//!    way, and nobody uses it.
+//! 2. A placed dirty slot is never named clean by the medium.
+//! 3. At most one command writes a block at a time; others that would, wait.
+
+use esker_base::policy::Access;
+
+use crate::omf::Name;
+use crate::sets::Set;
+use crate::sets::bits::Bits;
+
+/// A set with its state.
+pub(crate) struct SetState {
+    pub(crate) set: Set,
+    /// Slots that the medium names, those that it names dirty, and those whose name is changing.
+    named: Bits,
+    named_dirty: Bits,
+    moving: Bits,
+    limbo: Vec<(u32, u64)>,
+    /// How many use a slot, of those that anyone uses.
+    pins: Vec<(u32, u32)>,
+    writes: Vec<Intent>,
+    fills: Vec<Intent>,
+    cleaning: Vec<(u32, bool)>,
+}
+
+/// A block that is being written, or filled in from the origin.
+struct Intent {
+    block: u64,
+    is_cancelled: bool,
+}
+
+/// What came of looking for a slot.
+pub(crate) enum Allocated {
+    /// It is reserved. These others lost their blocks on the way, and are to lose their names.
+    Slot(u32, Vec<u32>),
+    /// There will be some once these have lost their names on the medium.
+    AfterCommit(Vec<u32>),
+    /// All slots are dirty or in use.
+    Full,
+}
+
+impl SetState {
+    pub(crate) fn new(set: Set) -> SetState {
+        let slots = set.slots();
+        SetState {
+            set,
+            named: Bits::new(slots),
+            named_dirty: Bits::new(slots),
+            moving: Bits::new(slots),
+            limbo: Vec::new(),
+            pins: Vec::new(),
+            writes: Vec::new(),
+            fills: Vec::new(),
+            cleaning: Vec::new(),
+        }
+    }
+
+    /// Puts in what the medium says.
+    pub(crate) fn restore(&mut self, slot: u32, name: Name) {
+        let Some(block) = name.block() else { return };
+        let is_dirty = matches!(name, Name::Dirty(_));
+        self.set.take(slot);
+        self.set.place(slot, block, Access::Read);
+        self.set.set_dirty(slot, is_dirty);
+        self.set_durable(slot, name);
+    }
+
+    // ---- what the medium says --------------------------------------------------------------------
+
+    fn set_durable(&mut self, slot: u32, name: Name) {
+        self.named.put(slot, name != Name::None);
+        self.named_dirty.put(slot, matches!(name, Name::Dirty(_)));
+    }
+
+    /// The block that is or was last in `slot`.
+    fn block_of(&self, slot: u32) -> Option<u64> {
+        let in_limbo = || self.limbo.iter().find(|(other, _)| *other == slot);
+        self.set.block(slot).or_else(|| in_limbo().map(|(_, block)| *block))
+    }
+
+    /// What the medium calls `slot`.
+    pub(crate) fn durable(&self, slot: u32) -> Name {
+        match (self.named.get(slot), self.named_dirty.get(slot)) {
+            (false, _) => Name::None,
+            (true, is_dirty) => {
+                let block = self.block_of(slot).expect("a slot with a name has a block");
+                if is_dirty { Name::Dirty(block) } else { Name::Clean(block) }
+            }
+        }
+    }
+
+    /// Whether the medium names `slot`, or may soon.
+    pub(crate) fn is_named(&self, slot: u32) -> bool {
+        self.named.get(slot) || self.moving.get(slot)
+    }
+
+    /// Whether the medium names a slot for `block` that is no longer its slot.
+    pub(crate) fn is_in_limbo(&self, block: u64) -> bool {
+        self.limbo.iter().any(|(slot, other)| *other == block && self.is_named(*slot))
+    }
+
+    /// Whether new content of its own block may be written over what is in `slot`.
+    pub(crate) fn may_rewrite(&self, slot: u32) -> bool {
+        if self.set.is_dirty(slot) {
+            return true; // named dirty, or not named; and it stays so
+        }
+        let is_clean_there = self.named.get(slot) && !self.named_dirty.get(slot);
+        !is_clean_there && !self.moving.get(slot)
+    }
+
+    /// The name that `slot` ought to have, if it has another; the change is under way from then
+    /// on. `is_wanted` is for clean blocks: name them, take the name away, or leave it.
+    pub(crate) fn propose(&mut self, slot: u32, is_wanted: Option<bool>) -> Option<(Name, Name)> {
+        if self.moving.get(slot) {
+            return None;
+        }
+        let current = self.durable(slot);
+        let wanted = match self.set.block(slot) {
+            None => Name::None,
+            Some(block) if self.set.is_dirty(slot) => Name::Dirty(block),
+            Some(block) => match (current, is_wanted) {
+                (_, Some(false)) => Name::None,
+                // Whoever writes it in place relies on the name that it has.
+                _ if self.is_written(block) => current,
+                (Name::None, Some(true)) | (Name::Dirty(_), _) => Name::Clean(block),
+                _ => current,
+            },
+        };
+        if wanted == current {
+            return None;
+        }
+        self.moving.put(slot, true);
+        Some((current, wanted))
+    }
+
+    /// The change is durable.
+    pub(crate) fn apply(&mut self, slot: u32, name: Name) {
+        self.moving.put(slot, false);
+        self.set_durable(slot, name);
+        self.free_if_idle(slot);
+    }
+
+    /// The change did not happen.
+    pub(crate) fn give_up(&mut self, slot: u32) {
+        self.moving.put(slot, false);
+    }
+
+    // ---- slots -----------------------------------------------------------------------------------
+
+    fn free_if_idle(&mut self, slot: u32) {
+        if self.is_named(slot) || self.is_pinned(slot) {
+            return;
+        }
+        if let Some(at) = self.limbo.iter().position(|(other, _)| *other == slot) {
+            self.limbo.swap_remove(at);
+            self.set.release(slot);
+        }
+    }
+
+    /// Takes a block out of its slot, and says whether the medium has to be told.
+    pub(crate) fn withdraw(&mut self, slot: u32) -> bool {
+        let block = self.set.block(slot).expect("a placed slot");
+        self.set.withdraw(slot);
+        self.limbo.push((slot, block));
+        self.free_if_idle(slot);
+        self.is_named(slot)
+    }
+
+    /// A slot for `block`. Of slots that the medium names, up to `batch` are taken out together,
+    /// so that one record serves them all.
+    pub(crate) fn allocate(&mut self, block: u64, batch: usize) -> Allocated {
+        if let Some(slot) = self.set.reserve() {
+            return Allocated::Slot(slot, Vec::new());
+        }
+        let mut named = Vec::new();
+        while named.len() < batch {
+            let victim = self.set.evict_reserved(block, &self.moving);
+            let Some((slot, old)) = victim else { break };
+            if !self.named.get(slot) {
+                return Allocated::Slot(slot, named);
+            }
+            self.limbo.push((slot, old));
+            named.push(slot);
+        }
+        match named.is_empty() && self.limbo.is_empty() {
+            true => Allocated::Full,
+            false => Allocated::AfterCommit(named),
+        }
+    }
+
+    // ---- who uses what ---------------------------------------------------------------------------
+
+    fn is_pinned(&self, slot: u32) -> bool {
+        self.set.is_busy(slot)
+    }
+
+    /// Keeps `slot` from being used for anything else.
+    #[inline]
+    pub(crate) fn pin(&mut self, slot: u32) {
+        if self.set.is_busy(slot) {
+            let pin = self.pins.iter_mut().find(|(other, _)| *other == slot);
+            pin.expect("a busy slot is pinned").1 += 1;
+        } else {
+            self.set.set_busy(slot, true);
+            self.pins.push((slot, 1));
+        }
+    }
+
+    /// Undoes one [`SetState::pin`].
+    #[inline]
+    pub(crate) fn unpin(&mut self, slot: u32) {
+        let at = self.pins.iter().position(|(other, _)| *other == slot).expect("a pinned slot");
+        self.pins[at].1 -= 1;
+        if self.pins[at].1 == 0 {
+            self.pins.swap_remove(at);
+            self.set.set_busy(slot, false);
+            if !self.limbo.is_empty() {
+                self.free_if_idle(slot);
+            }
+        }
+    }
+
+    /// Whether a command is writing `block`.
+    pub(crate) fn is_written(&self, block: u64) -> bool {
+        self.writes.iter().any(|intent| intent.block == block)
+    }
+
+    /// Begins to write `block`, unless another command does. Whoever fills it in gives up.
+    pub(crate) fn begin_write(&mut self, block: u64) -> bool {
+        if self.is_written(block) {
+            return false;
+        }
+        self.cancel_fill(block);
+        self.writes.push(Intent { block, is_cancelled: false });
+        true
+    }
+
+    /// Ends it, and says whether it was cancelled.
+    pub(crate) fn end_write(&mut self, block: u64) -> bool {
+        let at = self.writes.iter().position(|intent| intent.block == block);
+        self.writes.swap_remove(at.expect("it was begun")).is_cancelled
+    }
+
+    /// Whether what is being written may still be cached as what the origin has.
+    pub(crate) fn is_write_cancelled(&self, block: u64) -> bool {
+        self.writes.iter().any(|intent| intent.block == block && intent.is_cancelled)
+    }
+
+    /// Begins to fill `block` in, unless someone does that or writes it.
+    pub(crate) fn begin_fill(&mut self, block: u64) -> bool {
+        let is_filled = self.fills.iter().any(|intent| intent.block == block);
+        if is_filled || self.is_written(block) {
+            return false;
+        }
+        self.fills.push(Intent { block, is_cancelled: false });
+        true
+    }
+
+    /// Ends it, and says whether it was cancelled.
+    pub(crate) fn end_fill(&mut self, block: u64) -> bool {
+        let at = self.fills.iter().position(|intent| intent.block == block);
+        self.fills.swap_remove(at.expect("it was begun")).is_cancelled
+    }
+
+    /// Whether someone who fills `block` in has to give up.
+    pub(crate) fn is_fill_cancelled(&self, block: u64) -> bool {
+        self.fills.iter().any(|intent| intent.block == block && intent.is_cancelled)
+    }
+
+    fn cancel_fill(&mut self, block: u64) {
+        for intent in self.fills.iter_mut().filter(|intent| intent.block == block) {
+            intent.is_cancelled = true;
+        }
+    }
+
+    /// What is being filled in or written through to the origin is not what the origin will have.
+    pub(crate) fn cancel(&mut self, block: u64) {
+        self.cancel_fill(block);
+        for intent in self.writes.iter_mut().filter(|intent| intent.block == block) {
+            intent.is_cancelled = true;
+        }
+    }
+
+    /// Begins to clean `slot`, if it is dirty, the medium says so, and nobody writes it.
+    pub(crate) fn begin_clean(&mut self, slot: u32) -> Option<u64> {
+        let block = self.set.block(slot)?;
+        let is_named = self.named_dirty.get(slot) && !self.moving.get(slot);
+        let is_idle = !self.is_written(block);
+        if !(self.set.is_dirty(slot) && is_named && is_idle) || self.is_cleaned(slot) {
+            return None;
+        }
+        self.cleaning.push((slot, false));
+        self.pin(slot);
+        Some(block)
+    }
+
+    fn is_cleaned(&self, slot: u32) -> bool {
+        self.cleaning.iter().any(|(other, _)| *other == slot)
+    }
+
+    /// New content goes to `slot`: what is being cleaned is not the newest.
+    pub(crate) fn rewrite(&mut self, slot: u32) {
+        for (other, is_rewritten) in &mut self.cleaning {
+            if *other == slot {
+                *is_rewritten = true;
+            }
+        }
+    }
+
+    /// Ends it. `is_done` says that the origin has what was in the slot, durably; then the slot
+    /// is clean, unless something else was written to it. Whether it is.
+    pub(crate) fn end_clean(&mut self, slot: u32, block: u64, is_done: bool) -> bool {
+        let at = self.cleaning.iter().position(|(other, _)| *other == slot);
+        let (_, is_rewritten) = self.cleaning.swap_remove(at.expect("it was begun"));
+        let is_its_slot = self.set.block(slot) == Some(block);
+        let is_clean = is_done && !is_rewritten && is_its_slot && self.set.is_dirty(slot);
+        if is_clean {
+            self.set.set_dirty(slot, false);
+        }
+        self.unpin(slot);
+        is_clean
+    }
+
+    /// Dirty slots that may be cleaned now, in the order of slots.
+    pub(crate) fn dirty_slots(&self) -> Vec<u32> {
+        let slots = 0..self.set.slots();
+        slots.filter(|&slot| self.set.is_dirty(slot)).collect()
+    }
+
+    /// Clean slots that the medium does not name.
+    pub(crate) fn unnamed_clean_slots(&self) -> Vec<u32> {
+        let is_it = |slot: &u32| {
+            !self.is_named(*slot) && self.set.block(*slot).is_some() && !self.set.is_dirty(*slot)
+        };
+        (0..self.set.slots()).filter(is_it).collect()
+    }
+
+    /// Blocks that are placed, in limbo, written or filled in.
+    pub(crate) fn known_blocks(&self) -> Vec<u64> {
+        let placed = (0..self.set.slots()).filter_map(|slot| self.set.block(slot));
+        let limbo = self.limbo.iter().map(|(_, block)| *block);
+        let intents = self.writes.iter().chain(&self.fills).map(|intent| intent.block);
+        let mut blocks: Vec<u64> = placed.chain(limbo).chain(intents).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    /// All of it in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let bits = [&self.named, &self.named_dirty, &self.moving];
+        let lists = self.limbo.capacity() * size_of::<(u32, u64)>()
+            + self.pins.capacity() * size_of::<(u32, u32)>()
+            + (self.writes.capacity() + self.fills.capacity()) * size_of::<Intent>()
+            + self.cleaning.capacity() * size_of::<(u32, bool)>();
+        size_of::<SetState>() - size_of::<Set>()
+            + self.set.memory_bytes()
+            + bits.iter().map(|bits| bits.heap_bytes()).sum::<usize>()
+            + lists
+    }
+}

@@ -1,0 +1,501 @@
+//! The durable metadata: superblock, journal, table. It knows what the flash device says of every
+//! slot, and changes that; it knows nothing of what is in memory.
+//!
+//! Called under one lock by `commit` (changes), `shared` (the first touch of a set) and `admin`
+//! (making, opening, resizing); calls `journal` for the areas and `omf` for bytes.
+//!
+//! Invariants
+//! 1. A change is durable when [`Store::append`] has returned, all of them or none.
+//! 2. An area is written anew only after every page it touched lies durably in the table.
+//! 3. A page of the table is written only to its older copy, and only while the journal holds all
+//!    that this write could lose.
+//! 4. After a failed write of the journal the store writes nothing any more: what failed may
+//!    have happened all the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use esker_base::units::{round_up, to_u64, to_usize};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{Device, DeviceError, Geometry, Op, PlacementId, Port};
+
+use crate::CacheError;
+use crate::journal::{self, Replayed};
+use crate::layout::Layout;
+use crate::omf::{
+    BLOCK, BLOCK_SIZE, Change, FormatError, Name, RecordHeader, RecordKind, Superblock, TablePage,
+    record_size,
+};
+
+/// Pages written by one step of a checkpoint.
+pub(crate) const DRAIN_PAGES: usize = 64;
+
+/// What was read of a set, and where its pages stand.
+pub(crate) struct LoadedSet {
+    /// The slots that have a name, as indexes in the set.
+    pub(crate) names: Vec<(u32, Name)>,
+}
+
+/// A flash device, byte by byte: whole LBAs through one port.
+pub(crate) struct Medium {
+    device: Arc<dyn Device>,
+    port: Port,
+    geometry: Geometry,
+    placement: Option<PlacementId>,
+    /// Bytes of metadata written.
+    pub(crate) written: u64,
+}
+
+impl Medium {
+    pub(crate) fn open(device: &Arc<dyn Device>) -> Result<Medium, CacheError> {
+        let geometry = device.geometry();
+        let placement = (geometry.placement_handles > 1).then_some(PlacementId(0));
+        let port = Port::open(&**device, 16)?;
+        Ok(Medium { device: device.clone(), port, geometry, placement, written: 0 })
+    }
+
+    fn lba(&self, offset: u64) -> Lba {
+        Lba(offset / u64::from(self.geometry.lba_size))
+    }
+
+    pub(crate) fn lba_size(&self) -> usize {
+        to_usize(u64::from(self.geometry.lba_size))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn transfer(&self) -> usize {
+        let most = to_usize(u64::from(self.geometry.max_transfer_size));
+        (most / BLOCK_SIZE * BLOCK_SIZE).clamp(self.lba_size(), 1 << 20)
+    }
+
+    /// Reads bytes, in as many commands as it takes.
+    pub(crate) fn read(&mut self, offset: u64, size: usize) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = Vec::with_capacity(size);
+        while bytes.len() < size {
+            let part = self.transfer().min(size - bytes.len());
+            let lba = self.lba(offset + to_u64(bytes.len()));
+            bytes.extend_from_slice(&self.port.read(lba, AlignedBuf::zeroed(part))?);
+        }
+        Ok(bytes)
+    }
+
+    /// Writes whole LBAs; durable when it returns, if `is_durable`.
+    fn write(&mut self, offset: u64, bytes: &[u8], is_durable: bool) -> Result<(), DeviceError> {
+        let padded = bytes.len().next_multiple_of(self.lba_size());
+        let is_single = padded <= self.transfer();
+        let mut at = 0;
+        while at < padded {
+            let part = self.transfer().min(padded - at);
+            let given = &bytes[at.min(bytes.len())..(at + part).min(bytes.len())];
+            let buf = AlignedBuf::padded(given, part);
+            let lba = self.lba(offset + to_u64(at));
+            let fua = is_durable && is_single;
+            self.port.run(Op::Write { lba, buf, placement: self.placement, fua })?;
+            at += part;
+        }
+        self.written += to_u64(padded);
+        if is_durable && !is_single { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes data to a slot; not durable.
+    pub(crate) fn write_data(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        placement: Option<PlacementId>,
+    ) -> Result<(), DeviceError> {
+        let (lba, buf) = (self.lba(offset), AlignedBuf::padded(bytes, self.lba_size()));
+        self.port.write(lba, buf, placement).map(drop)
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        self.port.flush()
+    }
+
+    fn zero(&mut self, offset: u64, size: u64) -> Result<(), DeviceError> {
+        let count = LbaCount(size / u64::from(self.geometry.lba_size));
+        self.port.run(Op::WriteZeroes { lba: self.lba(offset), count }).map(drop)
+    }
+}
+
+/// Finds the superblock of a flash device.
+pub(crate) fn read_superblock(medium: &mut Medium) -> Result<(Superblock, bool), CacheError> {
+    let bytes = medium.read(0, 2 * BLOCK_SIZE)?;
+    let copies =
+        [Superblock::decode(&bytes[..BLOCK_SIZE], 0), Superblock::decode(&bytes[BLOCK_SIZE..], 1)];
+    let is_whole = copies.iter().all(Result::is_ok);
+    let newest = copies.iter().flatten().max_by_key(|found| found.generation);
+    if let Some(found) = newest {
+        return Ok((*found, is_whole));
+    }
+    let [first, second] = copies.map(|copy| copy.expect_err("neither is good"));
+    let is_none = |error: &FormatError| matches!(error, FormatError::Empty | FormatError::Magic(_));
+    Err(match is_none(&first) && is_none(&second) {
+        true => CacheError::NoCache { device: medium.name().to_owned() },
+        false => {
+            let worse = if is_none(&first) { second } else { first };
+            CacheError::corrupt(medium.name(), "the superblock", 0, &worse)
+        }
+    })
+}
+
+/// Writes both copies of the superblock, the one durable before the other.
+pub(crate) fn write_superblock(
+    medium: &mut Medium,
+    superblock: &Superblock,
+) -> Result<(), DeviceError> {
+    for copy in [0, 1] {
+        medium.write(u64::from(copy) * BLOCK, &superblock.encode(copy), true)?;
+    }
+    Ok(())
+}
+
+/// Makes a cache: what was on the flash device is lost.
+pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(), CacheError> {
+    let layout = Layout::of(superblock);
+    medium.zero(0, 2 * BLOCK)?;
+    medium.flush()?;
+    medium.zero(layout.area(0), 2 * layout.area_bytes)?;
+    let (table, size) = layout.table();
+    medium.zero(table, size)?;
+    let (bytes, _) = start_record(superblock, 1, 1, 0, (0, 0), false).encode(&[]);
+    medium.write(layout.area_of(1), &bytes, false)?;
+    medium.flush()?;
+    write_superblock(medium, superblock)?;
+    Ok(())
+}
+
+fn start_record(
+    superblock: &Superblock,
+    sequence: u64,
+    number: u64,
+    previous_crc: u32,
+    (dirty, named): (u32, u32),
+    needs_previous: bool,
+) -> RecordHeader {
+    RecordHeader {
+        kind: RecordKind::Start,
+        needs_previous,
+        id: superblock.id,
+        sequence,
+        number,
+        offset: 0,
+        previous_crc,
+        clean_epoch: superblock.clean_epoch,
+        dirty,
+        named,
+    }
+}
+
+/// The durable metadata of an open cache.
+pub(crate) struct Store {
+    pub(crate) medium: Medium,
+    pub(crate) superblock: Superblock,
+    pub(crate) layout: Layout,
+    /// The area that is written, its next offset, the next record's number, the last one's CRC.
+    sequence: u64,
+    position: u64,
+    number: u64,
+    crc: u32,
+    needs_previous: bool,
+    /// Pages that the current area, and the one before it, have changes of.
+    touched: Pages,
+    pending: Pages,
+    /// Pages that were being written when the cache was last open.
+    announced: BTreeSet<u32>,
+    /// Changes found at opening, for sets that were not read yet.
+    overlay: BTreeMap<u32, Vec<Change>>,
+    /// How often each page was written; it says which copy is the newer one.
+    generations: Vec<u32>,
+    /// Durable dirty names, and durable names, in all sets.
+    pub(crate) dirty: u32,
+    pub(crate) named: u32,
+    /// Whether the last record has changes.
+    is_open: bool,
+    is_broken: bool,
+}
+
+/// A set of pages.
+struct Pages(Vec<u64>);
+
+impl Pages {
+    fn new(pages: u32) -> Pages {
+        Pages(vec![0; to_usize(u64::from(pages.div_ceil(64)))])
+    }
+
+    fn put(&mut self, page: u32, on: bool) {
+        let (word, bit) = (to_usize(u64::from(page / 64)), 1 << (page % 64));
+        if on {
+            self.0[word] |= bit;
+        } else {
+            self.0[word] &= !bit;
+        }
+    }
+
+    fn first(&self, most: usize) -> Vec<u32> {
+        let words = (0u32..).zip(&self.0).filter(|(_, word)| **word != 0);
+        let pages = words.flat_map(|(index, &word)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * 64 + bit)
+        });
+        pages.take(most).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+}
+
+impl Store {
+    /// Reads the journal of a cache with this superblock.
+    pub(crate) fn open(mut medium: Medium, superblock: Superblock) -> Result<Store, CacheError> {
+        let layout = Layout::of(&superblock);
+        // What an earlier process wrote may still be in a volatile cache of the device; from here
+        // on it counts as durable.
+        medium.flush()?;
+        let Replayed { previous, current } = journal::replay(&mut medium, &superblock, &layout)?;
+        let pages = layout.pages();
+        let mut store = Store {
+            superblock,
+            layout,
+            sequence: current.sequence,
+            position: current.end,
+            number: current.next_number,
+            crc: current.crc,
+            needs_previous: current.last.needs_previous,
+            touched: Pages::new(pages),
+            pending: Pages::new(pages),
+            announced: BTreeSet::new(),
+            overlay: BTreeMap::new(),
+            generations: vec![0; to_usize(pages.into())],
+            dirty: current.last.dirty,
+            named: current.last.named,
+            is_open: true,
+            is_broken: false,
+            medium,
+        };
+        if let Some(previous) = previous {
+            store.remember(previous.changes, false)?;
+            store.announced = current.pages.iter().copied().collect();
+        }
+        store.remember(current.changes, true)?;
+        Ok(store)
+    }
+
+    fn remember(&mut self, changes: Vec<Change>, is_current: bool) -> Result<(), CacheError> {
+        for change in changes {
+            if u64::from(change.slot) >= self.superblock.slots() {
+                let what =
+                    FormatError::Value { what: "a slot in the journal", found: change.slot.into() };
+                let offset = self.layout.area_of(self.sequence);
+                return Err(CacheError::corrupt(self.medium.name(), "the journal", offset, &what));
+            }
+            let page = self.layout.page_of(change.slot);
+            if is_current {
+                self.touched.put(page, true);
+            } else {
+                self.pending.put(page, true);
+            }
+            self.overlay.entry(change.slot / self.layout.set_slots).or_default().push(change);
+        }
+        Ok(())
+    }
+
+    /// Reads what the device says of the slots of a set.
+    pub(crate) fn load(&mut self, set: u32) -> Result<LoadedSet, CacheError> {
+        let first = set * self.layout.set_pages;
+        let size = to_usize(u64::from(self.layout.set_pages) * 2 * BLOCK);
+        let bytes = self.medium.read(self.layout.page(first), size)?;
+        let mut names = vec![Name::None; to_usize(self.layout.set_slots.into())];
+        for (index, pair) in (0u32..).zip(bytes.chunks_exact(2 * BLOCK_SIZE)) {
+            let page = first + index;
+            let slots = self.layout.page_slots(index);
+            let count = slots.len();
+            let copy = |n: u16| {
+                let at = usize::from(n) * BLOCK_SIZE;
+                let bytes = &pair[at..at + BLOCK_SIZE];
+                TablePage::decode(bytes, self.superblock.id, page, n, count)
+            };
+            let is_journaled = self.announced.contains(&page);
+            let found = match (copy(0), copy(1)) {
+                (Ok(a), Ok(b)) => Some(if a.generation > b.generation { a } else { b }),
+                (Ok(one), Err(FormatError::Empty)) | (Err(FormatError::Empty), Ok(one)) => {
+                    Some(one)
+                }
+                (Err(FormatError::Empty), Err(FormatError::Empty)) => None,
+                // Torn by a crash while it was written, or damaged: the journal knows better.
+                (Ok(one), Err(_)) | (Err(_), Ok(one)) if is_journaled => Some(one),
+                (Err(FormatError::Empty), Err(_)) | (Err(_), Err(FormatError::Empty))
+                    if is_journaled =>
+                {
+                    None
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    let at = self.layout.page(page);
+                    let what = "a page of the table";
+                    return Err(CacheError::corrupt(self.medium.name(), what, at, &error));
+                }
+            };
+            let Some(found) = found else { continue };
+            let generation = u32::try_from(found.generation).unwrap_or(u32::MAX - 2);
+            self.generations[to_usize(page.into())] = generation;
+            let is_void = found.clean_epoch != self.superblock.clean_epoch;
+            for (slot, name) in slots.zip(found.names) {
+                let is_kept = !(is_void && matches!(name, Name::Clean(_)));
+                names[to_usize(slot.into())] = if is_kept { name } else { Name::None };
+            }
+        }
+        for change in self.overlay.remove(&set).unwrap_or_default() {
+            names[to_usize((change.slot % self.layout.set_slots).into())] = change.name;
+        }
+        let named = (0u32..).zip(names).filter(|(_, name)| *name != Name::None).collect();
+        Ok(LoadedSet { names: named })
+    }
+
+    /// How many changes fit one record.
+    pub(crate) fn record_changes(&self) -> usize {
+        let room = to_usize(self.layout.area_bytes / 2) - 2 * BLOCK_SIZE;
+        room / crate::omf::CHANGE_SIZE
+    }
+
+    /// Whether a record with this many changes has to go to the other area, and the pages that
+    /// keep it from being begun have to be written first.
+    pub(crate) fn is_full(&self, changes: usize) -> bool {
+        let size = round_up(to_u64(record_size(changes)), to_u64(self.medium.lba_size()));
+        self.position + size + self.layout.reserve() > self.layout.area_bytes
+    }
+
+    /// Makes changes durable, all or none. `counts` are the dirty names and the names in all after
+    /// them. There has to be room ([`Store::is_full`]).
+    pub(crate) fn append(
+        &mut self,
+        changes: &[Change],
+        counts: (u32, u32),
+    ) -> Result<(), CacheError> {
+        for change in changes {
+            self.touched.put(self.layout.page_of(change.slot), true);
+        }
+        let before = (self.dirty, self.named);
+        (self.dirty, self.named) = counts;
+        self.write_record(RecordKind::Names, changes)
+            .inspect_err(|_| (self.dirty, self.named) = before)
+    }
+
+    /// Ends with a record that says nothing, so that damage to any other one shows. There has to
+    /// be room.
+    pub(crate) fn seal(&mut self) -> Result<(), CacheError> {
+        match self.is_open {
+            true => self.write_record(RecordKind::Names, &[]),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether nothing can be made durable any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    fn write_record(&mut self, kind: RecordKind, changes: &[Change]) -> Result<(), CacheError> {
+        let header = RecordHeader {
+            kind,
+            needs_previous: self.needs_previous,
+            id: self.superblock.id,
+            sequence: self.sequence,
+            number: self.number,
+            offset: u32::try_from(self.position).expect("an area is smaller than 4 GiB"),
+            previous_crc: self.crc,
+            clean_epoch: self.superblock.clean_epoch,
+            dirty: self.dirty,
+            named: self.named,
+        };
+        let (bytes, crc) = header.encode(changes);
+        let size = round_up(to_u64(bytes.len()), to_u64(self.medium.lba_size()));
+        assert!(self.position + size <= self.layout.area_bytes, "a record beyond its area");
+        self.write_durably(self.layout.area_of(self.sequence) + self.position, &bytes)?;
+        self.position += size;
+        self.number += 1;
+        self.crc = crc;
+        self.is_open = !changes.is_empty();
+        Ok(())
+    }
+
+    fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> Result<(), CacheError> {
+        if self.is_broken {
+            return Err(CacheError::FlashLost { device: self.medium.name().to_owned() });
+        }
+        self.medium.write(offset, bytes, true).map_err(|error| {
+            self.is_broken = true;
+            error.into()
+        })
+    }
+
+    /// Goes on in the other area. No page may be pending.
+    pub(crate) fn next_area(&mut self) -> Result<(), CacheError> {
+        assert!(self.pending.is_empty(), "an area is begun anew while it is needed");
+        if self.needs_previous {
+            self.needs_previous = false;
+            self.write_record(RecordKind::Names, &[])?;
+        }
+        let counts = (self.dirty, self.named);
+        let (sequence, number) = (self.sequence + 1, self.number);
+        let header = start_record(&self.superblock, sequence, number, self.crc, counts, true);
+        let (bytes, crc) = header.encode(&[]);
+        self.write_durably(self.layout.area_of(sequence), &bytes)?;
+        self.sequence = sequence;
+        self.number += 1;
+        self.crc = crc;
+        self.needs_previous = true;
+        self.position = to_u64(bytes.len().next_multiple_of(self.medium.lba_size()));
+        std::mem::swap(&mut self.pending, &mut self.touched);
+        Ok(())
+    }
+
+    /// Up to `most` pages that the area before the current one still stands for.
+    pub(crate) fn pending_pages(&self, most: usize) -> Vec<u32> {
+        self.pending.first(most)
+    }
+
+    /// Writes pages to the table. What they hold is what the journal says, of this moment.
+    pub(crate) fn write_pages(&mut self, pages: Vec<(u32, Vec<Name>)>) -> Result<(), CacheError> {
+        // A page that a crash tears is excused by a record that says it was being written.
+        let next = |store: &Store, page: u32| store.generations[to_usize(page.into())] + 1;
+        let announced: Vec<Change> = pages
+            .iter()
+            .map(|(page, _)| {
+                let name = Name::Clean(next(self, *page).into());
+                Change { slot: *page, name }
+            })
+            .collect();
+        self.write_record(RecordKind::Pages, &announced)?;
+        let clean_epoch = self.superblock.clean_epoch;
+        for (page, names) in &pages {
+            let generation = next(self, *page);
+            let (page, names) = (*page, names.clone());
+            let content = TablePage { page, clean_epoch, generation: generation.into(), names };
+            let copy = u16::try_from(generation % 2).expect("0 or 1");
+            let bytes = content.encode(self.superblock.id, copy);
+            self.medium.write(self.layout.page(page) + u64::from(copy) * BLOCK, &bytes, false)?;
+        }
+        self.medium.flush()?;
+        for (page, _) in &pages {
+            self.generations[to_usize((*page).into())] += 1;
+            self.pending.put(*page, false);
+        }
+        Ok(())
+    }
+
+    /// Changes the superblock.
+    pub(crate) fn update(
+        &mut self,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<(), CacheError> {
+        let mut superblock = self.superblock;
+        change(&mut superblock);
+        superblock.generation += 1;
+        write_superblock(&mut self.medium, &superblock)?;
+        self.superblock = superblock;
+        Ok(())
+    }
+}

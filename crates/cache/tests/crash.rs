@@ -1,0 +1,308 @@
+//! A crash after every write, with any subset of what was not flushed: no block that was flushed is
+//! lost, none is stale or torn, and what was read once stays, in every mode.
+
+#[path = "support/oracle.rs"]
+mod oracle;
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+
+use esker_base::{LbaCount, Rng};
+use esker_cache::{Cache, Mode};
+use esker_device::{Device, Port};
+use esker_sim::{CrashRecorder, Image, Plan};
+use oracle::{Act, Oracle, op, random};
+
+/// What a script does besides commands.
+#[derive(Clone, Debug)]
+enum Step {
+    Act(Act),
+    Mode(Mode),
+    /// A step in the background; idle or not.
+    Background(bool),
+    CleanAll,
+    Close,
+}
+
+struct Script {
+    mode: Mode,
+    lba_sizes: (u32, u32),
+    steps: Vec<Step>,
+}
+
+impl Script {
+    fn random(seed: u64, mode: Mode, count: usize) -> Script {
+        let mut rng = Rng::new(seed);
+        let sizes = [(512, 512), (4096, 4096), (512, 4096), (4096, 512)];
+        let lba_sizes = sizes[usize::try_from(rng.below(4)).unwrap()];
+        let per_block = u64::from(4096 / lba_sizes.0);
+        let lbas = rig::ORIGIN / u64::from(lba_sizes.0);
+        let steps = (0..count).map(|n| match rng.below(24) {
+            0 => Step::Background(false),
+            1 | 2 => Step::Background(true),
+            3 => Step::CleanAll,
+            4 => Step::Close,
+            5 => Step::Mode(rig::MODES[usize::try_from(rng.below(3)).unwrap()]),
+            _ => Step::Act(random(&mut rng, lbas, per_block, n as u64 + 1)),
+        });
+        Script { mode, lba_sizes, steps: steps.collect() }
+    }
+
+    fn lbas(&self) -> u64 {
+        rig::ORIGIN / u64::from(self.lba_sizes.0)
+    }
+
+    /// Runs it on recorded devices; mark n says that step n is done.
+    fn record(&self) -> CrashRecorder {
+        let (origin, flash) = rig::devices(self.mode, self.lba_sizes.0, self.lba_sizes.1);
+        let recorder = CrashRecorder::new();
+        let origin: Arc<dyn Device> = recorder.attach_zeroing(origin);
+        let extent = flash.geometry().capacity;
+        let flash: Arc<dyn Device> = recorder.attach_holding(flash, extent).unwrap();
+        let cache = rig::open(&origin, &flash);
+        let mut port = Port::open(&cache, 4).unwrap();
+        let mut live = Oracle::new(self.lbas(), self.lba_sizes.0 as usize);
+        for (n, step) in self.steps.iter().enumerate() {
+            match step {
+                Step::Act(act) => {
+                    let buf = port.run(op(act, self.lba_sizes.0 as usize)).unwrap();
+                    live.done(act);
+                    if let Act::Read { lba, .. } = act {
+                        live.check(*lba, &buf.unwrap(), &format!("step {n}, no crash"));
+                    }
+                }
+                Step::Mode(mode) => cache.set_mode(*mode).unwrap(),
+                Step::Background(is_idle) => drop(cache.step(*is_idle).unwrap()),
+                Step::CleanAll => cache.clean_all().unwrap(),
+                Step::Close => cache.close().unwrap(),
+            }
+            recorder.mark(n as u64);
+        }
+        recorder
+    }
+
+    /// What may be there after a crash behind `done` steps.
+    fn expected(&self, done: usize) -> Oracle {
+        let mut oracle = Oracle::new(self.lbas(), self.lba_sizes.0 as usize);
+        for (n, step) in self.steps.iter().enumerate().take(done + 1) {
+            match step {
+                Step::Act(act) if n < done => oracle.done(act),
+                Step::Act(act) => oracle.maybe(act),
+                _ => {}
+            }
+        }
+        oracle.crash();
+        oracle
+    }
+
+    fn check(&self, image: &Image, seed: u64) {
+        let about = format!("seed {seed}, {image}\n{:?}", self.steps.get(image.marks().len()));
+        let oracle = self.expected(image.marks().len());
+        check_devices(oracle, &image.device(0), &image.device(1), &about);
+    }
+}
+
+/// Opens the cache that a crash has left, and checks everything: through the cache, after all is
+/// written back, and without the cache.
+fn check_devices(
+    mut oracle: Oracle,
+    origin: &Arc<dyn Device>,
+    flash: &Arc<dyn Device>,
+    about: &dyn std::fmt::Display,
+) {
+    let cache = Cache::open(origin.clone(), flash.clone(), rig::open_options())
+        .unwrap_or_else(|error| panic!("{error}: {about}"));
+    let mut port = Port::open(&cache, 4).unwrap();
+    oracle.check_all(&mut port, &format!("first, {about}"));
+    oracle.check_all(&mut port, &format!("again, {about}"));
+    cache.clean_all().unwrap_or_else(|error| panic!("{error}: {about}"));
+    oracle.check_all(&mut port, &format!("cleaned, {about}"));
+    cache.detach().unwrap();
+    drop(port);
+    drop(cache);
+    let mut port = Port::open(&**origin, 4).unwrap();
+    oracle.check_all(&mut port, &format!("origin, {about}"));
+}
+
+fn plan(seed: u64) -> Plan {
+    Plan { all_subsets: 3, singles: 8, random_subsets: 3, tears: 1, seed }
+}
+
+fn run(seeds: std::ops::Range<u64>, steps: usize, plan: impl Fn(u64) -> Plan) -> usize {
+    let mut images = 0;
+    for seed in seeds {
+        let mode = rig::MODES[usize::try_from(seed % 3).unwrap()];
+        let script = Script::random(seed, mode, steps);
+        for image in script.record().history().images(&plan(seed)) {
+            script.check(&image, seed);
+            images += 1;
+        }
+    }
+    images
+}
+
+#[test]
+fn a_crash_anywhere_loses_nothing_that_was_flushed() {
+    let images = run(0..6, 40, plan);
+    assert!(images > 500, "{images} images");
+}
+
+#[test]
+fn a_crash_while_areas_and_pages_change_loses_nothing() {
+    // So many flushes that the journal goes round, few images each.
+    let plan = |seed| Plan { all_subsets: 1, singles: 1, random_subsets: 1, tears: 1, seed };
+    let images = run(100..103, 160, plan);
+    assert!(images > 500, "{images} images");
+}
+
+#[test]
+fn a_crash_during_recovery_loses_nothing() {
+    for seed in 200..203 {
+        let script = Script::random(seed, rig::MODES[usize::try_from(seed % 3).unwrap()], 30);
+        let history = script.record().history();
+        for (n, image) in history.images(&plan(seed)).enumerate().filter(|(n, _)| n % 97 == 5) {
+            let about = format!("seed {seed} image {n}: {image}");
+            let recorder = CrashRecorder::new();
+            let attach = |index: usize| -> Arc<dyn Device> {
+                let device = image.device(index);
+                let extent: LbaCount = device.geometry().capacity;
+                recorder.attach_holding(device, extent).unwrap()
+            };
+            let (origin, flash) = (attach(0), attach(1));
+            let cache = Cache::open(origin, flash, rig::open_options()).unwrap();
+            cache.clean_all().unwrap();
+            cache.close().unwrap();
+            drop(cache);
+            for second in recorder.history().images(&plan(n as u64)).step_by(5) {
+                let oracle = script.expected(image.marks().len());
+                let about = format!("{about}, then {second}");
+                check_devices(oracle, &second.device(0), &second.device(1), &about);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: for a release build"]
+fn many_crashes() {
+    let seconds = std::env::var("ESKER_SOAK").ok().and_then(|text| text.parse().ok());
+    let clock = esker_base::Clock::real();
+    let (start, mut images, mut seed) = (clock.now(), 0, 1_000);
+    while (clock.now() - start).as_secs() < seconds.unwrap_or(60u64) {
+        images += run(seed..seed + 1, 60, thorough);
+        seed += 1;
+    }
+    println!("{images} images of {} scripts", seed - 1_000);
+}
+
+fn thorough(seed: u64) -> Plan {
+    Plan { all_subsets: 4, singles: 24, random_subsets: 6, seed, ..Plan::default() }
+}
+
+/// What follows is one thing each: break the rule in the code, and the test fails.
+fn each_image(mode: Mode, steps: Vec<Step>) {
+    let script = Script { mode, lba_sizes: (512, 512), steps };
+    let mut images = 0;
+    for image in script.record().history().images(&Plan::default()) {
+        script.check(&image, 0);
+        images += 1;
+    }
+    assert!(images > 3, "{images} images");
+}
+
+fn write(block: u64, version: u64) -> Step {
+    Step::Act(Act::Write { lba: block * 8, count: 8, version, fua: false })
+}
+
+fn read(block: u64) -> Step {
+    Step::Act(Act::Read { lba: block * 8, count: 8 })
+}
+
+#[test]
+fn a_record_names_nothing_whose_data_is_not_durable() {
+    each_image(Mode::WriteBack, vec![write(1, 1), Step::Act(Act::Flush), write(2, 2)]);
+    let fua = Act::Write { lba: 8, count: 8, version: 1, fua: true };
+    each_image(Mode::WriteBack, vec![Step::Act(fua.clone()), write(1, 2), Step::Act(Act::Flush)]);
+    each_image(Mode::WriteThrough, vec![Step::Act(fua), write(1, 2), Step::Act(Act::Flush)]);
+}
+
+#[test]
+fn a_dirty_block_is_named_before_its_flush_is_acknowledged() {
+    let flush = || Step::Act(Act::Flush);
+    each_image(Mode::WriteBack, vec![write(1, 1), flush(), write(1, 2), flush(), write(1, 3)]);
+}
+
+#[test]
+fn a_clean_block_that_is_written_goes_to_another_slot() {
+    let flush = || Step::Act(Act::Flush);
+    let steps = vec![write(1, 1), flush(), Step::CleanAll, flush(), Step::Close, write(1, 2)];
+    each_image(Mode::WriteBack, steps.clone());
+    let more = [steps, vec![flush(), Step::CleanAll, write(1, 3), flush()]].concat();
+    each_image(Mode::WriteBack, more);
+}
+
+#[test]
+fn a_block_rewritten_and_written_back_is_durable_before_it_is_named_clean() {
+    let flush = || Step::Act(Act::Flush);
+    each_image(
+        Mode::WriteBack,
+        vec![write(1, 1), flush(), write(1, 2), Step::CleanAll, flush(), write(2, 3), flush()],
+    );
+}
+
+#[test]
+fn zeroes_and_discards_never_uncover_what_was_there_before() {
+    let flush = || Step::Act(Act::Flush);
+    for last in [Act::Zero { lba: 8, count: 8 }, Act::Discard { lba: 8, count: 8 }] {
+        let before = vec![write(1, 1), flush(), Step::CleanAll, flush(), write(1, 2), flush()];
+        let steps = [before, vec![Step::Act(last.clone()), flush(), write(1, 3)]].concat();
+        each_image(Mode::WriteBack, steps);
+        let steps = vec![write(1, 1), flush(), read(1), Step::Close, Step::Act(last), flush()];
+        each_image(Mode::WriteThrough, steps);
+    }
+}
+
+#[test]
+fn the_origin_is_not_written_under_a_name() {
+    let flush = || Step::Act(Act::Flush);
+    for mode in [Mode::WriteThrough, Mode::WriteAround] {
+        let steps = vec![
+            write(1, 1),
+            flush(),
+            read(1),
+            Step::Close,
+            write(1, 2),
+            flush(),
+            read(1),
+            Step::Close,
+            write(1, 3),
+        ];
+        each_image(mode, steps);
+    }
+    // A clean name must not outlive what a crash takes from the origin.
+    each_image(Mode::WriteThrough, vec![write(1, 1), Step::Close, write(1, 2), Step::Close]);
+}
+
+#[test]
+fn a_slot_is_not_used_again_under_its_old_name() {
+    let mut steps: Vec<Step> = (0..30).map(|n| write(n, n + 1)).collect();
+    steps.push(Step::Act(Act::Flush));
+    steps.extend((0..30).map(read));
+    steps.push(Step::Close);
+    steps.extend((30..60).map(read));
+    let steps = steps
+        .into_iter()
+        .map(|step| match step {
+            Step::Act(Act::Write { lba, version, .. }) => {
+                Step::Act(Act::Write { lba: lba / 8, count: 1, version, fua: false })
+            }
+            Step::Act(Act::Read { lba, .. }) => Step::Act(Act::Read { lba: lba / 8, count: 1 }),
+            other => other,
+        })
+        .collect();
+    let script = Script { mode: Mode::WriteThrough, lba_sizes: (4096, 4096), steps };
+    for image in script.record().history().images(&plan(9)) {
+        script.check(&image, 9);
+    }
+}

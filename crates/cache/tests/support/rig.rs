@@ -1,0 +1,56 @@
+//! What the cache's tests share: small caches, with sets and journal areas so small that everything happens soon.
+
+#![allow(dead_code)] // each test file uses a part
+
+use std::sync::Arc;
+
+use esker_base::Clock;
+use esker_cache::{Background, Cache, CreateOptions, Division, Mode, OpenOptions};
+use esker_device::{Device, MemoryDevice};
+
+/// Bytes of the origin.
+pub(crate) const ORIGIN: u64 = 64 * 4096;
+/// Bytes of the flash device: room for some twenty slots.
+pub(crate) const FLASH: u64 = 320 << 10;
+
+pub(crate) const MODES: [Mode; 3] = [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround];
+
+/// Options for a cache of two sets of eight slots.
+pub(crate) fn create_options(mode: Mode) -> CreateOptions {
+    CreateOptions {
+        mode,
+        set_bytes: 8 * 4096,
+        run_bytes: 2 * 4096,
+        division: Division::Hashed,
+        area_bytes: Some(64 << 10),
+        id: 77,
+        ..CreateOptions::default()
+    }
+}
+
+/// A cache that does nothing on its own.
+pub(crate) fn open_options() -> OpenOptions {
+    OpenOptions {
+        background: Background::Manual,
+        sequential_bytes: 0,
+        clock: Clock::virtual_time(),
+        ..OpenOptions::default()
+    }
+}
+
+/// A pair of devices with a cache on the second.
+pub(crate) fn devices(
+    mode: Mode,
+    origin_lba: u32,
+    flash_lba: u32,
+) -> (Arc<dyn Device>, Arc<dyn Device>) {
+    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", ORIGIN, origin_lba));
+    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", FLASH, flash_lba));
+    Cache::create(&*origin, &flash, &create_options(mode)).unwrap();
+    (origin, flash)
+}
+
+/// Opens it.
+pub(crate) fn open(origin: &Arc<dyn Device>, flash: &Arc<dyn Device>) -> Cache {
+    Cache::open(origin.clone(), flash.clone(), open_options()).unwrap()
+}

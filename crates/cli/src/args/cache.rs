@@ -1,0 +1,81 @@
+//! The arguments of `esker cache`.
+
+use clap::{Args, Subcommand};
+
+/// `esker cache`
+#[derive(Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Make a cache on a flash device, for an origin that stays as it is
+    #[command(after_help = "Examples:\n  \
+            esker cache create /dev/sdb /dev/nvme0n1 --mode wb\n  \
+            esker cache create 'file:disk.img?capacity=64GiB' 'file:flash.img?capacity=4GiB'\n\n\
+            Used as a device: 'cache:(/dev/sdb)?flash=(/dev/nvme0n1)'.")]
+    Create {
+        #[command(flatten)]
+        devices: CacheDevices,
+        /// Where writes go: wb (back), wt (through) or wa (around)
+        #[arg(long, default_value = "wt")]
+        mode: String,
+        /// How much of the flash device is used [default: all]
+        #[arg(long, value_name = "SIZE")]
+        size: Option<String>,
+        /// The size of a set [default: 16MiB]
+        #[arg(long, value_name = "SIZE")]
+        sets: Option<String>,
+        /// The size of a run, neighbours that stay in one set [default: 256KiB]
+        #[arg(long, value_name = "SIZE")]
+        run: Option<String>,
+        /// How runs go to sets: hashed, linear or single [default: hashed]
+        #[arg(long)]
+        map: Option<String>,
+        /// Give up a cache that is there, with what it has not written back
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Show what a flash device says of the cache on it
+    #[command(after_help = "Example:\n  esker cache info flash.img --json")]
+    Info {
+        /// The flash device
+        #[arg(value_name = "FLASH")]
+        flash: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change where writes go, of a cache that is not in use
+    #[command(after_help = "Example:\n  esker cache mode flash.img wt")]
+    Mode {
+        /// The flash device
+        #[arg(value_name = "FLASH")]
+        flash: String,
+        /// wb (back), wt (through) or wa (around)
+        #[arg(value_name = "MODE")]
+        mode: String,
+    },
+    /// Give a cache that is not in use another size: writes everything back first
+    #[command(after_help = "Example:\n  esker cache resize disk.img flash.img --size 2GiB")]
+    Resize {
+        #[command(flatten)]
+        devices: CacheDevices,
+        /// How much of the flash device is used [default: all]
+        #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
+        size: Option<u64>,
+    },
+    /// Write everything back, so that the origin can be used without the cache
+    #[command(after_help = "Example:\n  esker cache detach disk.img flash.img")]
+    Detach {
+        #[command(flatten)]
+        devices: CacheDevices,
+    },
+}
+
+/// What a cache is made of.
+#[derive(Args)]
+pub(crate) struct CacheDevices {
+    /// The slow device: a path or a device specification
+    #[arg(value_name = "ORIGIN")]
+    pub(crate) origin: String,
+    /// The flash device: a path or a device specification
+    #[arg(value_name = "FLASH")]
+    pub(crate) flash: String,
+}

@@ -1,0 +1,36 @@
+//! `esker cache` as a user types it.
+
+mod common;
+
+use common::{Scratch, run, text};
+
+#[test]
+fn a_cache_is_made_shown_changed_resized_and_detached() {
+    let scratch = Scratch::new();
+    let disk = format!("file:{}?capacity=64MiB", text(&scratch.path("disk.img")));
+    let flash = format!("file:{}?capacity=16MiB", text(&scratch.path("flash.img")));
+    let create = ["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "1MiB"];
+    let made = run(create).succeeds().out();
+    for word in ["write-back, attached", "64.00 MiB", "1.00 MiB, runs of 256.00 KiB", "cache:("] {
+        assert!(made.contains(word), "no '{word}' in:\n{made}");
+    }
+    run(create).fails(73, &["there is a cache on it", "detach"]);
+    let device = made.split('\'').nth(1).expect("a device in quotes").to_owned();
+    let db = text(&scratch.path("db"));
+    let medium = ["kv", "create", &db, "--capacity", &device];
+    run(medium).succeeds();
+    run(["kv", "put", &db, "default", "a", "b"]).succeeds();
+    assert_eq!(run(["kv", "get", &db, "default", "a"]).succeeds().out().trim_end(), "b");
+    let info = run(["cache", "info", &flash, "--json"]).succeeds().out();
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!((&info["mode"], &info["is_detached"]), (&"write-back".into(), &false.into()));
+    run(["cache", "mode", &flash, "sideways"]).fails(64, &["is no mode", "wt"]);
+    run(["cache", "mode", &flash, "wt"]).succeeds();
+    let resized = run(["cache", "resize", &disk, &flash, "--size", "8MiB"]).succeeds().out();
+    assert!(resized.contains("write-through") && resized.contains("8.00 MiB"), "{resized}");
+    assert_eq!(run(["kv", "get", &db, "default", "a"]).succeeds().out().trim_end(), "b");
+    let detached = run(["cache", "detach", &disk, &flash]).succeeds().out();
+    assert!(detached.contains("written back"), "{detached}");
+    run(["cache", "detach", &disk, &flash]).fails(75, &["was detached"]);
+    run(["cache", "info", &disk]).fails(66, &["there is no cache on it"]);
+}
