@@ -75,7 +75,8 @@ fn keys_are_in_files_that_nobody_else_reads() {
     let host = HostConfig {
         nqn: HOST.to_owned(),
         secret: Some(secret),
-        controller_secret: Some(controller_secret), tls_key: None
+        controller_secret: Some(controller_secret),
+        tls_key: None,
     };
     let target = serve(&[memory(1)], Access::Hosts(vec![host]));
     let with = |keys: String| open(&text(&target, &format!("hostnqn={HOST}&{keys}")));
