@@ -6,7 +6,7 @@ verify() {
     local target=$1
     shift
     fio --name=verify --filename="$target" --direct=1 --ioengine=io_uring --iodepth=16 --rw=randwrite \
-        --size=48m --io_size=32m --verify=crc32c --verify_fatal=1 --verify_state_save=0 --randrepeat=0 --output-format=terse \
+        --size=48m --io_size=32m --verify=crc32c --verify_fatal=1 --verify_state_save=0 --verify_state_save=0 --randrepeat=0 --output-format=terse \
         --fsync=64 "$@" > /dev/null
 }
 
