@@ -193,3 +193,54 @@ fn superseding(
     }
     changes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omf::{Name, RecordHeader};
+
+    #[test]
+    fn a_record_counts_only_behind_the_one_it_was_written_after() {
+        let superblock = Superblock {
+            mode: 0,
+            state: 0,
+            mapping: 0,
+            generation: 1,
+            id: 7,
+            origin_bytes: 1 << 20,
+            flash_bytes: 1 << 20,
+            set_slots: 16,
+            run_blocks: 4,
+            sets: 2,
+            clean_epoch: 1,
+            area_bytes: 64 << 10,
+        };
+        let header = |kind, number, offset, previous_crc| RecordHeader {
+            kind,
+            needs_previous: false,
+            id: 7,
+            sequence: 1,
+            number,
+            offset,
+            previous_crc,
+            clean_epoch: 1,
+            dirty: 0,
+            named: 0,
+        };
+        let (start, crc) = header(RecordKind::Start, 1, 0, 0).encode(&[]);
+        let change = Change { slot: 3, name: Name::Dirty(5) };
+        let changes_behind = |previous_crc: u32, number: u64, offset: u32| {
+            let record =
+                header(RecordKind::Names, number, offset, previous_crc).encode(&[change]).0;
+            let mut bytes = vec![0; 64 << 10];
+            bytes[..start.len()].copy_from_slice(&start);
+            bytes[512..512 + record.len()].copy_from_slice(&record);
+            read_area(&bytes, &superblock, 1, 512).map(|area| area.changes.len())
+        };
+        assert_eq!(changes_behind(crc, 2, 512).unwrap(), 1);
+        // It is the next one by its number, but was written behind another.
+        assert!(!matches!(changes_behind(crc ^ 1, 2, 512), Ok(1)));
+        assert!(!matches!(changes_behind(crc, 2, 1024), Ok(1)));
+        assert!(!matches!(changes_behind(crc, 3, 512), Ok(1)));
+    }
+}

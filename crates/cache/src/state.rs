@@ -368,3 +368,52 @@ impl SetState {
             + lists
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, Placement};
+    use esker_base::policy::Kind;
+
+    fn dirty_and_named() -> (SetState, u32) {
+        let mapping = Mapping::new(Placement::Linear, 64, 1, 8, 0).unwrap();
+        let mut state = SetState::new(Set::new(0, mapping, Kind::Lru.build(16)));
+        state.restore(3, Name::Dirty(9));
+        (state, 3)
+    }
+
+    #[test]
+    fn a_block_that_is_being_written_is_not_cleaned() {
+        let (mut state, slot) = dirty_and_named();
+        assert!(state.begin_write(9) && !state.begin_write(9));
+        assert_eq!(state.begin_clean(slot), None);
+        state.end_write(9);
+        assert_eq!(state.begin_clean(slot), Some(9));
+        assert_eq!(state.begin_clean(slot), None, "twice at a time");
+    }
+
+    #[test]
+    fn a_block_that_was_rewritten_while_it_was_cleaned_is_dirty() {
+        let (mut state, slot) = dirty_and_named();
+        state.begin_clean(slot).unwrap();
+        state.rewrite(slot);
+        assert!(!state.end_clean(slot, 9, true) && state.set.is_dirty(slot));
+        state.begin_clean(slot).unwrap();
+        assert!(!state.end_clean(slot, 9, false) && state.set.is_dirty(slot), "it failed");
+        state.begin_clean(slot).unwrap();
+        assert!(state.end_clean(slot, 9, true) && !state.set.is_dirty(slot));
+    }
+
+    #[test]
+    fn a_slot_is_free_only_without_a_name_and_a_reader() {
+        let (mut state, slot) = dirty_and_named();
+        state.pin(slot);
+        assert!(state.withdraw(slot) && state.is_in_limbo(9));
+        let (old, new) = state.propose(slot, None).unwrap();
+        assert_eq!((old, new), (Name::Dirty(9), Name::None));
+        state.apply(slot, new);
+        assert_eq!(state.set.held(), 1, "someone reads it");
+        state.unpin(slot);
+        assert_eq!(state.set.held(), 0);
+    }
+}

@@ -89,9 +89,9 @@ fn threads_see_what_they_wrote_whatever_else_goes_on() {
                 n += 1;
             }
         });
-        let rounds: Vec<Vec<u64>> =
-            writers.into_iter().map(|writer| writer.join().unwrap()).collect();
-        stop.store(true, Ordering::Relaxed);
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        stop.store(true, Ordering::Relaxed); // also when a writer has failed
+        let rounds: Vec<Vec<u64>> = ended.into_iter().map(Result::unwrap).collect();
         changer.unwrap().join().unwrap();
         cache.detach().unwrap();
         let mut port = Port::open(&*origin, 1).unwrap();
