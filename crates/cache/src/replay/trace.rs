@@ -55,9 +55,22 @@ pub struct Trace {
 /// Gathers requests for a [`Trace`].
 #[derive(Clone, Debug, Default)]
 pub struct TraceBuilder {
-    requests: Vec<(u64, u32, Access)>,
+    requests: Vec<Request>,
     references: u64,
+    /// One more than the highest block of each device.
+    ends: Vec<u64>,
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    device: u32,
+    block: u64,
+    count: u32,
+    access: Access,
+}
+
+/// A device begins at a multiple of this many blocks, where a run may begin whatever its size.
+const DEVICE_BLOCKS: u64 = 1 << 16;
 
 impl TraceBuilder {
     /// An empty one.
@@ -68,10 +81,21 @@ impl TraceBuilder {
 
     /// A request for `count` blocks from `block` on. Requests for nothing are left out.
     pub fn push(&mut self, block: u64, count: u32, access: Access) {
-        if count > 0 {
-            self.requests.push((block, count, access));
-            self.references += u64::from(count);
+        self.push_to(0, block, count, access);
+    }
+
+    /// The same of one of several devices, which lie one behind the other in the trace.
+    pub fn push_to(&mut self, device: u32, block: u64, count: u32, access: Access) {
+        if count == 0 {
+            return;
         }
+        let index = device as usize;
+        if self.ends.len() <= index {
+            self.ends.resize(index + 1, 0);
+        }
+        self.ends[index] = self.ends[index].max(block.saturating_add(u64::from(count)));
+        self.requests.push(Request { device, block, count, access });
+        self.references += u64::from(count);
     }
 
     /// Numbers the blocks.
@@ -79,17 +103,26 @@ impl TraceBuilder {
     /// # Errors
     /// When there is no request, or there are more than 2^30 different blocks or an address
     /// beyond 2^63.
-    pub fn finish(self) -> Result<Trace, CacheError> {
+    pub fn finish(mut self) -> Result<Trace, CacheError> {
         let invalid = |message: &str| Err(CacheError::Invalid(message.into()));
         if self.requests.is_empty() {
             return invalid("the trace has no request that reads or writes");
         }
+        let too_far = || CacheError::Invalid("the trace has an address beyond 2^63 blocks".into());
+        let mut begins = Vec::with_capacity(self.ends.len());
+        let mut begin = 0u64;
+        for &end in &self.ends {
+            begins.push(begin);
+            let after = end.checked_next_multiple_of(DEVICE_BLOCKS);
+            let after = after.and_then(|end| begin.checked_add(end));
+            begin = after.filter(|&after| after <= u64::MAX / 2).ok_or_else(too_far)?;
+        }
+        for request in &mut self.requests {
+            request.block += begins[request.device as usize];
+        }
         // Ranges of blocks that occur, merged: from, end.
         let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(self.requests.len());
-        for &(block, count, _) in &self.requests {
-            if block > u64::MAX / 2 {
-                return invalid("the trace has an address beyond 2^63 blocks");
-            }
+        for &Request { block, count, .. } in &self.requests {
             ranges.push((block, block + u64::from(count)));
         }
         ranges.sort_unstable();
@@ -109,7 +142,7 @@ impl TraceBuilder {
             blocks.extend(range.0..range.1);
         }
         let mut references = Vec::with_capacity(usize::try_from(self.references).unwrap_or(0));
-        for &(block, count, access) in &self.requests {
+        for &Request { block, count, access, .. } in &self.requests {
             let at = ranges.partition_point(|range| range.0 <= block) - 1;
             let id = first_ids[at] + (block - ranges[at].0);
             let id = u32::try_from(id).unwrap_or(0);
@@ -219,6 +252,16 @@ mod tests {
         let part = trace.part(1, 6).unwrap();
         assert_eq!(part.blocks(), [7, 101, 102]);
         assert_eq!(part.references().len(), 5);
+    }
+
+    #[test]
+    fn devices_lie_one_behind_the_other() {
+        let mut builder = TraceBuilder::new();
+        builder.push_to(1, 5, 2, Access::Read);
+        builder.push_to(0, 70_000, 1, Access::Read);
+        builder.push_to(2, 0, 1, Access::Read);
+        let trace = builder.finish().unwrap();
+        assert_eq!(trace.blocks(), [70_000, 131_077, 131_078, 196_608]);
     }
 
     #[test]

@@ -16,38 +16,21 @@ use crate::{host, output};
 /// Reads the whole trace. Devices follow each other in one address space.
 pub(super) fn load(input: &TraceInput) -> Result<Trace> {
     let mut trace = open(input)?;
-    let (mut batch, mut requests, mut ends) = (Vec::new(), Vec::new(), Vec::<u64>::new());
+    let (mut batch, mut builder) = (Vec::new(), TraceBuilder::new());
     loop {
         batch.clear();
         let more = trace.next_batch(&mut batch)?;
         for request in batch.iter().filter(|request| request.op.is_data()) {
             let blocks = request.blocks();
-            let device = request.device as usize;
-            if ends.len() <= device {
-                ends.resize(device + 1, 0);
-            }
-            ends[device] = ends[device].max(blocks.end);
             let access = if request.op == Op::Write { Access::Write } else { Access::Read };
-            requests.push((device, blocks, access));
+            let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+            builder.push_to(request.device, blocks.start, count, access);
         }
         if !more {
             break;
         }
     }
     remark(&trace);
-    let mut first = 0;
-    // A device begins where a run may begin, whatever the run's size.
-    let firsts = ends.iter().map(|end| {
-        let this = first;
-        first += end.next_multiple_of(1 << 16);
-        this
-    });
-    let firsts: Vec<u64> = firsts.collect();
-    let mut builder = TraceBuilder::new();
-    for (device, blocks, access) in requests {
-        let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
-        builder.push(firsts[device] + blocks.start, count, access);
-    }
     Ok(builder.finish()?)
 }
 

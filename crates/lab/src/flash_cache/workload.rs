@@ -100,22 +100,7 @@ impl Source {
     }
 }
 
-/// Devices lie one behind the other.
 fn built(requests: &[Request]) -> Result<Trace, esker_cache::CacheError> {
-    let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
-    for request in requests {
-        let end = ends.entry(request.device).or_default();
-        *end = (*end).max(request.blocks().end);
-    }
-    let mut begin = 0;
-    let begins: BTreeMap<u32, u64> = ends
-        .into_iter()
-        .map(|(device, end)| {
-            let own = begin;
-            begin += end;
-            (device, own)
-        })
-        .collect();
     let mut builder = TraceBuilder::new();
     for request in requests {
         let access = match request.op {
@@ -124,9 +109,8 @@ fn built(requests: &[Request]) -> Result<Trace, esker_cache::CacheError> {
             Op::Discard | Op::Flush => continue,
         };
         let blocks = request.blocks();
-        let first = begins.get(&request.device).copied().unwrap_or(0) + blocks.start;
         let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
-        builder.push(first, count, access);
+        builder.push_to(request.device, blocks.start, count, access);
     }
     builder.finish()
 }
