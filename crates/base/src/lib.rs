@@ -11,7 +11,6 @@
 //! | [`memory`] | gives freed memory back to the operating system |
 //! | [`policy`] | replacement policies over the slots of a cache |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
-//! | [`signals`] | [`StopSignals`]: what asks a process to end, to be waited for |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: what a caller can do about an error |
 //!
@@ -26,7 +25,6 @@ pub mod error;
 pub mod memory;
 pub mod policy;
 pub mod rng;
-pub mod signals;
 pub mod thread;
 pub mod units;
 
@@ -35,5 +33,4 @@ pub use buf::AlignedBuf;
 pub use clock::{Clock, Nanos};
 pub use error::ErrorKind;
 pub use rng::Rng;
-pub use signals::StopSignals;
 pub use units::{Lba, LbaCount};

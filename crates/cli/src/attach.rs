@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use esker_attach::{AttachError, Attached, Attachment, Options};
 use esker_base::units::human_bytes;
-use esker_base::{Clock, ErrorKind, StopSignals};
+use esker_base::{Clock, ErrorKind};
 use esker_device::{Create, Device, DeviceStats};
 use esker_stack::{Spec, Stack};
 
 use crate::args::{AttachArgs, DetachArgs};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::signals::StopSignals;
 
 /// How often to look whether somebody else has unmounted it.
 const STEP: Duration = Duration::from_millis(200);
@@ -20,8 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Attaches a device until it is told to end.
 pub(crate) fn attach(args: &AttachArgs) -> Result {
-    // Before any thread is started.
-    let signals = StopSignals::catch()?;
+    let mut signals = StopSignals::catch()?;
     let spec = sized(args.device.parse::<Spec>()?)?;
     let opened = Stack::new().open(&spec, Create::IfMissing)?;
     let remarks = opened.remarks();
@@ -33,7 +33,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
         Options { read_only: args.read_only, loop_device: args.loop_device, threads: args.threads };
     let mut attachment = Attachment::start(device.clone(), &args.mount_point, &options)?;
     output::print(&made(&attachment, &*device, args.read_only))?;
-    serve(&mut attachment, &signals)?;
+    serve(&mut attachment, &mut signals)?;
     drop(attachment);
     // What has come up since, such as a trace that is not complete.
     for remark in device.remarks().iter().filter(|remark| !remarks.contains(remark)) {
@@ -43,7 +43,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
 }
 
 /// Goes on until it is told to end and nobody uses the device, or is told twice.
-fn serve(attachment: &mut Attachment, signals: &StopSignals) -> Result {
+fn serve(attachment: &mut Attachment, signals: &mut StopSignals) -> Result {
     while attachment.is_running() && !signals.wait(STEP) {}
     let mut is_told = false;
     loop {

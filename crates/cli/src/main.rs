@@ -36,6 +36,7 @@ mod media;
 mod output;
 mod place;
 mod progress;
+mod signals;
 mod ssd;
 mod store;
 mod target;

@@ -1,16 +1,16 @@
 //! What ends a target, or has it read its configuration again: signals, or time that is up.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use esker_base::{Clock, ErrorKind, thread};
+use esker_base::{Clock, thread};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
+use crate::signals::refused;
 
 /// The exit code when a second signal ends it at once.
 const AT_ONCE: i32 = 1;
@@ -30,9 +30,6 @@ impl Waiting {
     /// From now on signals are kept until they are asked for; after `time`, if it is given, the end
     /// comes by itself. A second signal to end does so at once, whatever is still to be done.
     pub(super) fn new(time: Option<Duration>) -> Result<Waiting> {
-        let refused = |error: io::Error| {
-            Failure::new(ErrorKind::from(&error), format!("waiting for signals: {error}"))
-        };
         let is_second = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
             // In this order: the first signal finds the flag down, and raises it.

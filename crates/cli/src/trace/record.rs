@@ -6,7 +6,6 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use esker_base::Clock;
-use esker_base::signals::StopSignals;
 use esker_trace::{Capture, Writer};
 
 use super::said_of;
@@ -14,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::output;
 use crate::progress::Line;
+use crate::signals::StopSignals;
 
 /// The longest wait between two looks at the kernel's buffers.
 const ROUND: Duration = Duration::from_millis(50);
@@ -29,7 +29,7 @@ pub(super) fn record(
     command: &[OsString],
 ) -> Result {
     // Before anything is to be put in order at the end.
-    let signals = StopSignals::catch()?;
+    let mut signals = StopSignals::catch()?;
     // What is wrong with the device is said before a file is made.
     let mut capture = Capture::start(device, buffer)?;
     let mut writer = Writer::create(path)?;
