@@ -69,7 +69,11 @@ trims() {
     detach
 }
 
+# XFS frees what was deleted in the background, and passes over what its log still holds: it may take
+# more than one trim.
 shrunk() {
+    sync -f "$check/files"
+    fstrim "$check/files"
     [ "$(allocated "$check/disk")" -lt $(($1 - 150000000)) ]
 }
 
