@@ -30,7 +30,9 @@ fn a_target_with_few_descriptors() {
         setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
         eprintln!("limit {limit}");
     }
-    assert!(target.metrics().refused > 0);
+    // Where silence is not allowed for long, there may be descriptors for all who come meanwhile.
+    let metrics = target.metrics();
+    assert!(metrics.refused + metrics.timeouts > 0, "{metrics:?}");
 }
 
 struct Server {
