@@ -1,11 +1,11 @@
 //! Real traces: every count equals what was counted of them by other means.
 //!
 //! The files are not part of this repository, since most may not be published with it. They are
-//! looked for in the folder that `ESKER_TRACES` names, and beside the repository in
-//! `shared/traces`; without them this test says loudly that it is skipped.
+//! looked for in the folder that `ESKER_TRACES` names; without it this test says loudly that it is
+//! skipped.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use esker_trace::keys::Numbering;
 use esker_trace::mrc::{ExactLru, SampledLru, belady};
@@ -190,17 +190,11 @@ const ALL: [Known; 15] = [
     },
 ];
 
-/// The folder of the traces, if it is there.
+/// The folder of the traces, if one was named.
 fn folder() -> Option<PathBuf> {
-    let named = std::env::var_os("ESKER_TRACES").map(PathBuf::from);
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    match named {
-        Some(folder) => {
-            assert!(folder.is_dir(), "ESKER_TRACES: {} is no folder", folder.display());
-            Some(folder)
-        }
-        None => Some(beside).filter(|folder| folder.is_dir()),
-    }
+    let folder = PathBuf::from(std::env::var_os("ESKER_TRACES")?);
+    assert!(folder.is_dir(), "ESKER_TRACES: {} is no folder", folder.display());
+    Some(folder)
 }
 
 #[allow(clippy::cast_precision_loss)]
