@@ -298,7 +298,6 @@ impl Keys {
         bytes.map(Some).map_err(|why| format!("{key}: {why}"))
     }
 
-    #[allow(dead_code)] // for the first device that stands on others
     /// The specification that the value of a key is.
     pub(crate) fn spec(&mut self, key: &str) -> Result<Option<Spec>, String> {
         let Some(value) = self.value(key) else { return Ok(None) };
