@@ -29,7 +29,7 @@
 //! | 8 | 4 | kvs | id |
 //! | 12 | 2 | key_size | bytes |
 //! | 14 | 1 | kind | 1 put, 2 delete |
-//! | 15 | 1 | | 0 |
+//! | 15 | 1 | flags | 0; a flag that is not known is an error |
 
 use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder};
@@ -166,13 +166,14 @@ impl<'a> Record<'a> {
         let kvs = d.u32("kvs")?;
         let key_size = usize::from(d.u16("key_size")?);
         let kind = d.u8("record kind")?;
-        d.u8("reserved")?;
+        let flags = d.u8("record flags")?;
         expect((1..=KEY_MAX).contains(&key_size) && value_size <= VALUE_MAX, || {
             format!("record with a key of {key_size} and a value of {value_size} bytes")
         })?;
         let key = d.bytes(key_size, "key")?;
         let value = d.bytes(value_size, "value")?;
         expect_crc("record", crc, crc32c_append(0, &bytes[4..record_size(key_size, value_size)]))?;
+        expect(flags == 0, || format!("record flags 0 expected, {flags:#04x} found"))?;
         match kind {
             1 => Ok(Record { kvs, key, value: Some(value) }),
             2 => Ok(Record { kvs, key, value: None }),

@@ -180,7 +180,7 @@ fn dump_frame(title: &str, bytes: &[u8]) -> String {
         let key_size = d.number(2, "key_size", "bytes");
         let kind = ["", "put", "delete"][usize::from(bytes[d.at])];
         d.field(1, "kind", kind);
-        d.zeroes(1);
+        d.number(1, "flags", "");
         d.text(to_usize(key_size), "key");
         d.text(to_usize(value_size), "value");
     }
