@@ -86,6 +86,10 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             db.create_kvs(name, *policy)?;
             output::print(&format!("created KVS {name}, policy {policy}\n"))
         }),
+        KvCommand::SetPolicy { opening, kvs, policy } => with_kvs(opening, kvs, |_, kvs| {
+            kvs.set_policy(*policy)?;
+            output::print(&format!("KVS {}, policy {policy}\n", kvs.name()))
+        }),
         KvCommand::DropKvs { opening, name } => with_db(opening, |db| {
             db.drop_kvs(find(db, &opening.dir, name)?.name())?;
             output::print(&format!("dropped KVS {name}\n"))

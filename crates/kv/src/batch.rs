@@ -1,9 +1,12 @@
 //! Batches: writes to any KVSs of one KVDB that happen all or not at all.
 
+use std::collections::BTreeMap;
+
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::{Kvs, purpose};
 use crate::log::LogTail;
+use crate::media::Purpose;
 use crate::omf::frame::Record;
 use crate::write::check_record;
 
@@ -85,15 +88,22 @@ impl Engine {
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<u64> {
         let mut size = 0;
+        let mut puts_to = BTreeMap::new();
         {
             let view = self.view.load();
             for record in batch.records() {
                 check_record(&record)?;
-                if view.tree(record.kvs).is_none() {
+                let Some(tree) = view.tree(record.kvs) else {
                     return Err(KvError::Dropped(format!("number {}", record.kvs)));
+                };
+                if record.value.is_some() && !puts_to.contains_key(&record.kvs) {
+                    puts_to.insert(record.kvs, tree.clone());
                 }
                 size += record.size();
             }
+        }
+        for tree in puts_to.values() {
+            self.admit(&tree.name, &tree.options.policy, Purpose::User)?;
         }
         let deletes_only = batch.records().all(|record| record.value.is_none());
         self.write(size, purpose(deletes_only), batch.records(), check)

@@ -19,7 +19,7 @@ use crate::media::{Media, Purpose};
 use crate::omf::frame::record_size;
 use crate::source::{Item, Source, merge_kvsets};
 use crate::value::{BlockWriter, ValueBlock, address};
-use crate::{MediaClass, Policy, VALUE_MAX};
+use crate::{Policy, VALUE_MAX};
 
 /// A node that gets a kvset.
 pub(crate) struct Target {
@@ -334,7 +334,7 @@ impl<'a> Output<'a> {
         let inputs = &compaction.inputs;
         let blocks = inputs.iter().flat_map(|kvset| &kvset.blocks);
         let tuning = &engine.tuning;
-        let class = compaction.policy.old_values;
+        let place = compaction.policy.old_values;
         // Collecting frees more than it takes; aging must leave the reserve alone.
         let purpose = match compaction.rewrite {
             Rewrite::In(_) => Purpose::Maintenance,
@@ -348,7 +348,7 @@ impl<'a> Output<'a> {
             engine,
             target: 0,
             builder: None,
-            values: BlockWriter::new(&engine.classes, class, purpose, tuning.block_bytes, frame),
+            values: BlockWriter::new(&engine.classes, place, purpose, tuning.block_bytes, frame),
             old_blocks: blocks.map(|(block, _)| (block.id, block.clone())).collect(),
             age: inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0),
             done: Compacted::default(),
@@ -402,9 +402,9 @@ impl<'a> Output<'a> {
         let leaf = compaction.targets[self.target].leaf;
         let age = self.age;
         self.builder.get_or_insert_with(|| {
-            let class: MediaClass =
-                if leaf == 0 { compaction.policy.young_keys } else { compaction.policy.old_keys };
-            KvsetBuilder::new(engine.shop(), engine.ids.next(), compaction.kvs, leaf, age, class)
+            let policy = &compaction.policy;
+            let place = if leaf == 0 { policy.young_keys } else { policy.old_keys };
+            KvsetBuilder::new(engine.shop(), engine.ids.next(), compaction.kvs, leaf, age, place)
         })
     }
 

@@ -1,6 +1,6 @@
 //! The engine: what the threads of a KVDB share, and the steps in which its structure changes.
 //!
-//! Locks, in the order in which they may be taken: `ingesting`, `compacting`, `scratch`,
+//! Locks, in the order in which they may be taken: `naming`, `ingesting`, `compacting`, `scratch`,
 //! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
 use std::sync::Arc;
@@ -51,6 +51,8 @@ pub(crate) struct Engine {
     /// Every record up to this seqno is durable.
     pub(crate) durable: AtomicU64,
     pub(crate) flushing: Mutex<()>,
+    /// Guards the names and options of KVSs, and which classes there are.
+    pub(crate) naming: Mutex<()>,
     pub(crate) ingesting: Mutex<()>,
     pub(crate) compacting: Mutex<()>,
     publishing: Mutex<()>,
@@ -106,6 +108,7 @@ impl Engine {
             visible: AtomicU64::new(last_seqno),
             durable: AtomicU64::new(last_seqno),
             flushing: Mutex::new(()),
+            naming: Mutex::new(()),
             ingesting: Mutex::new(()),
             compacting: Mutex::new(()),
             publishing: Mutex::new(()),

@@ -61,6 +61,17 @@ pub enum KvError {
         /// How many bytes were needed in one piece.
         needed: u64,
     },
+    /// A media class is full that a policy does not allow to leave.
+    #[error(
+        "the {class} class is full, and the policy of the KVS '{kvs}' allows no other one: delete \
+         data, give it a larger device, or change the policy"
+    )]
+    ClassFull {
+        /// The class.
+        class: MediaClass,
+        /// The KVS.
+        kvs: String,
+    },
     /// A key has a length the engine does not take.
     #[error("a key has 1 to {KEY_MAX} bytes; this one has {0}")]
     KeyLength(usize),
@@ -151,7 +162,7 @@ impl KvError {
     /// found no extent, or the device had no room for a write.
     pub(crate) fn lacks_space(&self) -> bool {
         match self {
-            KvError::NoSpace { .. } => true,
+            KvError::NoSpace { .. } | KvError::ClassFull { .. } => true,
             KvError::Device(error) => {
                 error.kind() == ErrorKind::NoSpace && error.op() == OpKind::Write
             }
@@ -166,7 +177,7 @@ impl KvError {
             KvError::Device(error) => error.kind(),
             KvError::Corrupt { .. } => ErrorKind::Corrupt,
             KvError::Version { .. } => ErrorKind::Unsupported,
-            KvError::NoSpace { .. } => ErrorKind::NoSpace,
+            KvError::NoSpace { .. } | KvError::ClassFull { .. } => ErrorKind::NoSpace,
             KvError::KeyLength(_)
             | KvError::ValueLength(_)
             | KvError::BatchSize { .. }

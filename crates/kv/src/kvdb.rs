@@ -18,7 +18,8 @@ use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::omf::manifest::Edit;
-use crate::options::{Maintenance, MediaClass, Options, Policy};
+use crate::options::{Maintenance, MediaClass, Options};
+use crate::policy::KvsOptions;
 use crate::recover::{self, Devices};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -32,8 +33,6 @@ pub struct Kvdb {
     dir: Option<PathBuf>,
     devices: Devices,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Guards the names of KVSs.
-    naming: Mutex<()>,
 }
 
 impl Kvdb {
@@ -136,10 +135,8 @@ impl Kvdb {
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
         let engine = Arc::new(engine);
-        let (threads, naming) = (Mutex::new(Vec::new()), (threads, Mutex::new(())));
-        let (with_threads, naming) = naming;
-        let db = Kvdb { engine, dir, devices, threads, naming };
-        if with_threads {
+        let db = Kvdb { engine, dir, devices, threads: Mutex::new(Vec::new()) };
+        if threads {
             let started = db.engine.start_threads().map_err(|error| {
                 KvError::Options(format!("the maintenance threads could not be started: {error}"))
             })?;
@@ -180,17 +177,18 @@ impl Kvdb {
 
     // ---- KVSs ------------------------------------------------------------------------------------
 
-    /// Creates a KVS.
+    /// Creates a KVS, with options or just with a [`Policy`](crate::Policy).
     ///
     /// # Errors
     /// `Exists` when there is one of this name, `Invalid` for a name that is not 1 to 64 letters,
     /// digits, `-`, `_` or `.`.
-    pub fn create_kvs(&self, name: &str, policy: Policy) -> Result<Kvs> {
+    pub fn create_kvs(&self, name: &str, options: impl Into<KvsOptions>) -> Result<Kvs> {
+        let options = options.into();
         let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if !(1..=64).contains(&name.len()) || !name.chars().all(fine) {
             return Err(KvError::KvsName(name.into()));
         }
-        let _naming = self.naming.lock();
+        let _naming = self.engine.naming.lock();
         self.engine.check_running()?;
         if self.find(name).is_some() {
             return Err(KvError::KvsExists(name.into()));
@@ -199,11 +197,11 @@ impl Kvdb {
         let id = u32::try_from(id).map_err(|_| KvError::Options("no more ids for KVSs".into()))?;
         let edits = vec![
             Edit::LastId { id: leaf },
-            Edit::Kvs { id, name: name.into(), policy },
+            Edit::Kvs { id, name: name.into(), options },
             Edit::Leaf { id: leaf, kvs: id, lower: Vec::new() },
         ];
         self.engine.commit(edits)?;
-        self.engine.publish(|view| view.put_tree(Tree::new(id, name, policy, leaf)));
+        self.engine.publish(|view| view.put_tree(Tree::new(id, name, options, leaf)));
         self.kvs(name)
     }
 
@@ -232,7 +230,7 @@ impl Kvdb {
     /// # Errors
     /// `NotFound` when there is none of this name.
     pub fn drop_kvs(&self, name: &str) -> Result<()> {
-        let _naming = self.naming.lock();
+        let _naming = self.engine.naming.lock();
         // No step may be under way that would add to the KVS.
         let _lanes = (self.engine.ingesting.lock(), self.engine.compacting.lock());
         self.engine.check_running()?;
@@ -351,7 +349,7 @@ impl Kvdb {
         device: impl FnOnce() -> Result<Arc<dyn Device>>,
         path: String,
     ) -> Result<()> {
-        let _naming = self.naming.lock();
+        let _naming = self.engine.naming.lock();
         let engine = &self.engine;
         engine.check_running()?;
         if let Some(media) = engine.classes.staging() {

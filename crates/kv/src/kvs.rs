@@ -9,7 +9,9 @@ use crate::error::{KvError, Result};
 use crate::kvset::{Found, key_hash};
 use crate::media::Purpose;
 use crate::omf::frame::Record;
+use crate::omf::manifest::Edit;
 use crate::omf::page::Stored;
+use crate::policy::{KvsOptions, Policy};
 use crate::value::{ValueBlock, Wanted};
 use crate::view::View;
 use crate::write::check_record;
@@ -27,6 +29,38 @@ impl Kvs {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where its data goes, and whatever else may be changed of it.
+    ///
+    /// # Errors
+    /// `Closed` when the KVS was dropped.
+    pub fn options(&self) -> Result<KvsOptions> {
+        let view = self.engine.view.load();
+        let tree = view.tree(self.id).ok_or_else(|| KvError::Dropped(self.name.to_string()))?;
+        Ok(tree.options)
+    }
+
+    /// Changes where data goes. It is durable when this returns, and holds for what is written from
+    /// then on; older data moves when maintenance rewrites it, or by [`crate::Kvdb::compact`].
+    ///
+    /// # Errors
+    /// `Closed` when the KVS was dropped, or the device error since which the KVDB takes no writes.
+    pub fn set_policy(&self, policy: Policy) -> Result<()> {
+        self.change_options(|options| options.policy = policy)
+    }
+
+    /// Changes options, durably.
+    pub(crate) fn change_options(&self, change: impl FnOnce(&mut KvsOptions)) -> Result<()> {
+        let engine = &self.engine;
+        let _naming = engine.naming.lock();
+        engine.check_running()?;
+        let mut options = self.options()?;
+        change(&mut options);
+        engine.commit(vec![Edit::Kvs { id: self.id, name: self.name.to_string(), options }])?;
+        engine.publish_tree(self.id, |tree| tree.options = options);
+        engine.work.notify();
+        Ok(())
     }
 
     /// Maps `key` to `value`. Durable as the options say ([`crate::Options::durability_ms`]).
@@ -52,8 +86,9 @@ impl Kvs {
 
     fn write(&self, record: Record<'_>) -> Result<()> {
         check_record(&record)?;
-        self.check_present(self.engine.view.load().tree(self.id).is_some())?;
+        let options = self.options()?;
         let purpose = purpose(record.value.is_none());
+        self.engine.admit(&self.name, &options.policy, purpose)?;
         self.engine.write(record.size(), purpose, std::iter::once(record), |_| Ok(()))?;
         Ok(())
     }

@@ -92,6 +92,7 @@ mod cursor;
 mod engine;
 mod error;
 mod filter;
+mod ingest;
 mod kvdb;
 mod kvs;
 mod kvset;
@@ -105,6 +106,7 @@ mod omf;
 mod options;
 mod page_cache;
 mod placement;
+mod policy;
 mod recover;
 mod snapshot;
 mod source;
@@ -122,13 +124,14 @@ pub use error::{KvError, Result};
 pub use kvdb::Kvdb;
 pub use kvs::Kvs;
 pub use layout::{Layout, NamedDevice};
-pub use options::{Maintenance, MediaClass, Options, Policy, Tuning};
+pub use options::{Maintenance, MediaClass, Options, Tuning};
 pub use placement::Stream;
+pub use policy::{KvsOptions, Place, Policy};
 pub use recover::Devices;
 pub use snapshot::Snapshot;
 pub use stats::{
-    CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, Stalls, Stats,
-    StreamStats, TransactionStats,
+    CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,
+    Stats, StreamStats, TransactionStats,
 };
 pub use transaction::Transaction;
 

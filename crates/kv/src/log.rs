@@ -22,7 +22,7 @@ use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
 use crate::placement::Stream;
 use crate::value::{FrameBuilder, Ids, ValueBlock};
-use crate::{MediaClass, Tuning};
+use crate::{MediaClass, Place, Tuning};
 
 /// The part of the log that appending changes; guarded by the writer's lock.
 pub(crate) struct LogTail {
@@ -73,8 +73,8 @@ pub(crate) fn new_segment(
 ) -> Result<(Arc<ValueBlock>, Edit)> {
     let least = (size + HEADER_SIZE) as u64;
     let bytes = tuning.block_bytes;
-    let (class, stream) = (MediaClass::Staging, Stream::Log);
-    let allocation = classes.allocate_about(class, stream, bytes, least, purpose)?;
+    let (place, stream) = (Place::prefer(MediaClass::Staging), Stream::Log);
+    let allocation = classes.allocate_about(place, stream, bytes, least, purpose)?;
     let id = ids.next();
     let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0 };
     Ok((Arc::new(ValueBlock { id, allocation, bytes: 0 }), edit))

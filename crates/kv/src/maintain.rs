@@ -16,10 +16,9 @@ use esker_base::thread;
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::ingest::{Ingested, RootBuilder};
 use crate::kvset::Kvset;
-use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::omf::manifest::Edit;
-use crate::omf::page::INLINE_MAX;
 use crate::placement::Stream;
 use crate::value::{ValueBlock, address};
 use crate::view::{Frozen, Leaf, Tree};
@@ -82,9 +81,9 @@ impl Engine {
 
     fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
         self.flush_through(frozen.table.last_seqno())?;
-        let kvsets = self.build_root_kvsets(frozen)?;
+        let Ingested { kvsets, values } = self.build_root_kvsets(frozen)?;
         self.classes.flush()?;
-        let mut edits = Engine::additions(&[], &kvsets);
+        let mut edits = Engine::additions(&values, &kvsets);
         let seqno = frozen.table.last_seqno();
         let first = &frozen.log_first;
         edits.push(Edit::Ingested { seqno, first: first.id });
@@ -108,45 +107,30 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the keys of a memtable, one kvset for each KVS; values stay where the log put them.
-    fn build_root_kvsets(&self, frozen: &Frozen) -> Result<Vec<Arc<Kvset>>> {
+    /// Writes the keys of a memtable, one kvset for each KVS. Values stay where the log put them,
+    /// unless the policy wants them on capacity.
+    fn build_root_kvsets(&self, frozen: &Frozen) -> Result<Ingested> {
         let trees = self.view.load().trees.clone();
         let blocks: BTreeMap<u64, Arc<ValueBlock>> =
             frozen.table.blocks().into_iter().map(|block| (block.id, block)).collect();
-        let find = |id: u64| blocks.get(&id).expect("the memtable refers to its blocks").clone();
-        let mut kvsets = Vec::new();
-        let mut current: Option<(u32, KvsetBuilder<'_>)> = None;
+        let mut done = Ingested::default();
+        let mut current: Option<RootBuilder<'_>> = None;
         frozen.table.each_newest(|kvs, key, written| {
             let Some(tree) = trees.get(&kvs) else {
                 return Ok(());
             };
-            if current.as_ref().is_none_or(|(current, _)| *current != kvs) {
-                if let Some((_, builder)) = current.take() {
-                    kvsets.push(builder.finish(find)?);
+            if current.as_ref().is_none_or(|current| current.kvs != kvs) {
+                if let Some(builder) = current.take() {
+                    builder.finish(&blocks, &mut done)?;
                 }
-                let (id, age) = (self.ids.next(), frozen.table.last_seqno());
-                let class = tree.policy.young_keys;
-                current = Some((kvs, KvsetBuilder::new(self.shop(), id, kvs, 0, age, class)));
+                current = Some(RootBuilder::new(self, tree, frozen.table.last_seqno()));
             }
-            let (_, builder) = current.as_mut().expect("made above");
-            builder.add(
-                key,
-                match written.value {
-                    None => NewEntry::Tombstone,
-                    Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value),
-                    Some(value) => {
-                        let (block, offset) = (written.block, written.offset);
-                        self.values.cache.insert(address(block, offset), &[value]);
-                        let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
-                        NewEntry::Stored { block, offset, value_size }
-                    }
-                },
-            )
+            current.as_mut().expect("made above").add(key, &written, &blocks)
         })?;
-        if let Some((_, builder)) = current {
-            kvsets.push(builder.finish(find)?);
+        if let Some(builder) = current {
+            builder.finish(&blocks, &mut done)?;
         }
-        Ok(kvsets)
+        Ok(done)
     }
 
     // ---- what is due -----------------------------------------------------------------------------
@@ -313,7 +297,7 @@ impl Engine {
                 (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::In(blocks.clone()))
             }
         };
-        Compaction { kvs, policy: tree.policy, inputs, targets, rewrite }
+        Compaction { kvs, policy: tree.options.policy, inputs, targets, rewrite }
     }
 
     /// Makes a compaction's output durable and visible, and lets go of its inputs.

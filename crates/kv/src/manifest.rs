@@ -23,7 +23,7 @@ use crate::omf::manifest::{Edit, HEADER_SIZE, KvsetEdit, RecordHeader, padded_si
 use crate::omf::{Malformed, expect};
 use crate::placement::Stream;
 use crate::transfer::Transfer;
-use crate::{MediaClass, Policy};
+use crate::{KvsOptions, MediaClass};
 
 /// The largest region: room for a snapshot of some hundred terabytes.
 const REGION_MAX: u64 = 64 << 20;
@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(crate) uuid: [u8; 16],
     pub(crate) last_id: u64,
     pub(crate) classes: BTreeMap<MediaClass, String>,
-    pub(crate) kvss: BTreeMap<u32, (String, Policy)>,
+    pub(crate) kvss: BTreeMap<u32, (String, KvsOptions)>,
     pub(crate) blocks: BTreeMap<u64, BlockState>,
     /// Records up to this seqno are in kvsets.
     pub(crate) ingested: u64,
@@ -66,8 +66,8 @@ impl State {
             Edit::Class { class, path } => {
                 self.classes.insert(class, path);
             }
-            Edit::Kvs { id, name, policy } => {
-                self.kvss.insert(id, (name, policy));
+            Edit::Kvs { id, name, options } => {
+                self.kvss.insert(id, (name, options));
             }
             Edit::KvsDropped { id } => {
                 known(self.kvss.remove(&id).is_some(), "KVS", id.into())?;
@@ -123,10 +123,10 @@ impl State {
         edits.extend(
             self.classes.iter().map(|(&class, path)| Edit::Class { class, path: path.clone() }),
         );
-        edits.extend(self.kvss.iter().map(|(&id, (name, policy))| Edit::Kvs {
+        edits.extend(self.kvss.iter().map(|(&id, (name, options))| Edit::Kvs {
             id,
             name: name.clone(),
-            policy: *policy,
+            options: *options,
         }));
         edits.extend(self.blocks.iter().map(|(&id, &BlockState { extent, log, bytes })| {
             Edit::Block { id, extent, log, bytes }
@@ -466,7 +466,7 @@ mod tests {
     }
 
     fn kvs(id: u32) -> Edit {
-        Edit::Kvs { id, name: format!("kvs{id}"), policy: Policy::default() }
+        Edit::Kvs { id, name: format!("kvs{id}"), options: KvsOptions::default() }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::error::{KvError, Result};
 use crate::omf::class::{self, ClassHeader};
 use crate::placement::Stream;
 use crate::transfer::Transfer;
-use crate::{MediaClass, Tuning};
+use crate::{MediaClass, Place, Tuning};
 
 /// A run of LBAs on the device of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(crate) struct Media {
     /// How many placement ids the device offers.
     pub(crate) placement_handles: u16,
     unit: LbaCount,
+    /// What users need to go on: a frame, and what aligns it.
+    least: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
     /// Set when nobody knows any more what the manifest refers to: nothing is freed from then on.
@@ -107,6 +109,10 @@ impl Media {
             placement_handles: geometry.placement_handles,
             ports: PortPool::new(device, PORT_DEPTH),
             unit,
+            least: LbaCount(round_up(
+                LbaCount::holding(tuning.frame_bytes + 8192, lba_size).0,
+                unit.0,
+            )),
             space: Mutex::new(space),
             freed: Mutex::new(Vec::new()),
             keeps_all: AtomicBool::new(false),
@@ -192,6 +198,15 @@ impl Media {
             bytes += extent.count.bytes(self.lba_size);
         }
         Ok(bytes)
+    }
+
+    /// Whether users may put more here.
+    pub(crate) fn has_room(&self) -> Result<bool> {
+        let fits = || {
+            let space = self.space.lock();
+            space.free_lbas >= space.reserve_lbas + self.least.0
+        };
+        Ok(fits() || (self.reclaim()? > 0 && fits()))
     }
 
     /// Bytes in use, freed but not yet discarded ones included.
@@ -399,40 +414,39 @@ impl Classes {
         MediaClass::ALL.iter().filter_map(|&class| self.get(class)).collect()
     }
 
-    /// Space in the preferred class, or in the other one when it is missing or full.
+    /// Space at a place: in its class, or in the other one when that is missing, or full and may be
+    /// left.
     pub(crate) fn allocate(
         &self,
-        preferred: MediaClass,
+        place: Place,
         stream: Stream,
         bytes: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
-        let mut full = KvError::NoSpace { class: preferred, needed: bytes };
-        for class in [preferred, preferred.other()] {
-            let Some(media) = self.get(class) else {
-                continue;
-            };
-            match media.allocate(stream, bytes, purpose) {
-                Err(error @ KvError::NoSpace { .. }) => full = error,
-                result => return result,
+        let Some(media) = self.get(place.class) else {
+            return self.capacity.allocate(stream, bytes, purpose);
+        };
+        match (media.allocate(stream, bytes, purpose), place.fallback()) {
+            (Err(KvError::NoSpace { .. }), Some(other)) if self.get(other).is_some() => {
+                self.allocate(Place::only(other), stream, bytes, purpose)
             }
+            (result, _) => result,
         }
-        Err(full)
     }
 
     /// Like [`Classes::allocate`] for something that may be cut in pieces: less than `bytes`, but
     /// not less than `least`, when there is no piece of that size.
     pub(crate) fn allocate_about(
         &self,
-        preferred: MediaClass,
+        place: Place,
         stream: Stream,
         bytes: u64,
         least: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
-        match self.allocate(preferred, stream, bytes.max(least), purpose) {
+        match self.allocate(place, stream, bytes.max(least), purpose) {
             Err(KvError::NoSpace { .. }) if bytes / 2 >= least => {
-                self.allocate_about(preferred, stream, bytes / 2, least, purpose)
+                self.allocate_about(place, stream, bytes / 2, least, purpose)
             }
             result => result,
         }

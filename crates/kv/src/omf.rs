@@ -8,6 +8,7 @@
 //! | [`page`] | key pages | the first part of a kvset's extents |
 //! | [`kvset`] | kvset meta | the last part of a kvset's extents |
 //! | [`manifest`] | manifest records and edits | the manifest device |
+//! | [`options`] | the options of a KVS | in an edit |
 //!
 //! All integers are little-endian. Every structure carries magic or kind, version, length, its own
 //! address, and a CRC-32C.
@@ -16,6 +17,7 @@ pub(crate) mod class;
 pub(crate) mod frame;
 pub(crate) mod kvset;
 pub(crate) mod manifest;
+pub(crate) mod options;
 pub(crate) mod page;
 #[cfg(test)]
 mod tests;

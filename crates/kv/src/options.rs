@@ -1,5 +1,5 @@
-//! What a user sets: the memory budget, the durability window, where each kind of data goes; and
-//! the sizes of the engine's parts, which follow from the budget.
+//! What a user sets: the memory budget, the durability window; and the sizes of the engine's parts,
+//! which follow from the budget.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,81 +40,11 @@ impl fmt::Display for MediaClass {
     }
 }
 
-/// Where the data of one KVS goes: keys and values, young (in the root of the tree) and old (in
-/// its leaves). The preferred class is used while it has room, then the other one. Young values
-/// are in the durability log, which all KVSs share: it is on staging when there is a staging
-/// class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Policy {
-    /// The class of the root's keys.
-    pub young_keys: MediaClass,
-    /// The class of the leaves' keys.
-    pub old_keys: MediaClass,
-    /// The class of the leaves' values.
-    pub old_values: MediaClass,
-}
-
-impl Policy {
-    /// Keys on staging, old values on capacity: searches never wait for slow media.
-    pub const STAGING_MAX_CAPACITY: Policy = Policy {
-        young_keys: MediaClass::Staging,
-        old_keys: MediaClass::Staging,
-        old_values: MediaClass::Capacity,
-    };
-    /// Young data on staging, everything old on capacity: staging can be small.
-    pub const STAGING_MIN_CAPACITY: Policy = Policy {
-        young_keys: MediaClass::Staging,
-        old_keys: MediaClass::Capacity,
-        old_values: MediaClass::Capacity,
-    };
-    /// Everything on staging while it has room.
-    pub const STAGING_ONLY: Policy = Policy {
-        young_keys: MediaClass::Staging,
-        old_keys: MediaClass::Staging,
-        old_values: MediaClass::Staging,
-    };
-    /// Everything but the shared log on capacity.
-    pub const CAPACITY_ONLY: Policy = Policy {
-        young_keys: MediaClass::Capacity,
-        old_keys: MediaClass::Capacity,
-        old_values: MediaClass::Capacity,
-    };
-
-    const NAMED: [(&'static str, Policy); 4] = [
-        ("staging-max-capacity", Policy::STAGING_MAX_CAPACITY),
-        ("staging-min-capacity", Policy::STAGING_MIN_CAPACITY),
-        ("staging-only", Policy::STAGING_ONLY),
-        ("capacity-only", Policy::CAPACITY_ONLY),
-    ];
-}
-
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy::STAGING_MAX_CAPACITY
-    }
-}
-
-impl FromStr for Policy {
+impl FromStr for MediaClass {
     type Err = String;
-    fn from_str(name: &str) -> Result<Policy, String> {
-        let found = Policy::NAMED.iter().find(|(known, _)| *known == name);
-        found.map(|(_, policy)| *policy).ok_or_else(|| {
-            let names: Vec<&str> = Policy::NAMED.iter().map(|(name, _)| *name).collect();
-            format!("'{name}' is no policy; use one of {}", names.join(", "))
-        })
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Policy::NAMED.iter().find(|(_, policy)| policy == self) {
-            Some((name, _)) => f.write_str(name),
-            None => write!(
-                f,
-                "keys young {} old {}, values old {}",
-                self.young_keys, self.old_keys, self.old_values
-            ),
-        }
+    fn from_str(name: &str) -> Result<MediaClass, String> {
+        let found = MediaClass::ALL.into_iter().find(|class| class.to_string() == name);
+        found.ok_or_else(|| format!("'{name}' is no media class; use staging or capacity"))
     }
 }
 

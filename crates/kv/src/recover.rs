@@ -97,7 +97,7 @@ pub(crate) fn open_structures(
         blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes: block.bytes }));
     }
     let mut trees: BTreeMap<u32, Tree> = BTreeMap::new();
-    for (&kvs, (name, policy)) in &state.kvss {
+    for (&kvs, (name, options)) in &state.kvss {
         let mut leaves: Vec<Leaf> = state
             .leaves
             .iter()
@@ -110,8 +110,8 @@ pub(crate) fn open_structures(
             let detail = format!("the KVS '{name}' has no first leaf");
             return Err(KvError::Corrupt { what: "manifest", device, lba: Lba(0), detail });
         }
-        let (name, policy) = (name.as_str().into(), *policy);
-        trees.insert(kvs, Tree { kvs, name, policy, root: Vec::new(), leaves });
+        let (name, options) = (name.as_str().into(), *options);
+        trees.insert(kvs, Tree { kvs, name, options, root: Vec::new(), leaves });
     }
     // Roots first: they are searched first, so their pages deserve DRAM first.
     let mut kvsets: Vec<_> = state.kvsets.values().collect();

@@ -11,8 +11,9 @@ use serde::Serialize;
 use crate::MediaClass;
 use crate::engine::Engine;
 use crate::error::KvError;
-use crate::media::Media;
+use crate::media::{Allocation, Media};
 use crate::placement::Stream;
+use crate::view::Tree;
 
 /// A counter.
 #[derive(Debug, Default)]
@@ -249,6 +250,35 @@ pub struct KvsStats {
     /// Entries in kvsets, older versions and tombstones included.
     pub entries: u64,
     pub tombstones: u64,
+    /// Where it lies: an item for each class.
+    pub places: Vec<PlaceStats>,
+}
+
+/// What a KVS has on one class, in bytes. Young is what the root refers to, old what the leaves do;
+/// versions that newer ones hide are counted as long as nobody has merged them.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct PlaceStats {
+    pub class: MediaClass,
+    pub young_keys_bytes: u64,
+    pub young_values_bytes: u64,
+    pub old_keys_bytes: u64,
+    pub old_values_bytes: u64,
+}
+
+impl PlaceStats {
+    fn of(tree: &Tree, class: MediaClass) -> PlaceStats {
+        let mut sums = [0; 4];
+        for kvset in tree.kvsets() {
+            let old = 2 * usize::from(kvset.edit.leaf != 0);
+            let keys = kvset.key_extents().iter().filter(|keys| keys.media.class == class);
+            let blocks = kvset.blocks.iter().filter(|(block, _)| block.media().class == class);
+            sums[old] += keys.map(Allocation::bytes).sum::<u64>();
+            sums[old + 1] += blocks.map(|(_, bytes)| bytes).sum::<u64>();
+        }
+        let [young_keys_bytes, young_values_bytes, old_keys_bytes, old_values_bytes] = sums;
+        PlaceStats { class, young_keys_bytes, young_values_bytes, old_keys_bytes, old_values_bytes }
+    }
 }
 
 impl Engine {
@@ -316,12 +346,18 @@ impl Engine {
                 .values()
                 .map(|tree| KvsStats {
                     name: tree.name.to_string(),
-                    policy: tree.policy.to_string(),
+                    policy: tree.options.policy.to_string(),
                     root_kvsets: tree.root.len(),
                     leaves: tree.leaves.len(),
                     leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
                     entries: tree.kvsets().map(|kvset| kvset.edit.entries).sum(),
                     tombstones: tree.kvsets().map(|kvset| kvset.edit.tombstones).sum(),
+                    places: self
+                        .classes
+                        .all()
+                        .iter()
+                        .map(|media| PlaceStats::of(tree, media.class))
+                        .collect(),
                 })
                 .collect(),
             stopped: self.stopped().map(ToString::to_string),
@@ -481,6 +517,22 @@ impl fmt::Display for Stats {
                 "KVS {}: {} entries ({} tombstones), policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
                 k.name, k.entries, k.tombstones, k.policy, k.root_kvsets, k.leaves, k.leaf_kvsets
             )?;
+            writeln!(
+                f,
+                "  {:<20}{:>12}{:>13}{:>12}{:>12}",
+                "lies on", "young keys", "young values", "old keys", "old values"
+            )?;
+            for p in &k.places {
+                writeln!(
+                    f,
+                    "  {:<20}{:>12}{:>13}{:>12}{:>12}",
+                    p.class.to_string(),
+                    b(p.young_keys_bytes),
+                    b(p.young_values_bytes),
+                    b(p.old_keys_bytes),
+                    b(p.old_values_bytes)
+                )?;
+            }
         }
         match &self.stopped {
             Some(why) => writeln!(f, "WRITES ARE REFUSED: {why}"),

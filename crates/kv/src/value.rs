@@ -17,7 +17,7 @@ use crate::media::{Allocation, Classes, Extent, Media, Purpose};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, record_size};
 use crate::omf::page::Stored;
 use crate::placement::Stream;
-use crate::{MediaClass, omf};
+use crate::{Place, omf};
 
 /// Ids of blocks, kvsets and leaves: each is given out once in the life of a KVDB.
 pub(crate) struct Ids(AtomicU64);
@@ -177,7 +177,7 @@ impl FrameBuilder {
 /// Writes records in key order into new blocks.
 pub(crate) struct BlockWriter<'a> {
     classes: &'a Classes,
-    class: MediaClass,
+    place: Place,
     purpose: Purpose,
     block_bytes: u64,
     frame: FrameBuilder,
@@ -189,14 +189,14 @@ pub(crate) struct BlockWriter<'a> {
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(
         classes: &'a Classes,
-        class: MediaClass,
+        place: Place,
         purpose: Purpose,
         block_bytes: u64,
         frame_bytes: u64,
     ) -> BlockWriter<'a> {
         BlockWriter {
             classes,
-            class,
+            place,
             purpose,
             block_bytes,
             frame: FrameBuilder::new(to_usize(frame_bytes)),
@@ -223,9 +223,9 @@ impl<'a> BlockWriter<'a> {
         if self.current.is_none() {
             // A full frame and a record on top of it fit any block.
             let least = (2 * self.frame.used().max(record.len()) + HEADER_SIZE) as u64 + 8192;
-            let (class, bytes) = (self.class, self.block_bytes);
+            let (place, bytes) = (self.place, self.block_bytes);
             let (stream, purpose) = (Stream::OldValues, self.purpose);
-            let allocation = self.classes.allocate_about(class, stream, bytes, least, purpose)?;
+            let allocation = self.classes.allocate_about(place, stream, bytes, least, purpose)?;
             let block = ValueBlock { id: ids.next(), allocation, bytes: 0 };
             self.current = Some((block, 0));
         }

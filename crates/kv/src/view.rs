@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::Policy;
+use crate::KvsOptions;
 use crate::kvset::Kvset;
 use crate::memtable::Memtable;
 use crate::value::ValueBlock;
@@ -32,7 +32,7 @@ pub(crate) struct Leaf {
 pub(crate) struct Tree {
     pub(crate) kvs: u32,
     pub(crate) name: Arc<str>,
-    pub(crate) policy: Policy,
+    pub(crate) options: KvsOptions,
     /// Newest first.
     pub(crate) root: Vec<Arc<Kvset>>,
     pub(crate) leaves: Vec<Leaf>,
@@ -40,9 +40,9 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A tree with one empty leaf.
-    pub(crate) fn new(kvs: u32, name: &str, policy: Policy, leaf: u64) -> Tree {
+    pub(crate) fn new(kvs: u32, name: &str, options: KvsOptions, leaf: u64) -> Tree {
         let leaf = Leaf { id: leaf, lower: Arc::from([]), kvsets: Vec::new() };
-        Tree { kvs, name: name.into(), policy, root: Vec::new(), leaves: vec![leaf] }
+        Tree { kvs, name: name.into(), options, root: Vec::new(), leaves: vec![leaf] }
     }
 
     /// The index of the leaf whose range holds `key`.

@@ -14,6 +14,7 @@ use crate::media::Purpose;
 use crate::memtable::{Memtable, Written};
 use crate::omf::frame::Record;
 use crate::options::Maintenance;
+use crate::policy::Policy;
 use crate::view::Frozen;
 use crate::{KEY_MAX, VALUE_MAX};
 
@@ -72,6 +73,23 @@ impl Engine {
         self.counters.user_bytes.add(user_bytes as u64);
         self.await_durability(seqno, unflushed)?;
         Ok(seqno)
+    }
+
+    /// Refuses what a policy allows no place: one of its classes is full, and must not be left.
+    pub(crate) fn admit(&self, kvs: &str, policy: &Policy, purpose: Purpose) -> Result<()> {
+        if purpose == Purpose::Maintenance {
+            return Ok(());
+        }
+        for class in policy.strict() {
+            let Some(media) = self.classes.get(class) else {
+                continue;
+            };
+            while !media.has_room()? {
+                let full = KvError::ClassFull { class, kvs: kvs.into() };
+                drop(self.await_space(self.writer.lock(), full)?);
+            }
+        }
+        Ok(())
     }
 
     /// Waits as far as the durability window says.

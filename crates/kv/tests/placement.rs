@@ -142,7 +142,7 @@ fn every_write_carries_the_id_of_its_stream() {
 fn the_pieces_of_a_write_carry_its_id() {
     let (class_of, policies) = (
         [MediaClass::Staging, MediaClass::Capacity],
-        [Policy::STAGING_ONLY, Policy { old_values: MediaClass::Capacity, ..Policy::STAGING_ONLY }],
+        [Policy::STAGING_ONLY, Policy::STAGING_MAX_CAPACITY],
     );
     for (handles, policy) in (0..=8).flat_map(|n| policies.map(|policy| (n, policy))) {
         let shaped = Shaped::new(handles, handles, 1024);

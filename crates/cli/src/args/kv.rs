@@ -40,8 +40,9 @@ pub(crate) enum KvCommand {
             esker kv create /data/db --staging --kvs users --kvs logs:staging-min-capacity\n  \
             esker kv create /data/db --capacity 'ssd:micron-5210?capacity=8GiB&image=/data/qlc'\n\n\
             Policies say where keys and values go, young and old: staging-max-capacity (keys on\n\
-            staging, old values on capacity; the default), staging-min-capacity (everything old on\n\
-            capacity), staging-only, capacity-only.")]
+            staging, old values on capacity; the default, also called auto), staging-min-capacity\n\
+            (everything old on capacity), staging-only, capacity-only; `esker kv set-policy --help`\n\
+            says how to make others.")]
     Create {
         #[command(flatten)]
         opening: Opening,
@@ -169,9 +170,32 @@ pub(crate) enum KvCommand {
         opening: Opening,
         /// Its name: 1 to 64 letters, digits, -, _ or .
         name: String,
-        /// Where its data goes: staging-max-capacity, staging-min-capacity, staging-only or
-        /// capacity-only
+        /// Where its data goes: staging-max-capacity, staging-min-capacity, staging-only,
+        /// capacity-only, or as in set-policy
         #[arg(long, default_value = "staging-max-capacity")]
+        policy: Policy,
+    },
+    /// Change where the data of a KVS goes; what is there already moves when it is rewritten
+    #[command(
+        after_help = "A policy is the name of a template, changes to one, or both, separated by commas:\n\n  \
+            staging-max-capacity   keys and young values on staging, old values on capacity; auto\n  \
+            staging-min-capacity   young data on staging, everything old on capacity\n  \
+            staging-only           everything on staging\n  \
+            capacity-only          everything on capacity\n  \
+            CELL=CLASS             prefer CLASS, and use the other one when it is full\n  \
+            CELL=CLASS/none        refuse writes when CLASS is full\n\n\
+            CELL is young-keys, young-values, old-keys or old-values, or several of them: young, old,\n\
+            keys, values, all. CLASS is staging or capacity.\n\n\
+            Examples:\n  \
+            esker kv set-policy /data/db logs capacity-only\n  \
+            esker kv set-policy /data/db users staging-only,old-values=staging/none"
+    )]
+    SetPolicy {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// The policy
         policy: Policy,
     },
     /// Drop a KVS with all it holds

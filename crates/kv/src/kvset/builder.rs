@@ -18,7 +18,7 @@ use crate::omf::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
 use crate::page_cache::{Held, PageCache, PageTable, SharedPage};
 use crate::placement::Stream;
 use crate::value::ValueBlock;
-use crate::{MediaClass, Tuning};
+use crate::{Place, Tuning};
 
 /// Filter bits per key: about one search in a hundred passes the filter in vain.
 const FILTER_BITS: usize = 10;
@@ -41,7 +41,7 @@ pub(crate) struct Shop<'a> {
 /// A kvset under construction. Dropped unfinished, it frees what it took.
 pub(crate) struct KvsetBuilder<'a> {
     shop: Shop<'a>,
-    class: MediaClass,
+    place: Place,
     edit: KvsetEdit,
     keys: KeyExtents,
     page: PageBuilder,
@@ -59,21 +59,21 @@ pub(crate) struct KvsetBuilder<'a> {
 }
 
 impl<'a> KvsetBuilder<'a> {
-    /// A kvset of `kvs` for the node `leaf` (0: the root), with its keys on `class`.
+    /// A kvset of `kvs` for the node `leaf` (0: the root), with its keys at `place`.
     pub(crate) fn new(
         shop: Shop<'a>,
         id: u64,
         kvs: u32,
         leaf: u64,
         age: u64,
-        class: MediaClass,
+        place: Place,
     ) -> KvsetBuilder<'a> {
         // A buffer never straddles two extents, because its size divides theirs.
         let buf = AlignedBuf::zeroed(to_usize(shop.tuning.key_extent_bytes.min(256 << 10)));
         let held = shop.cache.hold();
         KvsetBuilder {
             shop,
-            class,
+            place,
             edit: KvsetEdit {
                 id,
                 kvs,
@@ -174,7 +174,7 @@ impl<'a> KvsetBuilder<'a> {
         if full {
             let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
             let bytes = self.shop.tuning.key_extent_bytes;
-            let extent = self.shop.classes.allocate(self.class, stream, bytes, purpose)?;
+            let extent = self.shop.classes.allocate(self.place, stream, bytes, purpose)?;
             self.keys.extents.push(extent);
             self.extent_used = 0;
         }

@@ -21,7 +21,7 @@
 //! | 60 | 4 | crc | CRC-32C of bytes 0 to 59 |
 //!
 //! The payload is a sequence of [`Edit`]s: one byte of tag, then the fields in the order of their
-//! declaration.
+//! declaration. The options of a KVS are in `options.rs`.
 
 use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder};
@@ -29,9 +29,9 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 
 use super::class::{class_code, class_of};
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
+use super::{Malformed, VERSION, expect, expect_crc, expect_magic, options, other_version};
 use crate::media::Extent;
-use crate::{MediaClass, Policy};
+use crate::{KvsOptions, MediaClass};
 
 const MAGIC: &[u8; 8] = b"ESKMANIF";
 pub(crate) const HEADER_SIZE: usize = 64;
@@ -102,8 +102,8 @@ pub(crate) enum Edit {
     LastId { id: u64 },
     /// The KVDB has this class, opened from this path.
     Class { class: MediaClass, path: String },
-    /// A KVS was created.
-    Kvs { id: u32, name: String, policy: Policy },
+    /// A KVS was created, or its options were changed.
+    Kvs { id: u32, name: String, options: KvsOptions },
     /// A KVS was dropped, with all it holds.
     KvsDropped { id: u32 },
     /// A block with this many bytes of records, or a log segment (0 bytes: it is not known yet).
@@ -148,9 +148,8 @@ impl Edit {
             Edit::Class { class, path } => {
                 e.u8(2).u8(class_code(*class)).bytes16(path.as_bytes());
             }
-            Edit::Kvs { id, name, policy } => {
-                e.u8(3).u32(*id).bytes16(name.as_bytes()).u8(class_code(policy.young_keys));
-                e.u8(class_code(policy.old_keys)).u8(class_code(policy.old_values));
+            Edit::Kvs { id, name, options } => {
+                e.u8(3).u32(*id).bytes16(name.as_bytes()).bytes16(&options::encode(options));
             }
             Edit::KvsDropped { id } => {
                 e.u8(4).u32(*id);
@@ -192,11 +191,7 @@ impl Edit {
             3 => Edit::Kvs {
                 id: d.u32("kvs")?,
                 name: take_text(d, "name")?,
-                policy: Policy {
-                    young_keys: class_of(d.u8("policy")?)?,
-                    old_keys: class_of(d.u8("policy")?)?,
-                    old_values: class_of(d.u8("policy")?)?,
-                },
+                options: options::decode(d.bytes16("options")?)?,
             },
             4 => Edit::KvsDropped { id: d.u32("kvs")? },
             5 => Edit::Block {

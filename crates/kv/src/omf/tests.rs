@@ -27,7 +27,7 @@ use super::{Malformed, expect};
 use crate::filter::FilterBuilder;
 use crate::kvset::key_hash;
 use crate::media::Extent;
-use crate::{MediaClass, Policy};
+use crate::{KvsOptions, MediaClass, Place, Policy};
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
 const KVSET: u64 = 9;
@@ -113,6 +113,11 @@ fn kvset_meta() -> Vec<u8> {
     meta.encode()
 }
 
+fn kvs_options() -> KvsOptions {
+    let old_keys = Place::only(MediaClass::Capacity);
+    Policy { old_keys, ..Policy::default() }.into()
+}
+
 /// One edit of every kind, both kinds of block among them.
 fn edits() -> Vec<Edit> {
     let extent = |class, lba, count| Extent { class, lba: Lba(lba), count: LbaCount(count) };
@@ -120,7 +125,7 @@ fn edits() -> Vec<Edit> {
     vec![
         Edit::LastId { id: 9 },
         Edit::Class { class: staging, path: "staging.esker".into() },
-        Edit::Kvs { id: 1, name: "users".into(), policy: Policy::STAGING_MIN_CAPACITY },
+        Edit::Kvs { id: 1, name: "users".into(), options: kvs_options() },
         Edit::KvsDropped { id: 2 },
         Edit::Block { id: 7, extent: extent(staging, 64, 8192), log: true, bytes: 0 },
         Edit::Block { id: 8, extent: extent(capacity, 16, 4096), log: false, bytes: 2_000_000 },

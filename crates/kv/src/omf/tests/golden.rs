@@ -86,6 +86,25 @@ impl<'a> Dump<'a> {
         self.field(1, name, class);
     }
 
+    fn place(&mut self, name: &str) {
+        let place = ["staging", "capacity", "staging only", "capacity only"];
+        let place = place[usize::from(self.bytes[self.at])];
+        self.field(1, name, place);
+    }
+
+    /// The options of a KVS, one of every kind.
+    fn options(&mut self) {
+        let size = self.number(2, "size", "bytes");
+        let end = self.at + to_usize(size);
+        while self.at < end {
+            let tag = self.bytes[self.at];
+            self.field(1, "tag", ["", "policy"][usize::from(tag)]);
+            for name in ["young_keys", "young_values", "old_keys", "old_values"] {
+                self.place(name);
+            }
+        }
+    }
+
     fn extent(&mut self) {
         self.class("extent.class");
         self.number(8, "extent.lba", "");
@@ -318,9 +337,7 @@ fn dump_edit(d: &mut Dump<'_>) {
         3 => {
             d.number(4, "id", "");
             d.text16("name");
-            d.class("young_keys");
-            d.class("old_keys");
-            d.class("old_values");
+            d.options();
         }
         4 => _ = d.number(4, "id", ""),
         5 => {

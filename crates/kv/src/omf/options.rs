@@ -1,0 +1,54 @@
+//! What may be changed of a KVS: a sequence of options, each one byte of tag and its fields. One that
+//! is not there has its default.
+//!
+//! | tag | size | fields |
+//! | --- | --- | --- |
+//! | 1 | 5 | policy: the places of young keys, young values, old keys, old values |
+//!
+//! A place is one byte: bit 0 is the class (as in the class header), bit 1 is set when the other
+//! class will not do.
+
+use esker_base::codec::{Decoder, Encoder};
+
+use super::Malformed;
+use super::class::{class_code, class_of};
+use crate::{KvsOptions, Place, Policy};
+
+const POLICY: u8 = 1;
+/// The bit of a place that must not be left.
+const ONLY: u8 = 2;
+
+fn put_place(e: &mut Encoder, place: Place) {
+    e.u8(class_code(place.class) | if place.spills { 0 } else { ONLY });
+}
+
+fn take_place(d: &mut Decoder<'_>) -> Result<Place, Malformed> {
+    let code = d.u8("place")?;
+    Ok(Place { class: class_of(code & !ONLY)?, spills: code & ONLY == 0 })
+}
+
+pub(crate) fn encode(options: &KvsOptions) -> Vec<u8> {
+    let mut e = Encoder::default();
+    e.u8(POLICY);
+    options.policy.cells().into_iter().for_each(|(_, place)| put_place(&mut e, place));
+    e.0
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Result<KvsOptions, Malformed> {
+    let mut options = KvsOptions::default();
+    let mut d = Decoder::new(bytes);
+    while d.left() > 0 {
+        match d.u8("option")? {
+            POLICY => {
+                options.policy = Policy {
+                    young_keys: take_place(&mut d)?,
+                    young_values: take_place(&mut d)?,
+                    old_keys: take_place(&mut d)?,
+                    old_values: take_place(&mut d)?,
+                }
+            }
+            tag => return Err(Malformed(format!("unknown option {tag} of a KVS"))),
+        }
+    }
+    Ok(options)
+}
