@@ -21,6 +21,8 @@
 //! 1. No false negatives: what was added is found.
 //! 2. A block lies in one cache line, because the buffer is aligned and the header is a block long.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
 
@@ -134,6 +136,52 @@ impl Filter {
     }
 }
 
+/// The filter of a memtable, which is asked while it grows: words of 64 bits, of which a key sets
+/// [`LIVE_PROBES`] in one word. It is in DRAM only.
+pub(crate) struct LiveFilter {
+    words: Box<[AtomicU64]>,
+}
+
+/// Bits that a key sets in its word.
+const LIVE_PROBES: u32 = 4;
+/// The number of a bit in a word has so many bits.
+const WORD_FIELD: u32 = 6;
+
+impl LiveFilter {
+    /// A filter of about `bytes` bytes.
+    pub(crate) fn new(bytes: usize) -> LiveFilter {
+        let words = (bytes / size_of::<u64>()).max(1);
+        LiveFilter { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
+    /// Adds the key with this hash. Whoever is told of the key after that, finds it.
+    pub(crate) fn add(&self, hash: u64) {
+        let (word, bits) = self.place(hash);
+        word.fetch_or(bits, Ordering::Relaxed);
+    }
+
+    /// False when the key with this hash was not added, for certain.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        let (word, bits) = self.place(hash);
+        word.load(Ordering::Relaxed) & bits == bits
+    }
+
+    /// The word of a hash and its bits there: the word by the upper half of the hash, the bits by what
+    /// multiplication makes of it.
+    fn place(&self, hash: u64) -> (&AtomicU64, u64) {
+        let index = (u128::from(hash) * self.words.len() as u128) >> 64;
+        let fields = hash.wrapping_mul(MULTIPLIERS[0]);
+        let bit = |probe| 1u64 << ((fields >> (64 - WORD_FIELD * (1 + probe))) & 63);
+        let bits = (0..LIVE_PROBES).fold(0, |bits, probe| bits | bit(probe));
+        (&self.words[usize::try_from(index).expect("an index of the slice")], bits)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +275,22 @@ mod tests {
             }
             assert_eq!(bytes, expected);
         }
+    }
+
+    #[test]
+    #[allow(clippy::cast_precision_loss)]
+    fn a_filter_that_grows_finds_what_was_added_and_little_else() {
+        const KEYS: u64 = 10_000;
+        let filter = LiveFilter::new(32 << 10);
+        for n in 0..KEYS {
+            assert!(!filter.may_contain(hash(n)) || n > 0);
+            filter.add(hash(n));
+            assert!(filter.may_contain(hash(n)));
+        }
+        assert!((0..KEYS).all(|n| filter.may_contain(hash(n))));
+        // 26 bits a key in words of 64: four bits of a word that has 9.8 set, and varies.
+        let passed = (KEYS..11 * KEYS).filter(|&n| filter.may_contain(hash(n))).count();
+        assert!((passed as f64) < 0.005 * 10.0 * KEYS as f64, "{passed}");
     }
 
     #[test]

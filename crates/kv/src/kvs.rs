@@ -225,8 +225,9 @@ fn locate<'v>(
     seqno: u64,
     out: &mut Vec<u8>,
 ) -> Result<Located<'v>> {
+    let hash = key_hash(key);
     for table in view.memtables() {
-        let found = table.get(kvs, key, seqno, |value| {
+        let found = table.get(kvs, (key, hash), seqno, |value| {
             out.clear();
             value.map(|value| out.extend_from_slice(value)).is_some()
         });
@@ -239,7 +240,6 @@ fn locate<'v>(
     let Some(tree) = view.tree(kvs) else {
         return Ok(Located::Absent);
     };
-    let hash = key_hash(key);
     let leaf = &tree.leaves[tree.leaf_of(key)];
     for kvset in tree.root.iter().chain(&leaf.kvsets) {
         match kvset.get(key, hash)? {

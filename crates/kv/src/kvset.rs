@@ -6,6 +6,7 @@
 pub(crate) mod builder;
 pub(crate) mod cursor;
 
+use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
@@ -59,9 +60,24 @@ impl From<Entry<'_>> for Found {
 }
 
 /// The first key of each page, then the last key of the kvset.
+///
+/// A search looks at `heads` until they are equal: numbers side by side instead of keys here and there.
 struct PageIndex {
     keys: Vec<u8>,
     ends: Vec<u32>,
+    /// What all keys begin with, in bytes.
+    prefix_size: usize,
+    /// The eight bytes behind that, of the first key of each page, in an order that is that of the keys.
+    heads: Vec<u64>,
+}
+
+/// The first eight bytes of a key, or fewer, as a number: of two keys, the one with the smaller head is
+/// the smaller one.
+fn head(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let size = key.len().min(bytes.len());
+    bytes[..size].copy_from_slice(&key[..size]);
+    u64::from_be_bytes(bytes)
 }
 
 impl PageIndex {
@@ -76,7 +92,12 @@ impl PageIndex {
         }
         keys.shrink_to_fit();
         ends.shrink_to_fit();
-        PageIndex { keys, ends }
+        let mut index = PageIndex { keys, ends, prefix_size: 0, heads: Vec::new() };
+        let pages = index.pages();
+        let (first, last) = (index.key(0), index.key(pages));
+        index.prefix_size = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        index.heads = (0..pages).map(|n| head(&index.key(n)[index.prefix_size..])).collect();
+        index
     }
 
     fn key(&self, n: usize) -> &[u8] {
@@ -90,16 +111,27 @@ impl PageIndex {
 
     /// The page that holds `key` if any does: the last one whose first key is not above it.
     fn page_of(&self, key: &[u8]) -> Option<u32> {
-        let (mut low, mut high) = (0, self.pages());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if self.key(middle) <= key { low = middle + 1 } else { high = middle }
-        }
-        low.checked_sub(1).map(|page| u32::try_from(page).expect("page counts have 32 bits"))
+        let common = key.len().min(self.prefix_size);
+        let above = match key[..common].cmp(&self.key(0)[..self.prefix_size]) {
+            Order::Less => 0,
+            Order::Greater => self.pages(),
+            Order::Equal => {
+                let wanted = head(&key[self.prefix_size..]);
+                let mut low = self.heads.partition_point(|head| *head < wanted);
+                let mut high = low + self.heads[low..].partition_point(|head| *head == wanted);
+                while low < high {
+                    let middle = usize::midpoint(low, high);
+                    if self.key(middle) <= key { low = middle + 1 } else { high = middle }
+                }
+                low
+            }
+        };
+        above.checked_sub(1).map(|page| u32::try_from(page).expect("page counts have 32 bits"))
     }
 
     fn dram_bytes(&self) -> u64 {
-        (self.keys.capacity() + self.ends.capacity() * size_of::<u32>()) as u64
+        let numbers = size_of_val(&self.ends[..]) + size_of_val(&self.heads[..]);
+        (self.keys.capacity() + numbers) as u64
     }
 }
 
@@ -252,9 +284,14 @@ impl Kvset {
         let Some(index) = self.index.page_of(key) else {
             return Ok(None);
         };
-        let page = self.page(index)?;
-        let (slot, equal) = page.search(key);
-        Ok(equal.then(|| Found::from(page.entry(slot).1)))
+        let search = |page: &SharedPage| {
+            let (slot, equal) = page.search(key);
+            equal.then(|| Found::from(page.entry(slot).1))
+        };
+        match self.pages.with(index, search) {
+            Some(found) => Ok(found),
+            None => Ok(search(&self.page(index)?)),
+        }
     }
 
     pub(crate) fn last_key(&self) -> &[u8] {
@@ -314,5 +351,45 @@ impl Kvset {
             return Err(self.keys.corrupt("kvset", 0, detail));
         }
         Ok(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PageIndex;
+    use esker_base::Rng;
+
+    /// The index of these first keys and last key, encoded.
+    fn index(keys: &[Vec<u8>]) -> PageIndex {
+        let encode = |key: &Vec<u8>| {
+            let size = u16::try_from(key.len()).unwrap();
+            [&size.to_le_bytes()[..], key].concat()
+        };
+        PageIndex::decode(&keys.iter().flat_map(encode).collect::<Vec<u8>>())
+    }
+
+    #[test]
+    fn the_page_of_a_key_is_the_last_one_that_begins_at_or_below_it() {
+        let mut rng = Rng::new(7);
+        let mut random_key = |sizes: u64| {
+            let size = usize::try_from(rng.below(sizes)).unwrap();
+            // Few letters, zeroes among them: equal heads, prefixes of each other, padding.
+            let mut letter = || [0, 1, b'a', u8::MAX][usize::try_from(rng.below(4)).unwrap()];
+            [&b"user"[..size % 5], &(0..size).map(|_| letter()).collect::<Vec<u8>>()].concat()
+        };
+        for round in 0..300 {
+            let mut keys: Vec<Vec<u8>> = (0..1 + round % 40).map(|_| random_key(12)).collect();
+            keys.sort();
+            keys.dedup();
+            keys.push([keys.last().unwrap(), &b"z"[..]].concat());
+            let index = index(&keys);
+            for _ in 0..50 {
+                let key = random_key(14);
+                let firsts = &keys[..keys.len() - 1];
+                let expected = firsts.iter().filter(|first| **first <= key).count();
+                let found = index.page_of(&key).map_or(0, |page| page as usize + 1);
+                assert_eq!(found, expected, "{key:?} among {firsts:?}");
+            }
+        }
     }
 }

@@ -137,12 +137,18 @@ impl PageTable {
 
     /// The page, if it is in DRAM.
     pub(crate) fn get(&self, index: u32) -> Option<SharedPage> {
+        self.with(index, SharedPage::clone)
+    }
+
+    /// What `read` makes of the page, if it is in DRAM. The page stays there meanwhile.
+    pub(crate) fn with<R>(&self, index: u32, read: impl FnOnce(&SharedPage) -> R) -> Option<R> {
         let slot = &self.slots[index as usize];
-        let page = slot.page.read().clone();
-        if page.is_some() && !slot.used.load(Ordering::Relaxed) {
+        let page = slot.page.read();
+        let page = page.as_ref()?;
+        if !slot.used.load(Ordering::Relaxed) {
             slot.used.store(true, Ordering::Relaxed);
         }
-        page
+        Some(read(page))
     }
 
     /// Puts a page in its slot, counting a miss when a search needed it.

@@ -72,109 +72,144 @@ pub(crate) struct MemtableSource {
     table: Arc<Memtable>,
     kvs: u32,
     seqno: u64,
+    at: At,
     key: Vec<u8>,
-    /// `None`: it is nowhere. `Some(None)`: on a delete.
-    value: Option<Option<Vec<u8>>>,
+    value: Vec<u8>,
+    /// The key it was on before.
+    last: Vec<u8>,
+}
+
+/// What a [`MemtableSource`] is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Nothing,
+    Delete,
+    Put,
 }
 
 impl MemtableSource {
     pub(crate) fn new(table: Arc<Memtable>, kvs: u32, seqno: u64) -> MemtableSource {
-        MemtableSource { table, kvs, seqno, key: Vec::new(), value: None }
+        let (key, value, last) = (Vec::new(), Vec::new(), Vec::new());
+        MemtableSource { table, kvs, seqno, at: At::Nothing, key, value, last }
     }
 
-    fn land(&mut self, found: Option<(Vec<u8>, Option<Vec<u8>>)>) {
-        match found {
-            Some((key, value)) => (self.key, self.value) = (key, Some(value)),
-            None => self.value = None,
-        }
+    fn go(&mut self, from: Bound<&[u8]>, forward: bool) {
+        let MemtableSource { table, key, value, .. } = self;
+        let copy = |found: &[u8], written: Written<'_>| {
+            key.clear();
+            key.extend_from_slice(found);
+            value.clear();
+            value.extend_from_slice(written.value.unwrap_or_default());
+            if written.value.is_some() { At::Put } else { At::Delete }
+        };
+        let found = if forward {
+            table.next(self.kvs, from, self.seqno, copy)
+        } else {
+            table.prev(self.kvs, from, self.seqno, copy)
+        };
+        self.at = found.unwrap_or(At::Nothing);
     }
-}
 
-fn copy(key: &[u8], written: Written<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
-    (key.to_vec(), written.value.map(<[u8]>::to_vec))
+    fn step(&mut self, forward: bool) {
+        let mut last = std::mem::take(&mut self.last);
+        std::mem::swap(&mut last, &mut self.key);
+        self.go(Bound::Excluded(&last), forward);
+        self.last = last;
+    }
 }
 
 impl Source for MemtableSource {
     fn key(&self) -> Option<&[u8]> {
-        self.value.as_ref().map(|_| &self.key[..])
+        (self.at != At::Nothing).then_some(&self.key[..])
     }
 
     fn item(&self) -> Item<'_> {
-        match self.value.as_ref().and_then(Option::as_deref) {
-            Some(value) => Item::Value(value),
-            None => Item::Tombstone,
-        }
+        if self.at == At::Put { Item::Value(&self.value) } else { Item::Tombstone }
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
-        let found = self.table.next(self.kvs, from, self.seqno, copy);
-        self.land(found);
+        self.go(from, true);
         Ok(())
     }
 
     fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
-        let found = self.table.prev(self.kvs, from, self.seqno, copy);
-        self.land(found);
+        self.go(from, false);
         Ok(())
     }
 
     fn next(&mut self) -> Result<()> {
-        let from = Bound::Excluded(&self.key[..]);
-        let found = self.table.next(self.kvs, from, self.seqno, copy);
-        self.land(found);
+        self.step(true);
         Ok(())
     }
 
     fn prev(&mut self) -> Result<()> {
-        let from = Bound::Excluded(&self.key[..]);
-        let found = self.table.prev(self.kvs, from, self.seqno, copy);
-        self.land(found);
+        self.step(false);
         Ok(())
     }
 }
 
 /// Sources merged: of equal keys, the one in the earliest source hides the others.
+///
+/// Keys that follow each other in one source cost one comparison each, with the second source, however
+/// many sources there are.
 pub(crate) struct Merge<S> {
     sources: Vec<S>,
     at: Option<usize>,
+    /// The best of the other sources, and whether it is on the same key as the one at `at`.
+    second: Option<usize>,
+    tied: bool,
     forward: bool,
 }
 
 impl<S: Source> Merge<S> {
     /// Newest source first.
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
-        Merge { sources, at: None, forward: true }
+        Merge { sources, at: None, second: None, tied: false, forward: true }
+    }
+
+    /// Whether a walk in the current direction comes to `a` before `b`.
+    fn before(&self, a: &[u8], b: &[u8]) -> bool {
+        if self.forward { a < b } else { a > b }
     }
 
     fn pick(&mut self) {
         let mut best: Option<(usize, &[u8])> = None;
+        let mut second: Option<(usize, &[u8])> = None;
         for (index, source) in self.sources.iter().enumerate() {
             let Some(key) = source.key() else { continue };
-            let better =
-                best.is_none_or(|(_, best)| if self.forward { key < best } else { key > best });
-            if better {
-                best = Some((index, key));
+            if best.is_none_or(|(_, best)| self.before(key, best)) {
+                second = best.replace((index, key));
+            } else if second.is_none_or(|(_, second)| self.before(key, second)) {
+                second = Some((index, key));
             }
         }
-        self.at = best.map(|(index, _)| index);
+        let tied = second.is_some_and(|(_, second)| best.is_some_and(|(_, best)| best == second));
+        (self.at, self.second) = (best.map(|(index, _)| index), second.map(|(index, _)| index));
+        self.tied = tied;
+    }
+
+    /// Whether the source at `at`, which alone has moved, still comes before the others.
+    fn leads(&self, at: usize) -> bool {
+        let Some(key) = self.sources[at].key() else { return false };
+        self.second
+            .and_then(|at| self.sources[at].key())
+            .is_none_or(|other| self.before(key, other))
     }
 
     /// Moves every source that is on the current key one on, in the current direction.
     fn advance(&mut self) -> Result<()> {
         let at = self.at.expect("advance is called on a key");
-        let (before, rest) = self.sources.split_at_mut(at);
-        let (current, after) = rest.split_first_mut().expect("at is an index");
-        for source in before.iter_mut().chain(after) {
-            if source.key().is_some() && source.key() == current.key() {
-                if self.forward { source.next()? } else { source.prev()? }
-            }
+        let step = |source: &mut S| if self.forward { source.next() } else { source.prev() };
+        if self.tied {
+            let (before, rest) = self.sources.split_at_mut(at);
+            let (current, after) = rest.split_first_mut().expect("at is an index");
+            let others = before.iter_mut().chain(after);
+            others.filter(|source| source.key() == current.key()).try_for_each(step)?;
         }
-        if self.forward {
-            current.next()?
-        } else {
-            current.prev()?
+        step(&mut self.sources[at])?;
+        if self.tied || !self.leads(at) {
+            self.pick();
         }
-        self.pick();
         Ok(())
     }
 

@@ -26,6 +26,7 @@ use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::Kvs;
+use crate::kvset::key_hash;
 use crate::memtable::{Memtable, Written};
 use crate::omf::frame::{Record, record_size};
 use crate::options::Options;
@@ -250,7 +251,8 @@ impl Transaction {
     pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let view = self.view(kvs)?;
         self.engine.counters.gets.add(1);
-        let own = self.own.get(kvs.id, key, u64::MAX, |value| value.map(<[u8]>::to_vec));
+        let own =
+            self.own.get(kvs.id, (key, key_hash(key)), u64::MAX, |value| value.map(<[u8]>::to_vec));
         if let Some(value) = own {
             return Ok(value);
         }
@@ -301,7 +303,7 @@ impl Transaction {
         let record = Record { kvs: kvs.id, key, value };
         check_record(&record)?;
         self.view(kvs)?;
-        let before = self.own.get(kvs.id, key, u64::MAX, |value| {
+        let before = self.own.get(kvs.id, (key, key_hash(key)), u64::MAX, |value| {
             record_size(key.len(), value.map_or(0, <[u8]>::len))
         });
         let size = self.own_size + record.size() - before.unwrap_or(0);
