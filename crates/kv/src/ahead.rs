@@ -1,20 +1,17 @@
-//! Read-ahead for cursors: the further a cursor goes through a block, the more is read at a time.
-
-use std::sync::Arc;
+//! Read-ahead for cursors: records that are wanted together are read at once, and the further a cursor
+//! goes through a block of old values, which lie in key order, the more of it is read at a time.
 
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
 use crate::error::Result;
-use crate::omf::frame::record_size;
-use crate::omf::page::Stored;
 use crate::placement::Stream;
-use crate::value::{ValueBlock, Values, address};
+use crate::value::{Piece, Values, Wanted, read_pieces};
 
-/// Reads values for a cursor: the further it goes through a block, the more is read at a time.
+/// Reads values for a cursor.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// The most recently used one at the end.
+    /// The most recent one at the end.
     windows: Vec<Window>,
 }
 
@@ -22,10 +19,13 @@ pub(crate) struct ReadAhead {
 struct Window {
     block: u64,
     start: u64,
+    size: usize,
+    /// Empty until it is read.
     bytes: AlignedBuf,
     /// Where `start` is in `bytes`.
     skip: usize,
-    size: usize,
+    /// Whether it is of use for records to come.
+    lasts: bool,
 }
 
 /// Windows a cursor keeps: one for each kvset that it merges, as long as there are not too many.
@@ -41,76 +41,100 @@ impl Window {
         self.start + self.size as u64
     }
 
-    fn slice(&self, start: u64, size: usize) -> Option<&[u8]> {
-        let within = start >= self.start && start + size as u64 <= self.end();
-        within.then(|| {
-            let at = self.skip + to_usize(start - self.start);
-            &self.bytes[at..at + size]
-        })
+    fn covers(&self, piece: &Piece<'_>) -> bool {
+        let end = piece.start + piece.size as u64;
+        self.block == piece.block.id && piece.start >= self.start && end <= self.end()
+    }
+
+    fn slice(&self, piece: &Piece<'_>) -> &[u8] {
+        let at = self.skip + to_usize(piece.start - self.start);
+        &self.bytes[at..at + piece.size]
     }
 }
 
 impl ReadAhead {
-    /// Writes the value of the record at `at` (KVS, key, place) to `out`.
+    /// Hands the value of each record to `each`, with the record's index. The records are in the order
+    /// of the walk, which goes `forward` or not.
     pub(crate) fn read(
         &mut self,
         values: &Values,
-        block: &Arc<ValueBlock>,
-        (kvs, key, stored): (u32, &[u8], &Stored),
+        kvs: u32,
+        wanted: Vec<Wanted<'_>>,
         forward: bool,
-        out: &mut Vec<u8>,
+        mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let address = address(block.id, stored.offset);
-        if values.cache.get(address, out) {
+        let missing = values.cached(wanted, &mut each);
+        if missing.is_empty() {
             return Ok(());
         }
-        if block.stream() == Stream::Log {
-            // Young values lie in the order of their writing: what is next to one is not next.
-            return values.read(block, kvs, key, stored, out);
+        // What cannot be read may be what was to be taken along.
+        self.load(&missing, Some(forward)).or_else(|_| self.load(&missing, None))?;
+        for one in &missing {
+            let piece = one.piece();
+            let window = self.windows.iter().rev().find(|window| window.covers(&piece));
+            let record = window.expect("load() covers all of them").slice(&piece);
+            values.take(kvs, one, record, &mut each)?;
         }
-        let start = u64::from(stored.offset);
-        let size = record_size(key.len(), to_usize(stored.value_size.into()));
-        let covers = |w: &Window| w.block == block.id && w.slice(start, size).is_some();
-        match self.windows.iter().position(covers) {
-            Some(found) => self.windows[found..].rotate_left(1),
-            None => self.load(block, start, size as u64, forward)?,
-        }
-        let window = self.windows.last().expect("found or loaded");
-        let record = window.slice(start, size).expect("a window that covers the record");
-        let value = block.verify(record, kvs, key, stored.offset)?;
-        out.clear();
-        out.extend_from_slice(value);
-        values.cache.insert(address, &[out]);
+        self.windows.retain(|window| window.lasts);
+        self.windows.drain(..self.windows.len().saturating_sub(WINDOWS));
         Ok(())
     }
 
-    /// Reads a window that covers `size` bytes at `start`, twice as large each time when it goes on
-    /// where another window of the block ends.
-    fn load(&mut self, block: &ValueBlock, start: u64, size: u64, forward: bool) -> Result<()> {
-        let near = |w: &Window| {
-            let gap = if forward {
-                start.checked_sub(w.end())
-            } else {
-                w.start.checked_sub(start + size)
-            };
-            w.block == block.id && gap.is_some_and(|gap| gap < WINDOW_MAX)
-        };
-        let mut wanted = size.max(FIRST_WINDOW);
-        if let Some(follows) = self.windows.iter().position(near) {
-            let before = self.windows.remove(follows).size as u64;
-            wanted = (2 * before).clamp(size, WINDOW_MAX.max(size));
-        } else if self.windows.len() == WINDOWS {
-            self.windows.remove(0);
+    /// Reads windows, all at once, so that every record is in one: beyond them in the direction of the
+    /// walk, or not. What cannot be read leaves none.
+    fn load(&mut self, missing: &[Wanted<'_>], forward: Option<bool>) -> Result<()> {
+        let known = self.windows.len();
+        let mut pieces = Vec::new();
+        for one in missing {
+            let piece = one.piece();
+            if self.windows.iter().any(|window| window.covers(&piece)) {
+                continue;
+            }
+            // Young values lie in the order of their writing: what is next to one is not next.
+            let forward = forward.filter(|_| one.block.stream() != Stream::Log);
+            let lasts = forward.is_some();
+            let piece = forward.map_or(piece, |forward| self.widen(piece, forward));
+            let Piece { block, start, size } = piece;
+            let bytes = AlignedBuf::zeroed(0);
+            self.windows.push(Window { block: block.id, start, size, bytes, skip: 0, lasts });
+            pieces.push(piece);
         }
-        let limit = block.allocation.bytes();
+        let windows = &mut self.windows;
+        let result = read_pieces(&pieces, |n, buf, skip| {
+            let window = &mut windows[known + n];
+            (window.bytes, window.skip) = (buf, skip);
+            Ok(())
+        });
+        if result.is_err() {
+            self.windows.clear();
+        }
+        result
+    }
+
+    /// A window around a record of old values: twice as large each time when it goes on where another
+    /// one of the block ends, which has then served.
+    fn widen<'a>(&mut self, record: Piece<'a>, forward: bool) -> Piece<'a> {
+        let Piece { block, start, size } = record;
+        let size = size as u64;
+        let near = |window: &&mut Window| {
+            let gap = if forward {
+                start.checked_sub(window.end())
+            } else {
+                window.start.checked_sub(start + size)
+            };
+            window.block == block.id && gap.is_some_and(|gap| gap < WINDOW_MAX)
+        };
+        let most = WINDOW_MAX.min(block.media().transfer.largest() as u64 / 2).max(size);
+        let mut wanted = FIRST_WINDOW.clamp(size, most);
+        if let Some(follows) = self.windows.iter_mut().find(near) {
+            follows.lasts = false;
+            wanted = (2 * follows.size as u64).clamp(size, most);
+        }
         let (from, to) = if forward {
-            (start, (start + wanted).min(limit))
+            (start, (start + wanted).min(block.allocation.bytes()))
         } else {
             ((start + size).saturating_sub(wanted), start + size)
         };
-        let size = to_usize(to - from);
-        let (bytes, skip) = block.allocation.read_at(from, size)?;
-        self.windows.push(Window { block: block.id, start: from, bytes, skip, size });
-        Ok(())
+        Piece { block, start: from, size: to_usize(to - from) }
     }
 }

@@ -6,7 +6,7 @@
 //! invalidate: an address that is no longer used is forgotten in time.
 //!
 //! Records lie in segments of a fixed size ([`segment`]); eviction is S3-FIFO over whole segments
-//! ([`shard`]), with the addresses of what left the small queue remembered for a while ([`ghost`]).
+//! ([`shard`]), found by their hash ([`index`]), with the addresses of what left the small queue remembered for a while ([`ghost`]).
 //!
 //! Invariants
 //! 1. A hit returns exactly the bytes that were inserted at that address.
@@ -14,6 +14,7 @@
 //! 3. No allocation per record: segments are recycled, and the index and the ghost double.
 
 mod ghost;
+mod index;
 mod segment;
 mod shard;
 
@@ -105,6 +106,17 @@ impl RecordCache {
     ) -> Option<R> {
         let (shard, hash) = address.hash();
         self.shards[shard].lock().visit(address, hash).map(read)
+    }
+
+    /// Asks for the memory of the records at `addresses`, those that are cached: reading them soon after
+    /// waits for it once and not for each.
+    pub(crate) fn prefetch(&self, addresses: impl Iterator<Item = RecordAddress> + Clone) {
+        for (shard, hash) in addresses.clone().map(RecordAddress::hash) {
+            self.shards[shard].lock().prefetch_entry(hash);
+        }
+        for (shard, hash) in addresses.map(RecordAddress::hash) {
+            self.shards[shard].lock().prefetch_record(hash);
+        }
     }
 
     /// Whether the record at `address` is cached. Does not count as a read.

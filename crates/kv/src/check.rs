@@ -17,7 +17,7 @@ use crate::omf::page::Entry;
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::recover::{self, Devices, Opened};
-use crate::value::{ValueBlock, Values};
+use crate::value::{ValueBlock, Values, Wanted};
 
 /// What a check has read, and what it found wrong.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -82,7 +82,7 @@ impl CheckReport {
         let mut wrong = None;
         // Values of a kvset that aged lie in key order; nothing is cached.
         let values = Values { cache: RecordCache::new(0) };
-        let (mut ahead, mut value) = (ReadAhead::default(), Vec::new());
+        let mut ahead = ReadAhead::default();
         let kvs = kvset.edit.kvs;
         self.entries += kvset.check(|key, entry| {
             let Entry::Stored(stored) = entry else {
@@ -91,7 +91,8 @@ impl CheckReport {
             let block = kvset.block(&stored);
             let size = record_size(key.len(), stored.value_size as usize) as u64;
             *live.entry(block.id).or_default() += size;
-            match ahead.read(&values, block, (kvs, key, &stored), true, &mut value) {
+            let one = Wanted { index: 0, block, key, stored };
+            match ahead.read(&values, kvs, vec![one], true, |_, _| ()) {
                 Ok(()) => {
                     self.values += 1;
                     self.value_bytes += size;

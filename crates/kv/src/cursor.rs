@@ -1,13 +1,17 @@
 //! Cursors: ordered walks over a consistent snapshot of a KVS, both ways.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
+
+use esker_base::units::to_usize;
 
 use crate::ahead::ReadAhead;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::cursor::KvsetCursor;
+use crate::omf::page::Stored;
 use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source};
+use crate::value::{ValueBlock, Values, Wanted};
 use crate::view::View;
 
 /// A walk over one KVS as it was when the cursor was made.
@@ -21,17 +25,118 @@ pub struct Cursor {
     engine: Arc<Engine>,
     kvs: u32,
     merge: Merge<AnySource>,
-    /// Whether the merge is on the key behind the point where the cursor stands, or before it; it
-    /// is nowhere when there is no such key.
-    forward: bool,
     /// Only keys that begin so.
     prefix: Vec<u8>,
     keys_only: bool,
     ahead: ReadAhead,
-    key: Vec<u8>,
-    value: Vec<u8>,
+    /// Where `rows` begin.
+    gap: Gap,
+    /// Which way `rows` go on from there.
+    forward: bool,
+    rows: Rows,
+    /// Rows taken since the last seek or turn.
+    taken: usize,
+    /// Whether the merge is on the key behind the last of `rows`, or nowhere when there is none.
+    placed: bool,
     /// An error leaves the cursor nowhere; it is repeated until the next seek.
     failed: Option<KvError>,
+}
+
+/// A point between two keys.
+#[derive(Clone)]
+enum Gap {
+    Start,
+    End,
+    Before(Vec<u8>),
+    After(Vec<u8>),
+}
+
+/// Keys and values that the walk comes to next, and how many of them it has come to.
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Row>,
+    next: usize,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+    /// Where in `values` the value of each row is.
+    places: Vec<Range<usize>>,
+    /// Bytes of values on media that belong to the rows.
+    stored_bytes: usize,
+}
+
+struct Row {
+    key: Range<usize>,
+    /// Where the value is, unless it came with the key.
+    stored: Option<(Arc<ValueBlock>, Stored)>,
+}
+
+/// The most rows that are read at a time, and the most bytes of their values, but for one row.
+const ROWS_MAX: usize = 64;
+const ROWS_BYTES: usize = 256 << 10;
+
+impl Rows {
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.next = 0;
+        self.keys.clear();
+        self.values.clear();
+        self.places.clear();
+        self.stored_bytes = 0;
+    }
+
+    fn bytes(&self) -> usize {
+        self.values.len() + self.stored_bytes
+    }
+
+    fn push(&mut self, key: &[u8], item: Item<'_>, keys_only: bool) {
+        let (key_start, value_start) = (self.keys.len(), self.values.len());
+        self.keys.extend_from_slice(key);
+        let mut stored = None;
+        match item {
+            Item::Value(value) if !keys_only => self.values.extend_from_slice(value),
+            Item::Stored(block, place) if !keys_only => {
+                self.stored_bytes += to_usize(place.value_size.into());
+                stored = Some((block.clone(), place));
+            }
+            _ => {}
+        }
+        self.places.push(value_start..self.values.len());
+        self.rows.push(Row { key: key_start..self.keys.len(), stored });
+    }
+
+    /// Takes the next row.
+    fn take(&mut self) -> Option<(&[u8], &[u8])> {
+        let row = self.rows.get(self.next)?;
+        let value = self.places[self.next].clone();
+        self.next += 1;
+        Some((&self.keys[row.key.clone()], &self.values[value]))
+    }
+
+    /// The key of the row that was taken last.
+    fn last_taken(&self) -> Option<&[u8]> {
+        self.next.checked_sub(1).map(|at| &self.keys[self.rows[at].key.clone()])
+    }
+
+    /// Reads the values that are on media.
+    fn read(
+        &mut self,
+        ahead: &mut ReadAhead,
+        values: &Values,
+        kvs: u32,
+        forward: bool,
+    ) -> Result<()> {
+        let Rows { rows, keys, values: read, places, .. } = self;
+        let wanted = rows.iter().enumerate().filter_map(|(index, row)| {
+            let (block, stored) = row.stored.as_ref()?;
+            Some(Wanted { index, block, key: &keys[row.key.clone()], stored: *stored })
+        });
+        let wanted: Vec<Wanted<'_>> = wanted.collect();
+        ahead.read(values, kvs, wanted, forward, |index, value| {
+            let start = read.len();
+            read.extend_from_slice(value);
+            places[index] = start..read.len();
+        })
+    }
 }
 
 impl Cursor {
@@ -57,12 +162,14 @@ impl Cursor {
             engine: engine.clone(),
             kvs,
             merge: Merge::new(sources),
-            forward: false,
             prefix: Vec::new(),
             keys_only: false,
             ahead: ReadAhead::default(),
-            key: Vec::new(),
-            value: Vec::new(),
+            gap: Gap::Start,
+            forward: true,
+            rows: Rows::default(),
+            taken: 0,
+            placed: false,
             failed: None,
         }
     }
@@ -91,12 +198,13 @@ impl Cursor {
     /// # Errors
     /// When keys cannot be read.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        if !key.starts_with(&self.prefix) {
-            return if key < &self.prefix[..] { self.seek_to_first() } else { self.seek_to_last() };
+        if key.starts_with(&self.prefix) {
+            self.seek_gap(Gap::Before(key.to_vec()), true)
+        } else if key < &self.prefix[..] {
+            self.seek_to_first()
+        } else {
+            self.seek_to_last()
         }
-        self.forward = true;
-        let result = self.merge.seek(Bound::Included(key));
-        self.note(result)
     }
 
     /// Goes to the point before the first key.
@@ -104,9 +212,7 @@ impl Cursor {
     /// # Errors
     /// When keys cannot be read.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.forward = true;
-        let result = self.merge_to_first();
-        self.note(result)
+        self.seek_gap(Gap::Start, true)
     }
 
     /// Goes to the point behind the last key.
@@ -114,9 +220,7 @@ impl Cursor {
     /// # Errors
     /// When keys cannot be read.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.forward = false;
-        let result = self.merge_to_last();
-        self.note(result)
+        self.seek_gap(Gap::End, false)
     }
 
     /// Steps forward over the next key and returns it with its value; `None` at the end.
@@ -150,6 +254,30 @@ impl Cursor {
         }
     }
 
+    /// Stands at `gap`, about to go on `forward` or not.
+    fn seek_gap(&mut self, gap: Gap, forward: bool) -> Result<()> {
+        self.rows.clear();
+        (self.gap, self.forward, self.taken, self.placed) = (gap, forward, 0, false);
+        let result = self.place();
+        self.note(result)
+    }
+
+    /// Puts the merge on the key behind the gap.
+    fn place(&mut self) -> Result<()> {
+        match (&self.gap, self.forward) {
+            (Gap::Start, true) => self.merge_to_first()?,
+            (Gap::End, false) => self.merge_to_last()?,
+            // Nothing is there: the merge is not looked at.
+            (Gap::Start, false) | (Gap::End, true) => {}
+            (Gap::Before(key), true) => self.merge.seek(Bound::Included(key))?,
+            (Gap::After(key), true) => self.merge.seek(Bound::Excluded(key))?,
+            (Gap::Before(key), false) => self.merge.seek_back(Bound::Excluded(key))?,
+            (Gap::After(key), false) => self.merge.seek_back(Bound::Included(key))?,
+        }
+        self.placed = true;
+        Ok(())
+    }
+
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
         self.failed = result.as_ref().err().cloned();
         result
@@ -159,54 +287,72 @@ impl Cursor {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.engine.counters.cursor_steps.add(1);
-        let result = self.step(forward);
-        let found = self.note(result)?;
-        Ok(found.then_some((&self.key, &self.value)))
+        if self.forward != forward || self.rows.next == self.rows.rows.len() {
+            let result = self.refill(forward);
+            self.note(result)?;
+        }
+        let row = self.rows.take();
+        if row.is_some() {
+            self.engine.counters.cursor_steps.add(1);
+            self.taken += 1;
+        }
+        Ok(row)
     }
 
-    /// Takes the next key in this direction that is not deleted, and moves on.
-    fn step(&mut self, forward: bool) -> Result<bool> {
+    /// Gets the rows that follow the point where the cursor stands.
+    fn refill(&mut self, forward: bool) -> Result<()> {
+        if let Some(key) = self.rows.last_taken() {
+            let key = key.to_vec();
+            self.gap = if self.forward { Gap::After(key) } else { Gap::Before(key) };
+        }
         if self.forward != forward {
-            match (self.merge.key().is_some(), forward) {
-                (true, true) => self.merge.next()?,
-                (true, false) => self.merge.prev()?,
-                (false, true) => self.merge_to_first()?,
-                (false, false) => self.merge_to_last()?,
-            }
-            self.forward = forward;
+            (self.forward, self.taken, self.placed) = (forward, 0, false);
         }
-        loop {
-            // A key beyond the prefix is not stepped over: the way back begins at it.
+        let count = rows_ahead(self.taken);
+        match self.fill(count) {
+            // Whichever row it was: those before it are good.
+            Err(_) if count > 1 => {
+                self.placed = false;
+                self.fill(1)
+            }
+            result => result,
+        }
+    }
+
+    /// Takes up to `count` rows from the merge, and reads their values.
+    fn fill(&mut self, count: usize) -> Result<()> {
+        self.rows.clear();
+        if !self.placed {
+            self.place()?;
+        }
+        if matches!((&self.gap, self.forward), (Gap::Start, false) | (Gap::End, true)) {
+            return Ok(());
+        }
+        self.placed = false;
+        while self.rows.rows.len() < count && self.rows.bytes() < ROWS_BYTES {
+            // A key beyond the prefix is not stepped over.
             let Some(key) = self.merge.key().filter(|key| key.starts_with(&self.prefix)) else {
-                return Ok(false);
+                break;
             };
-            self.key.clear();
-            self.key.extend_from_slice(key);
-            let found = match self.merge.item() {
-                Item::Tombstone => false,
-                Item::Value(_) | Item::Stored(..) if self.keys_only => true,
-                Item::Value(value) => {
-                    self.value.clear();
-                    self.value.extend_from_slice(value);
-                    true
-                }
-                Item::Stored(block, stored) => {
-                    let values = &self.engine.values;
-                    let at = (self.kvs, &self.key[..], &stored);
-                    self.ahead.read(values, block, at, forward, &mut self.value)?;
-                    true
-                }
-            };
-            if forward {
-                self.merge.next()?
-            } else {
-                self.merge.prev()?
+            match self.merge.item() {
+                Item::Tombstone => {}
+                item => self.rows.push(key, item, self.keys_only),
             }
-            if found {
-                return Ok(true);
-            }
+            if self.forward { self.merge.next()? } else { self.merge.prev()? }
         }
+        self.rows.read(&mut self.ahead, &self.engine.values, self.kvs, self.forward)?;
+        self.placed = true;
+        Ok(())
+    }
+}
+
+/// How many rows to get at a time for a walk that has come to `taken`: one for who wants one, then so
+/// many that a drive has something to do, then in proportion, so that little is read in vain.
+fn rows_ahead(taken: usize) -> usize {
+    match taken {
+        0 => 1,
+        1..4 => 4,
+        _ => (taken / 8).clamp(8, ROWS_MAX),
     }
 }
 

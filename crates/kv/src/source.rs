@@ -30,9 +30,9 @@ pub(crate) trait Source {
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()>;
     /// Goes to the last key within `from` backwards.
     fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()>;
-    /// Goes to the next key. Called only when it is somewhere.
+    /// Goes to the next key. Called only when it is somewhere, and went forward before.
     fn next(&mut self) -> Result<()>;
-    /// Goes to the previous key. Called only when it is somewhere.
+    /// Goes to the previous key. Called only when it is somewhere, and went back before.
     fn prev(&mut self) -> Result<()>;
 }
 
@@ -212,15 +212,6 @@ impl<S: Source> Merge<S> {
         }
         Ok(())
     }
-
-    fn turn(&mut self) -> Result<()> {
-        let key = self.key().expect("turn is called on a key").to_vec();
-        if self.forward {
-            self.seek_back(Bound::Excluded(&key))
-        } else {
-            self.seek(Bound::Excluded(&key))
-        }
-    }
 }
 
 impl<S: Source> Source for Merge<S> {
@@ -247,11 +238,13 @@ impl<S: Source> Source for Merge<S> {
     }
 
     fn next(&mut self) -> Result<()> {
-        if self.forward { self.advance() } else { self.turn() }
+        debug_assert!(self.forward, "next() follows a seek forward");
+        self.advance()
     }
 
     fn prev(&mut self) -> Result<()> {
-        if self.forward { self.turn() } else { self.advance() }
+        debug_assert!(!self.forward, "prev() follows a seek back");
+        self.advance()
     }
 }
 

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use esker_base::AlignedBuf;
 use esker_base::checksum::crc32c;
 use esker_base::units::{round_up, to_usize};
-use esker_base::{AlignedBuf, Lba};
 use esker_device::Op;
 
 use crate::cache::{RecordAddress, RecordCache};
@@ -17,7 +17,7 @@ use crate::media::{Allocation, Classes, Extent, Media, Purpose};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, record_size};
 use crate::omf::page::Stored;
 use crate::placement::Stream;
-use crate::{Place, omf};
+use crate::{MediaClass, Place, omf};
 
 /// Ids of blocks, kvsets and leaves: each is given out once in the life of a KVDB.
 pub(crate) struct Ids(AtomicU64);
@@ -303,54 +303,98 @@ impl Values {
     pub(crate) fn read_many(
         &self,
         kvs: u32,
-        mut wanted: Vec<Wanted<'_>>,
+        wanted: Vec<Wanted<'_>>,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let mut value = Vec::new();
-        let mut alone = Vec::new();
-        wanted.retain(|one| {
-            let cached = self.cache.get(address(one.block.id, one.stored.offset), &mut value);
-            if cached {
-                each(one.index, &value);
-            } else if one.span().2 > one.block.media().transfer.largest() {
-                alone.push(*one);
-                return false;
-            }
-            !cached
-        });
-        for one in alone {
-            self.read(one.block, kvs, one.key, &one.stored, &mut value)?;
-            each(one.index, &value);
-        }
-        wanted.sort_unstable_by_key(|one| {
+        let mut missing = self.cached(wanted, &mut each);
+        missing.sort_unstable_by_key(|one| {
             (one.block.media().class, one.block.extent().lba, one.stored.offset)
         });
-        for group in wanted.chunk_by(|a, b| a.block.media().class == b.block.media().class) {
-            let media = group[0].block.media();
-            let reads = group.iter().map(|one| {
-                let (lba, _, bytes) = one.span();
-                media.count_read(one.block.stream(), 1, bytes);
-                Op::Read { lba, buf: AlignedBuf::zeroed(bytes) }
-            });
-            let mut failed: Result<()> = Ok(());
-            media.ports.port()?.run_all(reads, |n, result| {
-                let done = result.map_err(KvError::from).and_then(|buf| {
-                    let (one, buf) = (&group[n], buf.expect("a read carries a buffer"));
-                    let (_, skip, _) = one.span();
-                    let bytes = &buf[skip..skip + one.size()];
-                    let value = one.block.verify(bytes, kvs, one.key, one.stored.offset)?;
-                    self.cache.insert(address(one.block.id, one.stored.offset), &[value]);
-                    each(one.index, value);
-                    Ok(())
-                });
-                if failed.is_ok() {
-                    failed = done;
-                }
-            })?;
-            failed?;
+        let pieces: Vec<Piece<'_>> = missing.iter().map(Wanted::piece).collect();
+        read_pieces(&pieces, |n, buf, skip| {
+            let one = &missing[n];
+            self.take(kvs, one, &buf[skip..skip + one.size()], &mut each)
+        })
+    }
+
+    /// Hands the values that are cached to `each`; returns the others.
+    pub(crate) fn cached<'w>(
+        &self,
+        mut wanted: Vec<Wanted<'w>>,
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> Vec<Wanted<'w>> {
+        if wanted.len() > 1 {
+            self.cache.prefetch(wanted.iter().map(Wanted::address));
         }
+        wanted
+            .retain(|one| self.cache.with(one.address(), |value| each(one.index, value)).is_none());
+        wanted
+    }
+
+    /// Verifies a record that was read, caches its value and hands it to `each`.
+    pub(crate) fn take(
+        &self,
+        kvs: u32,
+        one: &Wanted<'_>,
+        record: &[u8],
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let value = one.block.verify(record, kvs, one.key, one.stored.offset)?;
+        self.cache.insert(one.address(), &[value]);
+        each(one.index, value);
         Ok(())
     }
+}
+
+/// Bytes of a block that are to be read.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    pub(crate) block: &'a Arc<ValueBlock>,
+    pub(crate) start: u64,
+    pub(crate) size: usize,
+}
+
+/// Reads pieces, many at a time, and hands each one's index to `each` with the buffer it is in and where
+/// it begins there.
+pub(crate) fn read_pieces(
+    pieces: &[Piece<'_>],
+    mut each: impl FnMut(usize, AlignedBuf, usize) -> Result<()>,
+) -> Result<()> {
+    for class in MediaClass::ALL {
+        let mut together = Vec::new();
+        for (n, piece) in pieces.iter().enumerate() {
+            let (allocation, media) = (&piece.block.allocation, piece.block.media());
+            if media.class != class {
+                continue;
+            }
+            let (lba, skip, bytes) = allocation.span(piece.start, piece.size);
+            if bytes > media.transfer.largest() {
+                let (buf, skip) = allocation.read_at(piece.start, piece.size)?;
+                each(n, buf, skip)?;
+            } else {
+                together.push((n, lba, skip, bytes));
+            }
+        }
+        let Some(media) = together.first().map(|&(n, ..)| pieces[n].block.media()) else {
+            continue;
+        };
+        let reads = together.iter().map(|&(n, lba, _, bytes)| {
+            media.count_read(pieces[n].block.stream(), 1, bytes);
+            Op::Read { lba, buf: AlignedBuf::zeroed(bytes) }
+        });
+        let mut failed: Result<()> = Ok(());
+        media.ports.port()?.run_all(reads, |at, result| {
+            let (n, _, skip, _) = together[at];
+            let done = result
+                .map_err(KvError::from)
+                .and_then(|buf| each(n, buf.expect("a read carries a buffer"), skip));
+            if failed.is_ok() {
+                failed = done;
+            }
+        })?;
+        failed?;
+    }
+    Ok(())
 }
 
 /// A record to be read together with others.
@@ -363,13 +407,18 @@ pub(crate) struct Wanted<'a> {
     pub(crate) stored: Stored,
 }
 
-impl Wanted<'_> {
-    fn size(&self) -> usize {
+impl<'a> Wanted<'a> {
+    pub(crate) fn address(&self) -> RecordAddress {
+        address(self.block.id, self.stored.offset)
+    }
+
+    /// Bytes of the record.
+    pub(crate) fn size(&self) -> usize {
         record_size(self.key.len(), to_usize(self.stored.value_size.into()))
     }
 
-    /// The LBAs that hold it, as [`Allocation::span`] says.
-    fn span(&self) -> (Lba, usize, usize) {
-        self.block.allocation.span(self.stored.offset.into(), self.size())
+    /// The record's place.
+    pub(crate) fn piece(&self) -> Piece<'a> {
+        Piece { block: self.block, start: self.stored.offset.into(), size: self.size() }
     }
 }

@@ -15,8 +15,10 @@
 //! 2. A segment in use has a slot; a [`Place`] names the slot and the record's position in it, and
 //!    stays good until the segment leaves its slot.
 
-use esker_base::AlignedBuf;
+use std::num::NonZeroU32;
+
 use esker_base::units::{to_u64, to_usize};
+use esker_base::{AlignedBuf, prefetch};
 
 use super::RecordAddress;
 
@@ -40,22 +42,27 @@ const VISITS: usize = 20;
 
 const _: () = assert!(SEGMENT.is_multiple_of(UNIT) && SEGMENT / UNIT < 1 << UNIT_BITS);
 
-/// Where a record is: its segment's slot and its position there.
+/// Where a record is: its segment's slot and its position there, and one more than that is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct Place(NonZeroU32);
 
 impl Place {
     pub(super) fn new(slot: usize, position: usize) -> Place {
-        let packed = (slot << UNIT_BITS) | (position / UNIT);
-        Place(u32::try_from(packed).expect("at most SLOTS_MAX slots"))
+        let packed = ((slot << UNIT_BITS) | (position / UNIT)) + 1;
+        let packed = u32::try_from(packed).ok().and_then(NonZeroU32::new);
+        Place(packed.expect("at most SLOTS_MAX slots"))
+    }
+
+    fn packed(self) -> u32 {
+        self.0.get() - 1
     }
 
     fn slot(self) -> usize {
-        to_usize(u64::from(self.0 >> UNIT_BITS))
+        to_usize(u64::from(self.packed() >> UNIT_BITS))
     }
 
     fn position(self) -> usize {
-        to_usize(u64::from(self.0 & ((1 << UNIT_BITS) - 1))) * UNIT
+        to_usize(u64::from(self.packed() & ((1 << UNIT_BITS) - 1))) * UNIT
     }
 }
 
@@ -226,6 +233,14 @@ impl Segments {
     /// The address of the record at `place`.
     pub(super) fn address(&self, place: Place) -> RecordAddress {
         address(&self.segment(place.slot()).bytes[place.position()..])
+    }
+
+    /// Asks for the memory of the record at `place`: its header and what follows; the processor goes on
+    /// by itself where that is read.
+    pub(super) fn prefetch(&self, place: Place) {
+        const LINE: usize = 64;
+        let record = &self.segment(place.slot()).bytes[place.position()..];
+        record.iter().step_by(LINE).take(4).for_each(prefetch);
     }
 
     /// Gives the record at `place` another address.

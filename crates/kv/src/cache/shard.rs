@@ -16,9 +16,9 @@
 use std::collections::VecDeque;
 
 use esker_base::units::to_u64;
-use hashbrown::HashTable;
 
 use super::ghost::Ghost;
+use super::index::Index;
 use super::segment::{Place, Queue, RECORD_MAX, Record, SEGMENT, SLOTS_MAX, Segments};
 use super::{RecordAddress, RecordCacheStats};
 
@@ -34,7 +34,7 @@ const PATIENCE: usize = 4;
 #[repr(align(128))]
 pub(super) struct Shard {
     capacity: usize,
-    index: HashTable<Entry>,
+    index: Index,
     segments: Segments,
     /// Slots, oldest first.
     small: VecDeque<usize>,
@@ -46,23 +46,11 @@ pub(super) struct Shard {
     evictions: u64,
 }
 
-/// The hash is kept so that neither growing nor searching reads records at random.
-struct Entry {
-    place: Place,
-    hash: u32,
-}
-
-/// Spreads 32 bits of hash over the 64 that the table wants: it takes the bucket from the low bits
-/// and a tag from the high ones.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 impl Shard {
     pub(super) fn new(capacity: usize) -> Shard {
         Shard {
             capacity: limit(capacity),
-            index: HashTable::new(),
+            index: Index::default(),
             segments: Segments::new(),
             small: VecDeque::new(),
             main: VecDeque::new(),
@@ -76,9 +64,19 @@ impl Shard {
 
     /// Where the record at `address` is.
     pub(super) fn find(&self, address: RecordAddress, hash: u32) -> Option<Place> {
-        let is_it =
-            |entry: &Entry| entry.hash == hash && self.segments.address(entry.place) == address;
-        self.index.find(spread(hash), is_it).map(|entry| entry.place)
+        self.index.find(hash, |place| self.segments.address(place) == address)
+    }
+
+    /// Asks for the memory in which a search for `hash` begins.
+    pub(super) fn prefetch_entry(&self, hash: u32) {
+        self.index.prefetch(hash);
+    }
+
+    /// Asks for the memory of the record with this hash, most probably.
+    pub(super) fn prefetch_record(&self, hash: u32) {
+        if let Some(place) = self.index.find(hash, |_| true) {
+            self.segments.prefetch(place);
+        }
     }
 
     /// Reads the record at `address`, and counts that.
@@ -124,17 +122,13 @@ impl Shard {
             return false;
         }
         self.segments.set_address(place, new.0);
-        self.link(place, new.1);
+        self.index.insert(new.1, place);
         true
     }
 
     /// Forgets the record at `address`.
     pub(super) fn remove(&mut self, address: RecordAddress, hash: u32) -> bool {
-        let Some(place) = self.find(address, hash) else {
-            return false;
-        };
-        let entry = self.index.find_entry(spread(hash), |entry| entry.place == place);
-        entry.map(|entry| entry.remove()).is_ok()
+        self.find(address, hash).is_some_and(|place| self.index.remove(hash, place))
     }
 
     /// Changes the capacity, and frees what is too much.
@@ -187,14 +181,8 @@ impl Shard {
         }
         let slot = self.newest(queue).expect("there is room");
         let place = self.segments.append(slot, address, visits, parts);
-        self.link(place, hash);
+        self.index.insert(hash, place);
         true
-    }
-
-    /// Adds an index entry, for which [`Shard::make_room`] has made room.
-    fn link(&mut self, place: Place, hash: u32) {
-        let entry = Entry { place, hash };
-        self.index.insert_unique(spread(hash), entry, |entry| spread(entry.hash));
     }
 
     /// Evicts until `queue` has a segment with room for `size` bytes (none is needed for 0) and the
@@ -205,11 +193,10 @@ impl Shard {
             let newest = self.newest(queue);
             let has_room =
                 size == 0 || newest.is_some_and(|slot| self.segments.has_room(slot, size));
-            let index_is_full = self.index.len() == self.index.capacity();
-            let growth = if index_is_full { self.index_growth() } else { 0 };
+            let growth = if self.index.is_full() { self.index_growth() } else { 0 };
             let segment = if has_room { 0 } else { SEGMENT };
             if self.fits(segment + growth) {
-                self.index.reserve(1, |entry| spread(entry.hash));
+                self.index.reserve();
                 self.fit_ghost();
                 if !has_room {
                     self.open(queue);
@@ -225,24 +212,20 @@ impl Shard {
 
     /// Shrinks index and ghost if that halves them.
     fn shrink_index(&mut self) {
-        // By its buckets: the capacity it tells leaves out what removed entries still take.
-        if self.index.num_buckets() / 2 > self.index.len() {
-            self.index.shrink_to(0, |entry| spread(entry.hash));
+        if self.index.shrink() {
             self.fit_ghost();
         }
     }
 
     /// Makes the ghost as large as the index.
     fn fit_ghost(&mut self) {
-        let is_empty = self.index.allocation_size() == 0; // it says 1 bucket then
-        let buckets = if is_empty { 0 } else { self.index.num_buckets() };
-        self.ghost.fit(buckets);
+        self.ghost.fit(self.index.slots());
     }
 
     /// What index and ghost may need to grow: the old table is there until the new one, twice as
     /// large, is filled, and the ghost is half as large as the table.
     fn index_growth(&self) -> usize {
-        (3 * self.index.allocation_size()).max(1024)
+        (3 * self.index.bytes()).max(1024)
     }
 
     /// Whether `more` bytes can be taken into use (invariant 3).
@@ -251,7 +234,7 @@ impl Shard {
     }
 
     fn used(&self) -> usize {
-        self.segments.bytes() + self.index.allocation_size() + self.ghost.bytes()
+        self.segments.bytes() + self.index.bytes() + self.ghost.bytes()
     }
 
     /// Memory of the tables of slots.
@@ -298,10 +281,9 @@ impl Shard {
 
     fn evict_record(&mut self, place: Place, record: Record<'_>, impatience: usize) {
         let (_, hash) = record.address.hash();
-        let is_it = |entry: &Entry| entry.place == place;
-        let Ok(mut entry) = self.index.find_entry(spread(hash), is_it) else {
+        if self.index.find(hash, |other| other == place).is_none() {
             return; // dead
-        };
+        }
         let (stays, visits) = match record.queue {
             Queue::Small => (record.visits >= PROMOTED, 0),
             Queue::Main => {
@@ -309,7 +291,7 @@ impl Shard {
             }
         };
         if !stays {
-            entry.remove();
+            self.index.remove(hash, place);
             if record.queue == Queue::Small {
                 self.ghost.remember(hash);
             }
@@ -325,7 +307,8 @@ impl Shard {
             slot
         });
         let bytes = &[record.bytes];
-        entry.get_mut().place = self.segments.append(open, record.address, visits, bytes);
+        let moved = self.segments.append(open, record.address, visits, bytes);
+        self.index.replace(hash, place, moved);
     }
 }
 

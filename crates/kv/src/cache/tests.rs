@@ -163,7 +163,8 @@ fn the_index_shrinks_with_what_it_indexes() {
     }
     cache.set_capacity(8 * MIB);
     let stats = cache.stats();
-    assert!(stats.bytes <= 8 * MIB && stats.entries > 50_000, "{stats:?}");
+    // Sixteen indexes of 4,096 slots, three quarters full, hold 49,152.
+    assert!(stats.bytes <= 8 * MIB && stats.entries > 45_000, "{stats:?}");
 }
 
 #[test]
