@@ -351,8 +351,8 @@ impl Cursor {
 fn rows_ahead(taken: usize) -> usize {
     match taken {
         0 => 1,
-        1..4 => 4,
-        _ => (taken / 8).clamp(8, ROWS_MAX),
+        1..9 => 8,
+        _ => (taken / 4).clamp(16, ROWS_MAX),
     }
 }
 
