@@ -73,7 +73,7 @@ struct PageIndex {
 
 /// The first eight bytes of a key, or fewer, as a number: of two keys, the one with the smaller head is
 /// the smaller one.
-fn head(key: &[u8]) -> u64 {
+pub(crate) fn head(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     let size = key.len().min(bytes.len());
     bytes[..size].copy_from_slice(&key[..size]);

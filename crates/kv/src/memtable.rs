@@ -18,7 +18,7 @@ use esker_base::{AppendBuf, AppendSlice};
 use parking_lot::Mutex;
 
 use crate::filter::LiveFilter;
-use crate::kvset::key_hash;
+use crate::kvset::{head, key_hash};
 use crate::value::ValueBlock;
 
 /// What was written for a key, and where its record is in the log.
@@ -34,6 +34,8 @@ pub(crate) struct Written<'a> {
 struct Position {
     kvs: u32,
     seqno: u64,
+    /// The key's first bytes: they are here, and the key is somewhere else.
+    head: u64,
     /// Key and value, one after the other.
     bytes: AppendSlice,
     key_size: usize,
@@ -58,20 +60,52 @@ fn written<'e>(entry: &'e Entry<'_, Position, Place>) -> Written<'e> {
     Written { value, block: place.block, offset: place.offset }
 }
 
-/// A [`Position`] with a borrowed key, so that searching does not allocate.
+/// What a [`Position`] is compared by, so that searching does not allocate.
 trait At {
-    fn at(&self) -> (u32, &[u8], u64);
+    /// KVS and head: what most comparisons end with.
+    fn begin(&self) -> (u32, u64);
+    fn key(&self) -> &[u8];
+    fn seqno(&self) -> u64;
 }
 
 impl At for Position {
-    fn at(&self) -> (u32, &[u8], u64) {
-        (self.kvs, self.key(), self.seqno)
+    fn begin(&self) -> (u32, u64) {
+        (self.kvs, self.head)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key()
+    }
+
+    fn seqno(&self) -> u64 {
+        self.seqno
     }
 }
 
-impl At for (u32, &[u8], u64) {
-    fn at(&self) -> (u32, &[u8], u64) {
-        *self
+/// A position that is looked for.
+struct Sought<'a> {
+    begin: (u32, u64),
+    key: &'a [u8],
+    seqno: u64,
+}
+
+impl<'a> Sought<'a> {
+    fn new(kvs: u32, key: &'a [u8], seqno: u64) -> Sought<'a> {
+        Sought { begin: (kvs, head(key)), key, seqno }
+    }
+}
+
+impl At for Sought<'_> {
+    fn begin(&self) -> (u32, u64) {
+        self.begin
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    fn seqno(&self) -> u64 {
+        self.seqno
     }
 }
 
@@ -83,9 +117,10 @@ impl<'a> Borrow<dyn At + 'a> for Position {
 
 impl Ord for dyn At + '_ {
     fn cmp(&self, other: &Self) -> Order {
-        let (kvs, key, seqno) = self.at();
-        let (other_kvs, other_key, other_seqno) = other.at();
-        kvs.cmp(&other_kvs).then_with(|| key.cmp(other_key)).then(other_seqno.cmp(&seqno))
+        let begin = self.begin().cmp(&other.begin());
+        begin
+            .then_with(|| self.key().cmp(other.key()))
+            .then_with(|| other.seqno().cmp(&self.seqno()))
     }
 }
 
@@ -164,7 +199,7 @@ impl Memtable {
     /// Adds a version of a key. Called in seqno order.
     pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written<'_>) {
         let bytes = self.append(key, written.value.unwrap_or_default());
-        let position = Position { kvs, seqno, bytes, key_size: key.len() };
+        let position = Position { kvs, seqno, head: head(key), bytes, key_size: key.len() };
         let is_put = written.value.is_some();
         let place = Place { is_put, block: written.block, offset: written.offset };
         // Before the map: who finds the key there may find it here.
@@ -224,7 +259,7 @@ impl Memtable {
         if !self.filter.may_contain(hash) {
             return None;
         }
-        let from = (kvs, key, seqno);
+        let from = Sought::new(kvs, key, seqno);
         let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
         let at = entry.key();
         (at.kvs == kvs && at.key() == key).then(|| read(written(&entry).value))
@@ -235,7 +270,7 @@ impl Memtable {
         if !self.filter.may_contain(key_hash(key)) {
             return None;
         }
-        let from = (kvs, key, u64::MAX);
+        let from = Sought::new(kvs, key, u64::MAX);
         let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
         let at = entry.key();
         (at.kvs == kvs && at.key() == key).then_some(at.seqno)
@@ -251,9 +286,9 @@ impl Memtable {
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
-            Bound::Included(key) => (kvs, key, seqno),
-            Bound::Excluded(key) => (kvs, key, 0),
-            Bound::Unbounded => (kvs, &[][..], seqno),
+            Bound::Included(key) => Sought::new(kvs, key, seqno),
+            Bound::Excluded(key) => Sought::new(kvs, key, 0),
+            Bound::Unbounded => Sought::new(kvs, &[], seqno),
         };
         // No entry has seqno 0, so a bound with it lies behind every version of its key.
         let mut entry = self.map.lower_bound(Bound::Included(&start as &dyn At))?;
@@ -265,7 +300,7 @@ impl Memtable {
             if at.seqno <= seqno {
                 return Some(read(at.key(), written(&entry)));
             }
-            let older = (kvs, at.key(), seqno);
+            let older = Sought::new(kvs, at.key(), seqno);
             entry = self.map.lower_bound(Bound::Included(&older as &dyn At))?;
         }
     }
@@ -279,9 +314,9 @@ impl Memtable {
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
-            Bound::Included(key) => (kvs, key, 0),
-            Bound::Excluded(key) => (kvs, key, u64::MAX),
-            Bound::Unbounded => (kvs + 1, &[][..], u64::MAX),
+            Bound::Included(key) => Sought::new(kvs, key, 0),
+            Bound::Excluded(key) => Sought::new(kvs, key, u64::MAX),
+            Bound::Unbounded => Sought::new(kvs + 1, &[], u64::MAX),
         };
         let mut entry = self.map.upper_bound(Bound::Excluded(&start as &dyn At))?;
         loop {
@@ -291,11 +326,11 @@ impl Memtable {
             }
             // `entry` is the oldest version of its key: look for the one that `seqno` sees.
             if at.seqno <= seqno {
-                let seen = (kvs, at.key(), seqno);
+                let seen = Sought::new(kvs, at.key(), seqno);
                 let entry = self.map.lower_bound(Bound::Included(&seen as &dyn At))?;
                 return Some(read(entry.key().key(), written(&entry)));
             }
-            let before = (kvs, at.key(), u64::MAX);
+            let before = Sought::new(kvs, at.key(), u64::MAX);
             entry = self.map.upper_bound(Bound::Excluded(&before as &dyn At))?;
         }
     }
