@@ -11,7 +11,7 @@ use std::path::Path;
 
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
-use esker_kv::{KvError, Kvdb, Kvs, VALUE_MAX};
+use esker_kv::{Compression, KvError, Kvdb, Kvs, KvsOptions, Policy, VALUE_MAX};
 use esker_stack::Spec;
 
 use crate::args::{Escaped, KvCommand, Medium, Opening, engine_options};
@@ -26,12 +26,12 @@ const ABSENT: u8 = 1;
 /// Runs a command.
 pub(crate) fn run(command: &KvCommand) -> Result {
     match command {
-        KvCommand::Create { opening, staging, capacity, kvs } => {
+        KvCommand::Create { opening, staging, capacity, kvs, compression } => {
             let media = Media::new(staging, capacity.as_ref());
             let (db, devices) = place::create_in(&opening.dir, &media, engine(opening))?;
             place::warn_of_remarks(&db);
             for (name, policy) in kvs {
-                db.create_kvs(name, *policy)?;
+                db.create_kvs(name, options(*policy, *compression))?;
             }
             db.close()?;
             let names: Vec<&str> = kvs.iter().map(|(name, _)| &**name).collect();
@@ -82,14 +82,22 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             with_kvs(opening, kvs, |_, kvs| transfer::dump(kvs, file))
         }
         KvCommand::Check { dir, json } => check(dir, *json),
-        KvCommand::CreateKvs { opening, name, policy } => with_db(opening, |db| {
-            db.create_kvs(name, *policy)?;
-            output::print(&format!("created KVS {name}, policy {policy}\n"))
+        KvCommand::CreateKvs { opening, name, policy, compression } => with_db(opening, |db| {
+            db.create_kvs(name, options(*policy, *compression))?;
+            output::print(&format!(
+                "created KVS {name}, policy {policy}, compression {compression}\n"
+            ))
         }),
         KvCommand::SetPolicy { opening, kvs, policy } => with_kvs(opening, kvs, |_, kvs| {
             kvs.set_policy(*policy)?;
             output::print(&format!("KVS {}, policy {policy}\n", kvs.name()))
         }),
+        KvCommand::SetCompression { opening, kvs, compression } => {
+            with_kvs(opening, kvs, |_, kvs| {
+                kvs.set_compression(*compression)?;
+                output::print(&format!("KVS {}, compression {compression}\n", kvs.name()))
+            })
+        }
         KvCommand::DropKvs { opening, name } => with_db(opening, |db| {
             db.drop_kvs(find(db, &opening.dir, name)?.name())?;
             output::print(&format!("dropped KVS {name}\n"))
@@ -110,6 +118,10 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             output::print(&format!("staging class: {device}\n"))
         }),
     }
+}
+
+fn options(policy: Policy, compression: Compression) -> KvsOptions {
+    KvsOptions { compression, ..policy.into() }
 }
 
 fn engine(opening: &Opening) -> esker_kv::Options {

@@ -7,7 +7,7 @@ use esker_base::Clock;
 use esker_base::units::{human_bytes, to_u64};
 use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunResult, Runner};
 use esker_bench::{ValueFormat, Workload, zipf};
-use esker_kv::{KvError, Kvs, Policy};
+use esker_kv::{KvError, Kvs, KvsOptions};
 use serde_json::json;
 
 use crate::args::{KeyOrderArg, RequestArg, YcsbArgs, engine_options};
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let remarks = devices.remarks(&db);
     let kvs = match db.kvs(measure::KVS) {
         Err(KvError::UnknownKvs(_)) if workloads.iter().any(is_load) => {
-            db.create_kvs(measure::KVS, Policy::default())?
+            let compression = args.compression;
+            db.create_kvs(measure::KVS, KvsOptions { compression, ..KvsOptions::default() })?
         }
         found => found.map_err(|error| Failure::from(error).and(BEGIN))?,
     };

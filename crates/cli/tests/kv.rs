@@ -70,6 +70,19 @@ fn a_dump_loaded_elsewhere_dumps_the_same() {
 }
 
 #[test]
+fn compression_is_set_when_a_kvs_is_created_or_later() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    run(["kv", "create-kvs", &db, "logs", "--compression", "zstd"]).succeeds();
+    run(["kv", "set-compression", &db, "default", "auto"]).succeeds();
+    let info = run(["kv", "info", &db]).succeeds().out();
+    for shown in ["compression zstd: 0 B", "compression auto: 0 B"] {
+        assert!(info.contains(shown), "{info}");
+    }
+    run(["kv", "set-compression", &db, "default", "gzip"]).fails(64, &["none, lz4, zstd or auto"]);
+}
+
+#[test]
 fn a_malformed_line_is_named_and_the_lines_before_it_stay() {
     let scratch = Scratch::new();
     let db = scratch.database();

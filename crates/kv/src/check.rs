@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::ahead::ReadAhead;
 use crate::cache::RecordCache;
+use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::manifest::{Manifest, State};
@@ -81,7 +82,7 @@ impl CheckReport {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
         let mut wrong = None;
         // Values of a kvset that aged lie in key order; nothing is cached.
-        let values = Values { cache: RecordCache::new(0) };
+        let values = Values { cache: RecordCache::new(0), unpacker: Unpacker::default() };
         let mut ahead = ReadAhead::default();
         let kvs = kvset.edit.kvs;
         self.entries += kvset.check(|key, entry| {

@@ -11,12 +11,14 @@ use esker_base::AlignedBuf;
 use esker_base::units::{round_down, round_up, to_usize};
 use esker_device::Op;
 
+use crate::compression::{Compression, Packer};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::{Media, Purpose};
-use crate::omf::frame::record_size;
+use crate::omf::frame::{StoredRecord, record_size};
+use crate::omf::packed::Codec;
 use crate::source::{Item, Source, merge_kvsets};
 use crate::value::{BlockWriter, ValueBlock, address};
 use crate::{Policy, VALUE_MAX};
@@ -42,6 +44,8 @@ pub(crate) enum Rewrite {
 pub(crate) struct Compaction {
     pub(crate) kvs: u32,
     pub(crate) policy: Policy,
+    /// What is done with values that are written anew.
+    pub(crate) compression: Compression,
     /// Newest first.
     pub(crate) inputs: Vec<Arc<Kvset>>,
     pub(crate) targets: Vec<Target>,
@@ -106,13 +110,17 @@ const GAP: u64 = 32 << 10;
 pub(crate) struct Scratch {
     window: Window,
     buffers: Vec<AlignedBuf>,
+    packer: Packer,
+    /// A record whose value was compressed.
+    packed: Vec<u8>,
 }
 
 impl Compaction {
     pub(crate) fn run(&self, engine: &Engine) -> Result<Compacted> {
         let mut scratch = engine.scratch.lock();
-        let Scratch { window, buffers } = &mut *scratch;
-        let mut output = Output::new(self, engine);
+        let Scratch { window, buffers, packer, packed } = &mut *scratch;
+        packer.begin(self.compression);
+        let mut output = Output::new(self, engine, (packer, packed));
         let mut merge = merge_kvsets(&self.inputs);
         merge.seek(Bound::Unbounded)?;
         while merge.key().is_some() {
@@ -323,6 +331,8 @@ struct Output<'a> {
     target: usize,
     builder: Option<KvsetBuilder<'a>>,
     values: BlockWriter<'a>,
+    packer: &'a mut Packer,
+    packed: &'a mut Vec<u8>,
     /// The inputs' blocks, by id.
     old_blocks: BTreeMap<u64, Arc<ValueBlock>>,
     age: u64,
@@ -330,7 +340,11 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn new(compaction: &'a Compaction, engine: &'a Engine) -> Output<'a> {
+    fn new(
+        compaction: &'a Compaction,
+        engine: &'a Engine,
+        (packer, packed): (&'a mut Packer, &'a mut Vec<u8>),
+    ) -> Output<'a> {
         let inputs = &compaction.inputs;
         let blocks = inputs.iter().flat_map(|kvset| &kvset.blocks);
         let tuning = &engine.tuning;
@@ -349,6 +363,8 @@ impl<'a> Output<'a> {
             target: 0,
             builder: None,
             values: BlockWriter::new(&engine.classes, place, purpose, tuning.block_bytes, frame),
+            packer,
+            packed,
             old_blocks: blocks.map(|(block, _)| (block.id, block.clone())).collect(),
             age: inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0),
             done: Compacted::default(),
@@ -371,21 +387,35 @@ impl<'a> Output<'a> {
                 WindowKind::Move { block, offset, value_size, at } => {
                     let size = record_size(key.len(), to_usize((*value_size).into()));
                     let records = window.records.as_ref().expect("gathered");
-                    let record = &records[*at..*at + size];
-                    let (new_block, new_offset) = self.values.push(record, &self.engine.ids)?;
+                    let (place, value_size) = self.push(&records[*at..*at + size])?;
                     if self.engine.values.cache.contains(address(block.id, *offset)) {
-                        self.done.moved.push((block.id, *offset, new_block, new_offset));
+                        self.done.moved.push((block.id, *offset, place.0, place.1));
                     }
-                    NewEntry::Stored {
-                        block: new_block,
-                        offset: new_offset,
-                        value_size: *value_size,
-                    }
+                    NewEntry::Stored { block: place.0, offset: place.1, value_size }
                 }
             };
             self.builder().add(key, entry)?;
         }
         Ok(())
+    }
+
+    /// Writes a record, its value compressed if that pays. Returns its block and offset, and the size
+    /// of the value as it is stored.
+    fn push(&mut self, record: &[u8]) -> Result<((u64, u32), u32)> {
+        let value = StoredRecord::value_of(record);
+        let packed = match value.codec {
+            Codec::None => self.packer.pack(value.bytes),
+            Codec::Lz4 | Codec::Zstd => None,
+        };
+        let stored = packed.unwrap_or(value);
+        let value_size = u32::try_from(stored.bytes.len()).expect("at most VALUE_MAX");
+        let record = if packed.is_some() {
+            StoredRecord::repack(record, stored, self.packed);
+            &self.packed[..]
+        } else {
+            record
+        };
+        Ok((self.values.push(record, &self.engine.ids)?, value_size))
     }
 
     fn go_to_target_of(&mut self, key: &[u8]) -> Result<()> {

@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cache::RecordCache;
 use crate::compact::{READS, Scratch};
+use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
@@ -99,7 +100,7 @@ impl Engine {
             manifest,
             ids,
             pages,
-            values: Values { cache: RecordCache::new(0) },
+            values: Values { cache: RecordCache::new(0), unpacker: Unpacker::default() },
             view: ArcSwap::from_pointee(view),
             replay_from: Mutex::new(log.segment().clone()),
             writer: Mutex::new(log),
@@ -215,6 +216,7 @@ impl Engine {
             extent: *block.extent(),
             log: false,
             bytes: block.bytes,
+            plain_bytes: block.plain_bytes,
         });
         let kvsets = kvsets.iter().map(|kvset| Edit::Kvset(KvsetEdit::clone(&kvset.edit)));
         blocks.chain(kvsets).collect()

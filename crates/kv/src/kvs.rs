@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::compression::Compression;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
@@ -48,6 +49,15 @@ impl Kvs {
     /// `Closed` when the KVS was dropped, or the device error since which the KVDB takes no writes.
     pub fn set_policy(&self, policy: Policy) -> Result<()> {
         self.change_options(|options| options.policy = policy)
+    }
+
+    /// Changes how values are compressed. It is durable when this returns, and holds for values that
+    /// age from then on; those that are compressed already stay as they are.
+    ///
+    /// # Errors
+    /// As [`Kvs::set_policy`].
+    pub fn set_compression(&self, compression: Compression) -> Result<()> {
+        self.change_options(|options| options.compression = compression)
     }
 
     /// Changes options, durably.

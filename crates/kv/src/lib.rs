@@ -70,6 +70,16 @@
 //!
 //! [`StreamStats::placement`] has the id of each stream of an open KVDB.
 //!
+//! # Compression
+//!
+//! A KVS may have its values compressed ([`KvsOptions::compression`]), by LZ4 or Zstandard. That happens
+//! when they age, in the background, and each value alone: it is still one device read, and nothing but
+//! that read has to be decompressed. [`Compression::Auto`] takes what a sample of the values says. A value
+//! that does not get an eighth smaller stays as it is, and where none does, one in sixty-five is tried.
+//!
+//! The setting may change at any time ([`Kvs::set_compression`]). It is about values that age from then
+//! on; each record says how its own value is stored. [`KvsStats`] says what came of it.
+//!
 //! # Transactions
 //!
 //! [`Kvdb::transaction`] reads one moment and writes all or nothing, across KVSs; [`Kvdb::snapshot`] only
@@ -88,6 +98,7 @@ mod batch;
 mod cache;
 mod check;
 mod compact;
+mod compression;
 mod cursor;
 mod engine;
 mod error;
@@ -119,6 +130,7 @@ mod write;
 
 pub use batch::Batch;
 pub use check::CheckReport;
+pub use compression::Compression;
 pub use cursor::Cursor;
 pub use error::{KvError, Result};
 pub use kvdb::Kvdb;

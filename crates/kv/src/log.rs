@@ -76,8 +76,8 @@ pub(crate) fn new_segment(
     let (place, stream) = (Place::prefer(MediaClass::Staging), Stream::Log);
     let allocation = classes.allocate_about(place, stream, bytes, least, purpose)?;
     let id = ids.next();
-    let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0 };
-    Ok((Arc::new(ValueBlock { id, allocation, bytes: 0 }), edit))
+    let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0, plain_bytes: 0 };
+    Ok((Arc::new(ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 }), edit))
 }
 
 impl LogTail {

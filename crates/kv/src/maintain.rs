@@ -13,6 +13,7 @@ use std::time::Duration;
 use esker_base::memory::release_unused;
 use esker_base::thread;
 
+use crate::KvsOptions;
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
@@ -297,7 +298,8 @@ impl Engine {
                 (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::In(blocks.clone()))
             }
         };
-        Compaction { kvs, policy: tree.options.policy, inputs, targets, rewrite }
+        let KvsOptions { policy, compression } = tree.options;
+        Compaction { kvs, policy, compression, inputs, targets, rewrite }
     }
 
     /// Makes a compaction's output durable and visible, and lets go of its inputs.

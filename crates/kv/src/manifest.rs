@@ -54,6 +54,8 @@ pub(crate) struct BlockState {
     pub(crate) log: bool,
     /// Bytes of records; 0 for a log segment.
     pub(crate) bytes: u64,
+    /// What they would be with no value compressed.
+    pub(crate) plain_bytes: u64,
 }
 
 impl State {
@@ -74,9 +76,9 @@ impl State {
                 self.leaves.retain(|_, (kvs, _)| *kvs != id);
                 self.kvsets.retain(|_, kvset| kvset.kvs != id);
             }
-            Edit::Block { id, extent, log, bytes } => {
+            Edit::Block { id, extent, log, bytes, plain_bytes } => {
                 self.last_id = self.last_id.max(id);
-                self.blocks.insert(id, BlockState { extent, log, bytes });
+                self.blocks.insert(id, BlockState { extent, log, bytes, plain_bytes });
             }
             Edit::Ingested { seqno, first } => (self.ingested, self.log_first) = (seqno, first),
             Edit::Leaf { id, kvs, lower } => {
@@ -128,8 +130,9 @@ impl State {
             name: name.clone(),
             options: *options,
         }));
-        edits.extend(self.blocks.iter().map(|(&id, &BlockState { extent, log, bytes })| {
-            Edit::Block { id, extent, log, bytes }
+        edits.extend(self.blocks.iter().map(|(&id, block)| {
+            let &BlockState { extent, log, bytes, plain_bytes } = block;
+            Edit::Block { id, extent, log, bytes, plain_bytes }
         }));
         edits.push(ingested);
         edits.extend(self.leaves.iter().map(|(&id, (kvs, lower))| Edit::Leaf {

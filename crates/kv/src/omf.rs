@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | [`class`] | class header | the first LBA of each class device |
 //! | [`frame`] | frames and records | log segments and value blocks |
+//! | [`packed`] | compressed values | in records |
 //! | [`page`] | key pages | the first part of a kvset's extents |
 //! | [`kvset`] | kvset meta | the last part of a kvset's extents |
 //! | [`manifest`] | manifest records and edits | the manifest device |
@@ -18,6 +19,7 @@ pub(crate) mod frame;
 pub(crate) mod kvset;
 pub(crate) mod manifest;
 pub(crate) mod options;
+pub(crate) mod packed;
 pub(crate) mod page;
 #[cfg(test)]
 mod tests;

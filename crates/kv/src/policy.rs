@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::MediaClass;
+use crate::{Compression, MediaClass};
 
 /// One cell of a policy: a media class, and whether the other one will do when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -234,11 +234,13 @@ impl fmt::Display for Policy {
 pub struct KvsOptions {
     /// Where its data goes.
     pub policy: Policy,
+    /// How its values are compressed. Default: not at all.
+    pub compression: Compression,
 }
 
 impl From<Policy> for KvsOptions {
     fn from(policy: Policy) -> KvsOptions {
-        KvsOptions { policy }
+        KvsOptions { policy, ..KvsOptions::default() }
     }
 }
 

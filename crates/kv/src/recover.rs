@@ -94,7 +94,8 @@ pub(crate) fn open_structures(
     for (&id, block) in &state.blocks {
         let stream = if block.log { Stream::Log } else { Stream::OldValues };
         let allocation = claim(stream, block.extent)?;
-        blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes: block.bytes }));
+        let (bytes, plain_bytes) = (block.bytes, block.plain_bytes);
+        blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes, plain_bytes }));
     }
     let mut trees: BTreeMap<u32, Tree> = BTreeMap::new();
     for (&kvs, (name, options)) in &state.kvss {

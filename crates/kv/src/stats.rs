@@ -8,12 +8,13 @@ use esker_base::{Clock, Nanos};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::MediaClass;
 use crate::engine::Engine;
 use crate::error::KvError;
 use crate::media::{Allocation, Media};
 use crate::placement::Stream;
+use crate::value::ValueBlock;
 use crate::view::Tree;
+use crate::{Compression, MediaClass};
 
 /// A counter.
 #[derive(Debug, Default)]
@@ -244,6 +245,13 @@ pub struct TransactionStats {
 pub struct KvsStats {
     pub name: String,
     pub policy: String,
+    /// What is done with values that age.
+    pub compression: Compression,
+    /// Records that kvsets refer to, with their keys, as they are stored.
+    pub value_bytes: u64,
+    /// What they would be with no value compressed. Exact for each block of values; of a block that
+    /// is garbage in part it takes the same part.
+    pub plain_value_bytes: u64,
     pub root_kvsets: usize,
     pub leaves: usize,
     pub leaf_kvsets: usize,
@@ -278,6 +286,21 @@ impl PlaceStats {
         }
         let [young_keys_bytes, young_values_bytes, old_keys_bytes, old_values_bytes] = sums;
         PlaceStats { class, young_keys_bytes, young_values_bytes, old_keys_bytes, old_values_bytes }
+    }
+}
+
+/// Blocks, and the bytes of their records that a kvset refers to.
+fn values(tree: &Tree) -> impl Iterator<Item = (&ValueBlock, u64)> {
+    tree.kvsets().flat_map(|kvset| &kvset.blocks).map(|(block, live)| (&**block, *live))
+}
+
+impl KvsStats {
+    /// How many bytes of records one stored byte stands for: 1 when nothing is compressed.
+    #[must_use]
+    pub fn compression_ratio(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss)] // a ratio for people
+        let ratio = self.plain_value_bytes as f64 / self.value_bytes as f64;
+        if self.value_bytes == 0 { 1.0 } else { ratio }
     }
 }
 
@@ -347,6 +370,9 @@ impl Engine {
                 .map(|tree| KvsStats {
                     name: tree.name.to_string(),
                     policy: tree.options.policy.to_string(),
+                    compression: tree.options.compression,
+                    value_bytes: values(tree).map(|(_, live)| live).sum(),
+                    plain_value_bytes: values(tree).map(|(b, live)| b.plain_part(live)).sum(),
                     root_kvsets: tree.root.len(),
                     leaves: tree.leaves.len(),
                     leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
@@ -516,6 +542,14 @@ impl fmt::Display for Stats {
                 f,
                 "KVS {}: {} entries ({} tombstones), policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
                 k.name, k.entries, k.tombstones, k.policy, k.root_kvsets, k.leaves, k.leaf_kvsets
+            )?;
+            writeln!(
+                f,
+                "  compression {}: {} of values, stored in {} ({:.2} : 1)",
+                k.compression,
+                b(k.plain_value_bytes),
+                b(k.value_bytes),
+                k.compression_ratio()
             )?;
             writeln!(
                 f,

@@ -11,13 +11,17 @@ use esker_base::checksum::crc32c;
 use esker_base::units::{round_up, to_usize};
 use esker_device::Op;
 
+use crate::MediaClass;
+use crate::Place;
 use crate::cache::{RecordAddress, RecordCache};
+use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::media::{Allocation, Classes, Extent, Media, Purpose};
-use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, record_size};
+use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, StoredRecord, record_size};
+use crate::omf::packed::{Codec, Packed};
 use crate::omf::page::Stored;
+use crate::omf::{Malformed, expect};
 use crate::placement::Stream;
-use crate::{MediaClass, Place, omf};
 
 /// Ids of blocks, kvsets and leaves: each is given out once in the life of a KVDB.
 pub(crate) struct Ids(AtomicU64);
@@ -42,6 +46,8 @@ pub(crate) struct ValueBlock {
     pub(crate) allocation: Allocation,
     /// Bytes of records in it; 0 for a log segment.
     pub(crate) bytes: u64,
+    /// What they would be with no value compressed.
+    pub(crate) plain_bytes: u64,
 }
 
 impl ValueBlock {
@@ -51,6 +57,15 @@ impl ValueBlock {
 
     pub(crate) fn extent(&self) -> &Extent {
         &self.allocation.extent
+    }
+
+    /// What `live` bytes of its records would be with no value compressed, if they are like all.
+    pub(crate) fn plain_part(&self, live: u64) -> u64 {
+        if self.plain_bytes == self.bytes {
+            return live;
+        }
+        let part = u128::from(live) * u128::from(self.plain_bytes) / u128::from(self.bytes.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX)
     }
 
     /// The log's, or old values'.
@@ -66,11 +81,11 @@ impl ValueBlock {
         key: &[u8],
         offset: u32,
         value_size: u32,
-        read: impl FnOnce(&[u8]) -> R,
+        read: impl FnOnce(Packed<'_>) -> Result<R>,
     ) -> Result<R> {
         let size = record_size(key.len(), to_usize(value_size.into()));
         self.allocation.with_bytes(offset.into(), size, |bytes| {
-            self.verify(bytes, kvs, key, offset).map(read)
+            self.verify(bytes, kvs, key, offset).and_then(read)
         })?
     }
 
@@ -81,18 +96,22 @@ impl ValueBlock {
         kvs: u32,
         key: &[u8],
         offset: u32,
-    ) -> Result<&'a [u8]> {
-        let record = Record::decode(bytes).and_then(|record| {
-            omf::expect((record.kvs, record.key) == (kvs, key), || {
+    ) -> Result<Packed<'a>> {
+        let record = StoredRecord::decode(bytes).and_then(|record| {
+            expect((record.kvs, record.key) == (kvs, key), || {
                 format!(
                     "the record of another key was found at offset {offset} of block {}",
                     self.id
                 )
             })?;
-            record.value.ok_or_else(|| omf::Malformed("a delete where a value was expected".into()))
+            Ok(record.value)
         });
+        record.map_err(|malformed| self.corrupt_record(offset, malformed))
+    }
+
+    fn corrupt_record(&self, offset: u32, malformed: Malformed) -> KvError {
         let (lba, ..) = self.allocation.span(offset.into(), 1);
-        record.map_err(|malformed| self.media().corrupt("record", lba, malformed.0))
+        self.media().corrupt("record", lba, malformed.0)
     }
 }
 
@@ -226,12 +245,14 @@ impl<'a> BlockWriter<'a> {
             let (place, bytes) = (self.place, self.block_bytes);
             let (stream, purpose) = (Stream::OldValues, self.purpose);
             let allocation = self.classes.allocate_about(place, stream, bytes, least, purpose)?;
-            let block = ValueBlock { id: ids.next(), allocation, bytes: 0 };
+            let block = ValueBlock { id: ids.next(), allocation, bytes: 0, plain_bytes: 0 };
             self.current = Some((block, 0));
         }
         let at = self.frame.push_encoded(record) as u64;
         let (block, end) = self.current.as_mut().expect("made above");
         block.bytes += record.len() as u64;
+        let value = StoredRecord::value_of(record);
+        block.plain_bytes += (record.len() - value.bytes.len() + value.plain_size()) as u64;
         let offset = u32::try_from(*end + at).expect("blocks are below 4 GiB");
         Ok((block.id, offset))
     }
@@ -269,6 +290,7 @@ impl<'a> BlockWriter<'a> {
 /// The values of a KVDB.
 pub(crate) struct Values {
     pub(crate) cache: RecordCache,
+    pub(crate) unpacker: Unpacker,
 }
 
 /// The cache's name for a record.
@@ -290,12 +312,23 @@ impl Values {
         if self.cache.get(address, out) {
             return Ok(());
         }
-        block.read(kvs, key, stored.offset, stored.value_size, |value| {
-            out.clear();
-            out.extend_from_slice(value);
+        block.read(kvs, key, stored.offset, stored.value_size, |packed| {
+            self.unpack(block, stored.offset, packed, out)
         })?;
         self.cache.insert(address, &[out]);
         Ok(())
+    }
+
+    /// Writes the value of a record of `block`, at `offset`, to `out`.
+    pub(crate) fn unpack(
+        &self,
+        block: &ValueBlock,
+        offset: u32,
+        packed: Packed<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let unpacked = self.unpacker.unpack(packed, out);
+        unpacked.map_err(|malformed| block.corrupt_record(offset, malformed))
     }
 
     /// Hands the value of each record to `each`, with the record's index. Those that are not cached are
@@ -339,7 +372,16 @@ impl Values {
         record: &[u8],
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let value = one.block.verify(record, kvs, one.key, one.stored.offset)?;
+        let offset = one.stored.offset;
+        let packed = one.block.verify(record, kvs, one.key, offset)?;
+        let mut unpacked = Vec::new();
+        let value = match packed.codec {
+            Codec::None => packed.bytes,
+            Codec::Lz4 | Codec::Zstd => {
+                self.unpack(one.block, offset, packed, &mut unpacked)?;
+                &unpacked
+            }
+        };
         self.cache.insert(one.address(), &[value]);
         each(one.index, value);
         Ok(())

@@ -9,7 +9,7 @@ use common::shaped::ShapedDevice;
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, Devices, Kvdb, Kvs, Policy};
+use esker_kv::{Batch, Compression, Devices, Kvdb, Kvs, Policy};
 
 type Oracle = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -40,7 +40,9 @@ fn value(rng: &mut Rng) -> Vec<u8> {
         _ => 17 + rng.below(200),
     };
     let mut bytes = vec![0; usize::try_from(size).unwrap()];
-    rng.fill(&mut bytes);
+    // Some compress, more or less.
+    let noise = usize::try_from(rng.below(4)).unwrap() * bytes.len() / 3;
+    rng.fill(&mut bytes[..noise]);
     bytes
 }
 
@@ -166,7 +168,12 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
             968..975 => walk_within(kvs, oracle, &mut rng),
             975..985 => drop(db.step().unwrap()),
             985..990 => db.sync().unwrap(),
-            990..993 => db.ingest().unwrap(),
+            990..992 => db.ingest().unwrap(),
+            992 => {
+                let settings = Compression::ALL;
+                let setting = settings[usize::try_from(rng.below(4)).unwrap()];
+                kvs.set_compression(setting).unwrap();
+            }
             993..996 => db.settle().unwrap(),
             996..998 => assert_eq!(collect(kvs), *oracle),
             _ => {

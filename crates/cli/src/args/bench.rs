@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use esker_bench::Workload;
+use esker_kv::Compression;
 
 use super::parse::{self, Medium, Staging};
 
@@ -97,6 +98,9 @@ pub(crate) struct YcsbArgs {
     #[arg(long, default_value_t = 0, value_name = "PERCENT")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) compressible: u8,
+    /// How the values of a new database are compressed when they age: none, lz4, zstd or auto
+    #[arg(long, default_value_t)]
+    pub(crate) compression: Compression,
     /// Client threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use esker_kv::Policy;
+use esker_kv::{Compression, Policy};
 
 use super::parse::{self, Medium, Staging};
 
@@ -38,6 +38,7 @@ pub(crate) enum KvCommand {
             esker kv create /data/db\n  \
             esker kv create /data/db --staging=/mnt/optane --capacity /dev/nvme1n1\n  \
             esker kv create /data/db --staging --kvs users --kvs logs:staging-min-capacity\n  \
+            esker kv create /data/db --compression auto\n  \
             esker kv create /data/db --capacity 'ssd:micron-5210?capacity=8GiB&image=/data/qlc'\n\n\
             Policies say where keys and values go, young and old: staging-max-capacity (keys on\n\
             staging, old values on capacity; the default, also called auto), staging-min-capacity\n\
@@ -59,6 +60,9 @@ pub(crate) enum KvCommand {
         /// Create this KVS, with this policy; may be given several times
         #[arg(long, default_value = "default", value_name = "NAME[:POLICY]", value_parser = parse::kvs)]
         kvs: Vec<(String, Policy)>,
+        /// How old values are compressed, in every KVS created: none, lz4, zstd or auto
+        #[arg(long, default_value_t)]
+        compression: Compression,
     },
     /// Show what a database holds and does
     Info {
@@ -174,6 +178,9 @@ pub(crate) enum KvCommand {
         /// capacity-only, or as in set-policy
         #[arg(long, default_value = "staging-max-capacity")]
         policy: Policy,
+        /// How old values are compressed: none, lz4, zstd, or auto (what a sample of them says)
+        #[arg(long, default_value_t)]
+        compression: Compression,
     },
     /// Change where the data of a KVS goes; what is there already moves when it is rewritten
     #[command(
@@ -197,6 +204,23 @@ pub(crate) enum KvCommand {
         kvs: String,
         /// The policy
         policy: Policy,
+    },
+    /// Change how the old values of a KVS are compressed; those that are already stay as they are
+    #[command(after_help = "Compressions:\n  \
+            none   values are stored as they are\n  \
+            lz4    the fastest to read\n  \
+            zstd   the smallest\n  \
+            auto   what a sample of the values says: zstd where it saves an eighth more than lz4\n\n\
+            None of them keeps a value compressed that it does not make an eighth smaller.\n\n\
+            Example:\n  \
+            esker kv set-compression /data/db users auto")]
+    SetCompression {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// none, lz4, zstd or auto
+        compression: Compression,
     },
     /// Drop a KVS with all it holds
     DropKvs {

@@ -20,21 +20,22 @@
 //! | 56 | 4 | | 0 |
 //! | 60 | 4 | crc | CRC-32C of bytes 0 to 59 |
 //!
-//! Record, 16 bytes and key and value. It does not know where it is, so aging moves it as it is:
+//! Record, 16 bytes and key and value. It does not know where it is, so it can be moved as it is:
 //!
 //! | offset | size | name | meaning |
 //! | --- | --- | --- | --- |
 //! | 0 | 4 | crc | CRC-32C of the rest of the record |
-//! | 4 | 4 | value_size | bytes |
+//! | 4 | 4 | value_size | bytes, as stored |
 //! | 8 | 4 | kvs | id |
 //! | 12 | 2 | key_size | bytes |
 //! | 14 | 1 | kind | 1 put, 2 delete |
-//! | 15 | 1 | flags | 0; a flag that is not known is an error |
+//! | 15 | 1 | flags | bits 0 and 1: codec of the value (`packed.rs`), 0 in the log; an unknown flag is an error |
 
 use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
+use super::packed::{Codec, Packed};
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
 use crate::{KEY_MAX, VALUE_MAX};
 
@@ -158,8 +159,72 @@ impl<'a> Record<'a> {
         out[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads and verifies the record at the start of `bytes`.
+    /// Reads and verifies the record at the start of `bytes`, one of the log.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
+        let Fields { kvs, key, kind, codec, value } = Fields::verify(bytes)?;
+        expect(codec == Codec::None, || "a compressed record in the log".into())?;
+        match kind {
+            1 => Ok(Record { kvs, key, value: Some(value) }),
+            2 => Ok(Record { kvs, key, value: None }),
+            other => Err(Malformed(format!("record kind 1 or 2 expected, {other} found"))),
+        }
+    }
+}
+
+/// A put, as it may be in any block: with its value compressed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredRecord<'a> {
+    pub(crate) kvs: u32,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: Packed<'a>,
+}
+
+impl<'a> StoredRecord<'a> {
+    /// Reads and verifies the record at the start of `bytes`.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<StoredRecord<'a>, Malformed> {
+        let Fields { kvs, key, kind, codec, value } = Fields::verify(bytes)?;
+        expect(kind == 1, || format!("record kind {kind} where a value was expected"))?;
+        Ok(StoredRecord { kvs, key, value: Packed { codec, bytes: value } })
+    }
+
+    /// The value in the bytes of a record that was verified.
+    pub(crate) fn value_of(bytes: &'a [u8]) -> Packed<'a> {
+        let codec = Codec::of(bytes[15] & CODEC).unwrap_or_default();
+        Packed { codec, bytes: &bytes[Self::value_at(bytes)..] }
+    }
+
+    /// Where the value begins in the bytes of a record.
+    fn value_at(bytes: &[u8]) -> usize {
+        record_size(usize::from(u16::from_le_bytes([bytes[12], bytes[13]])), 0)
+    }
+
+    /// Writes to `out` the record that `bytes` hold, with its value in another form.
+    pub(crate) fn repack(bytes: &[u8], value: Packed<'_>, out: &mut Vec<u8>) {
+        let value_size = u32::try_from(value.bytes.len()).expect("VALUE_MAX fits 32 bits");
+        out.clear();
+        out.extend_from_slice(&bytes[..Self::value_at(bytes)]);
+        out.extend_from_slice(value.bytes);
+        out[4..8].copy_from_slice(&value_size.to_le_bytes());
+        out[15] = out[15] & !CODEC | value.codec.code();
+        let crc = crc32c(&out[4..]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// The bits of a record's flags that name the codec.
+const CODEC: u8 = 3;
+
+/// A record's fields, under a checksum that holds.
+struct Fields<'a> {
+    kvs: u32,
+    key: &'a [u8],
+    kind: u8,
+    codec: Codec,
+    value: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn verify(bytes: &'a [u8]) -> Result<Fields<'a>, Malformed> {
         let mut d = Decoder::new(bytes);
         let crc = d.u32("record crc")?;
         let value_size = to_usize(u64::from(d.u32("value_size")?));
@@ -173,11 +238,7 @@ impl<'a> Record<'a> {
         let key = d.bytes(key_size, "key")?;
         let value = d.bytes(value_size, "value")?;
         expect_crc("record", crc, crc32c_append(0, &bytes[4..record_size(key_size, value_size)]))?;
-        expect(flags == 0, || format!("record flags 0 expected, {flags:#04x} found"))?;
-        match kind {
-            1 => Ok(Record { kvs, key, value: Some(value) }),
-            2 => Ok(Record { kvs, key, value: None }),
-            other => Err(Malformed(format!("record kind 1 or 2 expected, {other} found"))),
-        }
+        expect(flags & !CODEC == 0, || format!("unknown record flags {flags:#04x}"))?;
+        Ok(Fields { kvs, key, kind, codec: Codec::of(flags & CODEC)?, value })
     }
 }

@@ -106,8 +106,9 @@ pub(crate) enum Edit {
     Kvs { id: u32, name: String, options: KvsOptions },
     /// A KVS was dropped, with all it holds.
     KvsDropped { id: u32 },
-    /// A block with this many bytes of records, or a log segment (0 bytes: it is not known yet).
-    Block { id: u64, extent: Extent, log: bool, bytes: u64 },
+    /// A block with this many bytes of records, which would be `plain_bytes` with no value compressed,
+    /// or a log segment (0 bytes: it is not known yet).
+    Block { id: u64, extent: Extent, log: bool, bytes: u64, plain_bytes: u64 },
     /// Records up to `seqno` are in kvsets; replay begins in block `first`.
     Ingested { seqno: u64, first: u64 },
     /// A leaf of a KVS, which holds the keys from `lower` to the next leaf's.
@@ -154,10 +155,10 @@ impl Edit {
             Edit::KvsDropped { id } => {
                 e.u8(4).u32(*id);
             }
-            Edit::Block { id, extent, log, bytes } => {
+            Edit::Block { id, extent, log, bytes, plain_bytes } => {
                 e.u8(5).u64(*id);
                 put_extent(e, extent);
-                e.u8(u8::from(*log)).u64(*bytes);
+                e.u8(u8::from(*log)).u64(*bytes).u64(*plain_bytes);
             }
             Edit::Ingested { seqno, first } => {
                 e.u8(6).u64(*seqno).u64(*first);
@@ -199,6 +200,7 @@ impl Edit {
                 extent: take_extent(d)?,
                 log: d.u8("log")? != 0,
                 bytes: d.u64("bytes")?,
+                plain_bytes: d.u64("plain_bytes")?,
             },
             6 => Edit::Ingested { seqno: d.u64("seqno")?, first: d.u64("first")? },
             7 => Edit::Leaf {

@@ -4,6 +4,7 @@
 //! | tag | size | fields |
 //! | --- | --- | --- |
 //! | 1 | 5 | policy: the places of young keys, young values, old keys, old values |
+//! | 2 | 2 | compression of values: 0 none, 1 LZ4, 2 Zstandard, 3 auto |
 //!
 //! A place is one byte: bit 0 is the class (as in the class header), bit 1 is set when the other
 //! class will not do.
@@ -12,9 +13,13 @@ use esker_base::codec::{Decoder, Encoder};
 
 use super::Malformed;
 use super::class::{class_code, class_of};
-use crate::{KvsOptions, Place, Policy};
+use crate::{Compression, KvsOptions, Place, Policy};
 
 const POLICY: u8 = 1;
+const COMPRESSION: u8 = 2;
+/// By their numbers.
+const COMPRESSIONS: [Compression; 4] =
+    [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto];
 /// The bit of a place that must not be left.
 const ONLY: u8 = 2;
 
@@ -31,6 +36,8 @@ pub(crate) fn encode(options: &KvsOptions) -> Vec<u8> {
     let mut e = Encoder::default();
     e.u8(POLICY);
     options.policy.cells().into_iter().for_each(|(_, place)| put_place(&mut e, place));
+    let code = (0..).zip(COMPRESSIONS).find(|(_, known)| *known == options.compression);
+    e.u8(COMPRESSION).u8(code.expect("all are listed").0);
     e.0
 }
 
@@ -46,6 +53,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<KvsOptions, Malformed> {
                     old_keys: take_place(&mut d)?,
                     old_values: take_place(&mut d)?,
                 }
+            }
+            COMPRESSION => {
+                let code = d.u8("compression")?;
+                let known = COMPRESSIONS.get(usize::from(code)).copied();
+                options.compression =
+                    known.ok_or_else(|| Malformed(format!("compression {code} of a KVS")))?;
             }
             tag => return Err(Malformed(format!("unknown option {tag} of a KVS"))),
         }

@@ -19,15 +19,17 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 
 use super::class::ClassHeader;
-use super::frame::{self, FrameHeader, FrameKind, Record};
+use super::frame::{self, FrameHeader, FrameKind, Record, StoredRecord};
 use super::kvset::KvsetMeta;
 use super::manifest::{self, Edit, KvsetEdit, RecordHeader};
+use super::packed::{Codec, Packed};
 use super::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
 use super::{Malformed, expect};
+use crate::compression::Unpacker;
 use crate::filter::FilterBuilder;
 use crate::kvset::key_hash;
 use crate::media::Extent;
-use crate::{KvsOptions, MediaClass, Place, Policy};
+use crate::{Compression, KvsOptions, MediaClass, Place, Policy};
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
 const KVSET: u64 = 9;
@@ -48,14 +50,42 @@ fn aged_records() -> Vec<Record<'static>> {
     log_records().into_iter().take(1).collect()
 }
 
+/// A hundred letters, by both codecs.
+const LETTERS: [u8; 100] = [b'z'; 100];
+const LETTERS_LZ4: &[u8] = b"\x64\x1fz\x01\x00\x4b\x50zzzzz";
+const LETTERS_ZSTD: &[u8] = b"\x64\x28\xb5\x2f\xfd\x00\x00\x23\x03\x00z";
+
+fn packed_records() -> Vec<StoredRecord<'static>> {
+    let record =
+        |codec, bytes| StoredRecord { kvs: 1, key: b"fig", value: Packed { codec, bytes } };
+    vec![record(Codec::Lz4, LETTERS_LZ4), record(Codec::Zstd, LETTERS_ZSTD)]
+}
+
 /// A frame at offset 4,096 of block 7.
 fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
-    let mut payload = Vec::new();
+    let mut encoded = Vec::new();
     for record in records {
-        let at = payload.len();
-        payload.resize(at + record.size(), 0xee);
-        record.encode_to(&mut payload[at..]);
+        let mut bytes = vec![0xee; record.size()];
+        record.encode_to(&mut bytes);
+        encoded.push(bytes);
     }
+    frame_with(kind, &encoded)
+}
+
+/// A frame of aged records, compressed.
+fn packed_frame() -> Vec<u8> {
+    let packed = packed_records().into_iter().map(|StoredRecord { kvs, key, value }| {
+        let plain = Record { kvs, key, value: Some(&LETTERS) };
+        let (mut bytes, mut packed) = (vec![0; plain.size()], Vec::new());
+        plain.encode_to(&mut bytes);
+        StoredRecord::repack(&bytes, value, &mut packed);
+        packed
+    });
+    frame_with(FrameKind::Aged, &packed.collect::<Vec<_>>())
+}
+
+fn frame_with(kind: FrameKind, records: &[Vec<u8>]) -> Vec<u8> {
+    let payload = records.concat();
     let (durable_seqno, first_seqno) = match kind {
         FrameKind::Log => (40, 41),
         FrameKind::Aged => (0, 0),
@@ -115,7 +145,8 @@ fn kvset_meta() -> Vec<u8> {
 
 fn kvs_options() -> KvsOptions {
     let old_keys = Place::only(MediaClass::Capacity);
-    Policy { old_keys, ..Policy::default() }.into()
+    let policy = Policy { old_keys, ..Policy::default() };
+    KvsOptions { policy, compression: Compression::Zstd }
 }
 
 /// One edit of every kind, both kinds of block among them.
@@ -127,8 +158,20 @@ fn edits() -> Vec<Edit> {
         Edit::Class { class: staging, path: "staging.esker".into() },
         Edit::Kvs { id: 1, name: "users".into(), options: kvs_options() },
         Edit::KvsDropped { id: 2 },
-        Edit::Block { id: 7, extent: extent(staging, 64, 8192), log: true, bytes: 0 },
-        Edit::Block { id: 8, extent: extent(capacity, 16, 4096), log: false, bytes: 2_000_000 },
+        Edit::Block {
+            id: 7,
+            extent: extent(staging, 64, 8192),
+            log: true,
+            bytes: 0,
+            plain_bytes: 0,
+        },
+        Edit::Block {
+            id: 8,
+            extent: extent(capacity, 16, 4096),
+            log: false,
+            bytes: 2_000_000,
+            plain_bytes: 3_000_000,
+        },
         Edit::Ingested { seqno: 43, first: 7 },
         Edit::Leaf { id: 4, kvs: 1, lower: b"m".to_vec() },
         Edit::LeafRemoved { id: 5 },
@@ -192,11 +235,28 @@ fn decode_frame(bytes: &[u8]) -> Result<String, Malformed> {
     header.check_payload(payload)?;
     let mut records = Vec::new();
     for _ in 0..header.records {
-        let record = Record::decode(payload)?;
+        let (record, size) = match header.kind {
+            FrameKind::Log => {
+                let record = Record::decode(payload)?;
+                (format!("{record:?}"), record.size())
+            }
+            FrameKind::Aged => decode_aged(payload)?,
+        };
         records.push(record);
-        payload = &payload[record.size()..];
+        payload = &payload[size..];
     }
     Ok(format!("{header:?} {records:?}"))
+}
+
+/// An aged record with its value, and its size.
+fn decode_aged(bytes: &[u8]) -> Result<(String, usize), Malformed> {
+    let record = StoredRecord::decode(bytes)?;
+    let size = frame::record_size(record.key.len(), record.value.bytes.len());
+    let mut value = Vec::new();
+    Unpacker::default().unpack(record.value, &mut value)?;
+    assert_eq!(StoredRecord::value_of(&bytes[..size]), record.value);
+    assert_eq!(record.value.plain_size(), value.len());
+    Ok((format!("{record:?} {}", value.escape_ascii()), size))
 }
 
 fn decode_page(bytes: &[u8]) -> Result<String, Malformed> {
@@ -226,6 +286,16 @@ fn decode_manifest(bytes: &[u8]) -> Result<String, Malformed> {
 }
 
 #[test]
+fn records_that_are_not_of_the_log_or_no_values_are_refused_there() {
+    let (packed, log) = (packed_frame(), frame_of(FrameKind::Log, &log_records()));
+    let why = Record::decode(&packed[frame::HEADER_SIZE..]).unwrap_err().0;
+    assert_eq!(why, "a compressed record in the log");
+    let delete = &log[frame::HEADER_SIZE + log_records()[0].size()..];
+    let why = StoredRecord::decode(delete).unwrap_err().0;
+    assert_eq!(why, "record kind 2 where a value was expected");
+}
+
+#[test]
 fn what_is_encoded_is_decoded() {
     assert_eq!(ClassHeader::decode(&class_header().encode()), Ok(class_header()));
     for (kind, records) in [(FrameKind::Log, log_records()), (FrameKind::Aged, aged_records())] {
@@ -238,6 +308,14 @@ fn what_is_encoded_is_decoded() {
             assert_eq!(Record::decode(payload), Ok(record));
             payload = &payload[record.size()..];
         }
+    }
+    let bytes = packed_frame();
+    let mut payload = &bytes[frame::HEADER_SIZE..];
+    for record in packed_records() {
+        assert_eq!(StoredRecord::decode(payload), Ok(record));
+        let (shown, size) = decode_aged(payload).unwrap();
+        assert!(shown.ends_with(&"z".repeat(100)), "{shown}");
+        payload = &payload[size..];
     }
     let bytes = kvset_meta();
     let meta = KvsetMeta::decode(&bytes, KVSET).unwrap();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use esker_base::{Clock, Rng};
-use esker_kv::{Batch, KvError, Kvdb, Kvs, Options, Policy};
+use esker_kv::{Batch, Compression, KvError, Kvdb, Kvs, KvsOptions, Options};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const NAMES: [&str; 2] = ["a", "b"];
@@ -81,6 +81,11 @@ impl Script {
         let size = if self.rng.chance(1, 8) { self.rng.below(17) } else { self.rng.below(700) };
         let mut value = vec![0; usize::try_from(size).unwrap()];
         self.rng.fill(&mut value);
+        // Every other one compresses.
+        if value.len().is_multiple_of(2) {
+            let third = value.len() / 3;
+            value[third..].fill(b'.');
+        }
         value
     }
 
@@ -205,5 +210,6 @@ impl Script {
 
 /// Creates the script's KVSs.
 pub(crate) fn create_kvss(db: &Kvdb) -> Result<[Kvs; 2], KvError> {
-    Ok([db.create_kvs(NAMES[0], Policy::default())?, db.create_kvs(NAMES[1], Policy::default())?])
+    let compressed = KvsOptions { compression: Compression::Auto, ..KvsOptions::default() };
+    Ok([db.create_kvs(NAMES[0], KvsOptions::default())?, db.create_kvs(NAMES[1], compressed)?])
 }

@@ -84,6 +84,13 @@ fn samples() -> Vec<Sample> {
         frame("log frame", FrameKind::Log, log_records()),
         frame("aged frame", FrameKind::Aged, aged_records()),
         Sample {
+            name: "compressed frame",
+            bytes: packed_frame(),
+            meant: 64 + 2 * (16 + 3) + LETTERS_LZ4.len() + LETTERS_ZSTD.len(),
+            decode: decode_frame,
+            mend: mend_frame,
+        },
+        Sample {
             name: "key page",
             bytes: page(),
             meant: PAGE_SIZE,

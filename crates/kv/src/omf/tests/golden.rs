@@ -98,7 +98,12 @@ impl<'a> Dump<'a> {
         let end = self.at + to_usize(size);
         while self.at < end {
             let tag = self.bytes[self.at];
-            self.field(1, "tag", ["", "policy"][usize::from(tag)]);
+            self.field(1, "tag", ["", "policy", "compression"][usize::from(tag)]);
+            if tag == 2 {
+                let code = usize::from(self.bytes[self.at]);
+                self.field(1, "compression", ["none", "lz4", "zstd", "auto"][code]);
+                continue;
+            }
             for name in ["young_keys", "young_values", "old_keys", "old_values"] {
                 self.place(name);
             }
@@ -199,9 +204,16 @@ fn dump_frame(title: &str, bytes: &[u8]) -> String {
         let key_size = d.number(2, "key_size", "bytes");
         let kind = ["", "put", "delete"][usize::from(bytes[d.at])];
         d.field(1, "kind", kind);
-        d.number(1, "flags", "");
+        let codec = ["", "lz4", "zstd"][usize::from(bytes[d.at] & 3)];
+        d.field(1, "flags", format!("{} {codec}", bytes[d.at]).trim_end());
         d.text(to_usize(key_size), "key");
-        d.text(to_usize(value_size), "value");
+        if codec.is_empty() {
+            d.text(to_usize(value_size), "value");
+        } else {
+            let end = d.at + to_usize(value_size);
+            d.varint("plain_size", "bytes");
+            d.field(end - d.at, "value", "compressed");
+        }
     }
     d.part("To the end of the LBA");
     d.finish()
@@ -215,6 +227,9 @@ fn frames_have_these_bytes() {
     let aged = frame_of(FrameKind::Aged, &aged_records());
     let dump = dump_frame("Aged frame with one value; the record is the log's", &aged);
     check("aged-frame.txt", &aged, &dump, decode_frame);
+    let packed = packed_frame();
+    let dump = dump_frame("Aged frame with two values, compressed", &packed);
+    check("compressed-frame.txt", &packed, &dump, decode_frame);
 }
 
 #[test]
@@ -345,6 +360,7 @@ fn dump_edit(d: &mut Dump<'_>) {
             d.extent();
             d.number(1, "log", "");
             d.number(8, "bytes", "");
+            d.number(8, "plain_bytes", "");
         }
         6 => {
             d.number(8, "seqno", "");
