@@ -1,0 +1,263 @@
+//! Conducts the rounds: starts a process for each engine, listens to it, keeps the figures.
+//!
+//! Invariants
+//! 1. One trial at a time, on an empty directory, with the page cache dropped before it.
+//! 2. Every database is removed before the next one is made, whatever became of its trial.
+//! 3. An engine that fails, or that the kernel kills, ends its own trial only.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use esker_base::units::human_bytes;
+
+use crate::args::{ReportArgs, RunArgs};
+use crate::cgroup::Cgroup;
+use crate::engine::Setting;
+use crate::failure::{Failure, Result};
+use crate::trial::{Comparison, Event, FORMAT, Job, Plan, Trial};
+use crate::{machine, render, syncs};
+
+/// Measures, and reports.
+pub(crate) fn run(args: RunArgs) -> Result {
+    let scratch = Scratch::create(&args.dir)?;
+    let dataset_bytes = args.records * (u64::from(args.value_bytes) + KEY_BYTES);
+    let machine_bytes =
+        machine::memory_bytes().ok_or_else(|| Failure::new("/proc/meminfo cannot be read"))?;
+    let plan = Plan {
+        records: args.records,
+        value_bytes: args.value_bytes,
+        setting: Setting { limit_bytes: args.memory.0, machine_bytes, data_bytes: dataset_bytes },
+        threads: args.threads,
+        seconds: args.seconds,
+        warm_up_seconds: args.warm_up,
+        operations: args.operations,
+        load_seconds: args.load_seconds,
+        settle_seconds: args.settle_seconds,
+        seed: args.seed,
+    };
+    let mut comparison = Comparison {
+        format: FORMAT.to_owned(),
+        commands: vec![command_line()],
+        environment: machine::environment(&scratch.0),
+        plan,
+        trials: Vec::new(),
+    };
+    let tracepoints = syncs::tracepoints();
+    let mut dropped = true;
+    for round in 1..=args.rounds {
+        let mut engines = args.engines.clone();
+        if round % 2 == 0 {
+            engines.reverse();
+        }
+        for engine in engines {
+            dropped &= drop_caches();
+            let job = Job {
+                engine,
+                round,
+                plan: comparison.plan.clone(),
+                workloads: args.workloads.clone(),
+                dir: scratch.empty()?,
+                group: None,
+                tracepoints: tracepoints.clone(),
+            };
+            eprintln!("round {round} of {}: {}", args.rounds, engine.title());
+            comparison.trials.push(trial(job)?);
+            keep(&comparison, args.json.as_deref())?;
+        }
+    }
+    let note = if dropped { "dropped before every engine" } else { "not dropped: not allowed" };
+    comparison.environment.insert("page cache".to_owned(), note.to_owned());
+    publish(&comparison, args.json.as_deref(), args.html.as_deref())
+}
+
+/// Makes one report of several.
+pub(crate) fn report(args: &ReportArgs) -> Result {
+    let mut all: Option<Comparison> = None;
+    for file in &args.files {
+        let text = fs::read_to_string(file).map_err(|cause| Failure::at(file, "read", &cause))?;
+        let next: Comparison = serde_json::from_str(&text).map_err(|error| {
+            let path = file.display();
+            Failure::new(format!(
+                "{path} holds no comparison ({error}); give what run --json wrote"
+            ))
+        })?;
+        if next.format != FORMAT {
+            let (path, found) = (file.display(), next.format);
+            return Err(Failure::new(format!("{path} has format {found}; this reads {FORMAT}")));
+        }
+        all = Some(match all {
+            None => next,
+            Some(sum) => merged(sum, next).ok_or_else(|| {
+                let path = file.display();
+                Failure::new(format!("{path} followed another plan than the files before it"))
+            })?,
+        });
+    }
+    let comparison = all.ok_or_else(|| Failure::new("no file was given"))?;
+    publish(&comparison, args.json.as_deref(), args.html.as_deref())
+}
+
+/// The trials of both; a round of the second follows those of the first. None where the plans are
+/// not the same.
+fn merged(mut first: Comparison, second: Comparison) -> Option<Comparison> {
+    if first.plan != second.plan {
+        return None;
+    }
+    let rounds = first.trials.iter().map(|trial| trial.round).max().unwrap_or(0);
+    let later = second.trials.into_iter();
+    first.trials.extend(later.map(|trial| Trial { round: rounds + trial.round, ..trial }));
+    first.commands.extend(second.commands);
+    for (name, value) in second.environment {
+        let known = first.environment.entry(name).or_default();
+        if !known.split("; ").any(|part| part == value) {
+            let separator = if known.is_empty() { "" } else { "; " };
+            *known += &format!("{separator}{value}");
+        }
+    }
+    Some(first)
+}
+
+/// The length of a key with the usual nineteen digits.
+const KEY_BYTES: u64 = 23;
+
+/// Runs one trial in a process of its own. Only what keeps the others from running is an error.
+fn trial(mut job: Job) -> Result<Trial> {
+    let mut trial = Trial::new(job.engine, job.round);
+    let name = format!("bench-compare-{}", std::process::id());
+    let limit = job.plan.setting.limit_bytes;
+    let group = limit.map(|limit| Cgroup::create(&name, limit)).transpose()?;
+    job.group = group.as_ref().map(Cgroup::processes);
+    let mut child = spawn(&job)?;
+    let listened = listen(&mut child, &mut trial);
+    let status = child.wait().map_err(|cause| {
+        Failure::new(format!("cannot wait for the process of a trial: {cause}"))
+    })?;
+    if trial.failure.is_none() && !listened {
+        trial.failure = Some(ending(status, limit));
+    }
+    trial.group_peak_bytes = group.as_ref().and_then(Cgroup::peak_bytes);
+    if let Some(why) = &trial.failure {
+        eprintln!("  {why}");
+    }
+    Ok(trial)
+}
+
+fn spawn(job: &Job) -> Result<Child> {
+    let failed = |cause: std::io::Error| {
+        Failure::new(format!("cannot start a process for a trial: {cause}"))
+    };
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let text = serde_json::to_vec(job).expect("every field has a JSON form");
+    // Closing it, by dropping, ends the job's text.
+    let mut input = child.stdin.take().expect("it was asked for");
+    input.write_all(&text).map_err(failed)?;
+    Ok(child)
+}
+
+/// Takes in all that a trial's process says; whether it came to its end.
+fn listen(child: &mut Child, trial: &mut Trial) -> bool {
+    let output = child.stdout.take().expect("it was asked for");
+    for line in BufReader::new(output).lines() {
+        let Ok(event) = line.map_err(drop).and_then(|l| serde_json::from_str(&l).map_err(drop))
+        else {
+            return false;
+        };
+        match &event {
+            Event::Phase(phase) => {
+                let run = &phase.run;
+                let name = &run.workload.name;
+                eprintln!("  {name:<5} {:>9.0} operations/s", run.ops_per_s);
+            }
+            Event::Settled(settling) => {
+                let rest = if settling.at_rest { "at rest" } else { "not yet at rest" };
+                eprintln!("  {rest} after {:.1} s", settling.seconds);
+            }
+            Event::Ended => return true,
+            Event::Opened { .. } | Event::Failed { .. } => {}
+        }
+        trial.apply(event);
+    }
+    false
+}
+
+/// Why a process ended that did not say so.
+fn ending(status: ExitStatus, limit: Option<u64>) -> String {
+    const SIGKILL: i32 = 9;
+    match (status.signal(), limit) {
+        (Some(SIGKILL), Some(limit)) => {
+            format!("killed, most likely because it needed more than {}", human_bytes(limit))
+        }
+        (Some(signal), _) => format!("ended by signal {signal}"),
+        (None, _) => format!("ended before its end: {status}"),
+    }
+}
+
+/// Has the kernel forget what it holds of files; whether it may.
+fn drop_caches() -> bool {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+fn keep(comparison: &Comparison, json: Option<&Path>) -> Result {
+    let Some(path) = json else { return Ok(()) };
+    let text = serde_json::to_string(comparison).expect("every field has a JSON form");
+    fs::write(path, text).map_err(|cause| Failure::at(path, "write", &cause))
+}
+
+fn publish(comparison: &Comparison, json: Option<&Path>, html: Option<&Path>) -> Result {
+    keep(comparison, json)?;
+    if let Some(path) = html {
+        let page = render::html(comparison);
+        fs::write(path, page).map_err(|cause| Failure::at(path, "write", &cause))?;
+    }
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(render::markdown(comparison).as_bytes());
+    written.map_err(|cause| Failure::new(format!("cannot write to standard output: {cause}")))
+}
+
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    format!("compare/run {}", words.join(" ")).replace("compare/run run", "compare/run")
+}
+
+/// The directory that holds one database at a time; removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Refuses a directory that holds anything, for it will be removed.
+    fn create(dir: &Path) -> Result<Scratch> {
+        let failed = |cause: std::io::Error| Failure::at(dir, "use as scratch directory", &cause);
+        if dir.exists() && fs::read_dir(dir).map_err(failed)?.next().is_some() {
+            let path = dir.display();
+            return Err(Failure::new(format!(
+                "{path} is not empty, and would be removed; remove it, or name another --dir"
+            )));
+        }
+        fs::create_dir_all(dir).map_err(failed)?;
+        Ok(Scratch(dir.to_owned()))
+    }
+
+    /// Removes what is in it, and gives a new directory in it.
+    fn empty(&self) -> Result<PathBuf> {
+        let dir = self.0.join("database");
+        if dir.exists() {
+            fs::remove_dir_all(&dir).map_err(|cause| Failure::at(&dir, "remove", &cause))?;
+        }
+        fs::create_dir(&dir).map_err(|cause| Failure::at(&dir, "create", &cause))?;
+        Ok(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(cause) = fs::remove_dir_all(&self.0) {
+            eprintln!("warning: could not remove {}: {cause}", self.0.display());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `bench-compare`: Esker beside RocksDB, fjall and LMDB. docs/compare.md says what is compared,
+//! how, and what came out.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `args` | the command line |
+//! | `conduct` | the rounds: one process for each engine and round, caches dropped between them |
+//! | `child` | that process: load, settling, workloads |
+//! | `engine` | the engines, each behind the laboratory's [`esker_bench::Store`] |
+//! | `trial` | what is measured, and its JSON form |
+//! | `cgroup`, `process`, `syncs`, `machine` | the kernel: memory limits, usage, what it all ran on |
+//! | `summary` | medians and ratios |
+//! | `optimum` | what a cache of records can catch at most |
+//! | `render` | tables as Markdown, the report as HTML |
+
+#![allow(clippy::cast_precision_loss)] // counts and nanoseconds become figures for people
+
+mod args;
+mod cgroup;
+mod child;
+mod conduct;
+mod engine;
+mod failure;
+mod machine;
+mod optimum;
+mod process;
+mod render;
+mod summary;
+mod syncs;
+mod trial;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => conduct::run(args.smoked()),
+        Command::Report(args) => conduct::report(&args),
+        Command::Child => child::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Tables as Markdown, and the report as one HTML page that needs no network. Both are made of the
+//! same [`Table`]s.
+
+use std::fmt::Write as _;
+
+use esker_base::units::human_bytes;
+use esker_bench::{Distribution, OperationKind, Workload, html, zipf};
+
+use crate::engine::Engine;
+use crate::optimum::Popularity;
+use crate::summary::{Metric, Percentile, Spread};
+use crate::trial::Comparison;
+
+const SCRIPT: &str = include_str!("../assets/compare.js");
+
+/// What a cell says where there is no figure.
+const NOTHING: &str = "–";
+
+/// A table whose first column names its rows.
+struct Table {
+    title: String,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// The tables as Markdown.
+pub(crate) fn markdown(comparison: &Comparison) -> String {
+    let mut text = format!("{}\n", introduction(comparison));
+    for table in tables(comparison) {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let _ = write!(text, "\n**{}**\n\n{}", table.title, line(&table.header));
+        let rule: Vec<String> = (0..table.header.len())
+            .map(|column| if column == 0 { "---" } else { "---:" }.to_owned())
+            .collect();
+        text += &line(&rule);
+        for row in &table.rows {
+            text += &line(row);
+        }
+    }
+    let _ = writeln!(text, "\n**How the engines were opened**\n");
+    for (engine, description) in descriptions(comparison) {
+        let _ = writeln!(text, "- {}: {description}", engine.title());
+    }
+    let remarks = remarks(comparison);
+    if !remarks.is_empty() {
+        text += "\n**Remarks**\n\n";
+    }
+    for remark in remarks {
+        let _ = writeln!(text, "- {remark}");
+    }
+    text += "\n**Where**\n\n";
+    for (name, value) in &comparison.environment {
+        let _ = writeln!(text, "- {name}: {value}");
+    }
+    for command in &comparison.commands {
+        let _ = writeln!(text, "- command: `{command}`");
+    }
+    text
+}
+
+/// The report as HTML.
+pub(crate) fn html(comparison: &Comparison) -> String {
+    let mut main = String::new();
+    for (number, table) in tables(comparison).into_iter().enumerate() {
+        let _ = writeln!(
+            main,
+            "<section>\n<h2>{}</h2>\n<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n\
+             <tbody>",
+            html::escape(&table.title),
+            cells("th", &table.header)
+        );
+        for row in &table.rows {
+            let _ = writeln!(main, "<tr>{}</tr>", cells("td", row));
+        }
+        main += "</tbody></table></div>\n</section>\n";
+        if number == 0 {
+            main += "<section>\n<h2>Over time</h2>\n<p>Operations a second, first round</p>\n\
+                     <div class=\"charts\"></div>\n</section>\n";
+        }
+    }
+    main += "<section>\n<h2>How the engines were opened</h2>\n<table class=\"pairs\">\n";
+    for (engine, description) in descriptions(comparison) {
+        let (name, description) = (html::escape(engine.title()), html::escape(&description));
+        let _ = writeln!(main, "<tr><th scope=\"row\">{name}</th><td>{description}</td></tr>");
+    }
+    main += "</table>\n<ul>\n";
+    for remark in remarks(comparison) {
+        let _ = writeln!(main, "<li>{}</li>", html::escape(&remark));
+    }
+    main += "</ul>\n</section>\n";
+    main += &html::place(&comparison.environment, &comparison.commands.join("\n"));
+    let subtitle = format!("<p>{}</p>", html::escape(&introduction(comparison)));
+    let json = chart_json(comparison);
+    html::page("Esker beside its peers", &subtitle, &main, &json, SCRIPT)
+}
+
+fn cells(element: &str, row: &[String]) -> String {
+    row.iter().map(|cell| format!("<{element}>{}</{element}>", html::escape(cell))).collect()
+}
+
+/// What the charts need: of the first round the rate over time, by workload and engine.
+fn chart_json(comparison: &Comparison) -> String {
+    let workloads = comparison.workloads();
+    let charts = workloads.iter().map(|workload| {
+        let lines = comparison.engines().into_iter().filter_map(|engine| {
+            let phase = comparison.trials_of(engine).find_map(|trial| trial.phase(workload))?;
+            let intervals = phase.run.intervals.iter();
+            let points: Vec<_> = intervals
+                .map(|interval| {
+                    let middle = (interval.start_ns + interval.end_ns) as f64 / 2e9;
+                    [middle, interval.ops_per_s.round()]
+                })
+                .collect();
+            Some(serde_json::json!({ "engine": engine.title(), "points": points }))
+        });
+        let lines: Vec<_> = lines.collect();
+        serde_json::json!({ "workload": workload, "lines": lines })
+    });
+    serde_json::Value::Array(charts.collect()).to_string()
+}
+
+fn introduction(comparison: &Comparison) -> String {
+    let plan = &comparison.plan;
+    let memory = match plan.setting.limit_bytes {
+        Some(limit) => format!("all of an engine and its page cache in {}", human_bytes(limit)),
+        None => "all in DRAM".to_owned(),
+    };
+    let rounds = comparison.rounds();
+    let plural = if rounds == 1 { "" } else { "s" };
+    format!(
+        "{} records of {} bytes, {memory}, {} threads; each workload {} s after {} s of warm-up; \
+         medians of {rounds} round{plural}.",
+        grouped(plan.records),
+        grouped(u64::from(plan.value_bytes)),
+        plan.threads,
+        plan.seconds,
+        plan.warm_up_seconds,
+    )
+}
+
+fn tables(comparison: &Comparison) -> Vec<Table> {
+    let mut tables = vec![rates(comparison)];
+    let mut by_workload = |title: &str, metric: Metric, show: fn(f64) -> String| {
+        tables.push(matrix(comparison, title, metric, show));
+    };
+    by_workload("CPU time, µs per operation", Metric::CpuMicros, short);
+    by_workload("Written to the device, bytes per operation", Metric::Written, whole);
+    by_workload(
+        "Written to the device, per byte written by the user",
+        Metric::WrittenPerUserByte,
+        short,
+    );
+    by_workload("Read from the device, bytes per operation", Metric::Read, whole);
+    by_workload("Syncs per thousand operations", Metric::Syncs, short);
+    by_workload(
+        "Resident memory at its peak, MiB, mapped files included",
+        Metric::Resident,
+        mebibytes,
+    );
+    tables.push(settling(comparison));
+    tables.extend(record_cache(comparison));
+    for (percentile, name) in
+        [(Percentile::P999, "p99.9"), (Percentile::P99, "p99"), (Percentile::P50, "p50")]
+    {
+        tables.push(latencies(comparison, percentile, name));
+    }
+    tables
+}
+
+/// Rates, with Esker's ratios below them.
+fn rates(comparison: &Comparison) -> Table {
+    let title = "Throughput, thousand operations a second";
+    let mut table = matrix(comparison, title, Metric::Rate, |rate| short(rate / 1e3));
+    let workloads = comparison.workloads();
+    let ratios: Vec<_> = workloads.iter().map(|workload| comparison.ratio(workload)).collect();
+    if comparison.engines().len() > 1 && ratios.iter().any(Option::is_some) {
+        let mut row = |name: &str, cell: fn(&crate::summary::Ratio) -> String| {
+            let cells = ratios.iter().map(|r| r.as_ref().map_or(NOTHING.to_owned(), cell));
+            table.rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
+        };
+        row("best of the others", |ratio| ratio.best.title().to_owned());
+        row("Esker ÷ the best", |ratio| format!("**{:.2}**", ratio.of_rounds.median));
+        if comparison.rounds() > 1 {
+            row("in each round", |ratio| {
+                format!("{:.2} to {:.2}", ratio.of_rounds.least, ratio.of_rounds.most)
+            });
+        }
+    }
+    table
+}
+
+/// Engines by workloads.
+fn matrix(comparison: &Comparison, title: &str, metric: Metric, show: fn(f64) -> String) -> Table {
+    let workloads = comparison.workloads();
+    let mut header = vec!["engine".to_owned()];
+    header.extend(workloads.iter().cloned());
+    let rows = comparison.engines().into_iter().map(|engine| {
+        let cells = workloads
+            .iter()
+            .map(|workload| median(comparison.figure(engine, workload, metric), show));
+        std::iter::once(engine.title().to_owned()).chain(cells).collect()
+    });
+    Table { title: title.to_owned(), header, rows: rows.collect() }
+}
+
+fn settling(comparison: &Comparison) -> Table {
+    let header = [
+        "engine",
+        "seconds",
+        "CPU, s",
+        "written, MiB",
+        "read, MiB",
+        "load and this, written per user byte",
+        "database, per user byte",
+    ];
+    let rows = comparison.engines().into_iter().map(|engine| {
+        let of = |figure: fn(&crate::trial::Settling) -> f64| {
+            let all = comparison.trials_of(engine).filter_map(|trial| trial.settling.as_ref());
+            Spread::of(all.map(figure))
+        };
+        let all_at_rest = comparison
+            .trials_of(engine)
+            .filter_map(|trial| trial.settling.as_ref())
+            .all(|settling| settling.at_rest);
+        let seconds = median(of(|settling| settling.seconds), short);
+        let data = comparison.plan.setting.data_bytes as f64;
+        let size = of(|settling| settling.disk_bytes as f64).map(|size| size.median / data);
+        vec![
+            engine.title().to_owned(),
+            if all_at_rest { seconds } else { format!("{seconds}, not at rest") },
+            median(of(|settling| settling.cpu_ns as f64 / 1e9), short),
+            median(of(|settling| settling.written_bytes as f64), mebibytes),
+            median(of(|settling| settling.read_bytes as f64), mebibytes),
+            median(comparison.load_written(engine), short),
+            size.map_or(NOTHING.to_owned(), short),
+        ]
+    });
+    Table {
+        title: "After the load, until maintenance is at rest".to_owned(),
+        rows: rows.collect(),
+        header: header.map(str::to_owned).into(),
+    }
+}
+
+/// Esker's record cache beside the best there could be, where requests are scattered zipfian.
+fn record_cache(comparison: &Comparison) -> Option<Table> {
+    let plan = &comparison.plan;
+    let zipfian = |name: &String| {
+        let workload = Workload::preset(name)?;
+        let fits = matches!(workload.request, Distribution::ScrambledZipfian { .. });
+        (fits && workload.scan == 0.0).then_some(())
+    };
+    let workloads = comparison.workloads().into_iter().filter(|name| zipfian(name).is_some());
+    let workloads: Vec<String> = workloads.collect();
+    let of = |name: &str, metric| Some(comparison.figure(Engine::Esker, name, metric)?.median);
+    let hits = |name: &String| of(name, Metric::CacheHits);
+    workloads.iter().find_map(hits)?;
+    let popularity = Popularity::new(plan.records, zipf::DEFAULT_THETA);
+    let record_bytes = plan.setting.data_bytes / plan.records;
+    let caught = |bytes: u64| popularity.caught(bytes / record_bytes);
+    let row = |title: &str, cell: &dyn Fn(&String) -> Option<f64>| {
+        let cells = workloads.iter().map(|name| {
+            cell(name).map_or(NOTHING.to_owned(), |share| format!("{:.1}", share * 100.0))
+        });
+        std::iter::once(title.to_owned()).chain(cells).collect()
+    };
+    let mut rows = vec![
+        row("answered", &hits),
+        row("the best with its room", &|name| {
+            of(name, Metric::CacheCapacity).map(|bytes| caught(floor(bytes)))
+        }),
+    ];
+    if let Some(limit) = plan.setting.limit_bytes {
+        rows.push(row("the best with all of the limit", &|_| Some(caught(limit))));
+    }
+    Some(Table {
+        title: "Esker's record cache, % of lookups".to_owned(),
+        header: std::iter::once("lookups".to_owned()).chain(workloads.clone()).collect(),
+        rows,
+    })
+}
+
+/// A number of bytes that went through a figure.
+fn floor(bytes: f64) -> u64 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // far below 2^53, not negative
+    let whole = bytes as u64;
+    whole
+}
+
+fn latencies(comparison: &Comparison, percentile: Percentile, name: &str) -> Table {
+    let mut columns: Vec<(String, OperationKind)> = Vec::new();
+    for workload in comparison.workloads() {
+        let phase = comparison.trials.iter().find_map(|trial| trial.phase(&workload));
+        let kinds = phase.into_iter().flat_map(|phase| &phase.run.by_operation);
+        columns.extend(kinds.map(|result| (workload.clone(), result.operation)));
+    }
+    let rows = comparison.engines().into_iter().map(|engine| {
+        let cells = columns.iter().map(|(workload, kind)| {
+            median(comparison.figure(engine, workload, Metric::Latency(*kind, percentile)), short)
+        });
+        std::iter::once(engine.title().to_owned()).chain(cells).collect()
+    });
+    let names = columns.iter().map(|(workload, kind)| match workload.as_str() {
+        "load" => format!("load, {kind}"),
+        _ => format!("{workload} {kind}"),
+    });
+    Table {
+        title: format!("Latency, {name}, µs"),
+        rows: rows.collect(),
+        header: std::iter::once("engine".to_owned()).chain(names).collect(),
+    }
+}
+
+fn descriptions(comparison: &Comparison) -> Vec<(Engine, String)> {
+    let first = |engine: Engine| {
+        let opened = |text: &&String| !text.is_empty();
+        let found = comparison.trials_of(engine).map(|trial| &trial.description).find(opened);
+        (engine, found.map_or_else(|| "could not be opened".to_owned(), Clone::clone))
+    };
+    comparison.engines().into_iter().map(first).collect()
+}
+
+/// What a reader must not miss: trials that failed, operations that did, wrong values.
+fn remarks(comparison: &Comparison) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for trial in &comparison.trials {
+        let who = format!("{}, round {}", trial.engine.title(), trial.round);
+        if let Some(why) = &trial.failure {
+            remarks.push(format!("{who}: {why}"));
+        }
+        for phase in &trial.phases {
+            let run = &phase.run;
+            let wrong = run.errors + run.not_found + run.wrong_values;
+            if wrong > 0 {
+                remarks.push(format!(
+                    "{who}, {}: {} errors, {} not found, {} wrong values",
+                    run.workload.name, run.errors, run.not_found, run.wrong_values
+                ));
+            }
+        }
+    }
+    remarks
+}
+
+fn median(spread: Option<Spread>, show: fn(f64) -> String) -> String {
+    spread.map_or(NOTHING.to_owned(), |spread| show(spread.median))
+}
+
+/// Three digits, or all of those before the point.
+fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        x if x >= 99.95 => 0,
+        x if x >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.digits$}");
+    if digits == 0 { grouped_text(&text) } else { text }
+}
+
+fn whole(value: f64) -> String {
+    grouped_text(&format!("{value:.0}"))
+}
+
+fn mebibytes(value: f64) -> String {
+    whole(value / f64::from(1 << 20))
+}
+
+fn grouped(n: u64) -> String {
+    grouped_text(&n.to_string())
+}
+
+/// Digits in groups of three.
+fn grouped_text(digits: &str) -> String {
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
+    let mut text = String::from(sign);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::tests::comparison;
+
+    #[test]
+    fn figures_have_three_digits_and_groups() {
+        assert_eq!(short(0.0), "0.00");
+        assert_eq!(short(9.994), "9.99");
+        assert_eq!(short(9.996), "10.0");
+        assert_eq!(short(99.96), "100");
+        assert_eq!(short(1234567.4), "1,234,567");
+        assert_eq!(whole(-1234.0), "-1,234");
+        assert_eq!(mebibytes(1048576.0 * 2.0), "2");
+    }
+
+    #[test]
+    fn the_tables_say_who_is_ahead_and_what_went_wrong() {
+        let mut figures =
+            comparison(&[(Engine::Esker, &[300e3, 200e3]), (Engine::Lmdb, &[100e3, 100e3])]);
+        figures.trials[0].failure = Some("killed".to_owned());
+        let text = markdown(&figures);
+        for line in [
+            "| engine | A |\n| --- | ---: |\n| Esker | 250 |\n| LMDB | 100 |\n",
+            "| best of the others | LMDB |\n| Esker ÷ the best | **2.50** |\n",
+            "| in each round | 2.00 to 3.00 |\n",
+            "- Esker, round 1: killed\n",
+            "| engine | A update |",
+            "- command: `compare/run`",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_the_same_tables_and_no_foreign_markup() {
+        let page = html(&comparison(&[(Engine::Esker, &[1.0])]));
+        assert!(page.contains("1.0: &lt;default&gt;") && !page.contains("<default>"));
+        assert!(page.contains("<h2>CPU time, µs per operation</h2>"));
+        for reference in ["src=", "href=", "@import", "fetch("] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+    }
+}
