@@ -7,7 +7,7 @@ use crate::error::{KvError, Result};
 use crate::kvs::{Kvs, purpose};
 use crate::log::LogTail;
 use crate::media::Purpose;
-use crate::omf::frame::Record;
+use crate::omf::frame::{Change, Record};
 use crate::write::check_record;
 
 /// Writes to any KVSs of one KVDB that happen all or not at all.
@@ -21,8 +21,15 @@ pub struct Batch {
 struct BatchRecord {
     kvs: u32,
     key_end: usize,
-    /// `None` is a delete.
-    value_end: Option<usize>,
+    kind: Kind,
+    end: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Put,
+    Delete,
+    DeletePrefix,
 }
 
 impl Batch {
@@ -34,20 +41,29 @@ impl Batch {
 
     /// Adds a put. Of several writes to one key, the last one counts.
     pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) {
-        self.push(kvs.id, key, Some(value));
+        self.push(kvs.id, key, Change::Put(value));
     }
 
     /// Adds a delete.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) {
-        self.push(kvs.id, key, None);
+        self.push(kvs.id, key, Change::Delete);
     }
 
-    pub(crate) fn push(&mut self, kvs: u32, key: &[u8], value: Option<&[u8]>) {
+    /// Adds a delete of all keys that begin with `prefix`: those of earlier writes of the batch, too.
+    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) {
+        self.push(kvs.id, prefix, Change::DeletePrefix);
+    }
+
+    pub(crate) fn push(&mut self, kvs: u32, key: &[u8], change: Change<'_>) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(value.unwrap_or_default());
-        let value_end = value.map(|_| self.bytes.len());
-        self.records.push(BatchRecord { kvs, key_end, value_end });
+        self.bytes.extend_from_slice(change.value().unwrap_or_default());
+        let kind = match change {
+            Change::Put(_) => Kind::Put,
+            Change::Delete => Kind::Delete,
+            Change::DeletePrefix => Kind::DeletePrefix,
+        };
+        self.records.push(BatchRecord { kvs, key_end, kind, end: self.bytes.len() });
     }
 
     /// How many writes it holds.
@@ -72,9 +88,13 @@ impl Batch {
         let mut start = 0;
         self.records.iter().map(move |record| {
             let key = &self.bytes[start..record.key_end];
-            let value = record.value_end.map(|end| &self.bytes[record.key_end..end]);
-            start = record.value_end.unwrap_or(record.key_end);
-            Record { kvs: record.kvs, key, value }
+            let change = match record.kind {
+                Kind::Put => Change::Put(&self.bytes[record.key_end..record.end]),
+                Kind::Delete => Change::Delete,
+                Kind::DeletePrefix => Change::DeletePrefix,
+            };
+            start = record.end;
+            Record { kvs: record.kvs, key, change }
         })
     }
 }
@@ -96,7 +116,7 @@ impl Engine {
                 let Some(tree) = view.tree(record.kvs) else {
                     return Err(KvError::Dropped(format!("number {}", record.kvs)));
                 };
-                if record.value.is_some() && !puts_to.contains_key(&record.kvs) {
+                if record.change.value().is_some() && !puts_to.contains_key(&record.kvs) {
                     puts_to.insert(record.kvs, tree.clone());
                 }
                 size += record.size();
@@ -105,7 +125,7 @@ impl Engine {
         for tree in puts_to.values() {
             self.admit(&tree.name, &tree.options.policy, Purpose::User)?;
         }
-        let deletes_only = batch.records().all(|record| record.value.is_none());
+        let deletes_only = batch.records().all(|record| record.change.value().is_none());
         self.write(size, purpose(deletes_only), batch.records(), check)
     }
 }

@@ -19,6 +19,7 @@ use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::{Media, Purpose};
 use crate::omf::frame::{StoredRecord, record_size};
 use crate::omf::packed::Codec;
+use crate::prefixes::Prefixes;
 use crate::source::{Item, Source, merge_kvsets};
 use crate::value::{BlockWriter, ValueBlock, address};
 use crate::{Policy, VALUE_MAX};
@@ -336,6 +337,8 @@ struct Output<'a> {
     /// The inputs' blocks, by id.
     old_blocks: BTreeMap<u64, Arc<ValueBlock>>,
     age: u64,
+    /// What the inputs hide in what is older.
+    prefixes: Prefixes,
     done: Compacted,
 }
 
@@ -367,6 +370,7 @@ impl<'a> Output<'a> {
             packed,
             old_blocks: blocks.map(|(block, _)| (block.id, block.clone())).collect(),
             age: inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0),
+            prefixes: Prefixes::union(inputs.iter().map(|kvset| &kvset.prefixes)),
             done: Compacted::default(),
         }
     }
@@ -438,9 +442,23 @@ impl<'a> Output<'a> {
         })
     }
 
+    /// What the current target's kvset hides.
+    fn hides(&self) -> Prefixes {
+        let targets = &self.compaction.targets;
+        let (target, next) = (&targets[self.target], targets.get(self.target + 1));
+        if target.bottom || self.prefixes.is_empty() {
+            return Prefixes::default();
+        }
+        self.prefixes.within(&target.lower, next.map(|next| &*next.lower))
+    }
+
     /// Ends the kvset of the current target, and the block of its values: blocks are not shared
     /// between leaves, so that a leaf's garbage can be collected without its neighbour.
     fn finish_target(&mut self) -> Result<()> {
+        let hides = self.hides();
+        if !hides.is_empty() {
+            self.builder().hide(hides);
+        }
         let fresh = self.values.finish()?;
         if let Some(builder) = self.builder.take() {
             let find = |id: u64| {
@@ -455,6 +473,11 @@ impl<'a> Output<'a> {
 
     fn finish(mut self) -> Result<Compacted> {
         self.finish_target()?;
+        // Targets behind the last key may have something to hide.
+        while self.target + 1 < self.compaction.targets.len() {
+            self.target += 1;
+            self.finish_target()?;
+        }
         Ok(self.done)
     }
 }

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::cursor::KvsetCursor;
 use crate::omf::page::Stored;
+use crate::prefixes::after;
 use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source};
 use crate::value::{ValueBlock, Values, Wanted};
 use crate::view::View;
@@ -353,26 +354,5 @@ fn rows_ahead(taken: usize) -> usize {
         0 => 1,
         1..9 => 8,
         _ => (taken / 4).clamp(16, ROWS_MAX),
-    }
-}
-
-/// The first key behind all that begin with `prefix`; `None` when there is none.
-fn after(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::after;
-
-    #[test]
-    fn the_key_behind_a_prefix_is_the_smallest_there_is() {
-        assert_eq!(after(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(after(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(after(b"\xff"), None);
-        assert_eq!(after(b""), None);
     }
 }

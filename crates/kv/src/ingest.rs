@@ -13,8 +13,9 @@ use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::Purpose;
 use crate::memtable::Written;
-use crate::omf::frame::Record;
+use crate::omf::frame::{Change, Record};
 use crate::omf::page::INLINE_MAX;
+use crate::prefixes::Prefixes;
 use crate::value::{BlockWriter, ValueBlock, address};
 use crate::view::Tree;
 use crate::{MediaClass, Place};
@@ -38,7 +39,13 @@ pub(crate) struct RootBuilder<'a> {
 }
 
 impl<'a> RootBuilder<'a> {
-    pub(crate) fn new(engine: &'a Engine, tree: &Tree, age: u64) -> RootBuilder<'a> {
+    /// A kvset of the root that hides `prefixes` in older ones.
+    pub(crate) fn new(
+        engine: &'a Engine,
+        tree: &Tree,
+        age: u64,
+        hides: Prefixes,
+    ) -> RootBuilder<'a> {
         let policy = &tree.options.policy;
         // What was accepted finds a place even where its own is full: new writes are refused then.
         let keys_at = Place::prefer(policy.young_keys.class);
@@ -51,7 +58,8 @@ impl<'a> RootBuilder<'a> {
             BlockWriter::new(&engine.classes, place, purpose, block, frame)
         });
         let id = engine.ids.next();
-        let keys = KvsetBuilder::new(engine.shop(), id, tree.kvs, 0, age, keys_at);
+        let mut keys = KvsetBuilder::new(engine.shop(), id, tree.kvs, 0, age, keys_at);
+        keys.hide(hides);
         RootBuilder { kvs: tree.kvs, engine, keys, values, record: Vec::new() }
     }
 
@@ -90,7 +98,7 @@ impl<'a> RootBuilder<'a> {
         if blocks[&written.block].media().class == MediaClass::Capacity {
             return Ok(stays);
         }
-        let record = Record { kvs: self.kvs, key, value: Some(value) };
+        let record = Record { kvs: self.kvs, key, change: Change::Put(value) };
         self.record.resize(record.size(), 0);
         record.encode_to(&mut self.record);
         match values.push(&self.record, &self.engine.ids) {

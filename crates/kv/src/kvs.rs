@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::{Found, key_hash};
 use crate::media::Purpose;
-use crate::omf::frame::Record;
+use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::omf::page::Stored;
 use crate::policy::{KvsOptions, Policy};
@@ -79,7 +79,7 @@ impl Kvs {
     /// `Invalid` when key or value exceed the limits, `NoSpace` when the media are full, `Closed`
     /// when the KVDB is closed, or the device error since which it takes no writes.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(Record { kvs: self.id, key, value: Some(value) })?;
+        self.write(key, Change::Put(value))?;
         self.engine.counters.puts.add(1);
         Ok(())
     }
@@ -89,15 +89,28 @@ impl Kvs {
     /// # Errors
     /// As [`Kvs::put`].
     pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.write(Record { kvs: self.id, key, value: None })?;
+        self.write(key, Change::Delete)?;
         self.engine.counters.deletes.add(1);
         Ok(())
     }
 
-    fn write(&self, record: Record<'_>) -> Result<()> {
+    /// Removes all keys that begin with `prefix`, which has 1 to [`KEY_MAX`](crate::KEY_MAX) bytes.
+    /// It takes one record, however many keys there are. What they and their values occupy is freed
+    /// by maintenance, as after as many deletes.
+    ///
+    /// # Errors
+    /// As [`Kvs::put`].
+    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<()> {
+        self.write(prefix, Change::DeletePrefix)?;
+        self.engine.counters.prefix_deletes.add(1);
+        Ok(())
+    }
+
+    fn write(&self, key: &[u8], change: Change<'_>) -> Result<()> {
+        let record = Record { kvs: self.id, key, change };
         check_record(&record)?;
         let options = self.options()?;
-        let purpose = purpose(record.value.is_none());
+        let purpose = purpose(change.value().is_none());
         self.engine.admit(&self.name, &options.policy, purpose)?;
         self.engine.write(record.size(), purpose, std::iter::once(record), |_| Ok(()))?;
         Ok(())

@@ -19,6 +19,7 @@ use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{Entry, INLINE_MAX, PAGE_SIZE, Page, Stored};
 use crate::page_cache::{PageCache, PageTable, SharedPage};
+use crate::prefixes::{Prefixes, after};
 use crate::value::ValueBlock;
 
 /// The hash of a key that filters are made of.
@@ -34,6 +35,8 @@ pub(crate) struct Kvset {
     keys: KeyExtents,
     filter: Filter,
     index: PageIndex,
+    /// What it hides in older kvsets: its own entries are all newer.
+    pub(crate) prefixes: Prefixes,
     pages: Arc<PageTable>,
 }
 
@@ -129,6 +132,25 @@ impl PageIndex {
         above.checked_sub(1).map(|page| u32::try_from(page).expect("page counts have 32 bits"))
     }
 
+    /// How many pages begin below `key`.
+    fn pages_below(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.pages());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// How many pages hold nothing but keys that begin with `prefix`.
+    fn pages_within(&self, prefix: &[u8]) -> usize {
+        let start = self.pages_below(prefix);
+        let end = after(prefix).map_or(self.pages(), |end| self.pages_below(&end));
+        // The last page that begins there may end elsewhere.
+        let whole = end == self.pages() && self.key(end).starts_with(prefix);
+        if whole { end - start } else { end.saturating_sub(start + 1) }
+    }
+
     fn dram_bytes(&self) -> u64 {
         let numbers = size_of_val(&self.ends[..]) + size_of_val(&self.heads[..]);
         (self.keys.capacity() + numbers) as u64
@@ -219,7 +241,8 @@ impl Kvset {
         let index = PageIndex::decode(meta.index);
         let live = edit.blocks.iter().map(|(_, live)| *live);
         let blocks = blocks.into_iter().zip(live).collect();
-        Ok(Kvset { edit, blocks, keys, filter, index, pages })
+        let prefixes = Prefixes::decode(meta.prefixes);
+        Ok(Kvset { edit, blocks, keys, filter, index, prefixes, pages })
     }
 
     /// Reads pages in order while they fit in DRAM.
@@ -276,8 +299,16 @@ impl Kvset {
         Ok(page)
     }
 
-    /// What `key`, whose hash is `hash`, maps to in this kvset.
+    /// What `key`, whose hash is `hash`, maps to as far as this kvset knows.
     pub(crate) fn get(&self, key: &[u8], hash: u64) -> Result<Option<Found>> {
+        let found = self.search(key, hash)?;
+        if found.is_none() && !self.prefixes.is_empty() && self.prefixes.cover(key).is_some() {
+            return Ok(Some(Found::Tombstone));
+        }
+        Ok(found)
+    }
+
+    fn search(&self, key: &[u8], hash: u64) -> Result<Option<Found>> {
         if !self.filter.may_contain(hash) || key > self.last_key() {
             return Ok(None);
         }
@@ -303,6 +334,12 @@ impl Kvset {
         self.index.key(self.index.pages() / 2)
     }
 
+    /// The share of its bytes that `prefixes` hide, in percent, as far as its index knows.
+    pub(crate) fn hidden_percent(&self, prefixes: &Prefixes) -> u64 {
+        let hidden: usize = prefixes.iter().map(|prefix| self.index.pages_within(prefix)).sum();
+        hidden as u64 * 100 / self.index.pages().max(1) as u64
+    }
+
     pub(crate) fn block(&self, stored: &Stored) -> &Arc<ValueBlock> {
         &self.blocks[stored.block as usize].0
     }
@@ -310,7 +347,8 @@ impl Kvset {
     /// DRAM of filter and index, which stay, in bytes: filter, index.
     pub(crate) fn pinned_bytes(&self) -> (u64, u64) {
         let slots = self.pages.len() as u64 * 40;
-        (self.filter.as_bytes().len() as u64, self.index.dram_bytes() + slots)
+        let index = self.index.dram_bytes() + self.prefixes.dram_bytes() + slots;
+        (self.filter.as_bytes().len() as u64, index)
     }
 
     /// Bytes of keys on the medium.

@@ -86,6 +86,14 @@
 //! reads. Neither locks anything: of two transactions that write the same key, the second to commit is
 //! told so ([`Transaction`]).
 //!
+//! # Prefixes
+//!
+//! [`Kvs::delete_prefix`] deletes all keys that begin alike with one record, however many there are,
+//! and [`Cursor::within`] walks over them. The prefix goes down the tree as a delete does, and is
+//! dropped where nothing older is left. A kvset keeps its prefixes in DRAM, sorted: a search that
+//! passes it looks for one that covers the key in logarithmic time, and a walk skips what is covered
+//! without reading it.
+//!
 //! # Limits
 //!
 //! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. One process has a KVDB open at a
@@ -118,6 +126,7 @@ mod options;
 mod page_cache;
 mod placement;
 mod policy;
+mod prefixes;
 mod recover;
 mod snapshot;
 mod source;

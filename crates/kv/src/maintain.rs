@@ -21,6 +21,7 @@ use crate::ingest::{Ingested, RootBuilder};
 use crate::kvset::Kvset;
 use crate::omf::manifest::Edit;
 use crate::placement::Stream;
+use crate::prefixes::Prefixes;
 use crate::value::{ValueBlock, address};
 use crate::view::{Frozen, Leaf, Tree};
 
@@ -114,6 +115,8 @@ impl Engine {
         let trees = self.view.load().trees.clone();
         let blocks: BTreeMap<u64, Arc<ValueBlock>> =
             frozen.table.blocks().into_iter().map(|block| (block.id, block)).collect();
+        let mut prefixes = frozen.table.prefixes();
+        let age = frozen.table.last_seqno();
         let mut done = Ingested::default();
         let mut current: Option<RootBuilder<'_>> = None;
         frozen.table.each_newest(|kvs, key, written| {
@@ -124,12 +127,19 @@ impl Engine {
                 if let Some(builder) = current.take() {
                     builder.finish(&blocks, &mut done)?;
                 }
-                current = Some(RootBuilder::new(self, tree, frozen.table.last_seqno()));
+                let hides = prefixes.remove(&kvs).unwrap_or_default();
+                current = Some(RootBuilder::new(self, tree, age, hides));
             }
             current.as_mut().expect("made above").add(key, &written, &blocks)
         })?;
         if let Some(builder) = current {
             builder.finish(&blocks, &mut done)?;
+        }
+        // KVSs of which nothing but prefixes was deleted.
+        for (kvs, hides) in prefixes {
+            if let Some(tree) = trees.get(&kvs) {
+                RootBuilder::new(self, tree, age, hides).finish(&blocks, &mut done)?;
+            }
         }
         Ok(done)
     }
@@ -176,6 +186,13 @@ impl Engine {
         if leaf.kvsets.len() >= at.compact_kvsets {
             let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
             let urgency = leaf.kvsets.len() * 100 / at.compact_kvsets;
+            return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
+        }
+        let hidden = hidden_percent(leaf);
+        if hidden >= at.garbage_percent {
+            // Keys alone: then it is known which values are garbage, and whole blocks of them go.
+            let urgency = 100 + usize::try_from(hidden).unwrap_or(100);
+            let newest = leaf.kvsets.len();
             return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
         let key_bytes: u64 = leaf.kvsets.iter().map(|kvset| kvset.key_bytes()).sum();
@@ -420,6 +437,22 @@ fn live_bytes<'k>(kvsets: impl Iterator<Item = &'k Arc<Kvset>>) -> BTreeMap<u64,
         *live.entry(block.id).or_insert(0) += bytes;
     }
     live
+}
+
+/// The share of a leaf's bytes that its deleted prefixes hide, in percent.
+fn hidden_percent(leaf: &Leaf) -> u64 {
+    if leaf.kvsets.iter().all(|kvset| kvset.prefixes.is_empty()) {
+        return 0;
+    }
+    let (mut bytes, mut hidden) = (0, 0);
+    let mut newer = Prefixes::default();
+    for kvset in &leaf.kvsets {
+        let own = kvset.key_bytes() + kvset.blocks.iter().map(|(_, live)| live).sum::<u64>();
+        bytes += own;
+        hidden += own / 100 * kvset.hidden_percent(&newer);
+        newer = Prefixes::union([&newer, &kvset.prefixes].into_iter());
+    }
+    hidden * 100 / bytes.max(1)
 }
 
 /// How many of a leaf's newest kvsets to merge: at least `least`, and on while the next one is not

@@ -1,12 +1,15 @@
-//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to what was written.
+//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to what was written, and another
+//! one of prefixes that were deleted.
 //!
 //! Invariants
-//! 1. Entries are never changed or removed; a newer version of a key is another entry.
+//! 1. Entries are never changed or removed; a newer version of a key is another entry. A deleted
+//!    prefix hides the versions with lower seqnos.
 //! 2. Every entry's record is in the durability log, at `Written::block` and `offset`.
 //! 3. A frozen memtable gets no more entries.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +22,8 @@ use parking_lot::Mutex;
 
 use crate::filter::LiveFilter;
 use crate::kvset::{head, key_hash};
+use crate::omf::frame::{Change, Record};
+use crate::prefixes::Prefixes;
 use crate::value::ValueBlock;
 
 /// What was written for a key, and where its record is in the log.
@@ -158,11 +163,22 @@ impl PartialEq for Position {
 
 impl Eq for Position {}
 
+/// The deleted prefixes that cover a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cover {
+    /// That of the newest one.
+    pub(crate) seqno: u64,
+    /// The bytes of the shortest one.
+    pub(crate) size: usize,
+}
+
 /// An ordered map of the youngest writes of all KVSs.
 pub(crate) struct Memtable {
     map: SkipMap<Position, Place>,
     /// Of the keys in `map`, whatever their KVS: most searches end here, without a walk through it.
     filter: LiveFilter,
+    /// Prefixes in the place of keys.
+    prefixes: SkipMap<Position, ()>,
     /// Keys and values: the last one is appended to.
     chunk: Mutex<Arc<AppendBuf>>,
     chunk_bytes: usize,
@@ -189,10 +205,23 @@ impl Memtable {
             map: SkipMap::new(),
             bytes: AtomicU64::new(filter.bytes() as u64),
             filter,
+            prefixes: SkipMap::new(),
             chunk: Mutex::new(Arc::new(AppendBuf::new(0))),
             chunk_bytes: to_usize((size / 4).min(CHUNK_BYTES)),
             last_seqno: AtomicU64::new(0),
             blocks: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Adds what a record of the log does, which is at `offset` of the block with the id `block`.
+    /// Called in seqno order.
+    pub(crate) fn apply(&self, record: &Record<'_>, seqno: u64, block: u64, offset: u32) {
+        match record.change {
+            Change::DeletePrefix => self.delete_prefix(record.kvs, record.key, seqno),
+            change => {
+                let written = Written { value: change.value(), block, offset };
+                self.insert(record.kvs, record.key, seqno, written);
+            }
         }
     }
 
@@ -205,6 +234,15 @@ impl Memtable {
         // Before the map: who finds the key there may find it here.
         self.filter.add(key_hash(key));
         self.map.insert(position, place);
+        self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
+        self.last_seqno.store(seqno, Ordering::Release);
+    }
+
+    /// Hides all older versions of keys that begin with `prefix`. Called in seqno order.
+    pub(crate) fn delete_prefix(&self, kvs: u32, prefix: &[u8], seqno: u64) {
+        let bytes = self.append(prefix, &[]);
+        let position = Position { kvs, seqno, head: head(prefix), bytes, key_size: prefix.len() };
+        self.prefixes.insert(position, ());
         self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
         self.last_seqno.store(seqno, Ordering::Release);
     }
@@ -239,12 +277,64 @@ impl Memtable {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.map.is_empty()
+        self.map.is_empty() && self.prefixes.is_empty()
+    }
+
+    /// Whether any prefix was deleted.
+    pub(crate) fn hides(&self) -> bool {
+        !self.prefixes.is_empty()
     }
 
     /// The seqno of the newest entry; 0 when there is none.
     pub(crate) fn last_seqno(&self) -> u64 {
         self.last_seqno.load(Ordering::Acquire)
+    }
+
+    /// The prefixes deleted up to `seqno` that cover `key`.
+    pub(crate) fn cover(&self, kvs: u32, key: &[u8], seqno: u64) -> Option<Cover> {
+        if self.prefixes.is_empty() {
+            return None;
+        }
+        self.search_cover(kvs, key, seqno)
+    }
+
+    /// A prefix that covers `key` is not above it, and whatever lies between the two begins with it,
+    /// too. So the last one not above the key covers it, or says how much shorter the next is.
+    fn search_cover(&self, kvs: u32, key: &[u8], seqno: u64) -> Option<Cover> {
+        let mut cover: Option<Cover> = None;
+        let mut left = key;
+        while !left.is_empty() {
+            // No entry has seqno 0, so a bound with it lies behind every version of its prefix.
+            let end = Sought::new(kvs, left, 0);
+            let entry = self.prefixes.upper_bound(Bound::Included(&end as &dyn At));
+            let Some(entry) = entry.filter(|entry| entry.key().kvs == kvs) else { break };
+            let prefix = entry.key().key();
+            if !left.starts_with(prefix) {
+                let common = left.iter().zip(prefix).take_while(|(a, b)| a == b).count();
+                left = &left[..common];
+                continue;
+            }
+            let seen = Sought::new(kvs, prefix, seqno);
+            let newest = self.prefixes.lower_bound(Bound::Included(&seen as &dyn At));
+            let same = |newest: &Entry<'_, Position, ()>| {
+                newest.key().kvs == kvs && newest.key().key() == prefix
+            };
+            if let Some(newest) = newest.filter(same) {
+                let seqno = newest.key().seqno.max(cover.map_or(0, |cover| cover.seqno));
+                cover = Some(Cover { seqno, size: prefix.len() });
+            }
+            left = &left[..prefix.len() - 1];
+        }
+        cover
+    }
+
+    /// What an entry is to a reader at `seqno`: deleted, when a prefix of it was deleted later.
+    fn seen<'e>(&self, entry: &'e Entry<'_, Position, Place>, seqno: u64) -> Written<'e> {
+        let (at, written) = (entry.key(), written(entry));
+        match self.cover(at.kvs, at.key(), seqno) {
+            Some(cover) if cover.seqno > at.seqno => Written { value: None, ..written },
+            _ => written,
+        }
     }
 
     /// The newest version of `key`, whose hash is `hash`, up to `seqno`: `read` gets its value, or
@@ -256,24 +346,54 @@ impl Memtable {
         seqno: u64,
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Option<R> {
+        match self.version(kvs, (key, hash), seqno) {
+            Some(entry) => Some(read(self.seen(&entry, seqno).value)),
+            None => self.cover(kvs, key, seqno).map(|_| read(None)),
+        }
+    }
+
+    /// The newest entry of `key` up to `seqno`, hidden or not.
+    fn version(
+        &self,
+        kvs: u32,
+        (key, hash): (&[u8], u64),
+        seqno: u64,
+    ) -> Option<Entry<'_, Position, Place>> {
         if !self.filter.may_contain(hash) {
             return None;
         }
         let from = Sought::new(kvs, key, seqno);
         let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
         let at = entry.key();
-        (at.kvs == kvs && at.key() == key).then(|| read(written(&entry).value))
+        (at.kvs == kvs && at.key() == key).then_some(entry)
     }
 
-    /// The seqno of the newest version of `key`.
-    pub(crate) fn newest_seqno(&self, kvs: u32, key: &[u8]) -> Option<u64> {
-        if !self.filter.may_contain(key_hash(key)) {
-            return None;
-        }
-        let from = Sought::new(kvs, key, u64::MAX);
-        let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
-        let at = entry.key();
-        (at.kvs == kvs && at.key() == key).then_some(at.seqno)
+    /// The value that a commit of this table's content would write for `key`: `None` when it would
+    /// write none, `Some(None)` when it would delete the key alone.
+    pub(crate) fn own<R>(
+        &self,
+        kvs: u32,
+        key: &[u8],
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Option<R> {
+        let entry = self.version(kvs, (key, key_hash(key)), u64::MAX)?;
+        let cover = self.cover(kvs, key, u64::MAX);
+        let hidden = cover.is_some_and(|cover| cover.seqno > entry.key().seqno);
+        (!hidden).then(|| read(written(&entry).value))
+    }
+
+    /// Whether `key` was changed after `seqno`.
+    pub(crate) fn changed(&self, kvs: u32, key: &[u8], seqno: u64) -> bool {
+        let newest = self.version(kvs, (key, key_hash(key)), u64::MAX);
+        newest.is_some_and(|newest| newest.key().seqno > seqno)
+            || self.cover(kvs, key, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
+    }
+
+    /// Whether any key that begins with `prefix` was changed after `seqno`.
+    pub(crate) fn changed_within(&self, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
+        self.cover(kvs, prefix, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
+            || newer_within(&self.prefixes, kvs, prefix, seqno)
+            || newer_within(&self.map, kvs, prefix, seqno)
     }
 
     /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
@@ -298,7 +418,7 @@ impl Memtable {
                 return None;
             }
             if at.seqno <= seqno {
-                return Some(read(at.key(), written(&entry)));
+                return Some(read(at.key(), self.seen(&entry, seqno)));
             }
             let older = Sought::new(kvs, at.key(), seqno);
             entry = self.map.lower_bound(Bound::Included(&older as &dyn At))?;
@@ -328,14 +448,24 @@ impl Memtable {
             if at.seqno <= seqno {
                 let seen = Sought::new(kvs, at.key(), seqno);
                 let entry = self.map.lower_bound(Bound::Included(&seen as &dyn At))?;
-                return Some(read(entry.key().key(), written(&entry)));
+                return Some(read(entry.key().key(), self.seen(&entry, seqno)));
             }
             let before = Sought::new(kvs, at.key(), u64::MAX);
             entry = self.map.upper_bound(Bound::Excluded(&before as &dyn At))?;
         }
     }
 
-    /// Hands every key's newest version to `each`, in order: KVS, key, what was written.
+    /// The deleted prefixes of each KVS.
+    pub(crate) fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
+        let mut prefixes: BTreeMap<u32, Prefixes> = BTreeMap::new();
+        for entry in &self.prefixes {
+            prefixes.entry(entry.key().kvs).or_default().push(entry.key().key());
+        }
+        prefixes
+    }
+
+    /// Hands every key's newest version to `each`, in order: KVS, key, what was written. Keys that
+    /// are covered by a newer prefix are left out: [`Memtable::prefixes`] says that they are deleted.
     pub(crate) fn each_newest<E>(
         &self,
         mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
@@ -346,13 +476,26 @@ impl Memtable {
             let same = |last: &Entry<'_, Position, Place>| {
                 last.key().kvs == at.kvs && last.key().key() == at.key()
             };
-            if !last.as_ref().is_some_and(same) {
+            let hidden = || {
+                let cover = self.cover(at.kvs, at.key(), u64::MAX);
+                cover.is_some_and(|cover| cover.seqno > at.seqno)
+            };
+            if !last.as_ref().is_some_and(same) && !hidden() {
                 each(at.kvs, at.key(), written(&entry))?;
             }
             last = Some(entry);
         }
         Ok(())
     }
+}
+
+/// Whether a key in `map` that begins with `prefix` has a version newer than `seqno`.
+fn newer_within<V>(map: &SkipMap<Position, V>, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
+    let from = Sought::new(kvs, prefix, u64::MAX);
+    let range = (Bound::Included(&from as &dyn At), Bound::Unbounded);
+    map.range::<dyn At, _>(range)
+        .take_while(|entry| entry.key().kvs == kvs && entry.key().key().starts_with(prefix))
+        .any(|entry| entry.key().seqno > seqno)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
 use crate::media::{Classes, Extent, Media, Purpose};
-use crate::memtable::{Memtable, Written};
+use crate::memtable::Memtable;
 use crate::omf::Malformed;
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
@@ -245,8 +245,7 @@ fn replay_frame(
         })?;
         let offset = header.offset + (HEADER_SIZE + at) as u64;
         let offset = u32::try_from(offset).expect("segments are below 4 GiB");
-        let written = Written { value: record.value, block: segment.id, offset };
-        table.insert(record.kvs, record.key, seqno, written);
+        table.apply(&record, seqno, segment.id, offset);
         at += record.size();
         seqno += 1;
     }

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::kvset::cursor::KvsetCursor;
 use crate::memtable::{Memtable, Written};
 use crate::omf::page::{Entry, Stored};
+use crate::prefixes::behind;
 use crate::value::ValueBlock;
 use crate::view::Tree;
 
@@ -34,6 +35,27 @@ pub(crate) trait Source {
     fn next(&mut self) -> Result<()>;
     /// Goes to the previous key. Called only when it is somewhere, and went back before.
     fn prev(&mut self) -> Result<()>;
+
+    /// Whether it hides any prefix in older sources; the oldest has nothing to hide.
+    fn hides(&self) -> bool {
+        false
+    }
+
+    /// The bytes of the prefix with which it hides `key` in older sources.
+    fn cover(&self, _key: &[u8]) -> Option<usize> {
+        None
+    }
+
+    /// Leaves the keys that begin with `prefix`, if it is on one of them.
+    fn leave(&mut self, prefix: &[u8], forward: bool) -> Result<()> {
+        if self.key().is_none_or(|key| !key.starts_with(prefix)) {
+            Ok(())
+        } else if forward {
+            self.seek(behind(prefix).as_ref().map(Vec::as_slice))
+        } else {
+            self.seek_back(Bound::Excluded(prefix))
+        }
+    }
 }
 
 impl Source for KvsetCursor {
@@ -63,6 +85,14 @@ impl Source for KvsetCursor {
 
     fn prev(&mut self) -> Result<()> {
         self.prev()
+    }
+
+    fn hides(&self) -> bool {
+        !self.kvset().prefixes.is_empty()
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        self.kvset().prefixes.cover(key)
     }
 }
 
@@ -146,9 +176,18 @@ impl Source for MemtableSource {
         self.step(false);
         Ok(())
     }
+
+    fn hides(&self) -> bool {
+        self.table.hides()
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        self.table.cover(self.kvs, key, self.seqno).map(|cover| cover.size)
+    }
 }
 
-/// Sources merged: of equal keys, the one in the earliest source hides the others.
+/// Sources merged: of equal keys, the one in the earliest source hides the others, and so does a
+/// prefix in an earlier source.
 ///
 /// Keys that follow each other in one source cost one comparison each, with the second source, however
 /// many sources there are.
@@ -159,12 +198,37 @@ pub(crate) struct Merge<S> {
     second: Option<usize>,
     tied: bool,
     forward: bool,
+    /// Whether a source hides prefixes.
+    hides: bool,
 }
 
 impl<S: Source> Merge<S> {
     /// Newest source first.
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
-        Merge { sources, at: None, second: None, tied: false, forward: true }
+        let hides = sources.iter().any(Source::hides);
+        Merge { sources, at: None, second: None, tied: false, forward: true, hides }
+    }
+
+    /// Goes on to the next key that no prefix of a newer source hides. What is hidden is passed over as
+    /// a whole: most of it is never looked at.
+    fn skip_hidden(&mut self) -> Result<()> {
+        while self.hides
+            && let Some((newer, prefix)) = self.hidden()
+        {
+            for older in &mut self.sources[newer + 1..] {
+                older.leave(&prefix, self.forward)?;
+            }
+            self.pick();
+        }
+        Ok(())
+    }
+
+    /// The source that hides the current key, and the prefix with which it does.
+    fn hidden(&self) -> Option<(usize, Vec<u8>)> {
+        let at = self.at?;
+        let key = self.sources[at].key()?;
+        let mut newer = self.sources[..at].iter().enumerate();
+        newer.find_map(|(n, source)| source.cover(key).map(|size| (n, key[..size].to_vec())))
     }
 
     /// Whether a walk in the current direction comes to `a` before `b`.
@@ -210,7 +274,7 @@ impl<S: Source> Merge<S> {
         if self.tied || !self.leads(at) {
             self.pick();
         }
-        Ok(())
+        self.skip_hidden()
     }
 }
 
@@ -227,14 +291,14 @@ impl<S: Source> Source for Merge<S> {
         self.sources.iter_mut().try_for_each(|source| source.seek(from))?;
         self.forward = true;
         self.pick();
-        Ok(())
+        self.skip_hidden()
     }
 
     fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
         self.sources.iter_mut().try_for_each(|source| source.seek_back(from))?;
         self.forward = false;
         self.pick();
-        Ok(())
+        self.skip_hidden()
     }
 
     fn next(&mut self) -> Result<()> {
@@ -367,5 +431,13 @@ impl Source for AnySource {
 
     fn prev(&mut self) -> Result<()> {
         each!(self, source => source.prev())
+    }
+
+    fn hides(&self) -> bool {
+        each!(self, source => source.hides())
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        each!(self, source => source.cover(key))
     }
 }

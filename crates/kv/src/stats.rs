@@ -36,6 +36,7 @@ pub(crate) struct Counters {
     pub(crate) puts: Counter,
     pub(crate) gets: Counter,
     pub(crate) deletes: Counter,
+    pub(crate) prefix_deletes: Counter,
     pub(crate) batches: Counter,
     pub(crate) cursor_steps: Counter,
     pub(crate) syncs: Counter,
@@ -103,6 +104,7 @@ pub struct Operations {
     pub puts: u64,
     pub gets: u64,
     pub deletes: u64,
+    pub prefix_deletes: u64,
     pub batches: u64,
     pub cursor_steps: u64,
     pub syncs: u64,
@@ -258,6 +260,8 @@ pub struct KvsStats {
     /// Entries in kvsets, older versions and tombstones included.
     pub entries: u64,
     pub tombstones: u64,
+    /// Deleted prefixes that kvsets still remember.
+    pub prefix_tombstones: u64,
     /// Where it lies: an item for each class.
     pub places: Vec<PlaceStats>,
 }
@@ -322,6 +326,7 @@ impl Engine {
                 puts: c.puts.get(),
                 gets: c.gets.get(),
                 deletes: c.deletes.get(),
+                prefix_deletes: c.prefix_deletes.get(),
                 batches: c.batches.get(),
                 cursor_steps: c.cursor_steps.get(),
                 syncs: c.syncs.get(),
@@ -378,6 +383,7 @@ impl Engine {
                     leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
                     entries: tree.kvsets().map(|kvset| kvset.edit.entries).sum(),
                     tombstones: tree.kvsets().map(|kvset| kvset.edit.tombstones).sum(),
+                    prefix_tombstones: tree.kvsets().map(|kvset| kvset.prefixes.len() as u64).sum(),
                     places: self
                         .classes
                         .all()
@@ -499,8 +505,8 @@ impl fmt::Display for Stats {
         let o = &self.operations;
         writeln!(
             f,
-            "operations: {} puts, {} gets, {} deletes, {} batches, {} cursor steps, {} syncs",
-            o.puts, o.gets, o.deletes, o.batches, o.cursor_steps, o.syncs
+            "operations: {} puts, {} gets, {} deletes, {} prefix deletes, {} batches, {} cursor steps, {} syncs",
+            o.puts, o.gets, o.deletes, o.prefix_deletes, o.batches, o.cursor_steps, o.syncs
         )?;
         let c = &self.cache;
         writeln!(
@@ -540,8 +546,15 @@ impl fmt::Display for Stats {
         for k in &self.kvss {
             writeln!(
                 f,
-                "KVS {}: {} entries ({} tombstones), policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
-                k.name, k.entries, k.tombstones, k.policy, k.root_kvsets, k.leaves, k.leaf_kvsets
+                "KVS {}: {} entries ({} tombstones), {} deleted prefixes, policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
+                k.name,
+                k.entries,
+                k.tombstones,
+                k.prefix_tombstones,
+                k.policy,
+                k.root_kvsets,
+                k.leaves,
+                k.leaf_kvsets
             )?;
             writeln!(
                 f,

@@ -27,8 +27,8 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::Kvs;
 use crate::kvset::key_hash;
-use crate::memtable::{Memtable, Written};
-use crate::omf::frame::{Record, record_size};
+use crate::memtable::Memtable;
+use crate::omf::frame::{Change, Record, record_size};
 use crate::options::Options;
 use crate::source::MemtableSource;
 use crate::stats::{Counter, TransactionStats};
@@ -144,23 +144,25 @@ impl Transactions {
         }
     }
 
-    /// The first of `keys` with a version newer than `seqno`. The caller is the writer.
+    /// The first of `changes` to a key, or to keys of a prefix, of which one was changed after `seqno`.
+    /// The caller is the writer.
     fn conflict<'k>(
         &self,
         view: &View,
         seqno: u64,
-        mut keys: impl Iterator<Item = (u32, &'k [u8])>,
-    ) -> Option<(u32, &'k [u8])> {
+        mut changes: impl Iterator<Item = Record<'k>>,
+    ) -> Option<Record<'k>> {
         let state = self.state.lock();
         let tables: Vec<&Arc<Memtable>> = view
             .memtables()
             .chain(&state.history)
             .filter(|table| table.last_seqno() > seqno)
             .collect();
-        keys.find(|&(kvs, key)| {
-            tables
-                .iter()
-                .any(|table| table.newest_seqno(kvs, key).is_some_and(|newest| newest > seqno))
+        changes.find(|&Record { kvs, key, change }| {
+            tables.iter().any(|table| match change {
+                Change::DeletePrefix => table.changed_within(kvs, key, seqno),
+                Change::Put(_) | Change::Delete => table.changed(kvs, key, seqno),
+            })
         })
     }
 }
@@ -288,7 +290,7 @@ impl Transaction {
     /// `Invalid` when key, value, or the transaction as a whole exceed the limits; else as
     /// [`Transaction::get`].
     pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(kvs, key, Some(value))
+        self.write(kvs, key, Change::Put(value))
     }
 
     /// Removes `key` when the transaction is committed, whether it is there or not.
@@ -296,23 +298,37 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::put`].
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<()> {
-        self.write(kvs, key, None)
+        self.write(kvs, key, Change::Delete)
     }
 
-    fn write(&mut self, kvs: &Kvs, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let record = Record { kvs: kvs.id, key, value };
+    /// Removes all keys that begin with `prefix` when the transaction is committed: its own earlier
+    /// writes, too, which still count for the size of the transaction. It writes all those keys, so of
+    /// another transaction that writes one of them at the same time, or deletes a prefix that has some
+    /// of them, the first to commit wins.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<()> {
+        self.write(kvs, prefix, Change::DeletePrefix)
+    }
+
+    fn write(&mut self, kvs: &Kvs, key: &[u8], change: Change<'_>) -> Result<()> {
+        let record = Record { kvs: kvs.id, key, change };
         check_record(&record)?;
         self.view(kvs)?;
-        let before = self.own.get(kvs.id, (key, key_hash(key)), u64::MAX, |value| {
-            record_size(key.len(), value.map_or(0, <[u8]>::len))
-        });
+        let before = match change {
+            Change::DeletePrefix => None,
+            Change::Put(_) | Change::Delete => self
+                .own
+                .own(kvs.id, key, |value| record_size(key.len(), value.map_or(0, <[u8]>::len))),
+        };
         let size = self.own_size + record.size() - before.unwrap_or(0);
         if size > self.own_max {
             return Err(KvError::BatchSize { got: size, max: self.own_max });
         }
         self.own_size = size;
         self.own_seqno += 1;
-        self.own.insert(kvs.id, key, self.own_seqno, Written { value, block: 0, offset: 0 });
+        self.own.apply(&record, self.own_seqno, 0, 0);
         Ok(())
     }
 
@@ -343,8 +359,12 @@ impl Transaction {
     /// The seqno of the last write; `None` when there were none.
     fn apply(self) -> Result<Option<u64>> {
         let mut batch = Batch::new();
+        // Before what was written under them later; what was written earlier is left out.
+        for (kvs, prefixes) in self.own.prefixes() {
+            prefixes.iter().for_each(|prefix| batch.push(kvs, prefix, Change::DeletePrefix));
+        }
         self.own.each_newest(|kvs, key, written| {
-            batch.push(kvs, key, written.value);
+            batch.push(kvs, key, written.value.map_or(Change::Delete, Change::Put));
             Ok::<(), KvError>(())
         })?;
         let result = if batch.is_empty() {
@@ -365,10 +385,13 @@ impl Transaction {
     /// Whether it may be committed; nobody else writes meanwhile.
     fn check(&self, batch: &Batch) -> Result<()> {
         let view = self.engine.view.load();
-        let written = batch.records().map(|record| (record.kvs, record.key));
-        let held = self.held.iter().map(|(kvs, key)| (*kvs, &key[..]));
+        let held = self.held.iter().map(|(kvs, key)| {
+            let change = Change::Delete; // any: it is held as if it were written
+            Record { kvs: *kvs, key, change }
+        });
+        let changes = batch.records().chain(held);
         let transactions = &self.engine.transactions;
-        if let Some((kvs, key)) = transactions.conflict(&view, self.seqno, written.chain(held)) {
+        if let Some(Record { kvs, key, .. }) = transactions.conflict(&view, self.seqno, changes) {
             let kvs = view.tree(kvs).map(|tree| tree.name.to_string()).unwrap_or_default();
             return Err(KvError::TransactionConflict { kvs, key: key.to_vec() });
         }

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::log::LogTail;
 use crate::media::Purpose;
-use crate::memtable::{Memtable, Written};
+use crate::memtable::Memtable;
 use crate::omf::frame::Record;
 use crate::options::Maintenance;
 use crate::policy::Policy;
@@ -23,7 +23,7 @@ pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
     if !(1..=KEY_MAX).contains(&record.key.len()) {
         return Err(KvError::KeyLength(record.key.len()));
     }
-    match record.value {
+    match record.change.value() {
         Some(value) if value.len() > VALUE_MAX => Err(KvError::ValueLength(value.len())),
         _ => Ok(()),
     }
@@ -61,10 +61,8 @@ impl Engine {
         let mut user_bytes = 0;
         for record in records {
             let (seqno, offset) = log.append(&record, now);
-            let value = record.value;
-            user_bytes += record.key.len() + record.value.map_or(0, <[u8]>::len);
-            let written = Written { value, block, offset };
-            view.active.insert(record.kvs, record.key, seqno, written);
+            user_bytes += record.key.len() + record.change.value().map_or(0, <[u8]>::len);
+            view.active.apply(&record, seqno, block, offset);
         }
         let seqno = log.last_seqno();
         self.visible.store(seqno, Ordering::Release);

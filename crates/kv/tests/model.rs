@@ -32,6 +32,23 @@ fn key(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
+/// Of a few keys, of many, or of none.
+fn prefix(rng: &mut Rng) -> Vec<u8> {
+    let n = rng.below(100);
+    match rng.below(12) {
+        0 => b"key".to_vec(),
+        1 => vec![u8::try_from(rng.below(256)).unwrap()],
+        2 => vec![u8::MAX; 3],
+        3 => format!("{:02}", n % 10).into_bytes(),
+        4 => key(rng),
+        _ => format!("key{n}").into_bytes(),
+    }
+}
+
+fn delete_prefix(oracle: &mut Oracle, prefix: &[u8]) {
+    oracle.retain(|key, _| !key.starts_with(prefix));
+}
+
 fn value(rng: &mut Rng) -> Vec<u8> {
     let size = match rng.below(20) {
         0 => 0,
@@ -139,7 +156,12 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
                 kvs.put(&key, &value).unwrap();
                 oracle.insert(key, value);
             }
-            550..700 => {
+            550..556 => {
+                let prefix = prefix(&mut rng);
+                kvs.delete_prefix(&prefix).unwrap();
+                delete_prefix(oracle, &prefix);
+            }
+            556..700 => {
                 let key = key(&mut rng);
                 kvs.delete(&key).unwrap();
                 oracle.remove(&key);
@@ -149,7 +171,11 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
                 for _ in 0..rng.below(20) {
                     let which = usize::try_from(rng.below(2)).unwrap();
                     let key = key(&mut rng);
-                    if rng.chance(1, 4) {
+                    if rng.chance(1, 40) {
+                        let prefix = prefix(&mut rng);
+                        batch.delete_prefix(&kvss[which], &prefix);
+                        delete_prefix(&mut oracles[which], &prefix);
+                    } else if rng.chance(1, 4) {
                         batch.delete(&kvss[which], &key);
                         oracles[which].remove(&key);
                     } else {

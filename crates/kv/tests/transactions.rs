@@ -36,6 +36,8 @@ struct Open {
     /// The content at its beginning, with its own writes.
     sees: Content,
     writes: BTreeMap<Key, Option<Vec<u8>>>,
+    /// Deleted before all of `writes`.
+    prefixes: BTreeSet<Key>,
     held: BTreeSet<Key>,
     /// How many commits there were when it began.
     began: u64,
@@ -48,6 +50,8 @@ struct Model {
     content: Content,
     /// The commit that wrote a key last.
     written: BTreeMap<Key, u64>,
+    /// Deleted prefixes and the commits that deleted them last.
+    deleted: BTreeMap<Key, u64>,
     commits: u64,
     open: Vec<Open>,
     snapshots: Vec<(Snapshot, Content)>,
@@ -58,6 +62,22 @@ impl Model {
     fn key(&mut self) -> Key {
         let which = usize::try_from(self.rng.below(2)).unwrap();
         (which, format!("key{:03}", self.rng.below(200)).into_bytes())
+    }
+
+    /// Of ten keys, of one, or now and then of a hundred.
+    fn prefix(&mut self) -> Key {
+        let (which, mut key) = self.key();
+        key.truncate(if self.rng.chance(1, 10) {
+            4
+        } else {
+            5 + usize::from(self.rng.chance(1, 2))
+        });
+        (which, key)
+    }
+
+    fn note_prefix(&mut self, prefix: Key) {
+        self.content.retain(|key, _| !covers(&prefix, key));
+        self.deleted.insert(prefix, self.commits);
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -77,7 +97,11 @@ impl Model {
     fn write_plainly(&mut self) {
         let (key, value) = (self.key(), self.value());
         self.commits += 1;
-        if self.rng.chance(1, 4) {
+        if self.rng.chance(1, 20) {
+            let prefix = self.prefix();
+            self.kvss[prefix.0].delete_prefix(&prefix.1).unwrap();
+            self.note_prefix(prefix);
+        } else if self.rng.chance(1, 4) {
             self.kvss[key.0].delete(&key.1).unwrap();
             self.note(key, None);
         } else {
@@ -90,13 +114,13 @@ impl Model {
         if self.open.is_empty() || self.open.len() < 4 && self.rng.chance(1, 6) {
             let transaction = self.db.transaction();
             let (sees, began) = (self.content.clone(), self.commits);
-            let (writes, held) = (BTreeMap::new(), BTreeSet::new());
-            self.open.push(Open { transaction, sees, writes, held, began });
+            let (writes, prefixes, held) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+            self.open.push(Open { transaction, sees, writes, prefixes, held, began });
             return;
         }
         let at = usize::try_from(self.rng.below(self.open.len() as u64)).unwrap();
-        let (key, value) = (self.key(), self.value());
-        let choice = self.rng.below(20);
+        let (key, prefix, value) = (self.key(), self.prefix(), self.value());
+        let choice = self.rng.below(21);
         let kvs = self.kvss[key.0].clone();
         let one = &mut self.open[at];
         match choice {
@@ -124,21 +148,39 @@ impl Model {
                 assert_eq!(all(cursor), of(&one.sees, key.0));
             }
             16 => drop(self.open.remove(at)),
+            17 if prefix.0 == key.0 => {
+                one.transaction.delete_prefix(&kvs, &prefix.1).unwrap();
+                one.sees.retain(|key, _| !covers(&prefix, key));
+                one.writes.retain(|key, _| !covers(&prefix, key));
+                one.prefixes.insert(prefix);
+            }
             _ => self.commit(at),
         }
     }
 
     fn commit(&mut self, at: usize) {
-        let Open { transaction, writes, held, began, .. } = self.open.remove(at);
-        let is_newer = |key: &Key| self.written.get(key).is_some_and(|&commit| commit > began);
+        let Open { transaction, writes, prefixes, held, began, .. } = self.open.remove(at);
+        let newer = |(_, commit): &(&Key, &u64)| **commit > began;
+        let deleted: Vec<&Key> =
+            self.deleted.iter().filter(newer).map(|(prefix, _)| prefix).collect();
+        let written: Vec<&Key> = self.written.iter().filter(newer).map(|(key, _)| key).collect();
+        let key_is_newer =
+            |key: &Key| written.contains(&key) || deleted.iter().any(|prefix| covers(prefix, key));
+        let prefix_is_newer = |prefix: &Key| {
+            written.iter().any(|key| covers(prefix, key))
+                || deleted.iter().any(|other| covers(prefix, other) || covers(other, prefix))
+        };
         // One that writes nothing has nothing to lose against others.
-        let is_lost = !writes.is_empty() && writes.keys().chain(&held).any(is_newer);
+        let is_lost = !(writes.is_empty() && prefixes.is_empty())
+            && (writes.keys().chain(&held).any(key_is_newer)
+                || prefixes.iter().any(prefix_is_newer));
         let result =
             if self.rng.chance(1, 4) { transaction.commit_durable() } else { transaction.commit() };
         match result {
             Ok(()) => {
                 assert!(!is_lost, "a conflict was missed");
                 self.commits += 1;
+                prefixes.into_iter().for_each(|prefix| self.note_prefix(prefix));
                 for (key, value) in writes {
                     self.note(key, value);
                 }
@@ -171,6 +213,10 @@ impl Model {
     }
 }
 
+fn covers((kvs, prefix): &Key, (other, key): &Key) -> bool {
+    kvs == other && key.starts_with(prefix)
+}
+
 fn all(mut cursor: esker_kv::Cursor) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = BTreeMap::new();
     while let Some((key, value)) = cursor.next().unwrap() {
@@ -194,6 +240,7 @@ fn every_conflict_is_found_and_none_is_invented() {
             kvss,
             content: Content::new(),
             written: BTreeMap::new(),
+            deleted: BTreeMap::new(),
             commits: 0,
             open: Vec::new(),
             snapshots: Vec::new(),

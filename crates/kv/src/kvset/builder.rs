@@ -17,6 +17,7 @@ use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
 use crate::page_cache::{Held, PageCache, PageTable, SharedPage};
 use crate::placement::Stream;
+use crate::prefixes::Prefixes;
 use crate::value::ValueBlock;
 use crate::{Place, Tuning};
 
@@ -54,6 +55,7 @@ pub(crate) struct KvsetBuilder<'a> {
     held: Held,
     index: Encoder,
     last_key: Vec<u8>,
+    prefixes: Prefixes,
     hashes: Vec<u64>,
     block_numbers: BTreeMap<u64, u32>,
 }
@@ -95,6 +97,7 @@ impl<'a> KvsetBuilder<'a> {
             held,
             index: Encoder::default(),
             last_key: Vec::new(),
+            prefixes: Prefixes::default(),
             hashes: Vec::new(),
             block_numbers: BTreeMap::new(),
         }
@@ -122,6 +125,11 @@ impl<'a> KvsetBuilder<'a> {
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         Ok(())
+    }
+
+    /// Sets what it hides in older kvsets.
+    pub(crate) fn hide(&mut self, prefixes: Prefixes) {
+        self.prefixes = prefixes;
     }
 
     /// The number of a block in the table; counts `live` bytes in it.
@@ -197,13 +205,9 @@ impl<'a> KvsetBuilder<'a> {
         self.edit.blocks.iter().map(|(id, _)| *id)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.edit.entries == 0
-    }
-
     /// Writes what is left, not yet flushed. `block` finds each of [`KvsetBuilder::block_ids`].
     pub(crate) fn finish(mut self, block: impl Fn(u64) -> Arc<ValueBlock>) -> Result<Arc<Kvset>> {
-        assert!(!self.is_empty(), "a kvset has entries");
+        assert!(self.edit.entries > 0 || !self.prefixes.is_empty(), "a kvset says something");
         if !self.page.is_empty() {
             self.finish_page()?;
         }
@@ -217,6 +221,7 @@ impl<'a> KvsetBuilder<'a> {
             pages: self.edit.pages,
             filter: filter.as_bytes(),
             index: &std::mem::take(&mut self.index).0,
+            prefixes: &self.prefixes.encode(),
         };
         let encoded = meta.encode();
         self.edit.meta_size = u32::try_from(encoded.len()).expect("meta below 4 GiB");

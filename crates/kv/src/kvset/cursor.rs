@@ -42,6 +42,9 @@ impl KvsetCursor {
 
     /// Goes to the first key within `from` onwards.
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        if self.kvset.edit.pages == 0 {
+            return Ok(());
+        }
         let (Bound::Included(key) | Bound::Excluded(key)) = from else {
             return self.go(0, 0);
         };
@@ -59,6 +62,9 @@ impl KvsetCursor {
 
     /// Goes to the last key within `from` backwards.
     pub(crate) fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        if self.kvset.edit.pages == 0 {
+            return Ok(());
+        }
         let (Bound::Included(key) | Bound::Excluded(key)) = from else {
             let last = self.kvset.edit.pages - 1;
             let slot = self.kvset.page(last)?.count() - 1;

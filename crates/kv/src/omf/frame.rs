@@ -28,7 +28,7 @@
 //! | 4 | 4 | value_size | bytes, as stored |
 //! | 8 | 4 | kvs | id |
 //! | 12 | 2 | key_size | bytes |
-//! | 14 | 1 | kind | 1 put, 2 delete |
+//! | 14 | 1 | kind | 1 put, 2 delete, 3 delete of all keys that begin with the key |
 //! | 15 | 1 | flags | bits 0 and 1: codec of the value (`packed.rs`), 0 in the log; an unknown flag is an error |
 
 use esker_base::checksum::{crc32c, crc32c_append};
@@ -124,9 +124,28 @@ impl FrameHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) kvs: u32,
+    /// Or the prefix of keys.
     pub(crate) key: &'a [u8],
-    /// `None` is a delete.
-    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) change: Change<'a>,
+}
+
+/// What a record does to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    Put(&'a [u8]),
+    Delete,
+    /// Every older record of a key that begins with the record's is deleted.
+    DeletePrefix,
+}
+
+impl<'a> Change<'a> {
+    /// The value that is put.
+    pub(crate) fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Change::Put(value) => Some(value),
+            Change::Delete | Change::DeletePrefix => None,
+        }
+    }
 }
 
 /// The size in bytes of a record with a key and a value of these sizes.
@@ -136,7 +155,7 @@ pub(crate) const fn record_size(key_size: usize, value_size: usize) -> usize {
 
 impl<'a> Record<'a> {
     pub(crate) fn size(&self) -> usize {
-        record_size(self.key.len(), self.value.map_or(0, <[u8]>::len))
+        record_size(self.key.len(), self.change.value().map_or(0, <[u8]>::len))
     }
 
     /// Writes the record to the start of `out`, which has room for it.
@@ -144,13 +163,17 @@ impl<'a> Record<'a> {
     /// # Panics
     /// If key or value exceed the limits; callers check them first.
     pub(crate) fn encode_to(&self, out: &mut [u8]) {
-        let value = self.value.unwrap_or_default();
+        let value = self.change.value().unwrap_or_default();
         let value_size = u32::try_from(value.len()).expect("VALUE_MAX fits 32 bits");
         let key_size = u16::try_from(self.key.len()).expect("KEY_MAX fits 16 bits");
         out[4..8].copy_from_slice(&value_size.to_le_bytes());
         out[8..12].copy_from_slice(&self.kvs.to_le_bytes());
         out[12..14].copy_from_slice(&key_size.to_le_bytes());
-        out[14] = if self.value.is_some() { 1 } else { 2 };
+        out[14] = match self.change {
+            Change::Put(_) => 1,
+            Change::Delete => 2,
+            Change::DeletePrefix => 3,
+        };
         out[15] = 0;
         let key_end = RECORD_HEADER_SIZE + self.key.len();
         out[RECORD_HEADER_SIZE..key_end].copy_from_slice(self.key);
@@ -163,11 +186,16 @@ impl<'a> Record<'a> {
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
         let Fields { kvs, key, kind, codec, value } = Fields::verify(bytes)?;
         expect(codec == Codec::None, || "a compressed record in the log".into())?;
-        match kind {
-            1 => Ok(Record { kvs, key, value: Some(value) }),
-            2 => Ok(Record { kvs, key, value: None }),
-            other => Err(Malformed(format!("record kind 1 or 2 expected, {other} found"))),
-        }
+        let change = match kind {
+            1 => Change::Put(value),
+            2 => Change::Delete,
+            3 => Change::DeletePrefix,
+            other => return Err(Malformed(format!("record kind 1 to 3 expected, {other} found"))),
+        };
+        expect(kind == 1 || value.is_empty(), || {
+            format!("a delete with a value of {} bytes", value.len())
+        })?;
+        Ok(Record { kvs, key, change })
     }
 }
 

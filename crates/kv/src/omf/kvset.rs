@@ -1,4 +1,4 @@
-//! Kvset meta: filter and page index, after the kvset's pages.
+//! Kvset meta: filter, page index and deleted prefixes, after the kvset's pages.
 //!
 //! | offset | size | name | meaning |
 //! | --- | --- | --- | --- |
@@ -10,22 +10,24 @@
 //! | 24 | 4 | kvs | id |
 //! | 28 | 4 | filter_size | bytes |
 //! | 32 | 4 | index_size | bytes |
-//! | 36 | 4 | body_crc | CRC-32C of filter and index |
-//! | 40 | 4 | | 0 |
+//! | 36 | 4 | body_crc | CRC-32C of filter, index and prefixes |
+//! | 40 | 4 | prefixes_size | bytes |
 //! | 44 | 4 | crc | CRC-32C of bytes 0 to 43 |
 //! | 48 | filter_size | filter | see `filter.rs` |
-//! | | index_size | index | the first key of each page, then the kvset's last key: `u16` size and bytes each |
+//! | | index_size | index | the first key of each page, then the kvset's last key: `u16` size and bytes each; without pages, that of no bytes |
+//! | | prefixes_size | prefixes | those that hide keys of older kvsets, ascending, none the beginning of another: `u16` size and bytes each |
 
-use esker_base::checksum::crc32c;
+use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
+use crate::KEY_MAX;
 
 const MAGIC: &[u8; 8] = b"ESKKVSET";
 const HEADER_SIZE: usize = 48;
 
-/// Filter and page index of a kvset, borrowed from its meta.
+/// Filter, page index and prefixes of a kvset, borrowed from its meta.
 pub(crate) struct KvsetMeta<'a> {
     pub(crate) kvset: u64,
     pub(crate) kvs: u32,
@@ -33,6 +35,8 @@ pub(crate) struct KvsetMeta<'a> {
     pub(crate) filter: &'a [u8],
     /// First keys and the last key, each with its `u16` size.
     pub(crate) index: &'a [u8],
+    /// Deleted prefixes, each with its `u16` size.
+    pub(crate) prefixes: &'a [u8],
 }
 
 impl<'a> KvsetMeta<'a> {
@@ -41,10 +45,10 @@ impl<'a> KvsetMeta<'a> {
         let mut e = Encoder::default();
         e.bytes(MAGIC).u16(VERSION).u16(0).u32(self.pages).u64(self.kvset).u32(self.kvs);
         e.u32(size(self.filter)).u32(size(self.index));
-        let body_crc = esker_base::checksum::crc32c_append(crc32c(self.filter), self.index);
-        e.u32(body_crc).u32(0);
+        let body_crc = crc32c_append(crc32c_append(crc32c(self.filter), self.index), self.prefixes);
+        e.u32(body_crc).u32(size(self.prefixes));
         let crc = crc32c(&e.0);
-        e.u32(crc).bytes(self.filter).bytes(self.index);
+        e.u32(crc).bytes(self.filter).bytes(self.index).bytes(self.prefixes);
         e.0
     }
 
@@ -57,18 +61,37 @@ impl<'a> KvsetMeta<'a> {
         let (own, kvs) = (d.u64("kvset")?, d.u32("kvs")?);
         let (filter_size, index_size) = (d.u32("filter_size")?, d.u32("index_size")?);
         let body_crc = d.u32("body_crc")?;
-        d.u32("reserved")?;
+        let prefixes_size = d.u32("prefixes_size")?;
         expect_crc("kvset meta", d.u32("crc")?, crc32c(&bytes[..HEADER_SIZE - 4]))?;
         expect(own == kvset, || format!("meta of kvset {kvset} expected, of {own} found"))?;
         let filter = d.bytes(to_usize(filter_size.into()), "filter")?;
         let index = d.bytes(to_usize(index_size.into()), "index")?;
-        let computed = crc32c(&bytes[HEADER_SIZE..HEADER_SIZE + filter.len() + index.len()]);
+        let prefixes = d.bytes(to_usize(prefixes_size.into()), "prefixes")?;
+        let computed = crc32c(&bytes[HEADER_SIZE..d.offset()]);
         expect_crc("kvset meta body", body_crc, computed)?;
         let mut keys = Decoder::new(index);
         for _ in 0..=pages {
             keys.bytes16("index key")?;
         }
         expect(keys.left() == 0, || "bytes after the page index".into())?;
-        Ok(KvsetMeta { kvset, kvs, pages, filter, index })
+        check_prefixes(prefixes)?;
+        Ok(KvsetMeta { kvset, kvs, pages, filter, index, prefixes })
     }
+}
+
+/// Searches rely on the order.
+fn check_prefixes(section: &[u8]) -> Result<(), Malformed> {
+    let mut d = Decoder::new(section);
+    let mut last: Option<&[u8]> = None;
+    while d.left() > 0 {
+        let prefix = d.bytes16("prefix")?;
+        expect((1..=KEY_MAX).contains(&prefix.len()), || {
+            format!("a prefix of {} bytes", prefix.len())
+        })?;
+        expect(last.is_none_or(|last| last < prefix && !prefix.starts_with(last)), || {
+            "prefixes that do not ascend".into()
+        })?;
+        last = Some(prefix);
+    }
+    Ok(())
 }

@@ -221,8 +221,9 @@ impl Edit {
                 let blocks = (0..d.u32("blocks")?)
                     .map(|_| Ok((d.u64("block")?, d.u64("live")?)))
                     .collect::<Result<Vec<_>, Malformed>>()?;
-                expect(pages > 0 && !extents.is_empty(), || {
-                    format!("kvset {id} with {pages} pages in {} extents", extents.len())
+                expect((pages > 0) == (entries > 0) && !extents.is_empty(), || {
+                    let extents = extents.len();
+                    format!("kvset {id} with {entries} entries, {pages} pages, {extents} extents")
                 })?;
                 Edit::Kvset(KvsetEdit {
                     id,

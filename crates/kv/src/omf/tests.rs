@@ -19,7 +19,7 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 
 use super::class::ClassHeader;
-use super::frame::{self, FrameHeader, FrameKind, Record, StoredRecord};
+use super::frame::{self, Change, FrameHeader, FrameKind, Record, StoredRecord};
 use super::kvset::KvsetMeta;
 use super::manifest::{self, Edit, KvsetEdit, RecordHeader};
 use super::packed::{Codec, Packed};
@@ -29,6 +29,7 @@ use crate::compression::Unpacker;
 use crate::filter::FilterBuilder;
 use crate::kvset::key_hash;
 use crate::media::Extent;
+use crate::prefixes::Prefixes;
 use crate::{Compression, KvsOptions, MediaClass, Place, Policy};
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
@@ -42,8 +43,12 @@ fn class_header() -> ClassHeader {
 }
 
 fn log_records() -> Vec<Record<'static>> {
-    let (key, value) = (&b"apple"[..], Some(&b"a pome"[..]));
-    vec![Record { kvs: 1, key, value }, Record { kvs: 2, key: b"pear", value: None }]
+    let record = |kvs, key, change| Record { kvs, key, change };
+    vec![
+        record(1, b"apple", Change::Put(b"a pome")),
+        record(2, b"pear", Change::Delete),
+        record(2, b"pea", Change::DeletePrefix),
+    ]
 }
 
 fn aged_records() -> Vec<Record<'static>> {
@@ -75,7 +80,7 @@ fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
 /// A frame of aged records, compressed.
 fn packed_frame() -> Vec<u8> {
     let packed = packed_records().into_iter().map(|StoredRecord { kvs, key, value }| {
-        let plain = Record { kvs, key, value: Some(&LETTERS) };
+        let plain = Record { kvs, key, change: Change::Put(&LETTERS) };
         let (mut bytes, mut packed) = (vec![0; plain.size()], Vec::new());
         plain.encode_to(&mut bytes);
         StoredRecord::repack(&bytes, value, &mut packed);
@@ -138,9 +143,10 @@ fn kvset_meta() -> Vec<u8> {
         index.bytes16(key);
     }
     let filter = filter.finish();
-    let meta =
-        KvsetMeta { kvset: KVSET, kvs: 1, pages: 2, filter: filter.as_bytes(), index: &index.0 };
-    meta.encode()
+    let mut prefixes = Encoder::default();
+    prefixes.bytes16(b"grape").bytes16(b"plum");
+    let (filter, index, prefixes) = (filter.as_bytes(), &index.0, &prefixes.0);
+    KvsetMeta { kvset: KVSET, kvs: 1, pages: 2, filter, index, prefixes }.encode()
 }
 
 fn kvs_options() -> KvsOptions {
@@ -275,8 +281,8 @@ fn decode_meta(bytes: &[u8]) -> Result<String, Malformed> {
     let meta = KvsetMeta::decode(bytes, KVSET)?;
     let filter = crate::filter::Filter::from_bytes(meta.filter).map_err(Malformed)?;
     let found = INDEX_KEYS.map(|key| filter.may_contain(key_hash(key)));
-    let index = meta.index.escape_ascii();
-    Ok(format!("{} {} {found:?} {index}", meta.kvs, meta.pages))
+    let (index, prefixes) = (meta.index.escape_ascii(), Prefixes::decode(meta.prefixes));
+    Ok(format!("{} {} {found:?} {index} {prefixes:?}", meta.kvs, meta.pages))
 }
 
 fn decode_manifest(bytes: &[u8]) -> Result<String, Malformed> {

@@ -14,6 +14,13 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(crate) const NAMES: [&str; 2] = ["a", "b"];
 type Entry = (usize, Vec<u8>);
 
+/// What is written to a KVS.
+enum Write {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    DeletePrefix(Vec<u8>),
+}
+
 /// A scripted run.
 pub(crate) struct Script {
     rng: Rng,
@@ -60,7 +67,20 @@ impl Script {
         self.clock.now().since(esker_base::Nanos(0))
     }
 
-    fn apply(&mut self, kvs: usize, key: Vec<u8>, value: Option<Vec<u8>>) {
+    fn apply(&mut self, kvs: usize, write: Write) {
+        match write {
+            Write::Put(key, value) => self.set(kvs, key, Some(value)),
+            Write::Delete(key) => self.set(kvs, key, None),
+            Write::DeletePrefix(prefix) => {
+                let ours = self.oracle.keys().filter(|(which, _)| *which == kvs);
+                let covered = ours.map(|(_, key)| key).filter(|key| key.starts_with(&prefix));
+                let covered: Vec<Vec<u8>> = covered.cloned().collect();
+                covered.into_iter().for_each(|key| self.set(kvs, key, None));
+            }
+        }
+    }
+
+    fn set(&mut self, kvs: usize, key: Vec<u8>, value: Option<Vec<u8>>) {
         let entry = (kvs, key);
         if let Some(old) = self.oracle.remove(&entry) {
             self.fingerprint ^= fingerprint(kvs, &entry.1, &old);
@@ -89,6 +109,17 @@ impl Script {
         value
     }
 
+    fn write(&mut self) -> Write {
+        let key = self.key();
+        match self.rng.below(36) {
+            // Of ten keys, or of one.
+            0 => Write::DeletePrefix(key[..2].to_vec()),
+            1 => Write::DeletePrefix(key[..3].to_vec()),
+            2..7 => Write::Delete(key),
+            _ => Write::Put(key, self.value()),
+        }
+    }
+
     /// How many writes were acknowledged.
     pub(crate) fn written(&self) -> usize {
         self.states.len() - 1
@@ -110,25 +141,25 @@ impl Script {
         match self.rng.below(100) {
             0..72 => {
                 let which = usize::try_from(self.rng.below(2)).unwrap();
-                let (key, value) = (self.key(), self.value());
-                let value = (!self.rng.chance(1, 6)).then_some(value);
-                let result = match &value {
-                    Some(value) => kvss[which].put(&key, value),
-                    None => kvss[which].delete(&key),
+                let write = self.write();
+                let result = match &write {
+                    Write::Put(key, value) => kvss[which].put(key, value),
+                    Write::Delete(key) => kvss[which].delete(key),
+                    Write::DeletePrefix(prefix) => kvss[which].delete_prefix(prefix),
                 };
-                self.note_write(vec![(which, key, value)], result)?;
+                self.note_write(vec![(which, write)], result)?;
             }
             72..84 => {
                 let mut batch = Batch::new();
                 let mut writes = Vec::new();
                 for which in [0, 1, 0, 1, 0] {
-                    let (key, value) = (self.key(), self.value());
-                    let value = (!self.rng.chance(1, 5)).then_some(value);
-                    match &value {
-                        Some(value) => batch.put(&kvss[which], &key, value),
-                        None => batch.delete(&kvss[which], &key),
+                    let write = self.write();
+                    match &write {
+                        Write::Put(key, value) => batch.put(&kvss[which], key, value),
+                        Write::Delete(key) => batch.delete(&kvss[which], key),
+                        Write::DeletePrefix(prefix) => batch.delete_prefix(&kvss[which], prefix),
                     }
-                    writes.push((which, key, value));
+                    writes.push((which, write));
                 }
                 self.note_write(writes, db.write(&batch))?;
             }
@@ -153,10 +184,10 @@ impl Script {
 
     fn note_write(
         &mut self,
-        writes: Vec<(usize, Vec<u8>, Option<Vec<u8>>)>,
+        writes: Vec<(usize, Write)>,
         result: Result<(), KvError>,
     ) -> Result<(), KvError> {
-        writes.into_iter().for_each(|(which, key, value)| self.apply(which, key, value));
+        writes.into_iter().for_each(|(which, write)| self.apply(which, write));
         if let Err(error) = result {
             self.attempted = Some(self.fingerprint);
             return Err(error);

@@ -53,7 +53,7 @@ fn mend_page(bytes: &mut [u8]) {
 }
 
 fn mend_meta(bytes: &mut [u8]) {
-    let body = u32_at(bytes, 28) + u32_at(bytes, 32);
+    let body = u32_at(bytes, 28) + u32_at(bytes, 32) + u32_at(bytes, 40);
     put_crc(bytes, 36, crc32c(span(bytes, 48, body)));
     put_crc(bytes, 44, crc32c(&bytes[..44]));
 }
@@ -249,7 +249,7 @@ fn a_kvset_without_pages_or_extents_and_an_extent_beyond_all_lbas_are_refused() 
         Edit::decode_all(&edit).unwrap_err().0
     };
     let (edit, extents_at) = kvset_edit();
-    assert_eq!(refused(extents_at - 8, &[0]), "kvset 9 with 0 pages in 1 extents");
+    assert_eq!(refused(extents_at - 8, &[0]), "kvset 9 with 300 entries, 0 pages, 1 extents");
     let why = refused(extents_at + 5, &[0xff; 8]);
     assert_eq!(why, "an extent of 16 LBAs from LBA 18446744073709551615 on");
     // The number of extents, and then those that are left out.
@@ -257,5 +257,5 @@ fn a_kvset_without_pages_or_extents_and_an_extent_beyond_all_lbas_are_refused() 
     none.extend_from_slice(&[0; 4]);
     none.extend_from_slice(&edit[extents_at + 4 + 17..]);
     let Malformed(why) = Edit::decode_all(&none).unwrap_err();
-    assert_eq!(why, "kvset 9 with 2 pages in 0 extents");
+    assert_eq!(why, "kvset 9 with 300 entries, 2 pages, 0 extents");
 }

@@ -202,7 +202,7 @@ fn dump_frame(title: &str, bytes: &[u8]) -> String {
         let value_size = d.number(4, "value_size", "bytes");
         d.number(4, "kvs", "");
         let key_size = d.number(2, "key_size", "bytes");
-        let kind = ["", "put", "delete"][usize::from(bytes[d.at])];
+        let kind = ["", "put", "delete", "delete prefix"][usize::from(bytes[d.at])];
         d.field(1, "kind", kind);
         let codec = ["", "lz4", "zstd"][usize::from(bytes[d.at] & 3)];
         d.field(1, "flags", format!("{} {codec}", bytes[d.at]).trim_end());
@@ -222,7 +222,7 @@ fn dump_frame(title: &str, bytes: &[u8]) -> String {
 #[test]
 fn frames_have_these_bytes() {
     let log = frame_of(FrameKind::Log, &log_records());
-    let dump = dump_frame("Log frame with a put and a delete", &log);
+    let dump = dump_frame("Log frame with a put, a delete and the delete of a prefix", &log);
     check("log-frame.txt", &log, &dump, decode_frame);
     let aged = frame_of(FrameKind::Aged, &aged_records());
     let dump = dump_frame("Aged frame with one value; the record is the log's", &aged);
@@ -278,7 +278,7 @@ fn a_key_page_has_these_bytes() {
 #[test]
 fn kvset_meta_has_these_bytes() {
     let bytes = kvset_meta();
-    let mut d = Dump::new("Kvset meta of two pages and three keys", &bytes);
+    let mut d = Dump::new("Kvset meta of two pages, three keys and two deleted prefixes", &bytes);
     d.text(8, "magic");
     d.number(2, "version", "");
     d.zeroes(2);
@@ -287,8 +287,8 @@ fn kvset_meta_has_these_bytes() {
     d.number(4, "kvs", "");
     let filter_size = d.number(4, "filter_size", "bytes");
     d.number(4, "index_size", "bytes");
-    d.number(4, "body_crc", "of filter and index");
-    d.zeroes(4);
+    d.number(4, "body_crc", "of filter, index and prefixes");
+    d.number(4, "prefixes_size", "bytes");
     d.number(4, "crc", "of bytes 0 to 43");
     d.part("Filter");
     d.number(1, "version", "");
@@ -302,6 +302,9 @@ fn kvset_meta_has_these_bytes() {
         d.text16("first key");
     }
     d.text16("last key");
+    d.part("Prefixes");
+    d.text16("prefix");
+    d.text16("prefix");
     check("kvset-meta.txt", &bytes, &d.finish(), decode_meta);
 }
 
