@@ -43,7 +43,7 @@ impl Kvs {
     }
 
     /// Changes where data goes. It is durable when this returns, and holds for what is written from
-    /// then on; older data moves when maintenance rewrites it, or by [`crate::Kvdb::compact`].
+    /// then on; older data moves when maintenance rewrites it.
     ///
     /// # Errors
     /// `Closed` when the KVS was dropped, or the device error since which the KVDB takes no writes.
