@@ -13,7 +13,8 @@
 //!
 //! Invariants
 //! 1. The file is locked against other processes and other opens of it (`flock`) for as long as
-//!    the device or a queue pair of it lives; a block device is also held against mounting.
+//!    the device or a queue pair of it lives; a block device is also held against mounting. Those who
+//!    only read share the lock, and hold nothing against mounting.
 //! 2. A regular file grows by writes beyond its end, up to the capacity; what lies beyond its end
 //!    reads as zeroes.
 //! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
@@ -56,6 +57,9 @@ pub struct FileOptions {
     pub direct: Preference,
     /// Whether to use `io_uring`; without it commands run one at a time.
     pub io_uring: Preference,
+    /// Reads and nothing else: the file must exist, needs no permission to write, and may be open
+    /// elsewhere in the same way. Writes and discards fail, and there is no data placement.
+    pub read_only: bool,
 }
 
 /// What to do about the existence of a file.

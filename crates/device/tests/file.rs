@@ -363,3 +363,28 @@ fn a_queue_pair_dropped_with_commands_in_flight_waits_for_them() {
     let buf = port.read(Lba(0), AlignedBuf::zeroed(2 << 20)).unwrap();
     assert!(buf.iter().all(|&b| b == 6));
 }
+
+#[test]
+fn who_only_reads_shares_the_file_and_cannot_write() {
+    let dir = TempDir::new();
+    let path = dir.path().join("file");
+    let to_read = || FileOptions { read_only: true, ..options() };
+    assert_eq!(refusal(&path, &to_read()).0, ErrorKind::NotFound);
+    let writer = open(&path, &options());
+    let content = AlignedBuf::padded(b"content", 4096);
+    Port::open(&writer, 1).unwrap().write(Lba(0), content, None).unwrap();
+    assert_eq!(refusal(&path, &to_read()).0, ErrorKind::Conflict);
+    drop(writer);
+    for io_uring in [Preference::Prefer, Preference::Never] {
+        let to_read = || FileOptions { io_uring, ..to_read() };
+        let (first, second) = (open(&path, &to_read()), open(&path, &to_read()));
+        assert_eq!(refusal(&path, &options()).0, ErrorKind::Conflict);
+        let mut port = Port::open(&first, 1).unwrap();
+        assert!(port.write(Lba(0), AlignedBuf::zeroed(4096), None).is_err());
+        assert!(port.discard(Lba(0), LbaCount(1)).is_err());
+        let mut port = Port::open(&second, 1).unwrap();
+        let back = port.read(Lba(0), AlignedBuf::zeroed(4096)).unwrap();
+        assert!(back.starts_with(b"content"));
+    }
+    open(&path, &options());
+}

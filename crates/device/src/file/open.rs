@@ -30,7 +30,7 @@ pub(super) fn os_refusal(error: &io::Error) -> Refusal {
 }
 
 pub(super) fn open(path: &Path, options: &FileOptions) -> Result<OpenFile, DeviceError> {
-    let opened = open_file(path, options.create).and_then(|(file, is_new)| {
+    let opened = open_file(path, options).and_then(|(file, is_new)| {
         let settled = settle(path, options, file, is_new);
         if settled.is_err() && is_new {
             // It is empty and nobody has seen it. If it cannot be removed, it stays.
@@ -45,14 +45,23 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<OpenFile, Devic
     })
 }
 
-/// Opens the file for reading and writing; says whether it had to be created.
-fn open_file(path: &Path, create: Create) -> Result<(File, bool), Refusal> {
+/// Opens the file as the options say; says whether it had to be created.
+fn open_file(path: &Path, options: &FileOptions) -> Result<(File, bool), Refusal> {
+    let create = match (options.read_only, options.create) {
+        (true, Create::New) => {
+            let why = "a new file cannot be opened to be read only".to_owned();
+            return Err((ErrorKind::Invalid, why));
+        }
+        (true, _) => Create::Never,
+        (false, create) => create,
+    };
     let is_block_device = match fs::metadata(path) {
         Ok(found) => is_block_device(&found)?,
         Err(_) => false, // opening it says why
     };
-    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
-    if is_block_device {
+    let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let mut flags = access | OFlags::CLOEXEC;
+    if is_block_device && !options.read_only {
         flags |= OFlags::EXCL; // a mounted one is refused, and not mounted meanwhile
     }
     let open = |flags| open_patiently(path, flags).map(File::from);
@@ -78,6 +87,7 @@ fn open_file(path: &Path, create: Create) -> Result<(File, bool), Refusal> {
             Errno::NOENT if create == Create::Never => "; there must be such a file already",
             Errno::NOENT => "; the directory it is created in must exist",
             Errno::EXIST => "; name a file that does not exist yet, or remove this one",
+            Errno::ACCESS | Errno::PERM if options.read_only => "; it must be readable",
             Errno::ACCESS | Errno::PERM | Errno::ROFS => "; it must be readable and writable",
             Errno::BUSY => return (ErrorKind::Conflict, format!("{message}; {UNMOUNT}")),
             _ => "",
@@ -136,7 +146,7 @@ fn settle(
     file: File,
     is_new: bool,
 ) -> Result<OpenFile, Refusal> {
-    lock(&file)?;
+    lock(&file, options.read_only)?;
     if is_new {
         sync_directory_of(path).map_err(|error| os_refusal(&error))?;
     }
@@ -155,7 +165,9 @@ fn settle(
                 false
             });
     let ways = placement::Ways { is_direct, uses_io_uring };
-    let found = placement::find(&file, &name, &medium, ways).unwrap_or_else(|why| {
+    let find = || placement::find(&file, &name, &medium, ways);
+    let found = if options.read_only { Ok(None) } else { find() };
+    let found = found.unwrap_or_else(|why| {
         remarks.push(placement::remark(&name, &why));
         None
     });
@@ -186,8 +198,9 @@ fn settle(
     })
 }
 
-fn lock(file: &File) -> Result<(), Refusal> {
-    match patiently(|| file.try_lock(), |error| matches!(error, TryLockError::WouldBlock)) {
+fn lock(file: &File, shared: bool) -> Result<(), Refusal> {
+    let attempt = || if shared { file.try_lock_shared() } else { file.try_lock() };
+    match patiently(attempt, |error| matches!(error, TryLockError::WouldBlock)) {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let why = "it is open elsewhere, in this process or another; close it there first";

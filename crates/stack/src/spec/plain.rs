@@ -73,6 +73,7 @@ impl FileSpec {
             lba_size: self.lba,
             direct: self.direct.unwrap_or_default(),
             io_uring: self.uring.unwrap_or_default(),
+            read_only: false,
         };
         Ok(FileDevice::open(&self.path, &options)?)
     }
