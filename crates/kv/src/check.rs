@@ -70,7 +70,7 @@ impl CheckReport {
             }
         }
         let table = Memtable::new(1 << 20);
-        match recover::replay(state, &opened.blocks, &table) {
+        match recover::replay(state, &opened.blocks, &table, u64::MAX) {
             Ok(last) => self.log_records = last - state.ingested,
             Err(error) => self.findings.push(error.to_string()),
         }

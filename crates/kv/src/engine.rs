@@ -150,7 +150,11 @@ impl Engine {
         self.stopped.get()
     }
 
+    /// Refuses to write when the KVDB is stopped, closed, or was opened to be read.
     pub(crate) fn check_running(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(KvError::ReadOnly);
+        }
         if let Some(cause) = self.stopped.get() {
             return Err(KvError::Stopped { cause: cause.clone() });
         }
@@ -275,7 +279,9 @@ impl Engine {
         let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
         let reads = (READS * self.gather_read_size()) as u64;
         let gather = tuning.gather_bytes + VALUE_MAX as u64 + reads;
-        let parts = 2 * tuning.memtable_bytes + gather + log + self.transactions.history_bytes();
+        let held: u64 = self.view.load().memtables().map(|table| table.bytes()).sum();
+        let parts =
+            held.max(2 * tuning.memtable_bytes) + gather + log + self.transactions.history_bytes();
         // Code, stacks, queue pairs, the manifest's state, what is being built, and what the
         // allocator cannot give back.
         let budget = self.options.memory_bytes;

@@ -135,6 +135,9 @@ pub enum KvError {
         /// The failure that stopped it.
         cause: Arc<KvError>,
     },
+    /// The KVDB was opened to be read.
+    #[error("the KVDB was opened to be read only: open it without `read_only` to write")]
+    ReadOnly,
     /// Someone else has written what a transaction wanted to write, since it began.
     #[error(
         "the key '{}' of the KVS '{kvs}' was written since the transaction began: begin it again",
@@ -182,6 +185,7 @@ impl KvError {
             | KvError::ValueLength(_)
             | KvError::BatchSize { .. }
             | KvError::KvsName(_)
+            | KvError::ReadOnly
             | KvError::Options(_) => ErrorKind::Invalid,
             KvError::UnknownKvs(_) | KvError::NotAKvdb { .. } => ErrorKind::NotFound,
             KvError::KvsExists(_) | KvError::StagingExists(_) | KvError::Exists { .. } => {

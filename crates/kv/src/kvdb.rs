@@ -15,7 +15,6 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::Kvs;
 use crate::layout::{self, Layout, NamedDevice};
-use crate::manifest::Manifest;
 use crate::media::Media;
 use crate::omf::manifest::Edit;
 use crate::options::{Maintenance, MediaClass, Options};
@@ -29,7 +28,7 @@ use crate::view::Tree;
 /// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then what was written is
 /// made durable as far as the devices allow, and errors are lost: prefer `close`.
 pub struct Kvdb {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     dir: Option<PathBuf>,
     devices: Devices,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -56,14 +55,9 @@ impl Kvdb {
         given: &BTreeMap<MediaClass, NamedDevice>,
         options: Options,
     ) -> Result<Kvdb> {
-        options.check()?;
+        options.check_to_create()?;
         let dir = dir.as_ref();
-        let mut classes = layout.classes()?;
-        for (class, named) in given {
-            named.check()?;
-            classes.retain(|(known, _)| known != class);
-            classes.push((*class, named.name.clone()));
-        }
+        let classes = layout.classes(given)?;
         let devices = layout::make(dir, &classes, given)?;
         recover::create(&devices, &classes, &options)?;
         Kvdb::start(devices, Some(dir.to_owned()), options)
@@ -72,8 +66,9 @@ impl Kvdb {
     /// Opens the KVDB in the directory `dir`.
     ///
     /// # Errors
-    /// `NotFound` when there is none, `Conflict` when another process has it open, `Corrupt` when
-    /// its structures are damaged, or a device's error.
+    /// `NotFound` when there is none, `Conflict` when another process has it open ([read
+    /// only](Options::read_only): open to write), `Corrupt` when its structures are damaged, or a device's
+    /// error.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Kvdb> {
         Kvdb::open_with(dir, &BTreeMap::new(), options)
     }
@@ -89,7 +84,8 @@ impl Kvdb {
     ) -> Result<Kvdb> {
         options.check()?;
         let dir = dir.as_ref();
-        Kvdb::start(layout::open(dir, given)?, Some(dir.to_owned()), options)
+        let devices = layout::open(dir, given, options.read_only)?;
+        Kvdb::start(devices, Some(dir.to_owned()), options)
     }
 
     /// The names of the devices that the KVDB in the directory `dir` was created with, of those
@@ -106,16 +102,9 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::create`].
     pub fn create_on(devices: Devices, options: Options) -> Result<Kvdb> {
-        options.check()?;
-        if Manifest::read(&devices.manifest)?.is_some() {
-            let path = devices.manifest.name().into();
-            let why = "there is a KVDB here already; open it, or choose other devices".into();
-            return Err(KvError::Exists { path, why });
-        }
-        let named = |class, device: &Arc<dyn Device>| (class, device.name().to_owned());
-        let mut paths = vec![named(MediaClass::Capacity, &devices.capacity)];
-        paths.extend(devices.staging.iter().map(|device| named(MediaClass::Staging, device)));
-        recover::create(&devices, &paths, &options)?;
+        options.check_to_create()?;
+        layout::check_without_kvdb(&devices)?;
+        recover::create(&devices, &devices.names(), &options)?;
         Kvdb::start(devices, None, options)
     }
 
@@ -129,7 +118,7 @@ impl Kvdb {
     }
 
     fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
-        let threads = options.maintenance == Maintenance::Threads;
+        let threads = options.maintenance == Maintenance::Threads && !options.read_only;
         let Some(engine) = recover::open(&devices, options)? else {
             let path = dir.unwrap_or_else(|| devices.manifest.name().into());
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
@@ -145,7 +134,7 @@ impl Kvdb {
         Ok(db)
     }
 
-    /// Verifies the KVDB in the directory `dir`, which nobody has open, without changing it.
+    /// Verifies the KVDB in the directory `dir`, which nobody has open to write, without changing it.
     ///
     /// # Errors
     /// As [`Kvdb::open`]; damage is not an error but a finding of the report.
@@ -161,7 +150,7 @@ impl Kvdb {
         dir: impl AsRef<Path>,
         given: &BTreeMap<MediaClass, Arc<dyn Device>>,
     ) -> Result<CheckReport> {
-        Kvdb::check_on(&layout::open(dir.as_ref(), given)?)
+        Kvdb::check_on(&layout::open(dir.as_ref(), given, true)?)
     }
 
     /// Verifies the KVDB on devices of any kind.
@@ -384,8 +373,10 @@ impl Kvdb {
     /// # Errors
     /// A device's; what was not durable before may not be then.
     pub fn close(self) -> Result<()> {
-        self.engine.check_running()?;
-        self.ingest()?;
+        if !self.engine.options.read_only {
+            self.engine.check_running()?;
+            self.ingest()?;
+        }
         self.shut();
         Ok(())
     }

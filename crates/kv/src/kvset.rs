@@ -5,6 +5,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod cursor;
+mod export;
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;

@@ -42,12 +42,21 @@ impl Layout {
     }
 
     /// The classes and the paths that the manifest will know them by: relative to the directory
-    /// when they are in it, so that it may be moved.
-    pub(crate) fn classes(&self) -> Result<Vec<(MediaClass, String)>> {
+    /// when they are in it, so that it may be moved. Devices that are `given` stand in for those that
+    /// the layout names.
+    pub(crate) fn classes(
+        &self,
+        given: &BTreeMap<MediaClass, NamedDevice>,
+    ) -> Result<Vec<(MediaClass, String)>> {
         let mut classes =
             vec![(MediaClass::Capacity, known_as(MediaClass::Capacity, &self.capacity)?)];
         if let Some(staging) = &self.staging {
             classes.push((MediaClass::Staging, known_as(MediaClass::Staging, staging)?));
+        }
+        for (class, named) in given {
+            named.check()?;
+            classes.retain(|(known, _)| known != class);
+            classes.push((*class, named.name.clone()));
         }
         Ok(classes)
     }
@@ -113,6 +122,17 @@ fn open_file(
     FileDevice::open(path, &FileOptions { create, capacity_bytes, ..FileOptions::default() })
 }
 
+/// Opens a file that is there.
+fn open_existing(
+    path: &Path,
+    capacity_bytes: Option<u64>,
+    read_only: bool,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let create = Create::Never;
+    let options = FileOptions { create, capacity_bytes, read_only, ..FileOptions::default() };
+    Ok(Arc::new(FileDevice::open(path, &options)?))
+}
+
 /// Opens the device of a class that is to be made: a file that does not exist yet, or a block
 /// device that holds nothing.
 pub(crate) fn make_class(dir: &Path, path: &str) -> Result<Arc<dyn Device>> {
@@ -163,20 +183,33 @@ pub(crate) fn make(
     })
 }
 
+/// Refuses devices of a KVDB that is there.
+pub(crate) fn check_without_kvdb(devices: &Devices) -> Result<()> {
+    if Manifest::read(&devices.manifest)?.is_none() {
+        return Ok(());
+    }
+    let path = devices.manifest.name().into();
+    let why = "there is a KVDB here already; open it, or choose other devices".into();
+    Err(KvError::Exists { path, why })
+}
+
 fn has_manifest(path: &Path) -> Result<bool> {
-    let device: Arc<dyn Device> = Arc::new(open_file(path, Create::Never, Some(MANIFEST_BYTES))?);
-    Ok(Manifest::read(&device)?.is_some())
+    Ok(Manifest::read(&open_existing(path, Some(MANIFEST_BYTES), true)?)?.is_some())
 }
 
 /// The names of the devices of the KVDB in `dir` that are no files.
 pub(crate) fn device_names(dir: &Path) -> Result<BTreeMap<MediaClass, String>> {
-    let (_, state) = open_manifest(dir)?;
+    let (_, state) = open_manifest(dir, true)?;
     Ok(state.classes.into_iter().filter(|(_, known_as)| !is_path(known_as)).collect())
 }
 
 /// Opens the devices of the KVDB in `dir`, but for those that are `given`.
-pub(crate) fn open(dir: &Path, given: &BTreeMap<MediaClass, Arc<dyn Device>>) -> Result<Devices> {
-    let (manifest, state) = open_manifest(dir)?;
+pub(crate) fn open(
+    dir: &Path,
+    given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+    read_only: bool,
+) -> Result<Devices> {
+    let (manifest, state) = open_manifest(dir, read_only)?;
     let find = |class: MediaClass| -> Result<Option<Arc<dyn Device>>> {
         let Some(known_as) = state.classes.get(&class) else {
             return Ok(None);
@@ -191,7 +224,7 @@ pub(crate) fn open(dir: &Path, given: &BTreeMap<MediaClass, Arc<dyn Device>>) ->
                 ))
             });
         }
-        Ok(Some(Arc::new(open_file(&dir.join(known_as), Create::Never, None)?)))
+        Ok(Some(open_existing(&dir.join(known_as), None, read_only)?))
     };
     let capacity = find(MediaClass::Capacity)?.ok_or_else(|| KvError::NotAKvdb {
         path: dir.to_owned(),
@@ -201,18 +234,17 @@ pub(crate) fn open(dir: &Path, given: &BTreeMap<MediaClass, Arc<dyn Device>>) ->
 }
 
 /// The manifest of the KVDB in `dir`, and what it says.
-fn open_manifest(dir: &Path) -> Result<(Arc<dyn Device>, State)> {
+fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)> {
     let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
     let path = dir.join(MANIFEST);
     if !path.exists() {
         return Err(not_here("it has no file 'manifest.esker'; create one with `esker kv create`"));
     }
-    let manifest: Arc<dyn Device> =
-        Arc::new(open_file(&path, Create::Never, Some(MANIFEST_BYTES))?);
+    let manifest = open_existing(&path, Some(MANIFEST_BYTES), read_only)?;
     let state = Manifest::read(&manifest)?.ok_or_else(|| {
         not_here(
-            "its manifest was never finished: creating it was interrupted; \
-             remove the directory and create it again",
+            "its manifest was never finished: creating it, or a backup to it, was interrupted; \
+             remove the directory and begin again",
         )
     })?;
     Ok((manifest, state))

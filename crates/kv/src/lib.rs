@@ -102,6 +102,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod backup;
 mod batch;
 mod cache;
 mod check;
@@ -137,6 +138,7 @@ mod value;
 mod view;
 mod write;
 
+pub use backup::BackupReport;
 pub use batch::Batch;
 pub use check::CheckReport;
 pub use compression::Compression;

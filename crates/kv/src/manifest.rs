@@ -119,7 +119,7 @@ impl State {
     }
 
     /// The edits that build this state.
-    fn edits(&self) -> Vec<Edit> {
+    pub(crate) fn edits(&self) -> Vec<Edit> {
         let mut edits = vec![Edit::LastId { id: self.last_id }];
         let ingested = Edit::Ingested { seqno: self.ingested, first: self.log_first };
         edits.extend(
@@ -398,12 +398,19 @@ pub(crate) struct Found {
 impl Found {
     /// Begins a new epoch, to write in.
     pub(crate) fn begin(self) -> Result<Manifest> {
-        let Found { medium, region, epoch, state } = self;
-        let tail = Lba(0);
-        let mut writer =
-            Writer { medium, region, epoch, index: 0, tail, state, written_bytes: 0, failed: None };
+        let mut writer = self.writer(None);
         writer.snapshot()?;
         Ok(Manifest(Mutex::new(writer)))
+    }
+
+    /// The manifest of a KVDB that is read only: nothing is committed to it.
+    pub(crate) fn read_only(self) -> Manifest {
+        Manifest(Mutex::new(self.writer(Some(KvError::ReadOnly))))
+    }
+
+    fn writer(self, failed: Option<KvError>) -> Writer {
+        let Found { medium, region, epoch, state } = self;
+        Writer { medium, region, epoch, index: 0, tail: Lba(0), state, written_bytes: 0, failed }
     }
 }
 

@@ -73,6 +73,10 @@ pub struct Options {
     /// A transaction that is open for longer ends by itself, in milliseconds: what it reads, and what
     /// others have written since it began, is kept as long as it lives. Default 300,000 (5 minutes).
     pub transaction_ms: u64,
+    /// Nothing is written to any device, and several may have the KVDB open so at a time, as long as
+    /// nobody has it open to write. What is in the log and in no kvset yet is kept in memory: up to half
+    /// of the budget, else opening fails and says so. Writes and maintenance are refused. Default: no.
+    pub read_only: bool,
     /// Who runs maintenance. Default: threads.
     pub maintenance: Maintenance,
     /// The engine's time. Default: real.
@@ -88,6 +92,7 @@ impl Default for Options {
             durability_ms: 100,
             durability_bytes: DURABILITY_BYTES,
             transaction_ms: 300_000,
+            read_only: false,
             maintenance: Maintenance::Threads,
             clock: Clock::real(),
             tuning: None,
@@ -182,6 +187,11 @@ impl Options {
     /// than suits the budget, because they are in DRAM.
     pub(crate) fn durability_limit(&self) -> u64 {
         self.durability_bytes.min(self.memory_bytes / 16)
+    }
+
+    /// Refuses what cannot work for a new KVDB.
+    pub(crate) fn check_to_create(&self) -> Result<()> {
+        if self.read_only { Err(KvError::ReadOnly) } else { self.check() }
     }
 
     /// Refuses what cannot work.

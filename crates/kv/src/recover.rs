@@ -7,17 +7,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use esker_base::Lba;
 use esker_base::units::{round_up, to_usize};
+use esker_base::{Lba, LbaCount};
 use esker_device::Device;
 
-use crate::MediaClass;
 use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
-use crate::media::{Classes, Extent, Media, Purpose};
+use crate::media::{Allocation, Classes, Extent, Media, Purpose};
 use crate::memtable::Memtable;
 use crate::omf::Malformed;
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
@@ -27,6 +26,7 @@ use crate::page_cache::PageCache;
 use crate::placement::Stream;
 use crate::value::{Ids, ValueBlock};
 use crate::view::{Frozen, Leaf, Tree, View};
+use crate::{MediaClass, Tuning};
 
 /// The devices of a KVDB.
 #[derive(Clone)]
@@ -40,6 +40,13 @@ pub struct Devices {
 }
 
 impl Devices {
+    /// The classes and the names of their devices.
+    pub(crate) fn names(&self) -> Vec<(MediaClass, String)> {
+        let named = |class, device: &Arc<dyn Device>| (class, device.name().to_owned());
+        let staging = self.staging.iter().map(|device| named(MediaClass::Staging, device));
+        staging.chain([named(MediaClass::Capacity, &self.capacity)]).collect()
+    }
+
     /// The class devices, opened as classes.
     pub(crate) fn classes(&self, options: &Options) -> Classes {
         let media = |class: MediaClass, device: &Arc<dyn Device>| {
@@ -132,10 +139,14 @@ pub(crate) fn open_structures(
 /// What a crash has torn is passed over: it was not durable. What was durable and cannot be read
 /// is damage: a frame behind the gap says so, because each states how far the log was durable when
 /// it was written.
+///
+/// # Errors
+/// `Invalid` when the memtable would exceed `memory_bytes`.
 pub(crate) fn replay(
     state: &State,
     blocks: &BTreeMap<u64, Arc<ValueBlock>>,
     table: &Memtable,
+    memory_bytes: u64,
 ) -> Result<u64> {
     let mut last = state.ingested;
     let mut ends = Vec::new();
@@ -152,6 +163,13 @@ pub(crate) fn replay(
             }
             if header.first_seqno == last + 1 {
                 last = replay_frame(segment, &header, &payload, table)?;
+                if table.bytes() > memory_bytes {
+                    return Err(KvError::Options(format!(
+                        "the log holds more than {memory_bytes} bytes that are in no kvset yet, and \
+                         who only reads has them in memory: open the KVDB with a larger budget, or \
+                         once to write"
+                    )));
+                }
             }
             let end = offset + (HEADER_SIZE + payload.len()) as u64;
             offset = round_up(end, segment.media().lba_size.into());
@@ -264,7 +282,16 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages)?;
     let table = Memtable::new(tuning.memtable_bytes);
-    let last_seqno = replay(&state, &opened.blocks, &table)?;
+    let limit = if options.read_only { options.memory_bytes / 2 } else { u64::MAX };
+    let last_seqno = replay(&state, &opened.blocks, &table, limit)?;
+    if options.read_only {
+        let log = unwritten_log(tuning, &state, &classes, last_seqno);
+        let (view, manifest) =
+            (view_of(&tuning, opened.trees, table, log.segment()), found.read_only());
+        let ids = Ids::after(state.last_id);
+        let parts = Parts { classes, manifest, ids, log, view, pages };
+        return Ok(Some(Engine::new(options, parts)));
+    }
     // All is sound as far as it was read: from here on the KVDB is written to.
     let manifest = found.begin()?;
     // The memtable and the kvsets hold what they need of the blocks; the rest is free from the
@@ -273,17 +300,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let (segment, edit) = new_segment(&classes, &ids, &tuning, Purpose::Maintenance, 0)?;
     manifest.commit(vec![edit])?;
     let log = LogTail::new(tuning, segment.clone(), last_seqno);
-    let replayed = Arc::new(Frozen { table: Arc::new(table), log_first: segment.clone() });
-    let mut view = View {
-        active: Arc::new(Memtable::new(tuning.memtable_bytes)),
-        frozen: Vec::new(),
-        trees: BTreeMap::new(),
-    };
-    opened.trees.into_iter().for_each(|tree| view.put_tree(tree));
-    let nothing = replayed.table.is_empty();
-    if !nothing {
-        view.frozen.push(replayed);
-    }
+    let view = view_of(&tuning, opened.trees, table, &segment);
+    let nothing = view.frozen.is_empty();
     let engine = Engine::new(options, Parts { classes, manifest, ids, log, view, pages });
     if nothing {
         let first = segment.id;
@@ -299,15 +317,39 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     Ok(Some(engine))
 }
 
+/// What a KVDB shows that was just opened: `table` was replayed, and the log goes on in `segment`.
+fn view_of(tuning: &Tuning, trees: Vec<Tree>, table: Memtable, segment: &Arc<ValueBlock>) -> View {
+    let frozen = (!table.is_empty())
+        .then(|| Arc::new(Frozen { table: Arc::new(table), log_first: segment.clone() }));
+    let active = Arc::new(Memtable::new(tuning.memtable_bytes));
+    let trees = trees.into_iter().map(|tree| (tree.kvs, Arc::new(tree))).collect();
+    View { active, frozen: frozen.into_iter().collect(), trees }
+}
+
+/// The log of a KVDB that is read only: it ends, in a segment without room.
+fn unwritten_log(tuning: Tuning, state: &State, classes: &Classes, last_seqno: u64) -> LogTail {
+    let media = classes.capacity.clone();
+    let extent = Extent { class: media.class, lba: Lba(0), count: LbaCount(0) };
+    let allocation = Allocation { media, extent, stream: Stream::Log };
+    let segment = ValueBlock { id: state.last_id + 1, allocation, bytes: 0, plain_bytes: 0 };
+    LogTail::new(tuning, Arc::new(segment), last_seqno)
+}
+
+/// A uuid for a new KVDB.
+pub(crate) fn new_uuid() -> [u8; 16] {
+    let seed = u64::try_from(esker_base::clock::unix_time().as_nanos()).unwrap_or(u64::MAX);
+    let mut uuid = [0; 16];
+    esker_base::Rng::new(seed ^ u64::from(std::process::id()).rotate_left(32)).fill(&mut uuid);
+    uuid
+}
+
 /// Makes a new KVDB on `devices`, whose class devices are known as `paths`.
 pub(crate) fn create(
     devices: &Devices,
     paths: &[(MediaClass, String)],
     options: &Options,
 ) -> Result<()> {
-    let seed = u64::try_from(esker_base::clock::unix_time().as_nanos()).unwrap_or(u64::MAX);
-    let mut uuid = [0; 16];
-    esker_base::Rng::new(seed ^ u64::from(std::process::id()).rotate_left(32)).fill(&mut uuid);
+    let uuid = new_uuid();
     for media in devices.classes(options).all() {
         media.write_header(uuid)?;
     }

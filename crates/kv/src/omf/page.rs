@@ -195,7 +195,8 @@ impl<B: AsRef<[u8]>> Page<B> {
         Ok(page)
     }
 
-    fn raw(&self) -> &[u8] {
+    /// Its bytes.
+    pub(crate) fn raw(&self) -> &[u8] {
         self.0.as_ref()
     }
 
