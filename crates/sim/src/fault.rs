@@ -62,6 +62,9 @@ pub enum Effect {
     /// It never reaches the device, and completes with
     /// [`Cause::Media`](esker_device::Cause::Media).
     Fail,
+    /// It never reaches the device, and completes as if the medium behind the device were full: a file
+    /// on a full file system.
+    NoSpace,
     /// Half of its LBAs, rounded down, reach the device, and it completes with
     /// [`Cause::Short`](esker_device::Cause::Short). A flush never reaches the device.
     Short,

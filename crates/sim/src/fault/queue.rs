@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, Clock, LbaCount, Nanos};
+use esker_base::{AlignedBuf, Clock, ErrorKind, LbaCount, Nanos};
 use esker_device::{Cause, Command, Completion, Device, DeviceError, Op, QueuePair};
 
 use super::{Effect, FaultPlan};
@@ -92,6 +92,12 @@ impl Queue {
             Some(Effect::Fail) => {
                 reaches = false;
                 let cause = Cause::Media(format!("a fault plan failed this {kind}"));
+                Rest::Fail { size: to_usize(bytes), error: error(&self.name, cause) }
+            }
+            Some(Effect::NoSpace) => {
+                reaches = false;
+                let message = format!("a fault plan left no space for this {kind}");
+                let cause = Cause::Os { kind: ErrorKind::NoSpace, message };
                 Rest::Fail { size: to_usize(bytes), error: error(&self.name, cause) }
             }
             Some(Effect::Short) => {
