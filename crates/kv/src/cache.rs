@@ -19,10 +19,11 @@ mod segment;
 mod shard;
 
 use esker_base::units::{to_u64, to_usize};
-use parking_lot::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
 use shard::Shard;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// How many shards there are, each with a lock of its own.
 const SHARDS: usize = 16;

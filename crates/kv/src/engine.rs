@@ -5,11 +5,8 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
 use esker_base::units::to_usize;
-use parking_lot::{Condvar, Mutex};
 
 use crate::cache::RecordCache;
 use crate::compact::{READS, Scratch};
@@ -24,6 +21,8 @@ use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::stats::Counters;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::transaction::Transactions;
 use crate::value::{Ids, ValueBlock, Values};
 use crate::view::{Tree, View};

@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 
 use esker_device::Device;
-use parking_lot::Mutex;
 
 use crate::batch::Batch;
 use crate::check::CheckReport;
@@ -22,6 +19,8 @@ use crate::policy::KvsOptions;
 use crate::recover::{self, Devices};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
+use crate::sync::atomic::Ordering;
+use crate::sync::{JoinHandle, Mutex};
 use crate::transaction::Transaction;
 use crate::view::Tree;
 

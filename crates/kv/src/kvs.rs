@@ -1,7 +1,6 @@
 //! A KVS and its calls; what a key maps to in a view, from the newest source to the oldest.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::compression::Compression;
 use crate::cursor::Cursor;
@@ -13,6 +12,7 @@ use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::omf::page::Stored;
 use crate::policy::{KvsOptions, Policy};
+use crate::sync::atomic::Ordering;
 use crate::value::{ValueBlock, Wanted};
 use crate::view::View;
 use crate::write::check_record;

@@ -132,6 +132,7 @@ mod recover;
 mod snapshot;
 mod source;
 mod stats;
+mod sync;
 mod transaction;
 mod transfer;
 mod value;

@@ -7,11 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_base::memory::release_unused;
-use esker_base::thread;
 
 use crate::KvsOptions;
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
@@ -22,6 +20,8 @@ use crate::kvset::Kvset;
 use crate::omf::manifest::Edit;
 use crate::placement::Stream;
 use crate::prefixes::Prefixes;
+use crate::sync::atomic::Ordering;
+use crate::sync::{JoinHandle, MutexGuard, thread};
 use crate::value::{ValueBlock, address};
 use crate::view::{Frozen, Leaf, Tree};
 
@@ -383,7 +383,7 @@ impl Engine {
                 Some(due) if many || due <= now => {
                     let seqno = log.last_seqno();
                     // An error stops the engine, and every writer is told why.
-                    parking_lot::MutexGuard::unlocked(&mut log, || {
+                    MutexGuard::unlocked(&mut log, || {
                         let _ = self.flush_through(seqno);
                     });
                 }
@@ -408,9 +408,7 @@ impl Engine {
     }
 
     /// Starts the threads of a KVDB. They end when it closes.
-    pub(crate) fn start_threads(
-        self: &Arc<Self>,
-    ) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
+    pub(crate) fn start_threads(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
         let engine = || self.clone();
         let (flush, ingest, age) = (engine(), engine(), engine());
         Ok(vec![

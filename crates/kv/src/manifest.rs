@@ -15,13 +15,13 @@ use esker_base::codec::Encoder;
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{Device, PlacementId, Port};
-use parking_lot::Mutex;
 
 use crate::error::{KvError, Result};
 use crate::media::Extent;
 use crate::omf::manifest::{Edit, HEADER_SIZE, KvsetEdit, RecordHeader, padded_size, payload};
 use crate::omf::{Malformed, expect};
 use crate::placement::Stream;
+use crate::sync::Mutex;
 use crate::transfer::Transfer;
 use crate::{KvsOptions, MediaClass};
 

@@ -8,17 +8,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{Device, PortPool};
-use parking_lot::Mutex;
 
 use crate::error::{KvError, Result};
 use crate::omf::class::{self, ClassHeader};
 use crate::placement::Stream;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{ArcSwapOption, Mutex};
 use crate::transfer::Transfer;
 use crate::{MediaClass, Place, Tuning};
 

@@ -12,18 +12,18 @@ use std::cmp::Ordering as Order;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_skiplist::SkipMap;
 use crossbeam_skiplist::map::Entry;
 use esker_base::units::to_usize;
 use esker_base::{AppendBuf, AppendSlice};
-use parking_lot::Mutex;
 
 use crate::filter::LiveFilter;
 use crate::kvset::{head, key_hash};
 use crate::omf::frame::{Change, Record};
 use crate::prefixes::Prefixes;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::value::ValueBlock;
 
 /// What was written for a key, and where its record is in the log.

@@ -8,12 +8,11 @@
 //! 2. Every page that came in is in the queue once, until it leaves or its kvset is gone.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
-
 use crate::omf::page::{PAGE_SIZE, Page};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 /// A page in DRAM, shared with whoever reads it.
 pub(crate) type SharedPage = Page<Arc<[u8]>>;

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_base::units::human_bytes;
 use esker_base::{Clock, Nanos};
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::engine::Engine;
 use crate::error::KvError;
 use crate::media::{Allocation, Media};
 use crate::placement::Stream;
+use crate::sync::Mutex;
 use crate::value::ValueBlock;
 use crate::view::Tree;
 use crate::{Compression, MediaClass};

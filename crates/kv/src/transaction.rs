@@ -14,12 +14,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use esker_base::Nanos;
-use parking_lot::Mutex;
 
 use crate::batch::Batch;
 use crate::cursor::Cursor;
@@ -32,6 +29,8 @@ use crate::omf::frame::{Change, Record, record_size};
 use crate::options::Options;
 use crate::source::MemtableSource;
 use crate::stats::{Counter, TransactionStats};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{ArcSwapOption, Mutex};
 use crate::view::View;
 use crate::write::check_record;
 

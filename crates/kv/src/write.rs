@@ -2,10 +2,7 @@
 //! asked for.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use parking_lot::MutexGuard;
 
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
@@ -15,6 +12,8 @@ use crate::memtable::Memtable;
 use crate::omf::frame::Record;
 use crate::options::Maintenance;
 use crate::policy::Policy;
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
 use crate::view::Frozen;
 use crate::{KEY_MAX, VALUE_MAX};
 
