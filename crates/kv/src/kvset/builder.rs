@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use esker_base::AlignedBuf;
 use esker_base::codec::Encoder;
 use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Lba};
 
 use super::{KeyExtents, Kvset, key_hash};
 use crate::error::Result;
@@ -103,9 +103,12 @@ impl<'a> KvsetBuilder<'a> {
         }
     }
 
-    /// Adds an entry; keys ascend.
+    /// Adds an entry; keys ascend, if what they are read from is sound.
     pub(crate) fn add(&mut self, key: &[u8], entry: NewEntry<'_>) -> Result<()> {
-        debug_assert!(self.edit.entries == 0 || key > &self.last_key[..], "keys ascend");
+        if self.edit.entries > 0 && key <= &self.last_key[..] {
+            let detail = format!("keys that do not ascend were read for kvset {}", self.edit.id);
+            return Err(self.shop.classes.capacity.corrupt("kvset", Lba(0), detail));
+        }
         let entry = match entry {
             NewEntry::Tombstone => Entry::Tombstone,
             NewEntry::Inline(value) => Entry::Inline(value),

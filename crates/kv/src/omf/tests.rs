@@ -5,10 +5,12 @@
 //! | --- | --- |
 //! | [`golden`] | annotated dumps in `testdata/`; `ESKER_UPDATE_GOLDEN=1` writes them anew |
 //! | [`damage`] | flipped bits, truncations, random bytes, mutations with mended checksums |
+//! | [`images`] | whole KVDBs with structures changed behind checksums that fit |
 //! | [`pages`] | key pages against a sorted `Vec` |
 
 mod damage;
 mod golden;
+mod images;
 mod pages;
 
 use std::path::PathBuf;

@@ -28,11 +28,11 @@ fn span(bytes: &[u8], from: usize, size: usize) -> &[u8] {
     &bytes[from..from.saturating_add(size).min(bytes.len())]
 }
 
-fn mend_class(bytes: &mut [u8]) {
+pub(super) fn mend_class(bytes: &mut [u8]) {
     put_crc(bytes, 36, crc32c(&bytes[..36]));
 }
 
-fn mend_frame(bytes: &mut [u8]) {
+pub(super) fn mend_frame(bytes: &mut [u8]) {
     let end = (64 + u32_at(bytes, 48)).min(bytes.len());
     let mut at = 64;
     for _ in 0..u32_at(bytes, 12) {
@@ -48,17 +48,17 @@ fn mend_frame(bytes: &mut [u8]) {
     put_crc(bytes, 60, crc32c(&bytes[..60]));
 }
 
-fn mend_page(bytes: &mut [u8]) {
+pub(super) fn mend_page(bytes: &mut [u8]) {
     put_crc(bytes, 0, crc32c(&bytes[4..]));
 }
 
-fn mend_meta(bytes: &mut [u8]) {
+pub(super) fn mend_meta(bytes: &mut [u8]) {
     let body = u32_at(bytes, 28) + u32_at(bytes, 32) + u32_at(bytes, 40);
     put_crc(bytes, 36, crc32c(span(bytes, 48, body)));
     put_crc(bytes, 44, crc32c(&bytes[..44]));
 }
 
-fn mend_manifest(bytes: &mut [u8]) {
+pub(super) fn mend_manifest(bytes: &mut [u8]) {
     put_crc(bytes, 56, crc32c(span(bytes, 64, u32_at(bytes, 12))));
     put_crc(bytes, 60, crc32c(&bytes[..60]));
 }
