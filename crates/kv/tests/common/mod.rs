@@ -1,6 +1,8 @@
 //! What the engine's tests share.
 #![allow(dead_code)] // each test binary uses its part
 
+pub(crate) mod oracle;
+pub(crate) mod sample;
 pub(crate) mod script;
 pub(crate) mod shaped;
 
@@ -31,5 +33,19 @@ pub(crate) fn test_options(tuning: Tuning) -> Options {
         clock: Clock::virtual_time(),
         tuning: Some(tuning),
         ..Options::default()
+    }
+}
+
+/// Parts so small that a few dozen do.
+pub(crate) fn tiny_tuning() -> Tuning {
+    Tuning {
+        memtable_bytes: 10 << 10,
+        block_bytes: 16 << 10,
+        frame_bytes: 2 << 10,
+        key_extent_bytes: 8 << 10,
+        spill_kvsets: 2,
+        compact_kvsets: 3,
+        leaf_key_bytes: 14 << 10,
+        ..small_tuning()
     }
 }

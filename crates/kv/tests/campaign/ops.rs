@@ -1,0 +1,404 @@
+//! What can be done to an open KVDB, each operation beside the oracle. A new feature of the engine is a
+//! function here and a line in the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use esker_kv::{Batch, Cursor, KvError, Policy};
+
+use crate::common::oracle::{Key, Value, Write};
+use crate::world::{Open, Sight, Slot, Walk, World};
+
+type Done = Result<(), KvError>;
+
+/// How often, out of the sum of all, and what.
+pub(crate) const TABLE: &[(u64, &str, fn(&mut World) -> Done)] = &[
+    (340, "put", World::put),
+    (80, "delete", World::delete),
+    (80, "batch", World::batch),
+    (120, "get", World::get),
+    (15, "get many", World::get_many),
+    (20, "walk", World::walk),
+    (3, "read all", World::read_everything),
+    (20, "snapshot", World::snapshot),
+    (160, "transaction", World::transaction),
+    (20, "sync", World::sync),
+    (12, "ingest", World::ingest),
+    (30, "step", World::step),
+    (20, "settle", World::settle),
+    (25, "time", World::let_time_pass),
+    (3, "create", World::create_kvs),
+    (2, "drop", World::drop_kvs),
+];
+
+impl World {
+    /// One operation, at random.
+    pub(crate) fn operate(&mut self) -> Done {
+        let all: u64 = TABLE.iter().map(|(weight, ..)| weight).sum();
+        let mut at = self.rng.below(all);
+        self.tally.operations.resize(TABLE.len(), 0);
+        for (index, (weight, _, run)) in TABLE.iter().enumerate() {
+            if at < *weight {
+                self.tally.operations[index] += 1;
+                return run(self);
+            }
+            at -= weight;
+        }
+        unreachable!("below the sum of all weights")
+    }
+
+    // ---- writes ----------------------------------------------------------------------------------
+
+    fn put(&mut self) -> Done {
+        let (slot, key, value) = (self.slot(), self.key(), self.value());
+        let result = slot.kvs.put(&key, &value);
+        self.note(vec![((slot.number, key), Some(value))], result)
+    }
+
+    fn delete(&mut self) -> Done {
+        let (slot, key) = (self.slot(), self.key());
+        let result = slot.kvs.delete(&key);
+        self.note(vec![((slot.number, key), None)], result)
+    }
+
+    fn batch(&mut self) -> Done {
+        let mut batch = Batch::new();
+        let mut writes: BTreeMap<Key, Option<Value>> = BTreeMap::new();
+        for _ in 0..=self.rng.below(6) {
+            let (slot, key, value) = (self.slot(), self.key(), self.value_or_none());
+            match &value {
+                Some(value) => batch.put(&slot.kvs, &key, value),
+                None => batch.delete(&slot.kvs, &key),
+            }
+            writes.insert((slot.number, key), value);
+        }
+        let result = self.db.write(&batch);
+        self.note(writes.into_iter().collect(), result)
+    }
+
+    // ---- reads -----------------------------------------------------------------------------------
+
+    fn expected(&self, slot: &Slot, key: &[u8], moment: usize) -> Option<Value> {
+        self.oracle.get(&(slot.number, key.to_vec()), moment).cloned()
+    }
+
+    fn get(&mut self) -> Done {
+        let (slot, key) = (self.slot(), self.key());
+        let got = slot.kvs.get(&key)?;
+        assert_eq!(got.as_deref(), self.expected(&slot, &key, self.oracle.last()).as_deref());
+        Ok(())
+    }
+
+    fn get_many(&mut self) -> Done {
+        let slot = self.slot();
+        let keys: Vec<Vec<u8>> = (0..self.rng.below(20)).map(|_| self.key()).collect();
+        let at = self.oracle.last();
+        for (key, got) in keys.iter().zip(slot.kvs.get_many(&keys)?) {
+            assert_eq!(got.as_deref(), self.expected(&slot, key, at).as_deref());
+        }
+        Ok(())
+    }
+
+    fn read_everything(&mut self) -> Done {
+        for slot in &self.slots {
+            let expected = self.oracle.content(slot.number, self.oracle.last());
+            compare(slot.kvs.cursor()?, &expected)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a cursor, over a KVS now, a snapshot or a transaction, and steps one that is open: what was
+    /// written since is not in it.
+    fn walk(&mut self) -> Done {
+        if self.walks.len() < 3 {
+            let walk = self.new_walk()?;
+            self.walks.push(walk);
+        }
+        let at = self.index(self.walks.len());
+        let mut walk = self.walks.swap_remove(at);
+        for _ in 0..self.rng.below(30) {
+            self.step_of(&mut walk)?;
+        }
+        if self.rng.chance(2, 3) {
+            self.walks.push(walk);
+        }
+        Ok(())
+    }
+
+    fn new_walk(&mut self) -> Result<Walk, KvError> {
+        let slot = self.slot();
+        let content = self.oracle.content(slot.number, self.oracle.last());
+        let mut cursor = slot.kvs.cursor()?;
+        let mut entries: Vec<(Vec<u8>, Value)> = content.into_iter().collect();
+        if self.rng.chance(1, 2) {
+            let mut prefix = self.key();
+            prefix.truncate(self.index(7));
+            cursor = cursor.within(&prefix)?;
+            entries.retain(|(key, _)| key.starts_with(&prefix));
+        }
+        let keys_only = self.rng.chance(1, 3);
+        if keys_only {
+            cursor = cursor.keys_only();
+        }
+        Ok(Walk { cursor, entries, at: 0, keys_only })
+    }
+
+    fn step_of(&mut self, walk: &mut Walk) -> Done {
+        let Walk { cursor, entries, at, keys_only } = walk;
+        let (step, index) = match self.rng.below(12) {
+            0 => {
+                let from = self.key();
+                cursor.seek(&from)?;
+                *at = entries.partition_point(|(key, _)| *key < from);
+                return Ok(());
+            }
+            1 => {
+                cursor.seek_to_last()?;
+                *at = entries.len();
+                return Ok(());
+            }
+            2..8 => {
+                let index = Some(*at).filter(|at| *at < entries.len());
+                *at += usize::from(index.is_some());
+                (cursor.next()?, index)
+            }
+            _ => {
+                let index = at.checked_sub(1);
+                *at = index.unwrap_or(0);
+                (cursor.prev()?, index)
+            }
+        };
+        let expected = index.map(|index| {
+            let (key, value) = &entries[index];
+            (&key[..], if *keys_only { &[][..] } else { &value[..] })
+        });
+        assert_eq!(step, expected);
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Done {
+        if self.snapshots.len() < 3 {
+            self.snapshots.push((self.db.snapshot(), self.sight()));
+        }
+        let at = self.index(self.snapshots.len());
+        let keys: Vec<Vec<u8>> = (0..8).map(|_| self.key()).collect();
+        let (snapshot, Sight { moment, slots }) = &self.snapshots[at];
+        for slot in slots {
+            let values = snapshot.get_many(&slot.kvs, &keys)?;
+            for (key, got) in keys.iter().zip(values) {
+                assert_eq!(got.as_deref(), self.expected(slot, key, *moment).as_deref());
+                let alone = snapshot.get(&slot.kvs, key)?;
+                assert_eq!(alone, got, "alone and among many");
+            }
+            compare(snapshot.cursor(&slot.kvs)?, &self.oracle.content(slot.number, *moment))?;
+        }
+        if self.rng.chance(1, 4) {
+            drop(self.snapshots.swap_remove(at));
+        }
+        Ok(())
+    }
+
+    // ---- transactions ----------------------------------------------------------------------------
+
+    fn transaction(&mut self) -> Done {
+        if self.open.is_empty() || self.open.len() < 4 && self.rng.chance(1, 6) {
+            let (transaction, sight) = (self.db.transaction(), self.sight());
+            let (writes, held) = (BTreeMap::new(), BTreeSet::new());
+            let began = self.clock().now();
+            self.open.push(Open { transaction, sight, began, writes, held });
+            return Ok(());
+        }
+        let at = self.index(self.open.len());
+        let mut one = self.open.swap_remove(at);
+        let result = match self.rng.below(20) {
+            0 => return Ok(()), // forgotten
+            1..4 => return self.commit(one),
+            4..12 => self.write_in(&mut one),
+            _ => self.read_in(&mut one),
+        };
+        match result {
+            Err(KvError::TransactionExpired(_)) => {
+                self.check_expired(&one);
+                Ok(())
+            }
+            result => {
+                self.open.push(one);
+                result
+            }
+        }
+    }
+
+    fn write_in(&mut self, one: &mut Open) -> Done {
+        let slot = one.sight.slots[self.index(one.sight.slots.len())].clone();
+        let (key, value) = (self.key(), self.value_or_none());
+        let result = match &value {
+            Some(value) => one.transaction.put(&slot.kvs, &key, value),
+            None => one.transaction.delete(&slot.kvs, &key),
+        };
+        match result {
+            Ok(()) => drop(one.writes.insert((slot.number, key), value)),
+            Err(KvError::BatchSize { .. }) => {} // it stays as it was
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn read_in(&mut self, one: &mut Open) -> Done {
+        let slot = one.sight.slots[self.index(one.sight.slots.len())].clone();
+        let key = self.key();
+        let full = (slot.number, key.clone());
+        let before = || self.oracle.get(&full, one.sight.moment).cloned();
+        let expected = one.writes.get(&full).cloned().unwrap_or_else(before);
+        match self.rng.below(8) {
+            0 => {
+                let got = one.transaction.get_for_update(&slot.kvs, &key)?;
+                assert_eq!(got.as_deref(), expected.as_deref());
+                one.held.insert(full);
+            }
+            1 => {
+                let mut content = self.oracle.content(slot.number, one.sight.moment);
+                for ((_, key), value) in one.writes.iter().filter(|(key, _)| key.0 == slot.number) {
+                    match value {
+                        Some(value) => content.insert(key.clone(), value.clone()),
+                        None => content.remove(key),
+                    };
+                }
+                compare(one.transaction.cursor(&slot.kvs)?, &content)?;
+            }
+            _ => {
+                let got = one.transaction.get(&slot.kvs, &key)?;
+                assert_eq!(got.as_deref(), expected.as_deref());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ended by itself: only ever after its time.
+    fn check_expired(&self, one: &Open) {
+        let limit = Duration::from_millis(self.options.transaction_ms);
+        let age = self.clock().now().since(one.began);
+        assert!(age > limit, "a transaction ended after {age:?} of {limit:?}");
+    }
+
+    fn commit(&mut self, one: Open) -> Done {
+        // One that writes nothing has nothing to lose against others.
+        let newer = |key: &Key| self.oracle.is_newer(key, one.sight.moment);
+        let is_lost = !one.writes.is_empty() && one.writes.keys().chain(&one.held).any(newer);
+        let is_dropped = |(number, _): &Key| self.slots.iter().all(|slot| slot.number != *number);
+        let is_dropped = one.writes.keys().any(is_dropped);
+        let Open { transaction, sight, began, writes, held } = one;
+        let durable = self.rng.chance(1, 4);
+        let result = if durable { transaction.commit_durable() } else { transaction.commit() };
+        match result {
+            Ok(()) => {
+                assert!(!is_lost, "a conflict was missed");
+                assert!(!is_dropped, "a dropped KVS was written");
+                if !writes.is_empty() {
+                    self.note(writes.into_iter().collect::<Vec<Write>>(), Ok(()))?;
+                    if durable {
+                        self.promise_all();
+                    }
+                }
+                Ok(())
+            }
+            Err(KvError::TransactionConflict { .. }) => {
+                assert!(is_lost, "a conflict was invented");
+                Ok(())
+            }
+            Err(KvError::Dropped(_)) => {
+                assert!(is_dropped, "a KVS is missing");
+                Ok(())
+            }
+            Err(KvError::TransactionExpired(_)) => {
+                let writes = BTreeMap::new();
+                let transaction = self.db.transaction();
+                self.check_expired(&Open { transaction, sight, began, writes, held });
+                Ok(())
+            }
+            Err(error) => self.note(writes.into_iter().collect(), Err(error)),
+        }
+    }
+
+    // ---- the KVDB --------------------------------------------------------------------------------
+
+    fn sync(&mut self) -> Done {
+        self.db.sync()?;
+        self.promise_all();
+        Ok(())
+    }
+
+    fn ingest(&mut self) -> Done {
+        self.db.ingest()?;
+        self.promise_all();
+        Ok(())
+    }
+
+    fn step(&mut self) -> Done {
+        self.db.step().map(drop)
+    }
+
+    fn settle(&mut self) -> Done {
+        self.db.settle()
+    }
+
+    fn let_time_pass(&mut self) -> Done {
+        let span = Duration::from_millis(self.rng.below(self.options.durability_ms + 10));
+        self.clock().advance(span);
+        // The flush that a thread would do in time.
+        self.step()
+    }
+
+    fn create_kvs(&mut self) -> Done {
+        if self.slots.len() >= 4 {
+            return Ok(());
+        }
+        let policies = [
+            Policy::STAGING_MAX_CAPACITY,
+            Policy::STAGING_MIN_CAPACITY,
+            Policy::STAGING_ONLY,
+            Policy::CAPACITY_ONLY,
+        ];
+        let free = |name: &&str| self.slots.iter().all(|slot| slot.name != *name);
+        let name = ["a", "b", "c", "d"].into_iter().find(free).unwrap().to_owned();
+        let number = self.next_number;
+        // Counted even if it fails: it may be there after a crash.
+        self.next_number += 1;
+        let policy = policies[self.index(policies.len())];
+        let mut intended = self.kvss();
+        intended.push((number, name.clone()));
+        self.intended = Some(intended);
+        let kvs = self.db.create_kvs(&name, policy)?;
+        self.intended = None;
+        self.slots.push(Slot { number, name, kvs });
+        Ok(())
+    }
+
+    fn drop_kvs(&mut self) -> Done {
+        if self.slots.len() < 2 {
+            return Ok(());
+        }
+        let at = self.index(self.slots.len());
+        let slot = self.slots[at].clone();
+        let mut intended = self.kvss();
+        intended.remove(at);
+        self.intended = Some(intended);
+        self.db.drop_kvs(&slot.name)?;
+        self.intended = None;
+        self.slots.remove(at);
+        assert!(matches!(slot.kvs.get(b"k"), Err(KvError::Dropped(_))));
+        Ok(())
+    }
+}
+
+/// Reads all that a cursor has, forward and now and then backward.
+fn compare(mut cursor: Cursor, expected: &BTreeMap<Vec<u8>, Value>) -> Done {
+    for (key, value) in expected {
+        assert_eq!(cursor.next()?, Some((&key[..], &value[..])));
+    }
+    assert_eq!(cursor.next()?, None);
+    for (key, value) in expected.iter().rev() {
+        assert_eq!(cursor.prev()?, Some((&key[..], &value[..])));
+    }
+    assert_eq!(cursor.prev()?, None);
+    Ok(())
+}
