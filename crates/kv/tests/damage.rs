@@ -191,8 +191,11 @@ fn damage(count: u64, seed: u64) -> Fates {
                 "an LBA of another place"
             }
             _ => {
-                let mut other = bytes[other * 512..(other + 1) * 512].to_vec();
-                bytes[start..start + 512].swap_with_slice(&mut other);
+                let (first, second) = (lba.min(other), lba.max(other));
+                let (head, tail) = bytes.split_at_mut(second * 512);
+                if first < second {
+                    head[first * 512..(first + 1) * 512].swap_with_slice(&mut tail[..512]);
+                }
                 "exchanged LBAs"
             }
         };

@@ -276,6 +276,16 @@ impl<'s> Life<'s> {
         self.recorder.mark(self.ledger.len() as u64 - 1);
     }
 
+    /// Notes what is so after an operation. One that failed has no mark of its own: a crash from then on
+    /// may leave what was before.
+    fn note_end(&mut self, entry: Entry, happened: bool) {
+        if happened {
+            self.note(entry);
+        } else {
+            self.ledger.push(entry);
+        }
+    }
+
     /// Opens or creates the KVDB, and gives it a KVS if it has none.
     fn open(
         &mut self,
@@ -306,8 +316,7 @@ impl<'s> Life<'s> {
             kvss.push((legacy.next_number, "a".into()));
             legacy.next_number += 1;
             let created = db.create_kvs("a", Policy::default());
-            // Whether it succeeded or not: it may be there.
-            self.note(entry(&kvss));
+            self.note_end(entry(&kvss), created.is_ok());
             created?;
         }
         Ok((db, kvss))
@@ -327,26 +336,26 @@ impl<'s> Life<'s> {
         let Range { start, end } = self.shape.operations;
         for _ in 0..start + world.rng.below(end - start) {
             let result = world.operate();
+            // Nothing has happened, and with some space it goes on.
+            let lacks_space = matches!(&result, Err(error)
+                if error.kind() == ErrorKind::NoSpace && !world.is_stopped());
+            if lacks_space {
+                world.intended = None;
+                world.tally.no_space += 1;
+                self.check_readable(&world);
+            }
             let kvss = world.intended.clone().unwrap_or_else(|| world.kvss());
             // What a device did not do in time is not promised.
             let before = self.ledger.last().map_or(0, |entry| entry.least);
             let least = if result.is_ok() { world.promised() } else { before };
             let most = world.oracle.last();
-            self.note(Entry { created: true, kvss, least, most });
-            match result {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NoSpace && !world.is_stopped() => {
-                    // Nothing has happened, and with some space it goes on.
-                    world.tally.no_space += 1;
-                    world.intended = None;
-                    self.check_readable(&world);
-                }
-                Err(error) => {
-                    self.check_explained(&error);
-                    self.check_readable(&world);
-                    world.tally.fault_ends += 1;
-                    return (self.forget(world), false);
-                }
+            let goes_on = lacks_space || result.is_ok();
+            self.note_end(Entry { created: true, kvss, least, most }, goes_on);
+            if !goes_on && let Err(error) = result {
+                self.check_explained(&error);
+                self.check_readable(&world);
+                world.tally.fault_ends += 1;
+                return (self.forget(world), false);
             }
         }
         if world.rng.chance(2, 3) {

@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use esker_kv::{Batch, Cursor, KvError, Policy};
+use esker_kv::{Batch, Cursor, KvError, MediaClass, Place, Policy};
 
 use crate::common::oracle::{Key, Value, Write};
 use crate::world::{Open, Sight, Slot, Walk, World};
 
 type Done = Result<(), KvError>;
+type Operation = fn(&mut World) -> Done;
 
 /// How often, out of the sum of all, and what.
-pub(crate) const TABLE: &[(u64, &str, fn(&mut World) -> Done)] = &[
+pub(crate) const TABLE: &[(u64, &str, Operation)] = &[
     (340, "put", World::put),
     (80, "delete", World::delete),
     (80, "batch", World::batch),
@@ -29,6 +30,7 @@ pub(crate) const TABLE: &[(u64, &str, fn(&mut World) -> Done)] = &[
     (25, "time", World::let_time_pass),
     (3, "create", World::create_kvs),
     (2, "drop", World::drop_kvs),
+    (6, "policy", World::set_policy),
 ];
 
 impl World {
@@ -352,24 +354,39 @@ impl World {
         if self.slots.len() >= 4 {
             return Ok(());
         }
-        let policies = [
-            Policy::STAGING_MAX_CAPACITY,
-            Policy::STAGING_MIN_CAPACITY,
-            Policy::STAGING_ONLY,
-            Policy::CAPACITY_ONLY,
-        ];
         let free = |name: &&str| self.slots.iter().all(|slot| slot.name != *name);
         let name = ["a", "b", "c", "d"].into_iter().find(free).unwrap().to_owned();
         let number = self.next_number;
         // Counted even if it fails: it may be there after a crash.
         self.next_number += 1;
-        let policy = policies[self.index(policies.len())];
+        let policy = self.policy();
         let mut intended = self.kvss();
         intended.push((number, name.clone()));
         self.intended = Some(intended);
         let kvs = self.db.create_kvs(&name, policy)?;
         self.intended = None;
         self.slots.push(Slot { number, name, kvs });
+        Ok(())
+    }
+
+    /// Any policy, one in four of whose cells do without the other class.
+    fn policy(&mut self) -> Policy {
+        let mut place = || Place {
+            class: MediaClass::ALL[usize::try_from(self.rng.below(2)).unwrap()],
+            spills: self.rng.chance(3, 4),
+        };
+        Policy {
+            young_keys: place(),
+            young_values: place(),
+            old_keys: place(),
+            old_values: place(),
+        }
+    }
+
+    fn set_policy(&mut self) -> Done {
+        let (slot, policy) = (self.slot(), self.policy());
+        slot.kvs.set_policy(policy)?;
+        assert_eq!(slot.kvs.options()?.policy, policy);
         Ok(())
     }
 
