@@ -21,7 +21,7 @@
 //! 1. No false negatives: what was added is found.
 //! 2. A block lies in one cache line, because the buffer is aligned and the header is a block long.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
