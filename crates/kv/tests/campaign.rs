@@ -133,17 +133,17 @@ fn a_disk_that_is_full_at_any_write_loses_nothing_and_goes_on() {
 }
 
 /// Which positions a debug build tries; a release build tries all.
-const STEP: usize = if cfg!(debug_assertions) { 3 } else { 1 };
+const STEP: usize = if cfg!(debug_assertions) { 7 } else { 1 };
 
 #[test]
 fn no_crash_loses_what_was_promised() {
     let plan = Plan { all_subsets: 3, singles: 3, random_subsets: 2, ..Plan::default() };
     let mut tally = Tally::default();
-    for (seed, with_staging) in [(1, true), (2, false), (3, true)] {
-        tally = life::enumerate(seed, 300, with_staging, plan.clone(), tally);
+    for (seed, with_staging) in [(1, true), (2, false)] {
+        tally = life::enumerate(seed, 250, with_staging, plan.clone(), tally);
     }
     println!("{tally}");
-    assert!(tally.images >= 4_000, "{tally}");
+    assert!(tally.images >= 2_000, "{tally}");
 }
 
 #[test]
@@ -155,4 +155,4 @@ fn a_broken_flush_is_caught_on_every_device() {
 }
 
 /// As many as take some seconds.
-const CASES: u64 = 40;
+const CASES: u64 = 24;
