@@ -89,6 +89,7 @@ fn check(image: &Path) {
 }
 
 #[test]
+#[ignore = "the format of the first release does not stand yet: add its image, and remove this line"]
 fn what_earlier_versions_wrote_is_read() {
     let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let mut images: Vec<PathBuf> =
