@@ -26,7 +26,7 @@ use crate::page_cache::PageCache;
 use crate::placement::Stream;
 use crate::value::{Ids, ValueBlock};
 use crate::view::{Frozen, Leaf, Tree, View};
-use crate::{MediaClass, Tuning};
+use crate::{MediaClass, Tuning, VALUE_MAX};
 
 /// The devices of a KVDB.
 #[derive(Clone)]
@@ -102,6 +102,13 @@ pub(crate) fn open_structures(
         let stream = if block.log { Stream::Log } else { Stream::OldValues };
         let allocation = claim(stream, block.extent)?;
         let (bytes, plain_bytes) = (block.bytes, block.plain_bytes);
+        let room = allocation.bytes();
+        if bytes > room || plain_bytes > bytes.saturating_mul(VALUE_MAX as u64) {
+            let detail = format!(
+                "block {id} of {room} bytes is said to hold {bytes}, {plain_bytes} before compression"
+            );
+            return Err(allocation.media.corrupt("manifest", block.extent.lba, detail));
+        }
         blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes, plain_bytes }));
     }
     let mut trees: BTreeMap<u32, Tree> = BTreeMap::new();
@@ -127,7 +134,14 @@ pub(crate) fn open_structures(
     for edit in kvsets {
         let extents = edit.extents.iter().map(|&extent| claim(Stream::of_keys(edit.leaf), extent));
         let extents = extents.collect::<Result<_>>()?;
-        let own = edit.blocks.iter().map(|(id, _)| blocks[id].clone()).collect();
+        let own: Vec<Arc<ValueBlock>> =
+            edit.blocks.iter().map(|(id, _)| blocks[id].clone()).collect();
+        for (block, (id, live)) in own.iter().zip(&edit.blocks) {
+            if *live > block.allocation.bytes() {
+                let detail = format!("kvset {} is said to use {live} bytes of block {id}", edit.id);
+                return Err(block.media().corrupt("manifest", block.extent().lba, detail));
+            }
+        }
         let kvset = Kvset::open(edit.clone(), extents, own, pages)?;
         trees.get_mut(&edit.kvs).expect("the manifest checks references").add(kvset);
     }
