@@ -60,6 +60,10 @@ const PORT_DEPTH: usize = 16;
 /// A lot is read in pieces of this size: large enough for full bandwidth, small enough for DRAM.
 const TRANSFER_SIZE: u32 = 1 << 20;
 
+/// Log segments of the smallest size for which space is kept. A KVDB that is killed again before there
+/// is room for what it replayed has taken one in vain.
+const OPENINGS: u64 = 8;
+
 #[derive(Default)]
 struct Traffic {
     read_ops: AtomicU64,
@@ -73,6 +77,8 @@ struct Space {
     free_lbas: u64,
     /// Kept for maintenance, so that deletes can make room.
     reserve_lbas: u64,
+    /// Kept even from maintenance, so that a full KVDB can be opened: that takes a log segment.
+    opening_lbas: u64,
 }
 
 /// Who asks for space.
@@ -82,6 +88,8 @@ pub(crate) enum Purpose {
     User,
     /// Maintenance, which ends with more space than it began.
     Maintenance,
+    /// Opening, which must not fail for lack of space.
+    Opening,
 }
 
 impl Media {
@@ -99,6 +107,7 @@ impl Media {
             free: BTreeMap::from([(first, free_lbas)]),
             free_lbas,
             reserve_lbas: reserve_bytes / u64::from(lba_size),
+            opening_lbas: (OPENINGS * unit.0).min(reserve_bytes / 4 / u64::from(lba_size)),
         };
         Media {
             class,
@@ -246,7 +255,12 @@ impl Media {
 
 impl Space {
     fn take(&mut self, wanted: u64, purpose: Purpose) -> Option<u64> {
-        if purpose == Purpose::User && self.free_lbas < wanted + self.reserve_lbas {
+        let kept = match purpose {
+            Purpose::User => self.reserve_lbas,
+            Purpose::Maintenance => self.opening_lbas,
+            Purpose::Opening => 0,
+        };
+        if self.free_lbas < wanted + kept {
             return None;
         }
         let (&start, &count) = self.free.iter().find(|(_, count)| **count >= wanted)?;
@@ -518,6 +532,17 @@ mod tests {
             held.push(a);
         }
         assert!(media.allocate(Stream::Log, 4096, Purpose::Maintenance).is_ok());
+    }
+
+    #[test]
+    fn the_last_of_the_space_is_for_opening() {
+        let media = media(1 << 20);
+        let mut held = Vec::new();
+        while let Ok(a) = media.allocate(Stream::Log, 4096, Purpose::Maintenance) {
+            held.push(a);
+        }
+        let bytes = media.unit.bytes(media.lba_size);
+        assert!(media.allocate(Stream::Log, bytes, Purpose::Opening).is_ok());
     }
 
     #[test]

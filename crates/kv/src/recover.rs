@@ -21,7 +21,7 @@ use crate::memtable::Memtable;
 use crate::omf::Malformed;
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
-use crate::options::Options;
+use crate::options::{Options, Tuning};
 use crate::page_cache::PageCache;
 use crate::placement::Stream;
 use crate::value::{Ids, ValueBlock};
@@ -311,7 +311,14 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     // The memtable and the kvsets hold what they need of the blocks; the rest is free from the
     // commit of the new log start on.
     let ids = Ids::after(state.last_id);
-    let (segment, edit) = new_segment(&classes, &ids, &tuning, Purpose::Maintenance, 0)?;
+    let (segment, edit) = match new_segment(&classes, &ids, &tuning, Purpose::Maintenance, 0) {
+        // A full KVDB opens all the same, with as small a segment as there is.
+        Err(error) if error.lacks_space() => {
+            let smallest = Tuning { block_bytes: tuning.allocation_bytes, ..tuning };
+            new_segment(&classes, &ids, &smallest, Purpose::Opening, 0)?
+        }
+        segment => segment?,
+    };
     manifest.commit(vec![edit])?;
     let log = LogTail::new(tuning, segment.clone(), last_seqno);
     let view = view_of(&tuning, opened.trees, table, &segment);
