@@ -32,7 +32,7 @@ struct Window {
 const WINDOWS: usize = 32;
 /// What the first read of a block of old values takes along: a drive answers it about as fast as
 /// one of 4 KiB.
-const FIRST_WINDOW: u64 = 16 << 10;
+const FIRST_WINDOW: u64 = 8 << 10;
 /// The largest window, and the distance at which a read still counts as following another one.
 const WINDOW_MAX: u64 = 128 << 10;
 
