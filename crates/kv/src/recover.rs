@@ -21,7 +21,7 @@ use crate::memtable::Memtable;
 use crate::omf::Malformed;
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
-use crate::options::{Options, Tuning};
+use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::placement::Stream;
 use crate::value::{Ids, ValueBlock};
