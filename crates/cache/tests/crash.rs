@@ -306,3 +306,20 @@ fn a_slot_is_not_used_again_under_its_old_name() {
         script.check(&image, 9);
     }
 }
+
+#[test]
+fn a_write_past_a_dirty_slot_is_durable_when_it_says_so() {
+    // LBAs of the flash device that are smaller than the origin's, and no slot that is not dirty:
+    // the origin is written instead.
+    let write =
+        |lba: u64, version: u64, fua: bool| Step::Act(Act::Write { lba, count: 1, version, fua });
+    let mut steps: Vec<Step> = (0..64).map(|lba| write(lba, lba + 1, false)).collect();
+    steps.push(Step::Act(Act::Flush));
+    steps.extend((0..8).map(|lba| write(lba, 100 + lba, true)));
+    let script = Script { mode: Mode::WriteBack, lba_sizes: (4096, 512), steps };
+    let done = script.steps.len();
+    let images = script.record().history().images(&plan(3));
+    let late = images.filter(|image| image.marks().len() > done - 8);
+    let count = late.map(|image| script.check(&image, 3)).count();
+    assert!(count > 8, "{count} images");
+}

@@ -449,13 +449,14 @@ impl Pump {
         let plan = self.works[work].write.take().expect("a write has a plan");
         let is_good = self.works[work].error.is_none();
         let mut is_refused = false;
+        // What the flash device has to know before the command counts as durable.
         let mut is_on_flash = false;
         for ((block, target), failed) in (plan.first..).zip(&plan.targets).zip(&plan.failed) {
             if *target == Target::Outside {
                 continue;
             }
             let slots = matches!(target, Target::InPlace { .. } | Target::New { .. });
-            is_on_flash |= slots && !failed;
+            is_on_flash |= slots && !failed || *target == Target::Over;
             is_refused |= slots && *failed && is_good;
             settle(&self.shared, block, *target, *failed, is_good);
         }
