@@ -40,9 +40,18 @@ impl Sub for Nanos {
 pub struct Clock(Arc<Kind>);
 
 enum Kind {
-    Real { origin: Instant },
-    Dilated { origin: Instant, factor: u32 },
-    Virtual { now: AtomicU64 },
+    Real {
+        origin: Instant,
+    },
+    /// `unix` is the wall clock's time at the origin.
+    Dilated {
+        origin: Instant,
+        unix: Duration,
+        factor: u32,
+    },
+    Virtual {
+        now: AtomicU64,
+    },
 }
 
 impl Clock {
@@ -61,7 +70,7 @@ impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub fn dilated(factor: u32) -> Clock {
         assert!(factor > 0, "a clock cannot be dilated by zero");
-        Clock(Arc::new(Kind::Dilated { origin: Instant::now(), factor }))
+        Clock(Arc::new(Kind::Dilated { origin: Instant::now(), unix: unix_time(), factor }))
     }
 
     /// A clock that stands at zero until [`Clock::advance`].
@@ -78,9 +87,21 @@ impl Clock {
             |origin: &Instant| u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Nanos(match &*self.0 {
             Kind::Real { origin } => nanos(origin),
-            Kind::Dilated { origin, factor } => nanos(origin) / u64::from(*factor),
+            Kind::Dilated { origin, factor, .. } => nanos(origin) / u64::from(*factor),
             Kind::Virtual { now } => now.load(Ordering::Acquire),
         })
+    }
+
+    /// The wall clock as this clock has it: time since 1970-01-01 UTC. It outlives the process, and
+    /// may be set back. A dilated clock's goes on from the real one at its own pace; a virtual clock
+    /// begins in 1970.
+    #[must_use]
+    pub fn unix_time(&self) -> Duration {
+        match &*self.0 {
+            Kind::Real { .. } => unix_time(),
+            Kind::Dilated { unix, .. } => *unix + self.now().since(Nanos(0)),
+            Kind::Virtual { .. } => self.now().since(Nanos(0)),
+        }
     }
 
     /// Lets `span` pass: blocks the thread, or moves a virtual clock.
@@ -118,7 +139,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// The wall clock: time since 1970-01-01 UTC. For names, seeds and reports, never for intervals.
+/// The wall clock: time since 1970-01-01 UTC. For names, seeds, reports and moments that outlive the
+/// process, never for intervals.
 #[must_use]
 #[allow(clippy::disallowed_methods)]
 pub fn unix_time() -> Duration {
@@ -136,6 +158,15 @@ mod tests {
         clock.sleep(Duration::from_millis(3));
         clock.clone().advance(Duration::from_nanos(1));
         assert_eq!(clock.now(), Nanos(3_000_001));
+    }
+
+    #[test]
+    fn a_virtual_clock_begins_in_1970_and_a_real_one_now() {
+        let clock = Clock::virtual_time();
+        clock.advance(Duration::from_secs(3));
+        assert_eq!(clock.unix_time(), Duration::from_secs(3));
+        let (before, slow) = (unix_time(), Clock::dilated(1000));
+        assert!(Clock::real().unix_time() >= before && slow.unix_time() >= before);
     }
 
     #[test]

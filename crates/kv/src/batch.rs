@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::expiry::Expiry;
 use crate::kvs::{Kvs, purpose};
 use crate::log::LogTail;
 use crate::media::Purpose;
 use crate::omf::frame::{Change, Record};
-use crate::write::check_record;
+use crate::write::{check_record, with_expiry};
 
 /// Writes to any KVSs of one KVDB that happen all or not at all.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +63,7 @@ impl Batch {
             Change::Put(_) => Kind::Put,
             Change::Delete => Kind::Delete,
             Change::DeletePrefix => Kind::DeletePrefix,
+            Change::Expire(_) => unreachable!("expiries are added when the batch is written"),
         };
         self.records.push(BatchRecord { kvs, key_end, kind, end: self.bytes.len() });
     }
@@ -107,7 +109,6 @@ impl Engine {
         batch: &Batch,
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<u64> {
-        let mut size = 0;
         let mut puts_to = BTreeMap::new();
         {
             let view = self.view.load();
@@ -119,13 +120,21 @@ impl Engine {
                 if record.change.value().is_some() && !puts_to.contains_key(&record.kvs) {
                     puts_to.insert(record.kvs, tree.clone());
                 }
-                size += record.size();
             }
         }
+        let mut expiries = BTreeMap::new();
         for tree in puts_to.values() {
             self.admit(&tree.name, &tree.options.policy, Purpose::User)?;
+            expiries.insert(tree.kvs, self.expiry_of_put(&tree.options));
         }
+        let records = || {
+            batch.records().flat_map(|record| {
+                let expiry = expiries.get(&record.kvs).copied().unwrap_or(Expiry::NEVER);
+                with_expiry(record, expiry)
+            })
+        };
         let deletes_only = batch.records().all(|record| record.change.value().is_none());
-        self.write(size, purpose(deletes_only), batch.records(), check)
+        let size = records().map(|record| record.size()).sum();
+        self.write(size, purpose(deletes_only), records(), check)
     }
 }

@@ -14,11 +14,13 @@ use esker_device::Op;
 use crate::compression::{Compression, Packer};
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::expiry::Expiry;
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::{Media, Purpose};
 use crate::omf::frame::{StoredRecord, record_size};
 use crate::omf::packed::Codec;
+use crate::omf::page::Stored;
 use crate::prefixes::Prefixes;
 use crate::source::{Item, Source, merge_kvsets};
 use crate::value::{BlockWriter, ValueBlock, address};
@@ -49,6 +51,7 @@ pub(crate) struct Compaction {
     pub(crate) compression: Compression,
     /// Newest first.
     pub(crate) inputs: Vec<Arc<Kvset>>,
+    /// Without any, nothing is left of the inputs.
     pub(crate) targets: Vec<Target>,
     pub(crate) rewrite: Rewrite,
 }
@@ -85,17 +88,19 @@ struct WindowEntry {
 
 enum WindowKind {
     Tombstone,
-    Inline(Vec<u8>),
+    Inline(Vec<u8>, Expiry),
     Keep {
         block: u64,
         offset: u32,
         value_size: u32,
+        expiry: Expiry,
     },
     /// The value is rewritten: its old place, and where the record begins in `records`.
     Move {
         block: Arc<ValueBlock>,
         offset: u32,
         value_size: u32,
+        expiry: Expiry,
         at: usize,
     },
 }
@@ -118,14 +123,18 @@ pub(crate) struct Scratch {
 
 impl Compaction {
     pub(crate) fn run(&self, engine: &Engine) -> Result<Compacted> {
+        if self.targets.is_empty() {
+            return Ok(Compacted::default());
+        }
         let mut scratch = engine.scratch.lock();
         let Scratch { window, buffers, packer, packed } = &mut *scratch;
         packer.begin(self.compression);
         let mut output = Output::new(self, engine, (packer, packed));
         let mut merge = merge_kvsets(&self.inputs);
         merge.seek(Bound::Unbounded)?;
+        let now_ms = engine.wall_clock.now_ms();
         while merge.key().is_some() {
-            self.fill(window, &mut merge, engine.tuning.gather_bytes)?;
+            self.fill(window, &mut merge, engine.tuning.gather_bytes, now_ms)?;
             self.gather(engine, window, buffers)?;
             output.emit(window)?;
             engine.balance_memory();
@@ -142,22 +151,32 @@ impl Compaction {
         }
     }
 
-    /// Merges entries until `limit` bytes of keys and records have come together.
-    fn fill(&self, window: &mut Window, merge: &mut impl Source, limit: u64) -> Result<()> {
+    /// Merges entries until `limit` bytes of keys and records have come together. What has expired
+    /// is deleted.
+    fn fill(
+        &self,
+        window: &mut Window,
+        merge: &mut impl Source,
+        limit: u64,
+        now_ms: u64,
+    ) -> Result<()> {
         window.clear();
         let mut records = 0;
         while let Some(key) = merge.key() {
-            let kind = match merge.item() {
+            let item = merge.item();
+            let kind = match item {
                 Item::Tombstone => WindowKind::Tombstone,
-                Item::Value(value) => WindowKind::Inline(value.to_vec()),
+                // It must go on hiding older versions.
+                _ if item.expiry().has_passed(now_ms) => WindowKind::Tombstone,
+                Item::Value(value, expiry) => WindowKind::Inline(value.to_vec(), expiry),
                 Item::Stored(block, stored) => {
-                    let (offset, value_size) = (stored.offset, stored.value_size);
+                    let Stored { offset, value_size, expiry, .. } = stored;
                     if self.moves(block.id) {
                         let at = records;
                         records += record_size(key.len(), to_usize(value_size.into()));
-                        WindowKind::Move { block: block.clone(), offset, value_size, at }
+                        WindowKind::Move { block: block.clone(), offset, value_size, expiry, at }
                     } else {
-                        WindowKind::Keep { block: block.id, offset, value_size }
+                        WindowKind::Keep { block: block.id, offset, value_size, expiry }
                     }
                 }
             };
@@ -190,7 +209,7 @@ impl Compaction {
         for entry in &window.entries {
             let key = key_start..entry.key_end;
             key_start = entry.key_end;
-            if let WindowKind::Move { block, offset, value_size, at } = &entry.kind {
+            if let WindowKind::Move { block, offset, value_size, at, .. } = &entry.kind {
                 let size = record_size(key.len(), to_usize((*value_size).into()));
                 wanted.push(Wanted { block, offset: *offset, size, at: *at, key });
             }
@@ -384,18 +403,23 @@ impl<'a> Output<'a> {
             let entry = match &entry.kind {
                 WindowKind::Tombstone if self.compaction.targets[self.target].bottom => continue,
                 WindowKind::Tombstone => NewEntry::Tombstone,
-                WindowKind::Inline(value) => NewEntry::Inline(value),
-                &WindowKind::Keep { block, offset, value_size } => {
-                    NewEntry::Stored { block, offset, value_size }
+                WindowKind::Inline(value, expiry) => NewEntry::Inline(value, *expiry),
+                &WindowKind::Keep { block, offset, value_size, expiry } => {
+                    NewEntry::Stored { block, offset, value_size, expiry }
                 }
-                WindowKind::Move { block, offset, value_size, at } => {
+                WindowKind::Move { block, offset, value_size, expiry, at } => {
                     let size = record_size(key.len(), to_usize((*value_size).into()));
                     let records = window.records.as_ref().expect("gathered");
                     let (place, value_size) = self.push(&records[*at..*at + size])?;
                     if self.engine.values.cache.contains(address(block.id, *offset)) {
                         self.done.moved.push((block.id, *offset, place.0, place.1));
                     }
-                    NewEntry::Stored { block: place.0, offset: place.1, value_size }
+                    NewEntry::Stored {
+                        block: place.0,
+                        offset: place.1,
+                        value_size,
+                        expiry: *expiry,
+                    }
                 }
             };
             self.builder().add(key, entry)?;

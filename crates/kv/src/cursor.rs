@@ -15,7 +15,7 @@ use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source
 use crate::value::{ValueBlock, Values, Wanted};
 use crate::view::View;
 
-/// A walk over one KVS as it was when the cursor was made.
+/// A walk over one KVS as it was when the cursor was made; what expires later is still there.
 ///
 /// A cursor stands between two keys. [`Cursor::next`] steps over the key behind that point and
 /// returns it, [`Cursor::prev`] the key before it; after `next`, `prev` returns the same key. It walks
@@ -25,6 +25,8 @@ use crate::view::View;
 pub struct Cursor {
     engine: Arc<Engine>,
     kvs: u32,
+    /// Its time stands still.
+    now_ms: u64,
     merge: Merge<AnySource>,
     /// Only keys that begin so.
     prefix: Vec<u8>,
@@ -94,7 +96,7 @@ impl Rows {
         self.keys.extend_from_slice(key);
         let mut stored = None;
         match item {
-            Item::Value(value) if !keys_only => self.values.extend_from_slice(value),
+            Item::Value(value, _) if !keys_only => self.values.extend_from_slice(value),
             Item::Stored(block, place) if !keys_only => {
                 self.stored_bytes += to_usize(place.value_size.into());
                 stored = Some((block.clone(), place));
@@ -141,12 +143,12 @@ impl Rows {
 }
 
 impl Cursor {
-    /// A cursor over what `view` holds up to `seqno`, under what is in `own`: the writes of a
-    /// transaction.
+    /// A cursor over what `view` holds up to a seqno and has not expired at a time in milliseconds,
+    /// under what is in `own`: the writes of a transaction.
     pub(crate) fn new(
         engine: &Arc<Engine>,
         view: &View,
-        seqno: u64,
+        (seqno, now_ms): (u64, u64),
         kvs: u32,
         own: Option<MemtableSource>,
     ) -> Cursor {
@@ -162,6 +164,7 @@ impl Cursor {
         Cursor {
             engine: engine.clone(),
             kvs,
+            now_ms,
             merge: Merge::new(sources),
             prefix: Vec::new(),
             keys_only: false,
@@ -335,9 +338,11 @@ impl Cursor {
             let Some(key) = self.merge.key().filter(|key| key.starts_with(&self.prefix)) else {
                 break;
             };
-            match self.merge.item() {
+            let item = self.merge.item();
+            match item {
                 Item::Tombstone => {}
-                item => self.rows.push(key, item, self.keys_only),
+                _ if item.expiry().has_passed(self.now_ms) => {}
+                _ => self.rows.push(key, item, self.keys_only),
             }
             if self.forward { self.merge.next()? } else { self.merge.prev()? }
         }

@@ -12,6 +12,7 @@ use crate::cache::RecordCache;
 use crate::compact::{READS, Scratch};
 use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
+use crate::expiry::WallClock;
 use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
 use crate::log::{LogTail, new_segment};
@@ -37,6 +38,7 @@ pub(crate) struct Engine {
     pub(crate) ids: Ids,
     pub(crate) pages: Arc<PageCache>,
     pub(crate) values: Values,
+    pub(crate) wall_clock: WallClock,
     pub(crate) view: ArcSwap<View>,
     /// The end of the log. Whoever holds it is the writer.
     pub(crate) writer: Mutex<LogTail>,
@@ -100,6 +102,7 @@ impl Engine {
             ids,
             pages,
             values: Values { cache: RecordCache::new(0), unpacker: Unpacker::default() },
+            wall_clock: WallClock::new(&options.clock),
             view: ArcSwap::from_pointee(view),
             replay_from: Mutex::new(log.segment().clone()),
             writer: Mutex::new(log),

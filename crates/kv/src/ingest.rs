@@ -36,6 +36,7 @@ pub(crate) struct RootBuilder<'a> {
     /// Where values go that do not stay in the log.
     values: Option<BlockWriter<'a>>,
     record: Vec<u8>,
+    now_ms: u64,
 }
 
 impl<'a> RootBuilder<'a> {
@@ -60,7 +61,8 @@ impl<'a> RootBuilder<'a> {
         let id = engine.ids.next();
         let mut keys = KvsetBuilder::new(engine.shop(), id, tree.kvs, 0, age, keys_at);
         keys.hide(hides);
-        RootBuilder { kvs: tree.kvs, engine, keys, values, record: Vec::new() }
+        let now_ms = engine.wall_clock.now_ms();
+        RootBuilder { kvs: tree.kvs, engine, keys, values, record: Vec::new(), now_ms }
     }
 
     /// Adds what a key maps to; keys ascend. `blocks` are the log's.
@@ -72,12 +74,14 @@ impl<'a> RootBuilder<'a> {
     ) -> Result<()> {
         let entry = match written.value {
             None => NewEntry::Tombstone,
-            Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value),
+            // It must go on hiding older versions.
+            Some(_) if written.expiry.has_passed(self.now_ms) => NewEntry::Tombstone,
+            Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value, written.expiry),
             Some(value) => {
                 let (block, offset) = self.place(key, value, written, blocks)?;
                 self.engine.values.cache.insert(address(block, offset), &[value]);
                 let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
-                NewEntry::Stored { block, offset, value_size }
+                NewEntry::Stored { block, offset, value_size, expiry: written.expiry }
             }
         };
         self.keys.add(key, entry)

@@ -10,7 +10,7 @@ use crate::batch::Batch;
 use crate::check::CheckReport;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::kvs::Kvs;
+use crate::kvs::{Kvs, check_ttl};
 use crate::layout::{self, Layout, NamedDevice};
 use crate::media::Media;
 use crate::omf::manifest::Edit;
@@ -176,6 +176,7 @@ impl Kvdb {
         if !(1..=64).contains(&name.len()) || !name.chars().all(fine) {
             return Err(KvError::KvsName(name.into()));
         }
+        check_ttl(options.ttl_ms)?;
         let _naming = self.engine.naming.lock();
         self.engine.check_running()?;
         if self.find(name).is_some() {

@@ -6,6 +6,7 @@ use crate::compression::Compression;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::expiry::{Expiry, Moment, Time};
 use crate::kvset::{Found, key_hash};
 use crate::media::Purpose;
 use crate::omf::frame::{Change, Record};
@@ -15,7 +16,7 @@ use crate::policy::{KvsOptions, Policy};
 use crate::sync::atomic::Ordering;
 use crate::value::{ValueBlock, Wanted};
 use crate::view::View;
-use crate::write::check_record;
+use crate::write::{check_record, size_with_expiry, with_expiry};
 
 /// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
 #[derive(Clone)]
@@ -58,6 +59,16 @@ impl Kvs {
     /// As [`Kvs::set_policy`].
     pub fn set_compression(&self, compression: Compression) -> Result<()> {
         self.change_options(|options| options.compression = compression)
+    }
+
+    /// Changes the time to live ([`KvsOptions::ttl_ms`]). It is durable when this returns, and holds
+    /// for what is put from then on; what was put before expires as it would have.
+    ///
+    /// # Errors
+    /// `Invalid` for a time to live of 0; else as [`Kvs::set_policy`].
+    pub fn set_ttl_ms(&self, ttl_ms: Option<u64>) -> Result<()> {
+        check_ttl(ttl_ms)?;
+        self.change_options(|options| options.ttl_ms = ttl_ms)
     }
 
     /// Changes options, durably.
@@ -112,7 +123,9 @@ impl Kvs {
         let options = self.options()?;
         let purpose = purpose(change.value().is_none());
         self.engine.admit(&self.name, &options.policy, purpose)?;
-        self.engine.write(record.size(), purpose, std::iter::once(record), |_| Ok(()))?;
+        let expiry = self.engine.expiry_of_put(&options);
+        let size = size_with_expiry(record, expiry);
+        self.engine.write(size, purpose, with_expiry(record, expiry), |_| Ok(()))?;
         Ok(())
     }
 
@@ -149,7 +162,7 @@ impl Kvs {
         // After the view: all that is visible up to here is in it, or was written meanwhile.
         let seqno = engine.visible.load(Ordering::Acquire);
         self.check_present(view.tree(self.id).is_some())?;
-        engine.find(&view, self.id, key, seqno, value)
+        engine.find(&view, self.id, key, engine.now(seqno), value)
     }
 
     /// The values of `keys`, in their order. Values that are on the media are read several at a time,
@@ -162,7 +175,7 @@ impl Kvs {
         let view = self.engine.view.load();
         let seqno = self.engine.visible.load(Ordering::Acquire);
         self.check_present(view.tree(self.id).is_some())?;
-        self.engine.find_many(&view, self.id, keys, seqno)
+        self.engine.find_many(&view, self.id, keys, self.engine.now(seqno))
     }
 
     /// A cursor over the KVS as it is now, before its first key.
@@ -172,8 +185,18 @@ impl Kvs {
     pub fn cursor(&self) -> Result<Cursor> {
         let (view, seqno) = self.engine.snapshot();
         self.check_present(view.tree(self.id).is_some())?;
-        Ok(Cursor::new(&self.engine, &view, seqno, self.id, None))
+        let now_ms = self.engine.wall_clock.now_ms();
+        Ok(Cursor::new(&self.engine, &view, (seqno, now_ms), self.id, None))
     }
+}
+
+/// Refuses a time to live that nothing survives.
+pub(crate) fn check_ttl(ttl_ms: Option<u64>) -> Result<()> {
+    if ttl_ms == Some(0) {
+        let why = "a time to live of 0 ms lets nothing live: give at least 1 ms, or none";
+        return Err(KvError::Options(why.into()));
+    }
+    Ok(())
 }
 
 /// What space a write may use.
@@ -192,17 +215,30 @@ enum Located<'v> {
 }
 
 impl Engine {
-    /// Writes the value of `key` as of `seqno` to `out`, which is emptied when there is none; whether
-    /// there is one.
+    /// The moment of a read that sees records up to `seqno`.
+    fn now(&self, seqno: u64) -> Moment<'_> {
+        Moment { seqno, time: Time::Now(&self.wall_clock) }
+    }
+
+    /// When what is put now into a KVS with these options expires.
+    pub(crate) fn expiry_of_put(&self, options: &KvsOptions) -> Expiry {
+        match options.ttl_ms {
+            None => Expiry::NEVER,
+            ttl_ms => Expiry::of_put(self.wall_clock.now_ms(), ttl_ms),
+        }
+    }
+
+    /// Writes the value that `key` has at `moment` to `out`, which is emptied when there is none;
+    /// whether there is one.
     pub(crate) fn find(
         &self,
         view: &View,
         kvs: u32,
         key: &[u8],
-        seqno: u64,
+        moment: Moment<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        match locate(view, kvs, key, seqno, out)? {
+        match locate(view, kvs, key, moment, out)? {
             Located::Absent => {
                 out.clear();
                 Ok(false)
@@ -221,13 +257,13 @@ impl Engine {
         view: &View,
         kvs: u32,
         keys: &[K],
-        seqno: u64,
+        moment: Moment<'_>,
     ) -> Result<Vec<Option<Vec<u8>>>> {
         let mut values = Vec::with_capacity(keys.len());
         let mut wanted = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let (key, mut value) = (key.as_ref(), Vec::new());
-            let located = locate(view, kvs, key, seqno, &mut value)?;
+            let located = locate(view, kvs, key, moment, &mut value)?;
             values.push((!matches!(located, Located::Absent)).then_some(value));
             if let Located::Stored(block, stored) = located {
                 wanted.push(Wanted { index, block, key, stored });
@@ -240,18 +276,19 @@ impl Engine {
     }
 }
 
-/// Looks for `key` as of `seqno`: in the memtables, the root, and the leaf, newest first.
+/// Looks for `key` at `moment`: in the memtables, the root, and the leaf, newest first.
 fn locate<'v>(
     view: &'v View,
     kvs: u32,
     key: &[u8],
-    seqno: u64,
+    moment: Moment<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Located<'v>> {
     let hash = key_hash(key);
     for table in view.memtables() {
-        let found = table.get(kvs, (key, hash), seqno, |value| {
+        let found = table.get(kvs, (key, hash), moment.seqno, |written| {
             out.clear();
+            let value = written.value.filter(|_| moment.sees(written.expiry));
             value.map(|value| out.extend_from_slice(value)).is_some()
         });
         match found {
@@ -268,7 +305,8 @@ fn locate<'v>(
         match kvset.get(key, hash)? {
             None => {}
             Some(Found::Tombstone) => return Ok(Located::Absent),
-            Some(Found::Inline(bytes, size)) => {
+            Some(found) if !moment.sees(found.expiry()) => return Ok(Located::Absent),
+            Some(Found::Inline(bytes, size, _)) => {
                 out.clear();
                 out.extend_from_slice(&bytes[..size]);
                 return Ok(Located::Copied);

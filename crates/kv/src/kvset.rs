@@ -14,6 +14,7 @@ use esker_base::units::to_usize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::Result;
+use crate::expiry::{Expiries, Expiry};
 use crate::filter::Filter;
 use crate::media::Allocation;
 use crate::omf::kvset::KvsetMeta;
@@ -38,6 +39,7 @@ pub(crate) struct Kvset {
     index: PageIndex,
     /// What it hides in older kvsets: its own entries are all newer.
     pub(crate) prefixes: Prefixes,
+    expiries: Expiries,
     pages: Arc<PageTable>,
 }
 
@@ -45,8 +47,18 @@ pub(crate) struct Kvset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Tombstone,
-    Inline([u8; INLINE_MAX], usize),
+    Inline([u8; INLINE_MAX], usize, Expiry),
     Stored(Stored),
+}
+
+impl Found {
+    pub(crate) fn expiry(&self) -> Expiry {
+        match self {
+            Found::Tombstone => Expiry::NEVER,
+            Found::Inline(_, _, expiry) => *expiry,
+            Found::Stored(stored) => stored.expiry,
+        }
+    }
 }
 
 impl From<Entry<'_>> for Found {
@@ -54,10 +66,10 @@ impl From<Entry<'_>> for Found {
         match entry {
             Entry::Tombstone => Found::Tombstone,
             Entry::Stored(stored) => Found::Stored(stored),
-            Entry::Inline(value) => {
+            Entry::Inline(value, expiry) => {
                 let mut bytes = [0; INLINE_MAX];
                 bytes[..value.len()].copy_from_slice(value);
-                Found::Inline(bytes, value.len())
+                Found::Inline(bytes, value.len(), expiry)
             }
         }
     }
@@ -243,7 +255,8 @@ impl Kvset {
         let live = edit.blocks.iter().map(|(_, live)| *live);
         let blocks = blocks.into_iter().zip(live).collect();
         let prefixes = Prefixes::decode(meta.prefixes);
-        Ok(Kvset { edit, blocks, keys, filter, index, prefixes, pages })
+        let expiries = meta.expiries;
+        Ok(Kvset { edit, blocks, keys, filter, index, prefixes, expiries, pages })
     }
 
     /// Reads pages in order while they fit in DRAM.
@@ -335,6 +348,19 @@ impl Kvset {
         self.index.key(self.index.pages() / 2)
     }
 
+    /// Whether all of its values have expired.
+    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+        self.edit.entries > 0
+            && self.expiries.count + self.edit.tombstones == self.edit.entries
+            && self.expiries.count > 0
+            && self.expiries.last.has_passed(now_ms)
+    }
+
+    /// The share of its entries that has expired, in percent, as far as is known.
+    pub(crate) fn expired_percent(&self, now_ms: u64) -> u64 {
+        self.expiries.passed_percent(self.edit.entries, now_ms)
+    }
+
     /// The share of its bytes that `prefixes` hide, in percent, as far as its index knows.
     pub(crate) fn hidden_percent(&self, prefixes: &Prefixes) -> u64 {
         let hidden: usize = prefixes.iter().map(|prefix| self.index.pages_within(prefix)).sum();
@@ -369,6 +395,7 @@ impl Kvset {
         let mut last: Vec<u8> = Vec::new();
         let mut key = Vec::new();
         let mut entries = 0;
+        let mut expiries = Expiries::NONE;
         for index in 0..self.edit.pages {
             let at = u64::from(index) * PAGE_SIZE as u64;
             let page = self.read_pages(index, 1)?.remove(0);
@@ -380,13 +407,19 @@ impl Kvset {
                 if !self.filter.may_contain(key_hash(&key)) {
                     return Err(self.keys.corrupt("filter", at, "a key is missing in it".into()));
                 }
-                each(&key, page.entry(slot).1)?;
+                let entry = page.entry(slot).1;
+                expiries.add(entry.expiry());
+                each(&key, entry)?;
                 std::mem::swap(&mut last, &mut key);
                 entries += 1;
             }
         }
         if entries != self.edit.entries {
             let detail = format!("{} entries expected, {entries} found", self.edit.entries);
+            return Err(self.keys.corrupt("kvset", 0, detail));
+        }
+        if expiries != self.expiries {
+            let detail = format!("{:?} expected, {expiries:?} found", self.expiries);
             return Err(self.keys.corrupt("kvset", 0, detail));
         }
         Ok(entries)

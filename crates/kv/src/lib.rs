@@ -94,6 +94,20 @@
 //! passes it looks for one that covers the key in logarithmic time, and a walk skips what is covered
 //! without reading it.
 //!
+//! # Time to live
+//!
+//! A KVS may have a time to live ([`KvsOptions::ttl_ms`], [`Kvs::set_ttl_ms`]): what is put into it from
+//! then on is gone that many milliseconds later, exactly, and it costs a record of 24 bytes in the log
+//! and 7 bytes in a key page. Without one it costs nothing. A [`Snapshot`], a [`Cursor`] and a
+//! [`Transaction`] see what was there when they began, as long as they live. A transaction's own puts
+//! live from its commit on. Expiry is no write: it conflicts with no transaction.
+//!
+//! Expiries are kept as moments of the wall clock ([`Options::clock`]'s
+//! [`unix_time`](esker_base::Clock::unix_time)), because they outlive the process. While a KVDB is open
+//! its wall clock never goes back, so nothing comes back either; when it is set back while the KVDB is
+//! closed, what expired in between and was not dropped yet is there again for as long. A wall clock
+//! that is set forward lets values expire early, and for good once maintenance has dropped them.
+//!
 //! # Limits
 //!
 //! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. One process has a KVDB open at a
@@ -111,6 +125,7 @@ mod compression;
 mod cursor;
 mod engine;
 mod error;
+mod expiry;
 mod filter;
 mod ingest;
 mod kvdb;

@@ -36,6 +36,8 @@ pub(crate) enum Job {
     Split { kvs: u32, leaf: u64 },
     /// Rewrites the live values of blocks that are mostly garbage.
     Collect { kvs: u32, leaf: u64, blocks: BTreeSet<u64> },
+    /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.
+    Expire { kvs: u32, leaf: u64, oldest: usize },
 }
 
 /// When a step becomes due. The fuller the capacity class, the more a freed byte is worth.
@@ -183,12 +185,17 @@ impl Engine {
         at: &Thresholds,
         live: &BTreeMap<u64, u64>,
     ) -> Option<(usize, Job)> {
+        let now_ms = self.wall_clock.now_ms();
+        let oldest = leaf.kvsets.iter().rev().take_while(|kvset| kvset.is_expired(now_ms)).count();
+        if oldest > 0 {
+            return Some((200, Job::Expire { kvs, leaf: leaf.id, oldest }));
+        }
         if leaf.kvsets.len() >= at.compact_kvsets {
             let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
             let urgency = leaf.kvsets.len() * 100 / at.compact_kvsets;
             return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
-        let hidden = hidden_percent(leaf);
+        let hidden = hidden_percent(leaf, now_ms);
         if hidden >= at.garbage_percent {
             // Keys alone: then it is known which values are garbage, and whole blocks of them go.
             let urgency = 100 + usize::try_from(hidden).unwrap_or(100);
@@ -273,6 +280,7 @@ impl Engine {
             Job::Compact { .. } => counters.compactions.add(1),
             Job::Split { .. } => counters.splits.add(1),
             Job::Collect { .. } => counters.collections.add(1),
+            Job::Expire { .. } => counters.expirations.add(1),
         }
         Ok(())
     }
@@ -283,7 +291,8 @@ impl Engine {
         let (Job::Spill { kvs }
         | Job::Compact { kvs, .. }
         | Job::Split { kvs, .. }
-        | Job::Collect { kvs, .. }) = *job;
+        | Job::Collect { kvs, .. }
+        | Job::Expire { kvs, .. }) = *job;
         let tree = view.tree(kvs).expect("due() names KVSs that exist");
         let leaf =
             |id: u64| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and their leaves");
@@ -314,8 +323,13 @@ impl Engine {
                 let leaf = leaf(*id);
                 (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::In(blocks.clone()))
             }
+            Job::Expire { leaf: id, oldest, .. } => {
+                let leaf = leaf(*id);
+                let expired = leaf.kvsets[leaf.kvsets.len() - oldest..].to_vec();
+                (expired, Vec::new(), Rewrite::None)
+            }
         };
-        let KvsOptions { policy, compression } = tree.options;
+        let KvsOptions { policy, compression, .. } = tree.options;
         Compaction { kvs, policy, compression, inputs, targets, rewrite }
     }
 
@@ -437,9 +451,11 @@ fn live_bytes<'k>(kvsets: impl Iterator<Item = &'k Arc<Kvset>>) -> BTreeMap<u64,
     live
 }
 
-/// The share of a leaf's bytes that its deleted prefixes hide, in percent.
-fn hidden_percent(leaf: &Leaf) -> u64 {
-    if leaf.kvsets.iter().all(|kvset| kvset.prefixes.is_empty()) {
+/// The share of a leaf's bytes that have expired or that its deleted prefixes hide, in percent.
+fn hidden_percent(leaf: &Leaf, now_ms: u64) -> u64 {
+    let all_there =
+        |kvset: &Arc<Kvset>| kvset.prefixes.is_empty() && kvset.expired_percent(now_ms) == 0;
+    if leaf.kvsets.iter().all(all_there) {
         return 0;
     }
     let (mut bytes, mut hidden) = (0, 0);
@@ -447,7 +463,7 @@ fn hidden_percent(leaf: &Leaf) -> u64 {
     for kvset in &leaf.kvsets {
         let own = kvset.key_bytes() + kvset.blocks.iter().map(|(_, live)| live).sum::<u64>();
         bytes += own;
-        hidden += own / 100 * kvset.hidden_percent(&newer);
+        hidden += own / 100 * kvset.hidden_percent(&newer).max(kvset.expired_percent(now_ms));
         newer = Prefixes::union([&newer, &kvset.prefixes].into_iter());
     }
     hidden * 100 / bytes.max(1)

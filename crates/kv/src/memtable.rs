@@ -18,6 +18,7 @@ use crossbeam_skiplist::map::Entry;
 use esker_base::units::to_usize;
 use esker_base::{AppendBuf, AppendSlice};
 
+use crate::expiry::Expiry;
 use crate::filter::LiveFilter;
 use crate::kvset::{head, key_hash};
 use crate::omf::frame::{Change, Record};
@@ -31,6 +32,7 @@ use crate::value::ValueBlock;
 pub(crate) struct Written<'a> {
     /// `None` is a delete.
     pub(crate) value: Option<&'a [u8]>,
+    pub(crate) expiry: Expiry,
     pub(crate) block: u64,
     pub(crate) offset: u32,
 }
@@ -41,17 +43,28 @@ struct Position {
     seqno: u64,
     /// The key's first bytes: they are here, and the key is somewhere else.
     head: u64,
-    /// Key and value, one after the other.
+    /// Key, value and, if there is one, expiry, one after the other.
     bytes: AppendSlice,
     key_size: usize,
 }
 
 /// The rest of [`Written`], as the map keeps it.
 struct Place {
-    is_put: bool,
+    kind: Kind,
     block: u64,
     offset: u32,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Delete,
+    Put,
+    /// A put with its expiry behind the value.
+    Expiring,
+}
+
+/// The bytes of an expiry.
+const EXPIRY_SIZE: usize = 8;
 
 impl Position {
     fn key(&self) -> &[u8] {
@@ -61,8 +74,17 @@ impl Position {
 
 fn written<'e>(entry: &'e Entry<'_, Position, Place>) -> Written<'e> {
     let (at, place) = (entry.key(), entry.value());
-    let value = place.is_put.then(|| &at.bytes[at.key_size..]);
-    Written { value, block: place.block, offset: place.offset }
+    let rest = &at.bytes[at.key_size..];
+    let (value, expiry) = match place.kind {
+        Kind::Delete => (None, Expiry::NEVER),
+        Kind::Put => (Some(rest), Expiry::NEVER),
+        Kind::Expiring => {
+            let (value, expiry) = rest.split_at(rest.len() - EXPIRY_SIZE);
+            let expiry = u64::from_le_bytes(expiry.try_into().expect("8 bytes"));
+            (Some(value), Expiry(expiry))
+        }
+    };
+    Written { value, expiry, block: place.block, offset: place.offset }
 }
 
 /// What a [`Position`] is compared by, so that searching does not allocate.
@@ -214,23 +236,37 @@ impl Memtable {
     }
 
     /// Adds what a record of the log does, which is at `offset` of the block with the id `block`.
-    /// Called in seqno order.
-    pub(crate) fn apply(&self, record: &Record<'_>, seqno: u64, block: u64, offset: u32) {
+    /// Called in seqno order; `expiry` is what the last call returned for this frame or batch.
+    pub(crate) fn apply(
+        &self,
+        record: &Record<'_>,
+        expiry: Expiry,
+        seqno: u64,
+        block: u64,
+        offset: u32,
+    ) -> Expiry {
         match record.change {
+            Change::Expire(expiry) => return expiry,
             Change::DeletePrefix => self.delete_prefix(record.kvs, record.key, seqno),
-            change => {
-                let written = Written { value: change.value(), block, offset };
+            Change::Put(_) | Change::Delete => {
+                let written = Written { value: record.change.value(), expiry, block, offset };
                 self.insert(record.kvs, record.key, seqno, written);
             }
         }
+        Expiry::NEVER
     }
 
     /// Adds a version of a key. Called in seqno order.
     pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written<'_>) {
-        let bytes = self.append(key, written.value.unwrap_or_default());
+        let expiry = written.expiry.0.to_le_bytes();
+        let (kind, expiry) = match written.value {
+            None => (Kind::Delete, &[][..]),
+            Some(_) if written.expiry.is_never() => (Kind::Put, &[][..]),
+            Some(_) => (Kind::Expiring, &expiry[..]),
+        };
+        let bytes = self.append(&[key, written.value.unwrap_or_default(), expiry]);
         let position = Position { kvs, seqno, head: head(key), bytes, key_size: key.len() };
-        let is_put = written.value.is_some();
-        let place = Place { is_put, block: written.block, offset: written.offset };
+        let place = Place { kind, block: written.block, offset: written.offset };
         // Before the map: who finds the key there may find it here.
         self.filter.add(key_hash(key));
         self.map.insert(position, place);
@@ -240,23 +276,23 @@ impl Memtable {
 
     /// Hides all older versions of keys that begin with `prefix`. Called in seqno order.
     pub(crate) fn delete_prefix(&self, kvs: u32, prefix: &[u8], seqno: u64) {
-        let bytes = self.append(prefix, &[]);
+        let bytes = self.append(&[prefix]);
         let position = Position { kvs, seqno, head: head(prefix), bytes, key_size: prefix.len() };
         self.prefixes.insert(position, ());
         self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
         self.last_seqno.store(seqno, Ordering::Release);
     }
 
-    /// Appends key and value to the last chunk, or to a new one.
-    fn append(&self, key: &[u8], value: &[u8]) -> AppendSlice {
+    /// Appends parts of an entry to the last chunk, or to a new one.
+    fn append(&self, parts: &[&[u8]]) -> AppendSlice {
         let mut chunk = self.chunk.lock();
-        if let Some(slice) = chunk.append(&[key, value]) {
+        if let Some(slice) = chunk.append(parts) {
             return slice;
         }
-        let size = self.chunk_bytes.max(key.len() + value.len());
+        let size = self.chunk_bytes.max(parts.iter().map(|part| part.len()).sum());
         *chunk = Arc::new(AppendBuf::new(size));
         self.bytes.fetch_add(size as u64, Ordering::Relaxed);
-        chunk.append(&[key, value]).expect("a new chunk has room")
+        chunk.append(parts).expect("a new chunk has room")
     }
 
     /// Notes that entries to come have their records in `block`.
@@ -337,18 +373,19 @@ impl Memtable {
         }
     }
 
-    /// The newest version of `key`, whose hash is `hash`, up to `seqno`: `read` gets its value, or
-    /// `None` for a delete.
+    /// The newest version of `key`, whose hash is `hash`, up to `seqno`; hidden ones are deletes.
     pub(crate) fn get<R>(
         &self,
         kvs: u32,
         (key, hash): (&[u8], u64),
         seqno: u64,
-        read: impl FnOnce(Option<&[u8]>) -> R,
+        read: impl FnOnce(Written<'_>) -> R,
     ) -> Option<R> {
         match self.version(kvs, (key, hash), seqno) {
-            Some(entry) => Some(read(self.seen(&entry, seqno).value)),
-            None => self.cover(kvs, key, seqno).map(|_| read(None)),
+            Some(entry) => Some(read(self.seen(&entry, seqno))),
+            None => self
+                .cover(kvs, key, seqno)
+                .map(|_| read(Written { value: None, expiry: Expiry::NEVER, block: 0, offset: 0 })),
         }
     }
 
@@ -506,7 +543,8 @@ mod tests {
         let table = Memtable::new(1 << 20);
         for &(kvs, key, seqno, value) in entries {
             let value = value.map(str::as_bytes);
-            table.insert(kvs, key.as_bytes(), seqno, Written { value, block: 1, offset: 0 });
+            let written = Written { value, expiry: Expiry(seqno), block: 1, offset: 0 };
+            table.insert(kvs, key.as_bytes(), seqno, written);
         }
         table
     }
@@ -537,8 +575,9 @@ mod tests {
         let t = table(&[(1, "k", 1, Some("old")), (1, "k", 5, Some("new")), (1, "gone", 6, None)]);
         let get = |key: &str, seqno| {
             let key = key.as_bytes();
-            t.get(1, (key, key_hash(key)), seqno, |v| {
-                v.map(|v| String::from_utf8(v.to_vec()).unwrap())
+            t.get(1, (key, key_hash(key)), seqno, |written| {
+                assert_eq!(written.expiry.is_never(), written.value.is_none());
+                written.value.map(|value| String::from_utf8(value.to_vec()).unwrap())
             })
         };
         assert_eq!(get("k", 4), Some(Some("old".into())));

@@ -236,6 +236,9 @@ pub struct KvsOptions {
     pub policy: Policy,
     /// How its values are compressed. Default: not at all.
     pub compression: Compression,
+    /// What is put expires after this many milliseconds, 1 at least: then it is as if it were deleted.
+    /// `None`: never. A change holds for what is put from then on.
+    pub ttl_ms: Option<u64>,
 }
 
 impl From<Policy> for KvsOptions {

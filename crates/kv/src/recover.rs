@@ -13,6 +13,7 @@ use esker_device::Device;
 
 use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
+use crate::expiry::Expiry;
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
@@ -262,6 +263,7 @@ fn replay_frame(
 ) -> Result<u64> {
     let mut at = 0;
     let mut seqno = header.first_seqno;
+    let mut expiry = Expiry::NEVER;
     for _ in 0..header.records {
         let record = match header.kind {
             FrameKind::Log => Record::decode(&payload[at..]),
@@ -277,7 +279,7 @@ fn replay_frame(
         })?;
         let offset = header.offset + (HEADER_SIZE + at) as u64;
         let offset = u32::try_from(offset).expect("segments are below 4 GiB");
-        table.apply(&record, seqno, segment.id, offset);
+        expiry = table.apply(&record, expiry, seqno, segment.id, offset);
         at += record.size();
         seqno += 1;
     }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::expiry::{Moment, Time};
 use crate::kvs::Kvs;
 use crate::view::View;
 
 /// All KVSs of a KVDB as they were when it was made, whatever was written since. Cheap to make and to
-/// clone, used from any thread.
+/// clone, used from any thread. Its time stands still, too: what had not expired when it was made is
+/// there as long as it lives.
 ///
 /// While it lives it keeps what it may read, memtables included, from being freed.
 #[derive(Clone)]
@@ -17,12 +19,17 @@ pub struct Snapshot {
     engine: Arc<Engine>,
     view: Arc<View>,
     seqno: u64,
+    now_ms: u64,
 }
 
 impl Snapshot {
     pub(crate) fn new(engine: &Arc<Engine>) -> Snapshot {
         let (view, seqno) = engine.snapshot();
-        Snapshot { engine: engine.clone(), view, seqno }
+        Snapshot { engine: engine.clone(), view, seqno, now_ms: engine.wall_clock.now_ms() }
+    }
+
+    fn moment(&self) -> Moment<'_> {
+        Moment { seqno: self.seqno, time: Time::At(self.now_ms) }
     }
 
     /// The value that `key` had.
@@ -42,7 +49,7 @@ impl Snapshot {
     pub fn get_into(&self, kvs: &Kvs, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.check(kvs)?;
         self.engine.counters.gets.add(1);
-        self.engine.find(&self.view, kvs.id, key, self.seqno, value)
+        self.engine.find(&self.view, kvs.id, key, self.moment(), value)
     }
 
     /// The values that `keys` had, in their order; see [`Kvs::get_many`].
@@ -52,7 +59,7 @@ impl Snapshot {
     pub fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         self.check(kvs)?;
         self.engine.counters.gets.add(keys.len() as u64);
-        self.engine.find_many(&self.view, kvs.id, keys, self.seqno)
+        self.engine.find_many(&self.view, kvs.id, keys, self.moment())
     }
 
     /// A cursor over a KVS as it was, before its first key.
@@ -61,7 +68,7 @@ impl Snapshot {
     /// `Closed` when the KVS was not there, `Invalid` when it is of another KVDB.
     pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
         self.check(kvs)?;
-        Ok(Cursor::new(&self.engine, &self.view, self.seqno, kvs.id, None))
+        Ok(Cursor::new(&self.engine, &self.view, (self.seqno, self.now_ms), kvs.id, None))
     }
 
     fn check(&self, kvs: &Kvs) -> Result<()> {

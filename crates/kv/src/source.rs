@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::expiry::Expiry;
 use crate::kvset::cursor::KvsetCursor;
 use crate::memtable::{Memtable, Written};
 use crate::omf::page::{Entry, Stored};
@@ -16,9 +17,19 @@ use crate::view::Tree;
 pub(crate) enum Item<'a> {
     Tombstone,
     /// The value is in DRAM.
-    Value(&'a [u8]),
+    Value(&'a [u8], Expiry),
     /// The value is in a block.
     Stored(&'a Arc<ValueBlock>, Stored),
+}
+
+impl Item<'_> {
+    pub(crate) fn expiry(&self) -> Expiry {
+        match self {
+            Item::Tombstone => Expiry::NEVER,
+            Item::Value(_, expiry) => *expiry,
+            Item::Stored(_, stored) => stored.expiry,
+        }
+    }
 }
 
 /// Something that can be walked in key order, both ways.
@@ -66,7 +77,7 @@ impl Source for KvsetCursor {
     fn item(&self) -> Item<'_> {
         match self.entry() {
             Entry::Tombstone => Item::Tombstone,
-            Entry::Inline(value) => Item::Value(value),
+            Entry::Inline(value, expiry) => Item::Value(value, expiry),
             Entry::Stored(stored) => Item::Stored(self.kvset().block(&stored), stored),
         }
     }
@@ -114,7 +125,7 @@ pub(crate) struct MemtableSource {
 enum At {
     Nothing,
     Delete,
-    Put,
+    Put(Expiry),
 }
 
 impl MemtableSource {
@@ -130,7 +141,7 @@ impl MemtableSource {
             key.extend_from_slice(found);
             value.clear();
             value.extend_from_slice(written.value.unwrap_or_default());
-            if written.value.is_some() { At::Put } else { At::Delete }
+            if written.value.is_some() { At::Put(written.expiry) } else { At::Delete }
         };
         let found = if forward {
             table.next(self.kvs, from, self.seqno, copy)
@@ -154,7 +165,10 @@ impl Source for MemtableSource {
     }
 
     fn item(&self) -> Item<'_> {
-        if self.at == At::Put { Item::Value(&self.value) } else { Item::Tombstone }
+        match self.at {
+            At::Put(expiry) => Item::Value(&self.value, expiry),
+            At::Delete | At::Nothing => Item::Tombstone,
+        }
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {

@@ -53,6 +53,7 @@ pub(crate) struct Counters {
     pub(crate) spills: Counter,
     pub(crate) compactions: Counter,
     pub(crate) collections: Counter,
+    pub(crate) expirations: Counter,
     pub(crate) splits: Counter,
     /// Set while maintenance cannot go on for lack of space.
     pub(crate) no_space: Mutex<Option<KvError>>,
@@ -206,6 +207,8 @@ pub struct MaintenanceStats {
     pub spills: u64,
     pub compactions: u64,
     pub collections: u64,
+    /// Times that a leaf's kvsets went as a whole because everything in them had expired.
+    pub expirations: u64,
     pub splits: u64,
 }
 
@@ -254,6 +257,8 @@ pub struct KvsStats {
     /// What they would be with no value compressed. Exact for each block of values; of a block that
     /// is garbage in part it takes the same part.
     pub plain_value_bytes: u64,
+    /// The time to live of what is put, in milliseconds.
+    pub ttl_ms: Option<u64>,
     pub root_kvsets: usize,
     pub leaves: usize,
     pub leaf_kvsets: usize,
@@ -358,6 +363,7 @@ impl Engine {
                 spills: c.spills.get(),
                 compactions: c.compactions.get(),
                 collections: c.collections.get(),
+                expirations: c.expirations.get(),
                 splits: c.splits.get(),
             },
             stalls: Stalls {
@@ -378,6 +384,7 @@ impl Engine {
                     compression: tree.options.compression,
                     value_bytes: values(tree).map(|(_, live)| live).sum(),
                     plain_value_bytes: values(tree).map(|(b, live)| b.plain_part(live)).sum(),
+                    ttl_ms: tree.options.ttl_ms,
                     root_kvsets: tree.root.len(),
                     leaves: tree.leaves.len(),
                     leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
@@ -517,8 +524,14 @@ impl fmt::Display for Stats {
         let m = &self.maintenance;
         writeln!(
             f,
-            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits",
-            m.log_flushes, m.ingests, m.spills, m.compactions, m.collections, m.splits
+            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} expirations",
+            m.log_flushes,
+            m.ingests,
+            m.spills,
+            m.compactions,
+            m.collections,
+            m.splits,
+            m.expirations
         )?;
         let s = &self.stalls;
         writeln!(
@@ -556,6 +569,9 @@ impl fmt::Display for Stats {
                 k.leaves,
                 k.leaf_kvsets
             )?;
+            if let Some(ttl_ms) = k.ttl_ms {
+                writeln!(f, "  time to live {ttl_ms} ms")?;
+            }
             writeln!(
                 f,
                 "  compression {}: {} of values, stored in {} ({:.2} : 1)",

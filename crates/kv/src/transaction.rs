@@ -22,17 +22,18 @@ use crate::batch::Batch;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::expiry::{Expiry, Moment, Time};
 use crate::kvs::Kvs;
 use crate::kvset::key_hash;
 use crate::memtable::Memtable;
-use crate::omf::frame::{Change, Record, record_size};
+use crate::omf::frame::{Change, Record};
 use crate::options::Options;
 use crate::source::MemtableSource;
 use crate::stats::{Counter, TransactionStats};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{ArcSwapOption, Mutex};
 use crate::view::View;
-use crate::write::check_record;
+use crate::write::{check_record, size_with_expiry};
 
 /// The history may grow to this part of the memory budget; then the oldest transactions end.
 const HISTORY_PART: u64 = 8;
@@ -160,7 +161,7 @@ impl Transactions {
         changes.find(|&Record { kvs, key, change }| {
             tables.iter().any(|table| match change {
                 Change::DeletePrefix => table.changed_within(kvs, key, seqno),
-                Change::Put(_) | Change::Delete => table.changed(kvs, key, seqno),
+                _ => table.changed(kvs, key, seqno),
             })
         })
     }
@@ -199,6 +200,8 @@ pub struct Transaction {
     engine: Arc<Engine>,
     id: u64,
     seqno: u64,
+    /// Its time stands still: when it began, in milliseconds since 1970-01-01 UTC.
+    now_ms: u64,
     sight: Sight,
     /// The writes, with seqnos of their own from 1 on.
     own: Arc<Memtable>,
@@ -218,6 +221,7 @@ impl Transaction {
             engine: engine.clone(),
             id,
             seqno,
+            now_ms: engine.wall_clock.now_ms(),
             sight,
             own: Arc::new(Memtable::new(OWN_BYTES)),
             own_seqno: 0,
@@ -252,13 +256,15 @@ impl Transaction {
     pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let view = self.view(kvs)?;
         self.engine.counters.gets.add(1);
-        let own =
-            self.own.get(kvs.id, (key, key_hash(key)), u64::MAX, |value| value.map(<[u8]>::to_vec));
+        let own = self
+            .own
+            .get(kvs.id, (key, key_hash(key)), u64::MAX, |own| own.value.map(<[u8]>::to_vec));
         if let Some(value) = own {
             return Ok(value);
         }
         let mut value = Vec::new();
-        Ok(self.engine.find(&view, kvs.id, key, self.seqno, &mut value)?.then_some(value))
+        let moment = Moment { seqno: self.seqno, time: Time::At(self.now_ms) };
+        Ok(self.engine.find(&view, kvs.id, key, moment, &mut value)?.then_some(value))
     }
 
     /// Like [`Transaction::get`], and committing fails when someone else has written the key since the
@@ -280,7 +286,7 @@ impl Transaction {
     pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
         let view = self.view(kvs)?;
         let own = MemtableSource::new(self.own.clone(), kvs.id, self.own_seqno);
-        Ok(Cursor::new(&self.engine, &view, self.seqno, kvs.id, Some(own)))
+        Ok(Cursor::new(&self.engine, &view, (self.seqno, self.now_ms), kvs.id, Some(own)))
     }
 
     /// Maps `key` to `value` when the transaction is committed.
@@ -314,20 +320,24 @@ impl Transaction {
     fn write(&mut self, kvs: &Kvs, key: &[u8], change: Change<'_>) -> Result<()> {
         let record = Record { kvs: kvs.id, key, change };
         check_record(&record)?;
-        self.view(kvs)?;
+        let view = self.view(kvs)?;
+        let ttl_ms = view.tree(kvs.id).and_then(|tree| tree.options.ttl_ms);
+        let expiry = Expiry::of_put(self.now_ms, ttl_ms);
         let before = match change {
             Change::DeletePrefix => None,
-            Change::Put(_) | Change::Delete => self
-                .own
-                .own(kvs.id, key, |value| record_size(key.len(), value.map_or(0, <[u8]>::len))),
+            _ => self.own.own(kvs.id, key, |value| {
+                let change = value.map_or(Change::Delete, Change::Put);
+                size_with_expiry(Record { kvs: kvs.id, key, change }, expiry)
+            }),
         };
-        let size = self.own_size + record.size() - before.unwrap_or(0);
+        let size = self.own_size + size_with_expiry(record, expiry) - before.unwrap_or(0);
         if size > self.own_max {
             return Err(KvError::BatchSize { got: size, max: self.own_max });
         }
         self.own_size = size;
         self.own_seqno += 1;
-        self.own.apply(&record, self.own_seqno, 0, 0);
+        // What it puts expires as of its commit.
+        self.own.apply(&record, Expiry::NEVER, self.own_seqno, 0, 0);
         Ok(())
     }
 

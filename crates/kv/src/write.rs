@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::expiry::Expiry;
 use crate::log::LogTail;
 use crate::media::Purpose;
 use crate::memtable::Memtable;
-use crate::omf::frame::Record;
+use crate::omf::frame::{Change, Record};
 use crate::options::Maintenance;
 use crate::policy::Policy;
 use crate::sync::MutexGuard;
@@ -26,6 +27,21 @@ pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
         Some(value) if value.len() > VALUE_MAX => Err(KvError::ValueLength(value.len())),
         _ => Ok(()),
     }
+}
+
+/// A record and, before it, when what it puts expires.
+pub(crate) fn with_expiry<'r>(
+    record: Record<'r>,
+    expiry: Expiry,
+) -> impl Iterator<Item = Record<'r>> {
+    let expires = !expiry.is_never() && record.change.value().is_some();
+    let stamp = Record { kvs: record.kvs, key: &[][..], change: Change::Expire(expiry) };
+    expires.then_some(stamp).into_iter().chain([record])
+}
+
+/// What both take in the log, in bytes.
+pub(crate) fn size_with_expiry(record: Record<'_>, expiry: Expiry) -> usize {
+    with_expiry(record, expiry).map(|record| record.size()).sum()
 }
 
 impl Engine {
@@ -58,10 +74,11 @@ impl Engine {
         view.active.refer_to(log.segment());
         let block = log.segment().id;
         let mut user_bytes = 0;
+        let mut expiry = Expiry::NEVER;
         for record in records {
             let (seqno, offset) = log.append(&record, now);
             user_bytes += record.key.len() + record.change.value().map_or(0, <[u8]>::len);
-            view.active.apply(&record, seqno, block, offset);
+            expiry = view.active.apply(&record, expiry, seqno, block, offset);
         }
         let seqno = log.last_seqno();
         self.visible.store(seqno, Ordering::Release);

@@ -8,8 +8,9 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use common::script::{Script, create_kvss};
+use common::script::{NAMES, Script, TTL_MS, create_kvss};
 use common::{small_tuning, test_options};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{Devices, KvError, Kvdb, Options};
@@ -84,7 +85,7 @@ fn record(seed: u64, steps: usize, with_staging: bool) -> Run {
             done.add(db.as_ref().unwrap());
             db.take().unwrap().close().unwrap();
             let again = Kvdb::open_on(devices.clone(), options.clone()).unwrap();
-            kvss = common::script::NAMES.map(|name| again.kvs(name).unwrap());
+            kvss = NAMES.map(|name| again.kvs(name).unwrap());
             db = Some(again);
         }
         script.step(db.as_ref().unwrap(), &kvss).unwrap();
@@ -109,7 +110,8 @@ fn check(run: &Run, image: &Image) -> Result<(), String> {
     let created = !image.marks().is_empty();
     let promised = image.marks().last().copied().unwrap_or(0);
     let devices = devices_of(image, run.with_staging);
-    let db = match Kvdb::open_on(devices.clone(), options()) {
+    let options = options();
+    let db = match Kvdb::open_on(devices.clone(), options.clone()) {
         Ok(db) => db,
         // Before `create` returned, there may be no KVDB yet.
         Err(KvError::NotAKvdb { .. }) if !created => return Ok(()),
@@ -130,10 +132,18 @@ fn check(run: &Run, image: &Image) -> Result<(), String> {
             kvs.put(b"after the crash", b"still here").map_err(|error| error.to_string())?;
             db.sync().map_err(|error| error.to_string())?;
             std::mem::forget(db);
-            let again = Kvdb::open_on(devices.clone(), options()).map_err(|e| e.to_string())?;
+            let again =
+                Kvdb::open_on(devices.clone(), options.clone()).map_err(|e| e.to_string())?;
             let value = again.kvs("a").unwrap().get(b"after the crash").unwrap();
             if value.as_deref() != Some(b"still here") {
                 return Err("a write after recovery was lost".into());
+            }
+            // Nothing has lost its expiry.
+            options.clock.advance(Duration::from_millis(2 * TTL_MS));
+            if let Ok(kvs) = again.kvs(NAMES[1])
+                && let Some((key, _)) = kvs.cursor().unwrap().next().unwrap()
+            {
+                return Err(format!("'{}' does not expire", key.escape_ascii()));
             }
         }
     }

@@ -9,6 +9,7 @@ use esker_base::{AlignedBuf, Lba};
 
 use super::{KeyExtents, Kvset, key_hash};
 use crate::error::Result;
+use crate::expiry::{Expiries, Expiry};
 use crate::filter::FilterBuilder;
 use crate::media::{Classes, Purpose};
 use crate::omf::frame::record_size;
@@ -28,8 +29,8 @@ const FILTER_BITS: usize = 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewEntry<'a> {
     Tombstone,
-    Inline(&'a [u8]),
-    Stored { block: u64, offset: u32, value_size: u32 },
+    Inline(&'a [u8], Expiry),
+    Stored { block: u64, offset: u32, value_size: u32, expiry: Expiry },
 }
 
 /// What stays the same for all kvsets of a KVDB.
@@ -56,6 +57,7 @@ pub(crate) struct KvsetBuilder<'a> {
     index: Encoder,
     last_key: Vec<u8>,
     prefixes: Prefixes,
+    expiries: Expiries,
     hashes: Vec<u64>,
     block_numbers: BTreeMap<u64, u32>,
 }
@@ -98,6 +100,7 @@ impl<'a> KvsetBuilder<'a> {
             index: Encoder::default(),
             last_key: Vec::new(),
             prefixes: Prefixes::default(),
+            expiries: Expiries::NONE,
             hashes: Vec::new(),
             block_numbers: BTreeMap::new(),
         }
@@ -111,11 +114,11 @@ impl<'a> KvsetBuilder<'a> {
         }
         let entry = match entry {
             NewEntry::Tombstone => Entry::Tombstone,
-            NewEntry::Inline(value) => Entry::Inline(value),
-            NewEntry::Stored { block, offset, value_size } => {
+            NewEntry::Inline(value, expiry) => Entry::Inline(value, expiry),
+            NewEntry::Stored { block, offset, value_size, expiry } => {
                 let size = record_size(key.len(), to_usize(value_size.into())) as u64;
                 let block = self.block_number(block, size);
-                Entry::Stored(Stored { block, offset, value_size })
+                Entry::Stored(Stored { block, offset, value_size, expiry })
             }
         };
         if !self.page.add(key, entry) {
@@ -124,6 +127,7 @@ impl<'a> KvsetBuilder<'a> {
         }
         self.hashes.push(key_hash(key));
         self.edit.entries += 1;
+        self.expiries.add(entry.expiry());
         self.edit.tombstones += u64::from(entry == Entry::Tombstone);
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
@@ -225,6 +229,7 @@ impl<'a> KvsetBuilder<'a> {
             filter: filter.as_bytes(),
             index: &std::mem::take(&mut self.index).0,
             prefixes: &self.prefixes.encode(),
+            expiries: self.expiries,
         };
         let encoded = meta.encode();
         self.edit.meta_size = u32::try_from(encoded.len()).expect("meta below 4 GiB");

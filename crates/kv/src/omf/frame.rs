@@ -28,7 +28,7 @@
 //! | 4 | 4 | value_size | bytes, as stored |
 //! | 8 | 4 | kvs | id |
 //! | 12 | 2 | key_size | bytes |
-//! | 14 | 1 | kind | 1 put, 2 delete, 3 delete of all keys that begin with the key |
+//! | 14 | 1 | kind | 1 put, 2 delete, 3 delete of all keys that begin with the key, 4 expiry of the put that is the next record: no key, and as its value 8 bytes of milliseconds since 1970-01-01 UTC. Kinds 2 to 4 are in the log alone |
 //! | 15 | 1 | flags | bits 0 and 1: codec of the value (`packed.rs`), 0 in the log; an unknown flag is an error |
 
 use esker_base::checksum::{crc32c, crc32c_append};
@@ -37,11 +37,14 @@ use esker_base::units::to_usize;
 
 use super::packed::{Codec, Packed};
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
+use crate::expiry::Expiry;
 use crate::{KEY_MAX, VALUE_MAX};
 
 const MAGIC: &[u8; 8] = b"ESKFRAME";
 pub(crate) const HEADER_SIZE: usize = 64;
 pub(crate) const RECORD_HEADER_SIZE: usize = 16;
+/// The value of a record that says when the next one expires.
+const EXPIRY_SIZE: usize = 8;
 
 /// Log frames are replayed after a crash, aged ones are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +139,8 @@ pub(crate) enum Change<'a> {
     Delete,
     /// Every older record of a key that begins with the record's is deleted.
     DeletePrefix,
+    /// What the next record puts expires then. This one has no key.
+    Expire(Expiry),
 }
 
 impl<'a> Change<'a> {
@@ -143,7 +148,15 @@ impl<'a> Change<'a> {
     pub(crate) fn value(self) -> Option<&'a [u8]> {
         match self {
             Change::Put(value) => Some(value),
-            Change::Delete | Change::DeletePrefix => None,
+            Change::Delete | Change::DeletePrefix | Change::Expire(_) => None,
+        }
+    }
+
+    /// The bytes of its value on media.
+    fn value_size(self) -> usize {
+        match self {
+            Change::Expire(_) => EXPIRY_SIZE,
+            other => other.value().map_or(0, <[u8]>::len),
         }
     }
 }
@@ -155,7 +168,7 @@ pub(crate) const fn record_size(key_size: usize, value_size: usize) -> usize {
 
 impl<'a> Record<'a> {
     pub(crate) fn size(&self) -> usize {
-        record_size(self.key.len(), self.change.value().map_or(0, <[u8]>::len))
+        record_size(self.key.len(), self.change.value_size())
     }
 
     /// Writes the record to the start of `out`, which has room for it.
@@ -163,7 +176,14 @@ impl<'a> Record<'a> {
     /// # Panics
     /// If key or value exceed the limits; callers check them first.
     pub(crate) fn encode_to(&self, out: &mut [u8]) {
-        let value = self.change.value().unwrap_or_default();
+        let expiry;
+        let value = match self.change {
+            Change::Expire(Expiry(ms)) => {
+                expiry = ms.to_le_bytes();
+                &expiry[..]
+            }
+            other => other.value().unwrap_or_default(),
+        };
         let value_size = u32::try_from(value.len()).expect("VALUE_MAX fits 32 bits");
         let key_size = u16::try_from(self.key.len()).expect("KEY_MAX fits 16 bits");
         out[4..8].copy_from_slice(&value_size.to_le_bytes());
@@ -173,6 +193,7 @@ impl<'a> Record<'a> {
             Change::Put(_) => 1,
             Change::Delete => 2,
             Change::DeletePrefix => 3,
+            Change::Expire(_) => 4,
         };
         out[15] = 0;
         let key_end = RECORD_HEADER_SIZE + self.key.len();
@@ -190,10 +211,11 @@ impl<'a> Record<'a> {
             1 => Change::Put(value),
             2 => Change::Delete,
             3 => Change::DeletePrefix,
-            other => return Err(Malformed(format!("record kind 1 to 3 expected, {other} found"))),
+            4 => Change::Expire(Expiry(Decoder::new(value).u64("expiry")?)),
+            other => return Err(Malformed(format!("record kind 1 to 4 expected, {other} found"))),
         };
-        expect(kind == 1 || value.is_empty(), || {
-            format!("a delete with a value of {} bytes", value.len())
+        expect(value.len() == change.value_size(), || {
+            format!("a record of kind {kind} with a value of {} bytes", value.len())
         })?;
         Ok(Record { kvs, key, change })
     }
@@ -260,7 +282,8 @@ impl<'a> Fields<'a> {
         let key_size = usize::from(d.u16("key_size")?);
         let kind = d.u8("record kind")?;
         let flags = d.u8("record flags")?;
-        expect((1..=KEY_MAX).contains(&key_size) && value_size <= VALUE_MAX, || {
+        let keys = if kind == 4 { 0..=0 } else { 1..=KEY_MAX };
+        expect(keys.contains(&key_size) && value_size <= VALUE_MAX, || {
             format!("record with a key of {key_size} and a value of {value_size} bytes")
         })?;
         let key = d.bytes(key_size, "key")?;

@@ -4,18 +4,19 @@
 //! | --- | --- | --- | --- |
 //! | 0 | 8 | magic | `ESKKVSET` |
 //! | 8 | 2 | version | 1 |
-//! | 10 | 2 | | 0 |
+//! | 10 | 2 | flags | bit 0: values expire |
 //! | 12 | 4 | pages | how many |
 //! | 16 | 8 | kvset | id |
 //! | 24 | 4 | kvs | id |
 //! | 28 | 4 | filter_size | bytes |
 //! | 32 | 4 | index_size | bytes |
-//! | 36 | 4 | body_crc | CRC-32C of filter, index and prefixes |
+//! | 36 | 4 | body_crc | CRC-32C of all that follows the header |
 //! | 40 | 4 | prefixes_size | bytes |
 //! | 44 | 4 | crc | CRC-32C of bytes 0 to 43 |
 //! | 48 | filter_size | filter | see `filter.rs` |
 //! | | index_size | index | the first key of each page, then the kvset's last key: `u16` size and bytes each; without pages, that of no bytes |
 //! | | prefixes_size | prefixes | those that hide keys of older kvsets, ascending, none the beginning of another: `u16` size and bytes each |
+//! | | 24 | expiries | if values expire: how many do, the first and the last expiry in milliseconds since 1970-01-01 UTC, `u64` each |
 
 use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder};
@@ -23,6 +24,7 @@ use esker_base::units::to_usize;
 
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
 use crate::KEY_MAX;
+use crate::expiry::{Expiries, Expiry};
 
 const MAGIC: &[u8; 8] = b"ESKKVSET";
 const HEADER_SIZE: usize = 48;
@@ -37,18 +39,33 @@ pub(crate) struct KvsetMeta<'a> {
     pub(crate) index: &'a [u8],
     /// Deleted prefixes, each with its `u16` size.
     pub(crate) prefixes: &'a [u8],
+    pub(crate) expiries: Expiries,
 }
 
 impl<'a> KvsetMeta<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let size = |bytes: &[u8]| u32::try_from(bytes.len()).expect("meta below 4 GiB");
         let mut e = Encoder::default();
-        e.bytes(MAGIC).u16(VERSION).u16(0).u32(self.pages).u64(self.kvset).u32(self.kvs);
+        e.bytes(MAGIC)
+            .u16(VERSION)
+            .u16(u16::from(self.expiries.count > 0))
+            .u32(self.pages)
+            .u64(self.kvset)
+            .u32(self.kvs);
         e.u32(size(self.filter)).u32(size(self.index));
-        let body_crc = crc32c_append(crc32c_append(crc32c(self.filter), self.index), self.prefixes);
+        let mut expiries = Encoder::default();
+        if self.expiries.count > 0 {
+            let Expiries { count, first, last } = self.expiries;
+            expiries.u64(count).u64(first.0).u64(last.0);
+        }
+        let body = [self.filter, self.index, self.prefixes, &expiries.0];
+        let body_crc = body.iter().fold(0, |crc, part| crc32c_append(crc, part));
         e.u32(body_crc).u32(size(self.prefixes));
         let crc = crc32c(&e.0);
-        e.u32(crc).bytes(self.filter).bytes(self.index).bytes(self.prefixes);
+        e.u32(crc);
+        for part in body {
+            e.bytes(part);
+        }
         e.0
     }
 
@@ -56,7 +73,7 @@ impl<'a> KvsetMeta<'a> {
         let mut d = Decoder::new(bytes);
         let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
         expect_magic(magic, MAGIC, version)?;
-        d.u16("reserved")?;
+        let flags = d.u16("flags")?;
         let pages = d.u32("pages")?;
         let (own, kvs) = (d.u64("kvset")?, d.u32("kvs")?);
         let (filter_size, index_size) = (d.u32("filter_size")?, d.u32("index_size")?);
@@ -67,6 +84,13 @@ impl<'a> KvsetMeta<'a> {
         let filter = d.bytes(to_usize(filter_size.into()), "filter")?;
         let index = d.bytes(to_usize(index_size.into()), "index")?;
         let prefixes = d.bytes(to_usize(prefixes_size.into()), "prefixes")?;
+        expect(flags <= 1, || format!("kvset flags {flags:#06x}"))?;
+        let mut expiries = Expiries::NONE;
+        if flags == 1 {
+            let count = d.u64("expiries")?;
+            let (first, last) = (Expiry(d.u64("first")?), Expiry(d.u64("last")?));
+            expiries = Expiries { count, first, last };
+        }
         let computed = crc32c(&bytes[HEADER_SIZE..d.offset()]);
         expect_crc("kvset meta body", body_crc, computed)?;
         let mut keys = Decoder::new(index);
@@ -75,7 +99,17 @@ impl<'a> KvsetMeta<'a> {
         }
         expect(keys.left() == 0, || "bytes after the page index".into())?;
         check_prefixes(prefixes)?;
-        Ok(KvsetMeta { kvset, kvs, pages, filter, index, prefixes })
+        expect(
+            (flags == 0) == (expiries.count == 0)
+                && (flags == 0 || expiries.first <= expiries.last),
+            || {
+                format!(
+                    "{} values expire from {} to {}",
+                    expiries.count, expiries.first.0, expiries.last.0
+                )
+            },
+        )?;
+        Ok(KvsetMeta { kvset, kvs, pages, filter, index, prefixes, expiries })
     }
 }
 

@@ -5,18 +5,20 @@
 //! | --- | --- | --- |
 //! | 1 | 5 | policy: the places of young keys, young values, old keys, old values |
 //! | 2 | 2 | compression of values: 0 none, 1 LZ4, 2 Zstandard, 3 auto |
+//! | 3 | 9 | u64 time to live in milliseconds, at least 1 |
 //!
 //! A place is one byte: bit 0 is the class (as in the class header), bit 1 is set when the other
 //! class will not do.
 
 use esker_base::codec::{Decoder, Encoder};
 
-use super::Malformed;
 use super::class::{class_code, class_of};
+use super::{Malformed, expect};
 use crate::{Compression, KvsOptions, Place, Policy};
 
 const POLICY: u8 = 1;
 const COMPRESSION: u8 = 2;
+const TTL: u8 = 3;
 /// By their numbers.
 const COMPRESSIONS: [Compression; 4] =
     [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto];
@@ -38,6 +40,9 @@ pub(crate) fn encode(options: &KvsOptions) -> Vec<u8> {
     options.policy.cells().into_iter().for_each(|(_, place)| put_place(&mut e, place));
     let code = (0..).zip(COMPRESSIONS).find(|(_, known)| *known == options.compression);
     e.u8(COMPRESSION).u8(code.expect("all are listed").0);
+    if let Some(ttl_ms) = options.ttl_ms {
+        e.u8(TTL).u64(ttl_ms);
+    }
     e.0
 }
 
@@ -59,6 +64,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<KvsOptions, Malformed> {
                 let known = COMPRESSIONS.get(usize::from(code)).copied();
                 options.compression =
                     known.ok_or_else(|| Malformed(format!("compression {code} of a KVS")))?;
+            }
+            TTL => {
+                let ttl_ms = d.u64("time to live")?;
+                expect(ttl_ms > 0, || "a time to live of 0 ms".into())?;
+                options.ttl_ms = Some(ttl_ms);
             }
             tag => return Err(Malformed(format!("unknown option {tag} of a KVS"))),
         }

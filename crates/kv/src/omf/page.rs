@@ -18,12 +18,14 @@
 //! | 0 | | tombstone |
 //! | 1 | `varint` block, `varint` offset, `varint` value_size | a record in block number `block` of the kvset's block table, at this byte offset |
 //! | 2 to 18 | tag − 2 bytes | the value itself |
+//! | 19 | `varint` expiry, then a tag from 1 to 18 and what follows it | the value expires, in milliseconds since 1970-01-01 UTC |
 
 use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
 use super::{Malformed, expect, expect_crc};
+use crate::expiry::Expiry;
 use crate::{KEY_MAX, VALUE_MAX};
 
 /// Bytes per page.
@@ -32,8 +34,11 @@ const HEADER_SIZE: usize = 20;
 /// Values up to this many bytes are in the page itself: a reference would be no smaller.
 pub(crate) const INLINE_MAX: usize = 16;
 
+/// The tag before that of a value that expires.
+const EXPIRES: u8 = 19;
+
 const _: () = assert!(
-    HEADER_SIZE + 2 * (2 + 3 + KEY_MAX + 26) <= PAGE_SIZE,
+    HEADER_SIZE + 2 * (2 + 3 + KEY_MAX + 26 + 11) <= PAGE_SIZE,
     "a page holds two entries with the longest keys"
 );
 
@@ -43,9 +48,19 @@ pub(crate) enum Entry<'a> {
     /// The key was deleted; older kvsets may still have it.
     Tombstone,
     /// The value itself.
-    Inline(&'a [u8]),
+    Inline(&'a [u8], Expiry),
     /// A record in a value block.
     Stored(Stored),
+}
+
+impl Entry<'_> {
+    pub(crate) fn expiry(&self) -> Expiry {
+        match self {
+            Entry::Tombstone => Expiry::NEVER,
+            Entry::Inline(_, expiry) => *expiry,
+            Entry::Stored(stored) => stored.expiry,
+        }
+    }
 }
 
 /// Where a record is.
@@ -57,6 +72,7 @@ pub(crate) struct Stored {
     pub(crate) offset: u32,
     /// The size of its value, in bytes.
     pub(crate) value_size: u32,
+    pub(crate) expiry: Expiry,
 }
 
 /// Collects sorted entries until a page is full.
@@ -78,15 +94,19 @@ impl PageBuilder {
     /// Adds an entry, or returns false when the page has no room for it. Keys ascend.
     pub(crate) fn add(&mut self, key: &[u8], entry: Entry<'_>) -> bool {
         let tails = self.tails.0.len();
+        let expiry = entry.expiry();
+        if !expiry.is_never() {
+            self.tails.u8(EXPIRES).varint(expiry.0);
+        }
         match entry {
             Entry::Tombstone => {
                 self.tails.u8(0);
             }
-            Entry::Inline(value) => {
+            Entry::Inline(value, _) => {
                 let tag = u8::try_from(value.len() + 2).expect("at most INLINE_MAX bytes");
                 self.tails.u8(tag).bytes(value);
             }
-            Entry::Stored(Stored { block, offset, value_size }) => {
+            Entry::Stored(Stored { block, offset, value_size, .. }) => {
                 self.tails.u8(1).varint(block.into()).varint(offset.into());
                 self.tails.varint(value_size.into());
             }
@@ -226,17 +246,24 @@ impl<B: AsRef<[u8]>> Page<B> {
         })?;
         let suffix = d.bytes(usize::try_from(size).unwrap_or(usize::MAX), "suffix")?;
         let narrow = |n: u64| u32::try_from(n).map_err(|_| Malformed(format!("{n} in an entry")));
-        let entry = match d.u8("tag")? {
+        let (mut tag, mut expiry) = (d.u8("tag")?, Expiry::NEVER);
+        if tag == EXPIRES {
+            expiry = Expiry(d.varint("expiry")?);
+            tag = d.u8("tag")?;
+            expect(tag != 0 && !expiry.is_never(), || "an expiry of nothing".into())?;
+        }
+        let entry = match tag {
             0 => Entry::Tombstone,
             1 => Entry::Stored(Stored {
                 block: narrow(d.varint("block")?)?,
                 offset: narrow(d.varint("offset")?)?,
                 value_size: narrow(d.varint("value_size")?)?,
+                expiry,
             }),
             tag => {
                 let size = usize::from(tag) - 2;
                 expect(size <= INLINE_MAX, || format!("entry tag {tag}"))?;
-                Entry::Inline(d.bytes(size, "inline value")?)
+                Entry::Inline(d.bytes(size, "inline value")?, expiry)
             }
         };
         Ok((suffix, entry))

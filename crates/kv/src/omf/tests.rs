@@ -28,6 +28,7 @@ use super::packed::{Codec, Packed};
 use super::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
 use super::{Malformed, expect};
 use crate::compression::Unpacker;
+use crate::expiry::{Expiries, Expiry};
 use crate::filter::FilterBuilder;
 use crate::kvset::key_hash;
 use crate::media::Extent;
@@ -35,6 +36,8 @@ use crate::prefixes::Prefixes;
 use crate::{Compression, KvsOptions, MediaClass, Place, Policy};
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
+/// 2026-01-01, midnight.
+const EXPIRY: Expiry = Expiry(1_767_225_600_000);
 const KVSET: u64 = 9;
 const PAGE_INDEX: u32 = 3;
 /// What frames and manifest records are padded to here.
@@ -50,6 +53,8 @@ fn log_records() -> Vec<Record<'static>> {
         record(1, b"apple", Change::Put(b"a pome")),
         record(2, b"pear", Change::Delete),
         record(2, b"pea", Change::DeletePrefix),
+        record(1, b"", Change::Expire(EXPIRY)),
+        record(1, b"fig", Change::Put(b"")),
     ]
 }
 
@@ -116,11 +121,14 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn page_entries() -> Vec<(&'static [u8], Entry<'static>)> {
-    let stored = Stored { block: 1, offset: 4160, value_size: 1000 };
+    let stored = Stored { block: 1, offset: 4160, value_size: 1000, expiry: Expiry::NEVER };
+    let expiring = Stored { expiry: EXPIRY, ..stored };
     vec![
         (b"user:1", Entry::Tombstone),
-        (b"user:2", Entry::Inline(b"Ada")),
+        (b"user:2", Entry::Inline(b"Ada", Expiry::NEVER)),
         (b"user:31", Entry::Stored(stored)),
+        (b"user:4", Entry::Inline(b"", EXPIRY)),
+        (b"user:5", Entry::Stored(expiring)),
     ]
 }
 
@@ -148,13 +156,14 @@ fn kvset_meta() -> Vec<u8> {
     let mut prefixes = Encoder::default();
     prefixes.bytes16(b"grape").bytes16(b"plum");
     let (filter, index, prefixes) = (filter.as_bytes(), &index.0, &prefixes.0);
-    KvsetMeta { kvset: KVSET, kvs: 1, pages: 2, filter, index, prefixes }.encode()
+    let expiries = Expiries { count: 2, first: EXPIRY, last: Expiry(EXPIRY.0 + 1000) };
+    KvsetMeta { kvset: KVSET, kvs: 1, pages: 2, filter, index, prefixes, expiries }.encode()
 }
 
 fn kvs_options() -> KvsOptions {
     let old_keys = Place::only(MediaClass::Capacity);
     let policy = Policy { old_keys, ..Policy::default() };
-    KvsOptions { policy, compression: Compression::Zstd }
+    KvsOptions { policy, compression: Compression::Zstd, ttl_ms: Some(60_000) }
 }
 
 /// One edit of every kind, both kinds of block among them.
@@ -284,7 +293,8 @@ fn decode_meta(bytes: &[u8]) -> Result<String, Malformed> {
     let filter = crate::filter::Filter::from_bytes(meta.filter).map_err(Malformed)?;
     let found = INDEX_KEYS.map(|key| filter.may_contain(key_hash(key)));
     let (index, prefixes) = (meta.index.escape_ascii(), Prefixes::decode(meta.prefixes));
-    Ok(format!("{} {} {found:?} {index} {prefixes:?}", meta.kvs, meta.pages))
+    let (kvs, pages, expiries) = (meta.kvs, meta.pages, meta.expiries);
+    Ok(format!("{kvs} {pages} {found:?} {index} {prefixes:?} {expiries:?}"))
 }
 
 fn decode_manifest(bytes: &[u8]) -> Result<String, Malformed> {

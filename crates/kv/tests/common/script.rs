@@ -12,6 +12,8 @@ use esker_kv::{Batch, Compression, KvError, Kvdb, Kvs, KvsOptions, Options};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const NAMES: [&str; 2] = ["a", "b"];
+/// The time to live of the second one, in milliseconds.
+pub(crate) const TTL_MS: u64 = 3_600_000;
 type Entry = (usize, Vec<u8>);
 
 /// What is written to a KVS.
@@ -239,8 +241,12 @@ impl Script {
     }
 }
 
-/// Creates the script's KVSs.
+/// Creates the script's KVSs. What is put into the second one expires, but not while a script runs.
 pub(crate) fn create_kvss(db: &Kvdb) -> Result<[Kvs; 2], KvError> {
-    let compressed = KvsOptions { compression: Compression::Auto, ..KvsOptions::default() };
-    Ok([db.create_kvs(NAMES[0], KvsOptions::default())?, db.create_kvs(NAMES[1], compressed)?])
+    let both = KvsOptions {
+        compression: Compression::Auto,
+        ttl_ms: Some(TTL_MS),
+        ..KvsOptions::default()
+    };
+    Ok([db.create_kvs(NAMES[0], KvsOptions::default())?, db.create_kvs(NAMES[1], both)?])
 }

@@ -53,7 +53,8 @@ pub(super) fn mend_page(bytes: &mut [u8]) {
 }
 
 pub(super) fn mend_meta(bytes: &mut [u8]) {
-    let body = u32_at(bytes, 28) + u32_at(bytes, 32) + u32_at(bytes, 40);
+    let expiries = if bytes[10] == 1 { 24 } else { 0 };
+    let body = u32_at(bytes, 28) + u32_at(bytes, 32) + u32_at(bytes, 40) + expiries;
     put_crc(bytes, 36, crc32c(span(bytes, 48, body)));
     put_crc(bytes, 44, crc32c(&bytes[..44]));
 }

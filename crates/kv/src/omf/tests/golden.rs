@@ -66,6 +66,14 @@ impl<'a> Dump<'a> {
         value
     }
 
+    /// A number of any size, seven bits a byte.
+    fn long_varint(&mut self, name: &str, unit: &str) {
+        let size = 1 + self.bytes[self.at..].iter().take_while(|byte| **byte >= 0x80).count();
+        let bytes = self.bytes[self.at..self.at + size].iter().zip(0..);
+        let value: u64 = bytes.map(|(byte, n)| u64::from(byte & 0x7f) << (7 * n)).sum();
+        self.field(size, name, counted(value, unit));
+    }
+
     fn text(&mut self, size: usize, name: &str) {
         let shown = self.bytes[self.at..self.at + size].escape_ascii().to_string();
         self.field(size, name, format!("\"{shown}\""));
@@ -98,10 +106,14 @@ impl<'a> Dump<'a> {
         let end = self.at + to_usize(size);
         while self.at < end {
             let tag = self.bytes[self.at];
-            self.field(1, "tag", ["", "policy", "compression"][usize::from(tag)]);
+            self.field(1, "tag", ["", "policy", "compression", "time to live"][usize::from(tag)]);
             if tag == 2 {
                 let code = usize::from(self.bytes[self.at]);
                 self.field(1, "compression", ["none", "lz4", "zstd", "auto"][code]);
+                continue;
+            }
+            if tag == 3 {
+                self.number(8, "ttl", "ms");
                 continue;
             }
             for name in ["young_keys", "young_values", "old_keys", "old_values"] {
@@ -202,12 +214,14 @@ fn dump_frame(title: &str, bytes: &[u8]) -> String {
         let value_size = d.number(4, "value_size", "bytes");
         d.number(4, "kvs", "");
         let key_size = d.number(2, "key_size", "bytes");
-        let kind = ["", "put", "delete", "delete prefix"][usize::from(bytes[d.at])];
+        let kind = ["", "put", "delete", "delete prefix", "expiry"][usize::from(bytes[d.at])];
         d.field(1, "kind", kind);
         let codec = ["", "lz4", "zstd"][usize::from(bytes[d.at] & 3)];
         d.field(1, "flags", format!("{} {codec}", bytes[d.at]).trim_end());
         d.text(to_usize(key_size), "key");
-        if codec.is_empty() {
+        if kind == "expiry" {
+            d.number(8, "value", "ms since 1970");
+        } else if codec.is_empty() {
             d.text(to_usize(value_size), "value");
         } else {
             let end = d.at + to_usize(value_size);
@@ -222,7 +236,10 @@ fn dump_frame(title: &str, bytes: &[u8]) -> String {
 #[test]
 fn frames_have_these_bytes() {
     let log = frame_of(FrameKind::Log, &log_records());
-    let dump = dump_frame("Log frame with a put, a delete and the delete of a prefix", &log);
+    let dump = dump_frame(
+        "Log frame with a put, a delete, the delete of a prefix, and a put that expires",
+        &log,
+    );
     check("log-frame.txt", &log, &dump, decode_frame);
     let aged = frame_of(FrameKind::Aged, &aged_records());
     let dump = dump_frame("Aged frame with one value; the record is the log's", &aged);
@@ -235,8 +252,10 @@ fn frames_have_these_bytes() {
 #[test]
 fn a_key_page_has_these_bytes() {
     let bytes = page();
-    let mut d =
-        Dump::new("Key page with a tombstone, a value in the page, a value in a block", &bytes);
+    let mut d = Dump::new(
+        "Key page with a tombstone, values in the page and in a block, and two that expire",
+        &bytes,
+    );
     d.number(4, "crc", "of bytes 4 to 4,095");
     d.number(8, "kvset", "");
     d.number(4, "index", "of this page");
@@ -254,6 +273,10 @@ fn a_key_page_has_these_bytes() {
         assert_eq!(slot, d.at, "entries lie in the order of their keys");
         let size = d.varint("suffix_size", "bytes");
         d.text(size, "suffix");
+        if bytes[d.at] == 19 {
+            d.field(1, "tag", "expires");
+            d.long_varint("expiry", "ms since 1970");
+        }
         match bytes[d.at] {
             0 => {
                 d.field(1, "tag", "tombstone");
@@ -278,16 +301,19 @@ fn a_key_page_has_these_bytes() {
 #[test]
 fn kvset_meta_has_these_bytes() {
     let bytes = kvset_meta();
-    let mut d = Dump::new("Kvset meta of two pages, three keys and two deleted prefixes", &bytes);
+    let mut d = Dump::new(
+        "Kvset meta of two pages, three keys and two deleted prefixes; values expire",
+        &bytes,
+    );
     d.text(8, "magic");
     d.number(2, "version", "");
-    d.zeroes(2);
+    d.number(2, "flags", "");
     let pages = d.number(4, "pages", "");
     d.number(8, "kvset", "");
     d.number(4, "kvs", "");
     let filter_size = d.number(4, "filter_size", "bytes");
     d.number(4, "index_size", "bytes");
-    d.number(4, "body_crc", "of filter, index and prefixes");
+    d.number(4, "body_crc", "of all that follows the header");
     d.number(4, "prefixes_size", "bytes");
     d.number(4, "crc", "of bytes 0 to 43");
     d.part("Filter");
@@ -305,6 +331,10 @@ fn kvset_meta_has_these_bytes() {
     d.part("Prefixes");
     d.text16("prefix");
     d.text16("prefix");
+    d.part("Expiries");
+    d.number(8, "count", "entries");
+    d.number(8, "first", "ms since 1970");
+    d.number(8, "last", "ms since 1970");
     check("kvset-meta.txt", &bytes, &d.finish(), decode_meta);
 }
 

@@ -107,7 +107,8 @@ fn structures(media: &Media) -> Vec<Found> {
                 _ if here.starts_with(b"ESKFRAME") => (64 + size_at(48), mend_frame),
                 _ if here.starts_with(b"ESKMANIF") => (64 + size_at(12), mend_manifest),
                 _ if here.starts_with(b"ESKKVSET") => {
-                    (48 + size_at(28) + size_at(32) + size_at(40), mend_meta)
+                    let expiries = if here[10] == 1 { 24 } else { 0 };
+                    (48 + size_at(28) + size_at(32) + size_at(40) + expiries, mend_meta)
                 }
                 _ if here.len() >= PAGE_SIZE && u32_of(here, 0) == crc() => (PAGE_SIZE, mend_page),
                 _ => continue,

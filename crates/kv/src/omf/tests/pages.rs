@@ -11,7 +11,7 @@ use crate::{KEY_MAX, VALUE_MAX};
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owned {
     Tombstone,
-    Inline(Vec<u8>),
+    Inline(Vec<u8>, Expiry),
     Stored(Stored),
 }
 
@@ -19,15 +19,20 @@ type KeyAndEntry = (Vec<u8>, Owned);
 
 impl Owned {
     fn random(rng: &mut Rng) -> Owned {
+        let expiry = match rng.below(4) {
+            0 => Expiry(rng.below(u64::MAX) >> rng.below(64)),
+            _ => Expiry::NEVER,
+        };
         match rng.below(3) {
             0 => Owned::Tombstone,
-            1 => Owned::Inline(random_bytes(rng, INLINE_MAX as u64)),
+            1 => Owned::Inline(random_bytes(rng, INLINE_MAX as u64), expiry),
             _ => {
                 let mut narrow = |most: u64| u32::try_from(rng.below(most)).unwrap();
                 Owned::Stored(Stored {
                     block: narrow(300),
                     offset: narrow(1 << 32),
                     value_size: narrow(VALUE_MAX as u64 + 1),
+                    expiry,
                 })
             }
         }
@@ -36,20 +41,25 @@ impl Owned {
     fn entry(&self) -> Entry<'_> {
         match self {
             Owned::Tombstone => Entry::Tombstone,
-            Owned::Inline(value) => Entry::Inline(value),
+            Owned::Inline(value, expiry) => Entry::Inline(value, *expiry),
             Owned::Stored(stored) => Entry::Stored(*stored),
         }
     }
 
     /// Bytes behind the suffix, by the table of the format.
     fn size(&self) -> usize {
-        1 + match self {
-            Owned::Tombstone => 0,
-            Owned::Inline(value) => value.len(),
-            Owned::Stored(Stored { block, offset, value_size }) => {
-                [block, offset, value_size].map(|&n| varint_size(n.into())).iter().sum()
+        let expiry = match self.entry().expiry() {
+            Expiry::NEVER => 0,
+            Expiry(ms) => 1 + varint_size(ms),
+        };
+        1 + expiry
+            + match self {
+                Owned::Tombstone => 0,
+                Owned::Inline(value, _) => value.len(),
+                Owned::Stored(Stored { block, offset, value_size, .. }) => {
+                    [block, offset, value_size].map(|&n| varint_size(n.into())).iter().sum()
+                }
             }
-        }
     }
 }
 
@@ -209,6 +219,7 @@ fn two_of_the_longest_keys_share_a_page() {
         block: u32::MAX,
         offset: u32::MAX,
         value_size: u32::try_from(VALUE_MAX).unwrap(),
+        expiry: Expiry(u64::MAX - 1),
     });
     let key = |first: u8| {
         let mut key = vec![0xff; KEY_MAX];
