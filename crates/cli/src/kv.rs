@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
@@ -56,6 +57,10 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             let key = argument(key, escaped)?;
             with_kvs(opening, kvs, |_, kvs| Ok(kvs.delete(&key)?))
         }
+        KvCommand::DeletePrefix { opening, kvs, prefix, escaped } => {
+            let prefix = argument(prefix, escaped)?;
+            with_kvs(opening, kvs, |_, kvs| Ok(kvs.delete_prefix(&prefix)?))
+        }
         KvCommand::Scan { opening, kvs, range, escaped } => {
             let bound = |key: &Option<std::ffi::OsString>| {
                 key.as_deref().map(|key| argument(key, escaped)).transpose()
@@ -82,11 +87,19 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             with_kvs(opening, kvs, |_, kvs| transfer::dump(kvs, file))
         }
         KvCommand::Check { dir, json } => check(dir, *json),
-        KvCommand::CreateKvs { opening, name, policy, compression } => with_db(opening, |db| {
-            db.create_kvs(name, options(*policy, *compression))?;
-            output::print(&format!(
-                "created KVS {name}, policy {policy}, compression {compression}\n"
-            ))
+        KvCommand::CreateKvs { opening, name, policy, compression, ttl } => {
+            let options = KvsOptions { ttl_ms: ttl_ms(*ttl), ..options(*policy, *compression) };
+            with_db(opening, |db| {
+                db.create_kvs(name, options)?;
+                let ttl = ttl.map_or_else(String::new, |_| format!(", {}", lives(*ttl)));
+                output::print(&format!(
+                    "created KVS {name}, policy {policy}, compression {compression}{ttl}\n"
+                ))
+            })
+        }
+        KvCommand::SetTtl { opening, kvs, ttl } => with_kvs(opening, kvs, |_, kvs| {
+            kvs.set_ttl_ms(ttl_ms(*ttl))?;
+            output::print(&format!("KVS {}, {}\n", kvs.name(), lives(*ttl)))
         }),
         KvCommand::SetPolicy { opening, kvs, policy } => with_kvs(opening, kvs, |_, kvs| {
             kvs.set_policy(*policy)?;
@@ -122,6 +135,15 @@ pub(crate) fn run(command: &KvCommand) -> Result {
 
 fn options(policy: Policy, compression: Compression) -> KvsOptions {
     KvsOptions { compression, ..policy.into() }
+}
+
+fn ttl_ms(ttl: Option<Duration>) -> Option<u64> {
+    ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A time to live, in words.
+fn lives(ttl: Option<Duration>) -> String {
+    ttl.map_or_else(|| "no time to live".into(), |ttl| format!("time to live {ttl:?}"))
 }
 
 fn engine(opening: &Opening) -> esker_kv::Options {

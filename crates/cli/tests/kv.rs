@@ -30,6 +30,29 @@ fn what_was_put_is_got_scanned_deleted_and_gone() {
 }
 
 #[test]
+fn a_prefix_is_deleted_as_a_whole_and_a_time_to_live_is_set_and_unset() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    for key in ["a:1", "a:2", "b:1"] {
+        run(["kv", "put", &db, "default", key, "v"]).succeeds();
+    }
+    run(["kv", "delete-prefix", &db, "default", "a:"]).succeeds();
+    assert_eq!(run(["kv", "scan", &db, "default", "--keys"]).succeeds().out(), "b:1\n");
+    run(["kv", "delete-prefix", &db, "default", ""]).fails(64, &["1 to 1344 bytes"]);
+    let made = run(["kv", "create-kvs", &db, "brief", "--ttl", "3600"]).succeeds().out();
+    assert!(made.contains("time to live 3600s"), "{made}");
+    run(["kv", "put", &db, "brief", "k", "v"]).succeeds();
+    run(["kv", "get", &db, "brief", "k"]).succeeds();
+    let set = run(["kv", "set-ttl", &db, "brief", "0.001"]).succeeds().out();
+    assert_eq!(set, "KVS brief, time to live 1ms\n");
+    run(["kv", "put", &db, "brief", "gone", "v"]).succeeds();
+    let set = run(["kv", "set-ttl", &db, "brief"]).succeeds().out();
+    assert_eq!(set, "KVS brief, no time to live\n");
+    run(["kv", "get", &db, "brief", "gone"]).fails(1, &["no key 'gone'"]);
+    run(["kv", "create-kvs", &db, "none", "--ttl", "0"]).fails(64, &["at least 1 ms"]);
+}
+
+#[test]
 fn a_scan_keeps_to_range_prefix_order_and_limit() {
     let scratch = Scratch::new();
     let db = scratch.database();

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use esker_kv::{Compression, Policy};
@@ -114,6 +115,17 @@ pub(crate) enum KvCommand {
         #[command(flatten)]
         escaped: Escaped,
     },
+    /// Remove all keys that begin with a prefix, however many, with one record
+    DeletePrefix {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// The prefix, of 1 byte at least
+        prefix: OsString,
+        #[command(flatten)]
+        escaped: Escaped,
+    },
     /// Print keys and values in key order, one pair a line: KEY<TAB>VALUE, escaped as by dump
     #[command(after_help = "Examples:\n  \
             esker kv scan /data/db default --prefix user: --limit 10\n  \
@@ -181,6 +193,19 @@ pub(crate) enum KvCommand {
         /// How old values are compressed: none, lz4, zstd, or auto (what a sample of them says)
         #[arg(long, default_value_t)]
         compression: Compression,
+        /// What is put into it is gone after this time, in seconds [default: never]
+        #[arg(long, value_name = "SECONDS", value_parser = parse::seconds_or_zero)]
+        ttl: Option<Duration>,
+    },
+    /// Change the time to live of what is put into a KVS from now on
+    SetTtl {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// In seconds; without it, what is put stays until it is deleted
+        #[arg(value_parser = parse::seconds_or_zero)]
+        ttl: Option<Duration>,
     },
     /// Change where the data of a KVS goes; what is there already moves when it is rewritten
     #[command(
