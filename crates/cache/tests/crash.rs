@@ -18,6 +18,8 @@ use oracle::{Act, Oracle, op, random};
 #[derive(Clone, Debug)]
 enum Step {
     Act(Act),
+    /// Writes that a flush overtakes: all are under way at once.
+    Overtaken(Vec<Act>),
     Mode(Mode),
     /// A step in the background; idle or not.
     Background(bool),
@@ -72,6 +74,13 @@ impl Script {
                         live.check(*lba, &buf.unwrap(), &format!("step {n}, no crash"));
                     }
                 }
+                Step::Overtaken(acts) => {
+                    let ops = acts.iter().chain([&Act::Flush]);
+                    let ops = ops.map(|act| op(act, self.lba_sizes.0 as usize));
+                    port.run_all(ops, |_, result| drop(result.unwrap())).unwrap();
+                    live.done(&Act::Flush);
+                    acts.iter().for_each(|act| live.done(act));
+                }
                 Step::Mode(mode) => cache.set_mode(*mode).unwrap(),
                 Step::Background(is_idle) => drop(cache.step(*is_idle).unwrap()),
                 Step::CleanAll => cache.clean_all().unwrap(),
@@ -89,6 +98,11 @@ impl Script {
             match step {
                 Step::Act(act) if n < done => oracle.done(act),
                 Step::Act(act) => oracle.maybe(act),
+                Step::Overtaken(acts) if n < done => {
+                    oracle.done(&Act::Flush);
+                    acts.iter().for_each(|act| oracle.done(act));
+                }
+                Step::Overtaken(acts) => acts.iter().for_each(|act| oracle.maybe(act)),
                 _ => {}
             }
         }
@@ -322,4 +336,23 @@ fn a_write_past_a_dirty_slot_is_durable_when_it_says_so() {
     let late = images.filter(|image| image.marks().len() > done - 8);
     let count = late.map(|image| script.check(&image, 3)).count();
     assert!(count > 8, "{count} images");
+}
+
+#[test]
+fn a_name_given_while_a_slot_is_rewritten_uncovers_no_torn_block() {
+    let write = |lba: u64, version: u64| Act::Write { lba, count: 1, version, fua: false };
+    for lba_sizes in [(4096, 512), (4096, 4096), (512, 512)] {
+        let steps = vec![
+            Step::Act(write(3, 1)),
+            Step::Overtaken(vec![write(3, 2)]),
+            Step::Act(write(8, 3)),
+            Step::Act(write(9, 4)),
+            Step::Overtaken(vec![write(8, 5), write(20, 6), write(9, 7)]),
+        ];
+        let script = Script { mode: Mode::WriteBack, lba_sizes, steps };
+        let plan = Plan { tears: 8, ..plan(4) };
+        let images = script.record().history().images(&plan);
+        let count = images.map(|image| script.check(&image, 4)).count();
+        assert!(count > 40, "{count} images");
+    }
 }

@@ -161,7 +161,8 @@ impl Pump {
         if let Some(index) = found
             && set.set.is_dirty(index)
         {
-            if !(shared.tears_blocks() && set.is_named(index)) {
+            // A flush may name it while it is written.
+            if !shared.tears_blocks() {
                 set.pin(index);
                 set.rewrite(index);
                 return Target::InPlace { slot: shared.slot(number, index), was_clean: false };
