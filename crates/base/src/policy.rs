@@ -177,8 +177,14 @@ pub trait Visitor {
     type Output;
 
     /// Works with policies that `build` makes, over as many slots as it is told.
-    fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Self::Output;
+    fn visit<P: Policy + 'static>(
+        self,
+        build: impl Fn(u32) -> P + Send + Sync + 'static,
+    ) -> Self::Output;
 }
+
+/// Makes the policies of the sets of one cache, one at a time: over as many slots as it is told.
+pub type Builder = Box<dyn Fn(u32) -> Box<dyn Policy> + Send + Sync>;
 
 impl Kind {
     /// Every policy, each with its usual parameter.
@@ -214,17 +220,27 @@ impl Kind {
     /// If a capacity is 0 or beyond 2^28.
     #[must_use]
     pub fn build_all(self, capacities: &[u32]) -> Vec<Box<dyn Policy>> {
-        struct Boxed<'a>(&'a [u32]);
-        impl Visitor for Boxed<'_> {
-            type Output = Vec<Box<dyn Policy>>;
-            fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Self::Output {
-                let boxed = |&capacity: &u32| Box::new(build(capacity)) as Box<dyn Policy>;
-                self.0.iter().map(boxed).collect()
-            }
-        }
         let total = capacities.iter().map(|&capacity| u64::from(capacity)).sum();
         let largest = capacities.iter().copied().max().unwrap_or(1);
-        self.visit(total, largest, Boxed(capacities))
+        let build = self.builder(total, largest);
+        capacities.iter().map(|&capacity| build(capacity)).collect()
+    }
+
+    /// What makes the policies of one cache of `total` slots set by set, each over `largest` slots
+    /// at most. They share what the policy shares among sets.
+    #[must_use]
+    pub fn builder(self, total: u64, largest: u32) -> Builder {
+        struct Boxed;
+        impl Visitor for Boxed {
+            type Output = Builder;
+            fn visit<P: Policy + 'static>(
+                self,
+                build: impl Fn(u32) -> P + Send + Sync + 'static,
+            ) -> Builder {
+                Box::new(move |capacity| Box::new(build(capacity)) as Box<dyn Policy>)
+            }
+        }
+        self.visit(total, largest, Boxed)
     }
 
     /// Has `visitor` work with policies of this kind for one cache of `total` slots, each over
@@ -236,7 +252,7 @@ impl Kind {
                 Kind::Fifo => visitor.visit(lru::Fifo::<N>::new),
                 Kind::Lru => visitor.visit(lru::Lru::<N>::new),
                 Kind::MidPoint(percent) => {
-                    visitor.visit(|capacity| lru::MidPoint::<N>::new(capacity, percent))
+                    visitor.visit(move |capacity| lru::MidPoint::<N>::new(capacity, percent))
                 }
                 Kind::Clock => visitor.visit(clock::Clock::<N>::new),
                 Kind::TwoQ => visitor.visit(two_q::TwoQ::<N>::new),
@@ -248,7 +264,7 @@ impl Kind {
                 Kind::Belady => visitor.visit(belady::Belady::new),
                 Kind::Adaptive => {
                     let chooser = std::sync::Arc::new(adaptive::Chooser::new(total));
-                    visitor.visit(|c| adaptive::Adaptive::<N>::new(c, chooser.clone()))
+                    visitor.visit(move |c| adaptive::Adaptive::<N>::new(c, chooser.clone()))
                 }
             }
         }

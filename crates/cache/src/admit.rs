@@ -1,7 +1,18 @@
-//! What is let into the cache: sequential streams pass by, and writes to the flash device keep to
-//! a budget.
+//! What is let into the cache: sequential streams pass by, what is read once may stay outside, and
+//! writes to the flash device keep to a budget.
 //!
-//! Called by queue pairs; streams are a queue pair's own, so that nothing is shared per command.
+//! | module | what |
+//! | --- | --- |
+//! | `door` | whether a block that was missed is let in |
+//! | `history` | which blocks were missed lately |
+//!
+//! Called by queue pairs and the simulator; streams are a queue pair's own, so that nothing is
+//! shared per command.
+
+mod door;
+mod history;
+
+pub(crate) use door::Door;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

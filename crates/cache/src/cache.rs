@@ -11,7 +11,7 @@ use esker_base::units::{round_down, round_up};
 use esker_device::{
     Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, QueuePair,
 };
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::CacheError;
 use crate::clean::{Cleaner, Which};
@@ -34,15 +34,19 @@ const REST: u32 = 9;
 
 /// A flash device in front of an origin.
 pub struct Cache {
-    engine: Arc<Engine>,
+    name: String,
+    origin: Arc<dyn Device>,
+    pub(crate) engine: Arc<Engine>,
     bell: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<std::thread::JoinHandle<()>>,
     remarks: Vec<String>,
 }
 
-struct Engine {
-    shared: Arc<Shared>,
-    cleaner: Mutex<Cleaner>,
+/// What the cache's thread works with. The cleaner's lock comes before that of what is shared,
+/// which is held for writing only while that is replaced.
+pub(crate) struct Engine {
+    pub(crate) shared: RwLock<Arc<Shared>>,
+    pub(crate) cleaner: Mutex<Cleaner>,
 }
 
 /// What a flash device says of the cache on it.
@@ -148,15 +152,17 @@ impl Cache {
         }
         let store = Store::open(medium, superblock)?;
         let background = options.background;
-        let shared = Arc::new(Shared::new(origin, flash, store, mapping, options)?);
+        let shared = Shared::new(origin.clone(), flash, store, mapping, options)?;
+        let shared = Arc::new(shared);
         let mode = shared.mode();
         if mode.number() != superblock.mode {
             shared.store.lock().update(|superblock| superblock.mode = mode.number())?;
         }
         let cleaner = Mutex::new(Cleaner::new(&shared)?);
-        let engine = Arc::new(Engine { shared, cleaner });
+        let name = shared.name.clone();
+        let engine = Arc::new(Engine { shared: RwLock::new(shared), cleaner });
         let bell = Arc::new((Mutex::new(false), Condvar::new()));
-        let mut cache = Cache { engine, bell, thread: None, remarks };
+        let mut cache = Cache { name, origin, engine, bell, thread: None, remarks };
         if background == Background::Thread {
             let (engine, bell) = (cache.engine.clone(), cache.bell.clone());
             let run = move || engine.run(&bell);
@@ -166,8 +172,8 @@ impl Cache {
         Ok(cache)
     }
 
-    fn shared(&self) -> &Shared {
-        &self.engine.shared
+    fn shared(&self) -> Arc<Shared> {
+        self.engine.shared()
     }
 
     /// Figures of the cache.
@@ -214,8 +220,8 @@ impl Cache {
     /// # Errors
     /// A device's; what was not written back is still dirty.
     pub fn clean_all(&self) -> Result<(), CacheError> {
-        let shared = self.shared();
         let mut cleaner = self.engine.cleaner.lock();
+        let shared = &*self.shared();
         let mut idle = 0;
         while shared.dirty_blocks() > 0 {
             // A block that is being written cannot be cleaned: its writer has to go on first.
@@ -247,13 +253,13 @@ impl Cache {
     /// # Errors
     /// A device's.
     pub fn close(&self) -> Result<(), CacheError> {
-        let shared = self.shared();
+        let mut cleaner = self.engine.cleaner.lock();
+        let shared = &*self.shared();
         if shared.is_lost() {
             shared.catch_up();
             return Ok(());
         }
         shared.sync_flash()?;
-        let mut cleaner = self.engine.cleaner.lock();
         while cleaner.name_some(shared)? {}
         shared.seal()?;
         shared.flush_origin()?;
@@ -275,13 +281,14 @@ impl Cache {
         Ok(())
     }
 
-    /// Gives a cache that is not open another size: everything dirty is written back to the origin
-    /// first, then an empty cache is made, of `flash_bytes` or all of the flash device.
+    /// Makes a cache that is not open anew with another size, which may be any: everything dirty is
+    /// written back to the origin first, then an empty cache is made, of `flash_bytes` or all of the
+    /// flash device. [`Cache::resize`] keeps what is cached.
     ///
     /// # Errors
     /// As [`Cache::open`] and [`Cache::create`]; before the new cache is made, the old one is
     /// still there and whole.
-    pub fn resize(
+    pub fn remake(
         origin: &Arc<dyn Device>,
         flash: &Arc<dyn Device>,
         flash_bytes: Option<u64>,
@@ -364,8 +371,9 @@ fn plan(
     };
     let slots = slots.clamp(1, most);
     let mut layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
-    if layout.least_area_bytes() > area {
-        area = layout.least_area_bytes();
+    // Room for a table of four times the size: the cache may grow.
+    if layout.least_area_bytes(4) > area {
+        area = layout.least_area_bytes(4);
         layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
     }
     if layout.set_slots < 8 {
@@ -380,6 +388,7 @@ fn plan(
         origin_bytes,
         flash_bytes,
         set_slots: layout.set_slots,
+        rows: layout.rows(),
         run_blocks,
         sets: layout.sets,
         clean_epoch: 1,
@@ -387,7 +396,7 @@ fn plan(
     })
 }
 
-fn mapping_of(superblock: &Superblock) -> Result<Mapping, CacheError> {
+pub(crate) fn mapping_of(superblock: &Superblock) -> Result<Mapping, CacheError> {
     let placement = match superblock.mapping {
         0 => Placement::Hashed,
         _ => Placement::Linear,
@@ -421,11 +430,15 @@ fn check(
 }
 
 impl Engine {
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.read().clone()
+    }
+
     /// The life of the cache's thread.
     fn run(&self, bell: &(Mutex<bool>, Condvar)) {
         let clock = esker_base::Clock::real();
         let used = |total: &Totals| total.reads + total.writes;
-        let mut seen = used(&self.shared.totals());
+        let mut seen = used(&self.shared().totals());
         let mut last_use = clock.now();
         let mut rest = INTERVAL;
         loop {
@@ -438,7 +451,7 @@ impl Engine {
             }
             drop(is_over);
             let now = clock.now();
-            let uses = used(&self.shared.totals());
+            let uses = used(&self.shared().totals());
             let is_in_use = uses != seen;
             if is_in_use {
                 (seen, last_use) = (uses, now);
@@ -457,12 +470,12 @@ impl Engine {
     }
 
     fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
-        let shared = &*self.shared;
+        let mut cleaner = self.cleaner.lock();
+        let shared = &*self.shared();
         if shared.is_lost() {
             shared.catch_up();
             return Ok(false);
         }
-        let mut cleaner = self.cleaner.lock();
         let which = if is_idle { Which::All } else { Which::Due };
         let mut is_busy = cleaner.clean(shared, which)? > 0;
         is_busy |= shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES)?;
@@ -487,7 +500,7 @@ impl Drop for Cache {
 
 impl Device for Cache {
     fn name(&self) -> &str {
-        &self.shared().name
+        &self.name
     }
 
     fn geometry(&self) -> Geometry {
@@ -495,11 +508,12 @@ impl Device for Cache {
     }
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        Ok(Box::new(Queue::open(&self.engine.shared, depth)?))
+        // Held until the queue pair is known, so that it is not missed when all have to stop.
+        Ok(Box::new(Queue::open(&self.engine.shared.read(), depth)?))
     }
 
     fn discards_zero(&self) -> bool {
-        self.shared().origin.discards_zero()
+        self.origin.discards_zero()
     }
 
     fn stats(&self) -> DeviceStats {
@@ -530,6 +544,6 @@ impl Device for Cache {
     }
 
     fn data_placement(&self) -> Option<&dyn DataPlacement> {
-        self.shared().origin.data_placement()
+        self.origin.data_placement()
     }
 }

@@ -44,6 +44,8 @@ pub(crate) enum Which {
     Due,
     /// Everything.
     All,
+    /// Slots with this index in their set or a higher one.
+    From(u32),
 }
 
 /// A dirty block on its way to the origin.
@@ -57,7 +59,7 @@ struct Entry {
 impl Cleaner {
     pub(crate) fn new(shared: &Shared) -> Result<Cleaner, CacheError> {
         let permille = u32::from(shared.options.dirty_percent) * 10;
-        let rule = WriteBack { dirty_permille: permille, bridge_blocks: 0, ..WriteBack::default() };
+        let rule = WriteBack { dirty_permille: permille, ..WriteBack::default() };
         let flash = Port::open(&*shared.flash, DEPTH)?;
         let origin = Port::open(&*shared.origin, DEPTH)?;
         Ok(Cleaner { flash, origin, rule, next: 0, next_named: 0 })
@@ -100,7 +102,7 @@ impl Cleaner {
                         continue;
                     }
                 },
-                Which::All => shared.set(number)?,
+                Which::All | Which::From(_) => shared.set(number)?,
             };
             let begin = |set: &mut crate::shared::SetGuard<'_>, index: u32| {
                 let block = set.set.block(index)?;
@@ -112,9 +114,10 @@ impl Cleaner {
                 Some(Entry { block, slot, buf: None, is_done: false })
             };
             match which {
-                Which::All => {
+                Which::All | Which::From(_) => {
+                    let least = if let Which::From(index) = which { index } else { 0 };
                     if set.set.dirty_count() > 0 {
-                        for index in set.dirty_slots() {
+                        for index in set.dirty_slots(least) {
                             entries.extend(begin(&mut set, index));
                             if entries.len() >= BATCH {
                                 return Ok(entries);
@@ -123,8 +126,9 @@ impl Cleaner {
                     }
                 }
                 Which::Due => {
-                    while let Some(index) = self.rule.due(&set.set) {
-                        let Some(entry) = begin(&mut set, index) else { break };
+                    for index in self.rule.due(&set.set) {
+                        // A neighbour may have taken it along.
+                        let Some(entry) = begin(&mut set, index) else { continue };
                         let block = entry.block;
                         entries.push(entry);
                         for block in self.rule.extent_in_open(&set.set, block) {

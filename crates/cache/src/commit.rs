@@ -179,9 +179,8 @@ impl Shared {
         let pages = store.pending_pages(most);
         let mut contents = Vec::with_capacity(pages.len());
         for page in pages {
-            let set_pages = self.layout.set_pages;
-            let set = self.set_with(store, page / set_pages)?;
-            let slots = self.layout.page_slots(page % set_pages);
+            let (number, slots) = self.layout.page_slots(page);
+            let set = self.set_with(store, number)?;
             contents.push((page, slots.map(|slot| set.durable(slot)).collect()));
         }
         if contents.is_empty() {

@@ -210,6 +210,7 @@ mod tests {
             origin_bytes: 1 << 20,
             flash_bytes: 1 << 20,
             set_slots: 16,
+            rows: crate::omf::Rows::one(16),
             run_blocks: 4,
             sets: 2,
             clean_epoch: 1,

@@ -14,7 +14,8 @@
 //! | `state`, `shared` | a set in use; what the queue pairs share |
 //! | `queue` | a queue pair: reads, writes, discards |
 //! | `commit`, `clean` | makes names durable; writes dirty blocks back |
-//! | `admit`, `counts` | streams and the budget of writes; counters |
+//! | `resize` | more or fewer slots, in use |
+//! | `admit`, `counts` | what is let in: streams, admission, the budget of writes; counters |
 //! | [`error`] | [`CacheError`] |
 //!
 //! A *block* is a number: 4 KiB of the origin, counted from its start. A *slot* is a number as
@@ -33,6 +34,7 @@ pub mod omf;
 pub mod options;
 mod queue;
 pub mod replay;
+mod resize;
 pub mod sets;
 mod shared;
 mod state;
@@ -44,7 +46,7 @@ pub use cache::{Cache, Info};
 pub use error::CacheError;
 pub use layout::Layout;
 pub use mapping::{Mapping, Placement};
-pub use options::{Background, CreateOptions, Division, Mode, OpenOptions};
+pub use options::{Admission, Background, CreateOptions, Division, Mode, OpenOptions};
 pub use sets::{Geometry, Set, Sets};
 pub use stats::Stats;
 pub use writeback::WriteBack;

@@ -9,7 +9,8 @@
 //! Invariants:
 //! 1. The permutation is a bijection, so set and [`Mapping::tag`] together say which block is
 //!    meant: `block_of(set_of(b), tag(b)) == b`.
-//! 2. Tags are below `u32::MAX`, checked when the mapping is made.
+//! 2. Tags are below `Mapping::tags`, and that is at most `u32::MAX`, checked when the mapping is
+//!    made.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,6 +59,7 @@ pub struct Mapping {
     /// Runs are permuted among 2^`bits`; 0 for a linear mapping.
     bits: u32,
     seed: u64,
+    tags: u64,
 }
 
 /// An odd multiplier with well mixed bits (the golden ratio), and its inverse modulo 2^64.
@@ -95,6 +97,11 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Tags are below this.
+    pub(crate) fn tags(&self) -> u64 {
+        self.tags
+    }
+
     /// A mapping of which only [`Mapping::set_of`] is used: the origin may be of any size.
     pub(crate) fn without_tags(
         placement: Placement,
@@ -113,18 +120,17 @@ impl Mapping {
             // Two bits at least, so that both halves of the permutation have something to mix.
             Placement::Hashed => (64 - (runs - 1).leading_zeros()).max(2),
         };
-        Ok(Mapping { sets, run_blocks, bits, seed })
+        let reach = match bits {
+            0 => runs,
+            bits => 1u64.checked_shl(bits).unwrap_or(u64::MAX),
+        };
+        let tags = reach.div_ceil(u64::from(sets)).saturating_mul(u64::from(run_blocks));
+        Ok(Mapping { sets, run_blocks, bits, seed, tags })
     }
 
     /// Invariant 2.
     pub(crate) fn check_tags(&self, origin_blocks: u64) -> Result<(), CacheError> {
-        let runs = origin_blocks.div_ceil(u64::from(self.run_blocks));
-        let reach = match self.bits {
-            0 => runs,
-            bits => 1u64.checked_shl(bits).unwrap_or(u64::MAX),
-        };
-        let rows = reach.div_ceil(u64::from(self.sets));
-        if rows.saturating_mul(u64::from(self.run_blocks)) > u64::from(NO_TAG) {
+        if self.tags > u64::from(NO_TAG) {
             let sets = self.sets;
             return Err(CacheError::Invalid(format!(
                 "an origin of {origin_blocks} blocks is too large for {sets} sets: use smaller \
@@ -228,7 +234,7 @@ mod tests {
                 for step in 0..1_000 {
                     let block = origin * step / 1_000;
                     let (set, tag) = mapping.place(block);
-                    assert!(set < sets && tag < NO_TAG);
+                    assert!(set < sets && u64::from(tag) < mapping.tags());
                     assert_eq!(mapping.block_of(set, tag), block, "{placement} {origin} {sets}");
                 }
             }

@@ -17,15 +17,17 @@ use thiserror::Error;
 pub const BLOCK: u64 = 4096;
 /// The same as a size in memory.
 pub const BLOCK_SIZE: usize = 4096;
-/// The version of the format that this build writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+/// The version of the format that this build writes. It reads version 1, too, which had one row.
+pub const VERSION: u32 = 2;
+/// The most rows of slots.
+pub const MAX_ROWS: usize = 16;
 
 const SUPER_MAGIC: &[u8; 8] = b"ESKCACHE";
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"EKCJ");
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"EKCT");
 
 /// Bytes of a superblock that have a meaning; the rest of its 4,096 are zeroes.
-pub const SUPER_SIZE: usize = 88;
+pub const SUPER_SIZE: usize = 88 + 4 * MAX_ROWS;
 /// Bytes of a journal record before its changes.
 pub const RECORD_HEADER: usize = 64;
 /// Bytes of one change in a journal record.
@@ -48,7 +50,7 @@ pub enum FormatError {
     #[error("the magic number of {0} is missing")]
     Magic(&'static str),
     /// They are of another version.
-    #[error("format version {found}; this program reads version {VERSION}")]
+    #[error("format version {found}; this program reads versions 1 to {VERSION}")]
     Version {
         /// What they say.
         found: u32,
@@ -173,7 +175,9 @@ impl Name {
 /// | 64 | 4 | sets |
 /// | 68 | 4 | clean epoch: clean names of other epochs are void |
 /// | 72 | 8 | bytes of each of the two journal areas |
-/// | 80 | 8 | reserved |
+/// | 80 | 4 | rows; none in version 1 |
+/// | 84 | 4 | reserved |
+/// | 88 | 64 | slots of a set in each row |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// The mode's number.
@@ -192,6 +196,8 @@ pub struct Superblock {
     pub flash_bytes: u64,
     /// Slots in a set.
     pub set_slots: u32,
+    /// How many of them are in each row.
+    pub rows: Rows,
     /// Blocks in a run: neighbours that share a set.
     pub run_blocks: u32,
     /// How many sets.
@@ -211,7 +217,10 @@ impl Superblock {
         e.u8(self.mode).u8(self.state).u8(self.mapping).u8(0);
         e.u64(self.generation).u64(self.id).u64(self.origin_bytes).u64(self.flash_bytes);
         e.u32(self.set_slots).u32(self.run_blocks).u32(self.sets).u32(self.clean_epoch);
-        e.u64(self.area_bytes).u64(0);
+        e.u64(self.area_bytes).u32(self.rows.count).u32(0);
+        for slots in self.rows.slots {
+            e.u32(slots);
+        }
         let mut bytes = e.0;
         debug_assert_eq!(bytes.len(), SUPER_SIZE);
         bytes.resize(BLOCK_SIZE, 0);
@@ -235,7 +244,7 @@ impl Superblock {
             });
         }
         let found = d.u32("version")?;
-        if found != VERSION {
+        if !(1..=VERSION).contains(&found) {
             return Err(FormatError::Version { found });
         }
         let crc = d.u32("crc")?;
@@ -244,7 +253,8 @@ impl Superblock {
         expect("the copy", d.u32("copy")?.into(), copy.into())?;
         let (mode, state, mapping) = (d.u8("mode")?, d.u8("state")?, d.u8("mapping")?);
         d.u8("reserved")?;
-        let found = Superblock {
+        let version = found;
+        let mut found = Superblock {
             mode,
             state,
             mapping,
@@ -253,21 +263,27 @@ impl Superblock {
             origin_bytes: d.u64("origin bytes")?,
             flash_bytes: d.u64("flash bytes")?,
             set_slots: d.u32("slots in a set")?,
+            rows: Rows::default(),
             run_blocks: d.u32("blocks in a run")?,
             sets: d.u32("sets")?,
             clean_epoch: d.u32("clean epoch")?,
             area_bytes: d.u64("area bytes")?,
+        };
+        found.rows = match version {
+            1 => Rows::one(found.set_slots),
+            _ => Rows::decode(&mut d)?,
         };
         found.check()?;
         Ok(found)
     }
 
     fn check(&self) -> Result<(), FormatError> {
-        let values: [(&'static str, u64, bool); 7] = [
+        let values: [(&'static str, u64, bool); 8] = [
             ("the mode", self.mode.into(), self.mode <= 2),
             ("the state", self.state.into(), self.state <= 1),
             ("the mapping", self.mapping.into(), self.mapping <= 2),
             ("slots in a set", self.set_slots.into(), (1..=65_535).contains(&self.set_slots)),
+            ("slots in all rows", self.rows.total(), self.rows.total() == self.set_slots.into()),
             ("blocks in a run", self.run_blocks.into(), (1..=1 << 20).contains(&self.run_blocks)),
             ("the number of sets", self.sets.into(), self.sets >= 1 && self.slots() < 1 << 32),
             (
@@ -287,6 +303,60 @@ impl Superblock {
     #[must_use]
     pub fn slots(&self) -> u64 {
         u64::from(self.sets) * u64::from(self.set_slots)
+    }
+}
+
+/// How many slots of a set are in each row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    count: u32,
+    /// Zero beyond `count`.
+    slots: [u32; MAX_ROWS],
+}
+
+impl Rows {
+    /// One row of all slots of a set.
+    #[must_use]
+    pub fn one(slots: u32) -> Rows {
+        Rows::of(&[slots])
+    }
+
+    /// Rows of so many slots of a set each.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_ROWS`].
+    #[must_use]
+    pub fn of(rows: &[u32]) -> Rows {
+        let mut slots = [0; MAX_ROWS];
+        slots[..rows.len()].copy_from_slice(rows);
+        Rows { count: u32::try_from(rows.len()).unwrap_or(0), slots }
+    }
+
+    /// Slots of a set in each of them.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u32] {
+        &self.slots[..usize::try_from(self.count).unwrap_or(0).min(MAX_ROWS)]
+    }
+
+    fn total(&self) -> u64 {
+        self.as_slice().iter().map(|&slots| u64::from(slots)).sum()
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<Rows, FormatError> {
+        let count = d.u32("rows")?;
+        d.u32("reserved")?;
+        let mut slots = [0; MAX_ROWS];
+        for slot in &mut slots {
+            *slot = d.u32("slots in a row")?;
+        }
+        let rows = Rows { count, slots };
+        let used = usize::try_from(count).unwrap_or(usize::MAX);
+        let is_good = (1..=MAX_ROWS).contains(&used)
+            && slots.iter().enumerate().all(|(at, slots)| (*slots > 0) == (at < used));
+        match is_good {
+            true => Ok(rows),
+            false => Err(FormatError::Value { what: "the rows", found: count.into() }),
+        }
     }
 }
 

@@ -128,6 +128,45 @@ impl Default for CreateOptions {
     }
 }
 
+/// Which blocks are let in when they are missed and would take the place of others. In a
+/// write-back cache what is written is let in always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Admission {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that were missed before, lately: far fewer writes to the flash, and none for what is
+    /// read once; but every block misses once more.
+    Again,
+    /// As [`Admission::Again`] while that misses no more than [`Admission::All`], which is found
+    /// out on a sample of the blocks.
+    Auto,
+}
+
+impl Admission {
+    /// All of them, with their names.
+    pub const NAMES: [(&str, Admission); 3] =
+        [("all", Admission::All), ("again", Admission::Again), ("auto", Admission::Auto)];
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Admission::NAMES.iter().find(|(_, rule)| rule == self);
+        f.write_str(found.map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for Admission {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Admission, String> {
+        let found = Admission::NAMES.iter().find(|(name, _)| *name == text);
+        found
+            .map(|(_, rule)| *rule)
+            .ok_or_else(|| format!("'{text}' is no rule of admission: write all, again or auto"))
+    }
+}
+
 /// Who does what is not urgent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Background {
@@ -148,6 +187,8 @@ pub struct OpenOptions {
     /// Streams of sequential reads or writes bypass the cache once they are this long, in bytes;
     /// zero for never.
     pub sequential_bytes: u64,
+    /// Which missed blocks are let in.
+    pub admission: Admission,
     /// Cleaning goes on at full speed above this share of dirty slots, in percent, and stops below
     /// half of it while the cache is in use.
     pub dirty_percent: u8,
@@ -165,7 +206,8 @@ impl Default for OpenOptions {
             mode: None,
             policy: Kind::default(),
             sequential_bytes: 1 << 20,
-            dirty_percent: 20,
+            admission: Admission::default(),
+            dirty_percent: 90,
             writes_per_day: None,
             background: Background::default(),
             clock: Clock::real(),

@@ -49,7 +49,6 @@ pub(crate) type PumpCell = Mutex<Pump>;
 /// A queue pair.
 pub(crate) struct Queue {
     pump: Arc<PumpCell>,
-    shared: Arc<Shared>,
 }
 
 /// Everything a queue pair has under way.
@@ -163,12 +162,13 @@ impl Queue {
         let mut queues = shared.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&pump));
-        Ok(Queue { pump, shared: shared.clone() })
+        Ok(Queue { pump })
     }
 
     /// Moves on what other queue pairs have under way, if nobody else does.
     fn help_others(&self) {
-        let others: Vec<_> = self.shared.queues.lock().clone();
+        let shared = self.pump.lock().shared.clone();
+        let others: Vec<_> = shared.queues.lock().clone();
         for other in others.iter().filter_map(std::sync::Weak::upgrade) {
             if !Arc::ptr_eq(&other, &self.pump)
                 && let Some(mut pump) = other.try_lock()
@@ -201,7 +201,7 @@ impl QueuePair for Queue {
         done: &mut Vec<Completion>,
         timeout: Option<Duration>,
     ) -> Result<usize, DeviceError> {
-        let clock = &self.shared.options.clock;
+        let clock = self.pump.lock().shared.options.clock.clone();
         let start = clock.now();
         loop {
             let mut pump = self.pump.lock();
@@ -241,7 +241,8 @@ impl Drop for Queue {
                 esker_base::Clock::real().sleep(GLANCE);
             }
         }
-        self.shared.counted.close(&self.pump.lock().counts);
+        let pump = self.pump.lock();
+        pump.shared.counted.close(&pump.counts);
     }
 }
 
@@ -336,6 +337,17 @@ impl Pump {
         Ok(shared.flush_origin()?)
     }
 
+    /// Whether nothing is under way: what there is has only to be handed out.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.works.is_empty() && self.ios.is_empty()
+    }
+
+    /// Works with `shared` from now on; nothing may be under way.
+    pub(crate) fn go_on_with(&mut self, shared: &Arc<Shared>) {
+        assert!(self.is_idle(), "a command is under way");
+        self.shared = shared.clone();
+    }
+
     /// Moves everything on that can be moved on without waiting.
     pub(crate) fn pump(&mut self) {
         loop {
@@ -384,7 +396,7 @@ impl Pump {
     }
 
     /// Waits below until something may have finished; false when nothing is under way there.
-    fn wait_below(&mut self, left: Option<Duration>) -> bool {
+    pub(crate) fn wait_below(&mut self, left: Option<Duration>) -> bool {
         let (flash, origin) = (self.flash.in_flight(), self.origin.in_flight());
         let (side, limit) = match (flash > 0, origin > 0) {
             (false, false) => return false,

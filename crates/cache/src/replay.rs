@@ -7,9 +7,10 @@
 //! | `engine` | one simulated cache |
 //! | [`outcome`] | [`Outcome`]: what it did |
 //!
-//! Called by the command `esker trace` and by tests. A simulated cache uses the device's own
-//! policies, mapping and rule of writing back; it differs in having no time: what is evicted
-//! dirty is written back at that moment.
+//! Called by the command `esker trace`, by the study of caches and by tests. A simulated cache
+//! uses the device's own policies, mapping, admission and rule of writing back. It differs in
+//! having no time: what is due is written back at that moment, and every command is finished before
+//! the next one.
 
 pub mod advise;
 mod engine;
@@ -22,7 +23,7 @@ use parking_lot::Mutex;
 pub use outcome::{Outcome, Split, Traffic};
 pub use trace::{Reference, Trace, TraceBuilder};
 
-use crate::{CacheError, Geometry, WriteBack};
+use crate::{Admission, CacheError, Geometry, WriteBack};
 
 /// Where writes go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,12 +46,17 @@ pub struct Config {
     pub geometry: Geometry,
     /// Where writes go.
     pub mode: Mode,
-    /// What is written back with what.
+    /// What is written back, when, and with what.
     pub write_back: WriteBack,
+    /// Which missed blocks are let in.
+    pub admission: Admission,
+    /// Streams of sequential reads or writes bypass the cache once they are this long, in bytes;
+    /// zero for never.
+    pub sequential_bytes: u64,
 }
 
 impl Config {
-    /// A write-back cache of `slots` slots in the usual geometry.
+    /// A write-back cache of `slots` slots in the usual geometry, without bypass of streams.
     #[must_use]
     pub fn new(policy: Kind, slots: u64) -> Config {
         Config {
@@ -58,6 +64,8 @@ impl Config {
             geometry: Geometry::new(slots, 1),
             mode: Mode::default(),
             write_back: WriteBack::default(),
+            admission: Admission::default(),
+            sequential_bytes: 0,
         }
     }
 }
@@ -79,7 +87,10 @@ fn run_with(trace: &Trace, config: &Config, next: Option<&[u32]>) -> Result<Outc
     }
     impl Visitor for Run<'_> {
         type Output = Result<Outcome, CacheError>;
-        fn visit<P: Policy + 'static>(self, build: impl Fn(u32) -> P) -> Self::Output {
+        fn visit<P: Policy + 'static>(
+            self,
+            build: impl Fn(u32) -> P + Send + Sync + 'static,
+        ) -> Self::Output {
             Ok(engine::Engine::new(self.trace, self.config, build)?.run(self.next))
         }
     }

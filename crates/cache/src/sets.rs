@@ -11,6 +11,7 @@
 pub(crate) mod bits;
 mod set;
 mod table;
+mod tags;
 
 use esker_base::policy::Kind;
 use parking_lot::{Mutex, MutexGuard};

@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use esker_base::Lba;
+use esker_base::policy::Builder;
 use esker_base::units::{to_u64, to_usize};
 use esker_device::{Device, DeviceError, Geometry, OpKind, PlacementId, Port};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use crate::admit::Budget;
+use crate::admit::{Budget, Door};
 use crate::counts::{Counted, Counts};
 use crate::mapping::Mapping;
 use crate::omf::{BLOCK, Name};
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     /// Blocks of the origin that can be cached, from 0 on.
     pub(crate) blocks: u64,
     sets: Box<[Mutex<Option<Box<SetState>>>]>,
+    build_policy: Builder,
     pub(crate) store: Mutex<Store>,
     origin_port: Mutex<Port>,
     pub(crate) pending: Mutex<Vec<u32>>,
@@ -68,12 +70,13 @@ pub(crate) struct Shared {
     pub(crate) flash_unflushed: AtomicBool,
     pub(crate) is_over_budget: AtomicBool,
     pub(crate) budget: Budget,
+    pub(crate) door: Door,
     /// Dirty names of sets that were not read yet.
     unread_dirty: AtomicU64,
     pub(crate) queues: Mutex<Vec<std::sync::Weak<PumpCell>>>,
-    pub(crate) counted: Counted,
+    pub(crate) counted: Arc<Counted>,
     /// Counts of what no queue pair does: cleaning, commits.
-    pub(crate) own: Counts,
+    pub(crate) own: Arc<Counts>,
 }
 
 impl Shared {
@@ -85,7 +88,7 @@ impl Shared {
         options: OpenOptions,
     ) -> Result<Shared, CacheError> {
         let superblock = store.superblock;
-        let layout = store.layout;
+        let layout = store.layout.clone();
         let origin_port = Mutex::new(Port::open(&*origin, 16)?);
         let mode = options.mode.unwrap_or(Mode::of_number(superblock.mode));
         let bytes = superblock.slots() * BLOCK;
@@ -94,11 +97,13 @@ impl Shared {
             name: format!("cache of {}", origin.name()),
             origin_geometry: origin.geometry(),
             flash_geometry: flash.geometry(),
-            options,
             mapping,
-            layout,
             blocks: superblock.origin_bytes / BLOCK,
             sets: (0..layout.sets).map(|_| Mutex::new(None)).collect(),
+            build_policy: options.policy.builder(superblock.slots(), layout.set_slots),
+            door: Door::new(options.admission, superblock.slots(), options.policy),
+            options,
+            layout,
             unread_dirty: AtomicU64::new(store.dirty.into()),
             store: Mutex::new(store),
             origin_port,
@@ -115,11 +120,23 @@ impl Shared {
             is_over_budget: AtomicBool::new(false),
             budget,
             queues: Mutex::default(),
-            counted: Counted::default(),
-            own: Counts::default(),
+            counted: Arc::default(),
+            own: Arc::default(),
             origin,
             flash,
         })
+    }
+
+    /// What is shared from now on, over what the flash device says now: nothing may be under way.
+    /// Counts, mode and queue pairs stay; sets are read again when they are used.
+    pub(crate) fn reopened(&self, store: Store, mapping: Mapping) -> Result<Shared, CacheError> {
+        let (origin, flash) = (self.origin.clone(), self.flash.clone());
+        let new = Shared::new(origin, flash, store, mapping, self.options.clone())?;
+        new.set_mode(self.mode());
+        new.store.lock().medium.written = self.metadata_bytes();
+        *new.queues.lock() = std::mem::take(&mut *self.queues.lock());
+        let (counted, own) = (self.counted.clone(), self.own.clone());
+        Ok(Shared { counted, own, ..new })
     }
 
     // ---- state -----------------------------------------------------------------------------------
@@ -192,23 +209,23 @@ impl Shared {
 
     /// The set of a slot that is or was in use.
     pub(crate) fn set_of_slot(&self, slot: u32) -> SetGuard<'_> {
-        let set = slot / self.layout.set_slots;
+        let (set, _) = self.layout.place_of(slot);
         self.set_if_read(set).expect("a slot in use is in a set that was read")
     }
 
-    /// Whether two slots are in one set.
+    /// Whether two slots are in one set, and next to each other if their numbers are.
     pub(crate) fn is_same_set(&self, slot: u32, other: u32) -> bool {
-        slot / self.layout.set_slots == other / self.layout.set_slots
+        self.layout.are_together(slot, other)
     }
 
     /// The slot's index in its set.
     pub(crate) fn index(&self, slot: u32) -> u32 {
-        slot % self.layout.set_slots
+        self.layout.place_of(slot).1
     }
 
     /// The slot, counted over all sets.
     pub(crate) fn slot(&self, set: u32, index: u32) -> u32 {
-        set * self.layout.set_slots + index
+        self.layout.slot_of(set, index)
     }
 
     fn read_set(&self, store: &mut Store, set: u32) -> Result<(), CacheError> {
@@ -216,7 +233,7 @@ impl Shared {
             return Ok(());
         }
         let loaded = store.load(set)?;
-        let policy = self.options.policy.build(self.layout.set_slots);
+        let policy = (self.build_policy)(self.layout.set_slots);
         let mut state = SetState::new(Set::new(set, self.mapping, policy));
         let mut dirty = 0;
         for (slot, name) in loaded.names {
@@ -225,7 +242,7 @@ impl Shared {
             if !is_ours || state.set.lookup(block).is_some() {
                 let why =
                     crate::omf::FormatError::Value { what: "the block of a slot", found: block };
-                let offset = self.layout.page(set * self.layout.set_pages);
+                let offset = self.layout.tables(0).next().map_or(0, |(table, _)| table);
                 let device = self.flash.name();
                 return Err(CacheError::corrupt(device, "a page of the table", offset, &why));
             }
@@ -256,10 +273,11 @@ impl Shared {
         self.dirty_blocks() > 0 || self.store.lock().dirty > 0
     }
 
-    /// Bytes of memory for all sets.
+    /// Bytes of memory for all sets, and for what is remembered of blocks outside.
     pub(crate) fn memory_bytes(&self) -> usize {
         let read = (0..self.layout.sets).filter_map(|set| self.set_if_read(set));
-        read.map(|set| set.memory_bytes()).sum::<usize>() + size_of_val(&*self.sets)
+        let sets = read.map(|set| set.memory_bytes()).sum::<usize>() + size_of_val(&*self.sets);
+        sets + self.door.memory_bytes()
     }
 
     // ---- ranges ----------------------------------------------------------------------------------

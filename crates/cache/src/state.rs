@@ -55,7 +55,7 @@ impl SetState {
             set,
             named: Bits::new(slots),
             named_dirty: Bits::new(slots),
-            moving: Bits::new(slots),
+            moving: Bits::rare(slots),
             limbo: Vec::new(),
             pins: Vec::new(),
             writes: Vec::new(),
@@ -330,10 +330,26 @@ impl SetState {
         is_clean
     }
 
-    /// Dirty slots that may be cleaned now, in the order of slots.
-    pub(crate) fn dirty_slots(&self) -> Vec<u32> {
-        let slots = 0..self.set.slots();
+    /// Dirty slots from index `least` on, in the order of slots.
+    pub(crate) fn dirty_slots(&self, least: u32) -> Vec<u32> {
+        let slots = least..self.set.slots();
         slots.filter(|&slot| self.set.is_dirty(slot)).collect()
+    }
+
+    /// Takes the blocks out of all slots from index `least` on. Slots that the medium names and that
+    /// have to lose their names; or none, when one of them is dirty or in use.
+    pub(crate) fn vacate(&mut self, least: u32) -> Option<Vec<u32>> {
+        let slots = least..self.set.slots();
+        let is_taken = |slot: u32| self.set.is_dirty(slot) || self.set.is_busy(slot);
+        if slots.clone().any(is_taken) {
+            return None;
+        }
+        for slot in slots.clone() {
+            if self.set.block(slot).is_some() {
+                self.withdraw(slot);
+            }
+        }
+        Some(slots.filter(|slot| self.is_named(*slot)).collect())
     }
 
     /// Clean slots that the medium does not name.

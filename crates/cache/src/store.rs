@@ -82,6 +82,32 @@ impl Medium {
         Ok(bytes)
     }
 
+    /// Reads several parts, one behind the other, several at a time.
+    fn read_all(&mut self, parts: &[(u64, usize)]) -> Result<Vec<u8>, DeviceError> {
+        let most = self.transfer();
+        let (mut reads, mut whole) = (Vec::new(), 0);
+        for &(offset, size) in parts {
+            for at in (0..size).step_by(most) {
+                let part = most.min(size - at);
+                let buf = AlignedBuf::zeroed(part);
+                reads.push(Op::Read { lba: self.lba(offset + to_u64(at)), buf });
+            }
+            whole += size;
+        }
+        let mut read: Vec<Option<AlignedBuf>> = reads.iter().map(|_| None).collect();
+        let mut error = None;
+        self.port.run_all(reads, |n, result| match result {
+            Ok(buf) => read[n] = buf,
+            Err(found) => error = Some(found),
+        })?;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        let mut bytes = Vec::with_capacity(whole);
+        read.iter().flatten().for_each(|buf| bytes.extend_from_slice(buf));
+        Ok(bytes)
+    }
+
     /// Writes whole LBAs; durable when it returns, if `is_durable`.
     fn write(&mut self, offset: u64, bytes: &[u8], is_durable: bool) -> Result<(), DeviceError> {
         let padded = bytes.len().next_multiple_of(self.lba_size());
@@ -115,7 +141,7 @@ impl Medium {
         self.port.flush()
     }
 
-    fn zero(&mut self, offset: u64, size: u64) -> Result<(), DeviceError> {
+    pub(crate) fn zero(&mut self, offset: u64, size: u64) -> Result<(), DeviceError> {
         let count = LbaCount(size / u64::from(self.geometry.lba_size));
         self.port.run(Op::WriteZeroes { lba: self.lba(offset), count }).map(drop)
     }
@@ -159,8 +185,9 @@ pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(),
     medium.zero(0, 2 * BLOCK)?;
     medium.flush()?;
     medium.zero(layout.area(0), 2 * layout.area_bytes)?;
-    let (table, size) = layout.table();
-    medium.zero(table, size)?;
+    for (table, size) in layout.tables(0) {
+        medium.zero(table, size)?;
+    }
     let (bytes, _) = start_record(superblock, 1, 1, 0, (0, 0), false).encode(&[]);
     medium.write(layout.area_of(1), &bytes, false)?;
     medium.flush()?;
@@ -286,11 +313,9 @@ impl Store {
 
     fn remember(&mut self, changes: Vec<Change>, is_current: bool) -> Result<(), CacheError> {
         for change in changes {
+            // The cache has shrunk since: before it did, this slot lost its name.
             if u64::from(change.slot) >= self.superblock.slots() {
-                let what =
-                    FormatError::Value { what: "a slot in the journal", found: change.slot.into() };
-                let offset = self.layout.area_of(self.sequence);
-                return Err(CacheError::corrupt(self.medium.name(), "the journal", offset, &what));
+                continue;
             }
             let page = self.layout.page_of(change.slot);
             if is_current {
@@ -298,20 +323,23 @@ impl Store {
             } else {
                 self.pending.put(page, true);
             }
-            self.overlay.entry(change.slot / self.layout.set_slots).or_default().push(change);
+            let (set, _) = self.layout.place_of(change.slot);
+            self.overlay.entry(set).or_default().push(change);
         }
         Ok(())
     }
 
     /// Reads what the device says of the slots of a set.
     pub(crate) fn load(&mut self, set: u32) -> Result<LoadedSet, CacheError> {
-        let first = set * self.layout.set_pages;
-        let size = to_usize(u64::from(self.layout.set_pages) * 2 * BLOCK);
-        let bytes = self.medium.read(self.layout.page(first), size)?;
         let mut names = vec![Name::None; to_usize(self.layout.set_slots.into())];
-        for (index, pair) in (0u32..).zip(bytes.chunks_exact(2 * BLOCK_SIZE)) {
-            let page = first + index;
-            let slots = self.layout.page_slots(index);
+        let runs: Vec<(u32, u32)> = self.layout.pages_of(set).collect();
+        let reads = runs.iter().map(|(first, count)| {
+            (self.layout.page(*first), to_usize(u64::from(*count) * 2 * BLOCK))
+        });
+        let bytes = self.medium.read_all(&reads.collect::<Vec<_>>())?;
+        let pages = runs.into_iter().flat_map(|(first, count)| first..first + count);
+        for (page, pair) in pages.zip(bytes.chunks_exact(2 * BLOCK_SIZE)) {
+            let (_, slots) = self.layout.page_slots(page);
             let count = slots.len();
             let copy = |n: u16| {
                 let at = usize::from(n) * BLOCK_SIZE;
@@ -348,7 +376,7 @@ impl Store {
             }
         }
         for change in self.overlay.remove(&set).unwrap_or_default() {
-            names[to_usize((change.slot % self.layout.set_slots).into())] = change.name;
+            names[to_usize(self.layout.place_of(change.slot).1.into())] = change.name;
         }
         let named = (0u32..).zip(names).filter(|(_, name)| *name != Name::None).collect();
         Ok(LoadedSet { names: named })
@@ -390,6 +418,11 @@ impl Store {
             true => self.write_record(RecordKind::Names, &[]),
             false => Ok(()),
         }
+    }
+
+    /// Nothing is made durable any more: it is unknown what the superblock says.
+    pub(crate) fn abandon(&mut self) {
+        self.is_broken = true;
     }
 
     /// Whether nothing can be made durable any more.

@@ -42,9 +42,21 @@ pub struct WriteBack {
     pub extent_blocks: u32,
 }
 
+/// How full a set is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filling {
+    pub(crate) slots: u32,
+    pub(crate) held: u32,
+    pub(crate) dirty: u32,
+}
+
+fn share(slots: u32, permille: u32) -> u32 {
+    u32::try_from(u64::from(slots) * u64::from(permille) / 1_000).unwrap_or(u32::MAX)
+}
+
 impl Default for WriteBack {
     fn default() -> WriteBack {
-        WriteBack { cold_permille: 30, dirty_permille: 900, bridge_blocks: 4, extent_blocks: 64 }
+        WriteBack { cold_permille: 30, dirty_permille: 900, bridge_blocks: 0, extent_blocks: 64 }
     }
 }
 
@@ -83,30 +95,49 @@ impl WriteBack {
         low..high
     }
 
-    /// The slot of `set` that is to be written back next, `None` when the set is fine as it is.
-    /// Busy slots are passed over.
+    /// The slots of `set` that are to be written back, the coldest first. Busy ones are passed over.
     #[must_use]
-    pub fn due(&self, set: &Set) -> Option<u32> {
-        if set.dirty_count() == 0 {
-            return None;
-        }
-        let share = |permille: u32| u64::from(set.slots()) * u64::from(permille) / 1_000;
-        let over = u64::from(set.dirty_count()) > share(self.dirty_permille);
+    pub fn due(&self, set: &Set) -> Vec<u32> {
+        let filling = Filling { slots: set.slots(), held: set.held(), dirty: set.dirty_count() };
+        let may_go = |slot| set.is_dirty(slot) && !set.is_busy(slot);
+        self.due_of(filling, |visit| set.coldest(visit), may_go)
+    }
+
+    /// The same of a set that is told by its `filling`, by how its slots are named from the coldest
+    /// on, and by which of them can be written back.
+    pub(crate) fn due_of(
+        &self,
+        filling: Filling,
+        coldest: impl FnOnce(&mut dyn FnMut(u32) -> bool),
+        may_go: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
+        let Filling { slots, held, dirty } = filling;
+        let mut due = Vec::new();
         // A set that is not full yet evicts nothing: its free slots count as cold and clean.
-        let free = u64::from(set.slots() - set.held());
-        let reach =
-            if over { u64::MAX } else { share(self.cold_permille).max(1).saturating_sub(free) };
-        let (mut seen, mut found) = (0, None);
-        if reach > 0 {
-            set.coldest(&mut |slot| {
-                seen += 1;
-                if set.is_dirty(slot) && !set.is_busy(slot) {
-                    found = Some(slot);
-                }
-                found.is_none() && seen < reach
-            });
+        let cold = self.cold_slots(slots).saturating_sub(slots - held);
+        let excess = dirty.saturating_sub(self.most_dirty(slots)) as usize;
+        if dirty == 0 || (cold == 0 && excess == 0) {
+            return due;
         }
-        found
+        let mut seen = 0;
+        coldest(&mut |slot| {
+            seen += 1;
+            if may_go(slot) {
+                due.push(slot);
+            }
+            seen < cold || due.len() < excess
+        });
+        due
+    }
+
+    /// How many slots of `slots` may be dirty.
+    pub(crate) fn most_dirty(&self, slots: u32) -> u32 {
+        share(slots, self.dirty_permille)
+    }
+
+    /// How many of the coldest of `slots` slots are to be clean.
+    pub(crate) fn cold_slots(&self, slots: u32) -> u32 {
+        share(slots, self.cold_permille).max(u32::from(self.cold_permille > 0))
     }
 
     /// The coldest dirty slot of `set` that is not busy, however warm it is: what to write back
@@ -177,7 +208,7 @@ mod tests {
         let rule = WriteBack { cold_permille: 100, dirty_permille: 950, ..WriteBack::default() };
         for block in 0..100 {
             let slot = set.insert(block * 2, Access::Write, Evict::Any).unwrap().slot;
-            assert_eq!(rule.due(set), None, "free slots are clean");
+            assert!(rule.due(set).is_empty(), "free slots are clean");
             if block >= 8 {
                 set.set_dirty(slot, true);
             }
@@ -188,18 +219,19 @@ mod tests {
         for block in 91..100 {
             set.insert(block * 2, Access::Write, Evict::Any).unwrap();
         }
-        let slot = rule.due(set).unwrap();
+        let slot = rule.due(set)[0];
         assert_eq!(set.block(slot), Some(16), "the ninth coldest");
         assert_eq!(rule.extent_in(set, 16), 16..17);
         set.set_busy(slot, true);
-        assert_eq!(set.block(rule.due(set).unwrap()), Some(18));
+        assert_eq!(set.block(rule.due(set)[0]), Some(18));
         set.set_dirty(slot, false);
-        let next = rule.due(set).unwrap();
+        let next = rule.due(set)[0];
         set.set_dirty(next, false);
-        assert_eq!(rule.due(set), None);
+        assert!(rule.due(set).is_empty());
         let coldest = rule.coldest_dirty(set).unwrap();
         assert_eq!(set.block(coldest), Some(20));
         let strict = WriteBack { dirty_permille: 500, ..rule };
-        assert_eq!(strict.due(set), Some(coldest));
+        let due = strict.due(set);
+        assert_eq!((due[0], due.len()), (coldest, set.dirty_count() as usize - 50));
     }
 }

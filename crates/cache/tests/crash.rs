@@ -25,6 +25,8 @@ enum Step {
     Background(bool),
     CleanAll,
     Close,
+    /// Another size of the cache, in bytes.
+    Resize(u64),
 }
 
 struct Script {
@@ -45,6 +47,7 @@ impl Script {
             1 | 2 => Step::Background(true),
             3 => Step::CleanAll,
             4 => Step::Close,
+            6 if count < 100 => Step::Resize(rig::FLASH + rng.below(5) * (rig::SPARE / 4)),
             5 => Step::Mode(rig::MODES[usize::try_from(rng.below(3)).unwrap()]),
             _ => Step::Act(random(&mut rng, lbas, per_block, n as u64 + 1)),
         });
@@ -85,6 +88,7 @@ impl Script {
                 Step::Background(is_idle) => drop(cache.step(*is_idle).unwrap()),
                 Step::CleanAll => cache.clean_all().unwrap(),
                 Step::Close => cache.close().unwrap(),
+                Step::Resize(bytes) => cache.resize(*bytes).unwrap(),
             }
             recorder.mark(n as u64);
         }
@@ -354,5 +358,25 @@ fn a_name_given_while_a_slot_is_rewritten_uncovers_no_torn_block() {
         let images = script.record().history().images(&plan);
         let count = images.map(|image| script.check(&image, 4)).count();
         assert!(count > 40, "{count} images");
+    }
+}
+
+#[test]
+fn a_crash_while_the_cache_grows_or_shrinks_loses_nothing() {
+    for mode in rig::MODES {
+        let resize = |quarters: u64| Step::Resize(rig::FLASH + quarters * (rig::SPARE / 4));
+        let mut steps: Vec<Step> = (0..24).map(|n| write(n, n + 1)).collect();
+        steps.extend([Step::Act(Act::Flush), resize(4), write(3, 50), read(30), read(31)]);
+        steps.extend((24..40).map(|n| write(n, n + 1)));
+        steps.extend([Step::Act(Act::Flush), read(3), write(4, 60), resize(0), write(5, 70)]);
+        steps.extend([Step::Act(Act::Flush), resize(3), write(6, 80), Step::Close]);
+        let script = Script { mode, lba_sizes: (512, 512), steps };
+        let few = Plan { all_subsets: 1, singles: 2, random_subsets: 1, tears: 1, seed: 5 };
+        let mut images = 0;
+        for image in script.record().history().images(&few).step_by(3) {
+            script.check(&image, 5);
+            images += 1;
+        }
+        assert!(images > 50, "{images} images");
     }
 }

@@ -31,9 +31,19 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             Cache::change_mode(&open(flash, Create::Never)?, mode).map_err(failed)?;
             output::print(&format!("{flash}: {mode} from now on\n"))
         }
-        CacheCommand::Resize { devices, size } => {
+        CacheCommand::Resize { devices, size, anew } => {
             let (origin, flash) = both(devices)?;
-            Cache::resize(&origin, &flash, *size).map_err(failed)?;
+            match anew {
+                true => Cache::remake(&origin, &flash, *size).map_err(failed)?,
+                false => {
+                    let geometry = flash.geometry();
+                    let all = geometry.capacity.bytes(geometry.lba_size);
+                    let options = OpenOptions::default();
+                    let cache = Cache::open(origin, flash.clone(), options).map_err(failed)?;
+                    cache.resize(size.unwrap_or(all)).map_err(failed)?;
+                    cache.close().map_err(failed)?;
+                }
+            }
             output::print(&shown(&Cache::inspect(&flash).map_err(failed)?))
         }
         CacheCommand::Detach { devices } => {

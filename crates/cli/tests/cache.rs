@@ -9,9 +9,9 @@ fn a_cache_is_made_shown_changed_resized_and_detached() {
     let scratch = Scratch::new();
     let disk = format!("file:{}?capacity=64MiB", text(&scratch.path("disk.img")));
     let flash = format!("file:{}?capacity=16MiB", text(&scratch.path("flash.img")));
-    let create = ["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "1MiB"];
+    let create = ["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "4MiB"];
     let made = run(create).succeeds().out();
-    for word in ["write-back, attached", "64.00 MiB", "1.00 MiB, runs of 256.00 KiB", "cache:("] {
+    for word in ["write-back, attached", "64.00 MiB", "3.94 MiB, runs of 256.00 KiB", "cache:("] {
         assert!(made.contains(word), "no '{word}' in:\n{made}");
     }
     run(create).fails(73, &["there is a cache on it", "detach"]);
@@ -28,6 +28,9 @@ fn a_cache_is_made_shown_changed_resized_and_detached() {
     run(["cache", "mode", &flash, "wt"]).succeeds();
     let resized = run(["cache", "resize", &disk, &flash, "--size", "8MiB"]).succeeds().out();
     assert!(resized.contains("write-through") && resized.contains("8.00 MiB"), "{resized}");
+    run(["cache", "resize", &disk, &flash, "--size", "2MiB"]).fails(64, &["make it anew"]);
+    let anew = run(["cache", "resize", &disk, &flash, "--size", "4MiB", "--anew"]).succeeds().out();
+    assert!(anew.contains("write-through") && anew.contains("4.00 MiB"), "{anew}");
     assert_eq!(run(["kv", "get", &db, "default", "a"]).succeeds().out().trim_end(), "b");
     let detached = run(["cache", "detach", &disk, &flash]).succeeds().out();
     assert!(detached.contains("written back"), "{detached}");

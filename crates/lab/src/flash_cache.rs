@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use esker_base::policy::{Kind, MID_POINT};
 use esker_cache::replay::{self, Config, Mode};
-use esker_cache::{Geometry, Placement, WriteBack};
+use esker_cache::{Admission, Geometry, Placement, WriteBack};
 
 use crate::LabError;
 pub use report::FlashCacheReport;
@@ -70,7 +70,11 @@ struct Version {
     run_blocks: u32,
     placement: Placement,
     write_back: WriteBack,
+    admission: Admission,
 }
+
+/// The version whose writes to the flash the others are compared with.
+const ADMITS_ALL: usize = 3;
 
 /// The first version kept this share of every set clean, and wrote back what was above it.
 const FIRST_DIRTY_PERMILLE: u32 = 200;
@@ -78,7 +82,7 @@ const FIRST_DIRTY_PERMILLE: u32 = 200;
 const FIRST_SET: u32 = 512;
 
 /// The versions that are compared; the first one is what the others are compared with.
-fn versions() -> [Version; 5] {
+fn versions() -> [Version; 7] {
     let first = WriteBack {
         cold_permille: 0,
         dirty_permille: FIRST_DIRTY_PERMILLE,
@@ -93,7 +97,9 @@ fn versions() -> [Version; 5] {
         run_blocks: Geometry::RUN_BLOCKS,
         placement: Placement::Hashed,
         write_back: WriteBack::default(),
+        admission: Admission::All,
     };
+    let esker = |name, what, policy, admission| Version { admission, ..usual(name, what, policy) };
     let old = |name, what, policy| Version {
         name,
         what,
@@ -102,6 +108,7 @@ fn versions() -> [Version; 5] {
         run_blocks: FIRST_SET,
         placement: Placement::Linear,
         write_back: first,
+        admission: Admission::All,
     };
     [
         old("first, FIFO", "sets of 2 MiB in turn, FIFO, 20 % of a set may be dirty", Kind::Fifo),
@@ -111,7 +118,23 @@ fn versions() -> [Version; 5] {
             "hashed sets of 16 MiB, insertion at percentile 75, dirty and clean in one order",
             Kind::MidPoint(MID_POINT),
         ),
-        usual("Esker", "the same sets with Esker's default policy", Kind::default()),
+        usual(
+            "LRU",
+            "the same with LRU: its writes to the flash are what 'written' is a share of",
+            Kind::Lru,
+        ),
+        esker(
+            "Esker",
+            "the same sets with Esker's defaults: policy and admission",
+            Kind::default(),
+            Admission::default(),
+        ),
+        esker(
+            "Esker, sparing",
+            "the same, and only what was missed before is let in (admit=again)",
+            Kind::default(),
+            Admission::Again,
+        ),
         Version {
             set_slots: u32::MAX,
             ..usual("optimum", "one set, and the future known (Belady)", Kind::Belady)
@@ -189,6 +212,8 @@ fn replay_all(
         },
         mode: Mode::WriteBack,
         write_back: version.write_back,
+        admission: version.admission,
+        sequential_bytes: 0,
     };
     let mut configs = Vec::new();
     for &percent in &options.sizes_percent {
@@ -210,7 +235,7 @@ fn replay_all(
     for (index, &percent) in options.sizes_percent.iter().enumerate() {
         let outcomes = &of_versions[index * versions.len()..][..versions.len()];
         let results = versions.iter().zip(outcomes).map(|(version, outcome)| {
-            VersionResult::new(version.name, outcome, &outcomes[0], times)
+            VersionResult::new(version.name, outcome, (&outcomes[0], &outcomes[ADMITS_ALL]), times)
         });
         let sweep = &of_sweep[index * swept.len()..][..swept.len()];
         let by_percentile = swept.iter().zip(sweep).map(|(&percentile, outcome)| Point {

@@ -16,6 +16,7 @@ fn superblock() -> Superblock {
         origin_bytes: 1 << 40,
         flash_bytes: 1 << 36,
         set_slots: 4096,
+        rows: Rows::of(&[3000, 1000, 96]),
         run_blocks: 64,
         sets: 4000,
         clean_epoch: 2,
@@ -76,7 +77,7 @@ fn golden(name: &str, text: &str) {
 
 #[test]
 fn the_bytes_on_the_medium_are_what_they_were() {
-    let fields = [
+    let mut fields = vec![
         (8, "magic"),
         (4, "version"),
         (4, "crc"),
@@ -94,8 +95,10 @@ fn the_bytes_on_the_medium_are_what_they_were() {
         (4, "sets"),
         (4, "clean epoch"),
         (8, "area bytes"),
-        (8, "reserved"),
+        (4, "rows"),
+        (4, "reserved"),
     ];
+    fields.extend([(4, "slots in a row"); MAX_ROWS]);
     golden("superblock.txt", &dump("Superblock, copy 1", &superblock().encode(1), &fields));
     let mut fields = vec![
         (4, "magic"),
@@ -203,4 +206,22 @@ fn any_bytes_may_be_decoded() {
         let _ = TablePage::decode(&bytes, 1, 12, 0, 504);
         let _ = Name::decode(rng.u64());
     }
+}
+
+#[test]
+fn a_superblock_of_version_1_has_one_row() {
+    let mut bytes = Superblock { rows: Rows::one(4096), ..superblock() }.encode(0);
+    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    bytes[80..SUPER_SIZE].fill(0);
+    let crc = crc32c(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    let found = Superblock::decode(&bytes, 0).unwrap();
+    assert_eq!(found.rows.as_slice(), [4096]);
+    // In version 2 there have to be rows, and as many slots as there are in a set.
+    bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+    let crc = crc32c(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    assert!(Superblock::decode(&bytes, 0).is_err());
+    let other = Superblock { rows: Rows::of(&[4000, 95]), ..superblock() };
+    assert!(Superblock::decode(&other.encode(0), 0).is_err());
 }

@@ -87,6 +87,7 @@ impl Pump {
             return Ok(Found::Miss { fill: false });
         }
         let is_lost = shared.is_lost();
+        shared.door.see(block, Access::Read);
         let mut set = match shared.set_of(block) {
             Ok(set) => set,
             // Nothing dirty is there that is not known of: the origin has it.
@@ -113,7 +114,11 @@ impl Pump {
             add(&counts.bypassed_reads, 1);
         }
         let is_full = self.fills >= 4 * self.depth;
-        let is_wanted = !is_lost && !is_stream && !is_full && shared.admits();
+        let is_wanted = !is_lost
+            && !is_stream
+            && !is_full
+            && shared.admits()
+            && (set.set.held() < set.set.slots() || shared.door.admits(block));
         let fill = is_wanted && !shared.is_in_range(block) && set.begin_fill(block);
         Ok(Found::Miss { fill })
     }
@@ -187,15 +192,13 @@ impl Pump {
         match &io.what {
             What::Hit { block, slot, count, skip: before, is_clean } => {
                 skip = *before;
-                let set = slot / self.shared.layout.set_slots;
                 let mut state = self.shared.set_of_slot(*slot);
                 for n in 0..*count {
                     let index = self.shared.index(slot + n);
                     let is_still_clean = state.set.block(index) == Some(block + u64::from(n))
                         && !state.set.is_dirty(index);
                     if result.is_err() && is_still_clean && state.withdraw(index) {
-                        let slot = self.shared.slot(set, index);
-                        self.shared.pending.lock().push(slot);
+                        self.shared.pending.lock().push(slot + n);
                     }
                     state.unpin(index);
                 }

@@ -158,6 +158,7 @@ impl Pump {
             false => &self.counts.write_misses,
         };
         add(counter, 1);
+        shared.door.see(block, Access::Write);
         if let Some(index) = found
             && set.set.is_dirty(index)
         {
@@ -177,10 +178,15 @@ impl Pump {
             return Target::Over;
         }
         let is_wanted = found.is_some() || !is_stream && shared.admits();
-        let mode = match is_whole && is_wanted && !is_around && !shared.is_lost() {
+        let mut mode = match is_whole && is_wanted && !is_around && !shared.is_lost() {
             true => shared.mode(),
             false => Mode::WriteAround,
         };
+        let has_room = set.set.held() < set.set.slots();
+        if mode == Mode::WriteThrough && found.is_none() && !(has_room || shared.door.admits(block))
+        {
+            mode = Mode::WriteAround;
+        }
         if mode == Mode::WriteBack {
             if let Some(index) = found
                 && set.may_rewrite(index)

@@ -13,8 +13,10 @@ use super::outcome::busier_half;
 use super::trace::Trace;
 use super::{Config, Mode, Outcome};
 use crate::CacheError;
+use crate::admit::{Door, Streams};
+use crate::omf::BLOCK;
 use crate::sets::Geometry;
-use crate::writeback::Content;
+use crate::writeback::{Content, Filling};
 
 const DIRTY: u32 = 1 << 31;
 
@@ -24,6 +26,11 @@ struct One<P> {
     /// Slots from here on were never used.
     fresh: u32,
     freed: Vec<u32>,
+    dirty: u32,
+    /// More dirty slots than these are too many.
+    most_dirty: u32,
+    /// Evictions until the cold end is looked at again.
+    until_look: u32,
     references: u64,
     operations: u64,
 }
@@ -38,9 +45,21 @@ pub(super) struct Engine<'a, P> {
     /// The set of a block by its number; empty when there is one set.
     set_of: Vec<u32>,
     sets: Vec<One<P>>,
+    door: Door,
+    streams: Streams,
     outcome: Outcome,
-    /// Whether the request's last block missed, so that the next one needs no operation of its own.
-    missing: bool,
+    request: Request,
+}
+
+/// What is known of the request that is replayed.
+#[derive(Default)]
+struct Request {
+    /// Whether it is part of a stream that bypasses the cache.
+    is_stream: bool,
+    /// Whether the block before was missed, so that the next one needs no operation of its own.
+    is_missing: bool,
+    /// Whether the block before was written past the cache.
+    is_past: bool,
 }
 
 struct Keys<'a>(&'a [u32]);
@@ -70,7 +89,17 @@ impl<'a, P: Policy> Engine<'a, P> {
         let sets = (0..count).map(|set| {
             let slots = u32::try_from(size(set)).unwrap_or(u32::MAX);
             let policy = build(slots);
-            One { policy, slots, fresh: 0, freed: Vec::new(), references: 0, operations: 0 }
+            One {
+                policy,
+                slots,
+                fresh: 0,
+                freed: Vec::new(),
+                dirty: 0,
+                most_dirty: config.write_back.most_dirty(slots),
+                until_look: 0,
+                references: 0,
+                operations: 0,
+            }
         });
         let set_of = if count == 1 {
             Vec::new()
@@ -88,8 +117,10 @@ impl<'a, P: Policy> Engine<'a, P> {
             ids: vec![0; usize::try_from(room).unwrap_or(0)],
             sets: sets.collect(),
             set_of,
+            door: Door::new(config.admission, geometry.slots, config.policy),
+            streams: Streams::new(config.sequential_bytes),
             outcome: Outcome::default(),
-            missing: false,
+            request: Request::default(),
         })
     }
 
@@ -106,12 +137,13 @@ impl<'a, P: Policy> Engine<'a, P> {
             if reference.is_first() {
                 requests[kind] += 1;
                 whole = true;
-                self.missing = false;
+                self.request = Request { is_stream: self.is_stream(at), ..Request::default() };
                 if access == Access::Write && self.config.mode != Mode::WriteBack {
                     self.outcome.disk.operations.writes += 1;
                 }
             }
             total[kind] += 1;
+            self.door.see(self.trace.block(id), access);
             let place = self.places[id as usize];
             if let Some(next) = next {
                 let next = next[at];
@@ -121,7 +153,8 @@ impl<'a, P: Policy> Engine<'a, P> {
             }
             if place != 0 {
                 hits[kind] += 1;
-                self.missing = false;
+                self.request.is_past = false;
+                self.request.is_missing = false;
                 self.hit(id, place, access);
             } else {
                 if whole {
@@ -141,6 +174,18 @@ impl<'a, P: Policy> Engine<'a, P> {
         self.finish()
     }
 
+    /// Whether the request that begins with reference `at` belongs to a stream.
+    #[inline]
+    fn is_stream(&mut self, at: usize) -> bool {
+        if self.config.sequential_bytes == 0 {
+            return false;
+        }
+        let references = &self.trace.references()[at..];
+        let count = 1 + references[1..].iter().take_while(|next| !next.is_first()).count();
+        let block = self.trace.block(references[0].id());
+        self.streams.is_sequential(block * BLOCK, count as u64 * BLOCK)
+    }
+
     #[inline]
     fn set_of_id(&self, id: u32) -> usize {
         self.set_of.get(id as usize).map_or(0, |&set| set as usize)
@@ -156,6 +201,13 @@ impl<'a, P: Policy> Engine<'a, P> {
                 Mode::WriteBack => {
                     self.places[id as usize] = place | DIRTY;
                     self.outcome.flash_blocks_written += 1;
+                    if place & DIRTY == 0 {
+                        one.dirty += 1;
+                        if one.dirty > one.most_dirty {
+                            one.policy.hit(local, u64::from(id), access);
+                            return self.clean(set as usize);
+                        }
+                    }
                 }
                 Mode::WriteThrough => {
                     self.outcome.disk.blocks.writes += 1;
@@ -175,20 +227,43 @@ impl<'a, P: Policy> Engine<'a, P> {
 
     fn miss(&mut self, id: u32, access: Access) {
         let set = self.set_of_id(id);
+        let one = &self.sets[set];
+        let is_full = one.fresh == one.slots && one.freed.is_empty();
+        let is_back = access == Access::Write && self.config.mode == Mode::WriteBack;
+        let is_admitted = !self.request.is_stream
+            && (!is_full || is_back || self.door.admits(self.trace.block(id)));
+        let is_past = access == Access::Write && (!is_back || !is_admitted);
         if access == Access::Read {
-            self.outcome.disk.blocks.reads += 1;
-            if !self.missing {
-                self.missing = true;
-                self.outcome.disk.operations.reads += 1;
+            self.read_missed(set);
+        } else if is_past {
+            self.outcome.disk.blocks.writes += 1;
+            if is_back && !self.request.is_past {
+                self.outcome.disk.operations.writes += 1;
                 self.sets[set].operations += 1;
             }
-        } else if self.config.mode != Mode::WriteBack {
-            self.outcome.disk.blocks.writes += 1;
-            if self.config.mode == Mode::WriteAround {
-                return;
-            }
+        }
+        self.request.is_past = is_past;
+        if access == Access::Write && self.config.mode == Mode::WriteAround {
+            return;
+        }
+        if !is_admitted {
+            self.outcome.bypassed += 1;
+            return;
         }
         self.outcome.flash_blocks_written += 1;
+        self.let_in(id, set, access);
+    }
+
+    /// The disk reads a block, with the one before if that was missed, too.
+    fn read_missed(&mut self, set: usize) {
+        self.outcome.disk.blocks.reads += 1;
+        if !std::mem::replace(&mut self.request.is_missing, true) {
+            self.outcome.disk.operations.reads += 1;
+            self.sets[set].operations += 1;
+        }
+    }
+
+    fn let_in(&mut self, id: u32, set: usize, access: Access) {
         let one = &mut self.sets[set];
         let base = set << self.shift;
         let local = if one.fresh < one.slots {
@@ -197,8 +272,16 @@ impl<'a, P: Policy> Engine<'a, P> {
         } else if let Some(slot) = one.freed.pop() {
             slot
         } else {
+            if one.dirty > 0 {
+                if one.until_look == 0 {
+                    let cold = self.config.write_back.cold_slots(one.slots);
+                    one.until_look = (cold / 2).max(1);
+                    self.clean(set);
+                }
+                self.sets[set].until_look -= 1;
+            }
             let keys = Keys(&self.ids[base..]);
-            let Some(victim) = one.policy.evict(u64::from(id), &keys) else { return };
+            let Some(victim) = self.sets[set].policy.evict(u64::from(id), &keys) else { return };
             self.outcome.evictions += 1;
             let gone = self.ids[base + victim as usize];
             if self.places[gone as usize] & DIRTY != 0 {
@@ -212,7 +295,35 @@ impl<'a, P: Policy> Engine<'a, P> {
         let dirty = access == Access::Write && self.config.mode == Mode::WriteBack;
         let place = u32::try_from(slot).unwrap_or(0) + 1;
         self.places[id as usize] = if dirty { place | DIRTY } else { place };
-        self.sets[set].policy.insert(local, u64::from(id), access);
+        let one = &mut self.sets[set];
+        one.policy.insert(local, u64::from(id), access);
+        if dirty {
+            one.dirty += 1;
+            if one.dirty > one.most_dirty {
+                self.clean(set);
+            }
+        }
+    }
+
+    /// Writes back what is due in a set.
+    fn clean(&mut self, set: usize) {
+        let base = set << self.shift;
+        let one = &self.sets[set];
+        let held = one.fresh - u32::try_from(one.freed.len()).unwrap_or(one.fresh);
+        let filling = Filling { slots: one.slots, held, dirty: one.dirty };
+        let place = |local: u32| self.places[self.ids[base + local as usize] as usize];
+        let due = self.config.write_back.due_of(
+            filling,
+            |visit| one.policy.coldest(visit),
+            |local| place(local) & DIRTY != 0,
+        );
+        for local in due {
+            let id = self.ids[base + local as usize];
+            // A neighbour may have taken it along.
+            if self.places[id as usize] & DIRTY != 0 {
+                self.write_back(id, set);
+            }
+        }
     }
 
     /// Writes back the extent around block number `id`, which is dirty.
@@ -236,7 +347,9 @@ impl<'a, P: Policy> Engine<'a, P> {
         self.sets[set].operations += 1;
         let first = id - u32::try_from(block - extent.start).unwrap_or(0);
         for step in 0..u32::try_from(extent.end - extent.start).unwrap_or(0) {
-            self.places[(first + step) as usize] &= !DIRTY;
+            let place = &mut self.places[(first + step) as usize];
+            self.sets[set].dirty -= u32::from(*place & DIRTY != 0);
+            *place &= !DIRTY;
         }
     }
 

@@ -59,7 +59,13 @@ fn a_simulated_lru_cache_is_a_plain_one() {
         let trace = random(seed, 5_000);
         for slots in [1, 50, 700] {
             let mut config = one_set(Kind::Lru, slots);
-            config.write_back = WriteBack { extent_blocks: 1, ..WriteBack::default() };
+            config.admission = Admission::All;
+            config.write_back = WriteBack {
+                extent_blocks: 1,
+                cold_permille: 0,
+                dirty_permille: 1_000,
+                ..WriteBack::default()
+            };
             let outcome = run(&trace, &config).unwrap();
             let (hits, read, written) = plain_lru(&trace, usize::try_from(slots).unwrap());
             assert_eq!(outcome.hits.total(), hits);
@@ -106,6 +112,7 @@ fn the_simulator_does_what_the_sets_of_the_device_do() {
                 let mut config = Config::new(policy, 500);
                 config.geometry.set_slots = set_slots;
                 config.geometry.placement = placement;
+                config.admission = Admission::All;
                 let outcome = run(&trace, &config).unwrap();
                 let expected = by_sets(&trace, &config);
                 assert_eq!((outcome.hits.total(), outcome.evictions), expected, "{policy}");
@@ -117,7 +124,8 @@ fn the_simulator_does_what_the_sets_of_the_device_do() {
 #[test]
 fn no_policy_beats_the_optimum_and_the_default_beats_lru() {
     let trace = random(4, 30_000);
-    let configs: Vec<Config> = Kind::ALL.iter().map(|&kind| one_set(kind, 300)).collect();
+    let everything = |kind| Config { admission: Admission::All, ..one_set(kind, 300) };
+    let configs: Vec<Config> = Kind::ALL.iter().map(|&kind| everything(kind)).collect();
     let outcomes = run_all(&trace, &configs, 2).unwrap();
     let hits: BTreeMap<String, u64> = Kind::ALL
         .iter()
@@ -171,4 +179,48 @@ fn wrong_numbers_are_answered_with_what_to_do() {
     assert!(error.to_string().contains("at least one slot"), "{error}");
     let error = run(&trace, &Config::new(Kind::Lru, 1 << 40)).unwrap_err();
     assert!(error.to_string().contains("smaller"), "{error}");
+}
+
+#[test]
+fn no_more_of_a_set_is_dirty_than_may_be_and_the_coldest_go_first() {
+    // Blocks far from each other, each written once: nothing merges.
+    let mut builder = TraceBuilder::new();
+    (0..50).for_each(|n| builder.push(n * 100, 1, Access::Write));
+    builder.push(0, 1, Access::Write);
+    let trace = builder.finish().unwrap();
+    let writes = |dirty_permille| {
+        let write_back = WriteBack { cold_permille: 0, dirty_permille, ..WriteBack::default() };
+        let config = Config { write_back, ..one_set(Kind::Lru, 100) };
+        run(&trace, &config).unwrap().disk.operations.writes
+    };
+    // All fit: each is written back once, at the end. Else block 0 is written back before it is
+    // written again.
+    assert_eq!([writes(1_000), writes(200)], [50, 51]);
+}
+
+#[test]
+fn streams_and_what_is_not_let_in_pass_by() {
+    let mut builder = TraceBuilder::new();
+    (0..40).for_each(|n| builder.push(1_000 + n * 32, 32, Access::Read));
+    (0..40).for_each(|n| builder.push(9_000 + n * 32, 32, Access::Write));
+    let trace = builder.finish().unwrap();
+    let config = Config { sequential_bytes: 1 << 20, ..one_set(Kind::Lru, 5_000) };
+    let outcome = run(&trace, &config).unwrap();
+    // The first megabyte of each is cached, and a hit goes on being one.
+    assert_eq!(outcome.bypassed, 2 * (40 - 8) * 32);
+    assert_eq!(outcome.flash_blocks_written, 2 * 8 * 32);
+    // Past the cache a request is a command; what is written back is cut into extents.
+    assert_eq!(outcome.disk.operations.writes, 32 + 4);
+    assert_eq!(outcome.disk.blocks.writes, 40 * 32);
+
+    let mut builder = TraceBuilder::new();
+    (0..30_000).for_each(|n| builder.push(n * 7 % 50_000, 1, Access::Read));
+    let trace = builder.finish().unwrap();
+    let written = |admission| {
+        let config = Config { admission, ..one_set(Kind::Lru, 2_000) };
+        run(&trace, &config).unwrap().flash_blocks_written
+    };
+    assert_eq!(written(Admission::All), 30_000);
+    assert!(written(Admission::Again) < 15_000);
+    assert!(written(Admission::Auto) < 16_000);
 }

@@ -11,6 +11,7 @@ use esker_base::policy::{Access, Policy, Slots};
 
 use super::bits::Bits;
 use super::table::Table;
+use super::tags::Tags;
 use crate::mapping::{Mapping, NO_TAG};
 
 /// Which slots may be evicted.
@@ -44,7 +45,7 @@ pub struct Inserted {
 struct Keys<'a> {
     index: u32,
     mapping: &'a Mapping,
-    tags: &'a [u32],
+    tags: &'a Tags,
     /// The dirty ones, when they may not go.
     dirty: Option<&'a Bits>,
     busy: &'a Bits,
@@ -52,7 +53,7 @@ struct Keys<'a> {
 
 impl Slots for Keys<'_> {
     fn key(&self, slot: u32) -> u64 {
-        self.mapping.block_of(self.index, self.tags[slot as usize])
+        self.mapping.block_of(self.index, self.tags.get(slot))
     }
     fn may_go(&self, slot: u32) -> bool {
         !self.busy.get(slot) && !self.dirty.is_some_and(|dirty| dirty.get(slot))
@@ -63,7 +64,7 @@ impl Slots for Keys<'_> {
 pub struct Set {
     index: u32,
     mapping: Mapping,
-    tags: Box<[u32]>,
+    tags: Tags,
     table: Table,
     held: Bits,
     dirty: Bits,
@@ -78,7 +79,7 @@ impl Set {
         Set {
             index,
             mapping,
-            tags: vec![NO_TAG; slots as usize].into_boxed_slice(),
+            tags: Tags::new(slots, &mapping),
             table: Table::new(slots),
             held: Bits::new(slots),
             dirty: Bits::new(slots),
@@ -135,7 +136,7 @@ impl Set {
     #[inline]
     #[must_use]
     pub fn block(&self, slot: u32) -> Option<u64> {
-        let tag = self.tags[slot as usize];
+        let tag = self.tags.get(slot);
         (tag != NO_TAG).then(|| self.mapping.block_of(self.index, tag))
     }
 
@@ -153,7 +154,7 @@ impl Set {
     pub fn insert(&mut self, block: u64, access: Access, evict: Evict) -> Option<Inserted> {
         let tag = self.tag(block);
         debug_assert_eq!(self.table.get(tag, &self.tags), None, "block {block} is here");
-        let free = self.held.first_clear(self.slots(), self.hint);
+        let free = self.held.first_clear(self.hint);
         let (slot, evicted) = match free {
             Some(slot) => (slot, None),
             None => {
@@ -195,14 +196,14 @@ impl Set {
     }
 
     fn hold(&mut self, slot: u32, tag: u32) {
-        self.tags[slot as usize] = tag;
+        self.tags.put(slot, tag);
         self.table.insert(tag, slot);
         self.held.put(slot, true);
     }
 
     fn forget(&mut self, slot: u32) {
-        self.table.remove(self.tags[slot as usize], &self.tags);
-        self.tags[slot as usize] = NO_TAG;
+        self.table.remove(self.tags.get(slot), &self.tags);
+        self.tags.put(slot, NO_TAG);
         self.held.put(slot, false);
         self.dirty.put(slot, false);
         self.busy.put(slot, false);
@@ -245,7 +246,7 @@ impl Set {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let bits = self.held.heap_bytes() + self.dirty.heap_bytes() + self.busy.heap_bytes();
-        let tags = size_of_val(&*self.tags);
+        let tags = self.tags.heap_bytes();
         size_of::<Set>() + bits + tags + self.table.heap_bytes() + self.policy.memory_bytes()
     }
 }

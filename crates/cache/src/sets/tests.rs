@@ -108,12 +108,26 @@ fn a_restored_set_finds_its_blocks() {
 }
 
 #[test]
-fn a_cached_block_needs_at_most_twelve_bytes_under_the_plain_policies() {
+fn sets_leave_six_bytes_of_twelve_to_the_policy() {
     let slots = 1 << 16;
-    for kind in [Kind::Fifo, Kind::Lru, Kind::MidPoint(75), Kind::Clock, Kind::Sieve] {
-        let sets = Sets::new(Geometry::new(slots, 1 << 24), kind).unwrap();
-        let bytes = sets.memory_bytes();
-        assert!(bytes <= 12 << 16, "{kind}: {bytes} bytes for {slots} slots");
-        assert!(bytes > 10 << 16, "{kind}: {bytes} bytes are too few to be true");
+    for kind in Kind::ALL {
+        let capacities = vec![4096; 16];
+        let policies = kind.build_all(&capacities);
+        let policies: usize = policies.iter().map(|policy| policy.memory_bytes()).sum();
+        let sets = Sets::new(Geometry::new(slots, 1 << 26), kind).unwrap();
+        let own = sets.memory_bytes() - policies;
+        // Three bytes for the tag, 16/7 for the table, three bits. Two more are the device's.
+        assert!((5 << 16..23 << 14).contains(&own), "{kind}: {own} bytes for {slots} slots");
     }
+}
+
+#[test]
+fn an_origin_that_is_too_large_for_narrow_tags_has_wide_ones() {
+    let memory = |origin_blocks| {
+        Sets::new(Geometry::new(1 << 16, origin_blocks), Kind::Lru).unwrap().memory_bytes()
+    };
+    // 16 sets: 2^24 tags each for 2^28 blocks.
+    assert_eq!(memory((1 << 27) + 1), memory(1 << 28));
+    let (narrow, wide) = (memory(1 << 27), memory(1 << 28));
+    assert_eq!(wide - narrow, 1 << 16);
 }

@@ -12,6 +12,8 @@ use esker_device::{Device, MemoryDevice};
 pub(crate) const ORIGIN: u64 = 64 * 4096;
 /// Bytes of the flash device: room for some twenty slots.
 pub(crate) const FLASH: u64 = 320 << 10;
+/// Bytes of the flash device behind what the cache uses at first.
+pub(crate) const SPARE: u64 = 128 << 10;
 
 pub(crate) const MODES: [Mode; 3] = [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround];
 
@@ -22,6 +24,7 @@ pub(crate) fn create_options(mode: Mode) -> CreateOptions {
         set_bytes: 8 * 4096,
         run_bytes: 2 * 4096,
         division: Division::Hashed,
+        flash_bytes: Some(FLASH),
         area_bytes: Some(64 << 10),
         id: 77,
         ..CreateOptions::default()
@@ -45,7 +48,7 @@ pub(crate) fn devices(
     flash_lba: u32,
 ) -> (Arc<dyn Device>, Arc<dyn Device>) {
     let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", ORIGIN, origin_lba));
-    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", FLASH, flash_lba));
+    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", FLASH + SPARE, flash_lba));
     Cache::create(&*origin, &flash, &create_options(mode)).unwrap();
     (origin, flash)
 }

@@ -52,14 +52,19 @@ pub(crate) enum CacheCommand {
         #[arg(value_name = "MODE")]
         mode: String,
     },
-    /// Give a cache that is not in use another size: writes everything back first
-    #[command(after_help = "Example:\n  esker cache resize disk.img flash.img --size 2GiB")]
+    /// Give a cache another size and keep what is in it
+    #[command(after_help = "Examples:\n  esker cache resize disk.img flash.img --size 2GiB\n  \
+            esker cache resize disk.img flash.img --size 100MiB --anew\n\n\
+            It grows by any size, and shrinks by eighths of what it was made with.")]
     Resize {
         #[command(flatten)]
         devices: CacheDevices,
         /// How much of the flash device is used [default: all]
         #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
         size: Option<u64>,
+        /// Write everything back and start empty: any size is possible then
+        #[arg(long)]
+        anew: bool,
     },
     /// Write everything back, so that the origin can be used without the cache
     #[command(after_help = "Example:\n  esker cache detach disk.img flash.img")]

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use esker_base::policy::Kind;
-use esker_cache::Placement;
 use esker_cache::replay::Mode;
+use esker_cache::{Admission, Placement};
 
 use super::parse;
 use super::trace::TraceInput;
@@ -16,7 +16,8 @@ use super::trace::TraceInput;
 #[command(after_help = "Examples:\n  \
         esker trace replay mysql.trace\n  \
         esker trace replay mysql.trace --policy lru,arc,adaptive --size 10%,4GiB --sets one\n  \
-        esker trace replay mysql.trace --policy fifo --sets 2MiB --mapping linear --json\n\n\
+        esker trace replay mysql.trace --policy fifo --sets 2MiB --mapping linear --json\n  \
+        esker trace replay scan.trace --policy lru,adaptive --admit again --bypass 1MiB\n\n\
         Policies: fifo, lru, mid-75 (LRU with insertion at a percentile, 1 to 99), clock, 2q, arc, \
         lirs, w-tinylfu, sieve, s3-fifo, adaptive (the default of a cache), and belady, the optimum \
         with the future known.")]
@@ -41,6 +42,13 @@ pub(crate) struct ReplayArgs {
     /// Where writes go
     #[arg(long, value_enum, default_value = "wb")]
     pub(crate) mode: ModeArg,
+    /// Which missed blocks are let in: all, again (missed before, lately), or auto (again while that
+    /// misses no more)
+    #[arg(long, value_name = "NAME", default_value = "all")]
+    pub(crate) admit: Admission,
+    /// Streams of sequential requests bypass the cache once they are this long [default: never]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) bypass: Option<u64>,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -69,6 +69,8 @@ pub(super) fn show(args: &ReplayArgs) -> Result {
             let geometry = Geometry { set_slots, run_blocks, ..config.geometry };
             config.geometry = Geometry { placement: args.mapping, ..geometry };
             config.mode = args.mode.into();
+            config.admission = args.admit;
+            config.sequential_bytes = args.bypass.unwrap_or(0);
             configs.push(config);
         }
     }
@@ -173,6 +175,9 @@ pub(super) fn of(config: &Config, outcome: &Outcome) -> Value {
         "request_hits": split(outcome.request_hits),
         "miss_ratio": outcome.miss_ratio(),
         "disk": traffic(&outcome.disk),
+        "admission": config.admission.to_string(),
+        "bypass_bytes": config.sequential_bytes,
+        "bypassed": outcome.bypassed,
         "flash_blocks_written": outcome.flash_blocks_written,
         "drive_writes": outcome.drive_writes(geometry.slots),
         "evictions": outcome.evictions,

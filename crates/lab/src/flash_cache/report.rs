@@ -12,7 +12,7 @@ use super::disk::{Times, figure};
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// What changes when the JSON does.
-const FORMAT: &str = "esker-flash-cache/1";
+const FORMAT: &str = "esker-flash-cache/2";
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +76,8 @@ pub struct VersionResult {
     pub hit_ratio: f64,
     /// The share of the disk's commands that the busier half of the sets caused.
     pub busier_half: f64,
+    /// The share of all accesses that went to the busier half of the sets.
+    pub busier_half_of_accesses: f64,
     /// The disk's commands.
     pub disk_reads: u64,
     /// See `disk_reads`.
@@ -90,6 +92,8 @@ pub struct VersionResult {
     pub writes_saved: f64,
     /// Blocks written to the flash.
     pub flash_blocks: u64,
+    /// The same as a share of what an LRU cache writes that lets everything in.
+    pub flash_share: f64,
     /// Seconds of the disk.
     pub disk_s: f64,
 }
@@ -107,7 +111,7 @@ impl VersionResult {
     pub(crate) fn new(
         name: &str,
         outcome: &Outcome,
-        first: &Outcome,
+        (first, admits_all): (&Outcome, &Outcome),
         times: &Times,
     ) -> VersionResult {
         let (disk, before) = (outcome.disk, first.disk);
@@ -119,6 +123,7 @@ impl VersionResult {
             name: name.to_owned(),
             hit_ratio: outcome.hit_ratio_by_block(),
             busier_half: outcome.busier_half_of_operations,
+            busier_half_of_accesses: outcome.busier_half_of_references,
             disk_reads: disk.operations.reads,
             disk_writes: disk.operations.writes,
             reads_saved: saved(disk.operations.reads, before.operations.reads),
@@ -126,6 +131,8 @@ impl VersionResult {
             writes_saved: saved(disk.operations.writes, before.operations.writes),
             written_blocks_saved: saved(disk.blocks.writes, before.blocks.writes),
             flash_blocks: outcome.flash_blocks_written,
+            flash_share: figure(outcome.flash_blocks_written)
+                / figure(admits_all.flash_blocks_written.max(1)),
             disk_s: times.seconds(
                 (disk.operations.reads, disk.operations.writes),
                 (disk.blocks.reads, disk.blocks.writes),
@@ -170,32 +177,36 @@ impl WorkloadResult {
 }
 
 /// The head of the table of a size.
-pub(crate) const COLUMNS: [&str; 9] = [
+pub(crate) const COLUMNS: [&str; 11] = [
     "version",
     "hits",
     "busier half",
+    "of accesses",
     "disk reads",
     "fewer",
     "disk writes",
     "fewer",
     "blocks written",
+    "flash written",
     "disk time",
 ];
 
 impl SizeResult {
     /// The rows of its table, in the order of [`COLUMNS`].
-    pub(crate) fn rows(&self) -> Vec<[String; 9]> {
+    pub(crate) fn rows(&self) -> Vec<[String; 11]> {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let row = |one: &VersionResult| {
             [
                 one.name.clone(),
                 percent(one.hit_ratio),
                 percent(one.busier_half),
+                percent(one.busier_half_of_accesses),
                 one.disk_reads.to_string(),
                 percent(one.reads_saved),
                 one.disk_writes.to_string(),
                 percent(one.writes_saved),
                 format!("{:+.1} %", 0.0 - one.written_blocks_saved * 100.0),
+                percent(one.flash_share),
                 format!("{:.0} s", one.disk_s),
             ]
         };
@@ -284,12 +295,12 @@ impl FlashCacheReport {
 }
 
 /// Columns as wide as their widest cell.
-fn aligned(rows: &[[String; 9]]) -> String {
+fn aligned(rows: &[[String; 11]]) -> String {
     let head = COLUMNS.map(str::to_owned);
-    let all: Vec<&[String; 9]> = std::iter::once(&head).chain(rows).collect();
+    let all: Vec<&[String; 11]> = std::iter::once(&head).chain(rows).collect();
     let width =
         |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 9] = std::array::from_fn(width);
+    let widths: [usize; 11] = std::array::from_fn(width);
     let mut text = String::new();
     for row in all {
         let mut line = format!("  {:<1$}", row[0], widths[0]);

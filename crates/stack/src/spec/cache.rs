@@ -1,7 +1,7 @@
 //! Caches: a flash device in front of an origin.
 
 use esker_base::policy::Kind;
-use esker_cache::{CreateOptions, Division, Mode, OpenOptions};
+use esker_cache::{Admission, CreateOptions, Division, Mode, OpenOptions};
 
 use super::Spec;
 use crate::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
@@ -20,7 +20,7 @@ pub struct CacheSpec {
     pub flash: Spec,
     /// Where writes go; as it was, or write-through, where nothing is said.
     pub mode: Option<Mode>,
-    /// Which block goes when room is needed; the least recently used where nothing is said.
+    /// Which block goes when room is needed; by the adaptive policy where nothing is said.
     pub policy: Option<Kind>,
     /// Bytes of the flash device that are used; all where nothing is said.
     pub size: Option<u64>,
@@ -32,14 +32,16 @@ pub struct CacheSpec {
     pub map: Option<Division>,
     /// The length of streams that bypass the cache; 1 MiB where nothing is said.
     pub bypass: Option<u64>,
-    /// The share of a set that may be dirty, in percent; 20 where nothing is said.
+    /// Which missed blocks are let in; see [`Admission`].
+    pub admit: Option<Admission>,
+    /// The share of a set that may be dirty, in percent; 90 where nothing is said.
     pub dirty: Option<u32>,
     /// How many times its size may be written to the cache in a day, in thousandths.
     pub daily_writes_permille: Option<u32>,
 }
 
 impl CacheSpec {
-    const KEYS: [Key; 10] = [
+    const KEYS: [Key; 11] = [
         ("flash", "(SPEC)"),
         ("mode", "wb|wt|wa"),
         ("policy", "NAME"),
@@ -48,6 +50,7 @@ impl CacheSpec {
         ("run", "SIZE"),
         ("map", "hashed|linear|single"),
         ("bypass", "SIZE or off"),
+        ("admit", "all|again|auto"),
         ("dirty", "PERCENT"),
         ("daily-writes", "TIMES, such as 0.5"),
     ];
@@ -67,6 +70,7 @@ impl CacheSpec {
             run: keys.take("run", size)?,
             map: keys.take("map", one_of(&DIVISIONS))?,
             bypass: keys.take("bypass", |text| if text == "off" { Ok(0) } else { size(text) })?,
+            admit: keys.take("admit", one_of(&Admission::NAMES))?,
             dirty: keys.take("dirty", number(1, 100))?,
             daily_writes_permille: keys.take("daily-writes", permille)?,
         })
@@ -83,6 +87,7 @@ impl CacheSpec {
         parts.push("map", self.map.map(|map| name_of(&DIVISIONS, &map).to_owned()));
         let bypass = |bytes| if bytes == 0 { "off".to_owned() } else { show_size(bytes) };
         parts.push("bypass", self.bypass.map(bypass));
+        parts.push("admit", self.admit.map(|rule| rule.to_string()));
         parts.push("dirty", self.dirty.map(|percent| percent.to_string()));
         parts.push("daily-writes", self.daily_writes_permille.map(show_permille));
         parts
@@ -111,6 +116,7 @@ impl CacheSpec {
             mode: self.mode,
             policy: self.policy.unwrap_or(usual.policy),
             sequential_bytes: self.bypass.unwrap_or(usual.sequential_bytes),
+            admission: self.admit.unwrap_or(usual.admission),
             dirty_percent: dirty.unwrap_or(usual.dirty_percent),
             writes_per_day: self.daily_writes_permille.map(|permille| f64::from(permille) / 1e3),
             ..usual

@@ -26,7 +26,7 @@ impl Slots for Refusing<'_> {
 impl Set {
     /// A free slot, reserved.
     pub(crate) fn reserve(&mut self) -> Option<u32> {
-        let slot = self.held.first_clear(self.slots(), self.hint)?;
+        let slot = self.held.first_clear(self.hint)?;
         self.held.put(slot, true);
         self.hint = slot;
         Some(slot)
@@ -44,33 +44,33 @@ impl Set {
         };
         let slot = self.policy.evict(incoming, &Refusing { keys, refused })?;
         let block = self.block(slot).expect("the policy knows held slots only");
-        self.table.remove(self.tags[slot as usize], &self.tags);
-        self.tags[slot as usize] = NO_TAG;
+        self.table.remove(self.tags.get(slot), &self.tags);
+        self.tags.put(slot, NO_TAG);
         Some((slot, block))
     }
 
     /// Takes the block out of `slot`, which is reserved from then on, and not dirty.
     pub(crate) fn withdraw(&mut self, slot: u32) {
-        debug_assert!(self.tags[slot as usize] != NO_TAG, "slot {slot} holds no block");
+        debug_assert!(self.tags.get(slot) != NO_TAG, "slot {slot} holds no block");
         self.policy.remove(slot);
-        self.table.remove(self.tags[slot as usize], &self.tags);
-        self.tags[slot as usize] = NO_TAG;
+        self.table.remove(self.tags.get(slot), &self.tags);
+        self.tags.put(slot, NO_TAG);
         self.dirty.put(slot, false);
     }
 
     /// Puts `block`, which is not here, into `slot`, which is reserved.
     pub(crate) fn place(&mut self, slot: u32, block: u64, access: Access) {
-        debug_assert!(self.held.get(slot) && self.tags[slot as usize] == NO_TAG);
+        debug_assert!(self.held.get(slot) && self.tags.get(slot) == NO_TAG);
         debug_assert_eq!(self.lookup(block), None, "block {block} is here");
         let tag = self.tag(block);
-        self.tags[slot as usize] = tag;
+        self.tags.put(slot, tag);
         self.table.insert(tag, slot);
         self.policy.insert(slot, block, access);
     }
 
     /// Frees `slot`, which is reserved.
     pub(crate) fn release(&mut self, slot: u32) {
-        debug_assert!(self.held.get(slot) && self.tags[slot as usize] == NO_TAG);
+        debug_assert!(self.held.get(slot) && self.tags.get(slot) == NO_TAG);
         self.held.put(slot, false);
         self.dirty.put(slot, false);
         self.busy.put(slot, false);

@@ -1,0 +1,197 @@
+//! More or fewer slots for every set, while the cache is in use.
+//!
+//! Called by the cache's user. All queue pairs come to a stop, what is cached gets names, the
+//! superblock says how many rows there are, and everything goes on over metadata that are read
+//! anew, as after a restart. So it takes no longer than closing and opening a cache. What it takes
+//! to write back and to name most of it is done before the stop.
+//!
+//! Invariants
+//! 1. A row is empty on the medium before the superblock counts it.
+//! 2. No slot of a row has a name, and that durably, before the superblock counts it no longer.
+//! 3. When it is unknown what the superblock says, no slot gets a name any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use crate::CacheError;
+use crate::cache::{Cache, mapping_of};
+use crate::clean::{Cleaner, Which};
+use crate::commit::Wanted;
+use crate::layout::Layout;
+use crate::omf::{BLOCK, MAX_ROWS, Rows, Superblock};
+use crate::queue::{Pump, PumpCell};
+use crate::shared::Shared;
+use crate::store::{Medium, Store};
+
+impl Cache {
+    /// Gives the cache `flash_bytes` of the flash device, while it is in use. Nothing is lost: what
+    /// is in slots that go is written back, and what is in others stays cached. It grows by any
+    /// size, and shrinks by whole rows: eighths of what it was made with, then what it grew by.
+    /// Every command waits for as long as closing and opening the cache would take.
+    ///
+    /// # Errors
+    /// `Invalid` when the flash device or the cache does not allow that size, and the message says
+    /// what it does allow; `FlashLost`; a device's. The cache is as it was then, unless the flash
+    /// device failed when the superblock was written: then it is lost until it is opened again.
+    pub fn resize(&self, flash_bytes: u64) -> Result<(), CacheError> {
+        let mut cleaner = self.engine.cleaner.lock();
+        let shared = self.engine.shared();
+        if shared.is_lost() {
+            return Err(CacheError::FlashLost { device: shared.flash.name().to_owned() });
+        }
+        let next = plan(&shared, flash_bytes)?;
+        if next.rows == shared.layout.rows() {
+            let mut store = shared.store.lock();
+            return store.update(|superblock| superblock.flash_bytes = next.flash_bytes);
+        }
+        // Until the stop others go on to write: there may be no end to it.
+        empty(&shared, &mut cleaner, next.set_slots, shared.slots() / 64 + 16)?;
+        while cleaner.name_some(&shared)? {}
+        drop(shared);
+
+        let mut current = self.engine.shared.write();
+        let queues: Vec<Arc<PumpCell>> =
+            current.queues.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
+        let mut pumps = stop(&queues);
+        let new = Arc::new(change(&current, &mut cleaner, &next)?);
+        pumps.iter_mut().for_each(|pump| pump.go_on_with(&new));
+        *current = new;
+        Ok(())
+    }
+}
+
+/// The superblock of a cache of this size.
+fn plan(shared: &Shared, flash_bytes: u64) -> Result<Superblock, CacheError> {
+    let (layout, superblock) = (&shared.layout, shared.store.lock().superblock);
+    let flash_bytes = flash_bytes / BLOCK * BLOCK;
+    let geometry = shared.flash.geometry();
+    let has = geometry.capacity.bytes(geometry.lba_size);
+    let name = shared.flash.name();
+    let invalid = |why: String| Err(CacheError::Invalid(why));
+    if flash_bytes > has {
+        return invalid(format!("{name} has {has} bytes, not {flash_bytes}"));
+    }
+    let rows = if flash_bytes < layout.end() {
+        let Some(rows) = layout.shrunk(flash_bytes) else {
+            let least = layout.least_bytes();
+            return invalid(format!(
+                "the cache on {name} cannot shrink below {least} bytes while it is kept; make it \
+                 anew to get a smaller one"
+            ));
+        };
+        rows
+    } else {
+        let rows = layout.rows();
+        if rows.as_slice().len() == MAX_ROWS && flash_bytes > superblock.flash_bytes {
+            return invalid(format!(
+                "the cache on {name} has grown and shrunk too often to grow in place; make it anew"
+            ));
+        }
+        // A little more that is of no use yet is kept for later.
+        layout.grown(flash_bytes).unwrap_or(rows)
+    };
+    let next = with_rows(&superblock, rows, flash_bytes);
+    if Layout::of(&next).least_area_bytes(1) > superblock.area_bytes {
+        return invalid(format!(
+            "the journal of the cache on {name} is too small for {flash_bytes} bytes; make it anew"
+        ));
+    }
+    Ok(next)
+}
+
+fn with_rows(superblock: &Superblock, rows: Rows, flash_bytes: u64) -> Superblock {
+    let set_slots = rows.as_slice().iter().sum();
+    Superblock { rows, set_slots, flash_bytes, ..*superblock }
+}
+
+/// Writes back what is dirty in slots from index `least` of their sets on, in `most` batches at
+/// most.
+fn empty(shared: &Shared, cleaner: &mut Cleaner, least: u32, most: u64) -> Result<(), CacheError> {
+    if least >= shared.layout.set_slots {
+        return Ok(());
+    }
+    for _ in 0..most {
+        if cleaner.clean(shared, Which::From(least))? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Locks all queue pairs once nothing is under way in any of them.
+fn stop(queues: &[Arc<PumpCell>]) -> Vec<MutexGuard<'_, Pump>> {
+    let mut pumps: Vec<_> = queues.iter().map(|queue| queue.lock()).collect();
+    // Some may wait for blocks that others are writing.
+    while !pumps.iter().all(|pump| pump.is_idle()) {
+        for pump in &mut pumps {
+            pump.pump();
+            if !pump.is_idle() {
+                pump.wait_below(Some(Duration::from_millis(1)));
+            }
+        }
+    }
+    pumps
+}
+
+/// Changes the rows on the medium, while nothing is under way.
+fn change(shared: &Shared, cleaner: &mut Cleaner, next: &Superblock) -> Result<Shared, CacheError> {
+    let old = shared.store.lock().superblock;
+    empty(shared, cleaner, next.set_slots, u64::MAX)?;
+    vacate(shared, next.set_slots)?;
+    shared.sync_flash()?;
+    while cleaner.name_some(shared)? {}
+    let mut store = shared.store.lock();
+    if next.set_slots > old.set_slots {
+        for (table, size) in Layout::of(next).tables(old.set_slots) {
+            store.medium.zero(table, size)?;
+        }
+        store.medium.flush()?;
+    }
+    let updated = store.update(|superblock| {
+        *superblock = with_rows(superblock, next.rows, next.flash_bytes);
+    });
+    if let Err(error) = updated {
+        // One copy may say so already: it has to say what it did, or nothing counts.
+        if store.update(|_| {}).is_err() {
+            store.abandon();
+            shared.lose();
+        }
+        return Err(error);
+    }
+    let superblock = store.superblock;
+    drop(store);
+    let reopened = Medium::open(&shared.flash)
+        .and_then(|medium| Store::open(medium, superblock))
+        .and_then(|store| shared.reopened(store, mapping_of(&superblock)?));
+    reopened.inspect_err(|_| {
+        shared.store.lock().abandon();
+        shared.lose();
+    })
+}
+
+/// Takes all blocks out of slots from index `least` of their sets on, and their names.
+fn vacate(shared: &Shared, least: u32) -> Result<(), CacheError> {
+    if least >= shared.layout.set_slots {
+        return Ok(());
+    }
+    for number in 0..shared.layout.sets {
+        let mut set = shared.set(number)?;
+        let Some(named) = set.vacate(least) else {
+            let why = "what is in slots that go could not be written back; try again".to_owned();
+            return Err(CacheError::Invalid(why));
+        };
+        let slots = named.into_iter().map(|index| shared.slot(number, index));
+        shared.pending.lock().extend(slots);
+    }
+    shared.commit(&Wanted::Nothing)?;
+    let is_named = |number: u32| -> Result<bool, CacheError> {
+        let set = shared.set(number)?;
+        Ok((least..shared.layout.set_slots).any(|index| set.is_named(index)))
+    };
+    for number in 0..shared.layout.sets {
+        assert!(!is_named(number)?, "a slot that goes has a name");
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The budget of writes to the flash device, and the warning of a cache that turns over too fast.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::{AlignedBuf, Clock, Lba};
+use esker_cache::{Admission, Cache, CreateOptions, Mode, OpenOptions};
+use esker_device::{Device, MemoryDevice, Op, Port};
+
+const BLOCKS: u64 = 64 << 10;
+/// Bytes that a budget may be overdrawn by, which later time pays back: what is written between two
+/// looks at the clock, and the block that makes it look.
+const OVERDRAFT: u64 = (256 << 10) + 4096;
+
+fn cache(options: OpenOptions) -> Cache {
+    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", BLOCKS * 4096, 4096));
+    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", 16 << 20, 4096));
+    let made = CreateOptions {
+        flash_bytes: None,
+        set_bytes: 1 << 20,
+        run_bytes: 64 << 10,
+        ..rig::create_options(Mode::WriteThrough)
+    };
+    Cache::create(&*origin, &flash, &made).unwrap();
+    Cache::open(origin, flash, options).unwrap()
+}
+
+fn read(port: &mut Port, blocks: std::ops::Range<u64>) {
+    for block in blocks {
+        port.run(Op::Read { lba: Lba(block), buf: AlignedBuf::zeroed(4096) }).unwrap();
+    }
+}
+
+#[test]
+fn beyond_the_budget_nothing_new_is_let_in_until_time_has_passed() {
+    let clock = Clock::virtual_time();
+    // Once its size in a day: a 24th of it at first, which is what an hour saves up.
+    let options =
+        OpenOptions { writes_per_day: Some(1.0), clock: clock.clone(), ..rig::open_options() };
+    let cache = cache(options);
+    let mut port = Port::open(&cache, 4).unwrap();
+    let capacity = cache.figures().capacity_bytes;
+    assert_eq!(cache.figures().budget_bytes_per_day, Some(capacity));
+    read(&mut port, 0..8_000);
+    let spent = cache.figures();
+    assert!(spent.is_over_budget);
+    let hour = capacity / 24;
+    let written = spent.flash_written_bytes - spent.flash_metadata_bytes;
+    assert!((hour..=hour + OVERDRAFT).contains(&written), "{written} of {hour}");
+    // Hits are served as ever, and what is cached already may be written.
+    let filled = spent.fills;
+    read(&mut port, 0..filled / 2);
+    let after = cache.figures();
+    assert_eq!((after.read_hits - spent.read_hits, after.fills), (filled / 2, filled));
+    // Over a whole day no more than once its size is written beyond the hour at the beginning,
+    // whatever is asked for: an overdraft is there once, not once an hour.
+    for round in 1..=24 {
+        clock.sleep(Duration::from_secs(3_600));
+        read(&mut port, round * 2_000..round * 2_000 + 2_000);
+    }
+    let day = cache.figures();
+    let written = day.flash_written_bytes - day.flash_metadata_bytes;
+    assert!(written <= capacity + hour + OVERDRAFT, "{written} of {capacity}");
+    assert!(written > capacity / 2, "{written} of {capacity}");
+    assert!(day.turnovers_per_day < 1.2, "{}", day.turnovers_per_day);
+    assert!(cache.remarks().is_empty(), "{:?}", cache.remarks());
+}
+
+#[test]
+fn a_cache_that_turns_over_too_fast_says_so() {
+    let clock = Clock::virtual_time();
+    let cache = cache(OpenOptions { clock: clock.clone(), ..rig::open_options() });
+    let mut port = Port::open(&cache, 4).unwrap();
+    // Twelve times its size in a day is eight hundredths of it in ten minutes.
+    read(&mut port, 0..20_000);
+    assert!(cache.remarks().is_empty(), "too early to tell");
+    clock.sleep(Duration::from_secs(601));
+    let remarks = cache.remarks();
+    assert!(remarks.len() == 1 && remarks[0].contains("turns over"), "{remarks:?}");
+    clock.sleep(Duration::from_secs(10 * 86_400));
+    assert!(cache.remarks().is_empty(), "{:?}", cache.remarks());
+}
+
+#[test]
+fn what_is_read_once_is_not_written_to_the_flash_when_it_has_to_come_again() {
+    let written = |admission| {
+        let cache = cache(OpenOptions { admission, ..rig::open_options() });
+        let mut port = Port::open(&cache, 4).unwrap();
+        let slots = cache.figures().slots;
+        read(&mut port, 0..slots); // fills what is free
+        let full = cache.figures().fills;
+        read(&mut port, 20_000..40_000);
+        // What comes again is let in, and found the third time.
+        read(&mut port, 50_000..50_200);
+        read(&mut port, 50_000..50_200);
+        let before = cache.figures().read_hits;
+        read(&mut port, 50_000..50_200);
+        assert!(cache.figures().read_hits - before > 150, "{admission}: it is not there");
+        cache.figures().fills - full
+    };
+    let (all, again) = (written(Admission::All), written(Admission::Again));
+    assert!(all > 20_000 && again < all * 6 / 10, "{again} of {all}");
+}
