@@ -50,18 +50,31 @@ pub(crate) fn check(devices: &Devices) -> Result<Option<CheckReport>> {
     let mut report = CheckReport { kvss: state.kvss.len() as u64, ..CheckReport::default() };
     // No page stays in DRAM: what is checked is what the media hold.
     let pages = Arc::new(PageCache::new(0));
-    match recover::open_structures(&state, &classes, &pages) {
+    let mut damaged = Vec::new();
+    let note = |error: KvError| {
+        damaged.push(error.to_string());
+        Ok(())
+    };
+    match recover::open_structures(&state, &classes, &pages, note) {
         Ok(opened) => report.check_structures(&state, &opened),
         Err(error) => report.findings.push(error.to_string()),
     }
+    report.findings.splice(0..0, damaged);
     Ok(Some(report))
 }
 
 impl CheckReport {
     fn check_structures(&mut self, state: &State, opened: &Opened) {
-        for kvset in opened.trees.iter().flat_map(|tree| tree.kvsets()) {
-            if let Err(error) = self.check_kvset(kvset) {
-                self.findings.push(error.to_string());
+        for tree in &opened.trees {
+            let root = tree.root.iter().map(|kvset| (kvset, &[][..], None));
+            let uppers = tree.leaves.iter().skip(1).map(|leaf| Some(&*leaf.lower)).chain([None]);
+            let leaves = tree.leaves.iter().zip(uppers).flat_map(|(leaf, upper)| {
+                leaf.kvsets.iter().map(move |kvset| (kvset, &*leaf.lower, upper))
+            });
+            for (kvset, lower, upper) in root.chain(leaves) {
+                if let Err(error) = self.check_kvset(kvset, lower, upper) {
+                    self.findings.push(error.to_string());
+                }
             }
         }
         for block in opened.blocks.values().filter(|block| block.bytes > 0) {
@@ -76,16 +89,19 @@ impl CheckReport {
         }
     }
 
-    /// Every key ascends and is in the filter, every value is there and is the key's own, and the
-    /// block table counts right.
-    fn check_kvset(&mut self, kvset: &Kvset) -> Result<()> {
+    /// Every key ascends, is in the filter and within the node's bounds, every value is there and is the
+    /// key's own, and what the manifest counts is right.
+    fn check_kvset(&mut self, kvset: &Kvset, lower: &[u8], upper: Option<&[u8]>) -> Result<()> {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
         let mut wrong = None;
         // Values of a kvset that aged lie in key order; nothing is cached.
         let values = Values { cache: RecordCache::new(0), unpacker: Unpacker::default() };
         let mut ahead = ReadAhead::default();
         let kvs = kvset.edit.kvs;
+        let (mut tombstones, mut beyond) = (0, 0);
         self.entries += kvset.check(|key, entry| {
+            tombstones += u64::from(matches!(entry, Entry::Tombstone));
+            beyond += u64::from(key < lower || upper.is_some_and(|upper| key >= upper));
             let Entry::Stored(stored) = entry else {
                 return Ok(());
             };
@@ -109,6 +125,15 @@ impl CheckReport {
             if found != *counted {
                 wrong = Some((block, *counted, found));
             }
+        }
+        let first = &kvset.key_extents()[0];
+        let bad = |detail| Err(first.media.corrupt("kvset", first.extent.lba, detail));
+        if tombstones != kvset.edit.tombstones {
+            let counted = kvset.edit.tombstones;
+            return bad(format!("{counted} deletes counted, {tombstones} found"));
+        }
+        if beyond > 0 {
+            return bad(format!("{beyond} keys are beyond the bounds of leaf {}", kvset.edit.leaf));
         }
         match wrong {
             Some((block, counted, found)) => {
@@ -134,4 +159,103 @@ fn check_frames(block: &ValueBlock) -> Result<(), KvError> {
         offset = round_up(offset + size, block.media().lba_size.into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kvdb, Maintenance, Policy, Tuning};
+    use esker_base::Clock;
+    use esker_device::{Device, MemoryDevice};
+
+    fn memory(name: &str) -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::new(name, 4 << 20, 512))
+    }
+
+    /// A KVDB with several leaves, kvsets and deletes, closed.
+    fn devices(compact_kvsets: usize) -> Devices {
+        let tuning = Tuning {
+            memtable_bytes: 16 << 10,
+            block_bytes: 32 << 10,
+            frame_bytes: 4 << 10,
+            key_extent_bytes: 8 << 10,
+            allocation_bytes: 4 << 10,
+            spill_kvsets: 2,
+            compact_kvsets,
+            leaf_key_bytes: 8 << 10,
+            gather_bytes: 64 << 10,
+        };
+        let maintenance = Maintenance::Manual;
+        let clock = Clock::virtual_time();
+        let options = Options { maintenance, clock, tuning: Some(tuning), ..Options::default() };
+        let devices =
+            Devices { manifest: memory("m"), capacity: memory("c"), staging: Some(memory("s")) };
+        let db = Kvdb::create_on(devices.clone(), options).unwrap();
+        let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        for n in 0..900u32 {
+            kvs.put(&n.wrapping_mul(0x9e37_79b1).to_be_bytes(), &[3; 60]).unwrap();
+            kvs.delete(&(n / 2).wrapping_mul(0x9e37_79b1).to_be_bytes()).unwrap();
+            if n % 200 == 199 {
+                db.settle().unwrap();
+            }
+        }
+        db.close().unwrap();
+        devices
+    }
+
+    /// What a check finds when the manifest says this.
+    fn findings(devices: &Devices, state: &State) -> Vec<String> {
+        let manifest = memory("other");
+        Manifest::create(manifest.clone(), state.uuid, state.edits()).unwrap();
+        check(&Devices { manifest, ..devices.clone() }).unwrap().unwrap().findings
+    }
+
+    /// What a manifest says that the media do not bear out is found, although every checksum holds.
+    #[test]
+    fn each_false_statement_of_the_manifest_is_found() {
+        let devices = devices(8);
+        let sound = Manifest::read(&devices.manifest).unwrap().unwrap();
+        assert_eq!(findings(&devices, &sound), Vec::<String>::new());
+        assert!(sound.leaves.len() > 1 && sound.kvsets.len() > 2, "{sound:?}");
+        let old = *sound.kvsets.iter().find(|(_, k)| k.pages > 0 && k.tombstones > 0).unwrap().0;
+        let valued =
+            *sound.kvsets.iter().find(|(id, k)| **id != old && !k.blocks.is_empty()).unwrap().0;
+        let bounded = *sound.leaves.iter().find(|(_, (_, lower))| !lower.is_empty()).unwrap().0;
+        let said = |change: &dyn Fn(&mut State), what: &str| {
+            let mut state = sound.clone();
+            change(&mut state);
+            let findings = findings(&devices, &state);
+            assert!(findings.iter().any(|finding| finding.contains(what)), "{what}: {findings:?}");
+        };
+        said(&|s| s.kvsets.get_mut(&old).unwrap().entries += 1, "entries expected");
+        said(&|s| s.kvsets.get_mut(&old).unwrap().tombstones -= 1, "deletes");
+        said(&|s| s.kvsets.get_mut(&old).unwrap().pages += 1, "kvset");
+        said(&|s| s.kvsets.get_mut(&valued).unwrap().blocks[0].1 -= 1, "live bytes");
+        said(&|s| s.leaves.get_mut(&bounded).unwrap().1[0] ^= 0x40, "beyond the bounds");
+        let twice = sound.kvsets[&valued].extents[0];
+        said(&|s| s.kvsets.get_mut(&old).unwrap().extents[0] = twice, "claimed twice");
+    }
+
+    #[test]
+    fn a_block_without_all_of_its_frames_is_found() {
+        let devices = devices(2);
+        let mut state = Manifest::read(&devices.manifest).unwrap().unwrap();
+        assert_eq!(findings(&devices, &state), Vec::<String>::new());
+        let block = state.blocks.values_mut().find(|block| !block.log).unwrap();
+        block.bytes += 100;
+        let findings = findings(&devices, &state);
+        assert!(findings.iter().any(|it| it.contains("a frame is missing")), "{findings:?}");
+    }
+
+    #[test]
+    fn one_damaged_kvset_does_not_hide_another() {
+        let devices = devices(8);
+        let mut state = Manifest::read(&devices.manifest).unwrap().unwrap();
+        let count = state.kvsets.len();
+        for kvset in state.kvsets.values_mut() {
+            kvset.meta_size -= 1;
+        }
+        let findings = findings(&devices, &state);
+        assert_eq!(findings.len(), count, "{findings:?}");
+    }
 }

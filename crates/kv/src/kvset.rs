@@ -177,7 +177,7 @@ pub(crate) struct KeyExtents {
 
 impl KeyExtents {
     /// Reads `size` bytes at `offset`, with one device read for each extent they touch.
-    fn read(&self, mut offset: u64, size: usize) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, mut offset: u64, size: usize) -> Result<Vec<u8>> {
         let total: u64 = self.extents.iter().map(Allocation::bytes).sum();
         if offset + size as u64 > total {
             let detail = format!("{size} bytes at {offset} expected, the extents hold {total}");
@@ -205,7 +205,12 @@ impl KeyExtents {
         Ok(bytes)
     }
 
-    fn corrupt(&self, what: &'static str, offset: u64, detail: String) -> crate::KvError {
+    pub(crate) fn corrupt(
+        &self,
+        what: &'static str,
+        offset: u64,
+        detail: String,
+    ) -> crate::KvError {
         let mut at = offset;
         for allocation in &self.extents {
             if at < allocation.bytes() {
@@ -401,6 +406,10 @@ impl Kvset {
             let page = self.read_pages(index, 1)?.remove(0);
             for slot in 0..page.count() {
                 page.key_to(slot, &mut key);
+                if slot == 0 && key != self.index.key(index as usize) {
+                    let detail = "the page index has another first key".into();
+                    return Err(self.keys.corrupt("key page", at, detail));
+                }
                 if entries > 0 && key <= last {
                     return Err(self.keys.corrupt("key page", at, "keys do not ascend".into()));
                 }
@@ -413,6 +422,13 @@ impl Kvset {
                 std::mem::swap(&mut last, &mut key);
                 entries += 1;
             }
+        }
+        if last != self.last_key() {
+            return Err(self.keys.corrupt(
+                "kvset",
+                0,
+                "the page index has another last key".into(),
+            ));
         }
         if entries != self.edit.entries {
             let detail = format!("{} entries expected, {entries} found", self.edit.entries);

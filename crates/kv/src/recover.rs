@@ -86,11 +86,13 @@ pub(crate) fn check_classes(state: &State, classes: &Classes) -> Result<()> {
     Ok(())
 }
 
-/// Claims the space of everything the manifest names, and opens its kvsets.
+/// Claims the space of everything the manifest names, and opens its kvsets. `damaged` says whether to go
+/// on without a kvset that cannot be opened.
 pub(crate) fn open_structures(
     state: &State,
     classes: &Classes,
     pages: &Arc<PageCache>,
+    mut damaged: impl FnMut(KvError) -> Result<()>,
 ) -> Result<Opened> {
     let claim = |stream: Stream, extent: Extent| {
         let media = classes.get(extent.class).ok_or_else(|| {
@@ -134,7 +136,6 @@ pub(crate) fn open_structures(
     kvsets.sort_by_key(|kvset| (kvset.leaf != 0, std::cmp::Reverse(kvset.age)));
     for edit in kvsets {
         let extents = edit.extents.iter().map(|&extent| claim(Stream::of_keys(edit.leaf), extent));
-        let extents = extents.collect::<Result<_>>()?;
         let own: Vec<Arc<ValueBlock>> =
             edit.blocks.iter().map(|(id, _)| blocks[id].clone()).collect();
         for (block, (id, live)) in own.iter().zip(&edit.blocks) {
@@ -143,8 +144,13 @@ pub(crate) fn open_structures(
                 return Err(block.media().corrupt("manifest", block.extent().lba, detail));
             }
         }
-        let kvset = Kvset::open(edit.clone(), extents, own, pages)?;
-        trees.get_mut(&edit.kvs).expect("the manifest checks references").add(kvset);
+        let extents: Result<_> = extents.collect();
+        match extents.and_then(|extents| Kvset::open(edit.clone(), extents, own, pages)) {
+            Ok(kvset) => {
+                trees.get_mut(&edit.kvs).expect("the manifest checks references").add(kvset);
+            }
+            Err(error) => damaged(error)?,
+        }
     }
     Ok(Opened { trees: trees.into_values().collect(), blocks })
 }
@@ -296,7 +302,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let classes = devices.classes(&options);
     check_classes(&state, &classes)?;
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
-    let opened = open_structures(&state, &classes, &pages)?;
+    let opened = open_structures(&state, &classes, &pages, Err)?;
     let table = Memtable::new(tuning.memtable_bytes);
     let limit = if options.read_only { options.memory_bytes / 2 } else { u64::MAX };
     let last_seqno = replay(&state, &opened.blocks, &table, limit)?;
