@@ -18,7 +18,7 @@ use esker_kv::Options;
 pub(crate) use attach::{AttachArgs, DetachArgs};
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use cache::{CacheCommand, CacheDevices};
-pub(crate) use kv::{Escaped, KvCommand, Opening};
+pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use ssd::{Division, FdpArgs, FlashCacheArgs, LabCommand, NamespaceCommand, SsdCommand};

@@ -1,5 +1,6 @@
 //! `esker kv`: databases at the prompt.
 
+mod copies;
 mod lines;
 mod transfer;
 
@@ -15,7 +16,7 @@ use esker_base::units::{human_bytes, to_u64};
 use esker_kv::{Compression, KvError, Kvdb, Kvs, KvsOptions, Policy, VALUE_MAX};
 use esker_stack::Spec;
 
-use crate::args::{Escaped, KvCommand, Medium, Opening, engine_options};
+use crate::args::{CopyArgs, Escaped, KvCommand, Medium, Opening, engine_options};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::media::{Devices, Media};
@@ -87,6 +88,9 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             with_kvs(opening, kvs, |_, kvs| transfer::dump(kvs, file))
         }
         KvCommand::Check { dir, json } => check(dir, *json),
+        KvCommand::Backup { opening, to, copy, json } => {
+            copies::back_up(&opening.dir, &copy.target(to), engine(opening), *json)
+        }
         KvCommand::CreateKvs { opening, name, policy, compression, ttl } => {
             let options = KvsOptions { ttl_ms: ttl_ms(*ttl), ..options(*policy, *compression) };
             with_db(opening, |db| {
@@ -144,6 +148,12 @@ fn ttl_ms(ttl: Option<Duration>) -> Option<u64> {
 /// A time to live, in words.
 fn lives(ttl: Option<Duration>) -> String {
     ttl.map_or_else(|| "no time to live".into(), |ttl| format!("time to live {ttl:?}"))
+}
+
+impl CopyArgs {
+    fn target<'a>(&'a self, dir: &'a Path) -> copies::Target<'a> {
+        copies::Target { dir, staging: self.staging.as_ref(), capacity: self.capacity.as_ref() }
+    }
 }
 
 fn engine(opening: &Opening) -> esker_kv::Options {

@@ -258,3 +258,20 @@ fn files_that_cannot_be_read_or_written_are_named() {
     run(["kv", "put", &db, "default", "k", "v"]).succeeds();
     run(["kv", "dump", &db, "default", "/dev/full"]).fails(73, &["/dev/full", "room"]);
 }
+
+#[test]
+fn a_backup_is_restored() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let (copy, again) = (text(&scratch.path("copy")), text(&scratch.path("again")));
+    let lines: String = (0..300).map(|n| format!("k{n:03}\t{}\n", "v".repeat(2_000))).collect();
+    run_in(["kv", "load", &db, "default"], lines.as_bytes()).succeeds();
+    let backed_up = run(["kv", "backup", &db, &copy]).succeeds().out();
+    assert!(backed_up.contains("1 KVSs"), "{backed_up}");
+    run(["kv", "backup", &db, &copy]).fails(73, &["there is a KVDB here already"]);
+    run(["kv", "restore", &copy, &again, "--staging=none", "--json"]).succeeds();
+    let dump = |db: &str| run(["kv", "dump", db, "default"]).succeeds().stdout;
+    assert_eq!(dump(&copy), dump(&db));
+    assert_eq!(dump(&again), dump(&db));
+    assert!(run(["kv", "check", &again]).succeeds().out().ends_with("sound\n"));
+}

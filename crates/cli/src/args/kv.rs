@@ -23,6 +23,19 @@ pub(crate) struct Opening {
     pub(crate) durability_ms: Option<u64>,
 }
 
+/// On which media a copy of a database is to stand.
+#[derive(Args)]
+pub(crate) struct CopyArgs {
+    /// Where its staging class goes, as for create [default: a file in its directory if the original
+    /// has one]
+    #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "", value_parser = Staging::parse)]
+    pub(crate) staging: Option<Staging>,
+    /// Where its capacity class goes, as for create
+    #[arg(long, value_name = "DEVICE", value_parser = Medium::parse)]
+    pub(crate) capacity: Option<Medium>,
+}
+
 /// How keys are written on the command line.
 #[derive(Args)]
 pub(crate) struct Escaped {
@@ -176,6 +189,26 @@ pub(crate) enum KvCommand {
     Check {
         /// The directory of the database
         dir: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copy a database that nobody writes to another directory or other devices; to restore a copy, copy
+    /// it back, or open it where it is
+    #[command(
+        visible_alias = "restore",
+        after_help = "The copy is a database of its own. An interrupted one is no database, and may be begun again.\n\n\
+            Examples:\n  \
+            esker kv backup /data/db /backup/db\n  \
+            esker kv restore /backup/db /data/db --staging=/mnt/optane --capacity /dev/nvme1n1"
+    )]
+    Backup {
+        #[command(flatten)]
+        opening: Opening,
+        /// The directory of the copy
+        to: PathBuf,
+        #[command(flatten)]
+        copy: CopyArgs,
         /// As JSON
         #[arg(long)]
         json: bool,
