@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::Result;
 use crate::expiry::{Expiries, Expiry};
 use crate::filter::Filter;
+use crate::key_list::KeyList;
 use crate::media::Allocation;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
@@ -79,8 +80,7 @@ impl From<Entry<'_>> for Found {
 ///
 /// A search looks at `heads` until they are equal: numbers side by side instead of keys here and there.
 struct PageIndex {
-    keys: Vec<u8>,
-    ends: Vec<u32>,
+    keys: KeyList,
     /// What all keys begin with, in bytes.
     prefix_size: usize,
     /// The eight bytes behind that, of the first key of each page, in an order that is that of the keys.
@@ -97,18 +97,9 @@ pub(crate) fn head(key: &[u8]) -> u64 {
 }
 
 impl PageIndex {
-    /// From the encoded index: keys with their `u16` sizes.
     fn decode(index: &[u8]) -> PageIndex {
-        let mut d = esker_base::codec::Decoder::new(index);
-        let mut keys = Vec::with_capacity(index.len());
-        let mut ends = Vec::new();
-        while d.left() > 0 {
-            keys.extend_from_slice(d.bytes16("index key").expect("verified with the meta"));
-            ends.push(u32::try_from(keys.len()).expect("an index below 4 GiB"));
-        }
-        keys.shrink_to_fit();
-        ends.shrink_to_fit();
-        let mut index = PageIndex { keys, ends, prefix_size: 0, heads: Vec::new() };
+        let mut index =
+            PageIndex { keys: KeyList::decode(index), prefix_size: 0, heads: Vec::new() };
         let pages = index.pages();
         let (first, last) = (index.key(0), index.key(pages));
         index.prefix_size = first.iter().zip(last).take_while(|(a, b)| a == b).count();
@@ -117,12 +108,11 @@ impl PageIndex {
     }
 
     fn key(&self, n: usize) -> &[u8] {
-        let start = if n == 0 { 0 } else { self.ends[n - 1] as usize };
-        &self.keys[start..self.ends[n] as usize]
+        self.keys.get(n)
     }
 
     fn pages(&self) -> usize {
-        self.ends.len() - 1
+        self.keys.len() - 1
     }
 
     /// The page that holds `key` if any does: the last one whose first key is not above it.
@@ -133,13 +123,9 @@ impl PageIndex {
             Order::Greater => self.pages(),
             Order::Equal => {
                 let wanted = head(&key[self.prefix_size..]);
-                let mut low = self.heads.partition_point(|head| *head < wanted);
-                let mut high = low + self.heads[low..].partition_point(|head| *head == wanted);
-                while low < high {
-                    let middle = usize::midpoint(low, high);
-                    if self.key(middle) <= key { low = middle + 1 } else { high = middle }
-                }
-                low
+                let first = self.heads.partition_point(|head| *head < wanted);
+                let count = self.heads[first..].partition_point(|head| *head == wanted);
+                self.keys.partition_point(first..first + count, |first| first <= key)
             }
         };
         above.checked_sub(1).map(|page| u32::try_from(page).expect("page counts have 32 bits"))
@@ -147,12 +133,7 @@ impl PageIndex {
 
     /// How many pages begin below `key`.
     fn pages_below(&self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.pages());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if self.key(middle) < key { low = middle + 1 } else { high = middle }
-        }
-        low
+        self.keys.partition_point(0..self.pages(), |first| first < key)
     }
 
     /// How many pages hold nothing but keys that begin with `prefix`.
@@ -165,8 +146,7 @@ impl PageIndex {
     }
 
     fn dram_bytes(&self) -> u64 {
-        let numbers = size_of_val(&self.ends[..]) + size_of_val(&self.heads[..]);
-        (self.keys.capacity() + numbers) as u64
+        self.keys.dram_bytes() + size_of_val(&self.heads[..]) as u64
     }
 }
 

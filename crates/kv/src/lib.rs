@@ -128,6 +128,7 @@ mod error;
 mod expiry;
 mod filter;
 mod ingest;
+mod key_list;
 mod kvdb;
 mod kvs;
 mod kvset;

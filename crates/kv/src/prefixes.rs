@@ -9,28 +9,19 @@
 
 use std::ops::Bound;
 
-use esker_base::codec::{Decoder, Encoder};
+use esker_base::codec::Encoder;
 
 use crate::KEY_MAX;
+use crate::key_list::KeyList;
 
 /// A set of prefixes of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Prefixes {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-}
+pub(crate) struct Prefixes(KeyList);
 
 impl Prefixes {
     /// From the section of a kvset's meta, which was verified.
     pub(crate) fn decode(section: &[u8]) -> Prefixes {
-        let mut d = Decoder::new(section);
-        let mut prefixes = Prefixes::default();
-        while d.left() > 0 {
-            prefixes.push(d.bytes16("prefix").expect("verified with the meta"));
-        }
-        prefixes.bytes.shrink_to_fit();
-        prefixes.ends.shrink_to_fit();
-        prefixes
+        Prefixes(KeyList::decode(section))
     }
 
     /// The section of a kvset's meta.
@@ -44,13 +35,11 @@ impl Prefixes {
 
     /// Adds a prefix that is not below those before. One that a shorter one covers adds nothing.
     pub(crate) fn push(&mut self, prefix: &[u8]) {
-        let last = self.len().checked_sub(1).map(|last| self.get(last));
+        let last = self.len().checked_sub(1).map(|last| self.0.get(last));
         debug_assert!(last.is_none_or(|last| last <= prefix), "prefixes ascend");
-        if last.is_some_and(|last| prefix.starts_with(last)) {
-            return;
+        if !last.is_some_and(|last| prefix.starts_with(last)) {
+            self.0.push(prefix);
         }
-        self.bytes.extend_from_slice(prefix);
-        self.ends.push(u32::try_from(self.bytes.len()).expect("prefixes below 4 GiB"));
     }
 
     /// What any of `sets` covers.
@@ -74,35 +63,26 @@ impl Prefixes {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.len() == 0
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    fn get(&self, n: usize) -> &[u8] {
-        let start = if n == 0 { 0 } else { self.ends[n - 1] as usize };
-        &self.bytes[start..self.ends[n] as usize]
+        self.0.len()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.len()).map(|n| self.get(n))
+        (0..self.len()).map(|n| self.0.get(n))
     }
 
     /// The size in bytes of the prefix that covers `key`.
     pub(crate) fn cover(&self, key: &[u8]) -> Option<usize> {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if self.get(middle) <= key { low = middle + 1 } else { high = middle }
-        }
-        let prefix = self.get(low.checked_sub(1)?);
+        let above = self.0.partition_point(0..self.len(), |prefix| prefix <= key);
+        let prefix = self.0.get(above.checked_sub(1)?);
         key.starts_with(prefix).then_some(prefix.len())
     }
 
     pub(crate) fn dram_bytes(&self) -> u64 {
-        (self.bytes.capacity() + self.ends.capacity() * size_of::<u32>()) as u64
+        self.0.dram_bytes()
     }
 }
 
