@@ -7,29 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::script::{Script, create_kvss};
-use common::{small_tuning, test_options};
+use common::{test_options, tiny_tuning};
 use esker_base::ErrorKind;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{
-    Batch, Compression, Devices, KvError, Kvdb, KvsOptions, Layout, Options, Policy, Tuning,
-};
+use esker_kv::{Batch, Compression, Devices, KvError, Kvdb, KvsOptions, Layout, Options, Policy};
 use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Plan, Target};
 
-fn tuning() -> Tuning {
-    Tuning {
-        memtable_bytes: 10 << 10,
-        block_bytes: 16 << 10,
-        frame_bytes: 2 << 10,
-        key_extent_bytes: 8 << 10,
-        spill_kvsets: 2,
-        compact_kvsets: 3,
-        leaf_key_bytes: 14 << 10,
-        ..small_tuning()
-    }
-}
-
 fn options() -> Options {
-    test_options(tuning())
+    test_options(tiny_tuning())
 }
 
 fn memory(name: &str, bytes: u64) -> Arc<dyn Device> {
@@ -185,7 +170,7 @@ fn other_lba_sizes_are_refused_by_name() {
 #[test]
 fn backups_beside_a_writer_hold_whole_batches_in_order() {
     let scratch = tempfile::tempdir().unwrap();
-    let options = || Options { tuning: Some(tuning()), ..Options::default() };
+    let options = || Options { tuning: Some(tiny_tuning()), ..Options::default() };
     let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), options()).unwrap();
     let kvss = ["left", "right"].map(|name| db.create_kvs(name, Policy::default()).unwrap());
     let (acknowledged, done) = (AtomicU64::new(0), AtomicBool::new(false));

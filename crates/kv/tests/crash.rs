@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::script::{NAMES, Script, TTL_MS, create_kvss};
-use common::{small_tuning, test_options};
+use common::{test_options, tiny_tuning};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{Devices, KvError, Kvdb, Options};
 use esker_sim::{CrashRecorder, Image, Plan};
@@ -22,16 +22,7 @@ const CAPACITY: usize = 1;
 const STAGING: usize = 2;
 
 fn options() -> Options {
-    test_options(esker_kv::Tuning {
-        memtable_bytes: 10 << 10,
-        block_bytes: 16 << 10,
-        frame_bytes: 2 << 10,
-        key_extent_bytes: 8 << 10,
-        spill_kvsets: 2,
-        compact_kvsets: 3,
-        leaf_key_bytes: 14 << 10,
-        ..small_tuning()
-    })
+    test_options(tiny_tuning())
 }
 
 /// A recorded run: the script that knows its states, and what happened to the devices.
