@@ -2,90 +2,37 @@
 //!
 //! `cargo bench -p esker-cache --bench hit`
 
-#![allow(missing_docs)]
+#![allow(missing_docs)] // a program, not a library
+
+#[path = "../tests/support/answering.rs"]
+mod answering;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use answering::Answering;
 use esker_base::policy::Kind;
 use esker_base::thread::spawn_scoped;
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng};
 use esker_cache::{Background, Cache, CreateOptions, OpenOptions};
-use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, NullDevice, Op,
-    Port, QueuePair, Tag,
-};
+use esker_device::{Command, Device, MemoryDevice, NullDevice, Op, Port, QueuePair, Tag};
 
 const BLOCKS: u64 = 16 << 10;
 
 /// A flash device whose data costs a copy and shares nothing: what is left is the cache's own.
-struct Quick {
-    memory: Arc<MemoryDevice>,
-    data: Lba,
-}
-
-struct QuickQueue {
-    inner: Box<dyn QueuePair>,
-    data: Lba,
-    page: Vec<u8>,
-    done: Vec<Completion>,
-}
-
-impl Device for Quick {
-    fn name(&self) -> &str {
-        "quick"
-    }
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let inner = self.memory.queue_pair(depth)?;
-        let page = vec![7; 4096];
-        Ok(Box::new(QuickQueue { inner, data: self.data, page, done: Vec::new() }))
-    }
-    fn stats(&self) -> DeviceStats {
-        self.memory.stats()
-    }
-}
-
-impl QueuePair for QuickQueue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let count = commands.len();
-        let mut others = VecDeque::new();
-        for Command { tag, op } in commands.drain(..) {
-            match op {
-                Op::Read { lba, mut buf } if lba >= self.data => {
-                    for part in buf.chunks_mut(4096) {
-                        part.copy_from_slice(&self.page[..part.len()]);
-                    }
-                    self.done.push(Completion { tag, result: Ok(()), buf: Some(buf) });
-                }
-                op => others.push_back(Command { tag, op }),
+fn quick(memory: Arc<dyn Device>, data: Lba) -> Arc<dyn Device> {
+    let page = vec![7; 4096]; // each queue pair has its own
+    let answer = move |op| match op {
+        Op::Read { lba, mut buf } if lba >= data => {
+            for part in buf.chunks_mut(4096) {
+                part.copy_from_slice(&page[..part.len()]);
             }
+            Ok(buf)
         }
-        while !others.is_empty() {
-            self.inner.submit(&mut others)?;
-            self.inner.poll(&mut self.done)?;
-        }
-        Ok(count)
-    }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(&mut self.done)?;
-        let count = self.done.len();
-        done.append(&mut self.done);
-        Ok(count)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        _: Option<std::time::Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.poll(done)
-    }
-    fn in_flight(&self) -> usize {
-        self.done.len() + self.inner.in_flight()
-    }
+        op => Err(op),
+    };
+    Arc::new(Answering { inner: memory, answer })
 }
 
 fn cache(flash: Arc<dyn Device>, policy: Kind) -> Cache {
@@ -173,7 +120,7 @@ fn main() {
     }
     let memory = Arc::new(MemoryDevice::new("flash", 256 << 20, 4096));
     // The metadata of a cache of this size takes less than 8 MiB.
-    let flash: Arc<dyn Device> = Arc::new(Quick { memory, data: Lba(2048) });
+    let flash = quick(memory, Lba(2048));
     let alone = median(&*flash);
     for policy in [Kind::Lru, Kind::default()] {
         let cache = cache(flash.clone(), policy);

@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p esker-cache --bench restart`, with 2 GiB of memory to spare
 
-#![allow(missing_docs)]
+#![allow(missing_docs)] // a program, not a library
 
 use std::sync::Arc;
 

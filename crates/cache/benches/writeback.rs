@@ -6,7 +6,7 @@
 //! once when nothing is due to be written back, once while everything dirty is; in turn, several
 //! times. What counts is the ratio of each pair.
 
-#![allow(missing_docs)]
+#![allow(missing_docs)] // a program, not a library
 
 use std::collections::VecDeque;
 use std::sync::Arc;

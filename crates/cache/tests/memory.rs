@@ -2,23 +2,21 @@
 
 #![allow(unsafe_code)] // a global allocator that counts
 
+#[path = "support/answering.rs"]
+mod answering;
 #[path = "support/rig.rs"]
 mod rig;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use answering::Answering;
 use esker_base::policy::Kind;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_cache::omf::Superblock;
 use esker_cache::{Cache, CreateOptions, Layout as EskerLayout, Mode, OpenOptions};
-use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, NullDevice, Op,
-    Port, QueuePair,
-};
+use esker_device::{Device, MemoryDevice, NullDevice, Op, Port};
 
 struct Counting;
 
@@ -41,70 +39,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A flash device that keeps metadata and no data.
-struct Hollow {
-    memory: Arc<dyn Device>,
-    end: Lba,
-}
-
-struct HollowQueue {
-    inner: Box<dyn QueuePair>,
-    end: Lba,
-    done: Vec<Completion>,
-}
-
-impl Device for Hollow {
-    fn name(&self) -> &str {
-        "hollow"
-    }
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let inner = self.memory.queue_pair(depth)?;
-        Ok(Box::new(HollowQueue { inner, end: self.end, done: Vec::new() }))
-    }
-    fn stats(&self) -> DeviceStats {
-        self.memory.stats()
-    }
-}
-
-impl QueuePair for HollowQueue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let count = commands.len();
-        let mut kept = VecDeque::new();
-        for Command { tag, op } in commands.drain(..) {
-            match op {
-                Op::Write { lba, buf, .. } | Op::Read { lba, buf } if lba >= self.end => {
-                    self.done.push(Completion { tag, result: Ok(()), buf: Some(buf) });
-                }
-                op => kept.push_back(Command { tag, op }),
-            }
-        }
-        while !kept.is_empty() {
-            self.inner.submit(&mut kept)?;
-            self.inner.poll(&mut self.done)?;
-        }
-        Ok(count)
-    }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(&mut self.done)?;
-        let count = self.done.len();
-        done.append(&mut self.done);
-        Ok(count)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        _: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.poll(done)
-    }
-    fn in_flight(&self) -> usize {
-        self.done.len() + self.inner.in_flight()
-    }
-}
-
 /// Bytes for each slot of a cache under `policy`: as the allocator sees them, and as the cache says.
 fn bytes_per_slot(policy: Kind) -> (f64, f64) {
     let blocks: u64 = 1 << 20;
@@ -124,7 +58,12 @@ fn bytes_per_slot(policy: Kind) -> (f64, f64) {
     let layout = EskerLayout::of(&Superblock::decode(&head, 0).unwrap());
     // Beyond it are tables as well, which nobody writes here.
     let end = Lba(layout.slot(0) / 4096);
-    let flash: Arc<dyn Device> = Arc::new(Hollow { memory, end });
+    // Metadata are kept, data are not.
+    let answer = move |op| match op {
+        Op::Write { lba, buf, .. } | Op::Read { lba, buf } if lba >= end => Ok(buf),
+        op => Err(op),
+    };
+    let flash: Arc<dyn Device> = Arc::new(Answering { inner: memory, answer });
     let before = HELD.load(Ordering::Relaxed);
     let cache = Cache::open(origin, flash, OpenOptions { policy, ..rig::open_options() }).unwrap();
     // One block of every run: so every set is in use, and little is written.
