@@ -95,7 +95,7 @@ impl Kvdb {
 }
 
 /// The structure of one moment, and what keeps it on the media.
-struct Moment {
+struct Pinned {
     state: State,
     seqno: u64,
     kvsets: Vec<Arc<Kvset>>,
@@ -104,7 +104,7 @@ struct Moment {
 
 impl Engine {
     fn back_up(&self, devices: &Devices, paths: &[(MediaClass, String)]) -> Result<BackupReport> {
-        let Moment { mut state, seqno, kvsets, blocks } = self.moment();
+        let Pinned { mut state, seqno, kvsets, blocks } = self.pin();
         self.flush_through(seqno)?;
         let mut copy = Copy::new(devices.classes(&self.options));
         for kvset in &kvsets {
@@ -131,12 +131,12 @@ impl Engine {
 
     /// What is visible now. A change of the structure is in the manifest first and in the view a moment
     /// later: that moment is waited out.
-    fn moment(&self) -> Moment {
+    fn pin(&self) -> Pinned {
         loop {
             let (view, seqno) = self.snapshot();
             let state = self.manifest.state();
             if describes(&state, &view) {
-                return Moment::new(state, &view, seqno);
+                return Pinned::new(state, &view, seqno);
             }
             self.options.clock.sleep(Duration::from_millis(1));
         }
@@ -158,15 +158,15 @@ fn describes(state: &State, view: &View) -> bool {
         && state.kvsets.keys().eq(&kvsets)
 }
 
-impl Moment {
+impl Pinned {
     /// Keeps kvsets and blocks, and not the view, because that keeps memtables in DRAM.
-    fn new(state: State, view: &View, seqno: u64) -> Moment {
+    fn new(state: State, view: &View, seqno: u64) -> Pinned {
         let kvsets: Vec<Arc<Kvset>> =
             view.trees.values().flat_map(|tree| tree.kvsets()).cloned().collect();
         let aged = kvsets.iter().flat_map(|kvset| kvset.blocks.iter().map(|(block, _)| block));
         let log = view.memtables().flat_map(|table| table.blocks());
         let blocks = aged.cloned().chain(log).map(|block| (block.id, block)).collect();
-        Moment { state, seqno, kvsets, blocks }
+        Pinned { state, seqno, kvsets, blocks }
     }
 }
 

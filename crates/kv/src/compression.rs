@@ -181,7 +181,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Encodes a value to `out` and returns the size; more than the value's when it failed.
+    /// Encodes a value to `out` and returns the size; the value's own when it failed, which never pays.
     fn encode(&mut self, codec: Codec, value: &[u8]) -> usize {
         let head = head(value.len());
         let needed = head.len() + get_maximum_output_size(value.len());

@@ -46,7 +46,6 @@ pub struct Cursor {
 }
 
 /// A point between two keys.
-#[derive(Clone)]
 enum Gap {
     Start,
     End,

@@ -176,7 +176,7 @@ impl Policy {
         any
     }
 
-    /// The first class that a cell must not leave.
+    /// The class of each cell that must not leave it.
     pub(crate) fn strict(&self) -> impl Iterator<Item = MediaClass> {
         self.cells().into_iter().filter(|(_, place)| !place.spills).map(|(_, place)| place.class)
     }
