@@ -50,11 +50,25 @@ fn discards_promise_no_zeroes_when_the_device_does_not() {
 
 #[test]
 fn digests_change_nothing_but_the_bytes_on_the_wire() {
-    let target = serve(memory(1));
     for (header, data) in [(true, false), (false, true), (true, true)] {
+        let target = serve(memory(1));
         let config = reach(target.addresses());
         let config = InitiatorConfig { header_digest: header, data_digest: data, ..config };
-        conformance::check(&Initiator::open(config).unwrap(), 16, 1000, 4);
+        let initiator = Initiator::open(config).unwrap();
+        conformance::check(&initiator, 16, 1000, 4);
+        write_and_read_large(&mut Port::open(&initiator, 8).unwrap(), 512 << 10);
+    }
+}
+
+/// Writes and reads ever more bytes at once, up to `most`.
+fn write_and_read_large(port: &mut Port, most: usize) {
+    let sizes = [512, 8192, 16 << 10, (16 << 10) + 512, 300 << 10, 1 << 20];
+    for (number, size) in (0u8..).zip(sizes.into_iter().filter(|&size| size <= most)) {
+        let mut buf = AlignedBuf::zeroed(size);
+        buf.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = at.to_le_bytes()[1] ^ number);
+        let written = port.write(Lba(3), buf.clone(), None).unwrap();
+        let read = port.read(Lba(3), AlignedBuf::zeroed(size)).unwrap();
+        assert!(read[..] == buf[..] && written[..] == buf[..], "{size} bytes");
     }
 }
 
@@ -65,14 +79,7 @@ fn large_transfers_and_large_ranges_arrive_whole() {
     let initiator = open(&target);
     assert_eq!(initiator.geometry().max_transfer_size, 1 << 20);
     let mut port = Port::open(&initiator, 8).unwrap();
-    let sizes = [512, 8192, 16 << 10, (16 << 10) + 512, 300 << 10, 1 << 20];
-    for (number, size) in (0u8..).zip(sizes) {
-        let mut buf = AlignedBuf::zeroed(size);
-        buf.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = at.to_le_bytes()[1] ^ number);
-        let written = port.write(Lba(3), buf.clone(), None).unwrap();
-        let read = port.read(Lba(3), AlignedBuf::zeroed(size)).unwrap();
-        assert!(read[..] == buf[..] && written[..] == buf[..], "{size} bytes");
-    }
+    write_and_read_large(&mut port, 1 << 20);
     // More LBAs than one Write Zeroes command takes.
     let count = LbaCount(device.geometry().capacity.0 - 3);
     port.run(Op::WriteZeroes { lba: Lba(3), count }).unwrap();

@@ -16,6 +16,10 @@ use esker_base::checksum::{crc32c, crc32c_append};
 use super::Violation;
 use crate::wire::pdu::{CommonHeader, DDGSTF, DIGEST_SIZE, FatalStatus, HDGSTF, PduType};
 
+/// Data with a digest is received in pieces of this many bytes: what the system has just copied is
+/// read again for the digest, and is still in the processor's cache then.
+const DIGEST_PIECE: usize = 32 << 10;
+
 /// The header of a PDU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
@@ -73,7 +77,7 @@ impl Receiver {
     }
 
     /// Where the next bytes from the socket go: data that is expected first, then the staging
-    /// buffer. The second is never empty.
+    /// buffer. One of them is never empty.
     pub fn spaces(&mut self) -> [IoSliceMut<'_>; 2] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -81,13 +85,16 @@ impl Receiver {
             self.staging.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let direct: &mut [u8] = match &mut self.payload {
-            Some(payload) if self.start == self.end => {
-                &mut payload.buf[payload.at..payload.at + payload.left]
+        let (mut direct, mut staging): (&mut [u8], _) = (&mut [], &mut self.staging[self.end..]);
+        if let Some(payload) = &mut self.payload
+            && self.start == self.end
+        {
+            direct = &mut payload.buf[payload.at..payload.at + payload.left];
+            if payload.has_digest && direct.len() > DIGEST_PIECE {
+                (direct, staging) = (&mut direct[..DIGEST_PIECE], &mut []);
             }
-            _ => &mut [],
-        };
-        [IoSliceMut::new(direct), IoSliceMut::new(&mut self.staging[self.end..])]
+        }
+        [IoSliceMut::new(direct), IoSliceMut::new(staging)]
     }
 
     /// Takes note that `count` bytes were received into the spaces.
