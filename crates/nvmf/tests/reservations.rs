@@ -172,6 +172,21 @@ fn what_cannot_be_made_durable_is_not_in_force() {
 }
 
 #[test]
+fn a_file_belongs_to_one_target_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reservations");
+    let device = memory(1);
+    let first = start(&device, Some(&path));
+    let mut config = config(device.clone());
+    config.reservations = Some(path.clone());
+    let error = Target::start(&config).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().contains("another target uses them"), "{error}");
+    drop(first);
+    drop(start(&device, Some(&path)));
+}
+
+#[test]
 fn a_damaged_file_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("reservations");

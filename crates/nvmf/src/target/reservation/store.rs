@@ -3,12 +3,15 @@
 //!
 //! Invariants
 //! 1. What `records` has is on the medium: a change that could not be written is not in it.
+//! 2. No other store has the file: each holds the lock of `PATH.lock` while it lives. The file itself
+//!    cannot carry the lock, since every change puts another in its place.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use esker_base::ErrorKind;
 use parking_lot::Mutex;
 
 use super::omf::{self, Key, Record};
@@ -19,21 +22,23 @@ use crate::error::NvmfError;
 pub(crate) struct Store {
     path: PathBuf,
     records: Mutex<BTreeMap<Key, Record>>,
+    _lock: File,
 }
 
 impl Store {
     /// Opens the file, or makes it.
     ///
     /// # Errors
-    /// When the file is damaged, or cannot be read or written.
+    /// When the file is damaged or another target has it, or it cannot be read or written.
     pub(crate) fn open(path: &Path) -> Result<Store, NvmfError> {
         let shown = path.display();
+        let lock = lock(path)?;
         let records = match fs::read(path) {
             Ok(bytes) => omf::decode(&bytes).map_err(|damage| {
                 let (path, why) = (path.to_owned(), damage.to_string());
                 NvmfError::Reservations { path, why }
             })?,
-            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => {
                 return Err(NvmfError::os(format!("reading the reservations {shown}"), &error));
             }
@@ -41,7 +46,7 @@ impl Store {
         // What cannot be written is better known now.
         write(path, &records)
             .map_err(|error| NvmfError::os(format!("writing the reservations {shown}"), &error))?;
-        Ok(Store { path: path.to_owned(), records: Mutex::new(records) })
+        Ok(Store { path: path.to_owned(), records: Mutex::new(records), _lock: lock })
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<Record> {
@@ -65,13 +70,36 @@ impl Store {
     }
 }
 
-fn write(path: &Path, records: &BTreeMap<Key, Record>) -> io::Result<()> {
+/// Takes the lock that keeps other targets off the file.
+fn lock(path: &Path) -> Result<File, NvmfError> {
+    let beside = beside(path, ".lock");
+    let failure = |error| NvmfError::os(format!("locking {}", beside.display()), &error);
+    let file = File::options().create(true).truncate(false).write(true).open(&beside);
+    let file = file.map_err(failure)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(NvmfError::Os {
+            what: format!("the reservations {}", path.display()),
+            kind: ErrorKind::Conflict,
+            message: "another target uses them; give each a file of its own, or stop the other"
+                .to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(failure(error)),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let mut file = File::create(&beside)?;
+    beside.push(suffix);
+    beside.into()
+}
+
+fn write(path: &Path, records: &BTreeMap<Key, Record>) -> io::Result<()> {
+    let new = beside(path, ".new");
+    let mut file = File::create(&new)?;
     file.write_all(&omf::encode(records))?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
+    fs::rename(&new, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
