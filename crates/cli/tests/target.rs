@@ -25,6 +25,7 @@ impl Running {
     fn start(config: &Path) -> Running {
         let mut child = esker()
             .args(["target", "serve", "--config", &text(config), "--metrics", "127.0.0.1:0"])
+            .args(["--time", "60s"]) // what is waited for in vain fails then
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -121,6 +122,17 @@ fn signals_end_it_in_order_and_have_it_read_its_configuration_again() {
         drop(target.open(B, 1).unwrap());
     }
 
+    // A device that is named elsewhere moves, and is not opened again beside itself.
+    drop((port, first));
+    let moved = [devices[1].clone(), devices[0].clone()];
+    fs::write(&config, format!("{head}{}", subsystem(A, host, &moved))).unwrap();
+    target.signal(Signal::HUP);
+    until(&mut target.out, "configuration read again");
+    let second = target.open(A, 2).unwrap();
+    let read = Port::open(&second, 1).unwrap().read(Lba(1), AlignedBuf::zeroed(4096)).unwrap();
+    assert!(read.iter().all(|&byte| byte == 7));
+    drop(second);
+
     // The host may not use the first any more.
     fs::write(
         &config,
@@ -130,7 +142,6 @@ fn signals_end_it_in_order_and_have_it_read_its_configuration_again() {
     target.signal(Signal::HUP);
     until(&mut target.out, "configuration read again");
     assert!(target.open(A, 1).is_err() && target.open(B, 1).is_err());
-    drop((port, first));
     assert_eq!(target.end(Signal::TERM), Some(0));
 
     // What a host was told is written is there, and the next target serves it.

@@ -77,7 +77,8 @@ struct Namespace {
 }
 
 /// Devices that are open: subsystem, namespace, specification.
-type Devices = BTreeMap<(String, u32, String), Opened>;
+type Devices = BTreeMap<Place, Opened>;
+type Place = (String, u32, String);
 
 /// Reads the file or the options, and opens the devices. Whatever is open already stays open.
 pub(super) struct Planner<'a> {
@@ -135,8 +136,9 @@ impl<'a> Planner<'a> {
             target.portals.push(PortalConfig { announce, tls, ..PortalConfig::new(listen) });
         }
         let mut plan = Plan { target, open: Devices::new(), remarks: Vec::new() };
+        let mut left = self.left(&file.subsystem);
         for subsystem in file.subsystem {
-            self.add(&mut plan, subsystem)?;
+            self.add(&mut plan, &mut left, subsystem)?;
         }
         if plan.open.is_empty() {
             return Err(Failure::usage("nothing is served: name a subsystem with a namespace"));
@@ -149,7 +151,18 @@ impl<'a> Planner<'a> {
         self.open.clone_from(&plan.open);
     }
 
-    fn add(&self, plan: &mut Plan, subsystem: Subsystem) -> Result {
+    /// The open devices that are not named where they are: those that are named elsewhere move.
+    fn left(&self, subsystems: &[Subsystem]) -> Devices {
+        let named = |(nqn, nsid, device): &Place| {
+            let is_it = |one: &Namespace| one.nsid == *nsid && one.device == *device;
+            let mut its = subsystems.iter().filter(|one| one.nqn == *nqn);
+            its.any(|one| one.namespace.iter().any(is_it))
+        };
+        let left = self.open.iter().filter(|(place, _)| !named(place));
+        left.map(|(place, opened)| (place.clone(), opened.clone())).collect()
+    }
+
+    fn add(&self, plan: &mut Plan, left: &mut Devices, subsystem: Subsystem) -> Result {
         let Subsystem { nqn, serial, allow_any, host, namespace } = subsystem;
         if !allow_any && host.is_empty() {
             let why = "nobody may use it: name the hosts that may, or allow any";
@@ -168,9 +181,11 @@ impl<'a> Planner<'a> {
         let mut namespaces = Vec::new();
         for Namespace { nsid, device } in namespace {
             let key = (nqn.clone(), nsid, device);
-            let opened = match self.open.get(&key) {
-                Some(opened) => opened.clone(),
-                None => {
+            let moved = left.keys().find(|place| place.2 == key.2).cloned();
+            let opened = match (self.open.get(&key), moved) {
+                (Some(opened), _) => opened.clone(),
+                (None, Some(place)) => left.remove(&place).expect("found there"),
+                (None, None) => {
                     let spec: Spec = key.2.parse()?;
                     let opened = self.stack.open(&spec, Create::IfMissing)?;
                     plan.remarks.extend(opened.remarks());
@@ -190,9 +205,8 @@ impl<'a> Planner<'a> {
 impl Plan {
     /// What is served, in lines.
     pub(super) fn served(&self) -> String {
-        let line = |(nqn, nsid, device): &(String, u32, String)| {
-            format!("serving {nqn} namespace {nsid}: {device}\n")
-        };
+        let line =
+            |(nqn, nsid, device): &Place| format!("serving {nqn} namespace {nsid}: {device}\n");
         self.open.keys().map(line).collect()
     }
 }
