@@ -25,7 +25,7 @@ impl Running {
     fn start(config: &Path) -> Running {
         let mut child = esker()
             .args(["target", "serve", "--config", &text(config), "--metrics", "127.0.0.1:0"])
-            .args(["--time", "60s"]) // what is waited for in vain fails then
+            .args(["--for", "60"]) // what is waited for in vain fails then
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
