@@ -303,6 +303,23 @@ impl Engine {
         )
     }
 
+    /// Reads some key pages ahead of need, roots first, because they are searched first; false when all
+    /// are in DRAM or no more fit. A KVDB opens without its pages, so that opening takes no longer with
+    /// more keys.
+    pub(crate) fn preload(&self) -> bool {
+        let _lane = self.compacting.lock();
+        let view = self.view.load_full();
+        let trees = || view.trees.values();
+        let roots = trees().flat_map(|tree| &tree.root);
+        let leaves = trees().flat_map(|tree| tree.leaves.iter().flat_map(|leaf| &leaf.kvsets));
+        // What cannot be read is an error for who needs it.
+        let loaded = roots.chain(leaves).any(|kvset| kvset.preload().unwrap_or(true));
+        if loaded {
+            self.balance_memory();
+        }
+        loaded
+    }
+
     /// Divides what the fixed parts leave of the budget: key pages first, up to nine tenths of it,
     /// then cached records.
     pub(crate) fn balance_memory(&self) {

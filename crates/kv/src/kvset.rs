@@ -205,7 +205,8 @@ impl KeyExtents {
 }
 
 impl Kvset {
-    /// Opens a kvset that the manifest names. Reads its meta, and its pages while DRAM lasts.
+    /// Opens a kvset that the manifest names. Reads its meta alone: pages come when they are searched, or
+    /// by [`Kvset::preload`].
     pub(crate) fn open(
         edit: KvsetEdit,
         extents: Vec<Allocation>,
@@ -221,10 +222,8 @@ impl Kvset {
             let detail = format!("{} pages of KVS {} found", meta.pages, meta.kvs);
             return Err(keys.corrupt("kvset meta", meta_at, detail));
         }
-        let pages = PageTable::new(cache, edit.pages);
-        let kvset = Kvset::assemble(edit, blocks, keys, &meta, pages)?;
-        kvset.preload(cache)?;
-        Ok(Arc::new(kvset))
+        let pages = PageTable::new(cache, edit.pages, 0);
+        Kvset::assemble(edit, blocks, keys, &meta, pages).map(Arc::new)
     }
 
     fn assemble(
@@ -244,18 +243,18 @@ impl Kvset {
         Ok(Kvset { edit, blocks, keys, filter, index, prefixes, expiries, pages })
     }
 
-    /// Reads pages in order while they fit in DRAM.
-    fn preload(&self, cache: &PageCache) -> Result<()> {
+    /// Reads the next pages that were not offered to DRAM yet, while all of them fit; false when there is
+    /// nothing to do. Each page is read ahead of need once at most.
+    pub(crate) fn preload(&self) -> Result<bool> {
         const BATCH: u32 = 256;
-        let mut index = 0;
-        while index < self.edit.pages && cache.has_room(BATCH.into()) {
-            let count = BATCH.min(self.edit.pages - index);
-            for (page, index) in self.read_pages(index, count)?.iter().zip(index..) {
-                self.pages.admit(index, page, false);
-            }
-            index += count;
+        let Some(pages) = self.pages.preload(BATCH) else {
+            return Ok(false);
+        };
+        let count = pages.end - pages.start;
+        for (page, index) in self.read_pages(pages.start, count)?.iter().zip(pages) {
+            self.pages.admit(index, page, false);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads and verifies `count` pages from the medium.

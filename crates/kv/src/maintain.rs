@@ -381,7 +381,7 @@ impl Engine {
     /// One step of whatever is due, the timed flush of the log included; false when nothing is.
     pub(crate) fn step(&self) -> Result<bool> {
         self.flush_when_due()?;
-        Ok(self.ingest_oldest()? || self.maintain()?)
+        Ok(self.ingest_oldest()? || self.maintain()? || self.preload())
     }
 
     // ---- threads -------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ impl Engine {
     /// A step of the second lane.
     fn age_step(&self) -> Result<bool> {
         self.balance_memory();
-        self.maintain()
+        Ok(self.maintain()? || self.preload())
     }
 }
 

@@ -1,17 +1,19 @@
 //! Which key pages are in DRAM: all of them while they fit, else the recently used ones.
 //!
-//! Pages come in when a kvset is built or opened and when a search misses; they leave by second
-//! chance (Corbató's CLOCK) when they exceed the limit. Filters and page indexes never leave.
+//! Pages come in when a kvset is built, when a search misses, and after opening one batch after the
+//! other; they leave by second chance (Corbató's CLOCK) when they exceed the limit. Filters and page
+//! indexes never leave.
 //!
 //! Invariants
 //! 1. `resident` is the size of all pages in all slots, and of those held.
 //! 2. Every page that came in is in the queue once, until it leaves or its kvset is gone.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use crate::omf::page::{PAGE_SIZE, Page};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
 /// A page in DRAM, shared with whoever reads it.
@@ -32,6 +34,8 @@ pub(crate) struct PageCache {
 pub(crate) struct PageTable {
     cache: Arc<PageCache>,
     slots: Box<[Slot]>,
+    /// Those before this one have been in DRAM, or there was no room for them when they were written.
+    offered: AtomicU32,
 }
 
 #[derive(Default)]
@@ -125,9 +129,23 @@ impl Drop for Held {
 }
 
 impl PageTable {
-    pub(crate) fn new(cache: &Arc<PageCache>, pages: u32) -> Arc<PageTable> {
+    /// The table of a kvset whose first `offered` pages need not be read ahead of need.
+    pub(crate) fn new(cache: &Arc<PageCache>, pages: u32, offered: u32) -> Arc<PageTable> {
         let slots = (0..pages).map(|_| Slot::default()).collect();
-        Arc::new(PageTable { cache: cache.clone(), slots })
+        Arc::new(PageTable { cache: cache.clone(), slots, offered: AtomicU32::new(offered) })
+    }
+
+    /// The next pages to be read ahead of need, up to `count`, if there are any and they fit. Called by
+    /// one thread at a time.
+    pub(crate) fn preload(&self, count: u32) -> Option<Range<u32>> {
+        let start = self.offered.load(Ordering::Relaxed);
+        let pages = u32::try_from(self.len()).expect("page counts have 32 bits");
+        let count = count.min(pages - start);
+        if count == 0 || !self.cache.has_room(count.into()) {
+            return None;
+        }
+        self.offered.store(start + count, Ordering::Relaxed);
+        Some(start..start + count)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -191,7 +209,7 @@ mod tests {
     #[test]
     fn pages_beyond_the_limit_leave_and_used_ones_stay() {
         let cache = Arc::new(PageCache::new(4 * PAGE_DRAM));
-        let table = PageTable::new(&cache, 10);
+        let table = PageTable::new(&cache, 10, 10);
         for index in 0..4 {
             table.admit(index, &page(1, index), false);
         }

@@ -42,11 +42,12 @@ impl Counted {
         self.db.as_ref().unwrap()
     }
 
-    /// Closes it, which empties all caches, and opens it again.
+    /// Closes it, which empties all caches, opens it again, and lets it read its key pages.
     fn reopen(&mut self, kvs: Kvs) -> Kvs {
         drop(kvs);
         self.db.take().unwrap().close().unwrap();
         self.db = Some(Kvdb::open_on(self.devices.clone(), options()).unwrap());
+        self.db().settle().unwrap();
         self.db().kvs("records").unwrap()
     }
 

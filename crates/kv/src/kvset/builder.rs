@@ -238,7 +238,7 @@ impl<'a> KvsetBuilder<'a> {
         self.keys.extents.last_mut().expect("written above").truncate(self.extent_used);
         self.edit.extents = self.keys.extents.iter().map(|a| a.extent).collect();
         let blocks = self.block_ids().map(block).collect();
-        let pages = PageTable::new(self.shop.cache, self.edit.pages);
+        let pages = PageTable::new(self.shop.cache, self.edit.pages, self.edit.pages);
         drop(self.held);
         for (page, index) in self.resident.iter().zip(0..) {
             pages.admit(index, page, false);
