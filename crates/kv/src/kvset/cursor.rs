@@ -55,7 +55,7 @@ impl KvsetCursor {
         let Some(index) = self.kvset.index.page_of(key) else {
             return self.go(0, 0);
         };
-        let (slot, equal) = self.kvset.page(index)?.search(key);
+        let (slot, equal) = self.turn_to(index)?.search(key);
         let skip = usize::from(equal && matches!(from, Bound::Excluded(_)));
         self.go(index, slot + skip)
     }
@@ -67,14 +67,14 @@ impl KvsetCursor {
         }
         let (Bound::Included(key) | Bound::Excluded(key)) = from else {
             let last = self.kvset.edit.pages - 1;
-            let slot = self.kvset.page(last)?.count() - 1;
+            let slot = self.turn_to(last)?.count() - 1;
             return self.go(last, slot);
         };
         let Some(index) = self.kvset.index.page_of(key) else {
             self.page = None;
             return Ok(());
         };
-        let (slot, equal) = self.kvset.page(index)?.search(key);
+        let (slot, equal) = self.turn_to(index)?.search(key);
         let found = equal && matches!(from, Bound::Included(_));
         if found {
             return self.go(index, slot);
@@ -82,7 +82,7 @@ impl KvsetCursor {
         match (slot.checked_sub(1), index.checked_sub(1)) {
             (Some(slot), _) => self.go(index, slot),
             (None, Some(index)) => {
-                let slot = self.kvset.page(index)?.count() - 1;
+                let slot = self.turn_to(index)?.count() - 1;
                 self.go(index, slot)
             }
             (None, None) => {
@@ -104,17 +104,25 @@ impl KvsetCursor {
             self.page = None;
             return Ok(());
         };
-        let slot = self.kvset.page(index)?.count() - 1;
+        let slot = self.turn_to(index)?.count() - 1;
         self.go(index, slot)
+    }
+
+    /// The page, which it takes if it has another one.
+    fn turn_to(&mut self, page_index: u32) -> Result<&SharedPage> {
+        if self.page.is_none() || self.page_index != page_index {
+            self.page = None;
+            self.page = Some(self.kvset.page(page_index)?);
+            self.page_index = page_index;
+        }
+        Ok(self.page.as_ref().expect("set above"))
     }
 
     /// Goes to a slot of a page; one behind the last is the first of the next page.
     fn go(&mut self, page_index: u32, slot: usize) -> Result<()> {
-        if self.page.is_none() || self.page_index != page_index {
-            self.page = Some(self.kvset.page(page_index)?);
-        }
-        (self.page_index, self.slot) = (page_index, slot);
-        let page = self.page.as_ref().expect("set above");
+        self.turn_to(page_index)?;
+        self.slot = slot;
+        let page = self.page.as_ref().expect("turned to");
         if slot < page.count() {
             page.key_to(slot, &mut self.key);
             return Ok(());
