@@ -267,16 +267,16 @@ impl Kvset {
                 let corrupt = |detail: String| {
                     self.keys.corrupt("key page", u64::from(index) * PAGE_SIZE as u64, detail)
                 };
-                let page = Page::verify(Arc::<[u8]>::from(raw), self.edit.id, index)
+                let page = Page::verify(raw, self.edit.id, index)
                     .map_err(|malformed| corrupt(malformed.0))?;
                 self.check_blocks(&page).map_err(corrupt)?;
-                Ok(page)
+                Ok(SharedPage::new(&page))
             })
             .collect()
     }
 
     /// Every entry refers to a block of the table.
-    fn check_blocks(&self, page: &SharedPage) -> Result<(), String> {
+    fn check_blocks(&self, page: &Page<&[u8]>) -> Result<(), String> {
         for slot in 0..page.count() {
             if let (_, Entry::Stored(stored)) = page.entry(slot)
                 && stored.block as usize >= self.blocks.len()
@@ -314,8 +314,8 @@ impl Kvset {
             return Ok(None);
         };
         let search = |page: &SharedPage| {
-            let (slot, equal) = page.search(key);
-            equal.then(|| Found::from(page.entry(slot).1))
+            let slot = page.find(key, hash)?;
+            Some(Found::from(page.entry(slot).1))
         };
         match self.pages.with(index, search) {
             Some(found) => Ok(found),

@@ -158,10 +158,11 @@ impl<'a> KvsetBuilder<'a> {
         self.append(&bytes)?;
         // Pages stay in DRAM while all of them fit: a kvset is resident from its beginning on.
         if self.resident.len() == index as usize && self.shop.cache.has_room(1) {
-            let page = Page::verify(Arc::<[u8]>::from(bytes), self.edit.id, index)
+            let page = Page::verify(&bytes[..], self.edit.id, index)
                 .unwrap_or_else(|bad| unreachable!("a page just built: {}", bad.0));
+            let page = SharedPage::new(&page);
+            self.held.add(&page);
             self.resident.push(page);
-            self.held.add_page();
         }
         self.edit.pages += 1;
         Ok(())

@@ -215,6 +215,17 @@ impl<B: AsRef<[u8]>> Page<B> {
         Ok(page)
     }
 
+    /// The same page with its bytes kept in another way.
+    pub(crate) fn kept_in<C: AsRef<[u8]>>(&self, bytes: C) -> Page<C> {
+        debug_assert_eq!(bytes.as_ref(), self.raw());
+        Page(bytes)
+    }
+
+    /// What keeps its bytes.
+    pub(crate) fn keeper(&self) -> &B {
+        &self.0
+    }
+
     /// Its bytes.
     pub(crate) fn raw(&self) -> &[u8] {
         self.0.as_ref()
@@ -278,7 +289,7 @@ impl<B: AsRef<[u8]>> Page<B> {
     }
 
     /// The suffix alone: what a search looks at.
-    fn suffix(&self, slot: usize) -> &[u8] {
+    pub(crate) fn suffix(&self, slot: usize) -> &[u8] {
         let raw = self.raw();
         let at = self.u16_at(HEADER_SIZE + 2 * slot);
         let low = usize::from(raw[at]);
