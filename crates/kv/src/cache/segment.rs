@@ -235,12 +235,13 @@ impl Segments {
         address(&self.segment(place.slot()).bytes[place.position()..])
     }
 
-    /// Asks for the memory of the record at `place`: its header and what follows; the processor goes on
-    /// by itself where that is read.
+    /// Asks for the memory of the record at `place`: its header and up to a kilobyte; where more is read
+    /// the processor goes on by itself.
     pub(super) fn prefetch(&self, place: Place) {
         const LINE: usize = 64;
+        const LINES: usize = 16;
         let record = &self.segment(place.slot()).bytes[place.position()..];
-        record.iter().step_by(LINE).take(4).for_each(prefetch);
+        record.iter().step_by(LINE).take(LINES).for_each(prefetch);
     }
 
     /// Gives the record at `place` another address.
