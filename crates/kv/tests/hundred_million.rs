@@ -3,9 +3,10 @@
 //!
 //! `cargo test --release -p esker-kv --test hundred_million -- --ignored --nocapture` takes some twenty
 //! minutes, 5 GiB of DRAM and 14 GiB in the directory for temporary files (`TMPDIR`, which is to be on a
-//! drive and not in memory). `ESKER_KEYS` is another number of keys.
+//! drive and not in memory). `ESKER_KEYS` is another number of keys. `ESKER_DIR` is a directory for the
+//! KVDB, which then stays; one that is there already is read, by a process that has not loaded it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_base::{Clock, Rng, thread};
@@ -26,10 +27,13 @@ fn a_hundred_million_keys() {
     let keys = std::env::var("ESKER_KEYS").ok();
     let keys = keys.map_or(100_000_000, |keys| keys.parse().expect("ESKER_KEYS is a number"));
     let scratch = tempfile::tempdir().unwrap();
-    let dir = scratch.path().join("db");
+    let kept = std::env::var_os("ESKER_DIR").map(PathBuf::from);
+    let dir = kept.unwrap_or_else(|| scratch.path().to_owned()).join("db");
     // Key pages take 23 bytes a key; they fit, and there is not much room for records.
     let options = Options { memory_bytes: (keys * 45).max(256 << 20), ..Options::default() };
-    load(&dir, &options, keys);
+    if !dir.exists() {
+        load(&dir, &options, keys);
+    }
 
     let clock = Clock::real();
     let began = clock.now();
@@ -39,11 +43,11 @@ fn a_hundred_million_keys() {
         "opened in {opened:.2?}, {} bytes read",
         class_sum(&db.stats(), ClassStats::read_bytes)
     );
-    get(&db, keys / 100, keys, "at once");
+    get(&db, (keys / 100, keys), 0, "at once");
     let began = clock.now();
     db.settle().unwrap();
     println!("at rest after another {:.2?}", clock.now().since(began));
-    let reads_per_get = get(&db, SAMPLES, keys, "at rest");
+    let reads_per_get = get(&db, (SAMPLES, keys), 100, "at rest");
     let bytes_per_key = dram(&db.stats(), keys);
     db.close().unwrap();
 
@@ -79,15 +83,15 @@ fn load(dir: &Path, options: &Options, keys: u64) {
     db.close().unwrap();
 }
 
-/// Gets keys at random, prints what that costs, and returns the device reads for each.
-fn get(db: &Kvdb, count: u64, keys: u64, when: &str) -> f64 {
+/// Gets so many of so many keys at random, prints what that costs, and returns the device reads for each.
+fn get(db: &Kvdb, (count, keys): (u64, u64), seed: u64, when: &str) -> f64 {
     let (clock, kvss) = (Clock::real(), kvss(db));
     let reads =
         |stats: &Stats| class_sum(stats, |class| class.streams.iter().map(|s| s.reads).sum());
     let before = db.stats();
     let began = clock.now();
     in_threads(|thread| {
-        let mut rng = Rng::new(thread);
+        let mut rng = Rng::new(seed + thread);
         let mut value = Vec::new();
         for _ in 0..count / THREADS {
             let number = rng.below(keys);
