@@ -126,7 +126,7 @@ impl Compaction {
         if self.targets.is_empty() {
             return Ok(Compacted::default());
         }
-        let mut scratch = engine.scratch.lock();
+        let mut scratch = engine.scratch();
         let Scratch { window, buffers, packer, packed } = &mut *scratch;
         packer.begin(self.compression);
         let mut output = Output::new(self, engine, (packer, packed));

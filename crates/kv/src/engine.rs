@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::time::Duration;
 
+use esker_base::Nanos;
+use esker_base::memory::release_unused;
 use esker_base::units::to_usize;
 
 use crate::cache::RecordCache;
@@ -23,7 +26,7 @@ use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::stats::Counters;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{ArcSwap, Condvar, Mutex};
+use crate::sync::{ArcSwap, Condvar, Mutex, MutexGuard};
 use crate::transaction::Transactions;
 use crate::value::{Ids, ValueBlock, Values};
 use crate::view::{Tree, View};
@@ -59,7 +62,11 @@ pub(crate) struct Engine {
     pub(crate) compacting: Mutex<()>,
     publishing: Mutex<()>,
     /// The memory of the compaction under way.
-    pub(crate) scratch: Mutex<Scratch>,
+    scratch: Mutex<Scratch>,
+    /// Whether `scratch` is empty, and its memory the caches'.
+    resting: AtomicBool,
+    /// When the last step of the second lane ended, in nanoseconds of the clock.
+    pub(crate) worked_ns: AtomicU64,
     pub(crate) transactions: Transactions,
     stopped: OnceLock<Arc<KvError>>,
     pub(crate) closing: AtomicBool,
@@ -76,6 +83,10 @@ pub(crate) struct Parts {
     pub(crate) view: View,
     pub(crate) pages: Arc<PageCache>,
 }
+
+/// How long there was no compaction when its memory goes to the caches: longer than the pauses between
+/// those of a steady load.
+const REST: Duration = Duration::from_secs(2);
 
 /// Wakes maintenance threads.
 #[derive(Default)]
@@ -116,6 +127,8 @@ impl Engine {
             compacting: Mutex::new(()),
             publishing: Mutex::new(()),
             scratch: Mutex::default(),
+            resting: AtomicBool::new(true),
+            worked_ns: AtomicU64::new(0),
             transactions: Transactions::default(),
             stopped: OnceLock::new(),
             closing: AtomicBool::new(false),
@@ -273,22 +286,52 @@ impl Engine {
 
     // ---- memory ----------------------------------------------------------------------------------
 
-    /// DRAM that is not caches: memtables, log buffers and maintenance at their largest, and the
-    /// filters and indexes there are.
+    /// DRAM that is not caches: the active memtable at its largest and those being ingested, log buffers,
+    /// the window of maintenance unless that rests, and the filters and indexes there are.
     fn fixed_bytes(&self) -> (u64, u64) {
         let (filters, indexes) = self.pinned_bytes();
         let tuning = &self.tuning;
         let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
-        let reads = (READS * self.gather_read_size()) as u64;
-        let gather = tuning.gather_bytes + VALUE_MAX as u64 + reads;
-        let held: u64 = self.view.load().memtables().map(|table| table.bytes()).sum();
-        let parts =
-            held.max(2 * tuning.memtable_bytes) + gather + log + self.transactions.history_bytes();
-        // Code, stacks, queue pairs, the manifest's state, what is being built, and what the
-        // allocator cannot give back.
+        let view = self.view.load();
+        let frozen: u64 = view.frozen.iter().map(|frozen| frozen.table.bytes()).sum();
+        let memtables = view.active.bytes().max(tuning.memtable_bytes) + frozen;
+        let parts = memtables + self.window_bytes() + log + self.transactions.history_bytes();
+        // Code, stacks, queue pairs, the manifest's state, and what the allocator cannot give back; while
+        // there are compactions also what they build.
         let budget = self.options.memory_bytes;
-        let process = budget / 10 + (budget / 16).min(8 << 20);
+        let share = if self.resting.load(Ordering::Relaxed) { 32 } else { 10 };
+        let process = budget / share + (budget / 16).min(8 << 20);
         (parts + process, filters + indexes)
+    }
+
+    /// What compactions may take beside their output.
+    fn window_bytes(&self) -> u64 {
+        if self.resting.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let reads = (READS * self.gather_read_size()) as u64;
+        self.tuning.gather_bytes + VALUE_MAX as u64 + reads
+    }
+
+    /// The memory of compactions, for one that begins: counted before it is taken.
+    pub(crate) fn scratch(&self) -> MutexGuard<'_, Scratch> {
+        let scratch = self.scratch.lock();
+        if self.resting.swap(false, Ordering::Relaxed) {
+            self.balance_memory();
+        }
+        scratch
+    }
+
+    /// Gives the memory of compactions to the caches when none was due for a while.
+    pub(crate) fn rest(&self) {
+        let worked = Nanos(self.worked_ns.load(Ordering::Relaxed));
+        if self.resting.load(Ordering::Relaxed) || self.options.clock.now().since(worked) < REST {
+            return;
+        }
+        let mut scratch = self.scratch.lock();
+        *scratch = Scratch::default();
+        release_unused();
+        self.resting.store(true, Ordering::Relaxed);
     }
 
     /// Filters and page indexes of all kvsets, in bytes.

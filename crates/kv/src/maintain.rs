@@ -57,6 +57,8 @@ impl Engine {
         let Some(frozen) = self.view.load().frozen.last().cloned() else {
             return Ok(false);
         };
+        // Before the next memtable has grown.
+        self.balance_memory();
         self.note_space(self.ingest(&frozen))?;
         // Under the lock, so that a writer about to wait does not miss it.
         let writer = self.writer.lock();
@@ -255,6 +257,7 @@ impl Engine {
             self.fail_stop(media.reclaim())?;
         }
         if matches!(outcome, Ok(true)) {
+            self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
             self.work.notify();
         }
         self.fail_stop(outcome)
@@ -435,7 +438,11 @@ impl Engine {
     /// A step of the second lane.
     fn age_step(&self) -> Result<bool> {
         self.balance_memory();
-        Ok(self.maintain()? || self.preload())
+        let worked = self.maintain()? || self.preload();
+        if !worked {
+            self.rest();
+        }
+        Ok(worked)
     }
 }
 

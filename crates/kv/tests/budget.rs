@@ -1,0 +1,71 @@
+//! What maintenance does not need at the moment is the caches': seen from outside, by what the record cache
+//! may take. That resident memory keeps to the budget all the while is measured in `tests/tests/memory.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_device::{Device, MemoryDevice};
+use esker_kv::{Devices, Kvdb, Kvs, Options, Policy};
+
+const MEMORY_BYTES: u64 = 32 << 20;
+
+fn records_capacity(db: &Kvdb) -> u64 {
+    db.stats().dram.record_cache_capacity_bytes
+}
+
+/// Waits until the record cache may take `enough`, which the KVDB's own threads are to see to.
+fn await_capacity(db: &Kvdb, enough: impl Fn(u64) -> bool) -> u64 {
+    let clock = Clock::real();
+    let began = clock.now();
+    loop {
+        let capacity = records_capacity(db);
+        if enough(capacity) {
+            return capacity;
+        }
+        let waited = clock.now().since(began);
+        assert!(waited < Duration::from_secs(60), "it stays at {capacity} bytes");
+        clock.sleep(Duration::from_millis(10));
+    }
+}
+
+/// Puts so much that values age.
+fn put(kvs: &Kvs, db: &Kvdb) {
+    for number in 0..20_000u32 {
+        kvs.put(&number.wrapping_mul(0x9e37_79b9).to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    db.ingest().unwrap();
+    db.settle().unwrap();
+    assert!(db.stats().maintenance.spills > 0);
+}
+
+#[test]
+fn the_memory_of_compactions_is_the_caches_while_there_are_none() {
+    let device =
+        |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 1 << 28, 4096)) };
+    let devices = Devices {
+        manifest: device("manifest"),
+        capacity: device("capacity"),
+        staging: Some(device("staging")),
+    };
+    let clock = Clock::virtual_time();
+    let options =
+        Options { memory_bytes: MEMORY_BYTES, clock: clock.clone(), ..Options::default() };
+    let db = Kvdb::create_on(devices, options).unwrap();
+    let kvs = db.create_kvs("records", Policy::default()).unwrap();
+    let window = MEMORY_BYTES / 8;
+
+    let before = await_capacity(&db, |_| true);
+    put(&kvs, &db);
+    let at_work = records_capacity(&db);
+    assert!(at_work + window < before, "{before} bytes before the first one, {at_work} behind it");
+    clock.advance(Duration::from_secs(1));
+    put(&kvs, &db);
+    assert!(records_capacity(&db) < at_work + window / 2, "the next one is about to come");
+    clock.advance(Duration::from_secs(3));
+    let at_rest = await_capacity(&db, |capacity| capacity > at_work + window);
+    put(&kvs, &db);
+    let again = records_capacity(&db);
+    assert!(again + window < at_rest, "{at_rest} bytes at rest, {again} at work again");
+    db.close().unwrap();
+}
