@@ -1,5 +1,6 @@
 //! `esker kv`: databases at the prompt.
 
+mod compact;
 mod copies;
 mod lines;
 mod transfer;
@@ -119,6 +120,8 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             db.drop_kvs(find(db, &opening.dir, name)?.name())?;
             output::print(&format!("dropped KVS {name}\n"))
         }),
+        KvCommand::Compact { opening, goal } => with_db(opening, |db| compact::compact(db, *goal)),
+        KvCommand::RemoveStaging { opening } => with_db(opening, compact::remove_staging),
         KvCommand::AddStaging { opening, device } => with_db(opening, |db| {
             match device {
                 None => db.add_staging(None)?,

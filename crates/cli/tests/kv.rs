@@ -190,6 +190,30 @@ fn staging_is_added_later_and_never_on_top_of_data() {
 }
 
 #[test]
+fn policies_change_everything_is_compacted_and_staging_goes_again() {
+    let scratch = Scratch::new();
+    let db = text(&scratch.path("db"));
+    run(["kv", "create", &db, "--staging", "--kvs", "k:staging-only"]).succeeds();
+    run(["kv", "put", &db, "k", "key", &"v".repeat(100)]).succeeds();
+    let info = run(["kv", "info", &db]).succeeds().out();
+    assert!(info.contains("policy staging-only") && info.contains("young values"), "{info}");
+    let set = run(["kv", "set-policy", &db, "k", "capacity-only,old-keys=staging/none"]);
+    let policy = "young-keys=capacity,young-values=capacity,old-keys=staging/none";
+    assert!(set.succeeds().out().contains(policy));
+    run(["kv", "set-policy", &db, "k", "old-keys=tape"]).fails(64, &["staging or capacity"]);
+    let compacted = run(["kv", "compact", &db]).succeeds().out();
+    assert!(compacted.contains("space amplification"), "{compacted}");
+    run(["kv", "compact", &db, "--goal", "1.5"]).succeeds();
+    run(["kv", "compact", &db, "--goal", "0.5"]).fails(64, &["cannot be reached"]);
+    run(["kv", "remove-staging", &db]).succeeds();
+    let info = run(["kv", "info", &db]).succeeds().out();
+    assert!(!info.contains("staging class") && info.contains(policy), "{info}");
+    run(["kv", "remove-staging", &db]).fails(66, &["no staging class"]);
+    assert_eq!(run(["kv", "get", &db, "k", "key"]).succeeds().stdout, "v".repeat(100).as_bytes());
+    run(["kv", "check", &db]).succeeds();
+}
+
+#[test]
 fn a_second_process_is_told_that_the_database_is_in_use() {
     let scratch = Scratch::new();
     let db = scratch.database();

@@ -7,7 +7,6 @@ use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
 use crate::kvs::{Kvs, purpose};
 use crate::log::LogTail;
-use crate::media::Purpose;
 use crate::omf::frame::{Change, Record};
 use crate::write::{check_record, with_expiry};
 
@@ -117,15 +116,15 @@ impl Engine {
                 let Some(tree) = view.tree(record.kvs) else {
                     return Err(KvError::Dropped(format!("number {}", record.kvs)));
                 };
-                if record.change.value().is_some() && !puts_to.contains_key(&record.kvs) {
-                    puts_to.insert(record.kvs, tree.clone());
+                if record.change.value().is_some() {
+                    puts_to.insert(record.kvs, tree.options);
                 }
             }
         }
         let mut expiries = BTreeMap::new();
-        for tree in puts_to.values() {
-            self.admit(&tree.name, &tree.options.policy, Purpose::User)?;
-            expiries.insert(tree.kvs, self.expiry_of_put(&tree.options));
+        for (kvs, options) in puts_to {
+            self.admit(kvs)?;
+            expiries.insert(kvs, self.expiry_of_put(&options));
         }
         let records = || {
             batch.records().flat_map(|record| {

@@ -164,6 +164,7 @@ fn check_frames(block: &ValueBlock) -> Result<(), KvError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::BlockState;
     use crate::{Kvdb, Maintenance, Policy, Tuning};
     use esker_base::Clock;
     use esker_device::{Device, MemoryDevice};
@@ -192,9 +193,11 @@ mod tests {
             Devices { manifest: memory("m"), capacity: memory("c"), staging: Some(memory("s")) };
         let db = Kvdb::create_on(devices.clone(), options).unwrap();
         let kvs = db.create_kvs("a", Policy::default()).unwrap();
-        for n in 0..900u32 {
+        for n in 0..3000u32 {
             kvs.put(&n.wrapping_mul(0x9e37_79b1).to_be_bytes(), &[3; 60]).unwrap();
-            kvs.delete(&(n / 2).wrapping_mul(0x9e37_79b1).to_be_bytes()).unwrap();
+            if n % 8 == 0 {
+                kvs.delete(&(n / 2).wrapping_mul(0x9e37_79b1).to_be_bytes()).unwrap();
+            }
             if n % 200 == 199 {
                 db.settle().unwrap();
             }
@@ -241,7 +244,9 @@ mod tests {
         let devices = devices(2);
         let mut state = Manifest::read(&devices.manifest).unwrap().unwrap();
         assert_eq!(findings(&devices, &state), Vec::<String>::new());
-        let block = state.blocks.values_mut().find(|block| !block.log).unwrap();
+        let room = |block: &BlockState| block.extent.count.bytes(512) - block.bytes;
+        let blocks = state.blocks.values_mut().filter(|block| !block.log);
+        let block = blocks.max_by_key(|block| room(block)).unwrap();
         block.bytes += 100;
         let findings = findings(&devices, &state);
         assert!(findings.iter().any(|it| it.contains("a frame is missing")), "{findings:?}");

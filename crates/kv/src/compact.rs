@@ -53,7 +53,11 @@ pub(crate) struct Compaction {
     pub(crate) inputs: Vec<Arc<Kvset>>,
     /// Without any, nothing is left of the inputs.
     pub(crate) targets: Vec<Target>,
+    /// A leaf that ends with this: its keys are in the only target's range then.
+    pub(crate) gone: Option<u64>,
     pub(crate) rewrite: Rewrite,
+    /// Whether somebody asked for it, and may call it off.
+    pub(crate) asked: bool,
 }
 
 /// What came of it; written, not yet flushed.
@@ -63,6 +67,13 @@ pub(crate) struct Compacted {
     pub(crate) blocks: Vec<Arc<ValueBlock>>,
     /// Cached records and where they are now: old block and offset, new block and offset.
     pub(crate) moved: Vec<(u64, u32, u64, u32)>,
+}
+
+impl Compacted {
+    pub(crate) fn written_bytes(&self) -> u64 {
+        let keys: u64 = self.kvsets.iter().map(|kvset| kvset.key_bytes()).sum();
+        keys + self.blocks.iter().map(|block| block.bytes).sum::<u64>()
+    }
 }
 
 /// Entries that are merged at a time.
@@ -134,6 +145,7 @@ impl Compaction {
         merge.seek(Bound::Unbounded)?;
         let now_ms = engine.wall_clock.now_ms();
         while merge.key().is_some() {
+            engine.check_wanted(self.asked)?;
             self.fill(window, &mut merge, engine.tuning.gather_bytes, now_ms)?;
             self.gather(engine, window, buffers)?;
             output.emit(window)?;

@@ -20,9 +20,11 @@ use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::Manifest;
+use crate::manual::Manual;
 use crate::media::{Classes, Purpose};
 use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
+use crate::pace::Pace;
 use crate::page_cache::PageCache;
 use crate::stats::Counters;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,6 +70,8 @@ pub(crate) struct Engine {
     /// When the last step of the second lane ended, in nanoseconds of the clock.
     pub(crate) worked_ns: AtomicU64,
     pub(crate) transactions: Transactions,
+    pub(crate) manual: Manual,
+    pub(crate) pace: Pace,
     stopped: OnceLock<Arc<KvError>>,
     pub(crate) closing: AtomicBool,
     pub(crate) work: Work,
@@ -130,6 +134,8 @@ impl Engine {
             resting: AtomicBool::new(true),
             worked_ns: AtomicU64::new(0),
             transactions: Transactions::default(),
+            manual: Manual::default(),
+            pace: Pace::default(),
             stopped: OnceLock::new(),
             closing: AtomicBool::new(false),
             work: Work::default(),
@@ -181,7 +187,13 @@ impl Engine {
     pub(crate) fn fail_stop<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
             && !error.lacks_space()
-            && !matches!(error, KvError::Closed | KvError::Dropped(_) | KvError::Stopped { .. })
+            && !matches!(
+                error,
+                KvError::Closed
+                    | KvError::Cancelled
+                    | KvError::Dropped(_)
+                    | KvError::Stopped { .. }
+            )
         {
             self.stop(error);
         }
@@ -245,7 +257,7 @@ impl Engine {
 
     /// Makes every record up to `seqno` durable, together with what others have appended since.
     pub(crate) fn flush_through(&self, seqno: u64) -> Result<()> {
-        let _leader = self.flushing.lock();
+        let leader = self.flushing.lock();
         let durable = self.durable.load(Ordering::Acquire);
         if durable >= seqno {
             return Ok(());
@@ -262,12 +274,15 @@ impl Engine {
             writer.landed(&flight, buffers);
             writer.begin_opening()
         };
+        drop(leader);
+        self.room.notify_all();
         if begins {
-            // A failure here is met again, and reported, by the write that needs the segment.
+            // Others may flush meanwhile. A failure here is met again, and reported, by the write
+            // that needs the segment.
             let segment = self.open_segment(Purpose::User, to_usize(self.tuning.frame_bytes));
             self.writer.lock().opened(segment.ok());
+            self.room.notify_all();
         }
-        self.room.notify_all();
         Ok(())
     }
 

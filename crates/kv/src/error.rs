@@ -98,6 +98,30 @@ pub enum KvError {
     /// The KVDB has a staging class already.
     #[error("the KVDB has a staging class already: {0}")]
     StagingExists(String),
+    /// The KVDB has no staging class.
+    #[error("the KVDB has no staging class; there is nothing to remove")]
+    NoStaging,
+    /// What is on a class has no room on the other one.
+    #[error(
+        "what is on the {class} class needs {needed} bytes on the other one, which has room for \
+         {room}: delete data, or compact first"
+    )]
+    NoRoomWithout {
+        /// The class that was to be removed.
+        class: MediaClass,
+        /// How many bytes are needed.
+        needed: u64,
+        /// How many there are.
+        room: u64,
+    },
+    /// A compaction, or the removal of a class, is under way.
+    #[error(
+        "the KVDB is being compacted, or a class removed: wait until that has ended, or cancel it"
+    )]
+    Busy,
+    /// What was asked for was called off.
+    #[error("it was cancelled; what was done until then stays")]
+    Cancelled,
     /// A directory that should hold a KVDB does not.
     #[error("{}: there is no KVDB here: {why}", path.display())]
     NotAKvdb {
@@ -187,15 +211,19 @@ impl KvError {
             | KvError::KvsName(_)
             | KvError::ReadOnly
             | KvError::Options(_) => ErrorKind::Invalid,
-            KvError::UnknownKvs(_) | KvError::NotAKvdb { .. } => ErrorKind::NotFound,
+            KvError::UnknownKvs(_) | KvError::NotAKvdb { .. } | KvError::NoStaging => {
+                ErrorKind::NotFound
+            }
+            KvError::NoRoomWithout { .. } => ErrorKind::NoSpace,
             KvError::KvsExists(_) | KvError::StagingExists(_) | KvError::Exists { .. } => {
                 ErrorKind::Exists
             }
             KvError::File { kind, .. } => *kind,
             KvError::Stopped { cause } => cause.kind(),
-            KvError::TransactionConflict { .. } | KvError::TransactionExpired(_) => {
-                ErrorKind::Conflict
-            }
+            KvError::TransactionConflict { .. }
+            | KvError::TransactionExpired(_)
+            | KvError::Busy
+            | KvError::Cancelled => ErrorKind::Conflict,
             KvError::Closed | KvError::Dropped(_) => ErrorKind::Closed,
         }
     }

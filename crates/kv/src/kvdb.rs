@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::{Kvs, check_ttl};
 use crate::layout::{self, Layout, NamedDevice};
+use crate::manual::{CompactRequest, CompactStatus};
 use crate::media::Media;
 use crate::omf::manifest::Edit;
 use crate::options::{Maintenance, MediaClass, Options};
@@ -29,7 +30,7 @@ use crate::view::Tree;
 pub struct Kvdb {
     pub(crate) engine: Arc<Engine>,
     dir: Option<PathBuf>,
-    devices: Devices,
+    manifest: Arc<dyn Device>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -123,7 +124,8 @@ impl Kvdb {
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
         let engine = Arc::new(engine);
-        let db = Kvdb { engine, dir, devices, threads: Mutex::new(Vec::new()) };
+        let manifest = devices.manifest.clone();
+        let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()) };
         if threads {
             let started = db.engine.start_threads().map_err(|error| {
                 KvError::Options(format!("the maintenance threads could not be started: {error}"))
@@ -348,15 +350,60 @@ impl Kvdb {
         media.write_header(engine.manifest.state().uuid)?;
         let edit = Edit::Class { class: MediaClass::Staging, path };
         engine.commit(vec![edit])?;
-        engine.classes.add_staging(media);
+        engine.classes.set_staging(Some(media));
         Ok(())
+    }
+
+    /// Takes the staging class away while the KVDB is in use: moves the log, keys and values to
+    /// capacity, which takes as long as that takes, and then ends the class durably. Its device is
+    /// no longer marked as one of this KVDB's; a file in the KVDB's own directory is removed.
+    /// Policies stay, and count again when there is a staging class again.
+    ///
+    /// Cursors, snapshots and transactions that were begun before read from the device as long as
+    /// they live. [`Kvdb::compact_status`] says how it gets on, and [`Kvdb::cancel_compact`] calls it
+    /// off; what was moved by then goes back as maintenance touches it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no staging class; `NoSpace` when capacity cannot take what is there;
+    /// `Conflict` when a compaction is under way, or it was cancelled; a device's.
+    pub fn remove_staging(&self) -> Result<()> {
+        let known_as = self.engine.manifest.state().classes.remove(&MediaClass::Staging);
+        let staging = self.engine.remove_staging()?;
+        staging.clear_header()?;
+        staging.reclaim()?;
+        match (&self.dir, known_as) {
+            (Some(dir), Some(known_as)) => layout::remove_own(dir, MediaClass::Staging, &known_as),
+            _ => Ok(()),
+        }
+    }
+
+    /// Merges and moves data until it is as asked for, while the KVDB is in use. Returns when that
+    /// is so, as far as what was there when it began is concerned, or when it is cancelled.
+    ///
+    /// # Errors
+    /// `Conflict` when one is under way already, `Invalid` for a goal that cannot be, `NoSpace`, or
+    /// a device's.
+    pub fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
+        self.engine.compact(request)
+    }
+
+    /// How a compaction, or the removal of a class, is getting on.
+    #[must_use]
+    pub fn compact_status(&self) -> CompactStatus {
+        self.engine.compact_status()
+    }
+
+    /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; what it
+    /// has done stays.
+    pub fn cancel_compact(&self) {
+        self.engine.cancel();
     }
 
     /// What the user should know about how the devices were opened.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        let staging = self.devices.staging.iter();
-        let devices = staging.chain([&self.devices.capacity, &self.devices.manifest]);
+        let classes = self.engine.classes.all();
+        let devices = classes.iter().map(|media| media.device()).chain([&self.manifest]);
         let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
         remarks.dedup();
         remarks

@@ -79,7 +79,7 @@ impl Kvs {
         let mut options = self.options()?;
         change(&mut options);
         engine.commit(vec![Edit::Kvs { id: self.id, name: self.name.to_string(), options }])?;
-        engine.publish_tree(self.id, |tree| tree.options = options);
+        engine.publish_tree(self.id, |tree| tree.set_options(options));
         engine.work.notify();
         Ok(())
     }
@@ -122,7 +122,9 @@ impl Kvs {
         check_record(&record)?;
         let options = self.options()?;
         let purpose = purpose(change.value().is_none());
-        self.engine.admit(&self.name, &options.policy, purpose)?;
+        if change.value().is_some() {
+            self.engine.admit(self.id)?;
+        }
         let expiry = self.engine.expiry_of_put(&options);
         let size = size_with_expiry(record, expiry);
         self.engine.write(size, purpose, with_expiry(record, expiry), |_| Ok(()))?;

@@ -44,6 +44,11 @@ pub(crate) struct Kvset {
     pages: Arc<PageTable>,
 }
 
+/// So many keys say how many of a kvset are hidden, to a few percent.
+const SAMPLES: usize = 512;
+/// Up to this many pages are looked at key by key.
+const FEW_PAGES: usize = 16;
+
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -323,6 +328,45 @@ impl Kvset {
         }
     }
 
+    /// Whether this kvset may have an entry for the key, whose hash is `hash`. No I/O.
+    pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
+        key >= self.index.key(0) && key <= self.last_key() && self.filter.may_contain(hash)
+    }
+
+    /// Whether this kvset may hide the key, whose hash is `hash`, in older ones. No I/O.
+    pub(crate) fn may_hide(&self, key: &[u8], hash: u64) -> bool {
+        self.may_hold(key, hash) || self.prefixes.cover(key).is_some()
+    }
+
+    /// Hands some keys to `each`, spread evenly: the first keys of pages, or all keys when there are
+    /// few pages.
+    pub(crate) fn sample(&self, mut each: impl FnMut(&[u8])) -> Result<()> {
+        if self.index.pages() > FEW_PAGES {
+            let step = self.index.pages().div_ceil(SAMPLES);
+            (0..self.index.pages()).step_by(step).for_each(|page| each(self.index.key(page)));
+            return Ok(());
+        }
+        let mut key = Vec::new();
+        for index in 0..self.edit.pages {
+            let page = self.page(index)?;
+            for slot in 0..page.count() {
+                page.key_to(slot, &mut key);
+                each(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of its keys and of the values it refers to.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.key_bytes() + self.blocks.iter().map(|(_, bytes)| bytes).sum::<u64>()
+    }
+
+    /// The same for each entry that is no tombstone, roughly.
+    pub(crate) fn bytes_per_entry(&self) -> u64 {
+        self.bytes() / self.edit.entries.saturating_sub(self.edit.tombstones).max(1)
+    }
+
     pub(crate) fn last_key(&self) -> &[u8] {
         self.index.key(self.index.pages())
     }
@@ -365,6 +409,21 @@ impl Kvset {
     /// Bytes of keys on the medium.
     pub(crate) fn key_bytes(&self) -> u64 {
         self.keys.extents.iter().map(Allocation::bytes).sum()
+    }
+
+    /// Whether keys or values of it lie on this class.
+    pub(crate) fn is_on(&self, class: crate::MediaClass) -> bool {
+        self.keys_are_on(class) || self.values_are_on(class)
+    }
+
+    /// Whether some of its keys lie on this class.
+    pub(crate) fn keys_are_on(&self, class: crate::MediaClass) -> bool {
+        self.keys.extents.iter().any(|extent| extent.media.class == class)
+    }
+
+    /// Whether some of its values lie on this class.
+    pub(crate) fn values_are_on(&self, class: crate::MediaClass) -> bool {
+        self.blocks.iter().any(|(block, _)| block.media().class == class)
     }
 
     pub(crate) fn key_extents(&self) -> &[Allocation] {

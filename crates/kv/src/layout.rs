@@ -144,6 +144,15 @@ pub(crate) fn make_class(dir: &Path, path: &str) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(device))
 }
 
+/// Removes the file of a class that has ended, if it is in the KVDB's own directory.
+pub(crate) fn remove_own(dir: &Path, class: MediaClass, known_as: &str) -> Result<()> {
+    if known_as != file_name(class) {
+        return Ok(());
+    }
+    let path = dir.join(known_as);
+    std::fs::remove_file(&path).map_err(|error| file_error(&path, &error))
+}
+
 /// Refuses a device that does not begin with zeroes.
 pub(crate) fn check_blank(device: &dyn Device, path: &Path) -> Result<()> {
     let size = device.geometry().lba_size as usize;

@@ -35,12 +35,13 @@
 //! # Life of a put
 //!
 //! 1. `kvs.rs` [`Kvs::put`] takes key and value;
-//! 2. `write.rs` checks them, paces the writer when maintenance is behind, and takes the lock;
+//! 2. `write.rs` checks them and takes the lock;
 //! 3. `log.rs` makes room in the current segment's frame, and `value.rs` with `omf/frame.rs`
 //!    encodes the record there: that gives its seqno and its place;
 //! 4. `memtable.rs` gets key, value and place, and the record becomes visible;
 //! 5. `engine.rs` writes and flushes the frame, at once or within `durability_ms`, through
-//!    `media.rs` and the device's port (`esker-device`: `blocking.rs`).
+//!    `media.rs` and the device's port (`esker-device`: `blocking.rs`);
+//! 6. `pace.rs` delays the writer when maintenance or the log is behind.
 //!
 //! # Life of a get
 //!
@@ -123,6 +124,7 @@ mod check;
 mod compact;
 mod compression;
 mod cursor;
+mod due;
 mod engine;
 mod error;
 mod expiry;
@@ -136,10 +138,12 @@ mod layout;
 mod log;
 mod maintain;
 mod manifest;
+mod manual;
 mod media;
 mod memtable;
 mod omf;
 mod options;
+mod pace;
 mod page_cache;
 mod placement;
 mod policy;
@@ -164,6 +168,7 @@ pub use error::{KvError, Result};
 pub use kvdb::Kvdb;
 pub use kvs::Kvs;
 pub use layout::{Layout, NamedDevice};
+pub use manual::{CompactRequest, CompactStatus};
 pub use options::{Maintenance, MediaClass, Options, Tuning};
 pub use placement::Stream;
 pub use policy::{KvsOptions, Place, Policy};

@@ -132,7 +132,7 @@ impl LogTail {
     /// Whether the caller is to open a segment ahead of need; it ends that by
     /// [`LogTail::opened`].
     pub(crate) fn begin_opening(&mut self) -> bool {
-        let wanted = self.spare.is_none() && self.position > self.segment.allocation.bytes() / 2;
+        let wanted = self.spare.is_none() && self.position > self.segment.allocation.bytes() / 8;
         let begins = wanted && !self.opening;
         self.opening |= begins;
         begins
@@ -156,6 +156,16 @@ impl LogTail {
         self.spare = Some(segment);
     }
 
+    /// Goes on in the spare segment, whatever room is left in this one. False: there is none.
+    pub(crate) fn pass_over(&mut self) -> bool {
+        self.seal();
+        let Some(next) = self.spare.take() else {
+            return false;
+        };
+        (self.segment, self.position) = (next, 0);
+        true
+    }
+
     /// Makes room for `size` bytes of records in one frame. False: there is no spare segment, and
     /// one is needed; set one and call again.
     pub(crate) fn make_room(&mut self, size: usize) -> bool {
@@ -171,11 +181,9 @@ impl LogTail {
             if self.position + padded <= self.segment.allocation.bytes() {
                 return true;
             }
-            self.seal();
-            let Some(next) = self.spare.take() else {
+            if !self.pass_over() {
                 return false;
-            };
-            (self.segment, self.position) = (next, 0);
+            }
         }
     }
 

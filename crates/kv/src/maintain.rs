@@ -13,40 +13,15 @@ use esker_base::memory::release_unused;
 
 use crate::KvsOptions;
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
+use crate::due::Job;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::ingest::{Ingested, RootBuilder};
-use crate::kvset::Kvset;
 use crate::omf::manifest::Edit;
-use crate::placement::Stream;
-use crate::prefixes::Prefixes;
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
 use crate::value::{ValueBlock, address};
 use crate::view::{Frozen, Leaf, Tree};
-
-/// A step of the second lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Job {
-    /// Ages the root's data into the leaves.
-    Spill { kvs: u32 },
-    /// Merges the keys of a leaf's newest kvsets.
-    Compact { kvs: u32, leaf: u64, newest: usize },
-    /// Divides a leaf in two.
-    Split { kvs: u32, leaf: u64 },
-    /// Rewrites the live values of blocks that are mostly garbage.
-    Collect { kvs: u32, leaf: u64, blocks: BTreeSet<u64> },
-    /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.
-    Expire { kvs: u32, leaf: u64, oldest: usize },
-}
-
-/// When a step becomes due. The fuller the capacity class, the more a freed byte is worth.
-struct Thresholds {
-    spill_kvsets: usize,
-    compact_kvsets: usize,
-    /// A leaf is collected at this share of garbage, in percent.
-    garbage_percent: u64,
-}
 
 impl Engine {
     // ---- ingest --------------------------------------------------------------------------------
@@ -59,7 +34,9 @@ impl Engine {
         };
         // Before the next memtable has grown.
         self.balance_memory();
+        let began = self.options.clock.now();
         self.note_space(self.ingest(&frozen))?;
+        self.ingested_in(frozen.table.bytes(), self.options.clock.now().since(began));
         // Under the lock, so that a writer about to wait does not miss it.
         let writer = self.writer.lock();
         self.room.notify_all();
@@ -148,98 +125,6 @@ impl Engine {
         Ok(done)
     }
 
-    // ---- what is due -----------------------------------------------------------------------------
-
-    fn thresholds(&self) -> Thresholds {
-        let media = &self.classes.capacity;
-        let percent = media.used_bytes() * 100 / media.capacity_bytes().max(1);
-        let (spill_kvsets, compact_kvsets) = (self.tuning.spill_kvsets, self.tuning.compact_kvsets);
-        match percent {
-            0..70 => Thresholds { spill_kvsets, compact_kvsets, garbage_percent: 50 },
-            70..85 => Thresholds { spill_kvsets, compact_kvsets: 2, garbage_percent: 25 },
-            _ => Thresholds { spill_kvsets: 1, compact_kvsets: 2, garbage_percent: 10 },
-        }
-    }
-
-    /// The steps that are worth doing now: first what exceeds its threshold by most.
-    fn due(&self) -> Vec<Job> {
-        let view = self.view.load();
-        let at = self.thresholds();
-        let trees = view.trees.values();
-        let live = live_bytes(trees.clone().flat_map(|tree| tree.kvsets()));
-        let spills = trees.clone().filter_map(|tree| {
-            let urgency = (tree.root.len() * 100 / self.tuning.spill_kvsets).max(100);
-            let due = tree.root.len() >= at.spill_kvsets;
-            due.then_some((urgency, Job::Spill { kvs: tree.kvs }))
-        });
-        let in_leaves = trees.flat_map(|tree| tree.leaves.iter().map(move |leaf| (tree, leaf)));
-        let tidying = in_leaves.filter_map(|(tree, leaf)| self.due_in(tree.kvs, leaf, &at, &live));
-        let mut due: Vec<(usize, Job)> = spills.chain(tidying).collect();
-        due.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
-        due.into_iter().map(|(_, job)| job).collect()
-    }
-
-    /// What is due in a leaf, with its urgency.
-    fn due_in(
-        &self,
-        kvs: u32,
-        leaf: &Leaf,
-        at: &Thresholds,
-        live: &BTreeMap<u64, u64>,
-    ) -> Option<(usize, Job)> {
-        let now_ms = self.wall_clock.now_ms();
-        let oldest = leaf.kvsets.iter().rev().take_while(|kvset| kvset.is_expired(now_ms)).count();
-        if oldest > 0 {
-            return Some((200, Job::Expire { kvs, leaf: leaf.id, oldest }));
-        }
-        if leaf.kvsets.len() >= at.compact_kvsets {
-            let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
-            let urgency = leaf.kvsets.len() * 100 / at.compact_kvsets;
-            return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
-        }
-        let hidden = hidden_percent(leaf, now_ms);
-        if hidden >= at.garbage_percent {
-            // Keys alone: then it is known which values are garbage, and whole blocks of them go.
-            let urgency = 100 + usize::try_from(hidden).unwrap_or(100);
-            let newest = leaf.kvsets.len();
-            return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
-        }
-        let key_bytes: u64 = leaf.kvsets.iter().map(|kvset| kvset.key_bytes()).sum();
-        let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
-        if key_bytes > self.tuning.leaf_key_bytes && pages >= 2 {
-            return Some((100, Job::Split { kvs, leaf: leaf.id }));
-        }
-        let blocks: BTreeMap<u64, &Arc<ValueBlock>> =
-            leaf.kvsets.iter().flat_map(|k| &k.blocks).map(|(b, _)| (b.id, b)).collect();
-        // A log segment that was left to a leaf for lack of room counts as a whole.
-        let size = |block: &ValueBlock| match block.stream() {
-            Stream::Log => block.allocation.bytes(),
-            _ => block.bytes,
-        };
-        let alive = |block: &ValueBlock| live.get(&block.id).copied().unwrap_or(0).min(size(block));
-        let garbage = |block: &ValueBlock| size(block) - alive(block);
-        let written: u64 = blocks.values().map(|block| size(block)).sum();
-        let percent =
-            blocks.values().map(|block| garbage(block)).sum::<u64>() * 100 / written.max(1);
-        if percent < at.garbage_percent {
-            return None;
-        }
-        // At least one block has this share of garbage itself, so every collection frees something.
-        // The poorest go first, and not more than there is room for: each makes more.
-        let mut poor: Vec<&Arc<ValueBlock>> = blocks.into_values().collect();
-        poor.retain(|block| garbage(block) * 100 >= at.garbage_percent * size(block));
-        poor.sort_by_key(|block| std::cmp::Reverse(garbage(block) * 1000 / size(block).max(1)));
-        let mut room = self.classes.all().iter().map(|m| m.free_bytes()).max().unwrap_or(0) / 2;
-        let fits = |block: &&Arc<ValueBlock>| {
-            let fits = alive(block) <= room;
-            room = room.saturating_sub(alive(block));
-            fits
-        };
-        let blocks: BTreeSet<u64> = poor.into_iter().take_while(fits).map(|b| b.id).collect();
-        let urgency = 100 + usize::try_from(percent).unwrap_or(100);
-        (!blocks.is_empty()).then_some((urgency, Job::Collect { kvs, leaf: leaf.id, blocks }))
-    }
-
     // ---- the second lane -----------------------------------------------------------------------
 
     /// Runs the step that is due; false when none is.
@@ -247,7 +132,7 @@ impl Engine {
         let _lane = self.compacting.lock();
         let mut outcome = Ok(false);
         for job in self.due() {
-            outcome = self.run(&job).map(|()| true);
+            outcome = self.run(&job, false).map(|()| true);
             // What finds no room may be helped by another step, which makes some.
             if !outcome.as_ref().is_err_and(KvError::lacks_space) {
                 break;
@@ -257,14 +142,15 @@ impl Engine {
             self.fail_stop(media.reclaim())?;
         }
         if matches!(outcome, Ok(true)) {
-            self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
             self.work.notify();
         }
         self.fail_stop(outcome)
     }
 
-    fn run(&self, job: &Job) -> Result<()> {
+    /// Runs a step. The lane is the caller's.
+    pub(crate) fn run(&self, job: &Job, asked: bool) -> Result<()> {
         let mut compaction = self.plan(job);
+        compaction.asked = asked;
         let compacted = match compaction.run(self) {
             // No room for the values: their keys alone go to the leaves. That takes little, and
             // frees what they hide there.
@@ -274,14 +160,18 @@ impl Engine {
             }
             result => result?,
         };
+        self.counters.maintained_bytes.add(compacted.written_bytes());
         self.install(&compaction, compacted)?;
         drop(compaction);
         release_unused();
+        self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
         let counters = &self.counters;
         match job {
             Job::Spill { .. } => counters.spills.add(1),
             Job::Compact { .. } => counters.compactions.add(1),
             Job::Split { .. } => counters.splits.add(1),
+            Job::Join { .. } => counters.joins.add(1),
+            Job::Collect { blocks, .. } if blocks.is_empty() => counters.compactions.add(1),
             Job::Collect { .. } => counters.collections.add(1),
             Job::Expire { .. } => counters.expirations.add(1),
         }
@@ -294,11 +184,12 @@ impl Engine {
         let (Job::Spill { kvs }
         | Job::Compact { kvs, .. }
         | Job::Split { kvs, .. }
+        | Job::Join { kvs, .. }
         | Job::Collect { kvs, .. }
         | Job::Expire { kvs, .. }) = *job;
-        let tree = view.tree(kvs).expect("due() names KVSs that exist");
-        let leaf =
-            |id: u64| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and their leaves");
+        let tree = view.tree(kvs).expect("a job names a KVS that exists");
+        let KvsOptions { policy, compression, .. } = tree.options;
+        let leaf = |id: u64| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and its leaves");
         let target =
             |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
         let (inputs, targets, rewrite) = match job {
@@ -312,8 +203,10 @@ impl Engine {
             }
             Job::Compact { leaf: id, newest, .. } => {
                 let leaf = leaf(*id);
-                let targets = vec![target(leaf, *newest == leaf.kvsets.len())];
-                (leaf.kvsets[..*newest].to_vec(), targets, Rewrite::None)
+                let all = *newest == leaf.kvsets.len();
+                let moves = if all { self.misplaced(leaf, &policy) } else { BTreeSet::new() };
+                let targets = vec![target(leaf, all)];
+                (leaf.kvsets[..*newest].to_vec(), targets, Job::rewrite(moves))
             }
             Job::Split { leaf: id, .. } => {
                 let leaf = leaf(*id);
@@ -322,9 +215,17 @@ impl Engine {
                 let right = Target { leaf: self.ids.next(), lower: middle.into(), bottom: true };
                 (leaf.kvsets.clone(), vec![target(leaf, true), right], Rewrite::None)
             }
+            Job::Join { leaf: id, next, .. } => {
+                let (leaf, next) = (leaf(*id), leaf(*next));
+                // One kvset each, at most, and their keys are apart.
+                let inputs = leaf.kvsets.iter().chain(&next.kvsets).cloned().collect();
+                (inputs, vec![target(leaf, true)], Rewrite::None)
+            }
             Job::Collect { leaf: id, blocks, .. } => {
                 let leaf = leaf(*id);
-                (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::In(blocks.clone()))
+                let mut moves = self.misplaced(leaf, &policy);
+                moves.extend(blocks);
+                (leaf.kvsets.clone(), vec![target(leaf, true)], Job::rewrite(moves))
             }
             Job::Expire { leaf: id, oldest, .. } => {
                 let leaf = leaf(*id);
@@ -332,8 +233,8 @@ impl Engine {
                 (expired, Vec::new(), Rewrite::None)
             }
         };
-        let KvsOptions { policy, compression, .. } = tree.options;
-        Compaction { kvs, policy, compression, inputs, targets, rewrite }
+        let gone = if let Job::Join { next, .. } = job { Some(*next) } else { None };
+        Compaction { kvs, policy, compression, inputs, targets, gone, rewrite, asked: false }
     }
 
     /// Makes a compaction's output durable and visible, and lets go of its inputs.
@@ -353,15 +254,15 @@ impl Engine {
             .collect();
         edits.extend(Engine::additions(&done.blocks, &done.kvsets));
         edits.extend(removed.iter().map(|&id| Edit::KvsetRemoved { id }));
+        edits.extend(compaction.gone.map(|id| Edit::LeafRemoved { id }));
         self.commit(edits)?;
         self.publish_tree(kvs, |tree| {
             for target in new_leaves {
                 let at = tree.leaf_of(&target.lower) + 1;
-                let leaf =
-                    Leaf { id: target.leaf, lower: target.lower.clone(), kvsets: Vec::new() };
-                tree.leaves.insert(at, leaf);
+                tree.leaves.insert(at, Leaf::new(target.leaf, target.lower.clone()));
             }
             tree.remove(&removed);
+            tree.leaves.retain(|leaf| Some(leaf.id) != compaction.gone);
             done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
         });
         for (old_block, old_offset, new_block, new_offset) in done.moved {
@@ -448,45 +349,3 @@ impl Engine {
 
 /// How long a thread with nothing to do sleeps before it looks again.
 const IDLE: Duration = Duration::from_millis(200);
-
-/// The bytes that kvsets refer to in each block.
-fn live_bytes<'k>(kvsets: impl Iterator<Item = &'k Arc<Kvset>>) -> BTreeMap<u64, u64> {
-    let mut live = BTreeMap::new();
-    for (block, bytes) in kvsets.flat_map(|kvset| &kvset.blocks) {
-        *live.entry(block.id).or_insert(0) += bytes;
-    }
-    live
-}
-
-/// The share of a leaf's bytes that have expired or that its deleted prefixes hide, in percent.
-fn hidden_percent(leaf: &Leaf, now_ms: u64) -> u64 {
-    let all_there =
-        |kvset: &Arc<Kvset>| kvset.prefixes.is_empty() && kvset.expired_percent(now_ms) == 0;
-    if leaf.kvsets.iter().all(all_there) {
-        return 0;
-    }
-    let (mut bytes, mut hidden) = (0, 0);
-    let mut newer = Prefixes::default();
-    for kvset in &leaf.kvsets {
-        let own = kvset.key_bytes() + kvset.blocks.iter().map(|(_, live)| live).sum::<u64>();
-        bytes += own;
-        hidden += own / 100 * kvset.hidden_percent(&newer).max(kvset.expired_percent(now_ms));
-        newer = Prefixes::union([&newer, &kvset.prefixes].into_iter());
-    }
-    hidden * 100 / bytes.max(1)
-}
-
-/// How many of a leaf's newest kvsets to merge: at least `least`, and on while the next one is not
-/// much larger than all before it, so that each key is rewritten a logarithmic number of times.
-fn compaction_run(leaf: &Leaf, least: usize) -> usize {
-    let mut entries = 0;
-    let mut run = 0;
-    for kvset in &leaf.kvsets {
-        if run >= least.max(2) && kvset.edit.entries > 2 * entries {
-            break;
-        }
-        entries += kvset.edit.entries;
-        run += 1;
-    }
-    run
-}

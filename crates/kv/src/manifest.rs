@@ -68,6 +68,12 @@ impl State {
             Edit::Class { class, path } => {
                 self.classes.insert(class, path);
             }
+            Edit::ClassRemoved { class } => {
+                let unused = !self.uses(class) && class != MediaClass::Capacity;
+                expect(unused && self.classes.remove(&class).is_some(), || {
+                    format!("an edit removes the {class} class, which is in use or not there")
+                })?;
+            }
             Edit::Kvs { id, name, options } => {
                 self.kvss.insert(id, (name, options));
             }
@@ -104,6 +110,13 @@ impl State {
             Edit::KvsetRemoved { id } => known(self.kvsets.remove(&id).is_some(), "kvset", id)?,
         }
         Ok(())
+    }
+
+    /// Whether something lies on this class.
+    fn uses(&self, class: MediaClass) -> bool {
+        let mut keys = self.kvsets.values().flat_map(|kvset| &kvset.extents);
+        let mut blocks = self.blocks.values().map(|block| &block.extent);
+        keys.any(|extent| extent.class == class) || blocks.any(|extent| extent.class == class)
     }
 
     fn apply_all(&mut self, edits: Vec<Edit>) -> Result<(), Malformed> {
@@ -380,6 +393,11 @@ impl Manifest {
 
     pub(crate) fn state(&self) -> State {
         self.0.lock().state.clone()
+    }
+
+    /// Whether something lies on this class.
+    pub(crate) fn uses(&self, class: MediaClass) -> bool {
+        self.0.lock().state.uses(class)
     }
 
     pub(crate) fn written_bytes(&self) -> u64 {

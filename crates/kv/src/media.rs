@@ -227,6 +227,19 @@ impl Media {
         LbaCount(self.space.lock().free_lbas).bytes(self.lba_size)
     }
 
+    /// Bytes that are kept for maintenance.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        LbaCount(self.space.lock().reserve_lbas).bytes(self.lba_size)
+    }
+
+    /// Writes zeroes over the header: the device belongs to no KVDB any more.
+    pub(crate) fn clear_header(&self) -> Result<()> {
+        let mut port = self.ports.port()?;
+        let zeroes = AlignedBuf::zeroed(to_usize(self.lba_size.into()));
+        port.write(Lba(0), zeroes, Stream::OldValues.placement(self.placement_handles))?;
+        Ok(port.flush()?)
+    }
+
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.device().geometry().capacity.bytes(self.lba_size)
     }
@@ -400,19 +413,32 @@ impl Drop for Allocation {
 pub(crate) struct Classes {
     pub(crate) capacity: Arc<Media>,
     staging: ArcSwapOption<Media>,
+    /// Set while the staging class is being emptied: it takes nothing new.
+    leaving: AtomicBool,
 }
 
 impl Classes {
     pub(crate) fn new(capacity: Arc<Media>, staging: Option<Arc<Media>>) -> Classes {
-        Classes { capacity, staging: ArcSwapOption::from(staging) }
+        Classes { capacity, staging: ArcSwapOption::from(staging), leaving: AtomicBool::new(false) }
     }
 
     pub(crate) fn staging(&self) -> Option<Arc<Media>> {
         self.staging.load_full()
     }
 
-    pub(crate) fn add_staging(&self, media: Arc<Media>) {
-        self.staging.store(Some(media));
+    pub(crate) fn set_staging(&self, media: Option<Arc<Media>>) {
+        self.staging.store(media);
+    }
+
+    /// Whether the staging class takes nothing new from now on.
+    pub(crate) fn leave_staging(&self, leaving: bool) {
+        self.leaving.store(leaving, Ordering::Release);
+    }
+
+    /// The class itself, if the KVDB has it and it takes new data.
+    pub(crate) fn taking(&self, class: MediaClass) -> Option<Arc<Media>> {
+        let leaves = class == MediaClass::Staging && self.leaving.load(Ordering::Acquire);
+        if leaves { None } else { self.get(class) }
     }
 
     /// The class itself, if the KVDB has it.
@@ -436,11 +462,11 @@ impl Classes {
         bytes: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
-        let Some(media) = self.get(place.class) else {
+        let Some(media) = self.taking(place.class) else {
             return self.capacity.allocate(stream, bytes, purpose);
         };
         match (media.allocate(stream, bytes, purpose), place.fallback()) {
-            (Err(KvError::NoSpace { .. }), Some(other)) if self.get(other).is_some() => {
+            (Err(KvError::NoSpace { .. }), Some(other)) if self.taking(other).is_some() => {
                 self.allocate(Place::only(other), stream, bytes, purpose)
             }
             (result, _) => result,

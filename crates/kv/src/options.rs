@@ -73,6 +73,9 @@ pub struct Options {
     /// A transaction that is open for longer ends by itself, in milliseconds: what it reads, and what
     /// others have written since it began, is kept as long as it lives. Default 300,000 (5 minutes).
     pub transaction_ms: u64,
+    /// Maintenance lets the media hold at most this many bytes for each live byte, where it is
+    /// given time for it: at least 1.02. What is lower costs more writes. Default 1.25.
+    pub space_amplification: f64,
     /// Nothing is written to any device, and several may have the KVDB open so at a time, as long as
     /// nobody has it open to write. What is in the log and in no kvset yet is kept in memory: up to half
     /// of the budget, else opening fails and says so. Writes and maintenance are refused. Default: no.
@@ -92,6 +95,7 @@ impl Default for Options {
             durability_ms: 100,
             durability_bytes: DURABILITY_BYTES,
             transaction_ms: 300_000,
+            space_amplification: 1.25,
             read_only: false,
             maintenance: Maintenance::Threads,
             clock: Clock::real(),
@@ -177,6 +181,17 @@ impl Tuning {
     }
 }
 
+/// A space amplification in percent.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is in range
+pub(crate) fn percent(space_amplification: f64) -> Result<u64> {
+    if (1.02..=100.0).contains(&space_amplification) {
+        return Ok((space_amplification * 100.0).round() as u64);
+    }
+    Err(KvError::Options(format!(
+        "a space amplification of {space_amplification} cannot be reached: give 1.02 to 100"
+    )))
+}
+
 impl Options {
     /// The parts' sizes.
     pub(crate) fn tuning(&self) -> Tuning {
@@ -192,6 +207,11 @@ impl Options {
     /// Refuses what cannot work for a new KVDB.
     pub(crate) fn check_to_create(&self) -> Result<()> {
         if self.read_only { Err(KvError::ReadOnly) } else { self.check() }
+    }
+
+    /// The space amplification that maintenance aims at, in percent.
+    pub(crate) fn space_percent(&self) -> u64 {
+        percent(self.space_amplification).expect("checked when it was opened")
     }
 
     /// Refuses what cannot work.
@@ -210,6 +230,7 @@ impl Options {
                 self.durability_bytes
             )));
         }
+        percent(self.space_amplification)?;
         self.tuning().check()
     }
 }

@@ -176,7 +176,7 @@ impl Policy {
         any
     }
 
-    /// The class of each cell that must not leave it.
+    /// The classes that cells must not leave.
     pub(crate) fn strict(&self) -> impl Iterator<Item = MediaClass> {
         self.cells().into_iter().filter(|(_, place)| !place.spills).map(|(_, place)| place.class)
     }

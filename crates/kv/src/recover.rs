@@ -120,7 +120,7 @@ pub(crate) fn open_structures(
             .leaves
             .iter()
             .filter(|(_, (owner, _))| *owner == kvs)
-            .map(|(&id, (_, lower))| Leaf { id, lower: lower[..].into(), kvsets: Vec::new() })
+            .map(|(&id, (_, lower))| Leaf::new(id, lower[..].into()))
             .collect();
         leaves.sort_by(|a, b| a.lower.cmp(&b.lower));
         if leaves.first().is_none_or(|leaf| !leaf.lower.is_empty()) {
@@ -129,7 +129,7 @@ pub(crate) fn open_structures(
             return Err(KvError::Corrupt { what: "manifest", device, lba: Lba(0), detail });
         }
         let (name, options) = (name.as_str().into(), *options);
-        trees.insert(kvs, Tree { kvs, name, options, root: Vec::new(), leaves });
+        trees.insert(kvs, Tree::with_leaves(kvs, name, options, leaves));
     }
     // Roots first: they are searched first, so their pages deserve DRAM first.
     let mut kvsets: Vec<_> = state.kvsets.values().collect();

@@ -48,13 +48,15 @@ pub(crate) struct Counters {
     pub(crate) stalled_ns: Counter,
     longest_stall_ns: AtomicU64,
     pub(crate) paced_ns: Counter,
-    pub(crate) owed_ns: AtomicU64,
     pub(crate) ingests: Counter,
     pub(crate) spills: Counter,
     pub(crate) compactions: Counter,
     pub(crate) collections: Counter,
     pub(crate) expirations: Counter,
     pub(crate) splits: Counter,
+    pub(crate) joins: Counter,
+    /// Written by steps of the second lane.
+    pub(crate) maintained_bytes: Counter,
     /// Set while maintenance cannot go on for lack of space.
     pub(crate) no_space: Mutex<Option<KvError>>,
 }
@@ -210,6 +212,7 @@ pub struct MaintenanceStats {
     /// Times that a leaf's kvsets went as a whole because everything in them had expired.
     pub expirations: u64,
     pub splits: u64,
+    pub joins: u64,
 }
 
 /// Waits of writers.
@@ -365,6 +368,7 @@ impl Engine {
                 collections: c.collections.get(),
                 expirations: c.expirations.get(),
                 splits: c.splits.get(),
+                joins: c.joins.get(),
             },
             stalls: Stalls {
                 memtable: c.memtable_waits.get(),
@@ -524,13 +528,14 @@ impl fmt::Display for Stats {
         let m = &self.maintenance;
         writeln!(
             f,
-            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} expirations",
+            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} expirations",
             m.log_flushes,
             m.ingests,
             m.spills,
             m.compactions,
             m.collections,
             m.splits,
+            m.joins,
             m.expirations
         )?;
         let s = &self.stalls;

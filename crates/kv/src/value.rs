@@ -68,6 +68,10 @@ impl ValueBlock {
         u64::try_from(part).unwrap_or(u64::MAX)
     }
 
+    pub(crate) fn is_log(&self) -> bool {
+        self.stream() == Stream::Log
+    }
+
     /// The log's, or old values'.
     pub(crate) fn stream(&self) -> Stream {
         self.allocation.stream

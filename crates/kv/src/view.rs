@@ -11,12 +11,12 @@
 //!    its range.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::KvsOptions;
 use crate::kvset::Kvset;
 use crate::memtable::Memtable;
 use crate::value::ValueBlock;
+use crate::{KvsOptions, MediaClass, Place};
 
 /// A leaf of a tree: the keys from `lower` to the next leaf's.
 #[derive(Clone)]
@@ -25,7 +25,28 @@ pub(crate) struct Leaf {
     pub(crate) lower: Arc<[u8]>,
     /// Newest first.
     pub(crate) kvsets: Vec<Arc<Kvset>>,
+    /// What newer kvsets hide in older ones, once it was looked at.
+    pub(crate) hidden: Hidden,
 }
+
+impl Leaf {
+    pub(crate) fn new(id: u64, lower: Arc<[u8]>) -> Leaf {
+        Leaf { id, lower, kvsets: Vec::new(), hidden: Hidden::default() }
+    }
+
+    /// Bytes of its keys on the media.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        self.kvsets.iter().map(|kvset| kvset.key_bytes()).sum()
+    }
+
+    /// The blocks that it refers to, by id.
+    pub(crate) fn blocks(&self) -> BTreeMap<u64, &Arc<ValueBlock>> {
+        self.kvsets.iter().flat_map(|kvset| &kvset.blocks).map(|(b, _)| (b.id, b)).collect()
+    }
+}
+
+/// Bytes that a merge will find to be garbage; known once somebody has asked.
+pub(crate) type Hidden = OnceLock<u64>;
 
 /// The kvsets of one KVS.
 #[derive(Clone)]
@@ -36,13 +57,51 @@ pub(crate) struct Tree {
     /// Newest first.
     pub(crate) root: Vec<Arc<Kvset>>,
     pub(crate) leaves: Vec<Leaf>,
+    /// What the root hides, in itself and in the leaves.
+    pub(crate) hidden: Hidden,
+    /// For each class, whether something lies elsewhere that must not; known once asked for.
+    strays: OnceLock<[bool; 2]>,
 }
 
 impl Tree {
     /// A tree with one empty leaf.
     pub(crate) fn new(kvs: u32, name: &str, options: KvsOptions, leaf: u64) -> Tree {
-        let leaf = Leaf { id: leaf, lower: Arc::from([]), kvsets: Vec::new() };
-        Tree { kvs, name: name.into(), options, root: Vec::new(), leaves: vec![leaf] }
+        Tree::with_leaves(kvs, name.into(), options, vec![Leaf::new(leaf, Arc::from([]))])
+    }
+
+    pub(crate) fn with_leaves(
+        kvs: u32,
+        name: Arc<str>,
+        options: KvsOptions,
+        leaves: Vec<Leaf>,
+    ) -> Tree {
+        let (hidden, strays) = (Hidden::default(), OnceLock::new());
+        Tree { kvs, name, options, root: Vec::new(), leaves, hidden, strays }
+    }
+
+    pub(crate) fn set_options(&mut self, options: KvsOptions) {
+        self.strays.take();
+        self.options = options;
+    }
+
+    /// Whether something lies elsewhere that the policy wants on `class` and nowhere else.
+    pub(crate) fn has_strays(&self, class: MediaClass) -> bool {
+        self.strays.get_or_init(|| {
+            let strays = |class| self.kvsets().any(|kvset| self.strays_in(kvset, class));
+            MediaClass::ALL.map(strays)
+        })[class as usize]
+    }
+
+    /// The same of one of its kvsets.
+    pub(crate) fn strays_in(&self, kvset: &Kvset, class: MediaClass) -> bool {
+        let policy = &self.options.policy;
+        let (keys, values) = match kvset.edit.leaf {
+            0 => (policy.young_keys, policy.young_values),
+            _ => (policy.old_keys, policy.old_values),
+        };
+        let strict = |place: Place| place == Place::only(class);
+        strict(keys) && kvset.keys_are_on(class.other())
+            || strict(values) && kvset.values_are_on(class.other())
     }
 
     /// The index of the leaf whose range holds `key`.
@@ -52,11 +111,15 @@ impl Tree {
 
     /// Adds a kvset to its node, by age.
     pub(crate) fn add(&mut self, kvset: Arc<Kvset>) {
+        self.hidden.take();
+        self.strays.take();
         let node = if kvset.edit.leaf == 0 {
             &mut self.root
         } else {
             let leaf = self.leaves.iter_mut().find(|leaf| leaf.id == kvset.edit.leaf);
-            &mut leaf.expect("a kvset's leaf exists").kvsets
+            let leaf = leaf.expect("a kvset's leaf exists");
+            leaf.hidden.take();
+            &mut leaf.kvsets
         };
         let at = node.partition_point(|other| other.edit.age > kvset.edit.age);
         node.insert(at, kvset);
@@ -64,9 +127,15 @@ impl Tree {
 
     /// Removes the kvsets with these ids.
     pub(crate) fn remove(&mut self, ids: &[u64]) {
+        self.hidden.take();
+        self.strays.take();
         self.root.retain(|kvset| !ids.contains(&kvset.edit.id));
         for leaf in &mut self.leaves {
+            let before = leaf.kvsets.len();
             leaf.kvsets.retain(|kvset| !ids.contains(&kvset.edit.id));
+            if leaf.kvsets.len() < before {
+                leaf.hidden.take();
+            }
         }
     }
 

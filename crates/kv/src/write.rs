@@ -12,7 +12,6 @@ use crate::media::Purpose;
 use crate::memtable::Memtable;
 use crate::omf::frame::{Change, Record};
 use crate::options::Maintenance;
-use crate::policy::Policy;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::view::Frozen;
@@ -56,7 +55,6 @@ impl Engine {
         records: impl Iterator<Item = Record<'r>>,
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<u64> {
-        self.pace(size);
         let mut log = self.writer.lock();
         self.check_running()?;
         let max = log.batch_max();
@@ -86,22 +84,30 @@ impl Engine {
         drop(log);
         self.counters.user_bytes.add(user_bytes as u64);
         self.await_durability(seqno, unflushed)?;
+        self.pace(size, unflushed);
         Ok(seqno)
     }
 
-    /// Refuses what a policy allows no place: one of its classes is full, and must not be left.
-    pub(crate) fn admit(&self, kvs: &str, policy: &Policy, purpose: Purpose) -> Result<()> {
-        if purpose == Purpose::Maintenance {
-            return Ok(());
-        }
-        for class in policy.strict() {
-            let Some(media) = self.classes.get(class) else {
-                continue;
+    /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
+    /// was when something went elsewhere that is to go there first, and must not be left.
+    pub(crate) fn admit(&self, kvs: u32) -> Result<()> {
+        let refused = || -> Result<Option<KvError>> {
+            let view = self.view.load();
+            let Some(tree) = view.tree(kvs) else {
+                return Ok(None);
             };
-            while !media.has_room()? {
-                let full = KvError::ClassFull { class, kvs: kvs.into() };
-                drop(self.await_space(self.writer.lock(), full)?);
+            for class in tree.options.policy.strict() {
+                let Some(media) = self.classes.taking(class) else {
+                    continue;
+                };
+                if tree.has_strays(class) || !media.has_room()? {
+                    return Ok(Some(KvError::ClassFull { class, kvs: tree.name.to_string() }));
+                }
             }
+            Ok(None)
+        };
+        while let Some(full) = refused()? {
+            drop(self.await_space(self.writer.lock(), full)?);
         }
         Ok(())
     }
@@ -142,7 +148,8 @@ impl Engine {
         }
     }
 
-    /// Freezes the active memtable when it is full, as soon as the one before is ingested.
+    /// Freezes the active memtable when it is full, as soon as the one before is ingested. Until then
+    /// it may grow a little, while writers are slowed down.
     fn room_in_memtable<'e>(
         &'e self,
         mut log: MutexGuard<'e, LogTail>,
@@ -150,6 +157,12 @@ impl Engine {
         while self.view.load().active.bytes() >= self.tuning.memtable_bytes {
             if self.view.load().frozen.is_empty() {
                 self.rotate(&mut log);
+                self.work.notify();
+                break;
+            }
+            let manual = self.options.maintenance == Maintenance::Manual;
+            let full = self.counters.no_space.lock().clone();
+            if !manual && full.is_none() && self.view.load().active.bytes() < self.memtable_most() {
                 self.work.notify();
                 break;
             }
@@ -228,43 +241,10 @@ impl Engine {
         if worked { Ok(log) } else { Err(full) }
     }
 
-    /// How many kvsets the fullest root holds beyond those that maintenance is given time for.
-    fn debt(&self) -> usize {
-        let view = self.view.load();
-        let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
-        deepest.saturating_sub(2 * self.tuning.spill_kvsets)
-    }
-
     /// What the threads would have done meanwhile.
     fn catch_up(&self) -> Result<()> {
         self.ingest_oldest()?;
         while self.debt() > 0 && self.maintain()? {}
         Ok(())
     }
-
-    /// Slows a writer down while maintenance is behind: the delay grows with the square of the
-    /// debt, so that writers settle at the pace of maintenance instead of stopping.
-    fn pace(&self, size: usize) {
-        if self.options.maintenance == Maintenance::Manual {
-            return;
-        }
-        let debt = self.debt() as u64;
-        if debt == 0 {
-            return;
-        }
-        let scale = self.tuning.spill_kvsets as u64;
-        let delay_ns = size as u64 * FULL_DELAY_NS_PER_BYTE * debt * debt / (scale * scale);
-        let owed = self.counters.owed_ns.fetch_add(delay_ns, Ordering::Relaxed) + delay_ns;
-        if owed >= SLEEP_NS {
-            // Whoever takes the debt sleeps it off.
-            let span = Duration::from_nanos(self.counters.owed_ns.swap(0, Ordering::Relaxed));
-            self.options.clock.sleep(span);
-            self.counters.paced_ns.add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        }
-    }
 }
-
-/// The delay when the root holds three times the kvsets at which it spills: 20 MB/s for a writer.
-const FULL_DELAY_NS_PER_BYTE: u64 = 50;
-/// Delays are slept off in pieces of this size.
-const SLEEP_NS: u64 = 500_000;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::script::{NAMES, Script, TTL_MS, create_kvss};
 use common::{test_options, tiny_tuning};
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, KvError, Kvdb, Options};
+use esker_kv::{CompactRequest, Devices, KvError, Kvdb, Options, Policy};
 use esker_sim::{CrashRecorder, Image, Plan};
 
 /// The order in which devices are attached to the recorder.
@@ -41,6 +41,7 @@ struct Done {
     compactions: u64,
     collections: u64,
     splits: u64,
+    joins: u64,
 }
 
 impl Done {
@@ -51,6 +52,7 @@ impl Done {
         self.compactions += m.compactions;
         self.collections += m.collections;
         self.splits += m.splits;
+        self.joins += m.joins;
     }
 }
 
@@ -96,14 +98,25 @@ fn devices_of(image: &Image, with_staging: bool) -> Devices {
     }
 }
 
+/// Opens an image, without its staging device when that has been taken away.
+fn open(devices: Devices, options: &Options) -> Result<(Kvdb, Devices), KvError> {
+    match Kvdb::open_on(devices.clone(), options.clone()) {
+        Err(KvError::Options(_)) if devices.staging.is_some() => {
+            let without = Devices { staging: None, ..devices };
+            Ok((Kvdb::open_on(without.clone(), options.clone())?, without))
+        }
+        opened => opened.map(|db| (db, devices)),
+    }
+}
+
 /// Opens an image and checks the promise. `Err` says what was broken.
 fn check(run: &Run, image: &Image) -> Result<(), String> {
     let created = !image.marks().is_empty();
     let promised = image.marks().last().copied().unwrap_or(0);
     let devices = devices_of(image, run.with_staging);
     let options = options();
-    let db = match Kvdb::open_on(devices.clone(), options.clone()) {
-        Ok(db) => db,
+    let (db, devices) = match open(devices, &options) {
+        Ok(opened) => opened,
         // Before `create` returned, there may be no KVDB yet.
         Err(KvError::NotAKvdb { .. }) if !created => return Ok(()),
         Err(error) => return Err(format!("it does not open: {error}")),
@@ -161,7 +174,7 @@ fn no_crash_loses_what_was_promised() {
         let run = record(seed, 450, with_staging);
         images += check_all(&run, &plan);
         println!("seed {seed}: {images} crash images so far, with {:?}", run.done);
-        let Done { ingests, spills, compactions, collections, splits } = run.done;
+        let Done { ingests, spills, compactions, collections, splits, .. } = run.done;
         assert!(ingests > 0 && spills > 0 && compactions > 0 && collections > 0 && splits > 0);
     }
     assert!(images >= 10_000, "only {images} images: the workload has become too small");
@@ -179,6 +192,40 @@ fn no_crash_loses_what_was_promised_in_a_hundred_thousand_images() {
         println!("seed {seed}: {images} crash images so far");
         seed += 1;
     }
+}
+
+/// Staging is taken away, everything is compacted, and staging comes back, while the script goes on.
+#[test]
+fn no_crash_while_staging_goes_and_comes_loses_what_was_promised() {
+    let plan = Plan { all_subsets: 3, singles: 2, random_subsets: 1, ..Plan::default() };
+    let recorder = CrashRecorder::new();
+    let memory = |name: &str, bytes: u64| -> Arc<dyn Device> {
+        recorder.attach(Arc::new(MemoryDevice::new(name, bytes, 512)))
+    };
+    let (manifest, capacity) = (memory("manifest", 256 << 10), memory("capacity", 4 << 20));
+    let staging = memory("staging", 2 << 20);
+    let devices = Devices { manifest, capacity, staging: Some(staging.clone()) };
+    let mut script = Script::new(5, &options(), 90);
+    let db = Kvdb::create_on(devices, options()).unwrap();
+    let kvss = create_kvss(&db).unwrap();
+    kvss[0].set_policy(Policy::STAGING_ONLY).unwrap();
+    for step in 0..160 {
+        match step {
+            60 => db.remove_staging().unwrap(),
+            90 => drop(db.compact(CompactRequest::Full).unwrap()),
+            110 => db.add_staging_device(staging.clone()).unwrap(),
+            130 => kvss[1].set_policy(Policy::CAPACITY_ONLY).unwrap(),
+            150 => db.remove_staging().unwrap(),
+            _ => {}
+        }
+        script.step(&db, &kvss).unwrap();
+        recorder.mark(script.promised() as u64);
+    }
+    std::mem::forget(db);
+    let run = Run { script, recorder, with_staging: true, done: Done::default() };
+    let images = check_all(&run, &plan);
+    println!("{images} crash images while staging went and came");
+    assert!(images > 1000, "only {images} images");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use common::shaped::ShapedDevice;
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, Compression, Devices, Kvdb, Kvs, Policy};
+use esker_kv::{Batch, CompactRequest, Compression, Devices, Kvdb, Kvs, MediaClass, Place, Policy};
 
 type Oracle = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -61,6 +61,14 @@ fn value(rng: &mut Rng) -> Vec<u8> {
     let noise = usize::try_from(rng.below(4)).unwrap() * bytes.len() / 3;
     rng.fill(&mut bytes[..noise]);
     bytes
+}
+
+fn policy(rng: &mut Rng) -> Policy {
+    let mut place = || {
+        let class = MediaClass::ALL[usize::try_from(rng.below(2)).unwrap()];
+        Place { class, spills: rng.chance(1, 2) }
+    };
+    Policy { young_keys: place(), young_values: place(), old_keys: place(), old_values: place() }
 }
 
 fn collect(kvs: &Kvs) -> Oracle {
@@ -192,7 +200,13 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
             }
             960..968 => walk(kvs, oracle, &mut rng),
             968..975 => walk_within(kvs, oracle, &mut rng),
-            975..985 => drop(db.step().unwrap()),
+            975..979 => drop(db.step().unwrap()),
+            979..981 => {
+                let goal = CompactRequest::SpaceAmplification(1.1);
+                let request = if rng.chance(1, 2) { CompactRequest::Full } else { goal };
+                db.compact(request).unwrap();
+            }
+            981..985 => kvs.set_policy(policy(&mut rng)).unwrap(),
             985..990 => db.sync().unwrap(),
             990..992 => db.ingest().unwrap(),
             992 => {

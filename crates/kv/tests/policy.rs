@@ -185,6 +185,36 @@ fn a_full_class_that_must_not_be_left_refuses_writes_until_there_is_room() {
 }
 
 #[test]
+fn what_must_not_leave_a_class_does_not_gather_elsewhere_while_that_is_nearly_full() {
+    let devices = devices(16 << 20, Some(4 << 20));
+    let db = create(&devices);
+    let kvs = db.create_kvs("k", "all=staging/none".parse::<Policy>().unwrap()).unwrap();
+    let mut end = fill(&db, &kvs, MediaClass::Staging);
+    let mut oldest = 0u64;
+    for round in 0..40 {
+        // Room for a few at a time.
+        for _ in 0..20 {
+            kvs.delete(&oldest.to_be_bytes()).unwrap();
+            oldest += 1;
+        }
+        for _ in 0..100 {
+            match kvs.put(&end.to_be_bytes(), &value(end)) {
+                Ok(()) => end += 1,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                    break;
+                }
+            }
+        }
+        db.step().unwrap();
+        let outside: u64 = lies(&db, "k", MediaClass::Capacity).iter().sum();
+        // What was in memtables when staging became full, and no more.
+        assert!(outside < 2 * small_tuning().memtable_bytes, "round {round}: {outside} bytes");
+    }
+    check(&kvs, oldest..end);
+}
+
+#[test]
 fn a_class_that_may_be_left_spills_over_and_is_used_again_when_it_has_room() {
     let devices = devices(16 << 20, Some(1 << 20));
     let db = create(&devices);

@@ -78,12 +78,13 @@ fn a_prefix_of_many_keys_costs_one_record_and_its_space_comes_back_unread() {
     // It has done its work but in leaves of which it hides little.
     assert!(settled.kvss[0].prefix_tombstones <= 2, "{:?}", settled.kvss);
     assert!(settled.kvss[0].entries < 9000, "{:?}", settled.kvss);
-    // It is known as garbage, and so is collected as any other: up to half of it may stay.
+    // It is known as garbage, and so is collected as any other: some of it may stay.
     let sum = |of: fn(&ClassStats) -> u64| settled.classes.iter().map(of).sum::<u64>();
     let (live, garbage) = (sum(|class| class.live_bytes), sum(|class| class.garbage_bytes));
     assert!(garbage < live && live < 8004 * 300, "{live} bytes are live, {garbage} garbage");
     let read = read_bytes(&settled) - read_bytes(&before);
-    assert!(read < 4000 * 200, "{read} bytes of values were read");
+    // Blocks that it shares with others are rewritten: what stays is read, at most, and not what goes.
+    assert!(read < 8000 * 200, "{read} bytes of values were read");
     assert_eq!(keys(&kvs).len(), 8004);
     db.close().unwrap();
     assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new());

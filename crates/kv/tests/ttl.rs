@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{small_tuning, test_options};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, Cursor, Devices, Kvdb, Kvs, KvsOptions, Options, Policy};
+use esker_kv::{Batch, CompactRequest, Cursor, Devices, Kvdb, Kvs, KvsOptions, Options, Policy};
 
 fn devices() -> Devices {
     let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
@@ -170,6 +170,26 @@ fn what_has_expired_as_a_whole_goes_unread() {
     assert!(garbage < 200_000 && reads(&db) - before < 100_000, "{garbage}, {}", reads(&db));
     db.close().unwrap();
     assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new());
+}
+
+#[test]
+fn what_has_expired_among_what_has_not_is_garbage() {
+    let (db, kvs, clock, _) = create(10_000);
+    for (ttl_ms, first) in [(Some(10_000), 0), (None, 1)] {
+        kvs.set_ttl_ms(ttl_ms).unwrap();
+        (first..6000u32).step_by(2).for_each(|n| kvs.put(&n.to_be_bytes(), &[1; 200]).unwrap());
+    }
+    let used = |db: &Kvdb| db.stats().classes.iter().map(|class| class.used_bytes).sum::<u64>();
+    db.compact(CompactRequest::Full).unwrap();
+    db.settle().unwrap();
+    let before = used(&db);
+    assert!(db.compact_status().space_amplification < 1.1, "{:?}", db.compact_status());
+    clock.advance(ms(20_000));
+    assert!(db.compact_status().space_amplification > 1.5, "{:?}", db.compact_status());
+    db.settle().unwrap();
+    assert!(db.compact_status().space_amplification <= 1.25, "{:?}", db.compact_status());
+    assert!(used(&db) < before * 3 / 4, "{} bytes of {before}", used(&db));
+    assert_eq!(all(kvs.cursor().unwrap()).len(), 3000);
 }
 
 /// The value of each key, and when it expires.

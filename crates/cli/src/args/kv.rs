@@ -287,6 +287,24 @@ pub(crate) enum KvCommand {
         /// Its name
         name: String,
     },
+    /// Merge and move data until nothing is left to save, or until a goal is reached
+    #[command(after_help = "Ctrl-C ends it; what was done until then stays.\n\n\
+            Examples:\n  \
+            esker kv compact /data/db\n  \
+            esker kv compact /data/db --goal 1.1")]
+    Compact {
+        #[command(flatten)]
+        opening: Opening,
+        /// Until the media hold this many bytes for each live byte: at least 1.02 [default: merge and
+        /// age everything, and move it to where its policy wants it]
+        #[arg(long, value_name = "RATIO")]
+        goal: Option<f64>,
+    },
+    /// Move everything off the staging class, and end it; refused when capacity lacks room
+    RemoveStaging {
+        #[command(flatten)]
+        opening: Opening,
+    },
     /// Give a database without one a staging class
     AddStaging {
         #[command(flatten)]

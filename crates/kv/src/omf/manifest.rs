@@ -119,6 +119,8 @@ pub(crate) enum Edit {
     Kvset(KvsetEdit),
     /// A kvset is gone.
     KvsetRemoved { id: u64 },
+    /// The KVDB has this class no more.
+    ClassRemoved { class: MediaClass },
 }
 
 fn put_extent(e: &mut Encoder, extent: &Extent) {
@@ -182,6 +184,9 @@ impl Edit {
             Edit::KvsetRemoved { id } => {
                 e.u8(10).u64(*id);
             }
+            Edit::ClassRemoved { class } => {
+                e.u8(11).u8(class_code(*class));
+            }
         }
     }
 
@@ -239,6 +244,7 @@ impl Edit {
                 })
             }
             10 => Edit::KvsetRemoved { id: d.u64("kvset")? },
+            11 => Edit::ClassRemoved { class: class_of(d.u8("class")?)? },
             tag => return Err(Malformed(format!("unknown edit {tag}"))),
         })
     }

@@ -205,6 +205,7 @@ fn edits() -> Vec<Edit> {
             blocks: vec![(7, 1000), (8, 200_000)],
         }),
         Edit::KvsetRemoved { id: 6 },
+        Edit::ClassRemoved { class: staging },
     ]
 }
 

@@ -374,6 +374,7 @@ fn dump_edit(d: &mut Dump<'_>) {
         "LeafRemoved",
         "Kvset",
         "KvsetRemoved",
+        "ClassRemoved",
     ];
     let tag = d.bytes[d.at];
     d.field(1, "tag", names[usize::from(tag)]);
@@ -405,6 +406,7 @@ fn dump_edit(d: &mut Dump<'_>) {
             d.text16("lower");
         }
         9 => dump_kvset(d),
+        11 => d.class("class"),
         _ => _ = d.number(8, "id", ""),
     }
 }

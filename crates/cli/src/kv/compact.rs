@@ -1,0 +1,74 @@
+//! `esker kv compact` and `esker kv remove-staging`: long work that is watched, and called off by the
+//! signals that end a command.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::Duration;
+
+use esker_base::units::human_bytes;
+use esker_kv::{CompactRequest, CompactStatus, KvError, Kvdb};
+
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::progress::Line;
+use crate::signals::StopSignals;
+
+/// How often the line on the terminal is renewed.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Compacts, all or down to a goal.
+pub(crate) fn compact(db: &Kvdb, goal: Option<f64>) -> Result {
+    let request = goal.map_or(CompactRequest::Full, CompactRequest::SpaceAmplification);
+    let before = db.compact_status().space_amplification;
+    let status = watched(db, || db.compact(request))??;
+    let mut text = format!(
+        "space amplification {before:.2} before, {:.2} now; {} written\n",
+        status.space_amplification,
+        human_bytes(status.written_bytes)
+    );
+    if status.cancelled {
+        text.push_str("cancelled; what was done stays\n");
+    } else if goal.is_some_and(|goal| status.space_amplification > goal) {
+        text.push_str("nothing that is left to do would bring it closer to the goal\n");
+    }
+    output::print(&text)
+}
+
+/// Takes the staging class away.
+pub(crate) fn remove_staging(db: &Kvdb) -> Result {
+    match watched(db, || db.remove_staging())? {
+        Ok(()) => output::print("the staging class is gone; everything is on capacity\n"),
+        Err(error @ KvError::Cancelled) => {
+            Err(Failure::from(error).and("the staging class stays; begin again at any time"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Runs `work` on a thread of its own, shows how it gets on, and calls it off at a signal.
+fn watched<T: Send>(db: &Kvdb, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let mut signals = StopSignals::catch()?;
+    let line = Line::new();
+    Ok(thread::scope(|scope| {
+        let work = scope.spawn(work);
+        while !work.is_finished() {
+            line.show(&told(&db.compact_status()));
+            if signals.wait(STEP) {
+                db.cancel_compact();
+            }
+        }
+        work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }))
+}
+
+fn told(status: &CompactStatus) -> String {
+    let mut text = format!("  space amplification {:.2}", status.space_amplification);
+    if let Some(goal) = status.goal {
+        let _ = write!(text, ", goal {goal:.2}");
+    }
+    if status.leaves > 0 {
+        let _ = write!(text, ", leaf {} of {}", status.leaves_done, status.leaves);
+    }
+    let _ = write!(text, ", {} written", human_bytes(status.written_bytes));
+    text
+}

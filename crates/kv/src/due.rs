@@ -1,0 +1,442 @@
+//! What maintenance is worth doing now, and how urgent it is. `maintain.rs` does it.
+//!
+//! Two things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
+//! and keys of a leaf. The other is space: when the media hold more than the goal allows for what is
+//! live, the step goes first that saves most bytes for each byte it writes.
+//!
+//! What is live is exact where keys were merged: each kvset counts the bytes it refers to in each
+//! block. What newer kvsets hide in older ones shows when they are merged; until then it is estimated
+//! from the filters: of some keys of the older kvset, how many are in a newer one? What has expired is
+//! estimated as if expiries were spread evenly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::MediaClass;
+use crate::compact::Rewrite;
+use crate::engine::Engine;
+use crate::kvset::{Kvset, key_hash};
+use crate::media::Media;
+use crate::policy::Policy;
+use crate::prefixes::Prefixes;
+use crate::value::ValueBlock;
+use crate::view::{Leaf, Tree, View};
+
+/// A step of the second lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Ages the root's data into the leaves.
+    Spill { kvs: u32 },
+    /// Merges the keys of a leaf's newest kvsets.
+    Compact { kvs: u32, leaf: u64, newest: usize },
+    /// Divides a leaf in two.
+    Split { kvs: u32, leaf: u64 },
+    /// Makes one of a leaf and the next one.
+    Join { kvs: u32, leaf: u64, next: u64 },
+    /// Merges all keys of a leaf, and rewrites the live values of these blocks.
+    Collect { kvs: u32, leaf: u64, blocks: BTreeSet<u64> },
+    /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.
+    Expire { kvs: u32, leaf: u64, oldest: usize },
+}
+
+/// When a step becomes due. The fuller a class, the more a freed byte is worth.
+pub(crate) struct Thresholds {
+    spill_kvsets: usize,
+    compact_kvsets: usize,
+    /// Bytes on the media for each 100 bytes that are live.
+    space_percent: u64,
+}
+
+/// A step that saves less than this share of what it writes is not worth it.
+const LEAST_GAIN: u64 = 20;
+
+/// What the media hold, and what of it is needed, in bytes. Log segments that replay may need are
+/// needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Space {
+    pub(crate) used: u64,
+    pub(crate) live: u64,
+}
+
+impl Space {
+    /// Bytes used for each 100 that are live.
+    pub(crate) fn percent(self) -> u64 {
+        self.used * 100 / self.live.max(1)
+    }
+}
+
+/// Which blocks there are, and what refers to them.
+pub(crate) struct Blocks<'v> {
+    blocks: BTreeMap<u64, (&'v Arc<ValueBlock>, u64)>,
+    /// Segments from this one on take all they have: replay may need them.
+    replay_from: u64,
+}
+
+impl<'v> Blocks<'v> {
+    pub(crate) fn of(view: &'v View, replay_from: u64) -> Blocks<'v> {
+        let mut blocks = BTreeMap::new();
+        for (block, bytes) in view.trees.values().flat_map(|t| t.kvsets()).flat_map(|k| &k.blocks) {
+            blocks.entry(block.id).or_insert((block, 0)).1 += bytes;
+        }
+        Blocks { blocks, replay_from }
+    }
+
+    fn alive(&self, block: &ValueBlock) -> u64 {
+        let size = block.allocation.bytes();
+        if block.is_log() && block.id >= self.replay_from {
+            return size;
+        }
+        self.blocks.get(&block.id).map_or(0, |(_, alive)| *alive).min(size)
+    }
+
+    fn garbage(&self, block: &ValueBlock) -> u64 {
+        block.allocation.bytes() - self.alive(block)
+    }
+
+    fn space(&self) -> Space {
+        let mut space = Space::default();
+        for (block, _) in self.blocks.values() {
+            space.used += block.allocation.bytes();
+            space.live += self.alive(block);
+        }
+        space
+    }
+}
+
+/// What `kvsets`, newest first, hide in each other, in bytes.
+fn hidden_in(kvsets: &[Arc<Kvset>]) -> u64 {
+    let older = kvsets.iter().enumerate().skip(1);
+    older.map(|(n, kvset)| hidden_by(&kvsets[..n], kvset)).sum()
+}
+
+/// What `newer` kvsets hide in an older one, in bytes.
+fn hidden_by(newer: &[Arc<Kvset>], older: &Kvset) -> u64 {
+    let (mut looked, mut hidden) = (0, 0);
+    let counted = older.sample(|key| {
+        let hash = key_hash(key);
+        looked += 1;
+        hidden += u64::from(newer.iter().any(|kvset| kvset.may_hide(key, hash)));
+    });
+    // What cannot be read is found when it is merged, and said there.
+    counted.map_or(0, |()| share(older.bytes(), hidden, looked))
+}
+
+/// `part` of `of` parts of a whole; what indexes say may be anything.
+fn share(whole: u64, part: u64, of: u64) -> u64 {
+    let share = u128::from(whole) * u128::from(part) / u128::from(of.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// What a root hides in itself and in the leaves, in bytes: by its keys, because the leaves have more.
+fn hidden_under(tree: &Tree) -> u64 {
+    let mut hidden = hidden_in(&tree.root) + hidden_by_prefixes(tree);
+    for kvset in &tree.root {
+        let (mut looked, mut hiding) = (0, 0);
+        let counted = kvset.sample(|key| {
+            let hash = key_hash(key);
+            looked += 1;
+            let below = tree.leaves[tree.leaf_of(key)].kvsets.iter();
+            let hides = below.rev().find(|older| older.may_hold(key, hash));
+            hiding += hides.map_or(0, |older| older.bytes_per_entry());
+        });
+        let under = counted.map_or(0, |()| share(kvset.edit.entries, hiding, looked));
+        hidden = hidden.saturating_add(under);
+    }
+    hidden.min(tree.kvsets().map(|kvset| kvset.bytes()).sum())
+}
+
+/// What the prefixes of a root hide in the leaves, in bytes: by the leaves' indexes.
+fn hidden_by_prefixes(tree: &Tree) -> u64 {
+    let prefixes = Prefixes::union(tree.root.iter().map(|kvset| &kvset.prefixes));
+    if prefixes.is_empty() {
+        return 0;
+    }
+    let leaves = tree.leaves.iter().flat_map(|leaf| &leaf.kvsets);
+    leaves.map(|older| share(older.bytes(), older.hidden_percent(&prefixes), 100)).sum()
+}
+
+/// What is garbage when `hidden` bytes are hidden and of all that `kvsets` refer to some has expired:
+/// as if one had nothing to do with the other.
+fn dead_in(kvsets: &[Arc<Kvset>], hidden: u64, now_ms: u64) -> u64 {
+    let sum = |of: &dyn Fn(&Kvset) -> u64| kvsets.iter().map(|kvset| of(kvset)).sum::<u64>();
+    let expired = sum(&|kvset| share(kvset.bytes(), kvset.expired_percent(now_ms), 100));
+    let bytes = sum(&Kvset::bytes);
+    hidden + share(expired, bytes.saturating_sub(hidden), bytes)
+}
+
+impl Leaf {
+    /// Bytes that a merge will find to be garbage.
+    fn dead_bytes(&self, now_ms: u64) -> u64 {
+        let hidden = self.hidden.get().copied().unwrap_or_else(|| hidden_in(&self.kvsets));
+        dead_in(&self.kvsets, *self.hidden.get_or_init(|| hidden), now_ms)
+    }
+}
+
+impl Tree {
+    /// Bytes that a spill will find to be garbage, or make so.
+    fn dead_bytes(&self, now_ms: u64) -> u64 {
+        let hidden = self.hidden.get().copied().unwrap_or_else(|| hidden_under(self));
+        dead_in(&self.root, *self.hidden.get_or_init(|| hidden), now_ms)
+    }
+}
+
+/// A step that saves space.
+struct Saving {
+    saved: u64,
+    cost: u64,
+    job: Job,
+}
+
+impl Saving {
+    fn gain(&self) -> u64 {
+        self.saved * 1000 / self.cost.max(1)
+    }
+}
+
+impl Engine {
+    fn thresholds(&self, view: &View) -> Thresholds {
+        let full = |media: &Media| media.used_bytes() * 100 / media.capacity_bytes().max(1);
+        // Staging may be full, unless somebody must not leave it.
+        let policies = || view.trees.values().map(|tree| &tree.options.policy);
+        let strict = policies().flat_map(Policy::strict).any(|c| c == MediaClass::Staging);
+        let staging = self.classes.taking(MediaClass::Staging).filter(|_| strict);
+        let staging = staging.map_or(0, |media| full(&media));
+        let (spill_kvsets, compact_kvsets) = (self.tuning.spill_kvsets, self.tuning.compact_kvsets);
+        let goal = self.options.space_percent();
+        match full(&self.classes.capacity).max(staging) {
+            0..70 => Thresholds { spill_kvsets, compact_kvsets, space_percent: goal },
+            70..85 => Thresholds { spill_kvsets, compact_kvsets: 2, space_percent: goal.min(115) },
+            _ => Thresholds { spill_kvsets: 1, compact_kvsets: 2, space_percent: goal.min(105) },
+        }
+    }
+
+    /// What the media hold for the KVSs, and what of it is live.
+    pub(crate) fn space(&self, view: &View) -> Space {
+        self.space_of(view, &Blocks::of(view, self.replay_from.lock().id))
+    }
+
+    fn space_of(&self, view: &View, blocks: &Blocks<'_>) -> Space {
+        let Space { mut used, mut live } = blocks.space();
+        let now_ms = self.wall_clock.now_ms();
+        let mut dead = 0;
+        for tree in view.trees.values() {
+            let keys: u64 = tree.kvsets().map(|kvset| kvset.key_bytes()).sum();
+            dead += tree.dead_bytes(now_ms);
+            dead += tree.leaves.iter().map(|leaf| leaf.dead_bytes(now_ms)).sum::<u64>();
+            used += keys;
+            live += keys;
+        }
+        // At most so much, because an estimate must not call everything garbage.
+        live -= dead.min(live / 10 * 9);
+        Space { used, live }
+    }
+
+    /// The steps that are worth doing now: first what exceeds its threshold by most.
+    pub(crate) fn due(&self) -> Vec<Job> {
+        let view = self.view.load();
+        let at = self.thresholds(&view);
+        let mut due: Vec<(usize, Job)> = Vec::new();
+        for tree in view.trees.values() {
+            if tree.root.len() >= at.spill_kvsets {
+                let urgency = (tree.root.len() * 100 / self.tuning.spill_kvsets).max(100);
+                due.push((urgency, Job::Spill { kvs: tree.kvs }));
+            }
+            due.extend(self.strays(tree).map(|job| (100, job)));
+            let shaped = |n| self.shape(tree, n, &at);
+            due.extend((0..tree.leaves.len()).filter_map(shaped));
+        }
+        due.extend(self.savings(&view, at.space_percent));
+        due.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
+        due.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// The step that brings something home which lies where it must not, if there is room now.
+    fn strays(&self, tree: &Tree) -> Option<Job> {
+        let mut strict = tree.options.policy.strict();
+        let class = strict.find(|&c| self.classes.taking(c).is_some() && tree.has_strays(c))?;
+        if tree.root.iter().any(|kvset| tree.strays_in(kvset, class)) {
+            return Some(Job::Spill { kvs: tree.kvs });
+        }
+        let policy = &tree.options.policy;
+        let moves =
+            |leaf: &&Leaf| self.keys_move(leaf, policy) || !self.misplaced(leaf, policy).is_empty();
+        let leaf = tree.leaves.iter().find(moves)?;
+        Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks: BTreeSet::new() })
+    }
+
+    /// What gives a leaf its shape, with its urgency.
+    fn shape(&self, tree: &Tree, n: usize, at: &Thresholds) -> Option<(usize, Job)> {
+        let (kvs, leaf) = (tree.kvs, &tree.leaves[n]);
+        let now_ms = self.wall_clock.now_ms();
+        let oldest = leaf.kvsets.iter().rev().take_while(|kvset| kvset.is_expired(now_ms)).count();
+        if oldest > 0 {
+            // It costs nothing.
+            return Some((usize::MAX, Job::Expire { kvs, leaf: leaf.id, oldest }));
+        }
+        if leaf.kvsets.len() >= at.compact_kvsets {
+            let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
+            let urgency = leaf.kvsets.len() * 100 / at.compact_kvsets;
+            return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
+        }
+        let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
+        if leaf.key_bytes() > self.tuning.leaf_key_bytes && pages >= 2 {
+            return Some((100, Job::Split { kvs, leaf: leaf.id }));
+        }
+        let next = tree.leaves.get(n + 1)?;
+        // Both halves of a split exceed this by far: what was split is not joined at once.
+        if leaf.key_bytes() + next.key_bytes() > self.tuning.leaf_key_bytes / 4 {
+            return None;
+        }
+        // Each is merged by itself first: the order of kvsets is one within a leaf, and the prefixes
+        // that a kvset hides are hidden in its own leaf alone.
+        let merged = |leaf: &&Leaf| match &leaf.kvsets[..] {
+            [] => true,
+            [only] => only.prefixes.is_empty(),
+            _ => false,
+        };
+        let unmerged = [leaf, next].into_iter().find(|leaf| !merged(leaf));
+        let job = match unmerged {
+            Some(leaf) => Job::Collect { kvs, leaf: leaf.id, blocks: BTreeSet::new() },
+            None => Job::Join { kvs, leaf: leaf.id, next: next.id },
+        };
+        Some((100, job))
+    }
+
+    /// The steps that bring the media closer to `goal` percent of what is live, best first, with
+    /// their urgency; none when they are there.
+    pub(crate) fn savings(&self, view: &View, goal: u64) -> Vec<(usize, Job)> {
+        let blocks = Blocks::of(view, self.replay_from.lock().id);
+        let percent = self.space_of(view, &blocks).percent();
+        if percent <= goal {
+            return Vec::new();
+        }
+        let mut savings: Vec<Saving> = Vec::new();
+        for tree in view.trees.values() {
+            savings.extend(self.saved_by_spill(tree, &blocks));
+            let in_leaves = tree.leaves.iter().map(|leaf| self.saved_in(tree, leaf, &blocks));
+            savings.extend(in_leaves.flatten().flatten());
+        }
+        savings.retain(|saving| saving.saved >= self.least_saving(saving.cost));
+        savings.sort_by_key(|saving| std::cmp::Reverse(saving.gain()));
+        let urgency = usize::try_from(percent * 100 / goal).unwrap_or(usize::MAX);
+        savings.into_iter().map(|saving| (urgency, saving.job)).collect()
+    }
+
+    fn least_saving(&self, cost: u64) -> u64 {
+        (cost / LEAST_GAIN).max(2 * self.tuning.allocation_bytes)
+    }
+
+    /// A spill lets go of log segments, and of what newer versions hide.
+    fn saved_by_spill(&self, tree: &Tree, blocks: &Blocks<'_>) -> Option<Saving> {
+        let mut own: BTreeMap<u64, (&ValueBlock, u64)> = BTreeMap::new();
+        for (block, bytes) in tree.root.iter().flat_map(|kvset| &kvset.blocks) {
+            own.entry(block.id).or_insert((&**block, 0)).1 += bytes;
+        }
+        // Segments are shared: whoever holds most of what lives in one holds all of it.
+        let holds = |block: &ValueBlock, bytes: u64| 2 * bytes >= blocks.alive(block);
+        let freed = own.values().filter(|(block, bytes)| holds(block, *bytes));
+        let saved = freed.map(|(block, _)| blocks.garbage(block)).sum::<u64>();
+        let keys: u64 = tree.root.iter().map(|kvset| kvset.key_bytes()).sum();
+        let cost = keys + own.values().map(|(_, bytes)| bytes).sum::<u64>();
+        let saved = saved + tree.dead_bytes(self.wall_clock.now_ms());
+        (!tree.root.is_empty()).then_some(Saving { saved, cost, job: Job::Spill { kvs: tree.kvs } })
+    }
+
+    /// What a leaf may save: by merging its keys, which shows what is garbage; by rewriting the
+    /// values of its poorest blocks.
+    fn saved_in(&self, tree: &Tree, leaf: &Leaf, blocks: &Blocks<'_>) -> [Option<Saving>; 2] {
+        let job = |blocks| Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks };
+        let keys = leaf.key_bytes();
+        let dead = leaf.dead_bytes(self.wall_clock.now_ms());
+        let merge = (dead > 0).then(|| {
+            let (saved, cost) = (dead, keys + dead);
+            Saving { saved, cost, job: job(BTreeSet::new()) }
+        });
+        let mut poor: Vec<&Arc<ValueBlock>> = leaf.blocks().into_values().collect();
+        let sum = |blocks: &[&Arc<ValueBlock>], of: &dyn Fn(&ValueBlock) -> u64| -> u64 {
+            blocks.iter().map(|block| of(block)).sum()
+        };
+        let size = sum(&poor, &|block| block.allocation.bytes()).max(1);
+        let average = sum(&poor, &|block| blocks.garbage(block)) * 100 / size;
+        // At least one block has this share of garbage itself. The poorest go first, and not more
+        // than there is room for: each makes more.
+        poor.retain(|b| blocks.garbage(b) * 100 >= average * b.allocation.bytes());
+        poor.sort_by_key(|block| {
+            let size = block.allocation.bytes().max(1);
+            std::cmp::Reverse(blocks.garbage(block) * 1000 / size)
+        });
+        let mut room = self.classes.all().iter().map(|m| m.free_bytes()).max().unwrap_or(0) / 2;
+        let fits = |block: &&Arc<ValueBlock>| {
+            let fits = blocks.alive(block) <= room;
+            room = room.saturating_sub(blocks.alive(block));
+            fits
+        };
+        let poor: Vec<&Arc<ValueBlock>> = poor.into_iter().take_while(fits).collect();
+        let alive = sum(&poor, &|block| blocks.alive(block));
+        // Frames and whole LBAs take a little more than the records.
+        let again = alive + alive / 64 + if alive > 0 { self.tuning.allocation_bytes } else { 0 };
+        let saved = sum(&poor, &|block| block.allocation.bytes()).saturating_sub(again);
+        let collect = (saved > 0).then(|| {
+            let ids = poor.iter().map(|block| block.id).collect();
+            Saving { saved, cost: alive + keys, job: job(ids) }
+        });
+        [merge, collect]
+    }
+
+    /// The blocks of a leaf that rewriting makes smaller; none when all of them together would not.
+    pub(crate) fn garbage_in(&self, leaf: &Leaf) -> BTreeSet<u64> {
+        let view = self.view.load();
+        let blocks = Blocks::of(&view, self.replay_from.lock().id);
+        let unit = self.tuning.allocation_bytes;
+        let mut poor = leaf.blocks();
+        poor.retain(|_, block| blocks.garbage(block) > (block.allocation.bytes() / 64).max(unit));
+        let again: u64 = poor.values().map(|block| blocks.alive(block)).sum();
+        let size: u64 = poor.values().map(|block| block.allocation.bytes()).sum();
+        let saves = size > again + again / 64 + unit;
+        if saves { poor.into_keys().collect() } else { BTreeSet::new() }
+    }
+
+    /// Whether keys of a leaf do not lie where the policy wants them, and there is room for them.
+    pub(crate) fn keys_move(&self, leaf: &Leaf, policy: &Policy) -> bool {
+        let Some(media) = self.classes.taking(policy.old_keys.class) else {
+            return false;
+        };
+        let elsewhere = leaf.kvsets.iter().any(|kvset| kvset.keys_are_on(media.class.other()));
+        elsewhere && media.free_bytes() / 2 > leaf.key_bytes() + media.reserve_bytes()
+    }
+
+    /// The values that a merge of all of a leaf is to move besides: those that do not lie where the
+    /// policy wants them, if there is room for them there.
+    pub(crate) fn misplaced(&self, leaf: &Leaf, policy: &Policy) -> BTreeSet<u64> {
+        let Some(media) = self.classes.taking(policy.old_values.class) else {
+            return BTreeSet::new();
+        };
+        let mut elsewhere = leaf.blocks();
+        elsewhere.retain(|_, block| block.media().class != media.class);
+        let bytes: u64 = elsewhere.values().map(|block| block.allocation.bytes()).sum();
+        let room = media.has_room().unwrap_or(false) && media.free_bytes() / 2 > bytes;
+        if room { elsewhere.into_keys().collect() } else { BTreeSet::new() }
+    }
+}
+
+impl Job {
+    /// What a merge of a whole leaf rewrites.
+    pub(crate) fn rewrite(blocks: BTreeSet<u64>) -> Rewrite {
+        if blocks.is_empty() { Rewrite::None } else { Rewrite::In(blocks) }
+    }
+}
+
+/// How many of a leaf's newest kvsets to merge: at least `least`, and on while the next one is not
+/// much larger than all before it, so that each key is rewritten a logarithmic number of times.
+fn compaction_run(leaf: &Leaf, least: usize) -> usize {
+    let mut entries = 0;
+    let mut run = 0;
+    for kvset in &leaf.kvsets {
+        if run >= least.max(2) && kvset.edit.entries > 2 * entries {
+            break;
+        }
+        entries += kvset.edit.entries;
+        run += 1;
+    }
+    run
+}

@@ -1,0 +1,341 @@
+//! Maintenance that somebody asks for: compacting everything, or down to a goal, and emptying the
+//! staging class so that it may be taken away. It takes the lane of maintenance step by step, so that
+//! what is due by itself is done meanwhile, and writers and readers go on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::memory::release_unused;
+use serde::Serialize;
+
+use crate::MediaClass;
+use crate::due::Job;
+use crate::engine::Engine;
+use crate::error::{KvError, Result};
+use crate::kvset::Kvset;
+use crate::media::{Media, Purpose};
+use crate::omf::manifest::Edit;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::view::{Leaf, Tree};
+
+/// What [`crate::Kvdb::compact`] is to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum CompactRequest {
+    /// All data is old, each leaf is merged, no garbage is left, and everything lies where the
+    /// policies want it, as far as there is room.
+    Full,
+    /// The media hold at most this many bytes for each live byte: at least 1.02.
+    SpaceAmplification(f64),
+}
+
+/// How a compaction, or the removal of a class, is getting on.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CompactStatus {
+    /// Whether one is under way.
+    pub active: bool,
+    /// Whether the last one was cancelled.
+    pub cancelled: bool,
+    /// What the one under way, or else the last one, is to reach, if it is space amplification.
+    pub goal: Option<f64>,
+    /// Bytes on the media for each live byte, now. Estimated where keys are not merged yet.
+    pub space_amplification: f64,
+    /// Leaves it has to look at; 0 when it has a goal instead.
+    pub leaves: u64,
+    /// Leaves it has done.
+    pub leaves_done: u64,
+    /// Bytes that maintenance has written since it began.
+    pub written_bytes: u64,
+}
+
+/// The state of what was asked for.
+#[derive(Default)]
+pub(crate) struct Manual {
+    active: AtomicBool,
+    cancelled: AtomicBool,
+    /// Percent; 0 is none.
+    goal: AtomicU64,
+    leaves: AtomicU64,
+    leaves_done: AtomicU64,
+    written_before: AtomicU64,
+}
+
+/// Held while something that was asked for is under way.
+pub(crate) struct Turn<'a>(&'a Engine);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.classes.leave_staging(false);
+        self.0.manual.active.store(false, Ordering::Release);
+    }
+}
+
+/// What a sweep through the leaves is after.
+#[derive(Clone, Copy, PartialEq)]
+enum Sweep {
+    /// Whatever could be better.
+    All,
+    /// Whatever lies on this class.
+    Leaving(MediaClass),
+}
+
+/// A leaf is done after so many steps, whatever is written to it meanwhile.
+const PASSES: usize = 4;
+/// How long to wait for a log segment that is being opened before looking again.
+const OPENING: Duration = Duration::from_millis(10);
+
+impl Engine {
+    /// Refuses to go on with a step that nobody wants any more.
+    pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
+        if asked && self.manual.cancelled.load(Ordering::Acquire) {
+            return Err(KvError::Cancelled);
+        }
+        if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
+    }
+
+    fn begin(&self) -> Result<Turn<'_>> {
+        self.check_running()?;
+        let manual = &self.manual;
+        if manual.active.swap(true, Ordering::AcqRel) {
+            return Err(KvError::Busy);
+        }
+        manual.cancelled.store(false, Ordering::Release);
+        manual.goal.store(0, Ordering::Relaxed);
+        manual.leaves.store(0, Ordering::Relaxed);
+        manual.leaves_done.store(0, Ordering::Relaxed);
+        manual.written_before.store(self.counters.maintained_bytes.get(), Ordering::Relaxed);
+        Ok(Turn(self))
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.manual.cancelled.store(true, Ordering::Release);
+    }
+
+    #[allow(clippy::cast_precision_loss)] // ratios for people
+    pub(crate) fn compact_status(&self) -> CompactStatus {
+        let manual = &self.manual;
+        let space = self.space(&self.view.load());
+        let goal = manual.goal.load(Ordering::Relaxed);
+        let before = manual.written_before.load(Ordering::Relaxed);
+        CompactStatus {
+            active: manual.active.load(Ordering::Acquire),
+            cancelled: manual.cancelled.load(Ordering::Acquire),
+            goal: (goal > 0).then_some(goal as f64 / 100.0),
+            space_amplification: space.used as f64 / space.live.max(1) as f64,
+            leaves: manual.leaves.load(Ordering::Relaxed),
+            leaves_done: manual.leaves_done.load(Ordering::Relaxed),
+            written_bytes: self.counters.maintained_bytes.get().saturating_sub(before),
+        }
+    }
+
+    /// Does what was asked for, or part of it, if it is cancelled.
+    pub(crate) fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
+        let turn = self.begin()?;
+        let done = match request {
+            CompactRequest::Full => self.ingest_all().and_then(|_| self.sweep(Sweep::All)),
+            CompactRequest::SpaceAmplification(goal) => {
+                let percent = crate::options::percent(goal)?;
+                self.manual.goal.store(percent, Ordering::Relaxed);
+                self.ingest_all().and_then(|_| self.save_space(percent))
+            }
+        };
+        match done {
+            Err(KvError::Cancelled) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        drop(turn);
+        Ok(self.compact_status())
+    }
+
+    /// Runs one step of what was asked for; the lane is taken for it alone.
+    fn step_asked(&self, choose: impl FnOnce() -> Option<Job>) -> Result<bool> {
+        let lane = self.compacting.lock();
+        self.check_wanted(true)?;
+        let Some(job) = choose() else {
+            return Ok(false);
+        };
+        let outcome = self.run(&job, true);
+        for media in self.classes.all() {
+            self.fail_stop(media.reclaim())?;
+        }
+        drop(lane);
+        self.work.notify();
+        self.fail_stop(outcome).map(|()| true)
+    }
+
+    fn save_space(&self, goal: u64) -> Result<()> {
+        loop {
+            let choose = || self.savings(&self.view.load(), goal).into_iter().next();
+            match self.step_asked(|| choose().map(|(_, job)| job)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Goes through all KVSs once.
+    fn sweep(&self, sweep: Sweep) -> Result<()> {
+        let trees: Vec<Arc<Tree>> = self.view.load().trees.values().cloned().collect();
+        let leaves = trees.iter().map(|tree| tree.leaves.len() as u64).sum();
+        self.manual.leaves.store(leaves, Ordering::Relaxed);
+        self.manual.leaves_done.store(0, Ordering::Relaxed);
+        for tree in trees {
+            self.sweep_root(&tree, sweep)?;
+            self.sweep_leaves(tree.kvs, sweep)?;
+        }
+        Ok(())
+    }
+
+    /// Ages what is in the root now.
+    fn sweep_root(&self, tree: &Tree, sweep: Sweep) -> Result<()> {
+        let Some(through) = tree.root.first().map(|newest| newest.edit.age) else {
+            return Ok(());
+        };
+        while self.step_asked(|| {
+            let view = self.view.load();
+            let root = &view.tree(tree.kvs)?.root;
+            let mut old = root.iter().filter(|kvset| kvset.edit.age <= through);
+            let wanted = match sweep {
+                Sweep::All => old.next().is_some(),
+                Sweep::Leaving(class) => old.any(|kvset| kvset.is_on(class)),
+            };
+            wanted.then_some(Job::Spill { kvs: tree.kvs })
+        })? {}
+        Ok(())
+    }
+
+    fn sweep_leaves(&self, kvs: u32, sweep: Sweep) -> Result<()> {
+        let mut from: Arc<[u8]> = Arc::from([]);
+        loop {
+            for _ in 0..PASSES {
+                let again = self.step_asked(|| {
+                    let view = self.view.load();
+                    let tree = view.tree(kvs)?;
+                    self.sweep_leaf(tree, &tree.leaves[tree.leaf_of(&from)], sweep)
+                })?;
+                if !again {
+                    break;
+                }
+            }
+            self.manual.leaves_done.fetch_add(1, Ordering::Relaxed);
+            let view = self.view.load();
+            let next = view.tree(kvs).and_then(|tree| tree.leaves.get(tree.leaf_of(&from) + 1));
+            match next {
+                Some(next) => from = next.lower.clone(),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What would make a leaf better.
+    fn sweep_leaf(&self, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
+        let job = |blocks| Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks });
+        let policy = &tree.options.policy;
+        if let Sweep::Leaving(class) = sweep {
+            let mut blocks = leaf.blocks();
+            blocks.retain(|_, block| block.media().class == class);
+            let touches = leaf.kvsets.iter().any(|kvset| kvset.is_on(class));
+            return if touches { job(blocks.into_keys().collect()) } else { None };
+        }
+        let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.prefixes.is_empty();
+        if leaf.kvsets.len() > 1 || leaf.kvsets.iter().any(deletes) {
+            return job(BTreeSet::new());
+        }
+        let mut moves = self.garbage_in(leaf);
+        moves.extend(self.misplaced(leaf, policy));
+        if self.keys_move(leaf, policy) || !moves.is_empty() { job(moves) } else { None }
+    }
+
+    // ---- taking the staging class away ------------------------------------------------------------
+
+    /// Moves everything off the staging class, and ends it. Returns it.
+    pub(crate) fn remove_staging(&self) -> Result<Arc<Media>> {
+        let turn = self.begin()?;
+        let staging = self.classes.staging().ok_or(KvError::NoStaging)?;
+        self.check_room_without(&staging)?;
+        self.classes.leave_staging(true);
+        loop {
+            self.leave_segments()?;
+            self.ingest_all()?;
+            self.advance_replay()?;
+            self.sweep(Sweep::Leaving(MediaClass::Staging))?;
+            if self.end_staging()? {
+                break;
+            }
+        }
+        drop(turn);
+        release_unused();
+        Ok(staging)
+    }
+
+    /// Refuses when capacity cannot take what is on `staging`.
+    fn check_room_without(&self, staging: &Media) -> Result<()> {
+        let view = self.view.load();
+        let mut needed: u64 = view.memtables().map(|table| table.bytes()).sum();
+        for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
+            let keys = kvset.key_extents().iter().filter(|keys| keys.media.class == staging.class);
+            let values = kvset.blocks.iter().filter(|(b, _)| b.media().class == staging.class);
+            needed += keys.map(|extent| extent.bytes()).sum::<u64>();
+            needed += values.map(|(_, bytes)| bytes).sum::<u64>();
+        }
+        // Two log segments, and frames and extents that are not full.
+        needed += needed / 16 + 2 * self.tuning.block_bytes;
+        let capacity = &self.classes.capacity;
+        capacity.reclaim()?;
+        let room = capacity.free_bytes().saturating_sub(capacity.reserve_bytes());
+        if needed > room {
+            return Err(KvError::NoRoomWithout { class: staging.class, needed, room });
+        }
+        Ok(())
+    }
+
+    /// The log goes on in a segment on a class that stays.
+    fn leave_segments(&self) -> Result<()> {
+        let mut log = self.writer.lock();
+        while self.classes.taking(log.segment().media().class).is_none() {
+            self.check_running()?;
+            if log.is_opening() {
+                self.room.wait_for(&mut log, OPENING);
+                continue;
+            }
+            // It stays until the manifest lets go of it.
+            self.view.load().active.refer_to(log.segment());
+            if !log.pass_over() {
+                let segment = self.open_segment(Purpose::User, 0)?;
+                log.set_spare(segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replay begins in the log's segment when there is nothing to replay before it.
+    fn advance_replay(&self) -> Result<()> {
+        let _lane = self.ingesting.lock();
+        let (seqno, first) = {
+            let log = self.writer.lock();
+            let view = self.view.load();
+            if !view.active.is_empty() || !view.frozen.is_empty() {
+                // Written meanwhile, to where the log is now: the next ingest says so.
+                return Ok(());
+            }
+            (log.last_seqno(), log.segment().clone())
+        };
+        self.commit(vec![Edit::Ingested { seqno, first: first.id }])?;
+        *self.replay_from.lock() = first;
+        Ok(())
+    }
+
+    /// Ends the staging class if nothing is on it any more.
+    fn end_staging(&self) -> Result<bool> {
+        let _naming = self.naming.lock();
+        let _lanes = (self.ingesting.lock(), self.compacting.lock());
+        let class = MediaClass::Staging;
+        if self.manifest.uses(class) {
+            return Ok(false);
+        }
+        self.commit(vec![Edit::ClassRemoved { class }])?;
+        self.classes.set_staging(None);
+        Ok(true)
+    }
+}
