@@ -11,6 +11,7 @@
 //! | [`lirs`] | [`Lirs`](lirs::Lirs) |
 //! | [`list`] | [`Lists`](list::Lists): doubly linked lists over slots, four or eight bytes a slot |
 //! | [`lru`] | [`Lru`](lru::Lru), [`Fifo`](lru::Fifo), [`MidPoint`](lru::MidPoint) |
+//! | [`recall`] | [`Recall`](recall::Recall): the past of what was evicted, in two bytes |
 //! | [`s3_fifo`] | [`S3Fifo`](s3_fifo::S3Fifo) |
 //! | [`sketch`] | [`Sketch`](sketch::Sketch): how often keys were seen lately |
 //! | [`tiny_lfu`] | [`WTinyLfu`](tiny_lfu::WTinyLfu) |
@@ -36,6 +37,7 @@ pub mod ghosts;
 pub mod lirs;
 pub mod list;
 pub mod lru;
+pub mod recall;
 pub mod s3_fifo;
 pub mod sketch;
 pub mod tiny_lfu;

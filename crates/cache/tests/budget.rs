@@ -6,6 +6,7 @@ mod rig;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::policy::Kind;
 use esker_base::{AlignedBuf, Clock, Lba};
 use esker_cache::{Admission, Cache, CreateOptions, Mode, OpenOptions};
 use esker_device::{Device, MemoryDevice, Op, Port};
@@ -87,7 +88,9 @@ fn a_cache_that_turns_over_too_fast_says_so() {
 #[test]
 fn what_is_read_once_is_not_written_to_the_flash_when_it_has_to_come_again() {
     let written = |admission| {
-        let cache = cache(OpenOptions { admission, ..rig::open_options() });
+        // Under this policy what is let in stays for a while, whatever was there.
+        let policy = Kind::Lru;
+        let cache = cache(OpenOptions { admission, policy, ..rig::open_options() });
         let mut port = Port::open(&cache, 4).unwrap();
         let slots = cache.figures().slots;
         read(&mut port, 0..slots); // fills what is free

@@ -1,11 +1,11 @@
 //! The replacement policies on traces: misses, the share of the gap between LRU and the optimum that each
 //! closes, how far the default is from the best of the others, and how fast traces are replayed.
 //!
-//! `cargo bench -p esker-lab --bench policies -- FOLDER`
+//! `cargo bench -p esker-lab --bench policies -- FOLDER [NAME]`
 //!
-//! Every file of the folder that is a trace is taken (those that differ in the number of a processor
-//! alone are one), at caches of 5, 10, 20 and 40 % of what it touches, as one set and in sets of
-//! 16 MiB. A case counts where the optimum is more than one in a hundred below LRU.
+//! Every file of the folder that is a trace is taken, or those whose name begins so (those that
+//! differ in the number of a processor alone are one), at caches of 5, 10, 20 and 40 % of what it
+//! touches, as one set and in sets of 16 MiB. A case counts where the optimum is more than one in a hundred below LRU.
 
 #![allow(clippy::print_stdout, clippy::cast_precision_loss)] // figures for people
 
@@ -28,16 +28,19 @@ const PERCENTS: [u64; 4] = [5, 10, 20, 40];
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1).filter(|one| one != "--bench");
     let Some(folder) = arguments.next() else {
-        println!("SKIPPED: cargo bench -p esker-lab --bench policies -- FOLDER-OF-TRACES");
+        println!("SKIPPED: cargo bench -p esker-lab --bench policies -- FOLDER-OF-TRACES [NAME]");
         return Ok(());
     };
+    let begin = arguments.next().unwrap_or_default();
     let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for entry in std::fs::read_dir(&folder)? {
         let path = entry?.path();
         if path.is_file() && path.extension().is_none_or(|ending| ending != "md") {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let name = name.split('.').next().unwrap_or_default().to_owned();
-            files.entry(name).or_default().push(path);
+            if name.starts_with(&begin) {
+                files.entry(name).or_default().push(path);
+            }
         }
     }
     let mut sums = [Sum::default(), Sum::default()];

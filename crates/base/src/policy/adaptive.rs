@@ -1,10 +1,13 @@
 //! The default policy: goes by the rule that does best on a sample of the blocks.
 //!
-//! Eight miniature caches, each with a rule of its own, see the references to a sample of the
+//! Seven miniature caches, each with a rule of its own, see the references to a sample of the
 //! blocks, chosen by a hash of their keys. A cache of a hundredth of the size that sees a
 //! hundredth of the blocks misses about as often as the whole (spatial sampling: Waldspurger and
 //! others, FAST 2015 and ATC 2017). The cache goes by the rule whose miniature has had the most
 //! hits lately.
+//!
+//! A change of rule costs misses, as the cache is full of what the old rule kept. Plain LRU keeps
+//! nothing for the rule after it, so it has to lead by far more than the others.
 //!
 //! Invariants:
 //! 1. All sets of a cache share one [`Chooser`] and see the same sequence of choices.
@@ -16,50 +19,53 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use parking_lot::Mutex;
 
 use super::blend::{Blend, Rule};
-use super::list::{Large, Node};
+use super::list::{Node, Small};
 use super::{Access, Policy, Slots, hash};
 use crate::units::to_u64;
 
 /// The rules to choose among; the first one is gone by until there is evidence.
-pub const RULES: [Rule; 8] = [
-    Rule::Frequent { window: 20 },
+pub const RULES: [Rule; 7] = [
+    Rule::Frequent { window: 5 },
     Rule::Frequent { window: 1 },
+    Rule::Frequent { window: 20 },
     Rule::Queues { window: 10 },
     Rule::Near { window: 1 },
-    Rule::Near { window: 10 },
     Rule::Recent { protected: 75 },
-    Rule::Recent { protected: 40 },
-    Rule::Recent { protected: 0 },
+    LRU,
 ];
+const LRU: Rule = Rule::Recent { protected: 0 };
 
 /// Slots of a miniature cache, at most.
-const SLOTS: u32 = 1_024;
+const SLOTS: u64 = 1_024;
 /// Sampling compares so many bits of a hash.
 const SAMPLE_BITS: u32 = 24;
 /// A rule is changed when another one's miniature leads by this share of the references, and ...
 const MARGIN: f64 = 0.005;
 /// ... by so many hits more.
 const LEAD: f64 = 6.0;
+/// ... or by so many for [`LRU`].
+const LRU_LEAD: f64 = 110.0;
 /// What is left of old evidence after a period, which is a quarter of a miniature's slots long.
 const DECAY: f64 = 0.95;
 /// No slot.
-const NONE: u32 = u32::MAX;
+const NONE: u16 = u16::MAX;
 
-/// A small cache with one rule.
+/// A small cache with one rule. Blocks are known by 32 bits of their hash.
 #[derive(Debug)]
 struct Miniature {
-    policy: Blend<Large>,
-    keys: Vec<u64>,
-    /// Slots by the home of their key's hash, with linear probing.
-    table: Box<[u32]>,
+    policy: Blend<Small>,
+    marks: Box<[u32]>,
+    used: u32,
+    /// Slots by the home of their mark, with linear probing.
+    table: Box<[u16]>,
     hits: f64,
 }
 
-struct Keys<'a>(&'a [u64]);
+struct Marks<'a>(&'a [u32]);
 
-impl Slots for Keys<'_> {
+impl Slots for Marks<'_> {
     fn key(&self, slot: u32) -> u64 {
-        self.0[slot as usize]
+        u64::from(self.0[slot as usize])
     }
 }
 
@@ -68,17 +74,18 @@ impl Miniature {
         let places = (slots as usize * 2).next_power_of_two();
         Miniature {
             policy: Blend::new(slots, rule),
-            keys: Vec::with_capacity(slots as usize),
+            marks: vec![0; slots as usize].into_boxed_slice(),
+            used: 0,
             table: vec![NONE; places].into_boxed_slice(),
             hits: 0.0,
         }
     }
 
-    /// The place of `key`, or the empty one where it belongs.
-    fn place(&self, key: u64, hashed: u64) -> usize {
+    /// The place of `mark`, or the empty one where it belongs.
+    fn place(&self, mark: u32) -> usize {
         let mask = self.table.len() - 1;
-        let mut place = crate::units::to_usize(hashed >> SAMPLE_BITS) & mask;
-        while self.table[place] != NONE && self.keys[self.table[place] as usize] != key {
+        let mut place = mark as usize & mask;
+        while self.table[place] != NONE && self.marks[usize::from(self.table[place])] != mark {
             place = (place + 1) & mask;
         }
         place
@@ -94,7 +101,7 @@ impl Miniature {
             if slot == NONE {
                 break;
             }
-            let home = crate::units::to_usize(hash(self.keys[slot as usize]) >> SAMPLE_BITS) & mask;
+            let home = self.marks[usize::from(slot)] as usize & mask;
             if (place.wrapping_sub(home) & mask) >= (place.wrapping_sub(hole) & mask) {
                 self.table[hole] = slot;
                 hole = place;
@@ -103,36 +110,32 @@ impl Miniature {
         self.table[hole] = NONE;
     }
 
-    fn refer(&mut self, key: u64, hashed: u64, access: Access) {
-        let place = self.place(key, hashed);
+    fn refer(&mut self, mark: u32, access: Access) {
+        let place = self.place(mark);
         let slot = self.table[place];
         if slot != NONE {
             self.hits += 1.0;
-            self.policy.hit(slot, key, access);
+            self.policy.hit(u32::from(slot), u64::from(mark), access);
             return;
         }
-        let slot = if self.keys.len() < self.policy.capacity() as usize {
-            self.keys.push(key);
-            u32::try_from(self.keys.len() - 1).unwrap_or(0)
+        let slot = if self.used < self.policy.capacity() {
+            self.used += 1;
+            self.used - 1
         } else {
-            let Some(slot) = self.policy.evict(key, &Keys(&self.keys)) else { return };
-            let old = self.keys[slot as usize];
-            self.close(self.place(old, hash(old)));
-            self.keys[slot as usize] = key;
+            let marks = Marks(&self.marks);
+            let Some(slot) = self.policy.evict(u64::from(mark), &marks) else { return };
+            self.close(self.place(self.marks[slot as usize]));
             slot
         };
-        let place = self.place_of_new(hashed);
-        self.table[place] = slot;
-        self.policy.insert(slot, key, access);
+        self.marks[slot as usize] = mark;
+        let place = self.place(mark);
+        self.table[place] = u16::try_from(slot).unwrap_or(NONE);
+        self.policy.insert(slot, u64::from(mark), access);
     }
 
-    fn place_of_new(&self, hashed: u64) -> usize {
-        let mask = self.table.len() - 1;
-        let mut place = crate::units::to_usize(hashed >> SAMPLE_BITS) & mask;
-        while self.table[place] != NONE {
-            place = (place + 1) & mask;
-        }
-        place
+    fn memory_bytes(&self) -> usize {
+        let outside = size_of::<Self>() - size_of::<Blend<Small>>();
+        outside + self.policy.memory_bytes() + size_of_val(&*self.marks) + size_of_val(&*self.table)
     }
 }
 
@@ -156,8 +159,9 @@ impl Chooser {
     /// For a cache of `slots` slots in all.
     #[must_use]
     pub fn new(slots: u64) -> Chooser {
-        let mini = u32::try_from(slots.min(u64::from(SLOTS))).unwrap_or(SLOTS).max(1);
-        let threshold = (u64::from(mini) << SAMPLE_BITS) / slots.max(1);
+        let mini = slots.clamp(1, SLOTS);
+        let threshold = (mini << SAMPLE_BITS) / slots.max(1);
+        let mini = u32::try_from(mini).unwrap_or(1);
         let minis = RULES.iter().map(|&rule| Miniature::new(mini, rule)).collect();
         Chooser {
             rule: AtomicU8::new(0),
@@ -178,15 +182,15 @@ impl Chooser {
     fn refer(&self, key: u64, access: Access) {
         let hashed = hash(key);
         if hashed & ((1 << SAMPLE_BITS) - 1) < self.threshold {
-            self.sample(key, hashed, access);
+            self.sample(mark(hashed), access);
         }
     }
 
     #[cold]
-    fn sample(&self, key: u64, hashed: u64, access: Access) {
+    fn sample(&self, mark: u32, access: Access) {
         let mut guard = self.minis.lock();
         let Minis { minis, seen, weight } = &mut *guard;
-        minis.iter_mut().for_each(|mini| mini.refer(key, hashed, access));
+        minis.iter_mut().for_each(|mini| mini.refer(mark, access));
         *seen += 1;
         *weight += 1.0;
         let period = minis[0].policy.capacity() / 4 + 1;
@@ -195,29 +199,29 @@ impl Chooser {
         }
         *seen = 0;
         let current = usize::from(self.rule.load(Ordering::Relaxed));
-        let mut best = current;
-        for (index, mini) in minis.iter().enumerate() {
-            if mini.hits > minis[best].hits {
-                best = index;
-            }
-        }
-        // Changing costs something, and a small lead may be chance.
-        let margin = *weight * MARGIN + LEAD;
-        if minis[best].hits > minis[current].hits + margin {
-            self.rule.store(u8::try_from(best).unwrap_or(0), Ordering::Relaxed);
-        }
+        let score = |index: usize| match RULES[index] {
+            _ if index == current => minis[index].hits,
+            LRU => minis[index].hits - *weight * MARGIN - LRU_LEAD,
+            _ => minis[index].hits - *weight * MARGIN - LEAD,
+        };
+        let best = (0..RULES.len())
+            .fold(current, |best, index| if score(index) > score(best) { index } else { best });
+        self.rule.store(u8::try_from(best).unwrap_or(0), Ordering::Relaxed);
         *weight *= DECAY;
         minis.iter_mut().for_each(|mini| mini.hits *= DECAY);
     }
 
     fn memory_bytes(&self) -> usize {
         let guard = self.minis.lock();
-        let minis = guard.minis.iter().map(|mini| {
-            let keys = mini.keys.capacity() * size_of::<u64>();
-            mini.policy.memory_bytes() + keys + size_of_val(&*mini.table) + 40
-        });
+        let minis = guard.minis.iter().map(Miniature::memory_bytes);
         size_of::<Self>() + minis.sum::<usize>()
     }
+}
+
+/// The half of a hash that does not decide on the sample.
+#[allow(clippy::cast_possible_truncation)] // the high half
+fn mark(hashed: u64) -> u32 {
+    (hashed >> 32) as u32
 }
 
 /// A cache, or a set of one, that goes by what its chooser says.

@@ -7,28 +7,39 @@
 //!
 //! | rule | window | passes to the main part | main part |
 //! | --- | --- | --- | --- |
-//! | [`Rule::Recent`] | all but `protected` percent | what is hit | LRU; its oldest go back |
+//! | [`Rule::Recent`] | none | everything | what is hit is protected; the oldest of either go on |
 //! | [`Rule::Queues`] | `window` percent, a queue | what is hit twice, or comes back | queue with reinsertion |
 //! | [`Rule::Frequent`] | `window` percent, LRU | what was seen more often than the victim | segmented LRU |
 //! | [`Rule::Near`] | `window` percent, LRU | what comes back sooner than the oldest of the main part was used | LRU; its oldest go back |
 //!
+//! Under every rule the main part is in order: whatever is on probation goes before what is
+//! protected. So a rule takes over from another what that one would have kept longest.
+//!
 //! They are after LRU with mid-point, S3-FIFO, W-TinyLFU and LIRS; see their modules for sources.
 //!
-//! Each slot has six bits: two count hits, four say in which epoch it was last used.
+//! Each slot has six bits: three count uses, three say in which epoch the last one was. A block
+//! that leaves through the window is remembered with them ([`Recall`]), and has them again when it
+//! comes back: so frequency needs no counters for blocks that are seen once. Counts are halved
+//! after every four epochs.
 
-use super::ghosts::Ghosts;
 use super::list::{Lists, Node};
-use super::sketch::Sketch;
+use super::recall::{EPOCHS, Past, Recall, USES};
 use super::{Access, Policy, Slots, share};
 
 const WINDOW: usize = 0;
 const PROBATION: usize = 1;
 const PROTECTED: usize = 2;
 
-const HITS: u8 = 3;
-const EPOCHS: u8 = 16;
+/// Where the epoch of a slot begins in its bits.
+const EPOCH_SHIFT: u32 = 3;
+/// Times that [`Rule::Queues`] lets a slot go round, at most.
+const ROUNDS: u8 = 3;
 /// Epochs in which a cache takes in as many blocks as it has slots.
-const EPOCHS_A_TURN: u32 = 4;
+const EPOCHS_A_TURN: u32 = 2;
+/// Counts of uses are halved in one of so many epochs.
+const HALVING: u8 = 4;
+/// For every hundred slots, so many blocks are remembered that are gone.
+const RECALLED: u32 = 90;
 /// How many slots change lists for one eviction, at most, after the rule has changed.
 const STEPS: u32 = 4;
 
@@ -62,9 +73,7 @@ pub enum Rule {
 pub struct Blend<N> {
     lists: Lists<N, 3>,
     rule: Rule,
-    sketch: Sketch,
-    ghosts: Ghosts<1>,
-    ghost_epochs: Box<[u8]>,
+    gone: Recall,
     epoch: u8,
     ticks: u32,
 }
@@ -79,9 +88,7 @@ impl<N: Node> Blend<N> {
         Blend {
             lists: Lists::new(capacity),
             rule,
-            sketch: Sketch::new(capacity),
-            ghosts: Ghosts::new(capacity),
-            ghost_epochs: vec![0; capacity as usize].into_boxed_slice(),
+            gone: Recall::new(share(capacity, RECALLED)),
             epoch: 0,
             ticks: 0,
         }
@@ -101,16 +108,17 @@ impl<N: Node> Blend<N> {
         share(self.capacity(), u32::from(percent)).max(1)
     }
 
-    fn hits(&self, slot: u32) -> u8 {
-        self.lists.bits(slot) & HITS
+    /// How often the block of `slot` was used again.
+    fn uses(&self, slot: u32) -> u8 {
+        self.lists.bits(slot) % USES
     }
 
-    fn set_hits(&mut self, slot: u32, hits: u8) {
-        self.lists.set_bits(slot, self.lists.bits(slot) & !HITS | hits);
+    fn epoch_of(&self, slot: u32) -> u8 {
+        self.lists.bits(slot) >> EPOCH_SHIFT
     }
 
-    fn touch(&mut self, slot: u32, hits: u8) {
-        self.lists.set_bits(slot, hits | self.epoch << 2);
+    fn note(&mut self, slot: u32, past: Past) {
+        self.lists.set_bits(slot, past.uses | past.epoch << EPOCH_SHIFT);
     }
 
     /// How many epochs ago `epoch` was.
@@ -118,51 +126,76 @@ impl<N: Node> Blend<N> {
         self.epoch.wrapping_sub(epoch) % EPOCHS
     }
 
-    /// A block was taken in: time goes on.
+    /// A block was taken in: time goes on, and in an epoch all slots are looked at once.
     fn tick(&mut self) {
+        let first = self.ticks * EPOCHS_A_TURN;
+        let halve = self.epoch.is_multiple_of(HALVING);
+        for slot in first..(first + EPOCHS_A_TURN).min(self.capacity()) {
+            let (epoch, uses) = (self.epoch_of(slot), self.uses(slot));
+            // Whatever is as old as can be told gets no older.
+            let as_old = self.age(epoch) == EPOCHS - 1;
+            let epoch = if as_old { (epoch + 1) % EPOCHS } else { epoch };
+            self.note(slot, Past { epoch, uses: if halve { uses / 2 } else { uses } });
+        }
         self.ticks += 1;
-        if self.ticks * EPOCHS_A_TURN < self.capacity() {
-            return;
-        }
-        self.ticks = 0;
-        self.epoch = (self.epoch + 1) % EPOCHS;
-        // Whatever is as old as can be told stays so old.
-        let mut next = self.lists.tail(PROTECTED);
-        while let Some(slot) = next
-            && self.age(self.lists.bits(slot) >> 2) == 0
-            && self.lists.len(PROTECTED) > 0
-        {
-            let oldest = (self.epoch + 1) % EPOCHS;
-            self.lists.set_bits(slot, self.hits(slot) | oldest << 2);
-            next = self.lists.before(slot);
+        if self.ticks * EPOCHS_A_TURN >= self.capacity() {
+            self.ticks = 0;
+            self.epoch = (self.epoch + 1) % EPOCHS;
         }
     }
 
-    fn demote(&mut self, limit: u32, to: usize) {
+    /// Puts the oldest protected slots beyond `limit` on probation.
+    fn demote(&mut self, limit: u32) {
         for _ in 0..STEPS {
-            if self.lists.len(PROTECTED) <= limit {
-                return;
-            }
-            if let Some(oldest) = self.lists.tail(PROTECTED) {
-                self.lists.move_front(to, oldest);
+            match self.lists.tail(PROTECTED) {
+                Some(oldest) if self.lists.len(PROTECTED) > limit => {
+                    self.lists.move_front(PROBATION, oldest);
+                }
+                _ => return,
             }
         }
     }
 
-    fn remember(&mut self, key: u64, epoch: u8) {
-        if self.ghosts.find(key).is_none() {
-            let ghost = self.ghosts.remember(0, key);
-            self.ghost_epochs[ghost as usize] = epoch;
+    /// Puts the oldest slots of the window beyond `limit` on probation.
+    fn shrink_window(&mut self, limit: u32) {
+        for _ in 0..STEPS {
+            match self.lists.tail(WINDOW) {
+                Some(oldest) if self.lists.len(WINDOW) > limit => {
+                    self.lists.move_front(PROBATION, oldest);
+                }
+                _ => return,
+            }
         }
+    }
+
+    /// Puts the oldest slots of the main part beyond `limit` into the window.
+    fn shrink_main(&mut self, limit: u32) {
+        for _ in 0..STEPS {
+            match self.oldest() {
+                Some(oldest) if self.main() > limit => self.lists.move_front(WINDOW, oldest),
+                _ => return,
+            }
+        }
+    }
+
+    /// How many slots are in the main part.
+    fn main(&self) -> u32 {
+        self.lists.len(PROBATION) + self.lists.len(PROTECTED)
+    }
+
+    /// The oldest slot of the main part.
+    fn oldest(&self) -> Option<u32> {
+        self.lists.tail(PROBATION).or_else(|| self.lists.tail(PROTECTED))
     }
 
     /// The coldest slot of the main part by hits: those that were hit go round.
     fn turn(&mut self, list: usize, slots: &dyn Slots) -> Option<u32> {
-        for _ in 0..self.lists.len(list) * u32::from(HITS + 1) {
+        for _ in 0..self.lists.len(list) * u32::from(ROUNDS + 1) {
             let slot = self.lists.tail(list)?;
-            let hits = self.hits(slot);
-            if hits > 0 {
-                self.set_hits(slot, hits - 1);
+            let uses = self.uses(slot).min(ROUNDS);
+            if uses > 0 {
+                let epoch = self.epoch_of(slot);
+                self.note(slot, Past { epoch, uses: uses - 1 });
                 self.lists.move_front(PROTECTED, slot);
             } else if slots.may_go(slot) {
                 return Some(slot);
@@ -180,16 +213,17 @@ impl<N: Node> Blend<N> {
     fn victim(&mut self, slots: &dyn Slots) -> Option<u32> {
         match self.rule {
             Rule::Recent { protected } => {
-                let limit = share(self.capacity(), u32::from(protected));
-                self.demote(limit, WINDOW);
+                self.demote(self.percent(protected));
+                self.shrink_window(0);
                 self.either([PROBATION, WINDOW, PROTECTED], slots)
             }
             Rule::Queues { window } => {
                 if self.lists.len(WINDOW) >= self.percent(window) {
                     for _ in 0..self.lists.len(WINDOW) {
                         let Some(slot) = self.lists.tail(WINDOW) else { break };
-                        if self.hits(slot) >= 2 {
-                            self.set_hits(slot, 0);
+                        if self.uses(slot) >= 2 {
+                            let epoch = self.epoch_of(slot);
+                            self.note(slot, Past { epoch, uses: 0 });
                             self.lists.move_front(PROTECTED, slot);
                         } else if slots.may_go(slot) {
                             return Some(slot);
@@ -204,20 +238,12 @@ impl<N: Node> Blend<N> {
             }
             Rule::Frequent { window } => {
                 let limit = self.percent(window);
-                for _ in 0..STEPS {
-                    if self.lists.len(WINDOW) <= limit {
-                        break;
-                    }
-                    if let Some(oldest) = self.lists.tail(WINDOW) {
-                        self.lists.move_front(PROBATION, oldest);
-                    }
-                }
+                self.shrink_window(limit);
                 let main = self.either([PROBATION, PROTECTED, PROTECTED], slots);
                 let candidate = self.lists.candidate(WINDOW, slots);
                 match (candidate, main) {
                     (Some(candidate), Some(main)) if self.lists.len(WINDOW) >= limit => {
-                        let count = |slot| self.sketch.count(slots.key(slot));
-                        if count(candidate) > count(main) {
+                        if self.uses(candidate) > self.uses(main) {
                             self.lists.move_front(PROBATION, candidate);
                             Some(main)
                         } else {
@@ -228,30 +254,17 @@ impl<N: Node> Blend<N> {
                 }
             }
             Rule::Near { window } => {
-                let limit = self.capacity() - self.percent(window).min(self.capacity());
-                self.demote(limit, WINDOW);
-                // After another rule the protected list may have room: it takes the oldest first.
-                for _ in 0..STEPS {
-                    if self.lists.len(PROTECTED) >= limit {
-                        break;
-                    }
-                    let from = if self.lists.is_empty(PROBATION) { WINDOW } else { PROBATION };
-                    match self.lists.tail(from) {
-                        Some(oldest) if self.lists.len(from) > 1 => {
-                            self.lists.move_front(PROTECTED, oldest);
-                        }
-                        _ => break,
-                    }
-                }
-                self.either([PROBATION, WINDOW, PROTECTED], slots)
+                let window = self.percent(window);
+                self.shrink_main(self.capacity() - window);
+                self.shrink_window(window);
+                self.either([WINDOW, PROBATION, PROTECTED], slots)
             }
         }
     }
 
-    /// The age of the oldest protected slot, in epochs.
+    /// The age of the oldest slot of the main part, in epochs.
     fn oldest_age(&self) -> u8 {
-        let oldest = self.lists.tail(PROTECTED);
-        oldest.map_or(0, |slot| self.age(self.lists.bits(slot) >> 2))
+        self.oldest().map_or(0, |slot| self.age(self.epoch_of(slot)))
     }
 }
 
@@ -263,38 +276,30 @@ impl<N: Node> Policy for Blend<N> {
         (0..3).map(|list| self.lists.len(list)).sum()
     }
     #[inline]
-    fn hit(&mut self, slot: u32, key: u64, _: Access) {
-        self.sketch.add(key);
+    fn hit(&mut self, slot: u32, _: u64, _: Access) {
         let list = self.lists.list_of(slot);
-        let hits = (self.hits(slot) + 1).min(HITS);
+        let before = self.epoch_of(slot);
+        let uses = (self.uses(slot) + 1).min(USES - 1);
+        self.note(slot, Past { epoch: self.epoch, uses });
         match self.rule {
             Rule::Recent { protected } => {
-                self.touch(slot, hits);
-                if protected == 0 {
-                    self.lists.move_front(WINDOW, slot);
-                } else {
-                    self.lists.move_front(PROTECTED, slot);
-                    self.demote(share(self.capacity(), u32::from(protected)), WINDOW);
-                }
+                self.lists.move_front(PROTECTED, slot);
+                self.demote(self.percent(protected));
             }
-            Rule::Queues { .. } => self.touch(slot, hits),
+            Rule::Queues { .. } => {}
             Rule::Frequent { window } => {
-                self.touch(slot, hits);
                 if list == WINDOW {
                     self.lists.move_front(WINDOW, slot);
                 } else {
                     self.lists.move_front(PROTECTED, slot);
-                    let main = self.capacity() - self.percent(window).min(self.capacity());
-                    self.demote(share(main, 80), PROBATION);
+                    let main = self.capacity() - self.percent(window);
+                    self.demote(share(main, 80));
                 }
             }
             Rule::Near { window } => {
-                let limit = self.capacity() - self.percent(window).min(self.capacity());
-                let recent = self.age(self.lists.bits(slot) >> 2) <= self.oldest_age();
-                self.touch(slot, hits);
-                if list == PROTECTED || recent {
+                if list != WINDOW || self.age(before) <= self.oldest_age() {
                     self.lists.move_front(PROTECTED, slot);
-                    self.demote(limit, WINDOW);
+                    self.shrink_main(self.capacity() - self.percent(window));
                 } else {
                     self.lists.move_front(WINDOW, slot);
                 }
@@ -303,16 +308,12 @@ impl<N: Node> Policy for Blend<N> {
     }
     #[inline]
     fn insert(&mut self, slot: u32, key: u64, _: Access) {
-        self.sketch.add(key);
         self.tick();
-        self.touch(slot, 0);
-        let ghost = self.ghosts.find(key);
-        let epoch = ghost.map(|ghost| self.ghost_epochs[ghost as usize]);
-        if let Some(ghost) = ghost {
-            self.ghosts.forget(ghost);
-        }
+        let past = self.gone.take(key);
+        let uses = past.map_or(0, |past| (past.uses + 1).min(USES - 1));
+        self.note(slot, Past { epoch: self.epoch, uses });
         let list = match self.rule {
-            Rule::Recent { .. } => WINDOW,
+            Rule::Recent { .. } => PROBATION,
             Rule::Frequent { window } => {
                 if self.len() + 1 < self.capacity() {
                     while self.lists.len(WINDOW) >= self.percent(window)
@@ -324,16 +325,16 @@ impl<N: Node> Policy for Blend<N> {
                 WINDOW
             }
             Rule::Queues { .. } => {
-                if ghost.is_some() {
+                if past.is_some() {
                     PROTECTED
                 } else {
                     WINDOW
                 }
             }
             Rule::Near { window } => {
-                let limit = self.capacity() - self.percent(window).min(self.capacity());
-                let near = epoch.is_some_and(|epoch| self.age(epoch) < self.oldest_age());
-                if near || self.lists.len(PROTECTED) < limit && self.len() + 1 < self.capacity() {
+                let limit = self.capacity() - self.percent(window);
+                let near = past.is_some_and(|past| self.age(past.epoch) < self.oldest_age());
+                if near || self.main() < limit && self.len() + 1 < self.capacity() {
                     PROTECTED
                 } else {
                     WINDOW
@@ -344,8 +345,13 @@ impl<N: Node> Policy for Blend<N> {
     }
     fn evict(&mut self, _: u64, slots: &dyn Slots) -> Option<u32> {
         let slot = self.victim(slots)?;
-        if self.lists.list_of(slot) == WINDOW {
-            self.remember(slots.key(slot), self.lists.bits(slot) >> 2);
+        let is_new = match self.rule {
+            Rule::Recent { .. } => true,
+            _ => self.lists.list_of(slot) == WINDOW,
+        };
+        if is_new {
+            let past = Past { epoch: self.epoch_of(slot), uses: self.uses(slot) };
+            self.gone.remember(slots.key(slot), past, self.epoch);
         }
         self.lists.unlink(slot);
         Some(slot)
@@ -355,13 +361,12 @@ impl<N: Node> Policy for Blend<N> {
     }
     fn coldest(&self, visit: &mut dyn FnMut(u32) -> bool) {
         let order = match self.rule {
-            Rule::Recent { .. } | Rule::Near { .. } => [PROBATION, WINDOW, PROTECTED],
-            Rule::Queues { .. } | Rule::Frequent { .. } => [WINDOW, PROBATION, PROTECTED],
+            Rule::Recent { .. } => [PROBATION, WINDOW, PROTECTED],
+            _ => [WINDOW, PROBATION, PROTECTED],
         };
         order.into_iter().flat_map(|list| self.lists.from_tail(list)).all(visit);
     }
     fn memory_bytes(&self) -> usize {
-        let history = self.sketch.heap_bytes() + self.ghosts.heap_bytes() + self.ghost_epochs.len();
-        size_of::<Self>() + self.lists.heap_bytes() + history
+        size_of::<Self>() + self.lists.heap_bytes() + self.gone.heap_bytes()
     }
 }

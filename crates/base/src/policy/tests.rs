@@ -1,5 +1,7 @@
 //! What every policy keeps, and the plain ones against plain oracles.
 
+mod regret;
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -236,5 +238,16 @@ fn scans_push_hot_blocks_out_of_lru_and_not_out_of_the_others() {
     let lru = count(Kind::Lru);
     for kind in [Kind::TwoQ, Kind::Arc, Kind::Lirs, Kind::WTinyLfu, Kind::S3Fifo] {
         assert!(count(kind) > lru + 1_000, "{kind}: {} against {lru}", count(kind));
+    }
+}
+
+#[test]
+fn the_default_needs_six_bytes_a_slot_in_sets_and_ten_in_one() {
+    for (sets, slots, most) in [(256, 4_096, 6.0), (1, 1 << 20, 10.0)] {
+        let policies = Kind::Adaptive.build_all(&vec![slots; sets]);
+        let bytes: usize = policies.iter().map(|policy| policy.memory_bytes()).sum();
+        let each = bytes as f64 / (sets as f64 * f64::from(slots));
+        assert!(each <= most, "{sets} sets: {each} bytes a slot");
+        assert!(each > most - 1.0, "{sets} sets: {each} bytes a slot are too few to be true");
     }
 }
