@@ -13,6 +13,14 @@ pub enum CacheError {
     /// The parameters are wrong; the message says what is right.
     #[error("{0}")]
     Invalid(String),
+    /// A cache that is kept cannot have this size; one that is made anew can.
+    #[error("the cache on {device} {why}; make it anew")]
+    NotInPlace {
+        /// The flash device.
+        device: String,
+        /// What is in the way.
+        why: String,
+    },
     /// The operating system has no thread to give.
     #[error("a thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
@@ -75,7 +83,7 @@ impl CacheError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            CacheError::Invalid(_) => ErrorKind::Invalid,
+            CacheError::Invalid(_) | CacheError::NotInPlace { .. } => ErrorKind::Invalid,
             CacheError::Thread(error) => ErrorKind::from(error),
             CacheError::Device(error) => error.kind(),
             CacheError::NoCache { .. } => ErrorKind::NotFound,

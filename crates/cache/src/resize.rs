@@ -32,8 +32,8 @@ impl Cache {
     /// Every command waits for as long as closing and opening the cache would take.
     ///
     /// # Errors
-    /// `Invalid` when the flash device or the cache does not allow that size, and the message says
-    /// what it does allow; `FlashLost`; a device's. The cache is as it was then, unless the flash
+    /// `Invalid` when the flash device is smaller, `NotInPlace` when the cache does not allow that
+    /// size, and the message says what it does allow; `FlashLost`; a device's. The cache is as it was then, unless the flash
     /// device failed when the superblock was written: then it is lost until it is opened again.
     pub fn resize(&self, flash_bytes: u64) -> Result<(), CacheError> {
         let mut cleaner = self.engine.cleaner.lock();
@@ -69,34 +69,27 @@ fn plan(shared: &Shared, flash_bytes: u64) -> Result<Superblock, CacheError> {
     let geometry = shared.flash.geometry();
     let has = geometry.capacity.bytes(geometry.lba_size);
     let name = shared.flash.name();
-    let invalid = |why: String| Err(CacheError::Invalid(why));
+    let not_in_place = |why: String| Err(CacheError::NotInPlace { device: name.to_owned(), why });
     if flash_bytes > has {
-        return invalid(format!("{name} has {has} bytes, not {flash_bytes}"));
+        return Err(CacheError::Invalid(format!("{name} has {has} bytes, not {flash_bytes}")));
     }
     let rows = if flash_bytes < layout.end() {
         let Some(rows) = layout.shrunk(flash_bytes) else {
             let least = layout.least_bytes();
-            return invalid(format!(
-                "the cache on {name} cannot shrink below {least} bytes while it is kept; make it \
-                 anew to get a smaller one"
-            ));
+            return not_in_place(format!("cannot shrink below {least} bytes while it is kept"));
         };
         rows
     } else {
         let rows = layout.rows();
         if rows.as_slice().len() == MAX_ROWS && flash_bytes > superblock.flash_bytes {
-            return invalid(format!(
-                "the cache on {name} has grown and shrunk too often to grow in place; make it anew"
-            ));
+            return not_in_place("has grown and shrunk too often to grow in place".into());
         }
         // A little more that is of no use yet is kept for later.
         layout.grown(flash_bytes).unwrap_or(rows)
     };
     let next = with_rows(&superblock, rows, flash_bytes);
     if Layout::of(&next).least_area_bytes(1) > superblock.area_bytes {
-        return invalid(format!(
-            "the journal of the cache on {name} is too small for {flash_bytes} bytes; make it anew"
-        ));
+        return not_in_place(format!("has too small a journal for {flash_bytes} bytes"));
     }
     Ok(next)
 }

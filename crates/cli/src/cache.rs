@@ -40,7 +40,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
                     let all = geometry.capacity.bytes(geometry.lba_size);
                     let options = OpenOptions::default();
                     let cache = Cache::open(origin, flash.clone(), options).map_err(failed)?;
-                    cache.resize(size.unwrap_or(all)).map_err(failed)?;
+                    cache.resize(size.unwrap_or(all)).map_err(not_resized)?;
                     cache.close().map_err(failed)?;
                 }
             }
@@ -60,6 +60,13 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
 
 fn failed(error: CacheError) -> Failure {
     Failure::new(error.kind(), error.to_string())
+}
+
+fn not_resized(error: CacheError) -> Failure {
+    match error {
+        CacheError::NotInPlace { .. } => Failure::new(error.kind(), format!("{error} (--anew)")),
+        error => failed(error),
+    }
 }
 
 fn invalid(why: String) -> Failure {

@@ -28,7 +28,7 @@ fn a_cache_is_made_shown_changed_resized_and_detached() {
     run(["cache", "mode", &flash, "wt"]).succeeds();
     let resized = run(["cache", "resize", &disk, &flash, "--size", "8MiB"]).succeeds().out();
     assert!(resized.contains("write-through") && resized.contains("8.00 MiB"), "{resized}");
-    run(["cache", "resize", &disk, &flash, "--size", "2MiB"]).fails(64, &["make it anew"]);
+    run(["cache", "resize", &disk, &flash, "--size", "2MiB"]).fails(64, &["make it anew (--anew)"]);
     let anew = run(["cache", "resize", &disk, &flash, "--size", "4MiB", "--anew"]).succeeds().out();
     assert!(anew.contains("write-through") && anew.contains("4.00 MiB"), "{anew}");
     assert_eq!(run(["kv", "get", &db, "default", "a"]).succeeds().out().trim_end(), "b");
