@@ -50,6 +50,7 @@ fn what_is_cached_stays_when_the_cache_grows_and_most_of_it_when_it_shrinks() {
     (2_400..3_200).for_each(|block| drop(read(&mut port, block)));
     let before = cache.figures();
     cache.resize(48 << 20).unwrap();
+    assert_eq!(Cache::inspect(&flash).unwrap().flash_bytes, 48 << 20);
     let after = cache.figures();
     assert!(after.slots > before.slots * 3 / 2, "{} of {}", after.slots, before.slots);
     assert_eq!(after.dirty_blocks, before.dirty_blocks, "nothing had to be written back");

@@ -224,6 +224,13 @@ mod tests {
         // second time has no hits at all.
         let twice = |n: u64| 1_000_000 + n / 2_000 * 1_000 + n % 1_000;
         assert!(let_in(Admission::Auto, twice) > 0.95);
+        // Three times, and of each four references one to what is read once: who waits writes half
+        // as much, and has half the hits.
+        let thrice = |n: u64| match n % 4 {
+            3 => 1_000_000_000 + n,
+            step => 1_000_000 + n / 4_000 * 1_000 + (n % 4_000 / 4 * 3 + step) % 1_000,
+        };
+        assert!(let_in(Admission::Auto, thrice) > 0.95);
         // A hot part among what is read once: it is known, the rest is not wanted.
         let mut rng = Rng::new(1);
         let mixed =
