@@ -1,6 +1,8 @@
 //! Read-ahead for cursors: records that are wanted together are read at once, and the further a cursor
 //! goes through a block of old values, which lie in key order, the more of it is read at a time.
 
+use std::collections::BTreeSet;
+
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
@@ -13,6 +15,11 @@ use crate::value::{Piece, Values, Wanted, read_pieces};
 pub(crate) struct ReadAhead {
     /// The most recent one at the end.
     windows: Vec<Window>,
+    /// The blocks of old values that the walk has come to.
+    met: BTreeSet<u64>,
+    /// What was read on coming to each, since [`ReadAhead::take_first_reads`]: the block, and bytes that
+    /// are not of the record that was wanted.
+    first_reads: Vec<(u64, u64)>,
 }
 
 /// Bytes of a block in DRAM.
@@ -32,7 +39,7 @@ struct Window {
 const WINDOWS: usize = 32;
 /// What the first read of a block of old values takes along: a drive answers it about as fast as
 /// one of 4 KiB.
-const FIRST_WINDOW: u64 = 8 << 10;
+pub(crate) const FIRST_WINDOW: u64 = 8 << 10;
 /// The largest window, and the distance at which a read still counts as following another one.
 const WINDOW_MAX: u64 = 128 << 10;
 
@@ -53,6 +60,18 @@ impl Window {
 }
 
 impl ReadAhead {
+    /// Another walk begins.
+    pub(crate) fn begin(&mut self) {
+        self.met.clear();
+        self.first_reads.clear();
+    }
+
+    /// The blocks of old values that the walk has come to since it was asked, each with the bytes that
+    /// were read of it then besides the record that was wanted.
+    pub(crate) fn take_first_reads(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.first_reads)
+    }
+
     /// Hands the value of each record to `each`, with the record's index. The records are in the order
     /// of the walk, which goes `forward` or not.
     pub(crate) fn read(
@@ -93,8 +112,13 @@ impl ReadAhead {
             // Young values lie in the order of their writing: what is next to one is not next.
             let forward = forward.filter(|_| one.block.stream() != Stream::Log);
             let lasts = forward.is_some();
+            let record_bytes = piece.size;
             let piece = forward.map_or(piece, |forward| self.widen(piece, forward));
             let Piece { block, start, size } = piece;
+            if lasts && self.met.insert(block.id) {
+                let (.., read_bytes) = block.allocation.span(start, size);
+                self.first_reads.push((block.id, (read_bytes - record_bytes) as u64));
+            }
             let bytes = AlignedBuf::zeroed(0);
             self.windows.push(Window { block: block.id, start, size, bytes, skip: 0, lasts });
             pieces.push(piece);

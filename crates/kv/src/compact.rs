@@ -1,7 +1,8 @@
 //! Compaction: merges kvsets into new ones, and rewrites values where that is worth the bytes.
 //!
-//! One routine serves all kinds. A spill rewrites every value in key order (aging), a key
-//! compaction and a split rewrite none, a collection those in blocks that are mostly garbage.
+//! One routine serves all kinds. A spill (aging) and the sorting of a leaf rewrite every value in key
+//! order, a key compaction and a split rewrite none, a collection those in blocks that are mostly
+//! garbage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
@@ -153,6 +154,12 @@ impl Compaction {
         }
         window.clear();
         output.finish()
+    }
+
+    /// Whether it puts all values of a leaf in key order.
+    pub(crate) fn sorts(&self) -> bool {
+        let of_leaf = self.inputs.iter().all(|kvset| kvset.edit.leaf != 0);
+        of_leaf && matches!(self.rewrite, Rewrite::All)
     }
 
     fn moves(&self, block: u64) -> bool {

@@ -12,8 +12,9 @@ use crate::kvset::cursor::KvsetCursor;
 use crate::omf::page::Stored;
 use crate::prefixes::after;
 use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source};
+use crate::sync::atomic::Ordering;
 use crate::value::{ValueBlock, Values, Wanted};
-use crate::view::View;
+use crate::view::{Tree, View};
 
 /// A walk over one KVS as it was when the cursor was made; what expires later is still there.
 ///
@@ -28,6 +29,9 @@ pub struct Cursor {
     /// Its time stands still.
     now_ms: u64,
     merge: Merge<AnySource>,
+    tree: Option<Arc<Tree>>,
+    /// The leaf of whose blocks the walk has come to one at least.
+    leaf_met: Option<u64>,
     /// Only keys that begin so.
     prefix: Vec<u8>,
     keys_only: bool,
@@ -156,7 +160,8 @@ impl Cursor {
             view.memtables().map(|table| MemtableSource::new(table.clone(), kvs, seqno));
         let memtables = own.into_iter().chain(memtables).map(AnySource::Memtable);
         let mut sources: Vec<AnySource> = memtables.collect();
-        if let Some(tree) = view.tree(kvs) {
+        let tree = view.tree(kvs).cloned();
+        if let Some(tree) = &tree {
             let root = tree.root.iter().cloned().map(KvsetCursor::new);
             sources.extend(root.map(AnySource::Kvset));
             sources.push(AnySource::Leaves(LeavesSource::new(tree.clone())));
@@ -166,6 +171,8 @@ impl Cursor {
             kvs,
             now_ms,
             merge: Merge::new(sources),
+            tree,
+            leaf_met: None,
             prefix: Vec::new(),
             keys_only: false,
             ahead: ReadAhead::default(),
@@ -261,6 +268,8 @@ impl Cursor {
     /// Stands at `gap`, about to go on `forward` or not.
     fn seek_gap(&mut self, gap: Gap, forward: bool) -> Result<()> {
         self.rows.clear();
+        self.ahead.begin();
+        self.leaf_met = None;
         (self.gap, self.forward, self.taken, self.placed) = (gap, forward, 0, false);
         let result = self.place();
         self.note(result)
@@ -349,8 +358,27 @@ impl Cursor {
             if self.forward { self.merge.next()? } else { self.merge.prev()? }
         }
         self.rows.read(&mut self.ahead, &self.engine.values, self.kvs, self.forward)?;
+        self.count_in_vain();
         self.placed = true;
         Ok(())
+    }
+
+    /// Counts what was read in vain because values of a leaf do not lie in key order: a walk would come
+    /// to one block of it then, and here came to others, too.
+    fn count_in_vain(&mut self) {
+        let first_reads = self.ahead.take_first_reads();
+        let (Some(tree), Some(row)) = (&self.tree, self.rows.rows.first()) else {
+            return;
+        };
+        if first_reads.is_empty() {
+            return;
+        }
+        let leaf = &tree.leaves[tree.leaf_of(&self.rows.keys[row.key.clone()])];
+        for (_, bytes) in first_reads.into_iter().filter(|&(block, _)| leaf.refers_to(block)) {
+            if self.leaf_met.replace(leaf.id) == Some(leaf.id) {
+                leaf.in_vain.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! What maintenance is worth doing now, and how urgent it is. `maintain.rs` does it.
 //!
-//! Two things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
+//! Three things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
 //! and keys of a leaf. The other is space: when the media hold more than the goal allows for what is
-//! live, the step goes first that saves most bytes for each byte it writes.
+//! live, the step goes first that saves most bytes for each byte it writes. The third is scans: when they
+//! have read as many bytes in vain, because a leaf's values do not lie in key order, as it would cost to
+//! put them in order, that is done. So it never costs more than has been wasted already.
 //!
 //! What is live is exact where keys were merged: each kvset counts the bytes it refers to in each
 //! block. What newer kvsets hide in older ones shows when they are merged; until then it is estimated
@@ -19,6 +21,7 @@ use crate::kvset::{Kvset, key_hash};
 use crate::media::Media;
 use crate::policy::Policy;
 use crate::prefixes::Prefixes;
+use crate::sync::atomic::Ordering;
 use crate::value::ValueBlock;
 use crate::view::{Leaf, Tree, View};
 
@@ -35,6 +38,8 @@ pub(crate) enum Job {
     Join { kvs: u32, leaf: u64, next: u64 },
     /// Merges all keys of a leaf, and rewrites the live values of these blocks.
     Collect { kvs: u32, leaf: u64, blocks: BTreeSet<u64> },
+    /// Writes all values of a leaf anew, in key order.
+    Sort { kvs: u32, leaf: u64 },
     /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.
     Expire { kvs: u32, leaf: u64, oldest: usize },
 }
@@ -282,6 +287,9 @@ impl Engine {
         if leaf.key_bytes() > self.tuning.leaf_key_bytes && pages >= 2 {
             return Some((100, Job::Split { kvs, leaf: leaf.id }));
         }
+        if let Some(urgency) = self.worth_sorting(leaf, &tree.options.policy) {
+            return Some((urgency, Job::Sort { kvs, leaf: leaf.id }));
+        }
         let next = tree.leaves.get(n + 1)?;
         // Both halves of a split exceed this by far: what was split is not joined at once.
         if leaf.key_bytes() + next.key_bytes() > self.tuning.leaf_key_bytes / 4 {
@@ -300,6 +308,22 @@ impl Engine {
             None => Job::Join { kvs, leaf: leaf.id, next: next.id },
         };
         Some((100, job))
+    }
+
+    /// What scans have read of a leaf in vain, in percent of what it costs to put its values in order, if
+    /// that is enough to do it.
+    fn worth_sorting(&self, leaf: &Leaf, policy: &Policy) -> Option<usize> {
+        let in_vain = leaf.in_vain.load(Ordering::Relaxed);
+        let cost = 2 * (leaf.value_bytes() + leaf.key_bytes());
+        let worth = in_vain >= cost && cost > 0 && self.can_sort(leaf, policy);
+        worth.then(|| usize::try_from(in_vain * 100 / cost).unwrap_or(usize::MAX))
+    }
+
+    /// Whether there is room for a leaf's values twice.
+    pub(crate) fn can_sort(&self, leaf: &Leaf, policy: &Policy) -> bool {
+        let media = self.classes.taking(policy.old_values.class);
+        let media = media.as_ref().unwrap_or(&self.classes.capacity);
+        media.free_bytes() / 2 > leaf.value_bytes() + media.reserve_bytes()
     }
 
     /// The steps that bring the media closer to `goal` percent of what is live, best first, with
@@ -389,7 +413,12 @@ impl Engine {
         let blocks = Blocks::of(&view, self.replay_from.lock().id);
         let unit = self.tuning.allocation_bytes;
         let mut poor = leaf.blocks();
-        poor.retain(|_, block| blocks.garbage(block) > (block.allocation.bytes() / 64).max(unit));
+        // Frames of old values end with some room, and would again.
+        let dead = |block: &ValueBlock| match block.is_log() {
+            true => blocks.garbage(block),
+            false => block.bytes.saturating_sub(blocks.alive(block)),
+        };
+        poor.retain(|_, block| dead(block) > (block.allocation.bytes() / 64).max(unit));
         let again: u64 = poor.values().map(|block| blocks.alive(block)).sum();
         let size: u64 = poor.values().map(|block| block.allocation.bytes()).sum();
         let saves = size > again + again / 64 + unit;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use esker_base::units::to_usize;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::ahead::FIRST_WINDOW;
 use crate::error::Result;
 use crate::expiry::{Expiries, Expiry};
 use crate::filter::Filter;
@@ -365,6 +366,26 @@ impl Kvset {
     /// The same for each entry that is no tombstone, roughly.
     pub(crate) fn bytes_per_entry(&self) -> u64 {
         self.bytes() / self.edit.entries.saturating_sub(self.edit.tombstones).max(1)
+    }
+
+    /// Whether its values are so far from key order that reading them in that order would read an eighth
+    /// more than they are. Walks all keys.
+    pub(crate) fn is_scattered(&self) -> Result<bool> {
+        let (mut jumps, mut last) = (0, None);
+        for index in 0..self.edit.pages {
+            let page = self.page(index)?;
+            for slot in 0..page.count() {
+                if let Entry::Stored(Stored { block, offset, .. }) = page.entry(slot).1 {
+                    let follows = last.is_some_and(|(of, at)| of == block && at < offset);
+                    jumps += u64::from(!follows);
+                    last = Some((block, offset));
+                }
+            }
+        }
+        // In order, a walk comes to each block once.
+        let jumps = jumps.saturating_sub(self.blocks.len() as u64);
+        let values: u64 = self.blocks.iter().map(|(_, bytes)| bytes).sum();
+        Ok(jumps * FIRST_WINDOW > values / 8)
     }
 
     pub(crate) fn last_key(&self) -> &[u8] {

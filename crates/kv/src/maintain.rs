@@ -173,6 +173,7 @@ impl Engine {
             Job::Join { .. } => counters.joins.add(1),
             Job::Collect { blocks, .. } if blocks.is_empty() => counters.compactions.add(1),
             Job::Collect { .. } => counters.collections.add(1),
+            Job::Sort { .. } => counters.sorts.add(1),
             Job::Expire { .. } => counters.expirations.add(1),
         }
         Ok(())
@@ -186,6 +187,7 @@ impl Engine {
         | Job::Split { kvs, .. }
         | Job::Join { kvs, .. }
         | Job::Collect { kvs, .. }
+        | Job::Sort { kvs, .. }
         | Job::Expire { kvs, .. }) = *job;
         let tree = view.tree(kvs).expect("a job names a KVS that exists");
         let KvsOptions { policy, compression, .. } = tree.options;
@@ -227,6 +229,10 @@ impl Engine {
                 moves.extend(blocks);
                 (leaf.kvsets.clone(), vec![target(leaf, true)], Job::rewrite(moves))
             }
+            Job::Sort { leaf: id, .. } => {
+                let leaf = leaf(*id);
+                (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::All)
+            }
             Job::Expire { leaf: id, oldest, .. } => {
                 let leaf = leaf(*id);
                 let expired = leaf.kvsets[leaf.kvsets.len() - oldest..].to_vec();
@@ -264,6 +270,7 @@ impl Engine {
             tree.remove(&removed);
             tree.leaves.retain(|leaf| Some(leaf.id) != compaction.gone);
             done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
+            forget_scans(tree, compaction);
         });
         for (old_block, old_offset, new_block, new_offset) in done.moved {
             self.values
@@ -344,6 +351,18 @@ impl Engine {
             self.rest();
         }
         Ok(worked)
+    }
+}
+
+/// What scans of leaves read in vain counts no more when a leaf's values have been put in order, and half
+/// when a spill has added to the disorder: what comes of it is to be seen.
+fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
+    for target in compaction.targets.iter().filter(|_| matches!(compaction.rewrite, Rewrite::All)) {
+        let at = tree.leaf_of(&target.lower);
+        let in_vain = &mut tree.leaves[at].in_vain;
+        let kept = if compaction.sorts() { 0 } else { in_vain.load(Ordering::Relaxed) / 2 };
+        // A new one: walks that began before go on counting what they find in the old blocks.
+        *in_vain = Arc::new(kept.into());
     }
 }
 

@@ -22,8 +22,8 @@ use crate::view::{Leaf, Tree};
 /// What [`crate::Kvdb::compact`] is to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum CompactRequest {
-    /// All data is old, each leaf is merged, no garbage is left, and everything lies where the
-    /// policies want it, as far as there is room.
+    /// All data is old, each leaf is merged, its values in key order, no garbage is left, and everything
+    /// lies where the policies want it, as far as there is room.
     Full,
     /// The media hold at most this many bytes for each live byte: at least 1.02.
     SpaceAmplification(f64),
@@ -241,6 +241,12 @@ impl Engine {
         let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.prefixes.is_empty();
         if leaf.kvsets.len() > 1 || leaf.kvsets.iter().any(deletes) {
             return job(BTreeSet::new());
+        }
+        if let [only] = &leaf.kvsets[..]
+            && self.can_sort(leaf, policy)
+            && only.is_scattered().unwrap_or(false)
+        {
+            return Some(Job::Sort { kvs: tree.kvs, leaf: leaf.id });
         }
         let mut moves = self.garbage_in(leaf);
         moves.extend(self.misplaced(leaf, policy));

@@ -55,6 +55,7 @@ pub(crate) struct Counters {
     pub(crate) expirations: Counter,
     pub(crate) splits: Counter,
     pub(crate) joins: Counter,
+    pub(crate) sorts: Counter,
     /// Written by steps of the second lane.
     pub(crate) maintained_bytes: Counter,
     /// Set while maintenance cannot go on for lack of space.
@@ -213,6 +214,8 @@ pub struct MaintenanceStats {
     pub expirations: u64,
     pub splits: u64,
     pub joins: u64,
+    /// Times that a leaf's values were put in key order, after scans or by a compaction of all.
+    pub sorts: u64,
 }
 
 /// Waits of writers.
@@ -369,6 +372,7 @@ impl Engine {
                 expirations: c.expirations.get(),
                 splits: c.splits.get(),
                 joins: c.joins.get(),
+                sorts: c.sorts.get(),
             },
             stalls: Stalls {
                 memtable: c.memtable_waits.get(),
@@ -528,7 +532,7 @@ impl fmt::Display for Stats {
         let m = &self.maintenance;
         writeln!(
             f,
-            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} expirations",
+            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} sorts, {} expirations",
             m.log_flushes,
             m.ingests,
             m.spills,
@@ -536,6 +540,7 @@ impl fmt::Display for Stats {
             m.collections,
             m.splits,
             m.joins,
+            m.sorts,
             m.expirations
         )?;
         let s = &self.stalls;

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::kvset::Kvset;
 use crate::memtable::Memtable;
+use crate::sync::atomic::AtomicU64;
 use crate::value::ValueBlock;
 use crate::{KvsOptions, MediaClass, Place};
 
@@ -27,11 +28,23 @@ pub(crate) struct Leaf {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
     /// What newer kvsets hide in older ones, once it was looked at.
     pub(crate) hidden: Hidden,
+    /// Bytes that scans have read in vain since its values were last put in key order.
+    pub(crate) in_vain: Arc<AtomicU64>,
 }
 
 impl Leaf {
     pub(crate) fn new(id: u64, lower: Arc<[u8]>) -> Leaf {
-        Leaf { id, lower, kvsets: Vec::new(), hidden: Hidden::default() }
+        let (kvsets, hidden, in_vain) = (Vec::new(), Hidden::default(), Arc::default());
+        Leaf { id, lower, kvsets, hidden, in_vain }
+    }
+
+    /// Bytes of the values it refers to.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.kvsets.iter().flat_map(|kvset| &kvset.blocks).map(|(_, bytes)| bytes).sum()
+    }
+
+    pub(crate) fn refers_to(&self, block: u64) -> bool {
+        self.kvsets.iter().flat_map(|kvset| &kvset.blocks).any(|(own, _)| own.id == block)
     }
 
     /// Bytes of its keys on the media.
