@@ -21,7 +21,8 @@ pub enum KvError {
     Device(#[from] DeviceError),
     /// A medium returned something else than what was written.
     #[error(
-        "{device}: {what} at LBA {} is damaged: {detail}; run `esker kv check` and restore from a copy",
+        "{device}: {what} at LBA {} is damaged: {detail}; restore it from a copy, or salvage what is sound with \
+         `esker kv repair`",
         lba.0
     )]
     Corrupt {

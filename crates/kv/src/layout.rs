@@ -16,6 +16,7 @@ use crate::MediaClass;
 use crate::error::{KvError, Result};
 use crate::manifest::{MANIFEST_BYTES, Manifest, State};
 use crate::recover::Devices;
+use crate::repair::Remains;
 
 /// Where the classes of a new KVDB are to live. A path is a raw block device, a directory (the
 /// class becomes a file in it) or a file that does not exist yet. `None` is a file in the KVDB's
@@ -242,6 +243,45 @@ pub(crate) fn open(
     Ok(Devices { manifest, capacity, staging: find(MediaClass::Staging)? })
 }
 
+/// What is left of the devices of the KVDB in `dir`, but for those that are `given`. Where the manifest
+/// does not say where a class lies, it may be a file in the directory.
+pub(crate) fn remains(
+    dir: &Path,
+    given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+) -> Result<Remains> {
+    let manifest = dir.join(MANIFEST);
+    let manifest = manifest
+        .exists()
+        .then(|| open_existing(&manifest, Some(MANIFEST_BYTES), true))
+        .transpose()?;
+    let survey = manifest.clone().map(Manifest::survey).transpose()?.unwrap_or_default();
+    let is_whole = survey.damage.is_none() && survey.state.is_some();
+    let known = survey.state.map(|state| state.classes).unwrap_or_default();
+    let mut classes = BTreeMap::new();
+    for class in MediaClass::ALL {
+        if let Some(device) = given.get(&class) {
+            classes.insert(class, (device.clone(), u64::MAX));
+            continue;
+        }
+        // A class that was removed may have left its file.
+        let file = (!is_whole).then(|| file_name(class));
+        let Some(known_as) = known.get(&class).or(file.as_ref()) else { continue };
+        let path = dir.join(known_as);
+        if is_path(known_as) && path.exists() {
+            let options =
+                FileOptions { create: Create::Never, read_only: true, ..FileOptions::default() };
+            let device = FileDevice::open(&path, &options)?;
+            let bytes = device.len_bytes()?;
+            classes.insert(class, (Arc::new(device) as Arc<dyn Device>, bytes));
+        }
+    }
+    if manifest.is_none() && classes.is_empty() {
+        let (path, why) = (dir.to_owned(), "nothing of one is left".to_owned());
+        return Err(KvError::NotAKvdb { path, why });
+    }
+    Ok(Remains { manifest, classes })
+}
+
 /// The manifest of the KVDB in `dir`, and what it says.
 fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)> {
     let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
@@ -252,7 +292,8 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
     let manifest = open_existing(&path, Some(MANIFEST_BYTES), read_only)?;
     let state = Manifest::read(&manifest)?.ok_or_else(|| {
         not_here(
-            "its manifest was never finished: creating it, or a backup to it, was interrupted; \
+            "its manifest holds no whole record: creating it, or a backup to it, was interrupted, or \
+             it was damaged; `esker kv repair` finds out what its media hold; if that is nothing, \
              remove the directory and begin again",
         )
     })?;

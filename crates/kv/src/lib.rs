@@ -149,6 +149,7 @@ mod placement;
 mod policy;
 mod prefixes;
 mod recover;
+mod repair;
 mod snapshot;
 mod source;
 mod stats;
@@ -173,6 +174,7 @@ pub use options::{Maintenance, MediaClass, Options, Tuning};
 pub use placement::Stream;
 pub use policy::{KvsOptions, Place, Policy};
 pub use recover::Devices;
+pub use repair::{KeyRange, KvsRepair, ManifestState, Remains, RepairReport};
 pub use snapshot::Snapshot;
 pub use stats::{
     CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,

@@ -7,6 +7,8 @@
 //! 3. After a commit that failed there is no other one.
 //! 4. [`State`] is what the edits so far add up to; a snapshot is the state as edits.
 
+mod survey;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ use crate::placement::Stream;
 use crate::sync::Mutex;
 use crate::transfer::Transfer;
 use crate::{KvsOptions, MediaClass};
+
+pub(crate) use survey::Survey;
 
 /// The largest region: room for a snapshot of some hundred terabytes.
 const REGION_MAX: u64 = 64 << 20;
@@ -315,6 +319,20 @@ impl Medium {
         Ok(newest)
     }
 
+    /// Whether nothing was ever written to a region.
+    fn is_blank(&mut self, region: u64) -> Result<bool> {
+        let (mut at, end) = (Lba(region * self.region_lbas), (region + 1) * self.region_lbas);
+        let look = LbaCount::holding(LOOK_BEHIND, self.lba_size);
+        while at.0 < end {
+            let count = look.min(LbaCount(end - at.0));
+            if self.read(at, count.bytes(self.lba_size))?.iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            at = at + count;
+        }
+        Ok(true)
+    }
+
     fn write(&mut self, lba: Lba, header: &RecordHeader, payload: &[u8]) -> Result<u64> {
         let size = padded_size(header.payload_size, self.lba_size);
         let mut buf = AlignedBuf::zeroed(to_usize(size));
@@ -332,7 +350,8 @@ impl Manifest {
         Ok(Manifest::find(device.clone())?.map(|found| found.state))
     }
 
-    /// Reads the manifest on `device`, and writes nothing: `None` when there never was one.
+    /// Reads the manifest on `device`, and writes nothing: `None` when there never was one, or writing
+    /// the first one was interrupted.
     pub(crate) fn find(device: Arc<dyn Device>) -> Result<Option<Found>> {
         let mut medium = Medium::open(device)?;
         let newest = Manifest::newest(&mut medium)?;
@@ -350,6 +369,11 @@ impl Manifest {
                 let detail = format!("a record of epoch {} lies behind it", region.behind);
                 return Err(medium.corrupt(region.stops, detail));
             }
+        }
+        // The second region is written when a KVDB is opened for the first time.
+        if newest == 0 && !medium.is_blank(1)? {
+            let detail = "neither half of it holds a whole record, and it is not empty";
+            return Err(medium.corrupt(Lba(0), detail.into()));
         }
         let found = regions.into_iter().zip(0..).find(|(region, _)| epoch(region) == newest);
         Ok(found
@@ -515,6 +539,29 @@ mod tests {
     #[test]
     fn a_device_without_a_manifest_has_none() {
         assert!(Manifest::read(&device()).unwrap().is_none());
+    }
+
+    #[test]
+    fn two_unreadable_regions_are_damage_and_an_unfinished_first_one_is_none() {
+        let device = device();
+        let first = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+        let mut port = Port::open(&*device, 1).unwrap();
+        let mut clean = port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap();
+        let mut torn = clean.clone();
+        torn[70..].fill(0);
+        port.write(Lba(0), torn, None).unwrap();
+        assert!(Manifest::read(&device).unwrap().is_none());
+        clean = port.write(Lba(0), clean, None).unwrap();
+        drop(first);
+        // Opened once, and then both are overwritten.
+        Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
+        for lba in [0, 64] {
+            clean.fill(0xa5);
+            clean = port.write(Lba(lba), clean, None).unwrap();
+        }
+        let error = Manifest::read(&device).unwrap_err();
+        assert!(matches!(error, KvError::Corrupt { .. }), "{error}");
+        assert!(error.to_string().contains("`esker kv repair`"), "{error}");
     }
 
     #[test]

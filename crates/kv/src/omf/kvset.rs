@@ -43,6 +43,17 @@ pub(crate) struct KvsetMeta<'a> {
 }
 
 impl<'a> KvsetMeta<'a> {
+    /// The kvset and the KVS that a meta which begins with `bytes` states.
+    pub(crate) fn owner(bytes: &[u8]) -> Option<(u64, u32)> {
+        let header = bytes.get(..HEADER_SIZE)?;
+        let (body, crc) = header.split_at(HEADER_SIZE - 4);
+        if !body.starts_with(MAGIC) || crc32c(body).to_le_bytes() != crc {
+            return None;
+        }
+        let mut d = Decoder::new(&body[16..]);
+        Some((d.u64("kvset").ok()?, d.u32("kvs").ok()?))
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let size = |bytes: &[u8]| u32::try_from(bytes.len()).expect("meta below 4 GiB");
         let mut e = Encoder::default();

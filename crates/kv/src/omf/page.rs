@@ -226,6 +226,15 @@ impl<B: AsRef<[u8]>> Page<B> {
         &self.0
     }
 
+    /// The kvset and the index that bytes state, if they are a page.
+    pub(crate) fn address(bytes: B) -> Option<(u64, u32)> {
+        let mut d = Decoder::new(bytes.as_ref());
+        d.u32("crc").ok()?;
+        let (kvset, index) = (d.u64("kvset").ok()?, d.u32("index").ok()?);
+        let is_page = kvset > 0 && Page::verify(bytes, kvset, index).is_ok();
+        is_page.then_some((kvset, index))
+    }
+
     /// Its bytes.
     pub(crate) fn raw(&self) -> &[u8] {
         self.0.as_ref()

@@ -1,0 +1,203 @@
+//! Repair: what is sound of a damaged KVDB, written to a new one; and an account of the rest.
+//!
+//! Nothing is written to the damaged KVDB. What can be verified is replayed, the oldest structure
+//! first, into a KVDB that the caller has made: so the newest version of each key is the one that stays.
+//!
+//! | manifest | what is read | in which order |
+//! | --- | --- | --- |
+//! | whole | what it names: kvsets, values, the log | its own: leaves, root, log |
+//! | damaged, or older than the media | what its newest sound region names; and what lies on the media and is younger | then by id, and the log by seqno |
+//! | lost | every page, value frame and log frame on the media | by id, and the log by seqno |
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `repair/salvage.rs` | writes to the new KVDB, and keeps account |
+//! | `repair/named.rs` | what a manifest names |
+//! | `repair/scan.rs` | what lies on the media, whoever named it |
+//! | `repair/log.rs` | frames of the log, in the order of their seqnos |
+//! | `repair/unnamed.rs` | puts what was found by scanning in an order |
+//!
+//! Invariants
+//! 1. Every value in the new KVDB was once put under its key: its checksum says so.
+//! 2. When the newest version of a key is known and cannot be read, no older one stands for it: the key
+//!    is reported as lost.
+//! 3. Where an older version or a deleted key may have come back, the report says so: by ranges of keys
+//!    when pages were lost, for the whole KVDB when the manifest was.
+
+mod log;
+mod named;
+mod salvage;
+mod scan;
+mod unnamed;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use esker_device::Device;
+use serde::Serialize;
+
+use crate::error::{KvError, Result};
+use crate::kvdb::Kvdb;
+use crate::layout;
+use crate::manifest::{Manifest, Survey};
+use crate::media::Media;
+use crate::options::{MediaClass, Options};
+use salvage::Salvage;
+use scan::Found;
+
+/// What was left of the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManifestState {
+    /// It could be read as an open would read it.
+    Whole,
+    /// Changes after its newest sound part are lost; what they made was searched for on the media.
+    Damaged,
+    /// None of it could be used: the order of what was found is by ids, names are invented.
+    Lost,
+}
+
+/// What a repair has salvaged, and what it has not.
+#[derive(Clone, Debug, Serialize)]
+pub struct RepairReport {
+    /// What was left of the manifest.
+    pub manifest: ManifestState,
+    /// The KVSs of the new KVDB.
+    pub kvss: Vec<KvsRepair>,
+    /// One line for each structure that is damaged, with device and address.
+    pub findings: Vec<String>,
+    /// What cannot be known of the result, in sentences.
+    pub caveats: Vec<String>,
+}
+
+/// What became of one KVS.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KvsRepair {
+    /// Its name.
+    pub name: String,
+    /// Keys in the new KVDB.
+    pub recovered: u64,
+    /// Keys that are known and whose newest value is lost: they are not in the new KVDB.
+    pub lost: Vec<Vec<u8>>,
+    /// Where keys may be missing, or older than they were, or deleted ones be back: their page was lost.
+    pub lost_ranges: Vec<KeyRange>,
+    /// Keys of which several versions were found, and none of them surely the newest.
+    pub uncertain: u64,
+}
+
+/// The keys between two keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyRange {
+    /// They come behind this one; `None`: from the beginning.
+    pub after: Option<Vec<u8>>,
+    /// And before this one; `None`: to the end.
+    pub before: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Whether `key` is one of them.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.after.as_deref().is_none_or(|after| key > after)
+            && self.before.as_deref().is_none_or(|before| key < before)
+    }
+}
+
+impl RepairReport {
+    /// Whether nothing was damaged and nothing lost.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.manifest == ManifestState::Whole
+            && self.findings.is_empty()
+            && self.kvss.iter().all(|kvs| kvs.lost.is_empty() && kvs.lost_ranges.is_empty())
+    }
+}
+
+/// What is left of the devices of a KVDB.
+#[derive(Clone, Default)]
+pub struct Remains {
+    /// The manifest's, if it is there.
+    pub manifest: Option<Arc<dyn Device>>,
+    /// The classes', as far as they are there, and how many bytes of each may hold something.
+    pub classes: BTreeMap<MediaClass, (Arc<dyn Device>, u64)>,
+}
+
+impl Kvdb {
+    /// Opens, to read only, what is left of the KVDB in the directory `dir`, which nobody has open to
+    /// write. Devices for classes that are no files, and for those whose place is lost with the manifest,
+    /// are `given`.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing of a KVDB is there, `Conflict` when someone has it open to write,
+    /// `Unsupported` when another release wrote it, or a device's error.
+    pub fn remains(
+        dir: impl AsRef<Path>,
+        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+    ) -> Result<Remains> {
+        layout::remains(dir.as_ref(), given)
+    }
+
+    /// Writes what is sound of a damaged KVDB to `into`, an empty one on other devices. What remains of
+    /// the damaged one is not changed.
+    ///
+    /// Takes as long as reading all of it and writing it again. It needs room for versions of keys that
+    /// are overwritten in the end, and, where the manifest is damaged, 32 bytes of memory for each record
+    /// in the log and 40 for each value that expires.
+    ///
+    /// # Errors
+    /// `Invalid` when `into` has KVSs already, `Unsupported` when another release wrote what remains, or
+    /// an error of `into`. Damage of what remains is no error: it is in the report.
+    pub fn repair(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
+        check_empty(into)?;
+        let mut survey = match &remains.manifest {
+            Some(device) => Manifest::survey(device.clone())?,
+            None => Survey { damage: Some("the manifest is missing".into()), ..Survey::default() },
+        };
+        let tuning = Options::default().tuning();
+        let media = |(class, (device, _)): (&MediaClass, &(Arc<dyn Device>, u64))| {
+            (*class, Arc::new(Media::new(*class, device.clone(), &tuning)))
+        };
+        let classes: Classes = remains.classes.iter().map(media).collect();
+        let mut salvage = Salvage::new(into);
+        let found = Found::of(&classes, remains, &mut salvage);
+        if let (None, Some(state)) = (&survey.damage, &survey.state) {
+            survey.damage = found.newer_than(state);
+        }
+        for (id, (name, options)) in &survey.names {
+            if !survey.dropped.contains(id) {
+                salvage.create(*id, name, *options)?;
+            }
+        }
+        let manifest = match (&survey.damage, &survey.state) {
+            (None, _) => ManifestState::Whole,
+            (Some(_), Some(_)) => ManifestState::Damaged,
+            (Some(_), None) => ManifestState::Lost,
+        };
+        if let Some(state) = &survey.state {
+            for media in state.classes.keys().filter_map(|class| classes.get(class)) {
+                // It says nothing that is needed here; but an open would stop at it.
+                if let Err(error) = media.check_header(state.uuid) {
+                    salvage.finding(error.to_string());
+                }
+            }
+            named::salvage(&mut salvage, state, &classes)?;
+        }
+        if let Some(damage) = &survey.damage {
+            salvage.finding(damage.clone());
+            unnamed::salvage(&mut salvage, &survey, &found)?;
+        }
+        salvage.finish(manifest)
+    }
+}
+
+fn check_empty(into: &Kvdb) -> Result<()> {
+    if into.kvs_names().is_empty() {
+        return Ok(());
+    }
+    let why = "a repair writes to a KVDB without KVSs: create one for it";
+    Err(KvError::Options(why.into()))
+}
+
+/// The classes that are left.
+type Classes = BTreeMap<MediaClass, Arc<Media>>;

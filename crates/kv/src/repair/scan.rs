@@ -1,0 +1,132 @@
+//! What lies on a medium, whoever named it: frames, key pages, and which KVS a kvset belongs to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use esker_base::units::{round_up, to_usize};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+
+use super::salvage::Salvage;
+use super::{Classes, Remains};
+use crate::manifest::State;
+use crate::media::{Allocation, Extent, Media};
+use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE};
+use crate::omf::kvset::KvsetMeta;
+use crate::omf::page::{PAGE_SIZE, Page};
+use crate::placement::Stream;
+use crate::value::ValueBlock;
+
+/// Bytes read at a time.
+const PIECE: u64 = 1 << 20;
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) media: Vec<Arc<Media>>,
+    /// The frames of each block, by its id and where it begins.
+    blocks: BTreeMap<(u64, Place), Vec<FrameHeader>>,
+    /// Key pages: kvset, index, and where.
+    pub(super) pages: Vec<(u64, u32, Place)>,
+    /// The KVS of each kvset.
+    pub(super) owners: BTreeMap<u64, u32>,
+}
+
+/// A class, as an index of the media that were scanned, and an LBA.
+type Place = (usize, u64);
+
+impl Found {
+    /// Looks at all that is left of each class.
+    pub(super) fn of(classes: &Classes, remains: &Remains, salvage: &mut Salvage<'_>) -> Found {
+        let media: Vec<Arc<Media>> = classes.values().cloned().collect();
+        let (blocks, pages, owners) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        let mut found = Found { media: media.clone(), blocks, pages, owners };
+        for (number, media) in media.iter().enumerate() {
+            found.scan(number, media, remains.classes[&media.class].1, salvage);
+        }
+        found
+    }
+
+    /// What proves that the manifest had later records: a log segment is in it before it is written.
+    pub(super) fn newer_than(&self, state: &State) -> Option<String> {
+        let is_log = |frames: &Vec<FrameHeader>| frames[0].kind == FrameKind::Log;
+        let logs = self.blocks.iter().filter(|(_, frames)| is_log(frames));
+        let newest = logs.map(|((id, _), _)| *id).max().filter(|id| *id > state.last_id)?;
+        let known = state.last_id;
+        Some(format!("the manifest ends at structure {known}, and there is log segment {newest}"))
+    }
+
+    /// Looks at the first `bytes` bytes of a class.
+    fn scan(&mut self, number: usize, media: &Arc<Media>, bytes: u64, salvage: &mut Salvage<'_>) {
+        let lba_size = u64::from(media.lba_size);
+        let end = round_up(bytes.min(media.capacity_bytes()), lba_size);
+        let mut offset = 0;
+        while offset < end {
+            let size = PIECE.min(end - offset);
+            match read(media, offset, size) {
+                Ok(piece) => self.look(number, media, offset, &piece),
+                // What cannot be read at once may be read in part.
+                Err(_) => {
+                    for at in (offset..offset + size).step_by(PAGE_SIZE) {
+                        match read(media, at, (PAGE_SIZE as u64).min(end - at)) {
+                            Ok(piece) => self.look(number, media, at, &piece),
+                            Err(error) => salvage.finding(error),
+                        }
+                    }
+                }
+            }
+            offset += size;
+        }
+    }
+
+    fn look(&mut self, number: usize, media: &Media, offset: u64, piece: &[u8]) {
+        let lba_size = to_usize(media.lba_size.into());
+        let first = offset / lba_size as u64;
+        for (bytes, lba) in piece.chunks(lba_size).zip(first..) {
+            let Ok(header) = FrameHeader::decode(bytes) else { continue };
+            // A frame states how far it is from the beginning of its block.
+            let before = header.offset / lba_size as u64;
+            if let Some(start) = lba.checked_sub(before) {
+                self.blocks.entry((header.block, (number, start))).or_default().push(header);
+            }
+        }
+        for (bytes, at) in piece.chunks_exact(PAGE_SIZE).zip((offset..).step_by(PAGE_SIZE)) {
+            let place = (number, at / lba_size as u64);
+            if let Some((kvset, kvs)) = KvsetMeta::owner(bytes) {
+                self.owners.insert(kvset, kvs);
+            } else if let Some((kvset, index)) = Page::address(bytes) {
+                self.pages.push((kvset, index, place));
+            }
+        }
+    }
+
+    /// The blocks with their frames, which are of one kind.
+    pub(super) fn blocks(&self) -> Vec<(Arc<ValueBlock>, FrameKind, Vec<FrameHeader>)> {
+        let block = |(&(id, (number, start)), frames): (&(u64, Place), &Vec<FrameHeader>)| {
+            let media = &self.media[number];
+            let end = |frame: &FrameHeader| {
+                frame.offset + HEADER_SIZE as u64 + u64::from(frame.payload_size)
+            };
+            let bytes = frames.iter().map(end).max().unwrap_or(0);
+            let count = LbaCount::holding(bytes, media.lba_size);
+            let extent = Extent { class: media.class, lba: Lba(start), count };
+            let (kind, stream) = match frames[0].kind {
+                FrameKind::Log => (FrameKind::Log, Stream::Log),
+                FrameKind::Aged => (FrameKind::Aged, Stream::OldValues),
+            };
+            let allocation = Allocation { media: media.clone(), extent, stream };
+            (
+                Arc::new(ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 }),
+                kind,
+                frames.clone(),
+            )
+        };
+        self.blocks.iter().map(block).collect()
+    }
+}
+
+/// Reads bytes of a class, the header included.
+pub(super) fn read(media: &Media, offset: u64, size: u64) -> Result<AlignedBuf, String> {
+    let lba = Lba(offset / u64::from(media.lba_size));
+    let buf = AlignedBuf::zeroed(to_usize(round_up(size, media.lba_size.into())));
+    let mut port = media.ports.port().map_err(|error| error.to_string())?;
+    media.transfer.read(&mut port, lba, buf).map_err(|error| error.to_string())
+}

@@ -1,0 +1,339 @@
+//! What no manifest names any more, in the order in which it was most likely written.
+//!
+//! Ids are given out in the order of time, and the log has seqnos. A version of a key that aging wrote has
+//! lost its seqno, but its record is a copy, but for what compression does: where the log still holds the
+//! same record, the seqno is known again. Where it does not, a log segment that was begun after the version
+//! was written is newer. For the rest the log is believed, because space that is free again mostly reads as
+//! zeroes, and the key is counted as uncertain. A deleted prefix of the log stands for each key it covers; a
+//! version that may be newer, because the prefix is in an older segment, comes back and is uncertain.
+//! A value that was older than the manifest's sound part already, and is in use by what is younger, is found by
+//! its key page: key, offset and size.
+//! Prefixes in kvsets are passed over, because only the manifest knew in which leaf they hide anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use esker_base::checksum::crc32c;
+use esker_base::units::to_usize;
+
+use super::log::{self, Framed, LogFrames};
+use super::salvage::Salvage;
+use super::scan::{self, Found};
+use crate::error::Result;
+use crate::expiry::Expiry;
+use crate::manifest::Survey;
+use crate::media::Media;
+use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
+use crate::omf::page::{Entry, PAGE_SIZE, Page};
+use crate::value::ValueBlock;
+
+/// Salvages what is younger than all that the survey's state names.
+pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found) -> Result<()> {
+    salvage.drop_kvss(&survey.dropped);
+    let state = survey.state.as_ref();
+    let known = state.map_or(0, |state| state.last_id);
+    let ingested = state.map(|state| state.ingested);
+    let log_first = state.map_or(0, |state| state.log_first);
+    let (mut frames, mut older) = (LogFrames::default(), Vec::new());
+    let mut written = Vec::new();
+    for (block, kind, headers) in found.blocks() {
+        match kind {
+            FrameKind::Log if block.id >= log_first => {
+                frames.0.extend(headers.into_iter().map(|header| (block.clone(), header)));
+            }
+            FrameKind::Aged if block.id > known => {
+                written.push((block.id, Written::Values(block, headers)));
+            }
+            _ => older.push((block, headers)),
+        }
+    }
+    for &(kvset, index, (number, lba)) in &found.pages {
+        if kvset > known {
+            let at = lba * u64::from(found.media[number].lba_size);
+            written.push((kvset, Written::Keys(index, found.media[number].clone(), at)));
+        }
+    }
+    written.sort_by_key(|(id, written)| (*id, written.index()));
+    frames.settle();
+    let references = References::of(&written, found, known > 0);
+    for (block, headers) in &older {
+        references.fill_in(salvage, block, headers)?;
+    }
+    let log = Versions::of(&frames, ingested.unwrap_or(0))?;
+    let mut order = Order { log, references, after_log: false };
+    order.all(salvage, &written, found)?;
+    frames.replay(salvage, ingested)?;
+    if !order.log.prefixes.is_empty() {
+        order.after_log = true;
+        order.all(salvage, &written, found)?;
+    }
+    Ok(())
+}
+
+/// Something that maintenance wrote.
+enum Written {
+    Values(Arc<ValueBlock>, Vec<FrameHeader>),
+    /// A page: its index in its kvset, and where.
+    Keys(u32, Arc<Media>, u64),
+}
+
+impl Written {
+    fn index(&self) -> u32 {
+        match self {
+            Written::Values(..) => 0,
+            Written::Keys(index, ..) => *index,
+        }
+    }
+}
+
+/// Names a key of a KVS.
+fn hash(kvs: u32, key: &[u8]) -> u64 {
+    crate::kvset::key_hash(key) ^ u64::from(kvs).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What identifies a record that was moved: a checksum of its key and of what it does to it.
+fn fingerprint(record: &Record<'_>) -> u32 {
+    let mut plain = vec![0; record.size()];
+    record.encode_to(&mut plain);
+    crc32c(&plain[4..])
+}
+
+/// The versions that the log holds, by key and seqno, and the prefixes that it deletes.
+#[derive(Default)]
+struct Versions {
+    keys: Vec<Version>,
+    /// The last seqno that deletes a prefix, and its segment; by KVS and prefix.
+    prefixes: BTreeMap<(u32, Vec<u8>), (u64, u64)>,
+    /// The sizes of those prefixes, in bytes.
+    prefix_sizes: BTreeSet<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    hash: u64,
+    seqno: u64,
+    segment: u64,
+    fingerprint: u32,
+}
+
+impl Versions {
+    fn of(frames: &LogFrames, ingested: u64) -> Result<Versions> {
+        let mut versions = Versions::default();
+        for (segment, header) in &frames.0 {
+            // Damage is reported when the log is replayed.
+            let Ok(payload) = log::payload(segment, header) else { continue };
+            log::records(segment, header, &payload, |one| {
+                if one.seqno > ingested {
+                    versions.note(&one.record, one.seqno, segment.id);
+                }
+                Ok(())
+            })?;
+        }
+        versions.keys.sort_unstable();
+        Ok(versions)
+    }
+
+    fn note(&mut self, record: &Record<'_>, seqno: u64, segment: u64) {
+        if record.change == Change::DeletePrefix {
+            let last = self.prefixes.entry((record.kvs, record.key.to_vec())).or_default();
+            *last = (seqno, segment).max(*last);
+            self.prefix_sizes.insert(record.key.len());
+        } else {
+            let hash = hash(record.kvs, record.key);
+            let fingerprint = fingerprint(record);
+            self.keys.push(Version { hash, seqno, segment, fingerprint });
+        }
+    }
+
+    /// The last seqno that deletes a prefix of the key, and its segment.
+    fn covered_by(&self, kvs: u32, key: &[u8]) -> Option<(u64, u64)> {
+        let prefixes = self.prefix_sizes.iter().filter_map(|size| key.get(..*size));
+        prefixes.filter_map(|prefix| self.prefixes.get(&(kvs, prefix.to_vec()))).max().copied()
+    }
+
+    /// Those of one key, oldest first.
+    fn of_key(&self, hash: u64) -> &[Version] {
+        let start = self.keys.partition_point(|version| version.hash < hash);
+        let end = self.keys.partition_point(|version| version.hash <= hash);
+        &self.keys[start..end]
+    }
+}
+
+/// What pages say of values that are elsewhere: by the hash of a key, the offset of its record and the size
+/// of its value on the medium, when it expires.
+#[derive(Default)]
+struct References {
+    values: BTreeMap<(u64, u64, usize), Expiry>,
+    /// The KVSs that have values which expire.
+    expiring: BTreeSet<u32>,
+}
+
+impl References {
+    /// Those to values that expire, or `all`.
+    fn of(written: &[(u64, Written)], found: &Found, all: bool) -> References {
+        let mut references = References::default();
+        for (kvset, written) in written {
+            let Written::Keys(index, media, at) = written else { continue };
+            let Some(&kvs) = found.owners.get(kvset) else { continue };
+            let Ok(bytes) = scan::read(media, *at, PAGE_SIZE as u64) else { continue };
+            let Ok(page) = Page::verify(&bytes[..PAGE_SIZE], *kvset, *index) else { continue };
+            let mut key = Vec::new();
+            for slot in 0..page.count() {
+                let Entry::Stored(stored) = page.entry(slot).1 else { continue };
+                if all || !stored.expiry.is_never() {
+                    page.key_to(slot, &mut key);
+                    let size = to_usize(stored.value_size.into());
+                    let at = (hash(kvs, &key), u64::from(stored.offset), size);
+                    references.values.insert(at, stored.expiry);
+                }
+                if !stored.expiry.is_never() {
+                    references.expiring.insert(kvs);
+                }
+            }
+        }
+        references
+    }
+
+    fn expiry_of(&self, framed: &Framed<'_>) -> Option<Expiry> {
+        let at = (hash(framed.record.kvs, framed.record.key), framed.offset, framed.stored_size);
+        self.values.get(&at).copied()
+    }
+
+    /// Puts what lost structures refer to in a block that is older than the state, where nothing else is
+    /// known of the key.
+    fn fill_in(
+        &self,
+        salvage: &mut Salvage<'_>,
+        block: &ValueBlock,
+        headers: &[FrameHeader],
+    ) -> Result<()> {
+        for header in headers {
+            let Ok(payload) = log::payload(block, header) else { continue };
+            log::records(block, header, &payload, |one| {
+                let (kvs, key) = (one.record.kvs, one.record.key);
+                let Some(expiry) = self.expiry_of(one) else { return Ok(()) };
+                let is_put = one.record.change.value().is_some();
+                if !is_put || salvage.so_far(kvs, key)?.is_some() {
+                    return Ok(());
+                }
+                salvage.doubt(kvs, key)?;
+                salvage.apply(&one.record, expiry)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Decides which versions stay, by what the log holds.
+struct Order {
+    log: Versions,
+    references: References,
+    /// Whether it is about the versions that may be newer than a deleted prefix, and only about them.
+    after_log: bool,
+}
+
+impl Order {
+    fn all(
+        &self,
+        salvage: &mut Salvage<'_>,
+        written: &[(u64, Written)],
+        found: &Found,
+    ) -> Result<()> {
+        for (id, written) in written {
+            match written {
+                Written::Values(block, headers) => self.values(salvage, block, headers)?,
+                Written::Keys(index, media, at) => {
+                    let kvs = found.owners.get(id).copied();
+                    self.keys(salvage, (*id, *index), kvs, media, *at)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn values(
+        &self,
+        salvage: &mut Salvage<'_>,
+        block: &ValueBlock,
+        headers: &[FrameHeader],
+    ) -> Result<()> {
+        for header in headers {
+            let damage = match log::payload(block, header) {
+                Err(error) => Some(error),
+                Ok(payload) => log::records(block, header, &payload, |one| {
+                    let expiry = self.references.expiry_of(one);
+                    let is_known =
+                        expiry.is_some() || !self.references.expiring.contains(&one.record.kvs);
+                    if !is_known {
+                        salvage.doubt(one.record.kvs, one.record.key)?;
+                    }
+                    self.version(salvage, block.id, &one.record, expiry.unwrap_or(Expiry::NEVER))
+                })?,
+            };
+            damage.into_iter().for_each(|damage| salvage.finding(damage));
+        }
+        Ok(())
+    }
+
+    /// What a page says by itself: short values, and deletes. Where a longer value is, only the manifest
+    /// knew; its record says by itself whose it is.
+    fn keys(
+        &self,
+        salvage: &mut Salvage<'_>,
+        (kvset, index): (u64, u32),
+        kvs: Option<u32>,
+        media: &Arc<Media>,
+        at: u64,
+    ) -> Result<()> {
+        let Ok(bytes) = scan::read(media, at, PAGE_SIZE as u64) else { return Ok(()) };
+        let Ok(page) = Page::verify(&bytes[..PAGE_SIZE], kvset, index) else { return Ok(()) };
+        let mut key = Vec::new();
+        for slot in 0..page.count() {
+            page.key_to(slot, &mut key);
+            let (change, expiry) = match page.entry(slot).1 {
+                Entry::Stored(_) => continue,
+                Entry::Tombstone => (Change::Delete, Expiry::NEVER),
+                Entry::Inline(value, expiry) => (Change::Put(value), expiry),
+            };
+            let Some(kvs) = kvs else {
+                let why = "its KVS is not known: its meta is lost";
+                salvage.finding(format!("kvset {kvset}: {why}"));
+                return Ok(());
+            };
+            self.version(salvage, kvset, &Record { kvs, key: &key, change }, expiry)?;
+        }
+        Ok(())
+    }
+
+    /// A version that maintenance wrote into the structure `id`.
+    fn version(
+        &self,
+        salvage: &mut Salvage<'_>,
+        id: u64,
+        record: &Record<'_>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        let &Record { kvs, key, change } = record;
+        let in_log = self.log.of_key(hash(kvs, key));
+        let last = in_log.last().map(|version| (version.seqno, version.segment));
+        let covered_by = self.log.covered_by(kvs, key);
+        // The log has this version as well, or what it has last was written after this: it decides.
+        let decides = last.max(covered_by).is_some_and(|(_, segment)| segment > id) || {
+            let fingerprint = fingerprint(record);
+            in_log.iter().any(|version| version.fingerprint == fingerprint)
+        };
+        let may_be_newer = !decides && covered_by > last;
+        if decides || may_be_newer != self.after_log {
+            return Ok(());
+        }
+        if may_be_newer {
+            salvage.doubt(kvs, key)?;
+        } else if last.is_some() {
+            return salvage.doubt(kvs, key);
+        }
+        if salvage.so_far(kvs, key)?.is_some_and(|old| Some(&old[..]) != change.value()) {
+            salvage.doubt(kvs, key)?;
+        }
+        salvage.apply(record, expiry)
+    }
+}
