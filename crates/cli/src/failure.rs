@@ -56,6 +56,14 @@ impl Failure {
         self
     }
 
+    /// The same failure, with where it happened before it.
+    pub(crate) fn at(mut self, place: impl fmt::Display) -> Failure {
+        if let Some(message) = &mut self.message {
+            *message = format!("{place}: {message}");
+        }
+        self
+    }
+
     /// What happened.
     pub(crate) fn message(&self) -> &str {
         self.message.as_deref().unwrap_or_default()

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
-use esker_kv::{Compression, KvError, Kvdb, Kvs, KvsOptions, Policy, VALUE_MAX};
+use esker_kv::{
+    Compression, KvError, Kvdb, Kvs, KvsOptions, MediaClass, Options, Policy, VALUE_MAX,
+};
 use esker_stack::Spec;
 
 use crate::args::{CopyArgs, Escaped, KvCommand, Medium, Opening, engine_options};
@@ -53,7 +55,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         }
         KvCommand::Get { opening, kvs, key, hex, escaped } => {
             let key = argument(key, escaped)?;
-            with_kvs(opening, kvs, |_, kvs| get(kvs, &key, *hex))
+            reading_kvs(opening, kvs, |kvs| get(kvs, &key, *hex))
         }
         KvCommand::Delete { opening, kvs, key, escaped } => {
             let key = argument(key, escaped)?;
@@ -75,22 +77,33 @@ pub(crate) fn run(command: &KvCommand) -> Result {
                 limit: range.limit.unwrap_or(u64::MAX),
                 keys_only: range.keys,
             };
-            with_kvs(opening, kvs, |_, kvs| {
+            reading_kvs(opening, kvs, |kvs| {
                 let mut out = io::BufWriter::new(io::stdout().lock());
-                range.write(kvs, &mut out, Failure::from)?;
+                range.write(kvs.cursor()?, &mut out, Failure::from)?;
                 Ok(out.flush()?)
             })
         }
         KvCommand::Load { opening, kvs, file } => {
             let mut input = transfer::input(file)?;
-            with_kvs(opening, kvs, |db, kvs| transfer::load(db, kvs, &mut input, file))
+            with_db(opening, |db| {
+                let kvs = kvs.as_deref().map(|name| find(db, &opening.dir, name)).transpose()?;
+                transfer::load(db, kvs.as_ref(), &mut input, file)
+            })
         }
-        KvCommand::Dump { opening, kvs, file } => {
-            with_kvs(opening, kvs, |_, kvs| transfer::dump(kvs, file))
-        }
+        KvCommand::Dump { opening, kvs, file } => reading(opening, |db| {
+            let names = kvs.as_ref().map_or_else(|| db.kvs_names(), |name| vec![name.clone()]);
+            let kvss = names.iter().map(|name| find(db, &opening.dir, name));
+            transfer::dump(db, &kvss.collect::<Result<Vec<_>>>()?, file)
+        }),
         KvCommand::Check { dir, json } => check(dir, *json),
         KvCommand::Backup { opening, to, copy, json } => {
             copies::back_up(&opening.dir, &copy.target(to), engine(opening), *json)
+        }
+        KvCommand::Repair { opening, to, copy, old_staging, old_capacity, json } => {
+            let classes = [MediaClass::Staging, MediaClass::Capacity];
+            let old = classes.into_iter().zip([old_staging, old_capacity]);
+            let old = old.filter_map(|(class, path)| Some((class, path.clone()?))).collect();
+            copies::repair(&opening.dir, &old, &copy.target(to), engine(opening), *json)
         }
         KvCommand::CreateKvs { opening, name, policy, compression, ttl } => {
             let options = KvsOptions { ttl_ms: ttl_ms(*ttl), ..options(*policy, *compression) };
@@ -129,11 +142,8 @@ pub(crate) fn run(command: &KvCommand) -> Result {
                 Some(Medium::Device(spec)) => add_staging(db, spec)?,
             }
             place::warn_of_remarks(db);
-            let staging = db
-                .stats()
-                .classes
-                .into_iter()
-                .find(|class| class.class == esker_kv::MediaClass::Staging);
+            let staging =
+                db.stats().classes.into_iter().find(|class| class.class == MediaClass::Staging);
             let device = staging.map_or_else(String::new, |class| class.device);
             output::print(&format!("staging class: {device}\n"))
         }),
@@ -159,7 +169,7 @@ impl CopyArgs {
     }
 }
 
-fn engine(opening: &Opening) -> esker_kv::Options {
+fn engine(opening: &Opening) -> Options {
     engine_options(opening.memory, opening.durability_ms, None)
 }
 
@@ -171,6 +181,17 @@ fn with_db(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
     let closed = db.close();
     outcome?;
     Ok(closed?)
+}
+
+/// Opens to read only: others may do so at the same time.
+fn reading(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
+    let options = Options { read_only: true, ..engine(opening) };
+    let (db, _devices) = place::open_in(&opening.dir, options)?;
+    work(&db)
+}
+
+fn reading_kvs(opening: &Opening, name: &str, work: impl FnOnce(&Kvs) -> Result) -> Result {
+    reading(opening, |db| work(&find(db, &opening.dir, name)?))
 }
 
 fn with_kvs(opening: &Opening, name: &str, work: impl FnOnce(&Kvdb, &Kvs) -> Result) -> Result {
@@ -243,7 +264,8 @@ fn get(kvs: &Kvs, key: &[u8], hex: bool) -> Result {
 }
 
 fn info(opening: &Opening, json: bool) -> Result {
-    let (db, devices) = place::open_in(&opening.dir, engine(opening))?;
+    let options = Options { read_only: true, ..engine(opening) };
+    let (db, devices) = place::open_in(&opening.dir, options)?;
     let (stats, remarks) = (db.stats(), devices.remarks(&db));
     let text = if json {
         let models = devices.json();
@@ -307,6 +329,9 @@ fn check(dir: &Path, json: bool) -> Result {
     }
     Err(Failure::new(
         ErrorKind::Corrupt,
-        format!("{}: {damages} damages found; restore it from a copy", dir.display()),
+        format!(
+            "{}: {damages} damages found; restore it from a copy, or salvage it with `esker kv repair`",
+            dir.display()
+        ),
     ))
 }

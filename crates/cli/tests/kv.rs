@@ -86,7 +86,12 @@ fn a_dump_loaded_elsewhere_dumps_the_same() {
     let loaded = run(["kv", "load", &db, "copy", &file]).succeeds();
     assert!(loaded.stderr.contains("3 records loaded into KVS 'copy'"), "{}", loaded.stderr);
     let copy = run(["kv", "dump", &db, "copy"]).succeeds();
-    assert_eq!(copy.stdout, fs::read(&file).unwrap());
+    let renamed = fs::read_to_string(&file).unwrap().replacen(
+        "\\kvs default policy=staging-max-capacity compression=none",
+        "\\kvs copy policy=capacity-only compression=none",
+        1,
+    );
+    assert_eq!(copy.out(), renamed);
     assert_eq!(run(["kv", "get", &db, "copy", "all"]).succeeds().stdout, every_byte);
     let escaped = run(["kv", "get", &db, "copy", "-e", "\\x00\\xff"]).succeeds();
     assert_eq!(escaped.stdout, b"");
@@ -284,7 +289,7 @@ fn files_that_cannot_be_read_or_written_are_named() {
 }
 
 #[test]
-fn a_backup_is_restored() {
+fn a_backup_is_restored_and_a_damaged_database_repaired() {
     let scratch = Scratch::new();
     let db = scratch.database();
     let (copy, again) = (text(&scratch.path("copy")), text(&scratch.path("again")));
@@ -298,4 +303,59 @@ fn a_backup_is_restored() {
     assert_eq!(dump(&copy), dump(&db));
     assert_eq!(dump(&again), dump(&db));
     assert!(run(["kv", "check", &again]).succeeds().out().ends_with("sound\n"));
+
+    let repaired = text(&scratch.path("repaired"));
+    let sound = run(["kv", "repair", &db, &repaired]).succeeds().out();
+    assert!(sound.contains("300 keys recovered") && sound.ends_with("sound\n"), "{sound}");
+    fs::remove_file(scratch.path("db").join("manifest.esker")).unwrap();
+    let salvaged = text(&scratch.path("salvaged"));
+    let lost = run(["kv", "repair", &db, &salvaged]).fails(65, &["not all of it is sound"]).out();
+    assert!(lost.contains("300 keys recovered") && lost.contains("manifest is lost"), "{lost}");
+    assert_eq!(run(["kv", "get", &salvaged, "kvs-2", "k299"]).succeeds().stdout, [b'v'; 2_000]);
+}
+
+#[test]
+fn a_whole_database_goes_through_a_dump_and_loses_nothing() {
+    let scratch = Scratch::new();
+    let (db, other) = (scratch.database(), text(&scratch.path("other")));
+    run(["kv", "create", &other, "--kvs", "old"]).succeeds();
+    run(["kv", "create-kvs", &db, "logs", "--policy", "capacity-only"]).succeeds();
+    run(["kv", "create-kvs", &db, "empty", "--compression", "zstd", "--ttl", "300"]).succeeds();
+    let mut rng = esker_base::Rng::new(3);
+    let mut lines = Vec::new();
+    for n in 0..500u64 {
+        let mut bytes = vec![0; usize::try_from(rng.below(60)).unwrap() + 2];
+        rng.fill(&mut bytes);
+        let escaped =
+            |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+        let (key, value) = bytes.split_at(bytes.len() / 2);
+        lines.extend_from_slice(format!("{n}{}\t{}\n", escaped(key), escaped(value)).as_bytes());
+    }
+    run_in(["kv", "load", &db, "default"], &lines).succeeds();
+    run_in(["kv", "load", &db, "logs"], &lines[..lines.iter().position(|b| *b == b'\n').unwrap()])
+        .succeeds();
+    let dump = run(["kv", "dump", &db]).succeeds().stdout;
+    assert_eq!(dump.iter().filter(|byte| **byte == b'\n').count(), 1 + 3 * 2 + 501);
+    let loaded = run_in(["kv", "load", &other], &dump).succeeds();
+    assert!(loaded.stderr.contains("501 records loaded into 3 KVSs"), "{}", loaded.stderr);
+    let options = run(["kv", "info", &other]).succeeds().out();
+    assert!(options.contains("300"), "{options}");
+    for kvs in ["default", "logs", "empty"] {
+        let dump = |db: &str| run(["kv", "dump", db, kvs]).succeeds().stdout;
+        assert_eq!(dump(&db), dump(&other), "{kvs}");
+    }
+    // A dump that ends early, or lacks a line, is told from a whole one.
+    let short = &dump[..dump.len() - 30];
+    run_in(["kv", "load", &other], short).fails(64, &["line 5", "loading a record twice"]);
+    let half = [b"\\dump 1 1\n\\kvs default\n".as_slice(), b"k\tv\n"].concat();
+    run_in(["kv", "load", &other], &half).fails(64, &["line 4", "without its \\end", "1 record"]);
+    let wrong = [&half[..], b"\\end 2\n"].concat();
+    run_in(["kv", "load", &other], &wrong).fails(64, &["line 4", "2 records end here, 1 came"]);
+    // Cut off where a KVS ends.
+    let at = dump.windows(6).position(|window| window == b"\\end 1\n").unwrap();
+    run_in(["kv", "load", &other], &dump[..at + 7]).fails(64, &["2 of its 3 KVSs"]);
+    run_in(["kv", "load", &other, "old"], &dump).fails(64, &["several KVSs"]);
+    run_in(["kv", "load", &other], b"k\tv\n").fails(64, &["line 1", "name a KVS"]);
+    let future = b"\\dump 1 1\n\\kvs default shape=round\n";
+    run_in(["kv", "load", &other], future).fails(64, &["line 2", "no attribute 'shape'"]);
 }

@@ -27,7 +27,7 @@ pub(crate) struct Opening {
 #[derive(Args)]
 pub(crate) struct CopyArgs {
     /// Where its staging class goes, as for create [default: a file in its directory if the original
-    /// has one]
+    /// has one; a repaired database has none]
     #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "", value_parser = Staging::parse)]
     pub(crate) staging: Option<Staging>,
@@ -153,34 +153,40 @@ pub(crate) enum KvCommand {
         #[command(flatten)]
         escaped: Escaped,
     },
-    /// Put every line of a file: KEY<TAB>VALUE, escaped as by dump
+    /// Put every record of a dump, or every line of a file: KEY<TAB>VALUE, escaped as by dump
     #[command(
         after_help = "Format: one record a line, key, a tab, value. In both, \\t is a tab, \\n a newline, \\r a\n\
             carriage return, \\\\ a backslash and \\xNN the byte NN (two hexadecimal digits); all\n\
-            other bytes stand for themselves.\n\n\
-            Example:\n  printf 'k1\\tv1\\nk2\\tv2\\n' | esker kv load /data/db default"
+            other bytes stand for themselves. A dump says which KVS its records belong to, and with\n\
+            what policy; without a KVS, each goes to the one of its name, which is made if need be.\n\n\
+            Examples:\n  \
+            printf 'k1\\tv1\\nk2\\tv2\\n' | esker kv load /data/db default\n  \
+            esker kv dump /data/db | esker kv load /data/other"
     )]
     Load {
         #[command(flatten)]
         opening: Opening,
-        /// The KVS
-        kvs: String,
+        /// The KVS [default: those that the dump names]
+        kvs: Option<String>,
         /// The file; - is standard input
         #[arg(default_value = "-")]
         file: PathBuf,
     },
-    /// Write all records of a KVS, one a line, so that load reads back the same bytes
+    /// Write all records of a KVS, or of all of them, as text, so that load reads back the same bytes
     #[command(
-        after_help = "Format: one record a line, key, a tab, value. In both, \\t is a tab, \\n a newline, \\r a\n\
-            carriage return, \\\\ a backslash and \\xNN the byte NN (two hexadecimal digits); what is\n\
-            not printable ASCII is written as \\xNN.\n\n\
-            Example:\n  esker kv dump /data/db default | gzip > default.gz"
+        after_help = "Format: \\dump 1 and how many KVSs there are, then for each KVS a line \\kvs NAME and its policy and compression, its\n\
+            records, and a line \\end COUNT. One record a line, key, a tab, value. In both, \\t is\n\
+            a tab, \\n a newline, \\r a carriage return, \\\\ a backslash and \\xNN the byte NN (two\n\
+            hexadecimal digits); what is not printable ASCII is written as \\xNN.\n\n\
+            Examples:\n  \
+            esker kv dump /data/db default users.dump\n  \
+            esker kv dump /data/db | gzip > db.gz"
     )]
     Dump {
         #[command(flatten)]
         opening: Opening,
-        /// The KVS
-        kvs: String,
+        /// The KVS [default: all]
+        kvs: Option<String>,
         /// The file; - is standard output
         #[arg(default_value = "-")]
         file: PathBuf,
@@ -209,6 +215,29 @@ pub(crate) enum KvCommand {
         to: PathBuf,
         #[command(flatten)]
         copy: CopyArgs,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write what is sound of a damaged database to a new one, and say what is not; exit code 65 when
+    /// something is lost
+    #[command(after_help = "The damaged database is not changed.\n\n\
+            Examples:\n  \
+            esker kv repair /data/db /data/repaired --staging\n  \
+            esker kv repair /data/db /data/repaired --old-capacity /dev/nvme1n1")]
+    Repair {
+        #[command(flatten)]
+        opening: Opening,
+        /// The directory of the new database
+        to: PathBuf,
+        #[command(flatten)]
+        copy: CopyArgs,
+        /// Where the damaged database has its staging class, if its manifest does not tell
+        #[arg(long, value_name = "PATH")]
+        old_staging: Option<PathBuf>,
+        /// Where it has its capacity class
+        #[arg(long, value_name = "PATH")]
+        old_capacity: Option<PathBuf>,
         /// As JSON
         #[arg(long)]
         json: bool,

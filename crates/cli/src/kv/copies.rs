@@ -1,15 +1,21 @@
-//! Copies of a database: backup, and restore, which is the same the other way.
+//! Copies of a database: backup and restore, and repair.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use esker_base::units::human_bytes;
-use esker_kv::{Kvdb, MediaClass, Options};
+use esker_base::ErrorKind;
+use esker_base::units::{human_bytes, round_up, to_u64};
+use esker_device::{Device, FileDevice, FileOptions};
+use esker_kv::{Kvdb, ManifestState, MediaClass, Options, RepairReport};
 
 use crate::args::{Medium, Staging};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::figures::grouped;
-use crate::media::Media;
+use crate::media::{Devices, Media};
 use crate::{output, place};
 
 /// Where a copy goes.
@@ -51,4 +57,116 @@ pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool)
 
 fn has_staging(db: &Kvdb) -> bool {
     db.stats().classes.iter().any(|class| class.class == MediaClass::Staging)
+}
+
+/// Salvages the database in `dir`, whose classes lie where `old` says if its manifest does not.
+pub(super) fn repair(
+    dir: &Path,
+    old: &BTreeMap<MediaClass, PathBuf>,
+    to: &Target<'_>,
+    options: Options,
+    json: bool,
+) -> Result {
+    place::find_in(dir)?;
+    if same(dir, to.dir) {
+        let why = "a repair writes a new database: name another directory for it";
+        return Err(Failure::usage(format!("{}: {why}", to.dir.display())));
+    }
+    // Where the manifest is damaged, it cannot say which devices are no files.
+    let damaged = Devices::untimed_of_database(dir).unwrap_or_else(|_| Devices::none());
+    let mut given = damaged.given();
+    for (class, path) in old {
+        given.insert(*class, old_class(*class, path)?);
+    }
+    // Found before anything is made: a wrong directory leaves no new database behind.
+    let remains = Kvdb::remains(dir, &given)?;
+    let (into, _devices) = place::create_in(to.dir, &to.media(false), options)?;
+    let repaired = Kvdb::repair(&remains, &into).and_then(|report| into.close().map(|()| report));
+    let report = repaired.map_err(|error| {
+        let unfinished = format!("{} is not complete: remove it", to.dir.display());
+        Failure::from(error).and(unfinished)
+    })?;
+    if json {
+        let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
+        output::print(&format!("{whole:#}\n"))?;
+    } else {
+        output::print(&told(&report))?;
+    }
+    if report.is_sound() {
+        return Ok(());
+    }
+    let (dir, to) = (dir.display(), to.dir.display());
+    let message = format!(
+        "{dir}: not all of it is sound; what could be salvaged is in {to}, read above what is not"
+    );
+    Err(Failure::new(ErrorKind::Corrupt, message))
+}
+
+/// Whether two paths lead to one directory.
+fn same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(one).is_some_and(|one| real(other) == Some(one))
+}
+
+/// Opens what is left of a class: a file, a directory that has it, or a block device.
+fn old_class(class: MediaClass, path: &Path) -> Result<Arc<dyn Device>> {
+    let inside = path.join(format!("{class}.esker"));
+    let path = if path.is_dir() { &inside } else { path };
+    let advice = "name the file or the block device of the class";
+    let found = fs::metadata(path).map_err(|error| Failure::file(path, &error, advice))?;
+    // A file is searched to its end, not to where it could grow.
+    let capacity_bytes = found.is_file().then(|| round_up(found.len().max(1), LBA_BYTES));
+    let options = FileOptions { read_only: true, capacity_bytes, ..FileOptions::default() };
+    let device = FileDevice::open(path, &options);
+    Ok(Arc::new(device.map_err(|error| Failure::new(error.kind(), error))?))
+}
+
+/// The LBAs of files.
+const LBA_BYTES: u64 = 4096;
+
+/// Lines of each kind that are shown.
+const SHOWN: usize = 20;
+
+fn told(report: &RepairReport) -> String {
+    let mut text = String::new();
+    let list = |text: &mut String, what: &str, lines: &mut dyn ExactSizeIterator<Item = String>| {
+        let more = lines.len().saturating_sub(SHOWN);
+        for line in lines.take(SHOWN) {
+            let _ = writeln!(text, "{what}: {line}");
+        }
+        if more > 0 {
+            let _ =
+                writeln!(text, "{what}: {} more, all of them with --json", grouped(to_u64(more)));
+        }
+    };
+    list(&mut text, "damaged", &mut report.findings.iter().cloned());
+    for kvs in &report.kvss {
+        let key = |key: &Vec<u8>| format!("KVS {}, key '{}'", kvs.name, key.escape_ascii());
+        list(&mut text, "lost", &mut kvs.lost.iter().map(key));
+        let bound = |key: &Option<Vec<u8>>, none: &str| {
+            let shown = |key: &Vec<u8>| format!("'{}'", key.escape_ascii());
+            key.as_ref().map_or(none.to_owned(), shown)
+        };
+        let range = |range: &esker_kv::KeyRange| {
+            let (after, before) =
+                (bound(&range.after, "the beginning"), bound(&range.before, "the end"));
+            format!("KVS {}, keys between {after} and {before}", kvs.name)
+        };
+        list(&mut text, "lost or old", &mut kvs.lost_ranges.iter().map(range));
+    }
+    for kvs in &report.kvss {
+        let (recovered, lost) = (grouped(kvs.recovered), grouped(to_u64(kvs.lost.len())));
+        let _ = write!(text, "KVS {}: {recovered} keys recovered, {lost} lost", kvs.name);
+        let _ = match kvs.uncertain {
+            0 => writeln!(text),
+            count => writeln!(text, ", {} of uncertain age", grouped(count)),
+        };
+    }
+    for caveat in &report.caveats {
+        let _ = writeln!(text, "note: {caveat}");
+    }
+    if report.manifest == ManifestState::Whole && report.is_sound() {
+        text.push_str("sound\n");
+    }
+    text
 }

@@ -1,12 +1,13 @@
 //! Records in and out as lines: scan, dump, load.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use esker_kv::{Batch, KEY_MAX, KvError, Kvdb, Kvs, VALUE_MAX};
+use esker_base::units::to_u64;
+use esker_kv::{Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, VALUE_MAX};
 
-use super::lines;
+use super::lines::{self, Line, Mark};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::output::is_dash;
@@ -32,15 +33,15 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Writes the records as lines, and returns how many. `failed` says what an error of `out`
+    /// Writes the records of a fresh cursor as lines, and returns how many. `failed` says what an error of `out`
     /// means.
     pub(super) fn write(
         &self,
-        kvs: &Kvs,
+        cursor: Cursor,
         out: &mut impl Write,
         failed: impl Fn(io::Error) -> Failure,
     ) -> Result<u64> {
-        let mut cursor = kvs.cursor()?.within(&self.prefix)?;
+        let mut cursor = cursor.within(&self.prefix)?;
         if self.keys_only {
             cursor = cursor.keys_only();
         }
@@ -68,22 +69,59 @@ impl Range {
     }
 }
 
-/// Writes all records of a KVS to `file`.
-pub(super) fn dump(kvs: &Kvs, file: &Path) -> Result {
-    let all = Range { limit: u64::MAX, ..Range::default() };
+/// Writes KVSs, as they are at one moment, to `file`.
+pub(super) fn dump(db: &Kvdb, kvss: &[Kvs], file: &Path) -> Result {
     if is_dash(file) {
         let mut out = BufWriter::new(io::stdout().lock());
-        all.write(kvs, &mut out, Failure::from)?;
+        dump_to(db, kvss, &mut out, Failure::from)?;
         return Ok(out.flush()?);
     }
     let advice = "name a file that can be written, on a file system with room";
     let failed = |error: io::Error| Failure::file(file, &error, advice);
     let mut out = BufWriter::new(File::create(file).map_err(failed)?);
-    let count = all.write(kvs, &mut out, failed)?;
+    let count = dump_to(db, kvss, &mut out, failed)?;
     out.flush().map_err(failed)?;
     eprintln!("esker: {} records written to {}", grouped(count), file.display());
     Ok(())
 }
+
+fn dump_to(
+    db: &Kvdb,
+    kvss: &[Kvs],
+    out: &mut impl Write,
+    failed: impl Fn(io::Error) -> Failure,
+) -> Result<u64> {
+    let mut line = Vec::new();
+    let mut mark = |out: &mut dyn Write, mark: &Mark| {
+        line.clear();
+        mark.append(&mut line);
+        out.write_all(&line).map_err(&failed)
+    };
+    mark(out, &Mark::Dump(to_u64(kvss.len())))?;
+    let snapshot = db.snapshot();
+    let all = Range { limit: u64::MAX, ..Range::default() };
+    let mut written = 0;
+    for kvs in kvss {
+        let KvsOptions { policy, compression, ttl_ms, .. } = kvs.options()?;
+        let mut attributes = vec![
+            (POLICY.to_owned(), policy.to_string()),
+            (COMPRESSION.to_owned(), compression.to_string()),
+        ];
+        attributes.extend(ttl_ms.map(|ttl_ms| (TTL_MS.to_owned(), ttl_ms.to_string())));
+        mark(out, &Mark::Kvs { name: kvs.name().to_owned(), attributes })?;
+        let count = all.write(snapshot.cursor(kvs)?, out, &failed)?;
+        mark(out, &Mark::End(count))?;
+        written += count;
+    }
+    Ok(written)
+}
+
+/// The attribute that says where the data of a KVS goes.
+const POLICY: &str = "policy";
+/// The one that says what is done with values that age.
+const COMPRESSION: &str = "compression";
+/// The one that says how long its values live; without it they live for ever.
+const TTL_MS: &str = "ttl_ms";
 
 /// The lines of `file`.
 pub(super) fn input(file: &Path) -> Result<Box<dyn BufRead>> {
@@ -95,9 +133,10 @@ pub(super) fn input(file: &Path) -> Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// Puts every line of `input`. A line that is malformed ends the load; the lines before it stay.
-pub(super) fn load(db: &Kvdb, kvs: &Kvs, input: &mut dyn BufRead, file: &Path) -> Result {
-    let mut loading = Loading { db, kvs, batch: Batch::new(), batch_bytes: 0, loaded: 0 };
+/// Puts every record of `input` into `kvs`, or, for a dump that says which ones, into the KVSs it names.
+/// A line that is malformed ends the load; the records before it stay.
+pub(super) fn load(db: &Kvdb, kvs: Option<&Kvs>, input: &mut dyn BufRead, file: &Path) -> Result {
+    let mut loading = Loading::new(db, kvs);
     let outcome = loading.lines(input, file).and_then(|()| loading.flush());
     // What went before a bad line is whole: keep it, so that the message can say so.
     let kept = outcome.as_ref().map_or_else(|_| loading.flush(), |()| Ok(()));
@@ -105,7 +144,7 @@ pub(super) fn load(db: &Kvdb, kvs: &Kvs, input: &mut dyn BufRead, file: &Path) -
     let loaded = records(loading.loaded);
     match (outcome, synced) {
         (Ok(()), Ok(())) => {
-            eprintln!("esker: {loaded} loaded into KVS '{}'", kvs.name());
+            eprintln!("esker: {loaded} loaded into {}", loading.places());
             Ok(())
         }
         (Err(failure), Ok(())) => Err(failure.and(format!(
@@ -127,45 +166,180 @@ fn records(count: u64) -> String {
 
 struct Loading<'a> {
     db: &'a Kvdb,
-    kvs: &'a Kvs,
+    /// Where all records go, whatever the dump says.
+    given: Option<&'a Kvs>,
+    /// Where the next record goes.
+    current: Option<Kvs>,
+    names: Vec<String>,
+    /// How many KVSs a dump says it has; `None`: it is no dump.
+    dumped: Option<u64>,
+    /// How many KVSs it had so far.
+    sections: u64,
+    /// Records since the last `\kvs`.
+    of_current: u64,
     batch: Batch,
     batch_bytes: usize,
     loaded: u64,
 }
 
-impl Loading<'_> {
+/// The longest line there can be: every byte escaped.
+const LINE_MAX: usize = 4 * (KEY_MAX + VALUE_MAX) + 16;
+
+impl<'a> Loading<'a> {
+    fn new(db: &'a Kvdb, given: Option<&'a Kvs>) -> Loading<'a> {
+        Loading {
+            db,
+            given,
+            current: given.cloned(),
+            names: given.iter().map(|kvs| kvs.name().to_owned()).collect(),
+            dumped: None,
+            sections: 0,
+            of_current: 0,
+            batch: Batch::new(),
+            batch_bytes: 0,
+            loaded: 0,
+        }
+    }
+
+    fn places(&self) -> String {
+        match &self.names[..] {
+            [name] => format!("KVS '{name}'"),
+            names => format!("{} KVSs", names.len()),
+        }
+    }
+
     fn lines(&mut self, input: &mut dyn BufRead, file: &Path) -> Result {
         let mut line = Vec::new();
         for number in 1u64.. {
             line.clear();
-            let advice = "it cannot be read";
-            let read = input.read_until(b'\n', &mut line);
-            if read.map_err(|error| Failure::file(file, &error, advice))? == 0 {
-                break;
+            let limit = to_u64(LINE_MAX) + 1;
+            let read = Read::take(&mut *input, limit).read_until(b'\n', &mut line);
+            let read = read.map_err(|error| Failure::file(file, &error, "it cannot be read"))?;
+            let at = |failure: Failure| failure.at(format!("line {}", grouped(number)));
+            if read > LINE_MAX {
+                return Err(at(Failure::usage("it is longer than any record's line can be")));
+            }
+            if read == 0 {
+                return self.check_end().map_err(at);
             }
             let body = line.strip_suffix(b"\n").unwrap_or(&line);
             let body = body.strip_suffix(b"\r").unwrap_or(body);
-            let (key, value) = lines::parse(body)
-                .and_then(within_limits)
-                .map_err(|why| Failure::usage(format!("line {}: {why}", grouped(number))))?;
-            self.put(&key, &value)?;
+            let parsed = lines::parse(body).map_err(Failure::usage);
+            parsed.and_then(|parsed| self.line(parsed, number == 1)).map_err(at)?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: Line, is_first: bool) -> Result {
+        match line {
+            Line::Record(key, value) => {
+                let (key, value) = within_limits((key, value)).map_err(Failure::usage)?;
+                self.put(&key, &value)
+            }
+            Line::Mark(Mark::Dump(kvss)) if is_first => {
+                self.dumped = Some(kvss);
+                self.current = None;
+                Ok(())
+            }
+            Line::Mark(Mark::Kvs { name, attributes })
+                if self.dumped.is_some() && self.current.is_none() =>
+            {
+                self.begin(&name, &attributes)
+            }
+            Line::Mark(Mark::End(count)) if self.dumped.is_some() && self.current.is_some() => {
+                if count != self.of_current {
+                    let got = self.of_current;
+                    let why = format!("{count} records end here, {got} came: some are missing");
+                    return Err(Failure::usage(why));
+                }
+                self.current = None;
+                Ok(())
+            }
+            Line::Mark(_) => Err(Failure::usage(
+                "this line is out of its place: \\dump is the first one, and each \\kvs has its \\end",
+            )),
+        }
+    }
+
+    /// Begins the records of a KVS, which is made if need be.
+    fn begin(&mut self, name: &str, attributes: &[(String, String)]) -> Result {
+        let mut options = KvsOptions::default();
+        for (attribute, value) in attributes {
+            match &attribute[..] {
+                POLICY => options.policy = value.parse().map_err(Failure::usage)?,
+                COMPRESSION => options.compression = value.parse().map_err(Failure::usage)?,
+                TTL_MS => {
+                    let why = |_| Failure::usage(format!("'{value}' is no number of milliseconds"));
+                    options.ttl_ms = Some(value.parse().map_err(why)?);
+                }
+                _ => {
+                    let why = format!("a KVS has no attribute '{attribute}' that this build knows");
+                    return Err(Failure::usage(why));
+                }
+            }
+        }
+        self.of_current = 0;
+        self.sections += 1;
+        if let Some(given) = self.given {
+            if self.sections > 1 {
+                let why = "the dump has several KVSs: name none, so that each goes to its own";
+                return Err(Failure::usage(why));
+            }
+            self.current = Some(given.clone());
+            return Ok(());
+        }
+        let kvs = match self.db.kvs(name) {
+            Err(KvError::UnknownKvs(_)) => self.db.create_kvs(name, options)?,
+            found => found?,
+        };
+        let kept = kvs.options()?;
+        let note = |what: &str, kept: String, dumped: String| {
+            if kept != dumped {
+                eprintln!(
+                    "esker: note: KVS '{name}' keeps its {what}, {kept}; the dump has {dumped}"
+                );
+            }
+        };
+        let ttl = |ttl_ms: Option<u64>| ttl_ms.map_or("none".into(), |ms| format!("{ms} ms"));
+        note("policy", kept.policy.to_string(), options.policy.to_string());
+        note("compression", kept.compression.to_string(), options.compression.to_string());
+        note("time to live", ttl(kept.ttl_ms), ttl(options.ttl_ms));
+        self.names.push(name.to_owned());
+        self.current = Some(kvs);
+        Ok(())
+    }
+
+    fn check_end(&self) -> Result {
+        let Some(kvss) = self.dumped else { return Ok(()) };
+        if self.current.is_some() {
+            return Err(Failure::usage("the dump ends without its \\end: some of it is missing"));
+        }
+        if kvss != self.sections {
+            let got = self.sections;
+            let why = format!("the dump ends here with {got} of its {kvss} KVSs: some are missing");
+            return Err(Failure::usage(why));
         }
         Ok(())
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result {
+        let Some(kvs) = self.current.clone() else {
+            let why = "no \\kvs line says where this record belongs: name a KVS";
+            return Err(Failure::usage(why));
+        };
         let bytes = key.len() + value.len();
         if self.batch_bytes + bytes > BATCH_BYTES || self.batch.len() == BATCH_RECORDS {
             self.flush()?;
         }
-        self.batch.put(self.kvs, key, value);
+        self.batch.put(&kvs, key, value);
         self.batch_bytes += bytes;
+        self.of_current += 1;
         Ok(())
     }
 
     fn flush(&mut self) -> Result {
         self.db.write(&self.batch)?;
-        self.loaded += esker_base::units::to_u64(self.batch.len());
+        self.loaded += to_u64(self.batch.len());
         self.batch.clear();
         self.batch_bytes = 0;
         Ok(())
