@@ -1,6 +1,7 @@
 //! Batches: writes to any KVSs of one KVDB that happen all or not at all.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
@@ -15,6 +16,8 @@ use crate::write::{check_record, with_expiry};
 pub struct Batch {
     bytes: Vec<u8>,
     records: Vec<BatchRecord>,
+    /// The KVDBs that its handles are of: one, or it is refused.
+    engines: Vec<Weak<Engine>>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,17 +44,37 @@ impl Batch {
 
     /// Adds a put. Of several writes to one key, the last one counts.
     pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) {
+        self.is_of(kvs);
         self.push(kvs.id, key, Change::Put(value));
     }
 
     /// Adds a delete.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) {
+        self.is_of(kvs);
         self.push(kvs.id, key, Change::Delete);
     }
 
     /// Adds a delete of all keys that begin with `prefix`: those of earlier writes of the batch, too.
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) {
+        self.is_of(kvs);
         self.push(kvs.id, prefix, Change::DeletePrefix);
+    }
+
+    fn is_of(&mut self, kvs: &Kvs) {
+        let own = Arc::as_ptr(&kvs.engine);
+        if self.engines.iter().all(|known| known.as_ptr() != own) {
+            self.engines.push(Arc::downgrade(&kvs.engine));
+        }
+    }
+
+    /// Refuses a batch with handles of another KVDB.
+    pub(crate) fn check_of(&self, engine: &Arc<Engine>) -> Result<()> {
+        if self.engines.iter().all(|known| known.as_ptr() == Arc::as_ptr(engine)) {
+            return Ok(());
+        }
+        let why = "the batch writes to a KVS of another KVDB, or of an earlier opening of this one: \
+                   make it with handles of the KVDB that is to write it";
+        Err(KvError::Options(why.into()))
     }
 
     pub(crate) fn push(&mut self, kvs: u32, key: &[u8], change: Change<'_>) {
@@ -83,6 +106,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
+        self.engines.clear();
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
@@ -135,5 +159,41 @@ impl Engine {
         let deletes_only = batch.records().all(|record| record.change.value().is_none());
         let size = records().map(|record| record.size()).sum();
         self.write(size, purpose(deletes_only), records(), check)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Devices, Kvdb, Options, Policy};
+    use esker_base::ErrorKind;
+    use esker_device::MemoryDevice;
+
+    #[test]
+    fn a_batch_with_handles_of_another_kvdb_is_refused() {
+        let create = || {
+            let device = || Arc::new(MemoryDevice::new("memory", 4 << 20, 512));
+            let devices = Devices { manifest: device(), capacity: device(), staging: None };
+            let db = Kvdb::create_on(devices, Options::default()).unwrap();
+            let kvs = db.create_kvs("a", Policy::default()).unwrap();
+            (db, kvs)
+        };
+        let ((db, own), (_other, foreign)) = (create(), create());
+        let writes: [fn(&mut Batch, &Kvs); 3] = [
+            |batch, kvs| batch.put(kvs, b"k", b"v"),
+            |batch, kvs| batch.delete(kvs, b"k"),
+            |batch, kvs| batch.delete_prefix(kvs, b"k"),
+        ];
+        for write in writes {
+            let mut batch = Batch::new();
+            batch.put(&own, b"own", b"v");
+            write(&mut batch, &foreign);
+            let error = db.write(&batch).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(own.get(b"own").unwrap(), None, "nothing of it is written");
+            batch.clear();
+            write(&mut batch, &own);
+            db.write(&batch).unwrap();
+        }
     }
 }

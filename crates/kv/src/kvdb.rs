@@ -254,11 +254,13 @@ impl Kvdb {
     /// Writes a batch: all of it or nothing, now and after a crash.
     ///
     /// # Errors
-    /// As [`Kvs::put`], and `Invalid` when the batch is too large to be atomic.
+    /// As [`Kvs::put`], and `Invalid` when the batch is too large to be atomic, or has handles of another
+    /// KVDB.
     pub fn write(&self, batch: &Batch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
+        batch.check_of(&self.engine)?;
         self.engine.write_batch(batch, |_| Ok(()))?;
         self.engine.counters.batches.add(1);
         Ok(())
