@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Attaches a device until it is told to end.
 pub(crate) fn attach(args: &AttachArgs) -> Result {
     let mut signals = StopSignals::catch()?;
-    let spec = sized(args.device.parse::<Spec>()?)?;
+    let spec = args.device.parse::<Spec>()?.sized()?;
     let opened = Stack::new().open(&spec, Create::IfMissing)?;
     let remarks = opened.remarks();
     for remark in &remarks {
@@ -62,24 +62,6 @@ fn serve(attachment: &mut Attachment, signals: &mut StopSignals) -> Result {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// A file without a size grows without end; attached, it has the size it has.
-fn sized(spec: Spec) -> Result<Spec> {
-    let Spec::File(mut file) = spec else { return Ok(spec) };
-    if file.capacity.is_none() {
-        let advice = "name a file that exists, or its size: 'file:PATH?capacity=8GiB'";
-        match std::fs::metadata(&file.path) {
-            Ok(found) if found.is_file() && found.len() == 0 => {
-                let message = format!("{}: the file is empty; {advice}", file.path.display());
-                return Err(Failure::new(ErrorKind::Invalid, message));
-            }
-            Ok(found) if found.is_file() => file.capacity = Some(found.len()),
-            Ok(_) => {}
-            Err(error) => return Err(Failure::file(&file.path, &error, advice)),
-        }
-    }
-    Ok(Spec::File(file))
 }
 
 fn made(attachment: &Attachment, device: &dyn Device, read_only: bool) -> String {

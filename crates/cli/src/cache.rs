@@ -17,7 +17,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
         CacheCommand::Create { devices, mode, size, sets, run, map, overwrite } => {
             let spec =
                 spec(devices, Some(mode), [("size", size), ("sets", sets), ("run", run)], map)?;
-            create(&spec, *overwrite)
+            create(spec, *overwrite)
         }
         CacheCommand::Info { flash, json } => {
             let info = Cache::inspect(&open(flash, Create::Never)?).map_err(failed)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             output::print(&format!("{flash}: {mode} from now on\n"))
         }
         CacheCommand::Resize { devices, size, anew } => {
-            let (origin, flash) = both(devices)?;
+            let (origin, flash) = both(devices, size.is_none())?;
             match anew {
                 true => Cache::remake(&origin, &flash, *size).map_err(failed)?,
                 false => {
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             output::print(&shown(&Cache::inspect(&flash).map_err(failed)?))
         }
         CacheCommand::Detach { devices } => {
-            let (origin, flash) = both(devices)?;
+            let (origin, flash) = both(devices, false)?;
             let cache = Cache::open(origin, flash, OpenOptions::default()).map_err(failed)?;
             let dirty = cache.figures().dirty_blocks;
             cache.detach().map_err(failed)?;
@@ -77,12 +77,15 @@ fn open(device: &str, create: Create) -> Result<Arc<dyn Device>> {
     Ok(Stack::new().open(&device.parse::<Spec>()?, create)?.device)
 }
 
-fn both(devices: &CacheDevices) -> Result<(Arc<dyn Device>, Arc<dyn Device>)> {
+/// Origin and flash; with `sized`, a flash file that says no capacity does not grow.
+fn both(devices: &CacheDevices, sized: bool) -> Result<(Arc<dyn Device>, Arc<dyn Device>)> {
     let stack = Stack::new();
-    let open = |device: &str| -> Result<Arc<dyn Device>> {
-        Ok(stack.open(&device.parse::<Spec>()?, Create::Never)?.device)
-    };
-    Ok((open(&devices.origin)?, open(&devices.flash)?))
+    let (origin, mut flash): (Spec, Spec) = (devices.origin.parse()?, devices.flash.parse()?);
+    if sized {
+        flash = flash.sized()?;
+    }
+    let origin = stack.open(&origin, Create::Never)?.device;
+    Ok((origin, stack.open(&flash, Create::Never)?.device))
 }
 
 /// The specification that these arguments mean; it checks them all.
@@ -106,7 +109,11 @@ fn spec(
     }
 }
 
-fn create(spec: &CacheSpec, overwrite: bool) -> Result {
+fn create(mut spec: CacheSpec, overwrite: bool) -> Result {
+    spec.origin = spec.origin.sized()?;
+    if spec.size.is_none() {
+        spec.flash = spec.flash.sized()?;
+    }
     let stack = Stack::new();
     let origin = stack.open(&spec.origin, Create::IfMissing)?.device;
     let flash = stack.open(&spec.flash, Create::IfMissing)?.device;
@@ -120,7 +127,7 @@ fn create(spec: &CacheSpec, overwrite: bool) -> Result {
         sets: None,
         run: None,
         map: None,
-        ..spec.clone()
+        ..spec
     }));
     let info = Cache::inspect(&flash).map_err(failed)?;
     output::print(&format!("{}as a device: '{device}'\n", shown(&info)))

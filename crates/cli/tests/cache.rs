@@ -37,3 +37,22 @@ fn a_cache_is_made_shown_changed_resized_and_detached() {
     run(["cache", "detach", &disk, &flash]).fails(75, &["was detached"]);
     run(["cache", "info", &disk]).fails(66, &["there is no cache on it"]);
 }
+
+#[test]
+fn plain_files_have_the_size_they_have() {
+    let scratch = Scratch::new();
+    let (disk, flash) = (text(&scratch.path("disk.img")), text(&scratch.path("flash.img")));
+    let create = ["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "1MiB"];
+    run(create).fails(66, &["disk.img", "name a file that exists, or its size"]);
+    let sizes = [(&disk, 8 << 20), (&flash, 4 << 20)];
+    for (path, bytes) in sizes {
+        std::fs::File::create(path).unwrap().set_len(bytes).unwrap();
+    }
+    let made = run(create).succeeds().out();
+    assert!(made.contains("origin      8.00 MiB") && made.contains("4.00 MiB"), "{made}");
+    let resized = run(["cache", "resize", &disk, &flash]).succeeds().out();
+    assert!(resized.contains("4.00 MiB"), "{resized}");
+    for (path, bytes) in sizes {
+        assert!(std::fs::metadata(path).unwrap().len() <= bytes);
+    }
+}

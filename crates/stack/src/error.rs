@@ -87,6 +87,17 @@ pub enum StackError {
         /// What a caller can do about it.
         kind: ErrorKind,
     },
+    /// A file that is to be a disk says nowhere how large it is.
+    #[error("{}: {why}; name a file that exists, or its size: 'file:{}?capacity=8GiB'",
+        path.display(), path.display())]
+    NoSize {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
     /// A device failed to open.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -128,7 +139,9 @@ impl StackError {
             StackError::Exists { .. } => ErrorKind::Exists,
             StackError::Flash { cause, .. } => cause.kind(),
             StackError::Remote { cause, .. } => cause.kind(),
-            StackError::Trace { kind, .. } | StackError::Cache { kind, .. } => *kind,
+            StackError::Trace { kind, .. }
+            | StackError::Cache { kind, .. }
+            | StackError::NoSize { kind, .. } => *kind,
             StackError::Device(error) => error.kind(),
         }
     }

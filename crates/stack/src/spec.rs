@@ -123,6 +123,22 @@ impl Spec {
         self
     }
 
+    /// The same for whoever hands a device on as a disk: each file that says no capacity has the size
+    /// that it has now, instead of growing.
+    ///
+    /// # Errors
+    /// When such a file is empty, or not there.
+    pub fn sized(mut self) -> Result<Spec, StackError> {
+        match &mut self {
+            Spec::File(file) => file.fix_size()?,
+            Spec::Traced(traced) => traced.inner = traced.inner.clone().sized()?,
+            // These have the size they were made with.
+            Spec::Cache(_) | Spec::Ssd(_) | Spec::Disk(_) | Spec::Remote(_) => {}
+            Spec::Memory(_) | Spec::Null(_) => {}
+        }
+        Ok(self)
+    }
+
     /// The specification that finds the same device again from any directory: with an absolute path,
     /// and without what only matters when a drive is made.
     ///

@@ -186,7 +186,7 @@ impl<'a> Planner<'a> {
                 (Some(opened), _) => opened.clone(),
                 (None, Some(place)) => left.remove(&place).expect("found there"),
                 (None, None) => {
-                    let spec: Spec = key.2.parse()?;
+                    let spec = key.2.parse::<Spec>()?.sized()?;
                     let opened = self.stack.open(&spec, Create::IfMissing)?;
                     plan.remarks.extend(opened.remarks());
                     opened

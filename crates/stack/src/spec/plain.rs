@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use esker_base::LbaCount;
+use esker_base::{ErrorKind, LbaCount};
 use esker_device::{Create, FileDevice, FileOptions, MemoryDevice, NullDevice, Preference};
 
 use super::{bytes_of, path_of};
@@ -64,6 +64,28 @@ impl FileSpec {
         parts.push("direct", self.direct.map(|direct| name_of(&PREFERENCES, &direct)));
         parts.push("uring", self.uring.map(|uring| name_of(&PREFERENCES, &uring)));
         parts
+    }
+
+    /// A file that says no capacity gets the size that it has.
+    pub(super) fn fix_size(&mut self) -> Result<(), StackError> {
+        if self.capacity.is_some() {
+            return Ok(());
+        }
+        let no_size = |why: &str, kind| StackError::NoSize {
+            path: self.path.clone(),
+            why: why.to_owned(),
+            kind,
+        };
+        match std::fs::metadata(&self.path) {
+            Ok(found) if found.is_file() && found.len() == 0 => {
+                Err(no_size("the file is empty", ErrorKind::Invalid))
+            }
+            Ok(found) => {
+                self.capacity = found.is_file().then_some(found.len());
+                Ok(())
+            }
+            Err(error) => Err(no_size(&error.to_string(), ErrorKind::from(&error))),
+        }
     }
 
     pub(crate) fn open(&self, create: Create) -> Result<FileDevice, StackError> {
