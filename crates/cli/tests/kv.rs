@@ -256,7 +256,7 @@ fn damage_is_found_by_check_and_costs_exit_code_65() {
     let json = run(["kv", "check", &db, "--json"]).fails(65, &["damage"]).out();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(!json["findings"].as_array().unwrap().is_empty());
-    run(["kv", "get", &db, "default", "k"]).fails(65, &["damaged", "esker kv check"]);
+    run(["kv", "get", &db, "default", "k"]).fails(65, &["damaged", "esker kv repair"]);
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn a_whole_database_goes_through_a_dump_and_loses_nothing() {
     let wrong = [&half[..], b"\\end 2\n"].concat();
     run_in(["kv", "load", &other], &wrong).fails(64, &["line 4", "2 records end here, 1 came"]);
     // Cut off where a KVS ends.
-    let at = dump.windows(6).position(|window| window == b"\\end 1\n").unwrap();
+    let at = dump.windows(7).position(|window| window == b"\\end 1\n").unwrap();
     run_in(["kv", "load", &other], &dump[..at + 7]).fails(64, &["2 of its 3 KVSs"]);
     run_in(["kv", "load", &other, "old"], &dump).fails(64, &["several KVSs"]);
     run_in(["kv", "load", &other], b"k\tv\n").fails(64, &["line 1", "name a KVS"]);
