@@ -77,7 +77,7 @@ impl Session for KvSession<'_> {
         count: usize,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<usize, BoxError> {
-        let mut cursor = self.0.cursor()?;
+        let mut cursor = self.0.cursor()?.expecting(count);
         cursor.seek(start)?;
         for visited in 0..count {
             let Some((key, value)) = cursor.next()? else {

@@ -22,6 +22,19 @@ pub(crate) struct ReadAhead {
     first_reads: Vec<(u64, u64)>,
 }
 
+/// Where a walk goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) forward: bool,
+    /// It is expected to end with the records that are wanted now.
+    pub(crate) ends: bool,
+}
+
+impl Way {
+    /// To the end.
+    pub(crate) const FORWARD: Way = Way { forward: true, ends: false };
+}
+
 /// Bytes of a block in DRAM.
 struct Window {
     block: u64,
@@ -73,13 +86,13 @@ impl ReadAhead {
     }
 
     /// Hands the value of each record to `each`, with the record's index. The records are in the order
-    /// of the walk, which goes `forward` or not.
+    /// of the walk.
     pub(crate) fn read(
         &mut self,
         values: &Values,
         kvs: u32,
         wanted: Vec<Wanted<'_>>,
-        forward: bool,
+        way: Way,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         let missing = values.cached(wanted, &mut each);
@@ -87,7 +100,7 @@ impl ReadAhead {
             return Ok(());
         }
         // What cannot be read may be what was to be taken along.
-        self.load(&missing, Some(forward)).or_else(|_| self.load(&missing, None))?;
+        self.load(&missing, Some(way)).or_else(|_| self.load(&missing, None))?;
         for one in &missing {
             let piece = one.piece();
             let window = self.windows.iter().rev().find(|window| window.covers(&piece));
@@ -101,23 +114,28 @@ impl ReadAhead {
 
     /// Reads windows, all at once, so that every record is in one: beyond them in the direction of the
     /// walk, or not. What cannot be read leaves none.
-    fn load(&mut self, missing: &[Wanted<'_>], forward: Option<bool>) -> Result<()> {
+    fn load(&mut self, missing: &[Wanted<'_>], way: Option<Way>) -> Result<()> {
         let known = self.windows.len();
         let mut pieces = Vec::new();
-        for one in missing {
+        for (at, one) in missing.iter().enumerate() {
             let piece = one.piece();
             if self.windows.iter().any(|window| window.covers(&piece)) {
                 continue;
             }
             // Young values lie in the order of their writing: what is next to one is not next.
-            let forward = forward.filter(|_| one.block.stream() != Stream::Log);
-            let lasts = forward.is_some();
-            let record_bytes = piece.size;
-            let piece = forward.map_or(piece, |forward| self.widen(piece, forward));
+            let way = way.filter(|_| one.block.stream() != Stream::Log);
+            let lasts = way.is_some();
+            let record = piece.size;
+            let piece = match way {
+                Some(Way { forward, ends: false }) => self.widen(piece, forward),
+                Some(Way { forward, ends: true }) => span(piece, &missing[at..], forward),
+                None => piece,
+            };
             let Piece { block, start, size } = piece;
             if lasts && self.met.insert(block.id) {
                 let (.., read_bytes) = block.allocation.span(start, size);
-                self.first_reads.push((block.id, (read_bytes - record_bytes) as u64));
+                let used = if way.is_some_and(|way| way.ends) { size } else { record };
+                self.first_reads.push((block.id, (read_bytes - used) as u64));
             }
             let bytes = AlignedBuf::zeroed(0);
             self.windows.push(Window { block: block.id, start, size, bytes, skip: 0, lasts });
@@ -161,4 +179,23 @@ impl ReadAhead {
         };
         Piece { block, start: from, size: to_usize(to - from) }
     }
+}
+
+/// What lies from a record of old values to the last one of its block that is wanted with it, as far as
+/// there is little in between and one transfer takes it.
+fn span<'a>(record: Piece<'a>, wanted: &[Wanted<'_>], forward: bool) -> Piece<'a> {
+    let Piece { block, start, size } = record;
+    let (mut from, mut to) = (start, start + size as u64);
+    let most = block.media().transfer.largest() as u64 / 2;
+    let its = wanted.iter().map(Wanted::piece).filter(|piece| piece.block.id == block.id);
+    for piece in its {
+        let (first, last) = (piece.start.min(from), (piece.start + piece.size as u64).max(to));
+        let end = piece.start + piece.size as u64;
+        let gap = if forward { piece.start.saturating_sub(to) } else { from.saturating_sub(end) };
+        let is_ahead = if forward { first == from } else { last == to };
+        if is_ahead && gap <= FIRST_WINDOW && last - first <= most {
+            (from, to) = (first, last);
+        }
+    }
+    Piece { block, start: from, size: to_usize(to - from) }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_base::units::round_up;
 use serde::Serialize;
 
-use crate::ahead::ReadAhead;
+use crate::ahead::{ReadAhead, Way};
 use crate::cache::RecordCache;
 use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
@@ -109,7 +109,7 @@ impl CheckReport {
             let size = record_size(key.len(), stored.value_size as usize) as u64;
             *live.entry(block.id).or_default() += size;
             let one = Wanted { index: 0, block, key, stored };
-            match ahead.read(&values, kvs, vec![one], true, |_, _| ()) {
+            match ahead.read(&values, kvs, vec![one], Way::FORWARD, |_, _| ()) {
                 Ok(()) => {
                     self.values += 1;
                     self.value_bytes += size;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
-use crate::ahead::ReadAhead;
+use crate::ahead::{ReadAhead, Way};
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::cursor::KvsetCursor;
@@ -35,6 +35,8 @@ pub struct Cursor {
     /// Only keys that begin so.
     prefix: Vec<u8>,
     keys_only: bool,
+    /// How many rows a walk is expected to take; 0 when nobody has said.
+    expected: usize,
     ahead: ReadAhead,
     /// Where `rows` begin.
     gap: Gap,
@@ -77,7 +79,7 @@ struct Row {
 }
 
 /// The most rows that are read at a time, and the most bytes of their values, but for one row.
-const ROWS_MAX: usize = 64;
+const ROWS_MAX: usize = 128;
 const ROWS_BYTES: usize = 256 << 10;
 
 impl Rows {
@@ -124,13 +126,7 @@ impl Rows {
     }
 
     /// Reads the values that are on media.
-    fn read(
-        &mut self,
-        ahead: &mut ReadAhead,
-        values: &Values,
-        kvs: u32,
-        forward: bool,
-    ) -> Result<()> {
+    fn read(&mut self, ahead: &mut ReadAhead, values: &Values, kvs: u32, way: Way) -> Result<()> {
         let Rows { rows, keys, values: read, places, stored_bytes, .. } = self;
         read.reserve(*stored_bytes);
         let wanted = rows.iter().enumerate().filter_map(|(index, row)| {
@@ -138,7 +134,7 @@ impl Rows {
             Some(Wanted { index, block, key: &keys[row.key.clone()], stored: *stored })
         });
         let wanted: Vec<Wanted<'_>> = wanted.collect();
-        ahead.read(values, kvs, wanted, forward, |index, value| {
+        ahead.read(values, kvs, wanted, way, |index, value| {
             let start = read.len();
             read.extend_from_slice(value);
             places[index] = start..read.len();
@@ -175,6 +171,7 @@ impl Cursor {
             leaf_met: None,
             prefix: Vec::new(),
             keys_only: false,
+            expected: 0,
             ahead: ReadAhead::default(),
             gap: Gap::Start,
             forward: true,
@@ -200,6 +197,14 @@ impl Cursor {
     #[must_use]
     pub fn keys_only(mut self) -> Cursor {
         self.keys_only = true;
+        self
+    }
+
+    /// The same cursor for walks of about `rows` rows: their values are read at once, where a walk of
+    /// unknown length reads ahead with care. It may end earlier and go on further.
+    #[must_use]
+    pub fn expecting(mut self, rows: usize) -> Cursor {
+        self.expected = rows;
         self
     }
 
@@ -321,7 +326,7 @@ impl Cursor {
         if self.forward != forward {
             (self.forward, self.taken, self.placed) = (forward, 0, false);
         }
-        let count = rows_ahead(self.taken);
+        let count = rows_ahead(self.taken, self.expected);
         match self.fill(count) {
             // Whichever row it was: those before it are good.
             Err(_) if count > 1 => {
@@ -357,7 +362,9 @@ impl Cursor {
             }
             if self.forward { self.merge.next()? } else { self.merge.prev()? }
         }
-        self.rows.read(&mut self.ahead, &self.engine.values, self.kvs, self.forward)?;
+        let ends = self.taken < self.expected && self.taken + count >= self.expected;
+        let way = Way { forward: self.forward, ends };
+        self.rows.read(&mut self.ahead, &self.engine.values, self.kvs, way)?;
         self.count_in_vain();
         self.placed = true;
         Ok(())
@@ -382,10 +389,12 @@ impl Cursor {
     }
 }
 
-/// How many rows to get at a time for a walk that has come to `taken`: one for who wants one, then so
-/// many that a drive has something to do, then in proportion, so that little is read in vain.
-fn rows_ahead(taken: usize) -> usize {
+/// How many rows to get at a time for a walk that has come to `taken`: those that are expected, at once.
+/// Where nothing is: one for who wants one, then so many that a drive has something to do, then in
+/// proportion, so that little is read in vain.
+fn rows_ahead(taken: usize, expected: usize) -> usize {
     match taken {
+        _ if taken < expected => (expected - taken).min(ROWS_MAX),
         0 => 1,
         1..9 => 8,
         _ => (taken / 4).clamp(16, ROWS_MAX),

@@ -82,7 +82,8 @@ fn collect(kvs: &Kvs) -> Oracle {
 
 /// Walks at random from a random point and compares every step with the oracle.
 fn walk(kvs: &Kvs, oracle: &Oracle, rng: &mut Rng) {
-    let mut cursor = kvs.cursor().unwrap();
+    let expected = usize::try_from(rng.below(40)).unwrap();
+    let mut cursor = kvs.cursor().unwrap().expecting(expected);
     let from = key(rng);
     cursor.seek(&from).unwrap();
     // The cursor stands before the key with this index.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{CompactRequest, Devices, Kvdb, Kvs, Options, Policy, Stats, Stream, Tuning};
+use esker_kv::{
+    CompactRequest, Cursor, Devices, Kvdb, Kvs, Options, Policy, Stats, Stream, Tuning,
+};
 use esker_sim::{CrashRecorder, Plan};
 
 const KEYS: u64 = 4000;
@@ -62,7 +64,10 @@ fn read_bytes(stats: &Stats) -> u64 {
 
 /// Scans from a key; how many bytes it used.
 fn scan(kvs: &Kvs, from: u64, rows: u64) -> u64 {
-    let mut cursor = kvs.cursor().unwrap();
+    walk(kvs.cursor().unwrap(), from, rows)
+}
+
+fn walk(mut cursor: Cursor, from: u64, rows: u64) -> u64 {
     cursor.seek(&from.to_be_bytes()).unwrap();
     let mut used = 0;
     for n in from..from + rows {
@@ -108,6 +113,20 @@ fn scans_that_read_in_vain_have_the_values_put_in_order_once() {
     let used = scan(&kvs, 0, KEYS);
     let read = (read_bytes(&db.stats()) - read) * 100 / used;
     assert!(read <= 130, "{read} bytes read for 100");
+    // One that says how far it goes reads nothing else: whole LBAs, and little that is cached.
+    let counted = |expected| {
+        let (read, mut rng) = (read_bytes(&db.stats()), Rng::new(3));
+        let walks = (0..20).map(|_| {
+            let cursor = kvs.cursor().unwrap().expecting(expected);
+            walk(cursor, rng.below(KEYS - SCAN), SCAN)
+        });
+        let used = walks.sum::<u64>();
+        (read_bytes(&db.stats()) - read) * 100 / used
+    };
+    let (told, untold) = (counted(50), counted(0));
+    assert!(told <= 105 && told < untold, "{told} bytes read for 100, {untold} if not told");
+    let wrong = counted(7).max(counted(500));
+    assert!(wrong <= 2 * untold + 100, "{wrong} bytes read for 100 by a wrong expectation");
     drop((kvs, db));
     assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new());
 }

@@ -8,7 +8,7 @@ use esker_base::units::to_usize;
 use super::log::LogFrames;
 use super::salvage::Salvage;
 use super::{Classes, KeyRange};
-use crate::ahead::ReadAhead;
+use crate::ahead::{ReadAhead, Way};
 use crate::cache::RecordCache;
 use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
@@ -194,7 +194,7 @@ impl<'a> Walk<'a> {
         })?;
         let (kvs, mut value) = (self.edit.kvs, Vec::new());
         let one = Wanted { index: 0, block, key, stored: *stored };
-        let read = self.ahead.read(&self.values, kvs, vec![one], true, |_, found| {
+        let read = self.ahead.read(&self.values, kvs, vec![one], Way::FORWARD, |_, found| {
             value = found.to_vec();
         });
         match read {
