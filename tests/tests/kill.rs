@@ -2,7 +2,7 @@
 //! is a prefix of what was written, and holds everything that was promised.
 //!
 //! A child process writes from two threads. Each thread, a *lane*, has a history of its own: write
-//! *n* is a batch over both KVSs that is known from *n* alone, so the state after write *n* is known
+//! *n* is a batch or a transaction over both KVSs that is known from *n* alone, so the state after write *n* is known
 //! too (`history`). What the lane has been promised it appends to a plain file outside the KVDB,
 //! whose growth the parent watches by its own clock (`watch`). Then the parent kills the child at a
 //! random moment, checks, opens, compares (`judge`), and starts the next child, which goes on where
@@ -287,8 +287,7 @@ fn write_until_killed(dir: &Path) {
                 let mut rng = Rng::new(number);
                 let first = history::state_of(db, number).unwrap() + 1;
                 for n in first.. {
-                    let batch = lane.batch(n, kvss, acknowledged.of_others(number));
-                    db.write(&batch).unwrap();
+                    lane.write(db, kvss, n, acknowledged.of_others(number)).unwrap();
                     log.write_all(&watch::entry(false, n)).unwrap();
                     acknowledged.set(number, n);
                     if syncs && rng.chance(1, 200) {

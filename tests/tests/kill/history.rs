@@ -4,11 +4,12 @@
 //! Invariants
 //! 1. The writes `n`, `n + KEYS`, `n + 2 KEYS`... of a lane, and no others, go to the same key.
 //! 2. A write puts or deletes its key in both KVSs, and puts its `n` under the lane's mark.
+//! 3. The sum is the number of transactions of all lanes that are there.
 
 use std::collections::BTreeMap;
 
 use esker_base::Rng;
-use esker_kv::{Batch, Kvdb, Kvs};
+use esker_kv::{Batch, KvError, Kvdb, Kvs};
 
 /// The KVSs.
 pub(crate) const NAMES: [&str; 2] = ["first", "second"];
@@ -17,6 +18,9 @@ pub(crate) const LANES: u64 = 2;
 /// The keys of a lane, and how far apart two writes' keys are: no common divisor.
 pub(crate) const KEYS: u64 = 701;
 const STRIDE: u64 = 337;
+/// Every so many writes one is a transaction.
+const TRANSACTION: u64 = 3;
+const SUM: &[u8] = b"sum";
 
 /// One lane's history.
 #[derive(Clone, Copy)]
@@ -52,20 +56,49 @@ impl Lane {
         value
     }
 
-    /// Write `n`, begun when the other lanes had had `others` acknowledged.
-    pub(crate) fn batch(self, n: u64, kvss: &[Kvs; 2], others: [u64; 2]) -> Batch {
-        let mut batch = Batch::new();
-        for (which, kvs) in (0..).zip(kvss) {
-            if self.deletes(n) {
-                batch.delete(kvs, &self.key(n));
-            } else {
-                batch.put(kvs, &self.key(n), &self.value(n, which));
-            }
-        }
+    /// Write `n`, begun when the other lanes had had `others` acknowledged: to which KVS, and what.
+    fn writes(self, n: u64, others: [u64; 2]) -> Vec<(usize, Vec<u8>, Option<Vec<u8>>)> {
+        let value = |which| (!self.deletes(n)).then(|| self.value(n, which));
         let mark: Vec<u8> =
             [n, others[0], others[1]].iter().flat_map(|word| word.to_le_bytes()).collect();
-        batch.put(&kvss[1], &self.mark(), &mark);
-        batch
+        vec![(0, self.key(n), value(0)), (1, self.key(n), value(1)), (1, self.mark(), Some(mark))]
+    }
+
+    /// Does write `n`: as a batch, or, every third one, as a transaction that also adds one to the sum,
+    /// which the lanes contend for.
+    pub(crate) fn write(
+        self,
+        db: &Kvdb,
+        kvss: &[Kvs; 2],
+        n: u64,
+        others: [u64; 2],
+    ) -> Result<(), KvError> {
+        let writes = self.writes(n, others);
+        if !n.is_multiple_of(TRANSACTION) {
+            let mut batch = Batch::new();
+            for (which, key, value) in &writes {
+                match value {
+                    Some(value) => batch.put(&kvss[*which], key, value),
+                    None => batch.delete(&kvss[*which], key),
+                }
+            }
+            return db.write(&batch);
+        }
+        loop {
+            let mut transaction = db.transaction();
+            for (which, key, value) in &writes {
+                match value {
+                    Some(value) => transaction.put(&kvss[*which], key, value)?,
+                    None => transaction.delete(&kvss[*which], key)?,
+                }
+            }
+            let sum = sum_in(transaction.get(&kvss[1], SUM)?.as_deref());
+            transaction.put(&kvss[1], SUM, &(sum + 1).to_le_bytes())?;
+            match transaction.commit() {
+                Err(KvError::TransactionConflict { .. }) => {} // the other lane was faster
+                result => return result,
+            }
+        }
     }
 
     /// What a KVS holds of this lane after write `state`, by key.
@@ -127,6 +160,24 @@ impl Lane {
 /// How far the history of a lane got in `db`.
 pub(crate) fn state_of(db: &Kvdb, lane: u64) -> Result<u64, String> {
     Ok(mark_of(db, lane)?[0])
+}
+
+fn sum_in(value: Option<&[u8]>) -> u64 {
+    value.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+}
+
+/// Compares the sum to what it is when the lanes have these states: a transaction that lost against
+/// another and committed all the same would be missing in it.
+pub(crate) fn check_sum(db: &Kvdb, states: [u64; 2]) -> Result<(), String> {
+    let expected: u64 = states.iter().map(|state| state / TRANSACTION).sum();
+    let Ok(kvs) = db.kvs(NAMES[1]) else {
+        return if expected == 0 { Ok(()) } else { Err("the KVS of the sum is missing".into()) };
+    };
+    let sum = sum_in(kvs.get(SUM).map_err(|error| error.to_string())?.as_deref());
+    if sum == expected {
+        return Ok(());
+    }
+    Err(format!("{sum} transactions were added up, {expected} are there"))
 }
 
 /// How far it got, and what the lane knew then of all lanes.

@@ -2,7 +2,8 @@
 //!
 //! Of each lane: the state is exactly the one after some write; all that was synced, or
 //! acknowledged longer ago than the durability window, is in it; nothing is in it that was never
-//! begun. Across lanes: a write is there only with all that was acknowledged before it began.
+//! begun. Across lanes: a write is there only with all that was acknowledged before it began, and the
+//! transactions in which they add to one number all count.
 
 use std::cell::Cell;
 use std::fmt;
@@ -110,6 +111,7 @@ impl Judge {
                 }
             }
         }
+        history::check_sum(db, states)?;
         self.note_losses(states);
         Ok(states)
     }
