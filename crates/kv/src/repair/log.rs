@@ -164,15 +164,20 @@ impl LogFrames {
     }
 
     /// Puts and deletes what the records behind `ingested` say, in the order of their seqnos, and
-    /// names the records that are missing in between. `None` when nobody knows where the log begins:
-    /// then parts of it may be gone because they were ingested.
+    /// names the records that are missing in between, if somebody knows where the log begins. If not, parts
+    /// of it may be gone because they were ingested.
     ///
     /// A frame that none proves to have been durable counts as [`recover`](crate::recover) counts it:
-    /// whole and without a gap before it, or not at all. What was durable is no gap, found or not.
-    pub(super) fn replay(mut self, salvage: &mut Salvage<'_>, ingested: Option<u64>) -> Result<()> {
+    /// whole and without a gap before it, or not at all. What was durable is no gap, found or not; nor is
+    /// anything one where nobody knows what was ingested.
+    pub(super) fn replay(
+        mut self,
+        salvage: &mut Salvage<'_>,
+        ingested: u64,
+        knows_begin: bool,
+    ) -> Result<()> {
         self.settle();
         let durable = self.0.iter().map(|(_, header)| header.durable_seqno).max().unwrap_or(0);
-        let (knows_begin, ingested) = (ingested.is_some(), ingested.unwrap_or(0));
         let mut last = ingested;
         for (segment, header) in &self.0 {
             let end = header.first_seqno + u64::from(header.records) - 1;
@@ -183,8 +188,12 @@ impl LogFrames {
             let payload = payload(segment, header);
             let whole = payload.as_ref().is_ok_and(|bytes| header.check_payload(bytes).is_ok());
             let follows = header.first_seqno <= last + 1;
-            if !(was_durable || whole && header.first_seqno <= last.max(durable) + 1) {
-                break;
+            let is_sound = whole && (!knows_begin || header.first_seqno <= last.max(durable) + 1);
+            if !(was_durable || is_sound) {
+                if knows_begin {
+                    break;
+                }
+                continue;
             }
             if !follows && knows_begin {
                 salvage.finding(missing(segment, header, last));

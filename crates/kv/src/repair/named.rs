@@ -57,7 +57,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, state: &State, classes: &Classe
             }
         }
     }
-    log.replay(salvage, Some(state.ingested))
+    log.replay(salvage, state.ingested, true)
 }
 
 /// The keys from the first bound to below the second.

@@ -32,7 +32,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
     salvage.drop_kvss(&survey.dropped);
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
-    let ingested = state.map(|state| state.ingested);
+    let ingested = state.map_or(0, |state| state.ingested);
     let log_first = state.map_or(0, |state| state.log_first);
     let (mut frames, mut older) = (LogFrames::default(), Vec::new());
     let mut written = Vec::new();
@@ -59,10 +59,11 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
     for (block, headers) in &older {
         references.fill_in(salvage, block, headers)?;
     }
-    let log = Versions::of(&frames, ingested.unwrap_or(0))?;
+    let log = Versions::of(&frames, ingested)?;
     let mut order = Order { log, references, after_log: false };
     order.all(salvage, &written, found)?;
-    frames.replay(salvage, ingested)?;
+    // What was ingested after that, only the lost part of the manifest knew.
+    frames.replay(salvage, ingested, false)?;
     if !order.log.prefixes.is_empty() {
         order.after_log = true;
         order.all(salvage, &written, found)?;
