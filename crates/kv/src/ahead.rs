@@ -189,8 +189,8 @@ fn span<'a>(record: Piece<'a>, wanted: &[Wanted<'_>], forward: bool) -> Piece<'a
     let most = block.media().transfer.largest() as u64 / 2;
     let its = wanted.iter().map(Wanted::piece).filter(|piece| piece.block.id == block.id);
     for piece in its {
-        let (first, last) = (piece.start.min(from), (piece.start + piece.size as u64).max(to));
         let end = piece.start + piece.size as u64;
+        let (first, last) = (piece.start.min(from), end.max(to));
         let gap = if forward { piece.start.saturating_sub(to) } else { from.saturating_sub(end) };
         let is_ahead = if forward { first == from } else { last == to };
         if is_ahead && gap <= FIRST_WINDOW && last - first <= most {

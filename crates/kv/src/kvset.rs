@@ -358,9 +358,14 @@ impl Kvset {
         Ok(())
     }
 
+    /// Bytes of the values it refers to.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.blocks.iter().map(|(_, bytes)| bytes).sum()
+    }
+
     /// Bytes of its keys and of the values it refers to.
     pub(crate) fn bytes(&self) -> u64 {
-        self.key_bytes() + self.blocks.iter().map(|(_, bytes)| bytes).sum::<u64>()
+        self.key_bytes() + self.value_bytes()
     }
 
     /// The same for each entry that is no tombstone, roughly.
@@ -384,8 +389,7 @@ impl Kvset {
         }
         // In order, a walk comes to each block once.
         let jumps = jumps.saturating_sub(self.blocks.len() as u64);
-        let values: u64 = self.blocks.iter().map(|(_, bytes)| bytes).sum();
-        Ok(jumps * FIRST_WINDOW > values / 8)
+        Ok(jumps * FIRST_WINDOW > self.value_bytes() / 8)
     }
 
     pub(crate) fn last_key(&self) -> &[u8] {

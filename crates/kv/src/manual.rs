@@ -164,14 +164,12 @@ impl Engine {
     }
 
     fn save_space(&self, goal: u64) -> Result<()> {
-        loop {
-            let choose = || self.savings(&self.view.load(), goal).into_iter().next();
-            match self.step_asked(|| choose().map(|(_, job)| job)) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
+        let choose = || {
+            let (_, job) = self.savings(&self.view.load(), goal).into_iter().next()?;
+            Some(job)
+        };
+        while self.step_asked(choose)? {}
+        Ok(())
     }
 
     /// Goes through all KVSs once.

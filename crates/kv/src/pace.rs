@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::options::Maintenance;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::view::View;
 
 /// The pace of a KVDB's writers.
 #[derive(Default)]
@@ -40,8 +41,7 @@ fn pressure(length: u64, from: u64, full: u64) -> u64 {
 
 impl Engine {
     /// How many kvsets the fullest root holds beyond those that maintenance is given time for.
-    pub(crate) fn debt(&self) -> usize {
-        let view = self.view.load();
+    pub(crate) fn debt(&self, view: &View) -> usize {
         let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
         deepest.saturating_sub(2 * self.tuning.spill_kvsets)
     }
@@ -61,13 +61,13 @@ impl Engine {
 
     /// How many nanoseconds each 1,000 bytes are to take now; 0 when nothing is behind.
     fn pace_ns(&self, unflushed: u64) -> u64 {
+        let view = self.view.load();
         let scale = self.tuning.spill_kvsets as u64;
-        let debt = pressure(self.debt() as u64, 0, scale) * DEBT_NS;
+        let debt = pressure(self.debt(&view) as u64, 0, scale) * DEBT_NS;
         let limit = self.options.durability_limit();
         // Beyond the limit, the writer has waited for the flush itself.
         let waits = self.options.durability_ms == 0 || unflushed > limit;
         let window = if waits { 0 } else { pressure(unflushed, limit / 2, limit) * WINDOW_NS };
-        let view = self.view.load();
         let most = self.tuning.memtable_bytes;
         let memtable = if view.frozen.is_empty() {
             0

@@ -131,10 +131,7 @@ pub(crate) fn open_structures(
         let (name, options) = (name.as_str().into(), *options);
         trees.insert(kvs, Tree::with_leaves(kvs, name, options, leaves));
     }
-    // Roots first: they are searched first, so their pages deserve DRAM first.
-    let mut kvsets: Vec<_> = state.kvsets.values().collect();
-    kvsets.sort_by_key(|kvset| (kvset.leaf != 0, std::cmp::Reverse(kvset.age)));
-    for edit in kvsets {
+    for edit in state.kvsets.values() {
         let extents = edit.extents.iter().map(|&extent| claim(Stream::of_keys(edit.leaf), extent));
         let own: Vec<Arc<ValueBlock>> =
             edit.blocks.iter().map(|(id, _)| blocks[id].clone()).collect();

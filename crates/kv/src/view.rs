@@ -40,7 +40,7 @@ impl Leaf {
 
     /// Bytes of the values it refers to.
     pub(crate) fn value_bytes(&self) -> u64 {
-        self.kvsets.iter().flat_map(|kvset| &kvset.blocks).map(|(_, bytes)| bytes).sum()
+        self.kvsets.iter().map(|kvset| kvset.value_bytes()).sum()
     }
 
     pub(crate) fn refers_to(&self, block: u64) -> bool {

@@ -161,8 +161,8 @@ impl Engine {
                 break;
             }
             let manual = self.options.maintenance == Maintenance::Manual;
-            let full = self.counters.no_space.lock().clone();
-            if !manual && full.is_none() && self.view.load().active.bytes() < self.memtable_most() {
+            let has_space = self.counters.no_space.lock().is_none();
+            if !manual && has_space && self.view.load().active.bytes() < self.memtable_most() {
                 self.work.notify();
                 break;
             }
@@ -244,7 +244,7 @@ impl Engine {
     /// What the threads would have done meanwhile.
     fn catch_up(&self) -> Result<()> {
         self.ingest_oldest()?;
-        while self.debt() > 0 && self.maintain()? {}
+        while self.debt(&self.view.load()) > 0 && self.maintain()? {}
         Ok(())
     }
 }

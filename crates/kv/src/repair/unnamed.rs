@@ -87,6 +87,12 @@ impl Written {
     }
 }
 
+/// A key page that was found, if it can be read and is whole.
+fn read_page(media: &Media, at: u64, kvset: u64, index: u32) -> Option<Page<Vec<u8>>> {
+    let bytes = scan::read(media, at, PAGE_SIZE as u64).ok()?;
+    Page::verify(bytes[..PAGE_SIZE].to_vec(), kvset, index).ok()
+}
+
 /// Names a key of a KVS.
 fn hash(kvs: u32, key: &[u8]) -> u64 {
     crate::kvset::key_hash(key) ^ u64::from(kvs).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -176,8 +182,7 @@ impl References {
         for (kvset, written) in written {
             let Written::Keys(index, media, at) = written else { continue };
             let Some(&kvs) = found.owners.get(kvset) else { continue };
-            let Ok(bytes) = scan::read(media, *at, PAGE_SIZE as u64) else { continue };
-            let Ok(page) = Page::verify(&bytes[..PAGE_SIZE], *kvset, *index) else { continue };
+            let Some(page) = read_page(media, *at, *kvset, *index) else { continue };
             let mut key = Vec::new();
             for slot in 0..page.count() {
                 let Entry::Stored(stored) = page.entry(slot).1 else { continue };
@@ -286,8 +291,7 @@ impl Order {
         media: &Arc<Media>,
         at: u64,
     ) -> Result<()> {
-        let Ok(bytes) = scan::read(media, at, PAGE_SIZE as u64) else { return Ok(()) };
-        let Ok(page) = Page::verify(&bytes[..PAGE_SIZE], kvset, index) else { return Ok(()) };
+        let Some(page) = read_page(media, at, kvset, index) else { return Ok(()) };
         let mut key = Vec::new();
         for slot in 0..page.count() {
             page.key_to(slot, &mut key);
