@@ -8,7 +8,7 @@
 //! the end. Keys are drawn at random, so that after a while most puts are overwrites.
 
 #![allow(clippy::disallowed_methods)] // a program, not a part of the engine
-#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -7,37 +7,15 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::records::{check, devices, put, value};
 use common::{small_tuning, test_options};
 use esker_base::{Clock, ErrorKind, Rng};
-use esker_device::{Device, MemoryDevice};
+use esker_device::Device;
 use esker_kv::{
     CompactRequest, Devices, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass, Options, Policy,
     Tuning,
 };
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
-
-fn devices(capacity_bytes: u64, staging_bytes: Option<u64>) -> Devices {
-    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
-    Devices {
-        manifest: device("manifest", 2 << 20),
-        capacity: device("capacity", capacity_bytes),
-        staging: staging_bytes.map(|bytes| device("staging", bytes) as _),
-    }
-}
-
-fn value(n: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 900];
-    Rng::new(n).fill(&mut bytes);
-    bytes
-}
-
-fn put(kvs: &Kvs, range: std::ops::Range<u64>) {
-    range.for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
-}
-
-fn check(kvs: &Kvs, range: std::ops::Range<u64>) {
-    range.for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)), "{n}"));
-}
 
 fn used(db: &Kvdb) -> u64 {
     db.stats().classes.iter().map(|class| class.used_bytes).sum()

@@ -6,6 +6,8 @@
 //! drive and not in memory). `ESKER_KEYS` is another number of keys. `ESKER_DIR` is a directory for the
 //! KVDB, which then stays; one that is there already is read, by a process that has not loaded it.
 
+#![allow(clippy::cast_precision_loss)] // figures for people
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -73,7 +75,6 @@ fn load(dir: &Path, options: &Options, keys: u64) {
     let loaded = clock.now().since(began);
     db.settle().unwrap();
     let settled = clock.now().since(began);
-    #[allow(clippy::cast_precision_loss)]
     let rate = keys as f64 / loaded.as_secs_f64() / 1000.0;
     println!(
         "{keys} keys: loaded in {loaded:.0?}, {rate:.0} thousand a second; at rest at {settled:.0?}"
@@ -101,7 +102,6 @@ fn get(db: &Kvdb, (count, keys): (u64, u64), seed: u64, when: &str) -> f64 {
     });
     let elapsed = clock.now().since(began);
     let after = db.stats();
-    #[allow(clippy::cast_precision_loss)]
     let per_get = |n: u64| n as f64 / count as f64;
     let (reads, misses, hits) = (
         per_get(reads(&after) - reads(&before)),
@@ -118,7 +118,6 @@ fn get(db: &Kvdb, (count, keys): (u64, u64), seed: u64, when: &str) -> f64 {
 
 /// Prints the DRAM beside the caches, and returns it in bytes per key.
 fn dram(stats: &Stats, keys: u64) -> f64 {
-    #[allow(clippy::cast_precision_loss)]
     let per_key = |bytes: u64| bytes as f64 / keys as f64;
     let dram = &stats.dram;
     let beside = per_key(dram.filter_bytes + dram.index_bytes);

@@ -5,8 +5,9 @@ mod common;
 
 use std::sync::Arc;
 
+use common::records::{check, put, value};
 use common::{small_tuning, test_options};
-use esker_base::{ErrorKind, Rng};
+use esker_base::ErrorKind;
 use esker_device::MemoryDevice;
 use esker_kv::{Batch, Devices, KvError, Kvdb, Kvs, MediaClass, Place, PlaceStats, Policy};
 
@@ -21,20 +22,6 @@ fn devices(capacity_bytes: u64, staging_bytes: Option<u64>) -> Devices {
 
 fn create(devices: &Devices) -> Kvdb {
     Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap()
-}
-
-fn value(n: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 900];
-    Rng::new(n).fill(&mut bytes);
-    bytes
-}
-
-fn put(kvs: &Kvs, range: std::ops::Range<u64>) {
-    range.for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
-}
-
-fn check(kvs: &Kvs, range: std::ops::Range<u64>) {
-    range.for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)), "{n}"));
 }
 
 fn places(db: &Kvdb, kvs: &str) -> Vec<PlaceStats> {

@@ -4,9 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
+use common::records::{devices, value};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
-use esker_device::{Device, MemoryDevice};
+use esker_device::Device;
 use esker_kv::{
     CompactRequest, Cursor, Devices, Kvdb, Kvs, Options, Policy, Stats, Stream, Tuning,
 };
@@ -24,21 +25,6 @@ fn options() -> Options {
         ..small_tuning()
     };
     Options { memory_bytes: 3 << 20, ..test_options(tuning) }
-}
-
-fn devices() -> Devices {
-    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
-    Devices {
-        manifest: device("manifest", 2 << 20),
-        capacity: device("capacity", 64 << 20),
-        staging: None,
-    }
-}
-
-fn value(n: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 900];
-    Rng::new(n).fill(&mut bytes);
-    bytes
 }
 
 /// Keys in random order, so that each spill has some of every range.
@@ -87,7 +73,7 @@ fn scans(db: &Kvdb, kvs: &Kvs, count: u64, rng: &mut Rng) -> u64 {
 
 #[test]
 fn scans_that_read_in_vain_have_the_values_put_in_order_once() {
-    let devices = devices();
+    let devices = devices(64 << 20, None);
     let (db, kvs) = scattered(&devices);
     let mut rng = Rng::new(1);
     let before = scans(&db, &kvs, 20, &mut rng);
@@ -133,7 +119,7 @@ fn scans_that_read_in_vain_have_the_values_put_in_order_once() {
 
 #[test]
 fn nothing_else_has_values_put_in_order() {
-    let (db, kvs) = scattered(&devices());
+    let (db, kvs) = scattered(&devices(64 << 20, None));
     let mut rng = Rng::new(2);
     for n in 0..60_000 {
         let key = rng.below(KEYS);
@@ -158,7 +144,7 @@ fn nothing_else_has_values_put_in_order() {
 
 #[test]
 fn walks_over_what_was_there_before_do_not_have_it_sorted_again() {
-    let (db, kvs) = scattered(&devices());
+    let (db, kvs) = scattered(&devices(64 << 20, None));
     let mut old = kvs.cursor().unwrap();
     db.compact(CompactRequest::Full).unwrap();
     let sorts = db.stats().maintenance.sorts;
@@ -175,7 +161,7 @@ fn walks_over_what_was_there_before_do_not_have_it_sorted_again() {
 
 #[test]
 fn a_crash_while_values_are_put_in_order_loses_nothing() {
-    let memory = devices();
+    let memory = devices(64 << 20, None);
     let (db, kvs) = scattered(&memory);
     drop(kvs);
     db.close().unwrap();

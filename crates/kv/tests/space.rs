@@ -4,25 +4,11 @@ mod common;
 
 use std::sync::Arc;
 
+use common::records::{devices, value};
 use common::{small_tuning, test_options};
 use esker_base::{ErrorKind, Rng};
 use esker_device::MemoryDevice;
 use esker_kv::{Devices, KvError, Kvdb, Kvs, Policy};
-
-fn devices(capacity_bytes: u64, staging_bytes: Option<u64>) -> Devices {
-    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
-    Devices {
-        manifest: device("manifest", 2 << 20),
-        capacity: device("capacity", capacity_bytes),
-        staging: staging_bytes.map(|bytes| device("staging", bytes) as _),
-    }
-}
-
-fn value(n: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 900];
-    Rng::new(n).fill(&mut bytes);
-    bytes
-}
 
 /// Puts records from `first` on until there is no space; returns the first that had none.
 fn fill(db: &Kvdb, kvs: &Kvs, first: u64) -> u64 {

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 pub(crate) mod oracle;
+pub(crate) mod records;
 pub(crate) mod sample;
 pub(crate) mod script;
 pub(crate) mod shaped;
