@@ -227,8 +227,14 @@ impl Layout {
         self.rows.iter().map(|row| self.sets * row.set_pages).sum()
     }
 
+    /// The last row that begins so; each count begins with 0 in the first one.
+    #[inline]
+    fn row(&self, begins: impl Fn(&Row) -> bool) -> &Row {
+        self.rows.iter().rev().find(|row| begins(row)).expect("row 0 begins with 0")
+    }
+
     fn row_of_page(&self, page: u32) -> &Row {
-        self.rows.iter().rev().find(|row| row.first_page <= page).expect("row 0 begins with page 0")
+        self.row(|row| row.first_page <= page)
     }
 
     /// Copy 0 of a page of the table; copy 1 follows.
@@ -264,15 +270,14 @@ impl Layout {
 
     #[inline]
     fn row_of(&self, slot: u32) -> &Row {
-        self.rows.iter().rev().find(|row| row.first_slot <= slot).expect("row 0 begins with slot 0")
+        self.row(|row| row.first_slot <= slot)
     }
 
     /// The slot with this index in a set, counted over all sets.
     #[inline]
     #[must_use]
     pub fn slot_of(&self, set: u32, index: u32) -> u32 {
-        let row = self.rows.iter().rev().find(|row| row.first_index <= index);
-        let row = row.expect("row 0 begins with index 0");
+        let row = self.row(|row| row.first_index <= index);
         row.first_slot + set * row.slots + (index - row.first_index)
     }
 

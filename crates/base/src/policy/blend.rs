@@ -144,23 +144,11 @@ impl<N: Node> Blend<N> {
         }
     }
 
-    /// Puts the oldest protected slots beyond `limit` on probation.
-    fn demote(&mut self, limit: u32) {
+    /// Puts the oldest slots of the window or the protected ones beyond `limit` on probation.
+    fn shrink(&mut self, list: usize, limit: u32) {
         for _ in 0..STEPS {
-            match self.lists.tail(PROTECTED) {
-                Some(oldest) if self.lists.len(PROTECTED) > limit => {
-                    self.lists.move_front(PROBATION, oldest);
-                }
-                _ => return,
-            }
-        }
-    }
-
-    /// Puts the oldest slots of the window beyond `limit` on probation.
-    fn shrink_window(&mut self, limit: u32) {
-        for _ in 0..STEPS {
-            match self.lists.tail(WINDOW) {
-                Some(oldest) if self.lists.len(WINDOW) > limit => {
+            match self.lists.tail(list) {
+                Some(oldest) if self.lists.len(list) > limit => {
                     self.lists.move_front(PROBATION, oldest);
                 }
                 _ => return,
@@ -213,8 +201,8 @@ impl<N: Node> Blend<N> {
     fn victim(&mut self, slots: &dyn Slots) -> Option<u32> {
         match self.rule {
             Rule::Recent { protected } => {
-                self.demote(self.percent(protected));
-                self.shrink_window(0);
+                self.shrink(PROTECTED, self.percent(protected));
+                self.shrink(WINDOW, 0);
                 self.either([PROBATION, WINDOW, PROTECTED], slots)
             }
             Rule::Queues { window } => {
@@ -238,7 +226,7 @@ impl<N: Node> Blend<N> {
             }
             Rule::Frequent { window } => {
                 let limit = self.percent(window);
-                self.shrink_window(limit);
+                self.shrink(WINDOW, limit);
                 let main = self.either([PROBATION, PROTECTED, PROTECTED], slots);
                 let candidate = self.lists.candidate(WINDOW, slots);
                 match (candidate, main) {
@@ -256,7 +244,7 @@ impl<N: Node> Blend<N> {
             Rule::Near { window } => {
                 let window = self.percent(window);
                 self.shrink_main(self.capacity() - window);
-                self.shrink_window(window);
+                self.shrink(WINDOW, window);
                 self.either([WINDOW, PROBATION, PROTECTED], slots)
             }
         }
@@ -284,7 +272,7 @@ impl<N: Node> Policy for Blend<N> {
         match self.rule {
             Rule::Recent { protected } => {
                 self.lists.move_front(PROTECTED, slot);
-                self.demote(self.percent(protected));
+                self.shrink(PROTECTED, self.percent(protected));
             }
             Rule::Queues { .. } => {}
             Rule::Frequent { window } => {
@@ -293,7 +281,7 @@ impl<N: Node> Policy for Blend<N> {
                 } else {
                     self.lists.move_front(PROTECTED, slot);
                     let main = self.capacity() - self.percent(window);
-                    self.demote(share(main, 80));
+                    self.shrink(PROTECTED, share(main, 80));
                 }
             }
             Rule::Near { window } => {
