@@ -97,7 +97,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         }),
         KvCommand::Check { dir, json } => check(dir, *json),
         KvCommand::Backup { opening, to, copy, json } => {
-            copies::back_up(&opening.dir, &copy.target(to), engine(opening), *json)
+            copies::back_up(&opening.dir, &copy.target(to), reader(opening), *json)
         }
         KvCommand::Repair { opening, to, copy, old_staging, old_capacity, json } => {
             let classes = [MediaClass::Staging, MediaClass::Capacity];
@@ -183,10 +183,13 @@ fn with_db(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
     Ok(closed?)
 }
 
-/// Opens to read only: others may do so at the same time.
+/// To open to read only: others may do so at the same time.
+fn reader(opening: &Opening) -> Options {
+    Options { read_only: true, ..engine(opening) }
+}
+
 fn reading(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
-    let options = Options { read_only: true, ..engine(opening) };
-    let (db, _devices) = place::open_in(&opening.dir, options)?;
+    let (db, _devices) = place::open_in(&opening.dir, reader(opening))?;
     work(&db)
 }
 
@@ -264,8 +267,7 @@ fn get(kvs: &Kvs, key: &[u8], hex: bool) -> Result {
 }
 
 fn info(opening: &Opening, json: bool) -> Result {
-    let options = Options { read_only: true, ..engine(opening) };
-    let (db, devices) = place::open_in(&opening.dir, options)?;
+    let (db, devices) = place::open_in(&opening.dir, reader(opening))?;
     let (stats, remarks) = (db.stats(), devices.remarks(&db));
     let text = if json {
         let models = devices.json();

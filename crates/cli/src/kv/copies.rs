@@ -33,9 +33,9 @@ impl Target<'_> {
     }
 }
 
-/// Copies the database in `dir`.
+/// Copies the database in `dir`, which `options` open to read only.
 pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool) -> Result {
-    let (db, _devices) = place::open_in(dir, Options { read_only: true, ..options })?;
+    let (db, _devices) = place::open_in(dir, options)?;
     let media = to.media(has_staging(&db));
     media.check_lasting()?;
     let devices = media.open()?;

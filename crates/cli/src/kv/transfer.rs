@@ -323,15 +323,15 @@ impl<'a> Loading<'a> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result {
-        let Some(kvs) = self.current.clone() else {
-            let why = "no \\kvs line says where this record belongs: name a KVS";
-            return Err(Failure::usage(why));
-        };
         let bytes = key.len() + value.len();
         if self.batch_bytes + bytes > BATCH_BYTES || self.batch.len() == BATCH_RECORDS {
             self.flush()?;
         }
-        self.batch.put(&kvs, key, value);
+        let Some(kvs) = &self.current else {
+            let why = "no \\kvs line says where this record belongs: name a KVS";
+            return Err(Failure::usage(why));
+        };
+        self.batch.put(kvs, key, value);
         self.batch_bytes += bytes;
         self.of_current += 1;
         Ok(())

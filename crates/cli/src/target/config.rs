@@ -181,11 +181,9 @@ impl<'a> Planner<'a> {
         let mut namespaces = Vec::new();
         for Namespace { nsid, device } in namespace {
             let key = (nqn.clone(), nsid, device);
-            let moved = left.keys().find(|place| place.2 == key.2).cloned();
-            let opened = match (self.open.get(&key), moved) {
-                (Some(opened), _) => opened.clone(),
-                (None, Some(place)) => left.remove(&place).expect("found there"),
-                (None, None) => {
+            let opened = match self.open.get(&key).cloned().or_else(|| take(left, &key.2)) {
+                Some(opened) => opened,
+                None => {
                     let spec = key.2.parse::<Spec>()?.sized()?;
                     let opened = self.stack.open(&spec, Create::IfMissing)?;
                     plan.remarks.extend(opened.remarks());
@@ -209,6 +207,12 @@ impl Plan {
             |(nqn, nsid, device): &Place| format!("serving {nqn} namespace {nsid}: {device}\n");
         self.open.keys().map(line).collect()
     }
+}
+
+/// A device with this specification, wherever it was.
+fn take(left: &mut Devices, device: &str) -> Option<Opened> {
+    let place = left.keys().find(|place| place.2 == device)?.clone();
+    left.remove(&place)
 }
 
 fn read(path: &Path) -> Result<File> {
