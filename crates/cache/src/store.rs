@@ -149,6 +149,10 @@ impl Medium {
 
 /// Finds the superblock of a flash device.
 pub(crate) fn read_superblock(medium: &mut Medium) -> Result<(Superblock, bool), CacheError> {
+    // What has no room for a superblock has no cache: whoever wants to make one there is told more.
+    if medium.geometry.capacity.bytes(medium.geometry.lba_size) < 2 * BLOCK {
+        return Err(CacheError::NoCache { device: medium.name().to_owned() });
+    }
     let bytes = medium.read(0, 2 * BLOCK_SIZE)?;
     let copies =
         [Superblock::decode(&bytes[..BLOCK_SIZE], 0), Superblock::decode(&bytes[BLOCK_SIZE..], 1)];

@@ -44,6 +44,12 @@ fn plain_files_have_the_size_they_have() {
     let (disk, flash) = (text(&scratch.path("disk.img")), text(&scratch.path("flash.img")));
     let create = ["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "1MiB"];
     run(create).fails(66, &["disk.img", "name a file that exists, or its size"]);
+    // Too small for a cache, and for its first two blocks.
+    for (path, bytes) in [(&disk, 8 << 20), (&flash, 4096)] {
+        std::fs::File::create(path).unwrap().set_len(bytes).unwrap();
+    }
+    run(create).fails(64, &["too few for a cache; it needs 1 MiB at least"]);
+    run(["cache", "info", &flash]).fails(66, &["there is no cache on it"]);
     let sizes = [(&disk, 8 << 20), (&flash, 4 << 20)];
     for (path, bytes) in sizes {
         std::fs::File::create(path).unwrap().set_len(bytes).unwrap();
