@@ -156,7 +156,7 @@ pub(crate) fn open_structures(
 ///
 /// What a crash has torn is passed over: it was not durable. What was durable and cannot be read
 /// is damage: a frame behind the gap says so, because each states how far the log was durable when
-/// it was written.
+/// it was written; or because it holds what comes next.
 ///
 /// # Errors
 /// `Invalid` when the memtable would exceed `memory_bytes`.
@@ -192,16 +192,18 @@ pub(crate) fn replay(
             let end = offset + (HEADER_SIZE + payload.len()) as u64;
             offset = round_up(end, segment.media().lba_size.into());
         }
-        ends.push((segment, offset));
+        ends.push((segment, offset, last));
     }
-    for (segment, offset) in ends {
-        check_behind(segment, offset, last)?;
+    for (segment, offset, came_to) in ends {
+        check_behind(segment, offset, (came_to, last))?;
     }
     Ok(last)
 }
 
-/// Looks behind the end of what was replayed for a frame which proves that more was durable.
-fn check_behind(segment: &ValueBlock, from: u64, last: u64) -> Result<()> {
+/// Looks behind the end of what was replayed, where replay had come to one record and ended with another,
+/// for a frame which proves that more was there. What a crash tore would have held the record that
+/// came next, so a frame that holds it lies behind damage.
+fn check_behind(segment: &ValueBlock, from: u64, (came_to, last): (u64, u64)) -> Result<()> {
     let (media, allocation) = (segment.media(), &segment.allocation);
     let lba_size = to_usize(media.lba_size.into());
     let mut offset = from;
@@ -212,10 +214,15 @@ fn check_behind(segment: &ValueBlock, from: u64, last: u64) -> Result<()> {
             let Ok(header) = FrameHeader::decode(lba) else {
                 continue;
             };
-            if (header.block, header.offset) == (segment.id, at) && header.durable_seqno > last {
+            if (header.block, header.offset) != (segment.id, at) {
+                continue;
+            }
+            // The torn frame itself may have kept its header.
+            let follows = at > from && header.first_seqno <= came_to + 1;
+            let held = header.durable_seqno.max(if follows { header.last_seqno() } else { 0 });
+            if held > last {
                 let (lba, ..) = allocation.span(from, 1);
-                let durable = header.durable_seqno;
-                let detail = format!("it was durable up to record {durable}, and ends at {last}");
+                let detail = format!("it held record {held}, and ends at {last}");
                 return Err(media.corrupt("log", lba, detail));
             }
         }

@@ -117,6 +117,11 @@ impl FrameHeader {
         })
     }
 
+    /// The seqno of its last record.
+    pub(crate) fn last_seqno(&self) -> u64 {
+        (self.first_seqno + u64::from(self.records)).saturating_sub(1)
+    }
+
     /// Checks the frame's records against the header.
     pub(crate) fn check_payload(&self, payload: &[u8]) -> Result<(), Malformed> {
         expect_crc("frame payload", self.payload_crc, crc32c(payload))
