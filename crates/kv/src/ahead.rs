@@ -7,7 +7,6 @@ use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
 use crate::error::Result;
-use crate::placement::Stream;
 use crate::value::{Piece, Values, Wanted, read_pieces};
 
 /// Reads values for a cursor.
@@ -122,8 +121,8 @@ impl ReadAhead {
             if self.windows.iter().any(|window| window.covers(&piece)) {
                 continue;
             }
-            // Young values lie in the order of their writing: what is next to one is not next.
-            let way = way.filter(|_| one.block.stream() != Stream::Log);
+            // The log's values lie in the order of their writing: what is next to one is not next.
+            let way = way.filter(|_| !one.block.is_log());
             let lasts = way.is_some();
             let record = piece.size;
             let piece = match way {

@@ -22,6 +22,7 @@ use crate::media::{Media, Purpose};
 use crate::omf::frame::{StoredRecord, record_size};
 use crate::omf::packed::Codec;
 use crate::omf::page::Stored;
+use crate::placement::Stream;
 use crate::prefixes::Prefixes;
 use crate::source::{Item, Source, merge_kvsets};
 use crate::value::{BlockWriter, ValueBlock, address};
@@ -121,7 +122,7 @@ enum WindowKind {
 pub(crate) const READS: usize = 4;
 /// Two records this close are read with one device read: reading what is between them costs less
 /// than another command.
-const GAP: u64 = 32 << 10;
+pub(crate) const GAP: u64 = 32 << 10;
 
 /// Memory that compactions use one after the other.
 #[derive(Default)]
@@ -403,7 +404,13 @@ impl<'a> Output<'a> {
             engine,
             target: 0,
             builder: None,
-            values: BlockWriter::new(&engine.classes, place, purpose, tuning.block_bytes, frame),
+            values: BlockWriter::new(
+                &engine.classes,
+                (place, Stream::OldValues),
+                purpose,
+                tuning.block_bytes,
+                frame,
+            ),
             packer,
             packed,
             old_blocks: blocks.map(|(block, _)| (block.id, block.clone())).collect(),

@@ -1,20 +1,24 @@
 //! What becomes of a memtable: for each KVS a kvset of the root. `maintain.rs` calls it.
 //!
-//! Values stay in the segments of the log, where they are already. Only when the policy of the KVS
-//! wants young values on capacity and the log is on staging are they written there, from DRAM and in
-//! key order. Where capacity has no room for them they stay.
+//! Values stay in the segments of the log, where they are already. They are written to blocks of their
+//! own, from DRAM and in key order, when the policy of the KVS wants young values on capacity and the
+//! log is on staging; and when they lie so thinly among those of other KVSs that a spill would read much
+//! more than them ([`Shares`]). Where their class has no room for them they stay.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use crate::compact::GAP;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::Purpose;
-use crate::memtable::Written;
-use crate::omf::frame::{Change, Record};
+use crate::memtable::{Memtable, Written};
+use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::INLINE_MAX;
+use crate::placement::Stream;
 use crate::prefixes::Prefixes;
 use crate::value::{BlockWriter, ValueBlock, address};
 use crate::view::Tree;
@@ -28,6 +32,61 @@ pub(crate) struct Ingested {
     pub(crate) values: Vec<Arc<ValueBlock>>,
 }
 
+/// How records of the log are divided among KVSs.
+#[derive(Default)]
+pub(crate) struct Shares {
+    /// Of all KVSs, in bytes.
+    bytes: u64,
+    kvss: BTreeMap<u32, Share>,
+}
+
+/// The values of a KVS that are in the log alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    records: u64,
+    bytes: u64,
+}
+
+/// Values get blocks of their own when a spill would read so many times their bytes besides them: it is
+/// one more write of them, and no more reads than they have bytes.
+const READ_IN_VAIN: u64 = 3;
+/// What one record that is read by itself costs to read besides it, in bytes.
+const LONE_READ: u64 = 4096;
+
+impl Shares {
+    /// Those of `table`: of the newest version of each key.
+    pub(crate) fn of(table: &Memtable) -> Shares {
+        let mut shares = Shares::default();
+        if !table.holds_many_kvss() {
+            return shares;
+        }
+        let count = |kvs, key: &[u8], written: Written<'_>| {
+            let size = record_size(key.len(), written.value.map_or(0, <[u8]>::len)) as u64;
+            shares.bytes += size;
+            if written.value.is_some_and(|value| value.len() > INLINE_MAX) {
+                let share = shares.kvss.entry(kvs).or_default();
+                share.records += 1;
+                share.bytes += size;
+            }
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = table.each_newest(count);
+        shares
+    }
+
+    /// Whether the values of a KVS are to have blocks of their own, which take whole `unit`s of bytes: few
+    /// values are not worth one that stays almost empty.
+    fn are_thin(&self, kvs: u32, unit: u64) -> bool {
+        let Some(&Share { records, bytes }) = self.kvss.get(&kvs) else {
+            return false;
+        };
+        let between = self.bytes - bytes;
+        // A spill reads what lies between two records that are near each other, and else each alone.
+        let in_vain = if between / records > GAP { records * LONE_READ } else { between };
+        in_vain >= READ_IN_VAIN * bytes.max(unit / 4)
+    }
+}
+
 /// The kvset of one KVS under construction.
 pub(crate) struct RootBuilder<'a> {
     pub(crate) kvs: u32,
@@ -35,34 +94,39 @@ pub(crate) struct RootBuilder<'a> {
     keys: KvsetBuilder<'a>,
     /// Where values go that do not stay in the log.
     values: Option<BlockWriter<'a>>,
+    /// The class whose values stay in the log: they are where they belong.
+    home: Option<MediaClass>,
     record: Vec<u8>,
     now_ms: u64,
 }
 
 impl<'a> RootBuilder<'a> {
-    /// A kvset of the root that hides `prefixes` in older ones.
+    /// A kvset of the root that hides `prefixes` in older ones; its values are a part of `shares`.
     pub(crate) fn new(
         engine: &'a Engine,
         tree: &Tree,
         age: u64,
         hides: Prefixes,
+        shares: &Shares,
     ) -> RootBuilder<'a> {
         let policy = &tree.options.policy;
         // What was accepted finds a place even where its own is full: new writes are refused then.
         let keys_at = Place::prefer(policy.young_keys.class);
-        let moves =
-            policy.young_values.class == MediaClass::Capacity && engine.classes.staging().is_some();
         let tuning = &engine.tuning;
-        let values = moves.then(|| {
-            let (place, purpose) = (Place::only(MediaClass::Capacity), Purpose::User);
+        let thin = shares.are_thin(tree.kvs, tuning.allocation_bytes);
+        let class = policy.young_values.class;
+        let leaves = class == MediaClass::Capacity && engine.classes.staging().is_some();
+        let values = (thin || leaves).then(|| {
+            let (at, purpose) = ((Place::only(class), Stream::Log), Purpose::User);
             let (block, frame) = (tuning.block_bytes, tuning.frame_bytes);
-            BlockWriter::new(&engine.classes, place, purpose, block, frame)
+            BlockWriter::new(&engine.classes, at, purpose, block, frame)
         });
+        let home = (!thin).then_some(class);
         let id = engine.ids.next();
         let mut keys = KvsetBuilder::new(engine.shop(), id, tree.kvs, 0, age, keys_at);
         keys.hide(hides);
         let now_ms = engine.wall_clock.now_ms();
-        RootBuilder { kvs: tree.kvs, engine, keys, values, record: Vec::new(), now_ms }
+        RootBuilder { kvs: tree.kvs, engine, keys, values, home, record: Vec::new(), now_ms }
     }
 
     /// Adds what a key maps to; keys ascend. `blocks` are the log's.
@@ -99,7 +163,7 @@ impl<'a> RootBuilder<'a> {
         let Some(values) = &mut self.values else {
             return Ok(stays);
         };
-        if blocks[&written.block].media().class == MediaClass::Capacity {
+        if self.home == Some(blocks[&written.block].media().class) {
             return Ok(stays);
         }
         let record = Record { kvs: self.kvs, key, change: Change::Put(value) };
@@ -123,7 +187,56 @@ impl<'a> RootBuilder<'a> {
             own.or_else(|| blocks.get(&id)).expect("the log's, or our own").clone()
         };
         done.kvsets.push(self.keys.finish(find)?);
+        self.engine.counters.young_blocks.add(own.len() as u64);
         done.values.extend(own);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expiry::Expiry;
+
+    /// A memtable in which each KVS has so many records with values of so many bytes, in turn.
+    fn shares(kvss: &[(u64, usize)]) -> Shares {
+        let table = Memtable::new(1 << 20);
+        let mut seqno = 0;
+        for (kvs, &(records, size)) in (1..).zip(kvss) {
+            for n in 0..records {
+                seqno += 1;
+                let value = vec![7; size];
+                let written =
+                    Written { value: Some(&value), expiry: Expiry::NEVER, block: 1, offset: 0 };
+                table.insert(kvs, &n.to_be_bytes(), seqno, written);
+            }
+        }
+        Shares::of(&table)
+    }
+
+    fn thin(kvss: &[(u64, usize)]) -> Vec<bool> {
+        let shares = shares(kvss);
+        (1..).zip(kvss).map(|(kvs, _)| shares.are_thin(kvs, 4096)).collect()
+    }
+
+    #[test]
+    fn values_that_a_spill_reads_with_three_times_as_much_besides_are_thin() {
+        assert_eq!(thin(&[(500, 100)]), [false]);
+        assert_eq!(thin(&[(500, 100), (500, 100), (500, 100)]), [false; 3]);
+        assert_eq!(thin(&[(500, 100); 5]), [true; 5]);
+        assert_eq!(thin(&[(1900, 100), (100, 100)]), [false, true]);
+        // Values in keys are never read from the log.
+        assert_eq!(thin(&[(1900, 100), (100, 16)]), [false, false]);
+    }
+
+    #[test]
+    fn large_values_far_from_each_other_are_read_alone_and_stay() {
+        assert_eq!(thin(&[(30, 100_000), (10, 8_000)]), [false, false]);
+        assert_eq!(thin(&[(30, 100_000), (10, 500)]), [false, true]);
+    }
+
+    #[test]
+    fn few_values_are_not_worth_a_unit_of_space() {
+        assert_eq!(thin(&[(20, 100), (1, 100)]), [false, false]);
     }
 }

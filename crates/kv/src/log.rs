@@ -1,7 +1,7 @@
 //! The durability log: frames of records, gathered in DRAM and written to segments.
 //!
 //! A segment is a value block. When a memtable becomes kvsets, those refer to the values where the
-//! log put them, so a value is written once on the log's medium.
+//! log put them, so a value is written once on the log's medium. (`ingest.rs` has the exceptions.)
 //!
 //! Invariants
 //! 1. Records get consecutive seqnos in the order in which they are appended; a frame holds

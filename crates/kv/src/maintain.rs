@@ -16,7 +16,7 @@ use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::due::Job;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::ingest::{Ingested, RootBuilder};
+use crate::ingest::{Ingested, RootBuilder, Shares};
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
@@ -90,14 +90,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the keys of a memtable, one kvset for each KVS. Values stay where the log put them,
-    /// unless the policy wants them on capacity.
+    /// Writes the keys of a memtable, one kvset for each KVS, and the values that do not stay where the
+    /// log put them.
     fn build_root_kvsets(&self, frozen: &Frozen) -> Result<Ingested> {
         let trees = self.view.load().trees.clone();
         let blocks: BTreeMap<u64, Arc<ValueBlock>> =
             frozen.table.blocks().into_iter().map(|block| (block.id, block)).collect();
         let mut prefixes = frozen.table.prefixes();
         let age = frozen.table.last_seqno();
+        let shares = Shares::of(&frozen.table);
         let mut done = Ingested::default();
         let mut current: Option<RootBuilder<'_>> = None;
         frozen.table.each_newest(|kvs, key, written| {
@@ -109,7 +110,7 @@ impl Engine {
                     builder.finish(&blocks, &mut done)?;
                 }
                 let hides = prefixes.remove(&kvs).unwrap_or_default();
-                current = Some(RootBuilder::new(self, tree, age, hides));
+                current = Some(RootBuilder::new(self, tree, age, hides, &shares));
             }
             current.as_mut().expect("made above").add(key, &written, &blocks)
         })?;
@@ -119,7 +120,7 @@ impl Engine {
         // KVSs of which nothing but prefixes was deleted.
         for (kvs, hides) in prefixes {
             if let Some(tree) = trees.get(&kvs) {
-                RootBuilder::new(self, tree, age, hides).finish(&blocks, &mut done)?;
+                RootBuilder::new(self, tree, age, hides, &shares).finish(&blocks, &mut done)?;
             }
         }
         Ok(done)

@@ -316,6 +316,11 @@ impl Memtable {
         self.map.is_empty() && self.prefixes.is_empty()
     }
 
+    /// Whether there are keys of more than one KVS.
+    pub(crate) fn holds_many_kvss(&self) -> bool {
+        self.map.front().zip(self.map.back()).is_some_and(|(a, b)| a.key().kvs != b.key().kvs)
+    }
+
     /// Whether any prefix was deleted.
     pub(crate) fn hides(&self) -> bool {
         !self.prefixes.is_empty()

@@ -7,7 +7,7 @@
 //!
 //! | stream | dies |
 //! | --- | --- |
-//! | log, which is the young values | when all that refers to a segment was spilled: soon, in the order of its writing |
+//! | log, which is the young values, and those that an ingest has written | when all that refers to a segment was spilled: soon, in the order of its writing |
 //! | young keys | when their root is spilled, together with their values; later than the log where values are in the keys |
 //! | old keys | when their leaf is compacted, split or collected |
 //! | old values | when most of a block is garbage, in no order: last. With them, a class's header, which stays |

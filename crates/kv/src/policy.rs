@@ -76,7 +76,8 @@ impl fmt::Display for Place {
 /// All KVSs share the durability log, which is on staging when there is a staging class, and young
 /// values are in the log's segments: so they are written once. A KVS that prefers capacity for
 /// young values has them written there when its memtable is ingested, from DRAM, in key order: once
-/// more, for a staging class that holds no more than what is not ingested yet.
+/// more, for a staging class that holds no more than what is not ingested yet. So are those of a KVS
+/// that has a small part of the log, in the class that it prefers for them.
 ///
 /// Where there is no staging class, everything is on capacity, whatever the policy prefers.
 ///

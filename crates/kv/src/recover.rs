@@ -4,7 +4,7 @@
 //! is a prefix of what was written, across all KVSs. What it yields is ingested at once, and the
 //! log goes on in a fresh segment: a frame behind the gap is never looked at again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use esker_base::units::{round_up, to_usize};
@@ -100,9 +100,12 @@ pub(crate) fn open_structures(
         })?;
         media.claim(stream, extent)
     };
+    let in_root = state.kvsets.values().filter(|kvset| kvset.leaf == 0);
+    let young: BTreeSet<u64> =
+        in_root.flat_map(|kvset| kvset.blocks.iter().map(|(id, _)| *id)).collect();
     let mut blocks = BTreeMap::new();
     for (&id, block) in &state.blocks {
-        let stream = if block.log { Stream::Log } else { Stream::OldValues };
+        let stream = if block.log || young.contains(&id) { Stream::Log } else { Stream::OldValues };
         let allocation = claim(stream, block.extent)?;
         let (bytes, plain_bytes) = (block.bytes, block.plain_bytes);
         let room = allocation.bytes();

@@ -56,6 +56,7 @@ pub(crate) struct Counters {
     pub(crate) splits: Counter,
     pub(crate) joins: Counter,
     pub(crate) sorts: Counter,
+    pub(crate) young_blocks: Counter,
     /// Written by steps of the second lane.
     pub(crate) maintained_bytes: Counter,
     /// Set while maintenance cannot go on for lack of space.
@@ -216,6 +217,8 @@ pub struct MaintenanceStats {
     pub joins: u64,
     /// Times that a leaf's values were put in key order, after scans or by a compaction of all.
     pub sorts: u64,
+    /// Blocks of values that ingests wrote, because they were not to stay in the log.
+    pub young_blocks: u64,
 }
 
 /// Waits of writers.
@@ -373,6 +376,7 @@ impl Engine {
                 splits: c.splits.get(),
                 joins: c.joins.get(),
                 sorts: c.sorts.get(),
+                young_blocks: c.young_blocks.get(),
             },
             stalls: Stalls {
                 memtable: c.memtable_waits.get(),

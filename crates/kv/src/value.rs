@@ -68,11 +68,12 @@ impl ValueBlock {
         u64::try_from(part).unwrap_or(u64::MAX)
     }
 
+    /// Whether it is a segment of the log.
     pub(crate) fn is_log(&self) -> bool {
-        self.stream() == Stream::Log
+        self.bytes == 0
     }
 
-    /// The log's, or old values'.
+    /// The log's, which is that of all young values, or old values'.
     pub(crate) fn stream(&self) -> Stream {
         self.allocation.stream
     }
@@ -201,6 +202,7 @@ impl FrameBuilder {
 pub(crate) struct BlockWriter<'a> {
     classes: &'a Classes,
     place: Place,
+    stream: Stream,
     purpose: Purpose,
     block_bytes: u64,
     frame: FrameBuilder,
@@ -210,9 +212,10 @@ pub(crate) struct BlockWriter<'a> {
 }
 
 impl<'a> BlockWriter<'a> {
+    /// Blocks of `block_bytes` with frames of `frame_bytes`, for data of `stream`.
     pub(crate) fn new(
         classes: &'a Classes,
-        place: Place,
+        (place, stream): (Place, Stream),
         purpose: Purpose,
         block_bytes: u64,
         frame_bytes: u64,
@@ -220,6 +223,7 @@ impl<'a> BlockWriter<'a> {
         BlockWriter {
             classes,
             place,
+            stream,
             purpose,
             block_bytes,
             frame: FrameBuilder::new(to_usize(frame_bytes)),
@@ -247,7 +251,7 @@ impl<'a> BlockWriter<'a> {
             // A full frame and a record on top of it fit any block.
             let least = (2 * self.frame.used().max(record.len()) + HEADER_SIZE) as u64 + 8192;
             let (place, bytes) = (self.place, self.block_bytes);
-            let (stream, purpose) = (Stream::OldValues, self.purpose);
+            let (stream, purpose) = (self.stream, self.purpose);
             let allocation = self.classes.allocate_about(place, stream, bytes, least, purpose)?;
             let block = ValueBlock { id: ids.next(), allocation, bytes: 0, plain_bytes: 0 };
             self.current = Some((block, 0));

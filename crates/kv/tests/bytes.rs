@@ -161,3 +161,33 @@ fn a_load_writes_each_byte_little_more_than_twice_step_by_step() {
 fn a_load_of_a_million_records_writes_each_byte_little_more_than_twice() {
     check(FULL, Maintenance::Threads);
 }
+
+/// The values of a KVS that has a small part of the log are written once more, in key order, so that its
+/// spills read them and not what the others wrote.
+#[test]
+fn no_kvs_reads_what_others_wrote() {
+    const KVSS: u64 = 10;
+    let devices = devices(true);
+    let maintenance = Maintenance::Manual;
+    let options = Options { memory_bytes: 16 << 20, maintenance, ..Options::default() };
+    let db = Kvdb::create_on(devices.clone(), options).unwrap();
+    let create = |n| db.create_kvs(&format!("kvs-{n}"), Policy::default()).unwrap();
+    let kvss: Vec<Kvs> = (0..KVSS).map(create).collect();
+    let mut user_bytes = 0;
+    for number in 0..50_000 {
+        let key = key(number);
+        let kvs = &kvss[usize::try_from(number % KVSS).unwrap()];
+        kvs.put(key.as_bytes(), &[7; 100]).unwrap();
+        user_bytes += key.len() as u64 + 100;
+    }
+    db.settle().unwrap();
+    let stats = db.stats();
+    assert!(stats.maintenance.spills >= 2 * KVSS && stats.maintenance.young_blocks > 0, "{stats}");
+    let reads = |device: &Arc<dyn Device>| device.stats().read_bytes;
+    let read = reads(&devices.capacity) + reads(devices.staging.as_ref().unwrap());
+    let written = Written::by(&devices).in_all();
+    println!("{user_bytes} bytes put, {read} read, {written} written");
+    // Each value is read when it is spilled, and now and then with its key when leaves are compacted.
+    assert!(read < 2 * user_bytes, "{read} bytes read");
+    assert!(written < 4 * user_bytes, "{written} bytes written");
+}

@@ -42,6 +42,7 @@ struct Done {
     collections: u64,
     splits: u64,
     joins: u64,
+    young_blocks: u64,
 }
 
 impl Done {
@@ -53,6 +54,7 @@ impl Done {
         self.collections += m.collections;
         self.splits += m.splits;
         self.joins += m.joins;
+        self.young_blocks += m.young_blocks;
     }
 }
 
@@ -175,6 +177,7 @@ fn no_crash_loses_what_was_promised() {
         images += check_all(&run, &plan);
         println!("seed {seed}: {images} crash images so far, with {:?}", run.done);
         let Done { ingests, spills, compactions, collections, splits, .. } = run.done;
+        assert!(run.done.young_blocks > 0, "a KVS has a small part of the log");
         assert!(ingests > 0 && spills > 0 && compactions > 0 && collections > 0 && splits > 0);
     }
     assert!(images >= 10_000, "only {images} images: the workload has become too small");

@@ -11,7 +11,7 @@ use common::shaped::{ShapedDevice, Taken};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::OpKind;
-use esker_kv::{Devices, Kvdb, MediaClass, Policy, Stream};
+use esker_kv::{Devices, Kvdb, MediaClass, Policy, Stream, Tuning};
 
 /// The id of each stream by the number of handles, in the order of [`Stream::ALL`]: log, young
 /// keys, old keys, old values, manifest.
@@ -71,12 +71,12 @@ fn create(shaped: &Shaped, policy: Policy) {
     }
 }
 
-/// Enough for every kind of maintenance, in two KVSs of which one is written seldom.
-fn load(db: &Kvdb, seed: u64) {
+/// Enough for every kind of maintenance, in two KVSs of which one gets one put in `part`.
+fn load(db: &Kvdb, seed: u64, part: u64) {
     let kvss = ["a", "b"].map(|name| db.kvs(name).unwrap());
     let mut rng = Rng::new(seed);
     for n in 0..6000u64 {
-        let kvs = &kvss[usize::from(n % 16 == 0)];
+        let kvs = &kvss[usize::from(n % part == 0)];
         let mut value = vec![0; usize::try_from(rng.below(300)).unwrap()];
         rng.fill(&mut value);
         kvs.put(format!("{:05}", rng.below(800)).as_bytes(), &value).unwrap();
@@ -127,7 +127,7 @@ fn every_write_carries_the_id_of_its_stream() {
         create(&shaped, Policy::STAGING_MIN_CAPACITY);
         for seed in 0..2 {
             let db = open(&shaped); // replays what the last round has left
-            load(&db, seed);
+            load(&db, seed, 2);
         }
         check(&shaped.manifest, on_capacity, &[Stream::Manifest], |_| Stream::Manifest);
         let old = [Stream::OldKeys, Stream::OldValues];
@@ -151,7 +151,7 @@ fn the_pieces_of_a_write_carry_its_id() {
             device.taken(); // the headers, which the engine does not count
         }
         let db = open(&shaped);
-        load(&db, 7);
+        load(&db, 7, 16);
         let stats = db.stats();
         for (class, device) in class_of.into_iter().zip([&shaped.staging, &shaped.capacity]) {
             let mut told = BTreeMap::new();
@@ -171,4 +171,25 @@ fn the_pieces_of_a_write_carry_its_id() {
             assert_eq!(device.refused(), []);
         }
     }
+}
+
+/// What an ingest writes of the values of a KVS that has a small part of the log.
+#[test]
+fn young_values_outside_the_log_are_in_its_stream() {
+    let shaped = Shaped::new(5, 5, 1 << 20);
+    create(&shaped, Policy::STAGING_MAX_CAPACITY);
+    let never_spills = Tuning { spill_kvsets: 1000, ..small_tuning() };
+    let db = Kvdb::open_on(shaped.devices(), test_options(never_spills)).unwrap();
+    let kvss = ["a", "b"].map(|name| db.kvs(name).unwrap());
+    for n in 0..2000u32 {
+        kvss[usize::from(n.is_multiple_of(16))].put(&n.to_be_bytes(), &[7; 200]).unwrap();
+    }
+    let stats = db.stats().maintenance;
+    assert!(stats.young_blocks > 0 && stats.spills == 0, "{stats:?}");
+    let young = |write: &Taken| match (&write.head[..8], write.head[10]) {
+        (b"ESKMEDIA", _) => Stream::OldValues,
+        (b"ESKFRAME", _) => Stream::Log,
+        _ => Stream::YoungKeys,
+    };
+    check(&shaped.staging, 5, &[Stream::Log, Stream::YoungKeys, Stream::OldValues], young);
 }

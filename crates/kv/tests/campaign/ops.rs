@@ -28,8 +28,8 @@ pub(crate) const TABLE: &[(u64, &str, Operation)] = &[
     (30, "step", World::step),
     (20, "settle", World::settle),
     (25, "time", World::let_time_pass),
-    (3, "create", World::create_kvs),
-    (2, "drop", World::drop_kvs),
+    (12, "create", World::create_kvs),
+    (3, "drop", World::drop_kvs),
     (6, "policy", World::set_policy),
 ];
 

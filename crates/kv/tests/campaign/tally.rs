@@ -25,8 +25,8 @@ pub(crate) struct Tally {
     pub(crate) expired: u64,
     pub(crate) no_space: u64,
     pub(crate) log_flushes: u64,
-    /// Ingests, spills, compactions, collections, splits.
-    pub(crate) maintenance: [u64; 5],
+    /// Ingests, spills, compactions, collections, splits; blocks of values that ingests wrote.
+    pub(crate) maintenance: [u64; 6],
 }
 
 impl Tally {
@@ -35,6 +35,7 @@ impl Tally {
         let done = &stats.maintenance;
         self.log_flushes += done.log_flushes;
         let steps = [done.ingests, done.spills, done.compactions, done.collections, done.splits];
+        let steps = steps.into_iter().chain([done.young_blocks]);
         self.maintenance.iter_mut().zip(steps).for_each(|(sum, steps)| *sum += steps);
         self.committed += stats.transactions.committed;
         self.conflicts += stats.transactions.conflicts;
@@ -55,7 +56,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { cases, lives, images, checks, faults, fault_ends, closes, crashes, .. } = self;
         let operations: u64 = self.operations.iter().sum();
-        let [ingests, spills, compactions, collections, splits] = self.maintenance;
+        let [ingests, spills, compactions, collections, splits, young] = self.maintenance;
         writeln!(f, "{cases} cases, {lives} lives, {operations} operations")?;
         writeln!(f, "{images} crash images, {crashes} crashes lived on from, {closes} closes")?;
         writeln!(f, "{} acknowledged writes lost within the window", self.lost_writes)?;
@@ -66,7 +67,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} log flushes, {ingests} ingests, {spills} spills, {compactions} compactions, \
-             {collections} collections, {splits} splits",
+             {collections} collections, {splits} splits, {young} young blocks",
             self.log_flushes
         )
     }

@@ -119,8 +119,10 @@ impl World {
         usize::try_from(self.rng.below(count as u64)).unwrap()
     }
 
+    /// A KVS: the earlier ones more often, so that the last ones have a small part of the log.
     pub(crate) fn slot(&mut self) -> Slot {
-        let at = self.index(self.slots.len());
+        let count = self.slots.len();
+        let at = self.index(count).min(self.index(count));
         self.slots[at].clone()
     }
 

@@ -142,7 +142,7 @@ impl Script {
     pub(crate) fn step(&mut self, db: &Kvdb, kvss: &[Kvs; 2]) -> Result<(), KvError> {
         match self.rng.below(100) {
             0..72 => {
-                let which = usize::try_from(self.rng.below(2)).unwrap();
+                let which = usize::from(self.rng.chance(1, 8));
                 let write = self.write();
                 let result = match &write {
                     Write::Put(key, value) => kvss[which].put(key, value),
@@ -154,7 +154,7 @@ impl Script {
             72..84 => {
                 let mut batch = Batch::new();
                 let mut writes = Vec::new();
-                for which in [0, 1, 0, 1, 0] {
+                for which in [0, 0, 1, 0, 0] {
                     let write = self.write();
                     match &write {
                         Write::Put(key, value) => batch.put(&kvss[which], key, value),
