@@ -12,6 +12,7 @@ use crate::manifest::State;
 use crate::media::{Allocation, Extent, Media};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE};
 use crate::omf::kvset::KvsetMeta;
+use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::placement::Stream;
 use crate::value::ValueBlock;
@@ -45,13 +46,27 @@ impl Found {
         found
     }
 
-    /// What proves that the manifest had later records: a log segment is in it before it is written.
+    /// What proves that the manifest had later records: a log segment is in it before it is written, and a
+    /// kvset is overwritten or discarded only when another record has let go of it, mostly for a new one.
     pub(super) fn newer_than(&self, state: &State) -> Option<String> {
+        let known = state.last_id;
+        let end = format!("the manifest ends at structure {known}");
         let is_log = |frames: &Vec<FrameHeader>| frames[0].kind == FrameKind::Log;
         let logs = self.blocks.iter().filter(|(_, frames)| is_log(frames));
-        let newest = logs.map(|((id, _), _)| *id).max().filter(|id| *id > state.last_id)?;
-        let known = state.last_id;
-        Some(format!("the manifest ends at structure {known}, and there is log segment {newest}"))
+        if let Some(newest) = logs.map(|((id, _), _)| *id).max().filter(|id| *id > known) {
+            return Some(format!("{end}, and there is log segment {newest}"));
+        }
+        let newest = self.pages.iter().map(|(kvset, ..)| *kvset).max().filter(|id| *id > known)?;
+        let gone = state.kvsets.values().find(|kvset| self.is_gone(kvset))?.id;
+        Some(format!("{end} and names kvset {gone}, which is gone, and there is kvset {newest}"))
+    }
+
+    /// Whether nothing is left of a kvset, on classes that are there.
+    fn is_gone(&self, kvset: &KvsetEdit) -> bool {
+        let is_there = |extent: &Extent| self.media.iter().any(|it| it.class == extent.class);
+        kvset.extents.iter().all(is_there)
+            && !self.owners.contains_key(&kvset.id)
+            && self.pages.iter().all(|(id, ..)| *id != kvset.id)
     }
 
     /// Looks at the first `bytes` bytes of a class.
