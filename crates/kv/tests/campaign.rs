@@ -12,6 +12,8 @@
 //! | `ESKER_SEED=17` | runs this case alone |
 
 mod common;
+#[path = "campaign/hook.rs"]
+mod hook;
 #[path = "campaign/life.rs"]
 mod life;
 #[path = "campaign/ops.rs"]
@@ -71,6 +73,7 @@ fn anything_in_any_order_crashed_and_broken_is_what_the_oracle_says() {
             tally = run(seed, tally);
         }
         assert!(tally.maintenance.iter().all(|steps| *steps > 0), "{tally}");
+        assert!(tally.called_off > 3, "{tally}");
         assert!(tally.conflicts > 0 && tally.no_space > 0 && tally.fault_ends > 0, "{tally}");
     }
     let names: Vec<&str> = ops::TABLE.iter().map(|(_, name, _)| *name).collect();
@@ -84,7 +87,7 @@ fn strike_all(target: Target, effect: &Effect, repeat: Repeat, step: usize) {
         let fault = Fault { target, nth, repeat, effect: effect.clone() };
         let _what = What(format!("{fault:?}"));
         let fired;
-        (fired, tally) = life::strike(11, fault, tally);
+        (fired, tally) = life::strike(13, fault, tally);
         if !fired {
             assert!(nth > 3, "{target:?}: a life has commands of every kind");
             break;

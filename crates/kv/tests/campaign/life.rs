@@ -16,6 +16,7 @@ use esker_sim::{
 use crate::common::oracle::Oracle;
 use crate::common::shaped::ShapedDevice;
 use crate::common::{small_tuning, test_options, tiny_tuning};
+use crate::hook::Hook;
 use crate::tally::Tally;
 use crate::world::{Legacy, Sizes, World, read_all};
 
@@ -169,7 +170,7 @@ pub(crate) fn broken_flushes_show(seed: u64, device: usize, plan: Plan) -> bool 
     let (remains, mut legacy) = birth(devices, Rng::new(seed), Tally::default());
     let (mut life, devices) = Life::begin(&shape, &remains, &legacy);
     let (db, kvss) = life.open(&devices, &remains, &mut legacy).unwrap();
-    let world = World::new(db, legacy, &kvss, &shape.options, shape.sizes).unwrap();
+    let world = life.world(db, legacy, &kvss);
     let (mut legacy, _) = life.spend(world);
     let flushes = life.recorder.history().flushes(device);
     assert!(flushes > 3, "device {device} is flushed");
@@ -199,7 +200,7 @@ fn live(
     let opened = life.open(&devices, &remains, &mut legacy);
     let (mut legacy, closed) = match opened {
         Ok((db, kvss)) => {
-            let world = World::new(db, legacy, &kvss, &shape.options, shape.sizes).unwrap();
+            let world = life.world(db, legacy, &kvss);
             life.spend(world)
         }
         Err(error) => {
@@ -247,6 +248,7 @@ struct Life<'s> {
     shape: &'s Shape,
     recorder: CrashRecorder,
     plan: FaultPlan,
+    hook: Hook,
     /// One entry for each mark of the recorder.
     ledger: Vec<Entry>,
 }
@@ -254,10 +256,10 @@ struct Life<'s> {
 impl<'s> Life<'s> {
     /// Attaches the devices of what remains to a new recorder, under a plan without faults.
     fn begin(shape: &'s Shape, remains: &Remains, legacy: &Legacy) -> (Life<'s>, Devices) {
-        let (recorder, plan) = (CrashRecorder::new(), FaultPlan::new());
+        let (recorder, plan, hook) = (CrashRecorder::new(), FaultPlan::new(), Hook::default());
         let attach = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
             let faulty = Arc::new(FaultDevice::new(device.clone(), &plan));
-            recorder.attach_holding(faulty, device.geometry().capacity).unwrap()
+            hook.on(recorder.attach_holding(faulty, device.geometry().capacity).unwrap())
         };
         let devices = Devices {
             manifest: attach(&remains.devices.manifest),
@@ -266,7 +268,7 @@ impl<'s> Life<'s> {
         };
         let last = legacy.oracle.last();
         let (created, kvss) = (remains.created, remains.kvss.clone());
-        let mut life = Life { shape, recorder, plan, ledger: Vec::new() };
+        let mut life = Life { shape, recorder, plan, hook, ledger: Vec::new() };
         life.note(Entry { created, kvss, least: last, most: last });
         (life, devices)
     }
@@ -320,6 +322,11 @@ impl<'s> Life<'s> {
             created?;
         }
         Ok((db, kvss))
+    }
+
+    fn world(&self, db: Kvdb, legacy: Legacy, kvss: &[(u32, String)]) -> World {
+        let Shape { options, sizes, .. } = self.shape;
+        World::new(db, legacy, kvss, (options, *sizes), &self.hook).unwrap()
     }
 
     /// An error has to come from a fault, and to say where.

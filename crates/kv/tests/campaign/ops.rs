@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use esker_kv::{Batch, Cursor, KvError, MediaClass, Place, Policy};
+use esker_kv::{Batch, CompactRequest, Compression, Cursor, KvError, MediaClass, Place, Policy};
 
 use crate::common::oracle::{Key, Value, Write};
 use crate::world::{Open, Sight, Slot, Walk, World};
@@ -31,6 +31,8 @@ pub(crate) const TABLE: &[(u64, &str, Operation)] = &[
     (12, "create", World::create_kvs),
     (3, "drop", World::drop_kvs),
     (6, "policy", World::set_policy),
+    (6, "options", World::set_options),
+    (5, "compact", World::compact),
 ];
 
 impl World {
@@ -387,6 +389,41 @@ impl World {
         let (slot, policy) = (self.slot(), self.policy());
         slot.kvs.set_policy(policy)?;
         assert_eq!(slot.kvs.options()?.policy, policy);
+        Ok(())
+    }
+
+    /// Whether values are compressed, and whether they live for ever or for longer than any case.
+    fn set_options(&mut self) -> Done {
+        const ALL: [Compression; 4] =
+            [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto];
+        let (slot, compression) = (self.slot(), ALL[self.index(ALL.len())]);
+        slot.kvs.set_compression(compression)?;
+        let ttl_ms = self.rng.chance(1, 2).then(|| 1 << 40 >> self.rng.below(4));
+        slot.kvs.set_ttl_ms(ttl_ms)?;
+        let options = slot.kvs.options()?;
+        assert_eq!((options.compression, options.ttl_ms), (compression, ttl_ms));
+        Ok(())
+    }
+
+    /// Compacts everything, or down to a goal. Every other time it is called off, at any of its commands.
+    fn compact(&mut self) -> Done {
+        let request = if self.rng.chance(2, 3) {
+            CompactRequest::Full
+        } else {
+            CompactRequest::SpaceAmplification(if self.rng.chance(1, 2) { 1.02 } else { 1.5 })
+        };
+        let (db, nth) = (&self.db, self.rng.below(60));
+        let called_off = self.rng.chance(1, 2);
+        let (status, is_called_off) = if called_off {
+            self.hook.during(nth, || db.cancel_compact(), || db.compact(request))
+        } else {
+            (db.compact(request), false)
+        };
+        let status = status?;
+        assert_eq!((status.active, status.cancelled), (false, is_called_off));
+        self.tally.called_off += u64::from(is_called_off);
+        // It begins with the memtables.
+        self.promise_all();
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Tally {
     pub(crate) expired: u64,
     pub(crate) no_space: u64,
     pub(crate) log_flushes: u64,
+    /// Compactions that were called off.
+    pub(crate) called_off: u64,
     /// Ingests, spills, compactions, collections, splits; blocks of values that ingests wrote.
     pub(crate) maintenance: [u64; 6],
 }

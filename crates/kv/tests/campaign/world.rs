@@ -7,6 +7,7 @@ use esker_base::{Clock, ErrorKind, Nanos, Rng};
 use esker_kv::{Cursor, KvError, Kvdb, Kvs, Options, Snapshot, Transaction};
 
 use crate::common::oracle::{Key, Oracle, Value, Write};
+use crate::hook::Hook;
 use crate::tally::Tally;
 
 /// A KVS of the KVDB.
@@ -54,6 +55,7 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     pub(crate) sizes: Sizes,
     pub(crate) options: Options,
+    pub(crate) hook: Hook,
     pub(crate) slots: Vec<Slot>,
     pub(crate) next_number: u32,
     pub(crate) snapshots: Vec<(Snapshot, Sight)>,
@@ -84,8 +86,8 @@ impl World {
         db: Kvdb,
         legacy: Legacy,
         slots: &[(u32, String)],
-        options: &Options,
-        sizes: Sizes,
+        (options, sizes): (&Options, Sizes),
+        hook: &Hook,
     ) -> Result<World, KvError> {
         let Legacy { rng, oracle, next_number, tally } = legacy;
         let slot = |(number, name): &(u32, String)| {
@@ -99,6 +101,7 @@ impl World {
             oracle,
             sizes,
             options: options.clone(),
+            hook: hook.clone(),
             slots,
             next_number,
             snapshots: Vec::new(),
