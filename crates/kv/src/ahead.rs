@@ -1,24 +1,84 @@
 //! Read-ahead for cursors: records that are wanted together are read at once, and the further a cursor
-//! goes through a block of old values, which lie in key order, the more of it is read at a time.
+//! goes through a block of old values, which lie in key order, the more of it is read at a time, and
+//! before it is needed.
+
+mod run;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
 use crate::error::Result;
-use crate::value::{Piece, Values, Wanted, read_pieces};
+use crate::flight::Flight;
+use crate::media::Media;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::value::{Keep, Piece, ValueBlock, Values, Wanted, read_pieces};
+
+pub(crate) use run::{Run, WINDOW_MAX};
 
 /// Reads values for a cursor.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// The most recent one at the end.
-    windows: Vec<Window>,
+    /// One for each block that the walk is in; the one used last at the end.
+    runs: Vec<BlockRun>,
+    /// One for each class of which something is read ahead of need.
+    flights: Vec<Flight>,
+    /// A record that lies in two windows.
+    joined: Vec<u8>,
     /// The blocks of old values that the walk has come to.
     met: BTreeSet<u64>,
     /// What was read on coming to each, since [`ReadAhead::take_first_reads`]: the block, and bytes that
     /// are not of the record that was wanted.
     first_reads: Vec<(u64, u64)>,
+    forward: bool,
+    /// While it reads ahead of need.
+    long: Option<LongWalk>,
+}
+
+/// What the windows of all cursors may take.
+pub(crate) struct WindowBudget {
+    /// Of one cursor, in bytes, as long as it is the only one that reads ahead of need.
+    bytes: u64,
+    /// How many do.
+    walks: Arc<AtomicU64>,
+}
+
+impl WindowBudget {
+    /// The part of a budget of `memory_bytes` that is for windows.
+    pub(crate) fn of(memory_bytes: u64) -> WindowBudget {
+        let bytes = (memory_bytes / 32).clamp(WINDOWS_LEAST, WINDOWS_MOST);
+        WindowBudget { bytes, walks: Arc::default() }
+    }
+
+    /// What a cursor may take.
+    fn of_one(&self) -> u64 {
+        (self.bytes / self.walks.load(Ordering::Relaxed).max(1)).max(WINDOWS_LEAST)
+    }
+
+    fn long_walk(&self) -> LongWalk {
+        self.walks.fetch_add(1, Ordering::Relaxed);
+        LongWalk(self.walks.clone())
+    }
+}
+
+/// Counted while it lives.
+struct LongWalk(Arc<AtomicU64>);
+
+impl Drop for LongWalk {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct BlockRun {
+    block: Arc<ValueBlock>,
+    run: Run,
+    /// Whether it is of use for records to come.
+    lasts: bool,
+    /// Where the walk is in it, if records of it are wanted now.
+    at: Option<u64>,
 }
 
 /// Where a walk goes.
@@ -34,42 +94,16 @@ impl Way {
     pub(crate) const FORWARD: Way = Way { forward: true, ends: false };
 }
 
-/// Bytes of a block in DRAM.
-struct Window {
-    block: u64,
-    start: u64,
-    size: usize,
-    /// Empty until it is read.
-    bytes: AlignedBuf,
-    /// Where `start` is in `bytes`.
-    skip: usize,
-    /// Whether it is of use for records to come.
-    lasts: bool,
-}
-
-/// Windows a cursor keeps: one for each kvset that it merges, as long as there are not too many.
-const WINDOWS: usize = 32;
 /// What the first read of a block of old values takes along: a drive answers it about as fast as
 /// one of 4 KiB.
 pub(crate) const FIRST_WINDOW: u64 = 8 << 10;
-/// The largest window, and the distance at which a read still counts as following another one.
-const WINDOW_MAX: u64 = 128 << 10;
-
-impl Window {
-    fn end(&self) -> u64 {
-        self.start + self.size as u64
-    }
-
-    fn covers(&self, piece: &Piece<'_>) -> bool {
-        let end = piece.start + piece.size as u64;
-        self.block == piece.block.id && piece.start >= self.start && end <= self.end()
-    }
-
-    fn slice(&self, piece: &Piece<'_>) -> &[u8] {
-        let at = self.skip + to_usize(piece.start - self.start);
-        &self.bytes[at..at + piece.size]
-    }
-}
+/// What the windows of a cursor take, in bytes, however little memory there is, and however much.
+const WINDOWS_LEAST: u64 = 1 << 20;
+const WINDOWS_MOST: u64 = 8 << 20;
+/// Blocks in which a cursor can be at a time.
+const RUNS: usize = 128;
+/// The most that is read ahead of need of one block, in bytes.
+const AHEAD_MAX: u64 = 1 << 20;
 
 impl ReadAhead {
     /// Another walk begins.
@@ -98,99 +132,213 @@ impl ReadAhead {
         if missing.is_empty() {
             return Ok(());
         }
-        // What cannot be read may be what was to be taken along.
-        self.load(&missing, Some(way)).or_else(|_| self.load(&missing, None))?;
-        for one in &missing {
-            let piece = one.piece();
-            let window = self.windows.iter().rev().find(|window| window.covers(&piece));
-            let record = window.expect("load() covers all of them").slice(&piece);
-            values.take(kvs, one, record, &mut each)?;
+        if std::mem::replace(&mut self.forward, way.forward) != way.forward {
+            self.clear();
         }
-        self.windows.retain(|window| window.lasts);
-        self.windows.drain(..self.windows.len().saturating_sub(WINDOWS));
+        let budget = values.windows.of_one();
+        // What cannot be read may be what was to be taken along.
+        let loaded = self.load(&missing, Some(way), budget);
+        loaded.or_else(|_| self.load(&missing, None, budget))?;
+        if !way.ends {
+            self.go_ahead(values, &missing, way.forward);
+        }
+        for (at, one) in missing.iter().enumerate() {
+            let taken = self.take(values, kvs, one, &mut each);
+            if taken.is_err() {
+                // What was read ahead may be what failed, or is not sound.
+                self.clear();
+                self.load(&missing[at..], None, budget)?;
+                self.take(values, kvs, one, &mut each)?;
+            }
+        }
+        self.leave(way.forward, budget);
         Ok(())
+    }
+
+    fn position(&self, piece: &Piece<'_>) -> Option<usize> {
+        let (id, start, end) = (piece.block.id, piece.start, piece.end());
+        self.runs.iter().rposition(|it| it.block.id == id && it.run.covers(start, end))
     }
 
     /// Reads windows, all at once, so that every record is in one: beyond them in the direction of the
     /// walk, or not. What cannot be read leaves none.
-    fn load(&mut self, missing: &[Wanted<'_>], way: Option<Way>) -> Result<()> {
-        let known = self.windows.len();
+    fn load(&mut self, missing: &[Wanted<'_>], way: Option<Way>, budget: u64) -> Result<()> {
         let mut pieces = Vec::new();
+        let mut filled = Vec::new();
         for (at, one) in missing.iter().enumerate() {
             let piece = one.piece();
-            if self.windows.iter().any(|window| window.covers(&piece)) {
+            if self.position(&piece).is_some() {
                 continue;
             }
             // The log's values lie in the order of their writing: what is next to one is not next.
             let way = way.filter(|_| !one.block.is_log());
-            let lasts = way.is_some();
+            let run = self.run_of(one.block, way.is_some());
             let record = piece.size;
             let piece = match way {
-                Some(Way { forward, ends: false }) => self.widen(piece, forward),
+                Some(Way { forward, ends: false }) => self.widen(run, piece, forward, budget),
                 Some(Way { forward, ends: true }) => span(piece, &missing[at..], forward),
                 None => piece,
             };
             let Piece { block, start, size } = piece;
-            if lasts && self.met.insert(block.id) {
+            if way.is_some() && self.met.insert(block.id) {
                 let (.., read_bytes) = block.allocation.span(start, size);
                 let used = if way.is_some_and(|way| way.ends) { size } else { record };
                 self.first_reads.push((block.id, (read_bytes - used) as u64));
             }
-            let bytes = AlignedBuf::zeroed(0);
-            self.windows.push(Window { block: block.id, start, size, bytes, skip: 0, lasts });
+            self.runs[run].run.want(start, piece.end());
+            filled.push(run);
             pieces.push(piece);
         }
-        let windows = &mut self.windows;
+        let runs = &mut self.runs;
+        let mut landed: Vec<Option<(AlignedBuf, usize)>> = pieces.iter().map(|_| None).collect();
         let result = read_pieces(&pieces, |n, buf, skip| {
-            let window = &mut windows[known + n];
-            (window.bytes, window.skip) = (buf, skip);
+            landed[n] = Some((buf, skip));
             Ok(())
         });
         if result.is_err() {
-            self.windows.clear();
+            self.clear();
+            return result;
         }
-        result
+        for (run, landed) in filled.into_iter().zip(landed) {
+            let (buf, skip) = landed.expect("every piece was read");
+            runs[run].run.fill(buf, skip);
+        }
+        Ok(())
     }
 
-    /// A window around a record of old values: twice as large each time when it goes on where another
-    /// one of the block ends, which has then served.
-    fn widen<'a>(&mut self, record: Piece<'a>, forward: bool) -> Piece<'a> {
-        let Piece { block, start, size } = record;
-        let size = size as u64;
-        let near = |window: &&mut Window| {
-            let gap = if forward {
-                start.checked_sub(window.end())
-            } else {
-                window.start.checked_sub(start + size)
-            };
-            window.block == block.id && gap.is_some_and(|gap| gap < WINDOW_MAX)
-        };
-        let most = WINDOW_MAX.min(block.media().transfer.largest() as u64 / 2).max(size);
-        let mut wanted = FIRST_WINDOW.clamp(size, most);
-        if let Some(follows) = self.windows.iter_mut().find(near) {
-            follows.lasts = false;
-            wanted = (2 * follows.size as u64).clamp(size, most);
-        }
-        let (from, to) = if forward {
-            (start, (start + wanted).min(block.allocation.bytes()))
-        } else {
-            ((start + size).saturating_sub(wanted), start + size)
-        };
+    /// The run of a block, or a new one that does not last.
+    fn run_of(&mut self, block: &Arc<ValueBlock>, lasts: bool) -> usize {
+        let of_block = |it: &BlockRun| lasts && it.lasts && it.block.id == block.id;
+        self.runs.iter().rposition(of_block).unwrap_or_else(|| {
+            self.runs.push(BlockRun { block: block.clone(), run: Run::default(), lasts, at: None });
+            self.runs.len() - 1
+        })
+    }
+
+    /// What each block may take: half is for what was read, half for what is read ahead.
+    fn share(&self, budget: u64) -> u64 {
+        let lasting = self.runs.iter().filter(|it| it.lasts).count() as u64;
+        budget / 2 / lasting.max(1)
+    }
+
+    /// A window around a record of old values.
+    fn widen<'a>(
+        &mut self,
+        run: usize,
+        record: Piece<'a>,
+        forward: bool,
+        budget: u64,
+    ) -> Piece<'a> {
+        let most = self.share(budget).clamp(FIRST_WINDOW, WINDOW_MAX);
+        let Piece { block, start, .. } = record;
+        let sizes = (FIRST_WINDOW, most);
+        let run = &mut self.runs[run].run;
+        let (from, to) = run.widen((start, record.end()), forward, sizes, &block.allocation);
         Piece { block, start: from, size: to_usize(to - from) }
     }
+
+    /// Notes how far the walk comes with these records in each block, and begins to read what is behind.
+    fn go_ahead(&mut self, values: &Values, missing: &[Wanted<'_>], forward: bool) {
+        for one in missing {
+            let of_block = |it: &&mut BlockRun| it.lasts && it.block.id == one.block.id;
+            if let Some(it) = self.runs.iter_mut().rfind(of_block) {
+                let piece = one.piece();
+                it.at = Some(if forward { piece.end() } else { piece.start });
+            }
+        }
+        let most = self.share(values.windows.of_one()).min(AHEAD_MAX);
+        for it in &mut self.runs {
+            let Some(at) = it.at else { continue };
+            let allocation = &it.block.allocation;
+            let ahead = it.run.ahead(allocation, (at, forward), most);
+            if ahead > 0
+                && let Some(flight) = flight(&mut self.flights, &allocation.media)
+            {
+                self.long.get_or_insert_with(|| values.windows.long_walk());
+                // What cannot be read ahead is read when it is needed, and an error is one then.
+                let _ = it.run.go_ahead(allocation, flight, (at, forward), ahead);
+            }
+        }
+    }
+
+    /// Hands on the value of a record that a window has.
+    fn take(
+        &mut self,
+        values: &Values,
+        kvs: u32,
+        one: &Wanted<'_>,
+        each: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let piece = one.piece();
+        let run = self.position(&piece).expect("load() covers all of them");
+        let flight = under_way(&mut self.flights, one.block.media());
+        let run = &mut self.runs[run].run;
+        // What a long walk reads is not what is read again before other records are.
+        let keep = if run.is_long() { Keep::WhereRoom } else { Keep::Always };
+        let record = run.get((piece.start, piece.end()), flight, &mut self.joined)?;
+        values.take(kvs, one, record, keep, each)
+    }
+
+    /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long when
+    /// there are too many.
+    fn leave(&mut self, forward: bool, budget: u64) {
+        let flights = &mut self.flights;
+        for it in &mut self.runs {
+            if let Some(at) = it.at {
+                it.run.leave(at, forward, under_way(flights, it.block.media()));
+            }
+        }
+        self.runs.sort_by_key(|it| it.at.is_some());
+        let mut bytes: u64 = self.runs.iter().map(|it| it.run.bytes()).sum();
+        let mut count = self.runs.len();
+        self.runs.retain_mut(|it| {
+            let kept = it.lasts && bytes <= budget && count <= RUNS;
+            if !kept {
+                (bytes, count) = (bytes - it.run.bytes(), count - 1);
+                it.run.clear(under_way(flights, it.block.media()));
+            }
+            it.at = None;
+            kept
+        });
+    }
+
+    fn clear(&mut self) {
+        for mut it in self.runs.drain(..) {
+            it.run.clear(under_way(&mut self.flights, it.block.media()));
+        }
+    }
+}
+
+/// The flight of a class.
+pub(crate) fn under_way<'f>(
+    flights: &'f mut [Flight],
+    media: &Arc<Media>,
+) -> Option<&'f mut Flight> {
+    flights.iter_mut().find(|flight| Arc::ptr_eq(flight.media(), media))
+}
+
+/// The flight of a class, or a new one; `None` when the device has no more queue pairs to give.
+pub(crate) fn flight<'f>(
+    flights: &'f mut Vec<Flight>,
+    media: &Arc<Media>,
+) -> Option<&'f mut Flight> {
+    if under_way(flights, media).is_none() {
+        flights.push(Flight::new(media).ok()?);
+    }
+    under_way(flights, media)
 }
 
 /// What lies from a record of old values to the last one of its block that is wanted with it, as far as
 /// there is little in between and one transfer takes it.
 fn span<'a>(record: Piece<'a>, wanted: &[Wanted<'_>], forward: bool) -> Piece<'a> {
-    let Piece { block, start, size } = record;
-    let (mut from, mut to) = (start, start + size as u64);
+    let Piece { block, start, .. } = record;
+    let (mut from, mut to) = (start, record.end());
     let most = block.media().transfer.largest() as u64 / 2;
     let its = wanted.iter().map(Wanted::piece).filter(|piece| piece.block.id == block.id);
     for piece in its {
-        let end = piece.start + piece.size as u64;
-        let (first, last) = (piece.start.min(from), end.max(to));
-        let gap = if forward { piece.start.saturating_sub(to) } else { from.saturating_sub(end) };
+        let (first, last) = (piece.start.min(from), piece.end().max(to));
+        let gap =
+            if forward { piece.start.saturating_sub(to) } else { from.saturating_sub(piece.end()) };
         let is_ahead = if forward { first == from } else { last == to };
         if is_ahead && gap <= FIRST_WINDOW && last - first <= most {
             (from, to) = (first, last);

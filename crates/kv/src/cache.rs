@@ -134,6 +134,12 @@ impl RecordCache {
         self.shards[shard].lock().insert(address, hash, parts)
     }
 
+    /// Like [`RecordCache::insert`], but only where nothing has to leave for it.
+    pub(crate) fn insert_beside(&self, address: RecordAddress, parts: &[&[u8]]) -> bool {
+        let (shard, hash) = address.hash();
+        self.shards[shard].lock().insert_beside(address, hash, parts)
+    }
+
     /// The record at `old` was rewritten at `new`: a cached copy stays, as hot as it was. Moves no
     /// bytes within a shard, and the record's from one shard to another. False when it is not
     /// cached now.

@@ -7,8 +7,6 @@ use esker_base::units::round_up;
 use serde::Serialize;
 
 use crate::ahead::{ReadAhead, Way};
-use crate::cache::RecordCache;
-use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::manifest::{Manifest, State};
@@ -95,7 +93,7 @@ impl CheckReport {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
         let mut wrong = None;
         // Values of a kvset that aged lie in key order; nothing is cached.
-        let values = Values { cache: RecordCache::new(0), unpacker: Unpacker::default() };
+        let values = Values::new(0);
         let mut ahead = ReadAhead::default();
         let kvs = kvset.edit.kvs;
         let (mut tombstones, mut beyond) = (0, 0);

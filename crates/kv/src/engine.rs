@@ -11,9 +11,7 @@ use esker_base::Nanos;
 use esker_base::memory::release_unused;
 use esker_base::units::to_usize;
 
-use crate::cache::RecordCache;
 use crate::compact::{READS, Scratch};
-use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::expiry::WallClock;
 use crate::kvset::Kvset;
@@ -116,7 +114,7 @@ impl Engine {
             manifest,
             ids,
             pages,
-            values: Values { cache: RecordCache::new(0), unpacker: Unpacker::default() },
+            values: Values::new(options.memory_bytes),
             wall_clock: WallClock::new(&options.clock),
             view: ArcSwap::from_pointee(view),
             replay_from: Mutex::new(log.segment().clone()),

@@ -3,6 +3,7 @@
 //! Its keys lie in pages on a medium; its filter and the first key of each page are in DRAM, and
 //! so are its pages while the budget lasts. With its pages in DRAM, a search does no I/O.
 
+mod ahead;
 pub(crate) mod builder;
 pub(crate) mod cursor;
 mod export;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use xxhash_rust::xxh3::xxh3_64;
+
+use ahead::PagesAhead;
 
 use crate::ahead::FIRST_WINDOW;
 use crate::error::Result;
@@ -162,6 +165,16 @@ pub(crate) struct KeyExtents {
 }
 
 impl KeyExtents {
+    /// The extent that holds the byte at `offset`, which there is, and where in it that is.
+    fn place(&self, mut offset: u64) -> (usize, u64) {
+        let mut extent = 0;
+        while offset >= self.extents[extent].bytes() {
+            offset -= self.extents[extent].bytes();
+            extent += 1;
+        }
+        (extent, offset)
+    }
+
     /// Reads `size` bytes at `offset`, with one device read for each extent they touch.
     pub(crate) fn read(&self, mut offset: u64, size: usize) -> Result<Vec<u8>> {
         let total: u64 = self.extents.iter().map(Allocation::bytes).sum();
@@ -268,17 +281,17 @@ impl Kvset {
         let start = u64::from(first) * PAGE_SIZE as u64;
         let bytes = self.keys.read(start, count as usize * PAGE_SIZE)?;
         let pages = bytes.chunks_exact(PAGE_SIZE).zip(first..);
-        pages
-            .map(|(raw, index)| {
-                let corrupt = |detail: String| {
-                    self.keys.corrupt("key page", u64::from(index) * PAGE_SIZE as u64, detail)
-                };
-                let page = Page::verify(raw, self.edit.id, index)
-                    .map_err(|malformed| corrupt(malformed.0))?;
-                self.check_blocks(&page).map_err(corrupt)?;
-                Ok(SharedPage::new(&page))
-            })
-            .collect()
+        pages.map(|(raw, index)| self.verify_page(raw, index)).collect()
+    }
+
+    fn verify_page(&self, raw: &[u8], index: u32) -> Result<SharedPage> {
+        let corrupt = |detail: String| {
+            self.keys.corrupt("key page", u64::from(index) * PAGE_SIZE as u64, detail)
+        };
+        let page =
+            Page::verify(raw, self.edit.id, index).map_err(|malformed| corrupt(malformed.0))?;
+        self.check_blocks(&page).map_err(corrupt)?;
+        Ok(SharedPage::new(&page))
     }
 
     /// Every entry refers to a block of the table.
@@ -300,6 +313,20 @@ impl Kvset {
         }
         let page = self.read_pages(index, 1)?.remove(0);
         self.pages.admit(index, &page, true);
+        Ok(page)
+    }
+
+    /// A page that a walk comes to after the one next to it, with what `ahead` has read already. It stays
+    /// in DRAM where there is room: walks are no reason for others to leave.
+    fn page_in_row(&self, index: u32, ahead: &mut PagesAhead, forward: bool) -> Result<SharedPage> {
+        let offset = u64::from(index) * PAGE_SIZE as u64;
+        let raw = ahead.read(&self.keys, offset, forward);
+        let Ok(page) = raw.and_then(|raw| self.verify_page(raw, index)) else {
+            // What was to be taken along may be what failed.
+            *ahead = PagesAhead::default();
+            return self.page(index);
+        };
+        self.pages.offer(index, &page);
         Ok(page)
     }
 

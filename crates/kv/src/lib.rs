@@ -129,6 +129,7 @@ mod engine;
 mod error;
 mod expiry;
 mod filter;
+mod flight;
 mod ingest;
 mod key_list;
 mod kvdb;

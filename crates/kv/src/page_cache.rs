@@ -233,6 +233,15 @@ impl PageTable {
             self.cache.evict();
         }
     }
+
+    /// Counts a miss, and puts the page in its slot if no other one has to leave for it.
+    pub(crate) fn offer(self: &Arc<Self>, index: u32, page: &SharedPage) {
+        if self.cache.has_room(1) {
+            self.admit(index, page, true);
+        } else {
+            self.cache.misses.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for PageTable {

@@ -13,6 +13,7 @@ use esker_device::Op;
 
 use crate::MediaClass;
 use crate::Place;
+use crate::ahead::WindowBudget;
 use crate::cache::{RecordAddress, RecordCache};
 use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
@@ -299,6 +300,8 @@ impl<'a> BlockWriter<'a> {
 pub(crate) struct Values {
     pub(crate) cache: RecordCache,
     pub(crate) unpacker: Unpacker,
+    /// For cursors.
+    pub(crate) windows: WindowBudget,
 }
 
 /// The cache's name for a record.
@@ -307,6 +310,12 @@ pub(crate) fn address(block: u64, offset: u32) -> RecordAddress {
 }
 
 impl Values {
+    /// The values of a KVDB with a budget of `memory_bytes`, none of them cached.
+    pub(crate) fn new(memory_bytes: u64) -> Values {
+        let (cache, unpacker) = (RecordCache::new(0), Unpacker::default());
+        Values { cache, unpacker, windows: WindowBudget::of(memory_bytes) }
+    }
+
     /// Writes the value of a record to `out`.
     pub(crate) fn read(
         &self,
@@ -354,7 +363,7 @@ impl Values {
         let pieces: Vec<Piece<'_>> = missing.iter().map(Wanted::piece).collect();
         read_pieces(&pieces, |n, buf, skip| {
             let one = &missing[n];
-            self.take(kvs, one, &buf[skip..skip + one.size()], &mut each)
+            self.take(kvs, one, &buf[skip..skip + one.size()], Keep::Always, &mut each)
         })
     }
 
@@ -372,12 +381,13 @@ impl Values {
         wanted
     }
 
-    /// Verifies a record that was read, caches its value and hands it to `each`.
+    /// Verifies a record that was read, caches its value as `keep` says and hands it to `each`.
     pub(crate) fn take(
         &self,
         kvs: u32,
         one: &Wanted<'_>,
         record: &[u8],
+        keep: Keep,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         let offset = one.stored.offset;
@@ -390,10 +400,21 @@ impl Values {
                 &unpacked
             }
         };
-        self.cache.insert(one.address(), &[value]);
+        match keep {
+            Keep::Always => self.cache.insert(one.address(), &[value]),
+            Keep::WhereRoom => self.cache.insert_beside(one.address(), &[value]),
+        };
         each(one.index, value);
         Ok(())
     }
+}
+
+/// Which values that were read are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Always,
+    /// Those for which no other one has to leave.
+    WhereRoom,
 }
 
 /// Bytes of a block that are to be read.
@@ -402,6 +423,12 @@ pub(crate) struct Piece<'a> {
     pub(crate) block: &'a Arc<ValueBlock>,
     pub(crate) start: u64,
     pub(crate) size: usize,
+}
+
+impl Piece<'_> {
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.size as u64
+    }
 }
 
 /// Reads pieces, many at a time, and hands each one's index to `each` with the buffer it is in and where

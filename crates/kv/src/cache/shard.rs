@@ -102,6 +102,21 @@ impl Shard {
         taken
     }
 
+    /// Takes in a record that was read from its medium, if nothing has to leave for it.
+    pub(super) fn insert_beside(
+        &mut self,
+        address: RecordAddress,
+        hash: u32,
+        parts: &[&[u8]],
+    ) -> bool {
+        let size: usize = parts.iter().map(|part| part.len()).sum();
+        let newest = [Queue::Small, Queue::Main].map(|queue| self.newest(queue));
+        let has_room =
+            newest.iter().all(|slot| slot.is_some_and(|slot| self.segments.has_room(slot, size)));
+        let fits = has_room && !self.index.is_full() || self.fits(SEGMENT + self.index_growth());
+        fits && self.insert(address, hash, parts)
+    }
+
     /// Takes in a record from another shard, into the same queue.
     pub(super) fn adopt(&mut self, address: RecordAddress, hash: u32, record: Record<'_>) -> bool {
         let Record { queue, visits, bytes, .. } = record;

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Kvset;
+use super::ahead::PagesAhead;
 use crate::error::Result;
 use crate::omf::page::Entry;
 use crate::page_cache::SharedPage;
@@ -15,12 +16,20 @@ pub(crate) struct KvsetCursor {
     page_index: u32,
     slot: usize,
     key: Vec<u8>,
+    /// The page that was not in DRAM last.
+    missed: Option<u32>,
+    /// There when pages in a row were not.
+    ahead: Option<Box<PagesAhead>>,
 }
+
+/// Pages that are in DRAM do not end a row of others that are not, if they are no more than these.
+const NEAR: u32 = 8;
 
 impl KvsetCursor {
     /// A cursor that is nowhere yet.
     pub(crate) fn new(kvset: Arc<Kvset>) -> KvsetCursor {
-        KvsetCursor { kvset, page: None, page_index: 0, slot: 0, key: Vec::new() }
+        let (page, key, missed, ahead) = (None, Vec::new(), None, None);
+        KvsetCursor { kvset, page, page_index: 0, slot: 0, key, missed, ahead }
     }
 
     pub(crate) fn kvset(&self) -> &Arc<Kvset> {
@@ -112,10 +121,25 @@ impl KvsetCursor {
     fn turn_to(&mut self, page_index: u32) -> Result<&SharedPage> {
         if self.page.is_none() || self.page_index != page_index {
             self.page = None;
-            self.page = Some(self.kvset.page(page_index)?);
+            let resident = self.kvset.pages.get(page_index);
+            self.page = Some(resident.map_or_else(|| self.read(page_index), Ok)?);
             self.page_index = page_index;
         }
         Ok(self.page.as_ref().expect("set above"))
+    }
+
+    /// Reads a page.
+    fn read(&mut self, page_index: u32) -> Result<SharedPage> {
+        match self.missed.replace(page_index) {
+            Some(last) if (1..=NEAR).contains(&page_index.abs_diff(last)) => {
+                let ahead = self.ahead.get_or_insert_default();
+                self.kvset.page_in_row(page_index, ahead, page_index > last)
+            }
+            _ => {
+                self.ahead = None;
+                self.kvset.page(page_index)
+            }
+        }
     }
 
     /// Goes to a slot of a page; one behind the last is the first of the next page.

@@ -9,8 +9,6 @@ use super::log::LogFrames;
 use super::salvage::Salvage;
 use super::{Classes, KeyRange};
 use crate::ahead::{ReadAhead, Way};
-use crate::cache::RecordCache;
-use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::kvset::KeyExtents;
 use crate::manifest::State;
@@ -102,7 +100,7 @@ impl<'a> Walk<'a> {
         bounds: Bounds<'a>,
         blocks: &'a Blocks,
     ) -> Walk<'a> {
-        let values = Values { cache: RecordCache::new(0), unpacker: Unpacker::default() };
+        let values = Values::new(0);
         Walk { edit, keys, bounds, blocks, values, ahead: ReadAhead::default() }
     }
 

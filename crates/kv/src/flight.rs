@@ -1,0 +1,125 @@
+//! Reads that are under way while whoever asked for them does something else.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use esker_base::{AlignedBuf, Lba};
+use esker_device::{Command, Completion, Device, DeviceError, Op, QueuePair, Tag};
+
+use crate::error::Result;
+use crate::media::Media;
+use crate::sync::Mutex;
+
+/// Reads in flight on one queue pair.
+const DEPTH: usize = 32;
+
+/// Queue pairs of one device for flights, those that nobody uses.
+#[derive(Default)]
+pub(crate) struct Hangar(Mutex<Vec<Box<dyn QueuePair>>>);
+
+impl Hangar {
+    fn queue(&self, device: &dyn Device) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let free = self.0.lock().pop();
+        free.map_or_else(|| device.queue_pair(DEPTH), Ok)
+    }
+}
+
+/// Reads of one class under way. Dropping it waits for them.
+pub(crate) struct Flight {
+    media: Arc<Media>,
+    /// There until it is dropped.
+    queue: Option<Box<dyn QueuePair>>,
+    /// Reads for which the queue pair had no room.
+    waiting: VecDeque<Command>,
+    landed: Vec<Completion>,
+    /// Reads that nobody wants any more.
+    forgotten: Vec<Tag>,
+    spare: Vec<AlignedBuf>,
+    last: u64,
+}
+
+impl Flight {
+    pub(crate) fn new(media: &Arc<Media>) -> Result<Flight> {
+        let queue = Some(media.hangar.queue(&**media.device())?);
+        let (waiting, landed) = (VecDeque::new(), Vec::new());
+        let (forgotten, spare) = (Vec::new(), Vec::new());
+        Ok(Flight { media: media.clone(), queue, waiting, landed, forgotten, spare, last: 0 })
+    }
+
+    pub(crate) fn media(&self) -> &Arc<Media> {
+        &self.media
+    }
+
+    fn queue(&mut self) -> &mut Box<dyn QueuePair> {
+        self.queue.as_mut().expect("there until it is dropped")
+    }
+
+    /// Begins to read `bytes` bytes from `lba` on.
+    pub(crate) fn start(&mut self, lba: Lba, bytes: usize) -> Result<Tag> {
+        let pooled = self.spare.iter().position(|buf| buf.capacity() >= bytes);
+        let mut buf =
+            pooled.map_or_else(|| AlignedBuf::zeroed(bytes), |at| self.spare.swap_remove(at));
+        buf.set_len(bytes);
+        self.last += 1;
+        let tag = Tag(self.last);
+        self.waiting.push_back(Command { tag, op: Op::Read { lba, buf } });
+        self.submit()?;
+        Ok(tag)
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        if !self.waiting.is_empty() {
+            let queue = self.queue.as_mut().expect("there until it is dropped");
+            queue.submit(&mut self.waiting)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a read, and gives the buffer with what it has read.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn land(&mut self, tag: Tag) -> Result<AlignedBuf> {
+        loop {
+            if let Some(at) = self.landed.iter().position(|done| done.tag == tag) {
+                let done = self.landed.swap_remove(at);
+                done.result?;
+                return Ok(done.buf.expect("a read carries a buffer"));
+            }
+            self.submit()?;
+            let queue = self.queue.as_mut().expect("there until it is dropped");
+            let finished = queue.wait(&mut self.landed, None)?;
+            assert!(finished > 0, "a read that was started is under way");
+            for tag in std::mem::take(&mut self.forgotten) {
+                self.forget(tag);
+            }
+        }
+    }
+
+    /// Lets go of a read, under way or done.
+    pub(crate) fn forget(&mut self, tag: Tag) {
+        match self.landed.iter().position(|done| done.tag == tag) {
+            Some(at) => self.spare.extend(self.landed.swap_remove(at).buf),
+            None => self.forgotten.push(tag),
+        }
+    }
+
+    /// Takes back a buffer for reads to come.
+    pub(crate) fn give_back(&mut self, buf: AlignedBuf) {
+        if self.spare.len() < DEPTH {
+            self.spare.push(buf);
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.queue().in_flight() > 0 {
+            if self.queue().wait(&mut done, None).is_err() {
+                return; // it waits when it is dropped, and serves nobody else
+            }
+        }
+        self.media.hangar.0.lock().extend(self.queue.take());
+    }
+}

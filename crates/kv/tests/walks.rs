@@ -1,0 +1,281 @@
+//! Long walks over what is not in DRAM: what comes next is under way before it is needed, nothing of that
+//! shows in what a walk returns, and little is read in vain.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{small_tuning, test_options};
+use esker_base::Rng;
+use esker_device::{
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
+};
+use esker_kv::{CompactRequest, Cursor, Devices, KvError, Kvdb, Kvs, Options, Policy, Tuning};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+use parking_lot::Mutex;
+
+const KEYS: u64 = 30_000;
+
+/// Little, and now and then as much as some windows.
+fn value(n: u64) -> Vec<u8> {
+    let mut value =
+        vec![0; if n % 500 == 7 { 150_000 } else { 100 + usize::try_from(n % 300).unwrap() }];
+    Rng::new(n).fill(&mut value);
+    value
+}
+
+/// No room for key pages or records.
+fn options(memory_bytes: u64) -> Options {
+    let tuning = Tuning {
+        memtable_bytes: 512 << 10,
+        leaf_key_bytes: 4 << 20,
+        block_bytes: 4 << 20,
+        key_extent_bytes: 256 << 10,
+        gather_bytes: 1 << 20,
+        ..small_tuning()
+    };
+    Options { memory_bytes, ..test_options(tuning) }
+}
+
+const LITTLE: u64 = 2 << 20;
+
+/// A KVDB on `wrap`ped devices, its values in key order or not.
+struct Cold {
+    devices: Devices,
+    bytes: u64,
+}
+
+impl Cold {
+    fn new(lba_size: u32, in_order: bool) -> Cold {
+        let device = |name: &str| Arc::new(MemoryDevice::new(name, 64 << 20, lba_size));
+        let (manifest, capacity) = (device("manifest"), device("capacity"));
+        let devices = Devices { manifest, capacity, staging: None };
+        let db = Kvdb::create_on(devices.clone(), options(LITTLE)).unwrap();
+        let kvs = db.create_kvs("k", Policy::default()).unwrap();
+        let mut bytes = 0;
+        for n in 0..KEYS {
+            let n = n * 7919 % KEYS;
+            kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+            bytes += 8 + value(n).len() as u64;
+        }
+        db.ingest().unwrap();
+        db.settle().unwrap();
+        if in_order {
+            db.compact(CompactRequest::Full).unwrap();
+        }
+        drop(kvs);
+        db.close().unwrap();
+        Cold { devices, bytes }
+    }
+
+    fn open(
+        &self,
+        memory_bytes: u64,
+        wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>,
+    ) -> (Kvdb, Kvs) {
+        let (manifest, capacity) = (self.devices.manifest.clone(), self.devices.capacity.clone());
+        let devices = Devices { manifest, capacity: wrap(capacity), staging: None };
+        let db = Kvdb::open_on(devices, options(memory_bytes)).unwrap();
+        let kvs = db.kvs("k").unwrap();
+        (db, kvs)
+    }
+}
+
+/// Steps over record `n`, which comes next.
+fn step(cursor: &mut Cursor, forward: bool, n: u64) -> Result<(), KvError> {
+    let row = if forward { cursor.next() } else { cursor.prev() };
+    let (key, found) = row?.expect("a row");
+    assert_eq!(u64::from_be_bytes(key.try_into().unwrap()), n);
+    assert!(found == value(n), "the value of {n}");
+    Ok(())
+}
+
+#[test]
+fn long_walks_return_what_is_there_whichever_way_they_go() {
+    for (lba_size, in_order) in [(512, true), (4096, false)] {
+        let cold = Cold::new(lba_size, in_order);
+        let (_db, kvs) = cold.open(LITTLE, |device| device);
+        let mut cursor = kvs.cursor().unwrap();
+        (0..KEYS).for_each(|n| step(&mut cursor, true, n).unwrap());
+        assert_eq!(cursor.next().unwrap(), None);
+        (0..KEYS).rev().for_each(|n| step(&mut cursor, false, n).unwrap());
+        assert_eq!(cursor.prev().unwrap(), None);
+        // It turns and jumps wherever it is.
+        let (mut rng, mut at) = (Rng::new(1), 0);
+        for _ in 0..30 {
+            if rng.chance(1, 3) {
+                at = rng.below(KEYS);
+                cursor.seek(&at.to_be_bytes()).unwrap();
+            }
+            let rows = rng.below(2000);
+            if rng.chance(1, 2) {
+                let end = (at + rows).min(KEYS);
+                (at..end).for_each(|n| step(&mut cursor, true, n).unwrap());
+                at = end;
+            } else {
+                let end = at.saturating_sub(rows);
+                (end..at).rev().for_each(|n| step(&mut cursor, false, n).unwrap());
+                at = end;
+            }
+        }
+    }
+}
+
+/// Knows how many reads were under way at a time, and how many bytes were read.
+struct Watched {
+    inner: Arc<dyn Device>,
+    seen: Arc<Mutex<(usize, u64)>>,
+}
+
+impl Device for Watched {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        Ok(Box::new(Queue { inner: self.inner.queue_pair(depth)?, seen: self.seen.clone() }))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+struct Queue {
+    inner: Box<dyn QueuePair>,
+    seen: Arc<Mutex<(usize, u64)>>,
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let bytes = |command: &Command| match &command.op {
+            Op::Read { buf, .. } => buf.len() as u64,
+            _ => 0,
+        };
+        let read: Vec<u64> = commands.iter().map(bytes).collect();
+        let taken = self.inner.submit(commands)?;
+        let mut seen = self.seen.lock();
+        seen.0 = seen.0.max(self.inner.in_flight());
+        seen.1 += read[..taken].iter().sum::<u64>();
+        Ok(taken)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.inner.poll(done)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.inner.wait(done, timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+#[test]
+fn what_comes_next_is_under_way_and_little_is_read_in_vain() {
+    for in_order in [true, false] {
+        let cold = Cold::new(4096, in_order);
+        let seen = Arc::new(Mutex::new((0, 0)));
+        let watch = |inner| -> Arc<dyn Device> { Arc::new(Watched { inner, seen: seen.clone() }) };
+        let (_db, kvs) = cold.open(LITTLE, watch);
+        for forward in [true, false] {
+            *seen.lock() = (0, 0);
+            let mut cursor = kvs.cursor().unwrap();
+            if forward {
+                (0..KEYS).for_each(|n| step(&mut cursor, true, n).unwrap());
+            } else {
+                cursor.seek_to_last().unwrap();
+                (0..KEYS).rev().for_each(|n| step(&mut cursor, false, n).unwrap());
+            }
+            let (in_flight, read) = *seen.lock();
+            let percent = read * 100 / cold.bytes;
+            let what = format!("in order {in_order}, forward {forward}");
+            println!("{what}: {in_flight} in flight, {percent} bytes read for 100");
+            assert!(!in_order || in_flight >= 3, "{what}: {in_flight} in flight");
+            // Keys are an eighth of what is there.
+            let most = if in_order { 135 } else { 160 };
+            assert!(percent <= most, "{what}: {percent} bytes read for 100");
+        }
+        // A short walk asks for nothing ahead of need.
+        *seen.lock() = (0, 0);
+        let mut cursor = kvs.cursor().unwrap();
+        cursor.seek(&1100u64.to_be_bytes()).unwrap();
+        (1100..1150).for_each(|n| step(&mut cursor, true, n).unwrap());
+        let (_, read) = *seen.lock();
+        assert!(read < 200 << 10, "{read} bytes for a short walk");
+    }
+}
+
+/// Each read of a walk fails once, or brings a wrong bit: the walk goes on, or says it and goes on when it
+/// is told to.
+#[test]
+fn a_read_that_fails_ahead_of_need_is_no_error() {
+    let cold = Cold::new(512, true);
+    for (effect, step_by) in [
+        (Effect::Fail, 13),
+        (Effect::Short, 41),
+        (Effect::DelayPolls { count: 3 }, 41),
+        (Effect::Corrupt { offset: 1037, mask: 4 }, 29),
+    ] {
+        let (mut fired, mut told) = (0, 0);
+        for nth in (0..).step_by(step_by) {
+            let plan = FaultPlan::new();
+            let (db, kvs) = cold.open(LITTLE, |device| Arc::new(FaultDevice::new(device, &plan)));
+            plan.once(Target::Read, plan.seen(Target::Read) + nth, effect.clone());
+            let mut cursor = kvs.cursor().unwrap();
+            let mut n = 0;
+            while n < KEYS {
+                if let Err(error) = step(&mut cursor, true, n) {
+                    assert!(error.to_string().contains("capacity"), "{error}");
+                    told += 1;
+                    cursor.seek(&n.to_be_bytes()).unwrap();
+                } else {
+                    n += 1;
+                }
+            }
+            drop((cursor, kvs));
+            fired += plan.fired();
+            let is_over = plan.fired() == 0;
+            drop(db);
+            if is_over {
+                break;
+            }
+        }
+        assert!(fired > 3, "{effect:?} fired {fired} times");
+        assert!(told <= 1, "{effect:?}: {told} of {fired} were told");
+    }
+}
+
+#[test]
+fn a_long_walk_does_not_push_others_out_of_the_record_cache() {
+    let cold = Cold::new(4096, true);
+    // Room for a part of the records.
+    let (db, kvs) = cold.open(11 << 20, |device| device);
+    db.settle().unwrap();
+    let hot = || (0..KEYS).step_by(24).filter(|n| n % 500 != 7);
+    let read = || hot().for_each(|n| assert!(kvs.get(&n.to_be_bytes()).unwrap() == Some(value(n))));
+    let mut cursor = kvs.cursor().unwrap();
+    // What the cache has room for it takes, of walks as well.
+    (0..KEYS).for_each(|n| step(&mut cursor, true, n).unwrap());
+    read();
+    cursor.seek_to_first().unwrap();
+    (0..KEYS).for_each(|n| step(&mut cursor, true, n).unwrap());
+    let before = db.stats().cache.record_hits;
+    read();
+    let (hits, all) = (db.stats().cache.record_hits - before, hot().count() as u64);
+    println!("{hits} of {all} are still cached; {:?}", db.stats().cache);
+    assert!(db.stats().cache.records * 10 < KEYS * 9, "not everything fits");
+    assert!(hits * 10 > all * 8, "{hits} of {all} are still cached");
+}
