@@ -16,49 +16,74 @@ pub(crate) use door::Door;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use esker_base::policy::Access;
 use esker_base::{Clock, Nanos};
 use parking_lot::Mutex;
 
+use crate::omf::BLOCK;
 use crate::shared::Shared;
 
-/// Streams that are followed at a time.
+/// Streams of reads that are followed at a time, and as many of writes.
 const FOLLOWED: usize = 32;
 
 /// The streams of one queue pair.
 pub(crate) struct Streams {
     /// The length from which on a stream bypasses the cache, in bytes; zero for never.
-    threshold: u64,
-    /// Where each stream goes on, how long it is, when it was last seen.
-    streams: Vec<(u64, u64, u64)>,
+    bypass: u64,
+    /// The most that is read ahead of a stream, in bytes.
+    ahead: u64,
+    /// Of reads and of writes, where each stream goes on, how long it is, when it was last seen.
+    streams: [Vec<(u64, u64, u64)>; 2],
     turn: u64,
 }
 
+/// What a command's stream asks for.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Flow {
+    /// Whether it is so long that the command bypasses the cache.
+    pub(crate) bypasses: bool,
+    /// So many blocks behind the command are worth reading with it: as much as the stream is long.
+    pub(crate) ahead_blocks: u64,
+}
+
 impl Streams {
-    pub(crate) fn new(threshold: u64) -> Streams {
-        Streams { threshold, streams: Vec::new(), turn: 0 }
+    pub(crate) fn new(bypass: u64, ahead: u64) -> Streams {
+        Streams { bypass, ahead, streams: [Vec::new(), Vec::new()], turn: 0 }
     }
 
-    /// Whether this command belongs to a stream that is long enough.
-    pub(crate) fn is_sequential(&mut self, offset: u64, size: u64) -> bool {
-        if self.threshold == 0 {
-            return false;
+    /// The next command: it goes on with a stream, or begins one.
+    #[inline]
+    pub(crate) fn follow(&mut self, access: Access, offset: u64, size: u64) -> Flow {
+        if self.bypass == 0 && self.ahead == 0 {
+            return Flow::default();
         }
+        let (length, goes_on) = self.join(access, offset, size);
+        let left = if self.bypass == 0 { u64::MAX } else { self.bypass.saturating_sub(length) };
+        let ahead =
+            if goes_on && access == Access::Read { length.min(self.ahead).min(left) } else { 0 };
+        let bypasses = self.bypass > 0 && length > self.bypass;
+        Flow { bypasses, ahead_blocks: ahead / BLOCK }
+    }
+
+    /// How long the stream is with this command, and whether it was there before.
+    fn join(&mut self, access: Access, offset: u64, size: u64) -> (u64, bool) {
         self.turn += 1;
         let turn = self.turn;
-        let found = self.streams.iter_mut().find(|(next, _, _)| *next == offset);
+        let streams = &mut self.streams[usize::from(access == Access::Write)];
+        let found = streams.iter_mut().find(|(next, _, _)| *next == offset);
         if let Some((next, length, seen)) = found {
             *next = offset + size;
             *length += size;
             *seen = turn;
-            return *length > self.threshold;
+            return (*length, true);
         }
         let stream = (offset + size, size, turn);
-        if self.streams.len() < FOLLOWED {
-            self.streams.push(stream);
-        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|(_, _, seen)| *seen) {
+        if streams.len() < FOLLOWED {
+            streams.push(stream);
+        } else if let Some(oldest) = streams.iter_mut().min_by_key(|(_, _, seen)| *seen) {
             *oldest = stream;
         }
-        size > self.threshold
+        (size, false)
     }
 }
 

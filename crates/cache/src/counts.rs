@@ -34,7 +34,7 @@ counts! {
     reads, writes, flushes, discards, read_bytes, written_bytes, discarded_bytes, errors,
     // Blocks by what became of them.
     read_hits, read_misses, write_hits, write_misses, bypassed_reads, bypassed_writes,
-    fills, fills_dropped, evictions, cleaned, clean_writes,
+    fills, fills_dropped, read_ahead, evictions, cleaned, clean_writes,
     // Bytes to and from the devices.
     flash_written_bytes, flash_read_bytes, origin_written_bytes, origin_read_bytes,
     // What went wrong below.

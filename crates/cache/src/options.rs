@@ -187,6 +187,9 @@ pub struct OpenOptions {
     /// Streams of sequential reads or writes bypass the cache once they are this long, in bytes;
     /// zero for never.
     pub sequential_bytes: u64,
+    /// A read that goes on where another one ended, and misses, reads on: as much as the stream
+    /// is long, at most so many bytes, not beyond where it bypasses the cache; zero for never.
+    pub read_ahead_bytes: u64,
     /// Which missed blocks are let in.
     pub admission: Admission,
     /// Cleaning goes on at full speed above this share of dirty slots, in percent, and stops below
@@ -206,6 +209,7 @@ impl Default for OpenOptions {
             mode: None,
             policy: Kind::default(),
             sequential_bytes: 1 << 20,
+            read_ahead_bytes: 0,
             admission: Admission::default(),
             dirty_percent: 90,
             writes_per_day: None,

@@ -21,11 +21,12 @@ mod read;
 mod slab;
 mod write;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use esker_base::policy::Access;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{
@@ -34,7 +35,7 @@ use esker_device::{
 use parking_lot::Mutex;
 
 use crate::CacheError;
-use crate::admit::Streams;
+use crate::admit::{Flow, Streams};
 use crate::counts::{Counts, add};
 use crate::omf::BLOCK;
 use crate::shared::Shared;
@@ -69,6 +70,8 @@ pub(crate) struct Pump {
     in_flight: usize,
     /// Fills whose content is being written.
     fills: usize,
+    /// Blocks that are read ahead, until they are filled in: reads of them wait for that.
+    ahead: BTreeSet<u64>,
     streams: Streams,
     counts: Arc<Counts>,
 }
@@ -84,8 +87,7 @@ struct Work {
     buf: Option<AlignedBuf>,
     placement: Option<PlacementId>,
     fua: bool,
-    /// Whether it is part of a stream that bypasses the cache.
-    is_stream: bool,
+    flow: Flow,
     /// Commands to devices that have not finished.
     outstanding: usize,
     error: Option<DeviceError>,
@@ -114,7 +116,8 @@ struct Io {
 enum What {
     /// Blocks from neighbouring slots.
     Hit { block: u64, slot: u32, count: u32, skip: usize, is_clean: bool },
-    /// Blocks from the origin; bit n of `fill` says that block n is to be filled in.
+    /// Blocks from the origin, and perhaps some that are read ahead; bit n of `fill` says that
+    /// block n is to be filled in.
     Miss { block: u64, skip: usize, fill: Vec<bool> },
     /// Part of a hit that failed on the flash device.
     Retry,
@@ -155,7 +158,8 @@ impl Queue {
             done: Vec::with_capacity(depth),
             in_flight: 0,
             fills: 0,
-            streams: Streams::new(shared.options.sequential_bytes),
+            ahead: BTreeSet::new(),
+            streams: Streams::new(shared.options.sequential_bytes, shared.options.read_ahead_bytes),
             counts: shared.counted.open(),
         };
         let pump = Arc::new(Mutex::new(pump));
@@ -262,7 +266,7 @@ impl Pump {
             buf: None,
             placement: None,
             fua: false,
-            is_stream: false,
+            flow: Flow::default(),
             outstanding: 0,
             error: None,
             write: None,
@@ -275,9 +279,11 @@ impl Pump {
             return self.complete(work);
         }
         work.offset = lba.offset(geometry.lba_size);
-        if matches!(kind, OpKind::Read | OpKind::Write) {
-            work.is_stream = self.streams.is_sequential(work.offset, size);
-        }
+        work.flow = match kind {
+            OpKind::Read => self.streams.follow(Access::Read, work.offset, size),
+            OpKind::Write => self.streams.follow(Access::Write, work.offset, size),
+            _ => Flow::default(),
+        };
         match op {
             Op::Read { buf, .. } => work.buf = Some(buf),
             Op::Write { buf, placement, fua, .. } => {

@@ -53,6 +53,9 @@ pub struct Config {
     /// Streams of sequential reads or writes bypass the cache once they are this long, in bytes;
     /// zero for never.
     pub sequential_bytes: u64,
+    /// A read that goes on where another one ended, and misses, reads on, so many bytes at most;
+    /// zero for never. Belady's optimum, which is one of fetching on demand, never does.
+    pub read_ahead_bytes: u64,
 }
 
 impl Config {
@@ -66,6 +69,7 @@ impl Config {
             write_back: WriteBack::default(),
             admission: Admission::default(),
             sequential_bytes: 0,
+            read_ahead_bytes: 0,
         }
     }
 }

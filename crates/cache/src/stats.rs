@@ -36,6 +36,8 @@ pub struct Stats {
     pub bypassed_writes: u64,
     /// Blocks filled in after a miss.
     pub fills: u64,
+    /// Blocks read from the origin ahead of the host.
+    pub read_ahead: u64,
     /// Blocks that were to be filled in and were not: written meanwhile, or without room.
     pub fills_dropped: u64,
     /// Blocks written back.
@@ -106,6 +108,7 @@ impl Shared {
             bypassed_reads: total.bypassed_reads,
             bypassed_writes: total.bypassed_writes,
             fills: total.fills,
+            read_ahead: total.read_ahead,
             fills_dropped: total.fills_dropped,
             cleaned: total.cleaned,
             clean_writes: total.clean_writes,

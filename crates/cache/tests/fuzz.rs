@@ -39,7 +39,8 @@ fn lives(seed: u64) -> u64 {
             Arc::new(FaultDevice::new(device, &plan))
         };
         let policy = Kind::ALL[to_usize(rng.below(Kind::ALL.len() as u64))];
-        let options = OpenOptions { policy, ..rig::open_options() };
+        let read_ahead_bytes = 4096 * rng.below(2) * (1 + rng.below(8));
+        let options = OpenOptions { policy, read_ahead_bytes, ..rig::open_options() };
         let (a, b) = (faulty(recorded_origin), faulty(recorded_flash));
         let cache = Cache::open(a, b, options).unwrap();
         let mut port = Port::open(&cache, 8).unwrap();

@@ -71,6 +71,8 @@ struct Version {
     placement: Placement,
     write_back: WriteBack,
     admission: Admission,
+    sequential_bytes: u64,
+    read_ahead_bytes: u64,
 }
 
 /// The version whose writes to the flash the others are compared with.
@@ -78,11 +80,15 @@ const ADMITS_ALL: usize = 3;
 
 /// The first version kept this share of every set clean, and wrote back what was above it.
 const FIRST_DIRTY_PERMILLE: u32 = 200;
+/// Longer streams bypass the version that reads ahead, as they bypass the device by default.
+const BYPASS: u64 = 1 << 20;
+/// How far it reads ahead, at most.
+const READ_AHEAD: u64 = 512 << 10;
 /// A set of the first version: 2 MiB of neighbouring blocks.
 const FIRST_SET: u32 = 512;
 
 /// The versions that are compared; the first one is what the others are compared with.
-fn versions() -> [Version; 7] {
+fn versions() -> [Version; 8] {
     let first = WriteBack {
         cold_permille: 0,
         dirty_permille: FIRST_DIRTY_PERMILLE,
@@ -98,6 +104,8 @@ fn versions() -> [Version; 7] {
         placement: Placement::Hashed,
         write_back: WriteBack::default(),
         admission: Admission::All,
+        sequential_bytes: 0,
+        read_ahead_bytes: 0,
     };
     let esker = |name, what, policy, admission| Version { admission, ..usual(name, what, policy) };
     let old = |name, what, policy| Version {
@@ -109,6 +117,8 @@ fn versions() -> [Version; 7] {
         placement: Placement::Linear,
         write_back: first,
         admission: Admission::All,
+        sequential_bytes: 0,
+        read_ahead_bytes: 0,
     };
     [
         old("first, FIFO", "sets of 2 MiB in turn, FIFO, 20 % of a set may be dirty", Kind::Fifo),
@@ -135,6 +145,15 @@ fn versions() -> [Version; 7] {
             Kind::default(),
             Admission::Again,
         ),
+        Version {
+            sequential_bytes: BYPASS,
+            read_ahead_bytes: READ_AHEAD,
+            ..usual(
+                "Esker, ahead",
+                "as Esker, but streams are read ahead by up to 512 KiB, and bypass the cache from 1 MiB on",
+                Kind::default(),
+            )
+        },
         Version {
             set_slots: u32::MAX,
             ..usual("optimum", "one set, and the future known (Belady)", Kind::Belady)
@@ -213,7 +232,8 @@ fn replay_all(
         mode: Mode::WriteBack,
         write_back: version.write_back,
         admission: version.admission,
-        sequential_bytes: 0,
+        sequential_bytes: version.sequential_bytes,
+        read_ahead_bytes: version.read_ahead_bytes,
     };
     let mut configs = Vec::new();
     for &percent in &options.sizes_percent {

@@ -95,6 +95,11 @@ impl Door {
         is_known || !self.is_strict.load(Ordering::Relaxed)
     }
 
+    /// Whether a block that is not asked for yet may take the place of another one.
+    pub(crate) fn admits_unasked(&self) -> bool {
+        !self.is_strict.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         let stage = self.rehearsal.as_ref().map_or(0, |rehearsal| {
             let stage = rehearsal.stage.lock();

@@ -5,6 +5,8 @@
 //! 1. A slot that is read is pinned, so it holds its block until the read has finished.
 //! 2. What is filled in was read from the origin while nobody wrote it: a write or a discard that
 //!    begins in between cancels the fill.
+//! 3. What is read ahead is filled in like what was missed. A read of it by the same queue pair
+//!    waits, holding nothing; what fails with it is read again as it was asked for.
 
 use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
@@ -27,10 +29,19 @@ enum Found {
 
 impl Pump {
     pub(super) fn start_read(&mut self, work: usize) {
-        let is_stream = self.works[work].is_stream;
+        let is_stream = self.works[work].flow.bypasses;
         let blocks = self.blocks_of(work);
+        if self.ahead.range(blocks.clone()).next().is_some() {
+            return self.parked.push_back(work);
+        }
+        let limit = self.segment_blocks();
         if blocks.end - blocks.start == 1 {
             match self.look_up(blocks.start, is_stream) {
+                Ok(found @ Found::Miss { .. }) if self.works[work].flow.ahead_blocks > 0 => {
+                    let mut found = vec![found];
+                    self.look_ahead(work, blocks.end, limit - 1, &mut found);
+                    self.read_segment(work, blocks, found[0], &found, true);
+                }
                 Ok(found) => self.read_segment(work, blocks, found, &[found], true),
                 Err(error) => self.fail(work, error),
             }
@@ -46,7 +57,6 @@ impl Pump {
                 }
             }
         }
-        let limit = self.segment_blocks();
         let all = to_u64(found.len());
         let mut at = 0;
         while at < all {
@@ -66,7 +76,14 @@ impl Pump {
             }
             let range = blocks.start + at..blocks.start + end;
             let is_all = at == 0 && range == blocks;
-            self.read_segment(work, range, first, &found[to_usize(at)..to_usize(end)], is_all);
+            if range.end == blocks.end && matches!(first, Found::Miss { .. }) {
+                self.look_ahead(work, range.end, limit - (end - at), &mut found);
+            }
+            let found = match range.end == blocks.end {
+                true => &found[to_usize(at)..],
+                false => &found[to_usize(at)..to_usize(end)],
+            };
+            self.read_segment(work, range, first, found, is_all);
             at = end;
         }
         self.end_read(work);
@@ -123,7 +140,30 @@ impl Pump {
         Ok(Found::Miss { fill })
     }
 
-    /// Sends the command for neighbouring blocks that were found alike.
+    /// Begins to fill in blocks from `first` on that nobody has asked for, as many as the stream
+    /// is worth and `most` at most, until one is not to be filled in.
+    fn look_ahead(&mut self, work: usize, first: u64, most: u64, found: &mut Vec<Found>) {
+        let wanted = self.works[work].flow.ahead_blocks.min(most);
+        let shared = self.shared.clone();
+        for block in first..shared.blocks.min(first + wanted) {
+            let is_full = self.fills >= 4 * self.depth;
+            if shared.is_lost() || is_full || !shared.admits() {
+                break;
+            }
+            let Ok(mut set) = shared.set_of(block) else { break };
+            let has_room = set.set.held() < set.set.slots() || shared.door.admits_unasked();
+            let is_absent = set.set.lookup(block).is_none() && !shared.is_in_range(block);
+            if !(has_room && is_absent && set.begin_fill(block)) {
+                break;
+            }
+            self.ahead.insert(block);
+            add(&self.counts.read_ahead, 1);
+            found.push(Found::Miss { fill: true });
+        }
+    }
+
+    /// Sends the command for neighbouring blocks that were found alike; of what was found beyond
+    /// them, ahead, too.
     fn read_segment(
         &mut self,
         work: usize,
@@ -150,16 +190,17 @@ impl Pump {
             Found::Miss { .. } => {
                 let fill: Vec<bool> =
                     found.iter().map(|one| *one == Found::Miss { fill: true }).collect();
-                let whole = (blocks.end - blocks.start) * BLOCK;
+                let whole = to_u64(fill.len()) * BLOCK;
                 let most = u64::from(self.shared.origin_geometry.max_transfer_size);
                 let is_any = fill.iter().any(|&fill| fill);
-                if is_partial && is_any && whole <= most {
+                let is_ahead = blocks.start + to_u64(fill.len()) > blocks.end;
+                if (is_partial || is_ahead) && is_any && whole <= most {
                     // Blocks beyond the cacheable ones have no fill, and may not be whole.
                     if fill[0] {
                         from = blocks.start * BLOCK;
                     }
                     if *fill.last().expect("not empty") {
-                        to = blocks.end * BLOCK;
+                        to = (blocks.start + to_u64(fill.len())) * BLOCK;
                     }
                 }
                 What::Miss { block: blocks.start, skip: to_usize(start - from), fill }
@@ -210,6 +251,10 @@ impl Pump {
             What::Miss { block, skip: before, fill } => {
                 skip = *before;
                 self.fill_in(*block, fill, io.at, io.work, &buf, skip, result.is_ok());
+                let is_more = to_u64(buf.len()) > io.size;
+                if result.is_err() && is_more {
+                    return self.retry_at_origin(io, buf);
+                }
             }
             _ => {}
         }
@@ -233,7 +278,8 @@ impl Pump {
         self.end_read(io.work);
     }
 
-    /// The flash device failed to give what the origin has, too.
+    /// The flash device failed to give what the origin has, too; or the origin, more than was
+    /// asked for.
     fn retry_at_origin(&mut self, io: Io, buf: AlignedBuf) {
         let lba = self.shared.origin_lba(self.works[io.work].offset + io.at);
         let (is_direct, buf) = match io.is_direct {
@@ -295,6 +341,7 @@ impl Pump {
             false => None,
         };
         if found.is_none() {
+            self.ahead.remove(&block);
             let mut set = self.shared.set_of(block).expect("a set in use was read");
             set.end_fill(block);
             add(&self.counts.fills_dropped, 1);
@@ -352,6 +399,7 @@ impl Pump {
         let mut set = self.shared.set_of_slot(slot);
         for n in 0..count {
             let (block, index) = (block + u64::from(n), self.shared.index(slot + n));
+            self.ahead.remove(&block);
             let is_cancelled = set.end_fill(block);
             let is_known = set.set.lookup(block).is_some();
             let is_good = result.is_ok() && !is_cancelled && !is_known;

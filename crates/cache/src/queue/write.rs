@@ -148,7 +148,7 @@ impl Pump {
     fn target(&self, work: usize, block: u64, is_around: bool, needs: &mut Needs) -> Target {
         let part = self.part(work, block);
         let is_whole = part.end - part.start == BLOCK;
-        let is_stream = self.works[work].is_stream;
+        let is_stream = self.works[work].flow.bypasses;
         let shared = &*self.shared;
         let mut set = shared.set_of(block).expect("a set in use was read");
         let number = set.set.index();

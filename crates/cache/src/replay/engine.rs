@@ -7,13 +7,13 @@
 //! 1. `places[id]` is zero, or names the slot of which `ids` says `id`.
 //! 2. Sets are `1 << shift` slots apart in `ids`, so a slot says which set it is in.
 
-use esker_base::policy::{Access, Policy, Slots};
+use esker_base::policy::{Access, Kind, Policy, Slots};
 
 use super::outcome::busier_half;
 use super::trace::Trace;
 use super::{Config, Mode, Outcome};
 use crate::CacheError;
-use crate::admit::{Door, Streams};
+use crate::admit::{Door, Flow, Streams};
 use crate::omf::BLOCK;
 use crate::sets::Geometry;
 use crate::writeback::{Content, Filling};
@@ -54,8 +54,8 @@ pub(super) struct Engine<'a, P> {
 /// What is known of the request that is replayed.
 #[derive(Default)]
 struct Request {
-    /// Whether it is part of a stream that bypasses the cache.
-    is_stream: bool,
+    /// What its stream asks for.
+    flow: Flow,
     /// Whether the block before was missed, so that the next one needs no operation of its own.
     is_missing: bool,
     /// Whether the block before was written past the cache.
@@ -107,6 +107,10 @@ impl<'a, P: Policy> Engine<'a, P> {
             let mapping = geometry.mapping_without_tags()?;
             trace.blocks().iter().map(|&block| mapping.set_of(block)).collect()
         };
+        let read_ahead_bytes = match config.policy {
+            Kind::Belady => 0,
+            _ => config.read_ahead_bytes,
+        };
         let run_blocks = if count == 1 { u32::MAX } else { geometry.run_blocks };
         Ok(Engine {
             config,
@@ -118,7 +122,7 @@ impl<'a, P: Policy> Engine<'a, P> {
             sets: sets.collect(),
             set_of,
             door: Door::new(config.admission, geometry.slots, config.policy),
-            streams: Streams::new(config.sequential_bytes),
+            streams: Streams::new(config.sequential_bytes, read_ahead_bytes),
             outcome: Outcome::default(),
             request: Request::default(),
         })
@@ -137,7 +141,7 @@ impl<'a, P: Policy> Engine<'a, P> {
             if reference.is_first() {
                 requests[kind] += 1;
                 whole = true;
-                self.request = Request { is_stream: self.is_stream(at), ..Request::default() };
+                self.request = Request { flow: self.flow(at), ..Request::default() };
                 if access == Access::Write && self.config.mode != Mode::WriteBack {
                     self.outcome.disk.operations.writes += 1;
                 }
@@ -162,6 +166,10 @@ impl<'a, P: Policy> Engine<'a, P> {
                     request_misses[kind] += 1;
                 }
                 self.miss(id, access);
+                let is_last = references.get(at + 1).is_none_or(|next| next.is_first());
+                if is_last && access == Access::Read && self.request.flow.ahead_blocks > 0 {
+                    self.read_ahead(id);
+                }
             }
         }
         let outcome = &mut self.outcome;
@@ -174,16 +182,16 @@ impl<'a, P: Policy> Engine<'a, P> {
         self.finish()
     }
 
-    /// Whether the request that begins with reference `at` belongs to a stream.
+    /// What the stream of the request that begins with reference `at` asks for.
     #[inline]
-    fn is_stream(&mut self, at: usize) -> bool {
-        if self.config.sequential_bytes == 0 {
-            return false;
+    fn flow(&mut self, at: usize) -> Flow {
+        if self.config.sequential_bytes == 0 && self.config.read_ahead_bytes == 0 {
+            return Flow::default();
         }
         let references = &self.trace.references()[at..];
         let count = 1 + references[1..].iter().take_while(|next| !next.is_first()).count();
         let block = self.trace.block(references[0].id());
-        self.streams.is_sequential(block * BLOCK, count as u64 * BLOCK)
+        self.streams.follow(references[0].access(), block * BLOCK, count as u64 * BLOCK)
     }
 
     #[inline]
@@ -230,7 +238,7 @@ impl<'a, P: Policy> Engine<'a, P> {
         let one = &self.sets[set];
         let is_full = one.fresh == one.slots && one.freed.is_empty();
         let is_back = access == Access::Write && self.config.mode == Mode::WriteBack;
-        let is_admitted = !self.request.is_stream
+        let is_admitted = !self.request.flow.bypasses
             && (!is_full || is_back || self.door.admits(self.trace.block(id)));
         let is_past = access == Access::Write && (!is_back || !is_admitted);
         if access == Access::Read {
@@ -260,6 +268,30 @@ impl<'a, P: Policy> Engine<'a, P> {
         if !std::mem::replace(&mut self.request.is_missing, true) {
             self.outcome.disk.operations.reads += 1;
             self.sets[set].operations += 1;
+        }
+    }
+
+    /// The command that read block number `id` reads on, to a block that is cached or not to be
+    /// let in. Blocks that the trace never refers to are read and written, but take no slot.
+    fn read_ahead(&mut self, id: u32) {
+        let block = self.trace.block(id);
+        let end = (block + 1 + self.request.flow.ahead_blocks).min(self.trace.origin_blocks());
+        let mut next = id + 1;
+        for block in block + 1..end {
+            let is_known = self.trace.blocks().get(next as usize) == Some(&block);
+            if is_known {
+                let set = self.set_of_id(next);
+                let one = &self.sets[set];
+                let has_room = one.fresh < one.slots || !one.freed.is_empty();
+                if self.places[next as usize] != 0 || !(has_room || self.door.admits_unasked()) {
+                    break;
+                }
+                self.let_in(next, set, Access::Read);
+                next += 1;
+            }
+            self.outcome.disk.blocks.reads += 1;
+            self.outcome.flash_blocks_written += 1;
+            self.outcome.read_ahead += 1;
         }
     }
 

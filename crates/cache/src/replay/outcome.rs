@@ -44,6 +44,8 @@ pub struct Outcome {
     pub flash_blocks_written: u64,
     /// Blocks that were read or written without being cached.
     pub bypassed: u64,
+    /// Blocks read from the disk before they were asked for.
+    pub read_ahead: u64,
     /// Blocks that made room for others.
     pub evictions: u64,
     /// The share of all references that went to the busier half of the sets.

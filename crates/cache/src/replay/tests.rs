@@ -75,6 +75,32 @@ fn a_simulated_lru_cache_is_a_plain_one() {
     }
 }
 
+#[test]
+fn a_stream_is_read_ahead_as_far_as_it_is_long() {
+    let mut builder = TraceBuilder::new();
+    builder.push(500, 1, Access::Read);
+    (0..100).for_each(|n| builder.push(n, 1, Access::Read));
+    let trace = builder.finish().unwrap();
+    let outcome = |read_ahead_bytes, sequential_bytes, slots| {
+        let config = one_set(Kind::Lru, slots);
+        run(&trace, &Config { read_ahead_bytes, sequential_bytes, ..config }).unwrap()
+    };
+    // Blocks 0, 1 and 2 more, 4 and 5 more, 10 and 11 more, 22 and 16 more, then 17 at a time: the
+    // last command reads seven that nobody asks for, of which the trace knows nothing.
+    let ahead = outcome(16 * 4096, 0, 200);
+    assert_eq!(ahead.disk.operations.reads, 1 + 9);
+    assert_eq!(ahead.disk.blocks.reads, 1 + 107);
+    assert_eq!((ahead.read_ahead, ahead.hits.reads), (98, 91));
+    assert_eq!(ahead.flash_blocks_written, 108);
+    // Not beyond where the stream bypasses the cache.
+    let bypassed = outcome(16 * 4096, 20 * 4096, 200);
+    assert_eq!(bypassed.disk.operations.reads, 1 + 4 + 80);
+    assert_eq!(bypassed.disk.blocks.reads, 101);
+    assert_eq!(outcome(0, 0, 200).disk.operations.reads, 101);
+    let optimum = Config { read_ahead_bytes: 16 * 4096, ..one_set(Kind::Belady, 200) };
+    assert_eq!(run(&trace, &optimum).unwrap().disk.operations.reads, 101);
+}
+
 /// What the device's sets do with the trace, by hits and blocks read.
 fn by_sets(trace: &Trace, config: &Config) -> (u64, u64) {
     let geometry = Geometry { origin_blocks: trace.origin_blocks(), ..config.geometry };

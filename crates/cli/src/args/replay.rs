@@ -49,6 +49,9 @@ pub(crate) struct ReplayArgs {
     /// Streams of sequential requests bypass the cache once they are this long [default: never]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) bypass: Option<u64>,
+    /// How far is read ahead of a stream, at most [default: not at all]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) read_ahead: Option<u64>,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

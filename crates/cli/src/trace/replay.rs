@@ -71,6 +71,7 @@ pub(super) fn show(args: &ReplayArgs) -> Result {
             config.mode = args.mode.into();
             config.admission = args.admit;
             config.sequential_bytes = args.bypass.unwrap_or(0);
+            config.read_ahead_bytes = args.read_ahead.unwrap_or(0);
             configs.push(config);
         }
     }
@@ -178,6 +179,8 @@ pub(super) fn of(config: &Config, outcome: &Outcome) -> Value {
         "admission": config.admission.to_string(),
         "bypass_bytes": config.sequential_bytes,
         "bypassed": outcome.bypassed,
+        "read_ahead_bytes": config.read_ahead_bytes,
+        "read_ahead": outcome.read_ahead,
         "flash_blocks_written": outcome.flash_blocks_written,
         "drive_writes": outcome.drive_writes(geometry.slots),
         "evictions": outcome.evictions,

@@ -32,6 +32,8 @@ pub struct CacheSpec {
     pub map: Option<Division>,
     /// The length of streams that bypass the cache; 1 MiB where nothing is said.
     pub bypass: Option<u64>,
+    /// How far is read ahead of a stream, at most; not at all where nothing is said.
+    pub read_ahead: Option<u64>,
     /// Which missed blocks are let in; see [`Admission`].
     pub admit: Option<Admission>,
     /// The share of a set that may be dirty, in percent; 90 where nothing is said.
@@ -41,7 +43,7 @@ pub struct CacheSpec {
 }
 
 impl CacheSpec {
-    const KEYS: [Key; 11] = [
+    const KEYS: [Key; 12] = [
         ("flash", "(SPEC)"),
         ("mode", "wb|wt|wa"),
         ("policy", "NAME"),
@@ -50,6 +52,7 @@ impl CacheSpec {
         ("run", "SIZE"),
         ("map", "hashed|linear|single"),
         ("bypass", "SIZE or off"),
+        ("read-ahead", "SIZE or off"),
         ("admit", "all|again|auto"),
         ("dirty", "PERCENT"),
         ("daily-writes", "TIMES, such as 0.5"),
@@ -69,7 +72,8 @@ impl CacheSpec {
             sets: keys.take("sets", size)?,
             run: keys.take("run", size)?,
             map: keys.take("map", one_of(&DIVISIONS))?,
-            bypass: keys.take("bypass", |text| if text == "off" { Ok(0) } else { size(text) })?,
+            bypass: keys.take("bypass", size_or_off)?,
+            read_ahead: keys.take("read-ahead", size_or_off)?,
             admit: keys.take("admit", one_of(&Admission::NAMES))?,
             dirty: keys.take("dirty", number(1, 100))?,
             daily_writes_permille: keys.take("daily-writes", permille)?,
@@ -85,8 +89,8 @@ impl CacheSpec {
         parts.push("sets", self.sets.map(show_size));
         parts.push("run", self.run.map(show_size));
         parts.push("map", self.map.map(|map| name_of(&DIVISIONS, &map).to_owned()));
-        let bypass = |bytes| if bytes == 0 { "off".to_owned() } else { show_size(bytes) };
-        parts.push("bypass", self.bypass.map(bypass));
+        parts.push("bypass", self.bypass.map(show_size_or_off));
+        parts.push("read-ahead", self.read_ahead.map(show_size_or_off));
         parts.push("admit", self.admit.map(|rule| rule.to_string()));
         parts.push("dirty", self.dirty.map(|percent| percent.to_string()));
         parts.push("daily-writes", self.daily_writes_permille.map(show_permille));
@@ -116,12 +120,21 @@ impl CacheSpec {
             mode: self.mode,
             policy: self.policy.unwrap_or(usual.policy),
             sequential_bytes: self.bypass.unwrap_or(usual.sequential_bytes),
+            read_ahead_bytes: self.read_ahead.unwrap_or(usual.read_ahead_bytes),
             admission: self.admit.unwrap_or(usual.admission),
             dirty_percent: dirty.unwrap_or(usual.dirty_percent),
             writes_per_day: self.daily_writes_permille.map(|permille| f64::from(permille) / 1e3),
             ..usual
         }
     }
+}
+
+fn size_or_off(text: &str) -> Result<u64, String> {
+    if text == "off" { Ok(0) } else { size(text) }
+}
+
+fn show_size_or_off(bytes: u64) -> String {
+    if bytes == 0 { "off".to_owned() } else { show_size(bytes) }
 }
 
 /// A number with up to three digits after its point, in thousandths.
