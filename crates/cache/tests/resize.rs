@@ -3,13 +3,15 @@
 #[path = "support/rig.rs"]
 mod rig;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use esker_base::thread::spawn_scoped;
 use esker_base::{AlignedBuf, Lba, Rng};
 use esker_cache::{Cache, CreateOptions, Mode, OpenOptions};
-use esker_device::{Device, MemoryDevice, Op, Port};
+use esker_device::{Command, Device, MemoryDevice, Op, Port, Tag};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
 const BLOCKS: u64 = 8 << 10;
 
@@ -106,6 +108,28 @@ fn a_size_that_cannot_be_is_refused_with_the_size_that_can() {
     assert!(cache.figures().capacity_bytes < least && cache.figures().slots > 0);
     cache.resize(24 << 20).unwrap();
     cache.resize((24 << 20) + 4096).unwrap();
+}
+
+#[test]
+fn what_is_under_way_is_finished_before_the_size_changes() {
+    let (origin, flash) = devices(24 << 20, Mode::WriteBack);
+    write(&mut Port::open(&*origin, 1).unwrap(), 7, 1);
+    let plan = FaultPlan::new();
+    let late: Arc<dyn Device> = Arc::new(FaultDevice::new(origin.clone(), &plan));
+    let cache = rig::open(&late, &flash);
+    let mut queue = cache.queue_pair(4).unwrap();
+    // It is not done when it was submitted, nor at the next looks.
+    let effect = Effect::DelayPolls { count: 5 };
+    plan.once(Target::Read, plan.seen(Target::Read), effect);
+    let op = Op::Read { lba: Lba(7), buf: AlignedBuf::zeroed(4096) };
+    queue.submit(&mut VecDeque::from([Command { tag: Tag(1), op }])).unwrap();
+    let mut done = Vec::new();
+    assert_eq!((queue.poll(&mut done).unwrap(), queue.in_flight()), (0, 1));
+    cache.resize(48 << 20).unwrap();
+    // It is done: there is nothing left to wait for.
+    assert_eq!((queue.poll(&mut done).unwrap(), plan.fired()), (1, 1));
+    assert_eq!(done[0].buf.as_ref().unwrap()[..], content(7, 1)[..]);
+    assert_eq!(cache.figures().fills, 1);
 }
 
 #[test]
