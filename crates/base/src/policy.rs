@@ -98,6 +98,14 @@ pub trait Policy: Send {
     /// to be cleaned next is found here; the order is the one of now and may be approximate.
     fn coldest(&self, visit: &mut dyn FnMut(u32) -> bool);
 
+    /// A block was missed that is let in only if it was missed or held before, lately. Whether it
+    /// was; if not, it is remembered, and the next time it comes again. Of policies of which
+    /// [`Kind::remembers`] is false nothing ever does.
+    fn comes_again(&mut self, key: u64) -> bool {
+        let _ = key;
+        false
+    }
+
     /// When the block of the reference that is reported next will be referenced again, as a
     /// count of references, `u64::MAX` for never. Only [`Kind::Belady`] listens.
     fn foresee(&mut self, next: u64) {
@@ -129,6 +137,9 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     }
     fn coldest(&self, visit: &mut dyn FnMut(u32) -> bool) {
         (**self).coldest(visit);
+    }
+    fn comes_again(&mut self, key: u64) -> bool {
+        (**self).comes_again(key)
     }
     fn foresee(&mut self, next: u64) {
         (**self).foresee(next);
@@ -204,6 +215,12 @@ impl Kind {
         Kind::Adaptive,
         Kind::Belady,
     ];
+
+    /// Whether the policy tells what [`Policy::comes_again`] asks.
+    #[must_use]
+    pub fn remembers(self) -> bool {
+        self == Kind::Adaptive
+    }
 
     /// A policy of this kind over `capacity` slots.
     ///

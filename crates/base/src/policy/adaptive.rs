@@ -269,6 +269,14 @@ impl<N: Node> Policy for Adaptive<N> {
     fn evict(&mut self, incoming: u64, slots: &dyn Slots) -> Option<u32> {
         self.blend.evict(incoming, slots)
     }
+    fn comes_again(&mut self, key: u64) -> bool {
+        let is_known = self.blend.comes_again(key);
+        // One that is known is let in, and referred to then.
+        if !is_known {
+            self.refer(key, Access::Read);
+        }
+        is_known
+    }
     fn remove(&mut self, slot: u32) {
         self.blend.remove(slot);
     }

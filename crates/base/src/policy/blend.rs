@@ -344,6 +344,14 @@ impl<N: Node> Policy for Blend<N> {
         self.lists.unlink(slot);
         Some(slot)
     }
+    fn comes_again(&mut self, key: u64) -> bool {
+        let is_known = self.gone.knows(key);
+        if !is_known {
+            self.tick();
+            self.gone.remember(key, Past { epoch: self.epoch, uses: 0 }, self.epoch);
+        }
+        is_known
+    }
     fn remove(&mut self, slot: u32) {
         self.lists.unlink(slot);
     }

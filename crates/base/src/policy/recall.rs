@@ -53,6 +53,14 @@ impl Recall {
         (usize::try_from(bucket).unwrap_or(0), u128::from(mark) + 1)
     }
 
+    /// Whether `key` is remembered.
+    #[must_use]
+    pub fn knows(&self, key: u64) -> bool {
+        let (bucket, mark) = self.place(key);
+        let bucket = self.buckets[bucket];
+        (0..ENTRIES).any(|entry| bucket >> (entry * ENTRY_BITS) & MARK == mark)
+    }
+
     /// Forgets `key` if it is remembered, and says what was known of it.
     #[inline]
     pub fn take(&mut self, key: u64) -> Option<Past> {

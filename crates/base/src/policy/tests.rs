@@ -71,6 +71,27 @@ fn coldest(policy: &dyn Policy) -> Vec<u32> {
 }
 
 #[test]
+fn what_comes_again_is_known_to_a_policy_that_remembers() {
+    for kind in Kind::ALL {
+        let mut policy = kind.build(1_000);
+        let mut held = Held::new(1_000);
+        (0..1_000).for_each(|key| assert_eq!(refer(&mut *policy, &mut held, key), Some(false)));
+        // What was refused is known the next time, and what has been refused since then is, too.
+        let mut known = |from: u64, count: u64| {
+            (from..from + count).filter(|&key| policy.comes_again(key)).count()
+        };
+        let counts = [known(5_000, 300), known(5_000, 300)];
+        known(20_000, 5_000);
+        let forgotten = known(5_000, 300);
+        if kind.remembers() {
+            assert!(counts[0] < 20 && counts[1] > 270 && forgotten < 40, "{counts:?} {forgotten}");
+        } else {
+            assert_eq!((counts, forgotten), ([0, 0], 0), "{kind}");
+        }
+    }
+}
+
+#[test]
 fn every_policy_gives_up_held_slots_that_may_go() {
     for kind in Kind::ALL {
         for capacity in [1, 2, 3, 10, 100] {

@@ -135,7 +135,8 @@ impl Pump {
             && !is_stream
             && !is_full
             && shared.admits()
-            && (set.set.held() < set.set.slots() || shared.door.admits(block));
+            && (set.set.held() < set.set.slots()
+                || shared.door.admits(block, || set.set.comes_again(block)));
         let fill = is_wanted && !shared.is_in_range(block) && set.begin_fill(block);
         Ok(Found::Miss { fill })
     }

@@ -183,7 +183,9 @@ impl Pump {
             false => Mode::WriteAround,
         };
         let has_room = set.set.held() < set.set.slots();
-        if mode == Mode::WriteThrough && found.is_none() && !(has_room || shared.door.admits(block))
+        if mode == Mode::WriteThrough
+            && found.is_none()
+            && !(has_room || shared.door.admits(block, || set.set.comes_again(block)))
         {
             mode = Mode::WriteAround;
         }

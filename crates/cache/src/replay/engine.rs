@@ -235,11 +235,15 @@ impl<'a, P: Policy> Engine<'a, P> {
 
     fn miss(&mut self, id: u32, access: Access) {
         let set = self.set_of_id(id);
-        let one = &self.sets[set];
+        let one = &mut self.sets[set];
         let is_full = one.fresh == one.slots && one.freed.is_empty();
         let is_back = access == Access::Write && self.config.mode == Mode::WriteBack;
         let is_admitted = !self.request.flow.bypasses
-            && (!is_full || is_back || self.door.admits(self.trace.block(id)));
+            && (!is_full
+                || is_back
+                || self
+                    .door
+                    .admits(self.trace.block(id), || one.policy.comes_again(u64::from(id))));
         let is_past = access == Access::Write && (!is_back || !is_admitted);
         if access == Access::Read {
             self.read_missed(set);

@@ -186,6 +186,11 @@ impl Set {
         self.policy.insert(slot, block, Access::Read);
     }
 
+    /// Asks the policy of `block`, which was missed: [`Policy::comes_again`].
+    pub(crate) fn comes_again(&mut self, block: u64) -> bool {
+        self.policy.comes_again(block)
+    }
+
     /// Frees `slot`: its block is no longer cached, and not dirty.
     pub fn remove(&mut self, slot: u32) {
         if self.held.get(slot) {
