@@ -249,6 +249,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rehearsal_fills_free_slots_with_whatever_comes() {
+        let rehearsal = Rehearsal::new(100, Kind::Lru);
+        let mut stage = rehearsal.stage.lock();
+        let again = &mut stage.again;
+        (0..100).for_each(|key| again.refer(key, Access::Read, || false));
+        assert_eq!((again.set.held(), again.writes), (100, 100.0));
+        again.refer(100, Access::Read, || false);
+        assert_eq!((again.set.lookup(100), again.writes), (None, 100.0));
+        again.refer(101, Access::Write, || false);
+        again.refer(102, Access::Read, || true);
+        assert_eq!((again.hits, again.writes), (0.0, 102.0));
+    }
+
+    #[test]
     fn a_sample_is_small_and_of_a_small_cache_everything() {
         let sampled = |slots| Rehearsal::new(slots, Kind::Lru).stage.lock().all.set.slots();
         assert_eq!([100, 1_000, 100_000, 1 << 40].map(sampled), [100, 256, 3_125, 4_096]);
