@@ -11,7 +11,7 @@ use std::sync::Arc;
 use esker_base::policy::Kind;
 use esker_base::units::to_usize;
 use esker_base::{Clock, Rng};
-use esker_cache::{Cache, OpenOptions};
+use esker_cache::{Admission, Cache, OpenOptions};
 use esker_device::{Device, Port};
 use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Plan, Target};
 use oracle::{Act, Oracle, op, random};
@@ -40,7 +40,8 @@ fn lives(seed: u64) -> u64 {
         };
         let policy = Kind::ALL[to_usize(rng.below(Kind::ALL.len() as u64))];
         let read_ahead_bytes = 4096 * rng.below(2) * (1 + rng.below(8));
-        let options = OpenOptions { policy, read_ahead_bytes, ..rig::open_options() };
+        let (_, admission) = Admission::NAMES[to_usize(rng.below(3))];
+        let options = OpenOptions { policy, admission, read_ahead_bytes, ..rig::open_options() };
         let (a, b) = (faulty(recorded_origin), faulty(recorded_flash));
         let cache = Cache::open(a, b, options).unwrap();
         let mut port = Port::open(&cache, 8).unwrap();
