@@ -10,7 +10,6 @@ use crate::ahead::{ReadAhead, Way};
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::manifest::{Manifest, State};
-use crate::memtable::Memtable;
 use crate::omf::frame::{HEADER_SIZE, record_size};
 use crate::omf::page::Entry;
 use crate::options::Options;
@@ -80,8 +79,7 @@ impl CheckReport {
                 self.findings.push(error.to_string());
             }
         }
-        let table = Memtable::new(1 << 20);
-        match recover::replay(state, &opened.blocks, &table, u64::MAX) {
+        match recover::verify_log(state, &opened.blocks) {
             Ok(last) => self.log_records = last - state.ingested,
             Err(error) => self.findings.push(error.to_string()),
         }

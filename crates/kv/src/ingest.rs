@@ -15,7 +15,7 @@ use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::Purpose;
-use crate::memtable::{Memtable, Written};
+use crate::memtable::Written;
 use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::INLINE_MAX;
 use crate::placement::Stream;
@@ -30,6 +30,28 @@ pub(crate) struct Ingested {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
     /// Blocks of values that did not stay in the log.
     pub(crate) values: Vec<Arc<ValueBlock>>,
+}
+
+/// Records of the log that are to be kvsets of the root.
+pub(crate) trait Young {
+    /// The log segments that hold the records.
+    fn blocks(&self) -> Vec<Arc<ValueBlock>>;
+
+    /// The deleted prefixes of each KVS.
+    fn prefixes(&self) -> BTreeMap<u32, Prefixes>;
+
+    /// The seqno of the newest record.
+    fn last_seqno(&self) -> u64;
+
+    /// Whether there are keys of more than one KVS.
+    fn holds_many_kvss(&self) -> bool;
+
+    /// Hands every key's newest version to `each`, in order: KVS, key, what was written. Keys that are
+    /// covered by a newer prefix are left out.
+    fn each_newest<E>(
+        &self,
+        each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
+    ) -> Result<(), E>;
 }
 
 /// How records of the log are divided among KVSs.
@@ -54,10 +76,10 @@ const READ_IN_VAIN: u64 = 3;
 const LONE_READ: u64 = 4096;
 
 impl Shares {
-    /// Those of `table`: of the newest version of each key.
-    pub(crate) fn of(table: &Memtable) -> Shares {
+    /// Those of `young`: of the newest version of each key.
+    pub(crate) fn of(young: &impl Young) -> Shares {
         let mut shares = Shares::default();
-        if !table.holds_many_kvss() {
+        if !young.holds_many_kvss() {
             return shares;
         }
         let count = |kvs, key: &[u8], written: Written<'_>| {
@@ -70,7 +92,7 @@ impl Shares {
             }
             Ok::<(), Infallible>(())
         };
-        let Ok(()) = table.each_newest(count);
+        let Ok(()) = young.each_newest(count);
         shares
     }
 
@@ -197,6 +219,7 @@ impl<'a> RootBuilder<'a> {
 mod tests {
     use super::*;
     use crate::expiry::Expiry;
+    use crate::memtable::Memtable;
 
     /// A memtable in which each KVS has so many records with values of so many bytes, in turn.
     fn shares(kvss: &[(u64, usize)]) -> Shares {

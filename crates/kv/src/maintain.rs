@@ -16,7 +16,8 @@ use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::due::Job;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::ingest::{Ingested, RootBuilder, Shares};
+use crate::ingest::{Ingested, RootBuilder, Shares, Young};
+use crate::kvset::Kvset;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
@@ -64,24 +65,12 @@ impl Engine {
 
     fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
         self.flush_through(frozen.table.last_seqno())?;
-        let Ingested { kvsets, values } = self.build_root_kvsets(frozen)?;
-        self.classes.flush()?;
-        let mut edits = Engine::additions(&values, &kvsets);
-        let seqno = frozen.table.last_seqno();
-        let first = &frozen.log_first;
-        edits.push(Edit::Ingested { seqno, first: first.id });
-        self.commit(edits)?;
-        *self.replay_from.lock() = first.clone();
+        let kvsets =
+            self.write_root(&*frozen.table, frozen.table.last_seqno(), &frozen.log_first)?;
         let publish = || {
             self.publish(|view| {
                 view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
-                for kvset in &kvsets {
-                    if let Some(tree) = view.tree(kvset.edit.kvs) {
-                        let mut tree = Tree::clone(tree);
-                        tree.add(kvset.clone());
-                        view.put_tree(tree);
-                    }
-                }
+                view.add_to_roots(&kvsets);
             });
         };
         self.transactions.ingested(&frozen.table, &self.options, publish);
@@ -90,18 +79,51 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the keys of a memtable, one kvset for each KVS, and the values that do not stay where the
-    /// log put them.
-    fn build_root_kvsets(&self, frozen: &Frozen) -> Result<Ingested> {
+    /// Turns what was replayed into kvsets: with it all records up to a seqno are in some, and replay
+    /// begins in a segment.
+    pub(crate) fn ingest_young(
+        &self,
+        young: &impl Young,
+        (seqno, log_first): (u64, Arc<ValueBlock>),
+    ) -> Result<()> {
+        let kvsets = self.write_root(young, seqno, &log_first)?;
+        self.publish(|view| view.add_to_roots(&kvsets));
+        self.balance_memory();
+        if !kvsets.is_empty() {
+            self.counters.ingests.add(1);
+        }
+        Ok(())
+    }
+
+    /// Writes kvsets of the root, and makes them durable. With them all records up to `seqno` are in
+    /// some, and replay begins in `log_first`.
+    fn write_root(
+        &self,
+        young: &impl Young,
+        seqno: u64,
+        log_first: &Arc<ValueBlock>,
+    ) -> Result<Vec<Arc<Kvset>>> {
+        let Ingested { kvsets, values } = self.build_root_kvsets(young)?;
+        self.classes.flush()?;
+        let mut edits = Engine::additions(&values, &kvsets);
+        edits.push(Edit::Ingested { seqno, first: log_first.id });
+        self.commit(edits)?;
+        *self.replay_from.lock() = log_first.clone();
+        Ok(kvsets)
+    }
+
+    /// Writes the keys of young records, one kvset for each KVS, and the values that do not stay where
+    /// the log put them.
+    fn build_root_kvsets(&self, young: &impl Young) -> Result<Ingested> {
         let trees = self.view.load().trees.clone();
         let blocks: BTreeMap<u64, Arc<ValueBlock>> =
-            frozen.table.blocks().into_iter().map(|block| (block.id, block)).collect();
-        let mut prefixes = frozen.table.prefixes();
-        let age = frozen.table.last_seqno();
-        let shares = Shares::of(&frozen.table);
+            young.blocks().into_iter().map(|block| (block.id, block)).collect();
+        let mut prefixes = young.prefixes();
+        let age = young.last_seqno();
+        let shares = Shares::of(young);
         let mut done = Ingested::default();
         let mut current: Option<RootBuilder<'_>> = None;
-        frozen.table.each_newest(|kvs, key, written| {
+        young.each_newest(|kvs, key, written| {
             let Some(tree) = trees.get(&kvs) else {
                 return Ok(());
             };

@@ -20,6 +20,7 @@ use esker_base::{AppendBuf, AppendSlice};
 
 use crate::expiry::Expiry;
 use crate::filter::LiveFilter;
+use crate::ingest::Young;
 use crate::kvset::{head, key_hash};
 use crate::omf::frame::{Change, Record};
 use crate::prefixes::Prefixes;
@@ -316,11 +317,6 @@ impl Memtable {
         self.map.is_empty() && self.prefixes.is_empty()
     }
 
-    /// Whether there are keys of more than one KVS.
-    pub(crate) fn holds_many_kvss(&self) -> bool {
-        self.map.front().zip(self.map.back()).is_some_and(|(a, b)| a.key().kvs != b.key().kvs)
-    }
-
     /// Whether any prefix was deleted.
     pub(crate) fn hides(&self) -> bool {
         !self.prefixes.is_empty()
@@ -528,6 +524,31 @@ impl Memtable {
             last = Some(entry);
         }
         Ok(())
+    }
+}
+
+impl Young for Memtable {
+    fn blocks(&self) -> Vec<Arc<ValueBlock>> {
+        self.blocks()
+    }
+
+    fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
+        self.prefixes()
+    }
+
+    fn last_seqno(&self) -> u64 {
+        self.last_seqno()
+    }
+
+    fn holds_many_kvss(&self) -> bool {
+        self.map.front().zip(self.map.back()).is_some_and(|(a, b)| a.key().kvs != b.key().kvs)
+    }
+
+    fn each_newest<E>(
+        &self,
+        each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.each_newest(each)
     }
 }
 

@@ -1,19 +1,31 @@
 //! Opening a KVDB: from the manifest to trees, and from the log to what they lack.
 //!
 //! Replay takes frames in the order of their seqnos and stops at the first gap, so what it yields
-//! is a prefix of what was written, across all KVSs. What it yields is ingested at once, and the
-//! log goes on in a fresh segment: a frame behind the gap is never looked at again.
+//! is a prefix of what was written, across all KVSs. What it yields is sorted and ingested at once, and
+//! the log goes on in a fresh segment: a frame behind the gap is never looked at again.
+//!
+//! Invariants
+//! 1. The whole log is verified before anything is written.
+//! 2. Records are in DRAM in rounds as large as two memtables, and a frame on top of it: one round, if the
+//!    budget is what it was. They are ingested in order; the manifest knows of each how far it came.
+
+mod replayed;
+mod segment;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use esker_base::units::{round_up, to_usize};
+use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 use esker_device::Device;
 
+use self::replayed::Replayed;
+use self::segment::SegmentReader;
 use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
+use crate::ingest::Young;
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
@@ -155,83 +167,132 @@ pub(crate) fn open_structures(
     Ok(Opened { trees: trees.into_values().collect(), blocks })
 }
 
-/// Reads the log's records that are in no kvset yet into a memtable. Returns the last seqno.
+/// A frame of the log whose checksum holds.
+struct LogFrame<'a> {
+    segment: &'a Arc<ValueBlock>,
+    header: FrameHeader,
+    /// Its records.
+    payload: Vec<u8>,
+}
+
+impl LogFrame<'_> {
+    /// Where its records begin in the segment, in bytes.
+    fn records_at(&self) -> u64 {
+        self.header.offset + HEADER_SIZE as u64
+    }
+
+    /// Hands each record to `each`, with its seqno and where it begins in the payload. Returns the last
+    /// seqno.
+    fn each_record(&self, mut each: impl FnMut(&Record<'_>, u64, usize)) -> Result<u64> {
+        let LogFrame { segment, header, payload } = self;
+        let mut at = 0;
+        let mut seqno = header.first_seqno;
+        for _ in 0..header.records {
+            let record = match header.kind {
+                FrameKind::Log => Record::decode(&payload[at..]),
+                FrameKind::Aged => Err(Malformed("an aged frame in the log".into())),
+            };
+            // The frame's checksum holds, so a bad record was written by a bug: say so, do not skip it.
+            let record = record.map_err(|bad| {
+                let (lba, ..) = segment.allocation.span(header.offset, 1);
+                segment.media().corrupt("log record", lba, bad.0)
+            })?;
+            each(&record, seqno, at);
+            at += record.size();
+            seqno += 1;
+        }
+        Ok(seqno - 1)
+    }
+
+    /// Adds its records to a memtable.
+    fn apply_to(&self, table: &Memtable) -> Result<()> {
+        let mut expiry = Expiry::NEVER;
+        self.each_record(|record, seqno, at| {
+            let offset = self.records_at() + at as u64;
+            let offset = u32::try_from(offset).expect("segments are below 4 GiB");
+            expiry = table.apply(record, expiry, seqno, self.segment.id, offset);
+        })?;
+        Ok(())
+    }
+}
+
+/// The segments in which the manifest lets replay look, in the order of the log.
+fn log_segments<'a>(
+    state: &State,
+    blocks: &'a BTreeMap<u64, Arc<ValueBlock>>,
+) -> impl Iterator<Item = &'a Arc<ValueBlock>> {
+    blocks.range(state.log_first..).map(|(_, block)| block).filter(|block| block.is_log())
+}
+
+/// Hands the frames of the log whose records are in no kvset yet to `take`, one after the other, until
+/// that has enough. Returns the last seqno.
 ///
 /// What a crash has torn is passed over: it was not durable. What was durable and cannot be read
 /// is damage: a frame behind the gap says so, because each states how far the log was durable when
 /// it was written; or because it holds what comes next.
+fn replay(
+    state: &State,
+    blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+    mut take: impl FnMut(LogFrame<'_>) -> Result<ControlFlow<()>>,
+) -> Result<u64> {
+    let mut last = state.ingested;
+    let mut ends = Vec::new();
+    for segment in log_segments(state, blocks) {
+        let mut reader = SegmentReader::new(segment)?;
+        while let Some((header, payload)) = reader.next_frame()? {
+            if header.first_seqno > last + 1 {
+                break;
+            }
+            if header.first_seqno == last + 1 {
+                last = header.last_seqno();
+                if take(LogFrame { segment, header, payload })?.is_break() {
+                    return Ok(last);
+                }
+            }
+        }
+        ends.push((segment, reader.offset(), reader.held_behind(last)?));
+    }
+    for (segment, offset, held) in ends {
+        if held > last {
+            let (lba, ..) = segment.allocation.span(offset, 1);
+            let detail = format!("it held record {held}, and ends at {last}");
+            return Err(segment.media().corrupt("log", lba, detail));
+        }
+    }
+    Ok(last)
+}
+
+/// Reads the log's records that are in no kvset yet, and that is all. Returns the last seqno.
+pub(crate) fn verify_log(state: &State, blocks: &BTreeMap<u64, Arc<ValueBlock>>) -> Result<u64> {
+    replay(state, blocks, |frame| {
+        frame.each_record(|_, _, _| ())?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Reads the log's records that are in no kvset yet into a memtable. Returns the last seqno.
 ///
 /// # Errors
 /// `Invalid` when the memtable would exceed `memory_bytes`.
-pub(crate) fn replay(
+fn replay_to_memtable(
     state: &State,
     blocks: &BTreeMap<u64, Arc<ValueBlock>>,
     table: &Memtable,
     memory_bytes: u64,
 ) -> Result<u64> {
-    let mut last = state.ingested;
-    let mut ends = Vec::new();
-    for (id, segment) in blocks {
-        if !state.blocks[id].log || *id < state.log_first {
-            continue;
+    // Held as long as the manifest lets replay begin before them, records or not.
+    log_segments(state, blocks).for_each(|segment| table.refer_to(segment));
+    replay(state, blocks, |frame| {
+        frame.apply_to(table)?;
+        if table.bytes() > memory_bytes {
+            return Err(KvError::Options(format!(
+                "the log holds more than {memory_bytes} bytes that are in no kvset yet, and \
+                 who only reads has them in memory: open the KVDB with a larger budget, or \
+                 once to write"
+            )));
         }
-        // Held as long as the manifest lets replay begin before it, records or not.
-        table.refer_to(segment);
-        let mut offset = 0;
-        while let Some((header, payload)) = read_frame(segment, offset)? {
-            if header.first_seqno > last + 1 {
-                break;
-            }
-            if header.first_seqno == last + 1 {
-                last = replay_frame(segment, &header, &payload, table)?;
-                if table.bytes() > memory_bytes {
-                    return Err(KvError::Options(format!(
-                        "the log holds more than {memory_bytes} bytes that are in no kvset yet, and \
-                         who only reads has them in memory: open the KVDB with a larger budget, or \
-                         once to write"
-                    )));
-                }
-            }
-            let end = offset + (HEADER_SIZE + payload.len()) as u64;
-            offset = round_up(end, segment.media().lba_size.into());
-        }
-        ends.push((segment, offset, last));
-    }
-    for (segment, offset, came_to) in ends {
-        check_behind(segment, offset, (came_to, last))?;
-    }
-    Ok(last)
-}
-
-/// Looks behind the end of what was replayed, where replay had come to one record and ended with another,
-/// for a frame which proves that more was there. What a crash tore would have held the record that
-/// came next, so a frame that holds it lies behind damage.
-fn check_behind(segment: &ValueBlock, from: u64, (came_to, last): (u64, u64)) -> Result<()> {
-    let (media, allocation) = (segment.media(), &segment.allocation);
-    let lba_size = to_usize(media.lba_size.into());
-    let mut offset = from;
-    while offset < allocation.bytes() {
-        let size = to_usize(allocation.bytes() - offset).min(media.transfer_size);
-        let (buf, skip) = allocation.read_at(offset, size)?;
-        for (lba, at) in buf[skip..skip + size].chunks(lba_size).zip((offset..).step_by(lba_size)) {
-            let Ok(header) = FrameHeader::decode(lba) else {
-                continue;
-            };
-            if (header.block, header.offset) != (segment.id, at) {
-                continue;
-            }
-            // The torn frame itself may have kept its header.
-            let follows = at > from && header.first_seqno <= came_to + 1;
-            let held = header.durable_seqno.max(if follows { header.last_seqno() } else { 0 });
-            if held > last {
-                let (lba, ..) = allocation.span(from, 1);
-                let detail = format!("it held record {held}, and ends at {last}");
-                return Err(media.corrupt("log", lba, detail));
-            }
-        }
-        offset += size as u64;
-    }
-    Ok(())
+        Ok(ControlFlow::Continue(()))
+    })
 }
 
 /// The frame at `offset` of a block, if there is a valid one. What is not valid is read twice: it
@@ -240,13 +301,13 @@ pub(crate) fn read_frame(
     block: &ValueBlock,
     offset: u64,
 ) -> Result<Option<(FrameHeader, Vec<u8>)>> {
-    Ok(match try_read_frame(block, offset)? {
-        None => try_read_frame(block, offset)?,
+    Ok(match read_frame_once(block, offset)? {
+        None => read_frame_once(block, offset)?,
         valid => valid,
     })
 }
 
-fn try_read_frame(block: &ValueBlock, offset: u64) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+fn read_frame_once(block: &ValueBlock, offset: u64) -> Result<Option<(FrameHeader, Vec<u8>)>> {
     let allocation = &block.allocation;
     if offset + HEADER_SIZE as u64 > allocation.bytes() {
         return Ok(None);
@@ -258,45 +319,19 @@ fn try_read_frame(block: &ValueBlock, offset: u64) -> Result<Option<(FrameHeader
         let device = block.media().device().name().to_owned();
         return Err(KvError::Version { what: "log", device, lba, found });
     };
-    let size = HEADER_SIZE + to_usize(header.payload_size.into());
-    let fits = offset + size as u64 <= allocation.bytes();
-    if !fits || (header.block, header.offset) != (block.id, offset) {
+    if !is_at(&header, block, offset) {
         return Ok(None);
     }
+    let size = HEADER_SIZE + to_usize(header.payload_size.into());
     let (buf, skip) = allocation.read_at(offset, size)?;
     let payload = &buf[skip + HEADER_SIZE..skip + size];
     Ok(header.check_payload(payload).is_ok().then(|| (header, payload.to_vec())))
 }
 
-fn replay_frame(
-    segment: &Arc<ValueBlock>,
-    header: &FrameHeader,
-    payload: &[u8],
-    table: &Memtable,
-) -> Result<u64> {
-    let mut at = 0;
-    let mut seqno = header.first_seqno;
-    let mut expiry = Expiry::NEVER;
-    for _ in 0..header.records {
-        let record = match header.kind {
-            FrameKind::Log => Record::decode(&payload[at..]),
-            FrameKind::Aged => Err(Malformed("an aged frame in the log".into())),
-        };
-        // The frame's checksum holds, so a bad record was written by a bug: say so, do not skip it.
-        let record = record.map_err(|bad| {
-            segment.media().corrupt(
-                "log record",
-                segment.allocation.span(header.offset, 1).0,
-                bad.0,
-            )
-        })?;
-        let offset = header.offset + (HEADER_SIZE + at) as u64;
-        let offset = u32::try_from(offset).expect("segments are below 4 GiB");
-        expiry = table.apply(&record, expiry, seqno, segment.id, offset);
-        at += record.size();
-        seqno += 1;
-    }
-    Ok(seqno - 1)
+/// Whether a frame says that it is at `offset` of a block, which has room for it.
+fn is_at(header: &FrameHeader, block: &ValueBlock, offset: u64) -> bool {
+    let end = offset + HEADER_SIZE as u64 + u64::from(header.payload_size);
+    (header.block, header.offset) == (block.id, offset) && end <= block.allocation.bytes()
 }
 
 /// Opens the KVDB on `devices`; `None` when there is none.
@@ -310,20 +345,27 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     check_classes(&state, &classes)?;
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages, Err)?;
-    let table = Memtable::new(tuning.memtable_bytes);
-    let limit = if options.read_only { options.memory_bytes / 2 } else { u64::MAX };
-    let last_seqno = replay(&state, &opened.blocks, &table, limit)?;
     if options.read_only {
+        let table = Memtable::new(tuning.memtable_bytes);
+        let limit = options.memory_bytes / 2;
+        let last_seqno = replay_to_memtable(&state, &opened.blocks, &table, limit)?;
         let log = unwritten_log(tuning, &state, &classes, last_seqno);
-        let (view, manifest) =
-            (view_of(&tuning, opened.trees, table, log.segment()), found.read_only());
+        let (view, manifest) = (view_of(&tuning, opened.trees), found.read_only());
         let ids = Ids::after(state.last_id);
+        let log_first = log.segment().clone();
         let parts = Parts { classes, manifest, ids, log, view, pages };
-        return Ok(Some(Engine::new(options, parts)));
+        let engine = Engine::new(options, parts);
+        engine.show_replayed(table, log_first);
+        return Ok(Some(engine));
     }
+    let mut round = Round::new(2 * tuning.memtable_bytes);
+    let last_seqno = replay(&state, &opened.blocks, |frame| {
+        // To the end, whether there is room or not.
+        round.take(frame).map(|_| ControlFlow::Continue(()))
+    })?;
     // All is sound as far as it was read: from here on the KVDB is written to.
     let manifest = found.begin()?;
-    // The memtable and the kvsets hold what they need of the blocks; the rest is free from the
+    // What was replayed and the kvsets hold what they need of the blocks; the rest is free from the
     // commit of the new log start on.
     let ids = Ids::after(state.last_id);
     let (segment, edit) = match new_segment(&classes, &ids, &tuning, Purpose::Maintenance, 0) {
@@ -336,30 +378,93 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     };
     manifest.commit(vec![edit])?;
     let log = LogTail::new(tuning, segment.clone(), last_seqno);
-    let view = view_of(&tuning, opened.trees, table, &segment);
-    let nothing = view.frozen.is_empty();
+    let view = view_of(&tuning, opened.trees);
     let engine = Engine::new(options, Parts { classes, manifest, ids, log, view, pages });
-    if nothing {
-        let first = segment.id;
-        engine.commit(vec![Edit::Ingested { seqno: last_seqno, first }])?;
-    } else {
-        match engine.ingest_oldest() {
-            // What was replayed can be read from the memtable; writers will hear of it.
-            Err(error) if error.lacks_space() => {}
-            result => drop(result?),
+    match engine.ingest_log(&opened.blocks, round, last_seqno, &segment) {
+        // What was replayed can be read from a memtable; writers will hear of it.
+        Err(error) if error.lacks_space() => {
+            let table = Memtable::new(tuning.memtable_bytes);
+            replay_to_memtable(&engine.manifest.state(), &opened.blocks, &table, u64::MAX)?;
+            engine.show_replayed(table, segment);
+            match engine.ingest_oldest() {
+                Err(error) if error.lacks_space() => {}
+                result => drop(result?),
+            }
         }
+        result => result?,
     }
     drop(opened.blocks);
     Ok(Some(engine))
 }
 
-/// What a KVDB shows that was just opened: `table` was replayed, and the log goes on in `segment`.
-fn view_of(tuning: &Tuning, trees: Vec<Tree>, table: Memtable, segment: &Arc<ValueBlock>) -> View {
-    let frozen = (!table.is_empty())
-        .then(|| Arc::new(Frozen { table: Arc::new(table), log_first: segment.clone() }));
+/// What is ingested at a time when a KVDB is opened.
+struct Round {
+    replayed: Replayed,
+    /// Bytes of DRAM that it may take.
+    limit: u64,
+    /// Whether it has all that is left of the log.
+    is_last: bool,
+}
+
+impl Round {
+    fn new(limit: u64) -> Round {
+        Round { replayed: Replayed::new(), limit, is_last: true }
+    }
+
+    /// Takes a frame as long as there is room; of the others it verifies the records.
+    fn take(&mut self, frame: LogFrame<'_>) -> Result<ControlFlow<()>> {
+        if self.is_last && self.replayed.bytes() < self.limit {
+            self.replayed.take(frame)?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.is_last = false;
+        frame.each_record(|_, _, _| ())?;
+        Ok(ControlFlow::Break(()))
+    }
+}
+
+impl Engine {
+    /// Makes kvsets of all that the log holds, in rounds, of which `round` is the first. The log goes on
+    /// after `last_seqno` in `segment`.
+    fn ingest_log(
+        &self,
+        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        mut round: Round,
+        last_seqno: u64,
+        segment: &Arc<ValueBlock>,
+    ) -> Result<()> {
+        loop {
+            let Round { mut replayed, limit, is_last } = round;
+            let end = match replayed.last_segment() {
+                Some(last) if !is_last => (replayed.last_seqno(), last.clone()),
+                _ => (last_seqno, segment.clone()),
+            };
+            replayed.sort();
+            self.ingest_young(&replayed, end)?;
+            if is_last {
+                return Ok(());
+            }
+            drop(replayed);
+            round = Round::new(limit);
+            replay(&self.manifest.state(), blocks, |frame| round.take(frame))?;
+        }
+    }
+
+    /// Shows what was replayed in a memtable; once that is ingested, replay begins in `log_first`.
+    fn show_replayed(&self, table: Memtable, log_first: Arc<ValueBlock>) {
+        if !table.is_empty() {
+            let frozen = Arc::new(Frozen { table: Arc::new(table), log_first });
+            self.publish(|view| view.frozen.push(frozen));
+            self.balance_memory();
+        }
+    }
+}
+
+/// What a KVDB shows that was just opened, but for its log.
+fn view_of(tuning: &Tuning, trees: Vec<Tree>) -> View {
     let active = Arc::new(Memtable::new(tuning.memtable_bytes));
     let trees = trees.into_iter().map(|tree| (tree.kvs, Arc::new(tree))).collect();
-    View { active, frozen: frozen.into_iter().collect(), trees }
+    View { active, frozen: Vec::new(), trees }
 }
 
 /// The log of a KVDB that is read only: it ends, in a segment without room.

@@ -183,6 +183,17 @@ impl View {
         self.trees.insert(tree.kvs, Arc::new(tree));
     }
 
+    /// Adds new kvsets to the roots of their KVSs, as far as there are any.
+    pub(crate) fn add_to_roots(&mut self, kvsets: &[Arc<Kvset>]) {
+        for kvset in kvsets {
+            if let Some(tree) = self.tree(kvset.edit.kvs) {
+                let mut tree = Tree::clone(tree);
+                tree.add(kvset.clone());
+                self.put_tree(tree);
+            }
+        }
+    }
+
     /// All memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.table))

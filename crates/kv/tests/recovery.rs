@@ -1,11 +1,21 @@
-//! How long it takes to open a KVDB that was killed: a time for each GiB of log to replay.
+//! Opening a KVDB that was killed: what its log holds is there, in one round or in several, read from
+//! segments in one piece or in many; and how long it takes, a time for each GiB of log to replay:
 //!
 //! `cargo test --release -p esker-kv --test recovery -- --ignored --nocapture`
 
-use std::path::Path;
+mod common;
 
-use esker_base::{Clock, Rng};
-use esker_kv::{Kvdb, Layout, Maintenance, Options, Policy, Tuning};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::shaped::ShapedDevice;
+use common::{small_tuning, test_options};
+use esker_base::{Clock, ErrorKind, Rng};
+use esker_device::Device;
+use esker_kv::{Batch, Devices, Kvdb, Layout, Maintenance, Options, Policy, Tuning};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
 const GIB: u64 = 1 << 30;
 const ROUNDS: usize = 5;
@@ -37,30 +47,173 @@ fn fill(path: &Path, value_size: usize) -> u64 {
     bytes
 }
 
+/// What this thread has had of a processor, in the kernel and out of it; 0 where the system does not say.
+fn cpu_seconds() -> f64 {
+    let said = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = said.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_nanos(ns).as_secs_f64()
+}
+
 #[test]
 #[ignore = "measures: see the top of the file"]
 fn opening_after_a_kill() {
     let clock = Clock::real();
     for value_size in [100, 1000, 8000] {
-        let mut rounds = [(0.0, 0); ROUNDS].map(|_| {
+        let mut rounds = [(0.0, 0.0, 0); ROUNDS].map(|_| {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("db");
             let bytes = fill(&path, value_size);
-            let began = clock.now();
+            let (began, cpu_began) = (clock.now(), cpu_seconds());
             let db = Kvdb::open(&path, options()).unwrap();
-            let seconds = clock.now().since(began).as_secs_f64();
+            let (seconds, cpu) =
+                (clock.now().since(began).as_secs_f64(), cpu_seconds() - cpu_began);
             assert_eq!(db.stats().maintenance.ingests, 1, "the log was replayed");
-            (seconds, bytes)
+            (seconds, cpu, bytes)
         });
         rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (seconds, bytes) = rounds[ROUNDS / 2];
+        let (seconds, _, bytes) = rounds[ROUNDS / 2];
+        rounds.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let (_, cpu, _) = rounds[ROUNDS / 2];
         #[allow(clippy::cast_precision_loss)] // far below 2^52
         let gib = bytes as f64 / GIB as f64;
         println!(
-            "values of {value_size} bytes: {:.0} MiB of log in {:.0} ms, {:.2} s per GiB",
+            "values of {value_size} bytes: {:.0} MiB of log in {:.0} ms, {:.2} s per GiB; {:.2} s of a \
+             processor per GiB",
             gib * 1024.0,
             seconds * 1000.0,
-            seconds / gib
+            seconds / gib,
+            cpu / gib
         );
     }
+}
+
+/// What was put and deleted, by KVS and key.
+type Oracle = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
+
+const KVSS: [&str; 3] = ["a", "b", "c"];
+
+/// Blank devices that take so many bytes in one command.
+fn devices(largest: u32) -> Devices {
+    let device = |name: &str, bytes: u64| -> Arc<dyn Device> {
+        ShapedDevice::new(name, bytes, 512, |geometry| geometry.max_transfer_size = largest)
+    };
+    Devices {
+        manifest: device("manifest", 1 << 20),
+        capacity: device("capacity", 16 << 20),
+        staging: Some(device("staging", 8 << 20)),
+    }
+}
+
+/// A log of some hundred KiB with all that a log can hold, and no kvset.
+fn write_log(devices: &Devices, options: &Options) -> Oracle {
+    let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
+    let kvss = KVSS.map(|name| db.create_kvs(name, Policy::default()).unwrap());
+    kvss[2].set_ttl_ms(Some(1_000_000)).unwrap();
+    let (mut rng, mut oracle) = (Rng::new(5), Oracle::new());
+    let index = |n: u64| usize::try_from(n).unwrap();
+    for step in 0..3000 {
+        // Keys that begin alike for more than eight bytes, and a few that do not.
+        let n = rng.below(400);
+        let begin = if n < 5 { "other" } else { "all-of-them-begin-alike" };
+        let (which, key) = (index(rng.below(3)), format!("{begin}-{n:03}").into_bytes());
+        let mut value = vec![0; index(rng.below(300))];
+        rng.fill(&mut value);
+        match rng.below(100) {
+            0 => {
+                let prefix = &key[..key.len() - 1];
+                kvss[which].delete_prefix(prefix).unwrap();
+                oracle.retain(|(kvs, key), _| *kvs != which || !key.starts_with(prefix));
+            }
+            1..15 => {
+                kvss[which].delete(&key).unwrap();
+                oracle.remove(&(which, key));
+            }
+            15..20 => {
+                let mut batch = Batch::new();
+                for (number, kvs) in kvss.iter().enumerate() {
+                    batch.put(kvs, &key, &value);
+                    oracle.insert((number, key.clone()), value.clone());
+                }
+                db.write(&batch).unwrap();
+            }
+            _ => {
+                kvss[which].put(&key, &value).unwrap();
+                oracle.insert((which, key), value);
+            }
+        }
+        if step % 50 == 0 {
+            db.sync().unwrap();
+        }
+    }
+    db.sync().unwrap();
+    assert_eq!(db.stats().maintenance.ingests, 0);
+    std::mem::forget(db);
+    oracle
+}
+
+fn content(db: &Kvdb) -> Oracle {
+    let mut found = Oracle::new();
+    for (which, name) in KVSS.iter().enumerate() {
+        let mut cursor = db.kvs(name).unwrap().cursor().unwrap();
+        while let Some((key, value)) = cursor.next().unwrap() {
+            found.insert((which, key.to_vec()), value.to_vec());
+        }
+    }
+    found
+}
+
+#[test]
+fn what_the_log_holds_is_there_in_one_round_or_in_several() {
+    let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };
+    // Commands of a few LBAs, and of less than a frame, and of a whole segment.
+    for largest in [1024, 4096, 1 << 20] {
+        for (memtable_bytes, rounds) in [(4 << 20, 1..=1), (64 << 10, 3..=20), (4096, 20..=500)] {
+            let devices = devices(largest);
+            let oracle = write_log(&devices, &test_options(large));
+            let to_read = Options { read_only: true, ..test_options(large) };
+            let db = Kvdb::open_on(devices.clone(), to_read).unwrap();
+            assert_eq!(content(&db), oracle, "read only");
+            drop(db);
+            let options = test_options(Tuning { memtable_bytes, ..large });
+            let db = Kvdb::open_on(devices.clone(), options.clone()).unwrap();
+            let ingests = db.stats().maintenance.ingests;
+            assert!(rounds.contains(&ingests), "{memtable_bytes}: {ingests}");
+            assert_eq!(content(&db), oracle, "{memtable_bytes}");
+            db.settle().unwrap();
+            assert_eq!(content(&db), oracle, "{memtable_bytes}, settled");
+            db.close().unwrap();
+            let report = Kvdb::check_on(&devices).unwrap();
+            assert_eq!(report.findings, Vec::<String>::new());
+        }
+    }
+}
+
+/// A log that finds no room to be ingested is read from memory, and writes are told.
+#[test]
+fn a_log_without_room_for_its_keys_is_read_all_the_same() {
+    let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };
+    let devices = devices(1 << 20);
+    let oracle = write_log(&devices, &test_options(large));
+    let plan = FaultPlan::new();
+    let faulty = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
+        Arc::new(FaultDevice::new(device.clone(), &plan))
+    };
+    let (capacity, staging) = (faulty(&devices.capacity), devices.staging.as_ref().map(faulty));
+    let full = Devices { capacity, staging, ..devices };
+    // Some rounds find room, and then no more do.
+    for nth in [10, 0] {
+        plan.from_then_on(Target::Write, plan.seen(Target::Write) + nth, Effect::NoSpace);
+        let options = test_options(Tuning { memtable_bytes: 64 << 10, ..large });
+        let db = Kvdb::open_on(full.clone(), options).unwrap();
+        assert!(plan.fired() > 0);
+        assert_eq!(db.stats().maintenance.ingests > 0, nth > 0);
+        assert_eq!(content(&db), oracle);
+        let error = db.ingest().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        drop(db);
+        plan.heal();
+    }
+    let db = Kvdb::open_on(full, test_options(large)).unwrap();
+    assert!(db.stats().maintenance.ingests > 0);
+    assert_eq!(content(&db), oracle);
 }

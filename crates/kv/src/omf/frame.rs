@@ -122,6 +122,11 @@ impl FrameHeader {
         (self.first_seqno + u64::from(self.records)).saturating_sub(1)
     }
 
+    /// Whether a header may begin here: most LBAs that are searched for one say no at once.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(MAGIC)
+    }
+
     /// Checks the frame's records against the header.
     pub(crate) fn check_payload(&self, payload: &[u8]) -> Result<(), Malformed> {
         expect_crc("frame payload", self.payload_crc, crc32c(payload))

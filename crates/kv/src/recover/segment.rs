@@ -1,0 +1,195 @@
+//! Reads a log segment from its beginning to its end: its frames, and behind them what proves that more
+//! was durable.
+//!
+//! A segment is read in large windows, each once. Several are in flight ahead of the one that is looked
+//! at; those of a frame stay until it was taken, so that what turns out to be none can be searched.
+
+use std::collections::VecDeque;
+
+use esker_base::AlignedBuf;
+use esker_base::units::{round_up, to_usize};
+use esker_device::{Command, Completion, DeviceError, Op, QueuePair, Tag};
+
+use super::{is_at, read_frame_once};
+use crate::error::Result;
+use crate::omf::frame::{FrameHeader, HEADER_SIZE};
+use crate::value::ValueBlock;
+
+pub(super) struct SegmentReader<'a> {
+    segment: &'a ValueBlock,
+    queue: Box<dyn QueuePair>,
+    window_bytes: u64,
+    /// The number of the first window that is held; the others follow.
+    first: u64,
+    windows: VecDeque<Window>,
+    batch: VecDeque<Command>,
+    done: Vec<Completion>,
+    buffers: Vec<AlignedBuf>,
+    /// Where the frame begins that was read last, or is to be read next.
+    offset: u64,
+    /// Where it ends.
+    end: u64,
+}
+
+enum Window {
+    Asked,
+    Read(AlignedBuf),
+    Failed(DeviceError),
+}
+
+/// Windows in flight.
+const READS: u64 = 4;
+
+impl<'a> SegmentReader<'a> {
+    pub(super) fn new(segment: &'a ValueBlock) -> Result<SegmentReader<'a>> {
+        let media = segment.media();
+        Ok(SegmentReader {
+            segment,
+            queue: media.device().queue_pair(to_usize(READS) + 1)?,
+            window_bytes: media.transfer_size as u64,
+            first: 0,
+            windows: VecDeque::new(),
+            batch: VecDeque::new(),
+            done: Vec::new(),
+            buffers: Vec::new(),
+            offset: 0,
+            end: 0,
+        })
+    }
+
+    /// The next frame with its records, if there is a valid one. What is not valid is read twice: it may
+    /// have been damaged on its way.
+    pub(super) fn next_frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+        self.offset = self.end;
+        self.release(self.offset)?;
+        let frame = match self.frame()? {
+            None => read_frame_once(self.segment, self.offset)?,
+            valid => valid,
+        };
+        if let Some((_, payload)) = &frame {
+            let end = self.offset + (HEADER_SIZE + payload.len()) as u64;
+            self.end = round_up(end, self.segment.media().lba_size.into());
+        }
+        Ok(frame)
+    }
+
+    /// Where the frame begins that was read last; where the next one would, when there was none.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+        let offset = self.offset;
+        if offset + HEADER_SIZE as u64 > self.segment.allocation.bytes() {
+            return Ok(None);
+        }
+        let Ok(header) = FrameHeader::decode(self.bytes_at(offset)?) else { return Ok(None) };
+        if !is_at(&header, self.segment, offset) {
+            return Ok(None);
+        }
+        let size = to_usize(header.payload_size.into());
+        let mut payload = Vec::with_capacity(size);
+        while payload.len() < size {
+            let bytes = self.bytes_at(offset + (HEADER_SIZE + payload.len()) as u64)?;
+            payload.extend_from_slice(&bytes[..bytes.len().min(size - payload.len())]);
+        }
+        Ok(header.check_payload(&payload).is_ok().then_some((header, payload)))
+    }
+
+    /// The last record that was in the log for certain, as far as the headers say that lie at
+    /// [`SegmentReader::offset`] and behind it; 0 without any. Replay has come to `last` there: what a
+    /// crash tore would have held the next one, so a frame that holds it lies behind damage.
+    pub(super) fn held_behind(mut self, last: u64) -> Result<u64> {
+        let lba_size = to_usize(self.segment.media().lba_size.into());
+        let (segment, stop) = (self.segment, self.offset);
+        let (mut offset, mut held) = (stop, 0);
+        while offset < segment.allocation.bytes() {
+            self.release(offset)?;
+            let bytes = self.bytes_at(offset)?;
+            for (lba, at) in bytes.chunks(lba_size).zip((offset..).step_by(lba_size)) {
+                if FrameHeader::begins(lba)
+                    && let Ok(header) = FrameHeader::decode(lba)
+                    && (header.block, header.offset) == (segment.id, at)
+                {
+                    // The torn frame itself may have kept its header.
+                    let follows = at > stop && header.first_seqno <= last + 1;
+                    held = held.max(header.durable_seqno);
+                    held = held.max(if follows { header.last_seqno() } else { 0 });
+                }
+            }
+            offset += bytes.len() as u64;
+        }
+        Ok(held)
+    }
+
+    /// The bytes of the segment from `offset` to the end of its window. Nothing before the window that
+    /// was released last may be asked for.
+    fn bytes_at(&mut self, offset: u64) -> Result<&[u8]> {
+        let number = offset / self.window_bytes;
+        self.ask_through(number + READS - 1)?;
+        let at = to_usize(number - self.first);
+        while matches!(self.windows[at], Window::Asked) {
+            self.wait()?;
+        }
+        match &self.windows[at] {
+            Window::Read(buf) => Ok(&buf[to_usize(offset - number * self.window_bytes)..]),
+            Window::Failed(error) => Err(error.clone().into()),
+            Window::Asked => unreachable!("waited for above"),
+        }
+    }
+
+    /// Lets go of the windows that lie before `offset`.
+    fn release(&mut self, offset: u64) -> Result<()> {
+        while (self.first + 1) * self.window_bytes <= offset {
+            match self.windows.front() {
+                Some(Window::Asked) => self.wait()?,
+                _ => {
+                    if let Some(Window::Read(buf)) = self.windows.pop_front() {
+                        self.buffers.push(buf);
+                    }
+                    self.first += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_through(&mut self, last: u64) -> Result<()> {
+        let allocation = &self.segment.allocation;
+        let media = &allocation.media;
+        loop {
+            let number = self.first + self.windows.len() as u64;
+            let start = number * self.window_bytes;
+            if number > last || start >= allocation.bytes() {
+                break;
+            }
+            let size = to_usize(self.window_bytes.min(allocation.bytes() - start));
+            let fresh = || AlignedBuf::zeroed(to_usize(self.window_bytes));
+            let mut buf = self.buffers.pop().unwrap_or_else(fresh);
+            buf.set_len(size);
+            let (lba, ..) = allocation.span(start, size);
+            media.count_read(allocation.stream, 1, size);
+            self.batch.push_back(Command { tag: Tag(number), op: Op::Read { lba, buf } });
+            self.windows.push_back(Window::Asked);
+        }
+        if !self.batch.is_empty() {
+            self.queue.submit(&mut self.batch)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until some window is there.
+    fn wait(&mut self) -> Result<()> {
+        if !self.batch.is_empty() {
+            self.queue.submit(&mut self.batch)?;
+        }
+        self.queue.wait(&mut self.done, None)?;
+        for Completion { tag, result, buf, .. } in self.done.drain(..) {
+            self.windows[to_usize(tag.0 - self.first)] = match result {
+                Ok(()) => Window::Read(buf.expect("a read carries a buffer")),
+                Err(error) => Window::Failed(error),
+            };
+        }
+        Ok(())
+    }
+}
