@@ -10,11 +10,12 @@ use std::sync::Arc;
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
+use crate::cache::Source;
 use crate::error::Result;
 use crate::flight::Flight;
 use crate::media::Media;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::value::{Keep, Piece, ValueBlock, Values, Wanted, read_pieces};
+use crate::value::{Piece, ValueBlock, Values, Wanted, read_pieces};
 
 pub(crate) use run::{Run, WINDOW_MAX};
 
@@ -123,7 +124,6 @@ impl ReadAhead {
     pub(crate) fn read(
         &mut self,
         values: &Values,
-        kvs: u32,
         wanted: Vec<Wanted<'_>>,
         way: Way,
         mut each: impl FnMut(usize, &[u8]),
@@ -143,12 +143,12 @@ impl ReadAhead {
             self.go_ahead(values, &missing, way.forward);
         }
         for (at, one) in missing.iter().enumerate() {
-            let taken = self.take(values, kvs, one, &mut each);
+            let taken = self.take(values, one, &mut each);
             if taken.is_err() {
                 // What was read ahead may be what failed, or is not sound.
                 self.clear();
                 self.load(&missing[at..], None, budget)?;
-                self.take(values, kvs, one, &mut each)?;
+                self.take(values, one, &mut each)?;
             }
         }
         self.leave(way.forward, budget);
@@ -265,7 +265,6 @@ impl ReadAhead {
     fn take(
         &mut self,
         values: &Values,
-        kvs: u32,
         one: &Wanted<'_>,
         each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
@@ -274,9 +273,9 @@ impl ReadAhead {
         let flight = under_way(&mut self.flights, one.block.media());
         let run = &mut self.runs[run].run;
         // What a long walk reads is not what is read again before other records are.
-        let keep = if run.is_long() { Keep::WhereRoom } else { Keep::Always };
+        let source = if run.is_long() { Source::LongWalk } else { Source::Medium };
         let record = run.get((piece.start, piece.end()), flight, &mut self.joined)?;
-        values.take(kvs, one, record, keep, each)
+        values.take(one, record, source, each)
     }
 
     /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long when

@@ -1,17 +1,40 @@
 //! The record cache: hot values in DRAM, record by record, because hot records are scattered and a
 //! page would hold mostly their cold neighbours.
 //!
-//! Read by every get that finds its value on a medium, filled when that value is read, and told by
-//! maintenance when a record moves. What is at an address never changes, so there is nothing to
-//! invalidate: an address that is no longer used is forgotten in time.
+//! A record is found by KVS and key. A get asks for it before it searches any kvset
+//! ([`RecordCache::newest`]); whoever knows the address of a record already asks by that
+//! ([`RecordCache::with`]): what is at an address never changes. Filled when values are read and when
+//! they are ingested, and told by maintenance when a record moves.
 //!
 //! Records lie in segments of a fixed size ([`segment`]); eviction is S3-FIFO over whole segments
-//! ([`shard`]), found by their hash ([`index`]), with the addresses of what left the small queue remembered for a while ([`ghost`]).
+//! ([`shard`]), found by their hash ([`index`]), with the keys of what left the small queue
+//! remembered for a while ([`ghost`]).
+//!
+//! # Why a record found by its key is the right one
+//!
+//! The *age* of a kvset is the seqno of the newest record it was made of, and that of a tree the age
+//! of the newest kvset that was ever added to it. Memtables are ingested whole and in their order, so
+//! all that a tree of age `a` knows of its keys is what was written up to `a`, and every tree of that
+//! age knows the same, whatever maintenance has made of its kvsets: merged (the result has the age of
+//! the newest input), split, joined, sorted. A cached record carries an age as of which it is the
+//! newest version of its key. To a reader whose memtables say nothing of the key, and whose tree has
+//! - that age, it is the value;
+//! - an older age, it may be too new, and is not taken;
+//! - a newer age `b`, it is the value unless something up to `b` hides it. What does is in a kvset that
+//!   is newer than the record's age, which the filters and prefixes of those tell without I/O; or it
+//!   was a delete that compaction has dropped, with all that it hid, and then the tree remembers the
+//!   age up to which it has forgotten deletes ([`crate::view::Tree::is_newest`]).
+//!
+//! So publishing a view need not invalidate anything, and does not race with who fills the cache.
+//! Ids of KVSs are never given out again. Whether a record has expired is for its reader to say, who
+//! has no expiry here: such records are found by their address alone.
 //!
 //! Invariants
-//! 1. A hit returns exactly the bytes that were inserted at that address.
-//! 2. Segments, index and ghost together never take more than the capacity, whatever it is set to.
-//! 3. No allocation per record: segments are recycled, and the index and the ghost double.
+//! 1. What is found at an address is exactly what was inserted for it.
+//! 2. There is one record of a key at most, and none takes the place of one with a newer age.
+//! 3. A record is the newest version of its key up to its age.
+//! 4. Segments, index and ghost together never take more than the capacity, whatever it is set to.
+//! 5. No allocation per record: segments are recycled, and the index and the ghost double.
 
 mod ghost;
 mod index;
@@ -19,11 +42,11 @@ mod segment;
 mod shard;
 
 use esker_base::units::{to_u64, to_usize};
-use xxhash_rust::xxh3::xxh3_64;
 
 use shard::Shard;
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::kvset::key_hash;
+use crate::sync::Mutex;
 
 /// How many shards there are, each with a lock of its own.
 const SHARDS: usize = 16;
@@ -34,19 +57,59 @@ pub(crate) struct RecordAddress {
     /// The block that holds it.
     pub(crate) block: u64,
     /// Its offset in the block, in bytes.
-    pub(crate) offset: u64,
+    pub(crate) offset: u32,
 }
 
-impl RecordAddress {
-    /// The shard, and the hash within the shard.
-    fn hash(self) -> (usize, u32) {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.block.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
-        let hash = xxh3_64(&bytes);
-        let low = u32::try_from(hash & u64::from(u32::MAX)).expect("32 bits");
-        (to_usize(hash >> 32) % SHARDS, low)
+/// The key of a record, and its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordKey<'a> {
+    pub(crate) kvs: u32,
+    pub(crate) key: &'a [u8],
+    /// That of [`key_hash`].
+    pub(crate) key_hash: u64,
+}
+
+impl<'a> RecordKey<'a> {
+    pub(crate) fn new(kvs: u32, key: &'a [u8]) -> RecordKey<'a> {
+        RecordKey { kvs, key, key_hash: key_hash(key) }
     }
+
+    /// The hash that the cache knows the record by.
+    pub(crate) fn hash(&self) -> u64 {
+        record_hash(self.kvs, self.key_hash)
+    }
+}
+
+/// The hash of a record whose key has the hash `key_hash`.
+fn record_hash(kvs: u32, key_hash: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio
+    key_hash ^ u64::from(kvs).wrapping_mul(ODD)
+}
+
+/// The bits of a record's hash that tell it from others of its shard.
+fn in_shard(hash: u64) -> u32 {
+    u32::try_from(hash & u64::from(u32::MAX)).expect("32 bits")
+}
+
+/// A version of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) address: RecordAddress,
+    /// An age as of which it is the newest of its key.
+    pub(crate) age: u64,
+    /// Whether it ever expires.
+    pub(crate) expires: bool,
+}
+
+/// Where a record comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// It was read from its medium, because somebody wanted it.
+    Medium,
+    /// It was read on a long walk: nothing leaves for it.
+    LongWalk,
+    /// It was ingested.
+    Memtable,
 }
 
 /// What the cache has done and holds.
@@ -54,6 +117,8 @@ impl RecordAddress {
 pub(crate) struct RecordCacheStats {
     /// Reads that found their record.
     pub(crate) hits: u64,
+    /// Those of them that found it by its key.
+    pub(crate) hits_by_key: u64,
     /// Reads that did not.
     pub(crate) misses: u64,
     /// Records taken in.
@@ -68,7 +133,7 @@ pub(crate) struct RecordCacheStats {
     pub(crate) capacity: u64,
 }
 
-/// A cache of records by their address, for any number of threads.
+/// A cache of records, for any number of threads.
 pub(crate) struct RecordCache {
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -88,76 +153,78 @@ impl RecordCache {
         }
     }
 
-    /// Copies the record at `address` to `out`, in place of what was there; false, and `out` is
-    /// unchanged, when it is not cached.
-    pub(crate) fn get(&self, address: RecordAddress, out: &mut Vec<u8>) -> bool {
-        let copied = self.with(address, |bytes| {
-            out.clear();
-            out.extend_from_slice(bytes);
-        });
-        copied.is_some()
+    /// Copies the value of `key` in a tree of this age to `out`, in place of what was there; false, and
+    /// `out` is unchanged, when it is not cached or not known to be the newest. `is_newest` says whether
+    /// the newest one as of another age is the newest in the tree; it holds up one shard.
+    pub(crate) fn newest(
+        &self,
+        key: &RecordKey<'_>,
+        age: u64,
+        is_newest: impl FnOnce(u64) -> bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let mut shard = self.shard(key.hash()).lock();
+        let value = shard.visit_newest(key, age, is_newest);
+        value.map(|value| copy(value, out)).is_some()
     }
 
-    /// Hands the record at `address` to `read`, which holds up one shard meanwhile; `None` when it
-    /// is not cached.
+    /// Copies the record with this hash at `address` to `out`, in place of what was there; false, and
+    /// `out` is unchanged, when it is not cached. The reader knows it to be the newest of its key as of
+    /// `age`.
+    pub(crate) fn get(
+        &self,
+        hash: u64,
+        address: RecordAddress,
+        age: u64,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        self.with(hash, address, age, |value| copy(value, out)).is_some()
+    }
+
+    /// Like [`RecordCache::get`], but hands the record to `read`, which holds up one shard meanwhile.
     pub(crate) fn with<R>(
         &self,
+        hash: u64,
         address: RecordAddress,
+        age: u64,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        let (shard, hash) = address.hash();
-        self.shards[shard].lock().visit(address, hash).map(read)
+        self.shard(hash).lock().visit(in_shard(hash), address, age).map(read)
     }
 
-    /// Asks for the memory of the records at `addresses`, those that are cached: reading them soon after
-    /// waits for it once and not for each.
-    pub(crate) fn prefetch(&self, addresses: impl Iterator<Item = RecordAddress> + Clone) {
-        for (shard, hash) in addresses.clone().map(RecordAddress::hash) {
-            self.shards[shard].lock().prefetch_entry(hash);
-        }
-        for (shard, hash) in addresses.map(RecordAddress::hash) {
-            self.shards[shard].lock().prefetch_record(hash);
-        }
+    /// Asks for the memory of the records with these hashes, those that are cached: reading them soon
+    /// after waits for it once and not for each.
+    pub(crate) fn prefetch(&self, hashes: impl Iterator<Item = u64> + Clone) {
+        hashes.clone().for_each(|hash| self.shard(hash).lock().prefetch_entry(in_shard(hash)));
+        hashes.for_each(|hash| self.shard(hash).lock().prefetch_record(in_shard(hash)));
     }
 
-    /// Whether the record at `address` is cached. Does not count as a read.
-    pub(crate) fn contains(&self, address: RecordAddress) -> bool {
-        let (shard, hash) = address.hash();
-        self.shards[shard].lock().find(address, hash).is_some()
+    /// Whether the record with this hash at `address` is cached. Does not count as a read.
+    pub(crate) fn contains(&self, hash: u64, address: RecordAddress) -> bool {
+        self.shard(hash).lock().find(in_shard(hash), address).is_some()
     }
 
-    /// Takes in the record at `address`, whose bytes are `parts` one after the other. False when
-    /// it is too large ([`segment::RECORD_MAX`]), when the capacity is too small for any record,
-    /// or when it was there already.
-    pub(crate) fn insert(&self, address: RecordAddress, parts: &[&[u8]]) -> bool {
-        let (shard, hash) = address.hash();
-        self.shards[shard].lock().insert(address, hash, parts)
+    /// Takes in a version of a record, whose value is `parts` one after the other, in place of an older
+    /// version. False when it is too large ([`segment::RECORD_MAX`]), when the capacity is too small for
+    /// any record, or when it or a newer one was there already.
+    pub(crate) fn insert(
+        &self,
+        key: &RecordKey<'_>,
+        version: &Version,
+        parts: &[&[u8]],
+        source: Source,
+    ) -> bool {
+        self.shard(key.hash()).lock().insert(key, version, parts, source)
     }
 
-    /// Like [`RecordCache::insert`], but only where nothing has to leave for it.
-    pub(crate) fn insert_beside(&self, address: RecordAddress, parts: &[&[u8]]) -> bool {
-        let (shard, hash) = address.hash();
-        self.shards[shard].lock().insert_beside(address, hash, parts)
+    /// The record with this hash at `old` was rewritten at `new`: a cached copy stays, as hot as it was.
+    /// False when it is not cached now.
+    pub(crate) fn rename(&self, hash: u64, old: RecordAddress, new: RecordAddress) -> bool {
+        self.shard(hash).lock().rename(in_shard(hash), old, new)
     }
 
-    /// The record at `old` was rewritten at `new`: a cached copy stays, as hot as it was. Moves no
-    /// bytes within a shard, and the record's from one shard to another. False when it is not
-    /// cached now.
-    pub(crate) fn rename(&self, old: RecordAddress, new: RecordAddress) -> bool {
-        let ((from, old_hash), (to, new_hash)) = (old.hash(), new.hash());
-        if old == new {
-            return self.contains(old);
-        }
-        if from == to {
-            return self.shards[from].lock().rename((old, old_hash), (new, new_hash));
-        }
-        let (mut from, mut to) = self.lock_two(from, to);
-        let Some(place) = from.find(old, old_hash) else {
-            return false;
-        };
-        let taken = to.adopt(new, new_hash, from.record(place));
-        from.remove(old, old_hash);
-        taken
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        &self.shards[to_usize(hash >> 32) % SHARDS]
     }
 
     /// The figures of all shards together.
@@ -166,6 +233,7 @@ impl RecordCache {
         for shard in &self.shards {
             let shard = shard.lock().stats();
             total.hits += shard.hits;
+            total.hits_by_key += shard.hits_by_key;
             total.misses += shard.misses;
             total.inserts += shard.inserts;
             total.evictions += shard.evictions;
@@ -175,17 +243,11 @@ impl RecordCache {
         }
         total
     }
+}
 
-    /// Locks two different shards, always in the same order.
-    fn lock_two(&self, a: usize, b: usize) -> (MutexGuard<'_, Shard>, MutexGuard<'_, Shard>) {
-        if a < b {
-            let first = self.shards[a].lock();
-            (first, self.shards[b].lock())
-        } else {
-            let first = self.shards[b].lock();
-            (self.shards[a].lock(), first)
-        }
-    }
+fn copy(value: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(value);
 }
 
 fn per_shard(capacity: u64) -> usize {

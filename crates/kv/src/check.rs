@@ -7,6 +7,7 @@ use esker_base::units::round_up;
 use serde::Serialize;
 
 use crate::ahead::{ReadAhead, Way};
+use crate::cache::RecordKey;
 use crate::error::{KvError, Result};
 use crate::kvset::Kvset;
 use crate::manifest::{Manifest, State};
@@ -104,8 +105,9 @@ impl CheckReport {
             let block = kvset.block(&stored);
             let size = record_size(key.len(), stored.value_size as usize) as u64;
             *live.entry(block.id).or_default() += size;
-            let one = Wanted { index: 0, block, key, stored };
-            match ahead.read(&values, kvs, vec![one], Way::FORWARD, |_, _| ()) {
+            let key = RecordKey::new(kvs, key);
+            let one = Wanted { index: 0, block, key, stored, age: 0 };
+            match ahead.read(&values, vec![one], Way::FORWARD, |_, _| ()) {
                 Ok(()) => {
                     self.values += 1;
                     self.value_bytes += size;

@@ -12,6 +12,7 @@ use esker_base::AlignedBuf;
 use esker_base::units::{round_down, round_up, to_usize};
 use esker_device::Op;
 
+use crate::cache::{RecordAddress, RecordKey};
 use crate::compression::{Compression, Packer};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -25,7 +26,7 @@ use crate::omf::page::Stored;
 use crate::placement::Stream;
 use crate::prefixes::Prefixes;
 use crate::source::{Item, Source, merge_kvsets};
-use crate::value::{BlockWriter, ValueBlock, address};
+use crate::value::{BlockWriter, ValueBlock};
 use crate::{Policy, VALUE_MAX};
 
 /// A node that gets a kvset.
@@ -67,8 +68,10 @@ pub(crate) struct Compaction {
 pub(crate) struct Compacted {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
     pub(crate) blocks: Vec<Arc<ValueBlock>>,
-    /// Cached records and where they are now: old block and offset, new block and offset.
-    pub(crate) moved: Vec<(u64, u32, u64, u32)>,
+    /// Cached records and where they are now: hash, old block and offset, new block and offset.
+    pub(crate) moved: Vec<(u64, u64, u32, u64, u32)>,
+    /// Whether deletes were dropped: nothing older is left for them to hide.
+    pub(crate) forgets: bool,
 }
 
 impl Compacted {
@@ -137,7 +140,7 @@ pub(crate) struct Scratch {
 impl Compaction {
     pub(crate) fn run(&self, engine: &Engine) -> Result<Compacted> {
         if self.targets.is_empty() {
-            return Ok(Compacted::default());
+            return Ok(Compacted { forgets: true, ..Compacted::default() });
         }
         let mut scratch = engine.scratch();
         let Scratch { window, buffers, packer, packed } = &mut *scratch;
@@ -155,6 +158,11 @@ impl Compaction {
         }
         window.clear();
         output.finish()
+    }
+
+    /// The age of what comes of it.
+    pub(crate) fn age(&self) -> u64 {
+        self.inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0)
     }
 
     /// Whether it puts all values of a leaf in key order.
@@ -414,7 +422,7 @@ impl<'a> Output<'a> {
             packer,
             packed,
             old_blocks: blocks.map(|(block, _)| (block.id, block.clone())).collect(),
-            age: inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0),
+            age: compaction.age(),
             prefixes: Prefixes::union(inputs.iter().map(|kvset| &kvset.prefixes)),
             done: Compacted::default(),
         }
@@ -427,7 +435,10 @@ impl<'a> Output<'a> {
             key_start = entry.key_end;
             self.go_to_target_of(key)?;
             let entry = match &entry.kind {
-                WindowKind::Tombstone if self.compaction.targets[self.target].bottom => continue,
+                WindowKind::Tombstone if self.compaction.targets[self.target].bottom => {
+                    self.done.forgets = true;
+                    continue;
+                }
                 WindowKind::Tombstone => NewEntry::Tombstone,
                 WindowKind::Inline(value, expiry) => NewEntry::Inline(value, *expiry),
                 &WindowKind::Keep { block, offset, value_size, expiry } => {
@@ -437,8 +448,10 @@ impl<'a> Output<'a> {
                     let size = record_size(key.len(), to_usize((*value_size).into()));
                     let records = window.records.as_ref().expect("gathered");
                     let (place, value_size) = self.push(&records[*at..*at + size])?;
-                    if self.engine.values.cache.contains(address(block.id, *offset)) {
-                        self.done.moved.push((block.id, *offset, place.0, place.1));
+                    let hash = RecordKey::new(self.compaction.kvs, key).hash();
+                    let old = RecordAddress { block: block.id, offset: *offset };
+                    if self.engine.values.cache.contains(hash, old) {
+                        self.done.moved.push((hash, old.block, old.offset, place.0, place.1));
                     }
                     NewEntry::Stored {
                         block: place.0,
@@ -493,10 +506,14 @@ impl<'a> Output<'a> {
     }
 
     /// What the current target's kvset hides.
-    fn hides(&self) -> Prefixes {
+    fn hides(&mut self) -> Prefixes {
         let targets = &self.compaction.targets;
         let (target, next) = (&targets[self.target], targets.get(self.target + 1));
-        if target.bottom || self.prefixes.is_empty() {
+        if self.prefixes.is_empty() {
+            return Prefixes::default();
+        }
+        if target.bottom {
+            self.done.forgets = true;
             return Prefixes::default();
         }
         self.prefixes.within(&target.lower, next.map(|next| &*next.lower))

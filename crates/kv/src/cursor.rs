@@ -6,6 +6,7 @@ use std::sync::Arc;
 use esker_base::units::to_usize;
 
 use crate::ahead::{ReadAhead, Way};
+use crate::cache::RecordKey;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvset::cursor::KvsetCursor;
@@ -126,15 +127,22 @@ impl Rows {
     }
 
     /// Reads the values that are on media.
-    fn read(&mut self, ahead: &mut ReadAhead, values: &Values, kvs: u32, way: Way) -> Result<()> {
+    fn read(
+        &mut self,
+        ahead: &mut ReadAhead,
+        values: &Values,
+        (kvs, age): (u32, u64),
+        way: Way,
+    ) -> Result<()> {
         let Rows { rows, keys, values: read, places, stored_bytes, .. } = self;
         read.reserve(*stored_bytes);
         let wanted = rows.iter().enumerate().filter_map(|(index, row)| {
             let (block, stored) = row.stored.as_ref()?;
-            Some(Wanted { index, block, key: &keys[row.key.clone()], stored: *stored })
+            let key = RecordKey::new(kvs, &keys[row.key.clone()]);
+            Some(Wanted { index, block, key, stored: *stored, age })
         });
         let wanted: Vec<Wanted<'_>> = wanted.collect();
-        ahead.read(values, kvs, wanted, way, |index, value| {
+        ahead.read(values, wanted, way, |index, value| {
             let start = read.len();
             read.extend_from_slice(value);
             places[index] = start..read.len();
@@ -364,7 +372,8 @@ impl Cursor {
         }
         let ends = self.taken < self.expected && self.taken + count >= self.expected;
         let way = Way { forward: self.forward, ends };
-        self.rows.read(&mut self.ahead, &self.engine.values, self.kvs, way)?;
+        let age = self.tree.as_ref().map_or(0, |tree| tree.age);
+        self.rows.read(&mut self.ahead, &self.engine.values, (self.kvs, age), way)?;
         self.count_in_vain();
         self.placed = true;
         Ok(())

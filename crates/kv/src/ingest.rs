@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use crate::cache::{RecordAddress, RecordKey, Source, Version};
 use crate::compact::GAP;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
@@ -20,7 +21,7 @@ use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::INLINE_MAX;
 use crate::placement::Stream;
 use crate::prefixes::Prefixes;
-use crate::value::{BlockWriter, ValueBlock, address};
+use crate::value::{BlockWriter, ValueBlock};
 use crate::view::Tree;
 use crate::{MediaClass, Place};
 
@@ -112,6 +113,7 @@ impl Shares {
 /// The kvset of one KVS under construction.
 pub(crate) struct RootBuilder<'a> {
     pub(crate) kvs: u32,
+    age: u64,
     engine: &'a Engine,
     keys: KvsetBuilder<'a>,
     /// Where values go that do not stay in the log.
@@ -148,7 +150,8 @@ impl<'a> RootBuilder<'a> {
         let mut keys = KvsetBuilder::new(engine.shop(), id, tree.kvs, 0, age, keys_at);
         keys.hide(hides);
         let now_ms = engine.wall_clock.now_ms();
-        RootBuilder { kvs: tree.kvs, engine, keys, values, home, record: Vec::new(), now_ms }
+        let (kvs, record) = (tree.kvs, Vec::new());
+        RootBuilder { kvs, age, engine, keys, values, home, record, now_ms }
     }
 
     /// Adds what a key maps to; keys ascend. `blocks` are the log's.
@@ -165,7 +168,13 @@ impl<'a> RootBuilder<'a> {
             Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value, written.expiry),
             Some(value) => {
                 let (block, offset) = self.place(key, value, written, blocks)?;
-                self.engine.values.cache.insert(address(block, offset), &[value]);
+                let version = Version {
+                    address: RecordAddress { block, offset },
+                    age: self.age,
+                    expires: !written.expiry.is_never(),
+                };
+                let key = RecordKey::new(self.kvs, key);
+                self.engine.values.cache.insert(&key, &version, &[value], Source::Memtable);
                 let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
                 NewEntry::Stored { block, offset, value_size, expiry: written.expiry }
             }

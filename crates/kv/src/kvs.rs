@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::cache::RecordKey;
 use crate::compression::Compression;
 use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::expiry::{Expiry, Moment, Time};
-use crate::kvset::{Found, key_hash};
+use crate::kvset::Found;
 use crate::media::Purpose;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
@@ -212,8 +213,8 @@ enum Located<'v> {
     Absent,
     /// Written to the caller's buffer.
     Copied,
-    /// In this block.
-    Stored(&'v Arc<ValueBlock>, Stored),
+    /// In this block; it is the newest one in a tree of this age.
+    Stored(&'v Arc<ValueBlock>, Stored, u64),
 }
 
 impl Engine {
@@ -240,14 +241,15 @@ impl Engine {
         moment: Moment<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        match locate(view, kvs, key, moment, out)? {
+        let key = RecordKey::new(kvs, key);
+        match self.locate(view, &key, moment, out)? {
             Located::Absent => {
                 out.clear();
                 Ok(false)
             }
             Located::Copied => Ok(true),
-            Located::Stored(block, stored) => {
-                self.values.read(block, kvs, key, &stored, out)?;
+            Located::Stored(block, stored, age) => {
+                self.values.read(&Wanted { index: 0, block, key, stored, age }, out)?;
                 Ok(true)
             }
         }
@@ -264,59 +266,64 @@ impl Engine {
         let mut values = Vec::with_capacity(keys.len());
         let mut wanted = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            let (key, mut value) = (key.as_ref(), Vec::new());
-            let located = locate(view, kvs, key, moment, &mut value)?;
+            let (key, mut value) = (RecordKey::new(kvs, key.as_ref()), Vec::new());
+            let located = self.locate(view, &key, moment, &mut value)?;
             values.push((!matches!(located, Located::Absent)).then_some(value));
-            if let Located::Stored(block, stored) = located {
-                wanted.push(Wanted { index, block, key, stored });
+            if let Located::Stored(block, stored, age) = located {
+                wanted.push(Wanted { index, block, key, stored, age });
             }
         }
-        self.values.read_many(kvs, wanted, |index, value| {
+        self.values.read_many(wanted, |index, value| {
             values[index] = Some(value.to_vec());
         })?;
         Ok(values)
     }
-}
 
-/// Looks for `key` at `moment`: in the memtables, the root, and the leaf, newest first.
-fn locate<'v>(
-    view: &'v View,
-    kvs: u32,
-    key: &[u8],
-    moment: Moment<'_>,
-    out: &mut Vec<u8>,
-) -> Result<Located<'v>> {
-    let hash = key_hash(key);
-    for table in view.memtables() {
-        let found = table.get(kvs, (key, hash), moment.seqno, |written| {
-            out.clear();
-            let value = written.value.filter(|_| moment.sees(written.expiry));
-            value.map(|value| out.extend_from_slice(value)).is_some()
-        });
-        match found {
-            Some(true) => return Ok(Located::Copied),
-            Some(false) => return Ok(Located::Absent),
-            None => {}
-        }
-    }
-    let Some(tree) = view.tree(kvs) else {
-        return Ok(Located::Absent);
-    };
-    let leaf = &tree.leaves[tree.leaf_of(key)];
-    for kvset in tree.root.iter().chain(&leaf.kvsets) {
-        match kvset.get(key, hash)? {
-            None => {}
-            Some(Found::Tombstone) => return Ok(Located::Absent),
-            Some(found) if !moment.sees(found.expiry()) => return Ok(Located::Absent),
-            Some(Found::Inline(bytes, size, _)) => {
+    /// Looks for a key at `moment`, newest first: in the memtables, among the cached records, in the root
+    /// and in the leaf.
+    fn locate<'v>(
+        &self,
+        view: &'v View,
+        key: &RecordKey<'_>,
+        moment: Moment<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Located<'v>> {
+        let &RecordKey { kvs, key: bytes, key_hash } = key;
+        for table in view.memtables() {
+            let found = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
                 out.clear();
-                out.extend_from_slice(&bytes[..size]);
-                return Ok(Located::Copied);
-            }
-            Some(Found::Stored(stored)) => {
-                return Ok(Located::Stored(kvset.block(&stored), stored));
+                let value = written.value.filter(|_| moment.sees(written.expiry));
+                value.map(|value| out.extend_from_slice(value)).is_some()
+            });
+            match found {
+                Some(true) => return Ok(Located::Copied),
+                Some(false) => return Ok(Located::Absent),
+                None => {}
             }
         }
+        let Some(tree) = view.tree(kvs) else {
+            return Ok(Located::Absent);
+        };
+        let is_newest = |age| tree.is_newest(bytes, key_hash, age);
+        if self.values.cache.newest(key, tree.age, is_newest, out) {
+            return Ok(Located::Copied);
+        }
+        let leaf = &tree.leaves[tree.leaf_of(bytes)];
+        for kvset in tree.root.iter().chain(&leaf.kvsets) {
+            match kvset.get(bytes, key_hash)? {
+                None => {}
+                Some(Found::Tombstone) => return Ok(Located::Absent),
+                Some(found) if !moment.sees(found.expiry()) => return Ok(Located::Absent),
+                Some(Found::Inline(bytes, size, _)) => {
+                    out.clear();
+                    out.extend_from_slice(&bytes[..size]);
+                    return Ok(Located::Copied);
+                }
+                Some(Found::Stored(stored)) => {
+                    return Ok(Located::Stored(kvset.block(&stored), stored, tree.age));
+                }
+            }
+        }
+        Ok(Located::Absent)
     }
-    Ok(Located::Absent)
 }

@@ -358,7 +358,7 @@ impl Kvset {
 
     /// Whether this kvset may have an entry for the key, whose hash is `hash`. No I/O.
     pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
-        key >= self.index.key(0) && key <= self.last_key() && self.filter.may_contain(hash)
+        self.filter.may_contain(hash) && key >= self.index.key(0) && key <= self.last_key()
     }
 
     /// Whether this kvset may hide the key, whose hash is `hash`, in older ones. No I/O.

@@ -45,11 +45,12 @@
 //!
 //! # Life of a get
 //!
-//! 1. `kvs.rs` [`Kvs::get`] takes the current view and asks its memtables (`memtable.rs`), the
-//!    root's kvsets and the leaf's, newest first;
+//! 1. `kvs.rs` [`Kvs::get`] takes the current view and asks its memtables (`memtable.rs`), newest
+//!    first, then the record cache (`cache.rs`) by the key: where the tree says that what is there is
+//!    still the newest, that is the value; else the root's kvsets and the leaf's;
 //! 2. `kvset.rs` asks the filter (`filter.rs`), finds the page in its index, takes it from DRAM
 //!    (`page_cache.rs`) and searches it (`omf/page.rs`);
-//! 3. `value.rs` takes the value from the record cache (`cache.rs`), or reads its record from the
+//! 3. `value.rs` takes the value from the record cache by its address, or reads its record from the
 //!    block with one device read, through `media.rs` and the device's port (`esker-device`:
 //!    `blocking.rs`).
 //!

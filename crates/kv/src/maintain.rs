@@ -12,6 +12,7 @@ use std::time::Duration;
 use esker_base::memory::release_unused;
 
 use crate::KvsOptions;
+use crate::cache::RecordAddress;
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::due::Job;
 use crate::engine::Engine;
@@ -21,7 +22,7 @@ use crate::kvset::Kvset;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
-use crate::value::{ValueBlock, address};
+use crate::value::ValueBlock;
 use crate::view::{Frozen, Leaf, Tree};
 
 impl Engine {
@@ -293,12 +294,14 @@ impl Engine {
             tree.remove(&removed);
             tree.leaves.retain(|leaf| Some(leaf.id) != compaction.gone);
             done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
+            if done.forgets {
+                tree.forget(compaction.age());
+            }
             forget_scans(tree, compaction);
         });
-        for (old_block, old_offset, new_block, new_offset) in done.moved {
-            self.values
-                .cache
-                .rename(address(old_block, old_offset), address(new_block, new_offset));
+        let address = |block, offset| RecordAddress { block, offset };
+        for (hash, old_block, old_offset, block, offset) in done.moved {
+            self.values.cache.rename(hash, address(old_block, old_offset), address(block, offset));
         }
         self.balance_memory();
         Ok(())

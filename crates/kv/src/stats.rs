@@ -196,6 +196,8 @@ impl Dram {
 #[allow(missing_docs)]
 pub struct CacheStats {
     pub record_hits: u64,
+    /// Those of `record_hits` that took no search for the key.
+    pub record_hits_by_key: u64,
     pub record_misses: u64,
     pub records: u64,
     /// Searches that had to read a key page.
@@ -362,6 +364,7 @@ impl Engine {
             },
             cache: CacheStats {
                 record_hits: cache.hits,
+                record_hits_by_key: cache.hits_by_key,
                 record_misses: cache.misses,
                 records: cache.entries,
                 key_page_misses: self.pages.misses(),
@@ -530,8 +533,8 @@ impl fmt::Display for Stats {
         let c = &self.cache;
         writeln!(
             f,
-            "caches: {} records, {} hits, {} misses; {} key pages missed",
-            c.records, c.record_hits, c.record_misses, c.key_page_misses
+            "caches: {} records, {} hits, {} of them by key, {} misses; {} key pages missed",
+            c.records, c.record_hits, c.record_hits_by_key, c.record_misses, c.key_page_misses
         )?;
         let m = &self.maintenance;
         writeln!(

@@ -14,7 +14,7 @@ use esker_device::Op;
 use crate::MediaClass;
 use crate::Place;
 use crate::ahead::WindowBudget;
-use crate::cache::{RecordAddress, RecordCache};
+use crate::cache::{RecordAddress, RecordCache, RecordKey, Source, Version};
 use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::media::{Allocation, Classes, Extent, Media, Purpose};
@@ -304,11 +304,6 @@ pub(crate) struct Values {
     pub(crate) windows: WindowBudget,
 }
 
-/// The cache's name for a record.
-pub(crate) fn address(block: u64, offset: u32) -> RecordAddress {
-    RecordAddress { block, offset: offset.into() }
-}
-
 impl Values {
     /// The values of a KVDB with a budget of `memory_bytes`, none of them cached.
     pub(crate) fn new(memory_bytes: u64) -> Values {
@@ -317,22 +312,16 @@ impl Values {
     }
 
     /// Writes the value of a record to `out`.
-    pub(crate) fn read(
-        &self,
-        block: &Arc<ValueBlock>,
-        kvs: u32,
-        key: &[u8],
-        stored: &Stored,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        let address = address(block.id, stored.offset);
-        if self.cache.get(address, out) {
+    pub(crate) fn read(&self, one: &Wanted<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let (key, version) = (&one.key, one.version());
+        if self.cache.get(key.hash(), version.address, one.age, out) {
             return Ok(());
         }
-        block.read(kvs, key, stored.offset, stored.value_size, |packed| {
-            self.unpack(block, stored.offset, packed, out)
+        let Stored { offset, value_size, .. } = one.stored;
+        one.block.read(key.kvs, key.key, offset, value_size, |packed| {
+            self.unpack(one.block, offset, packed, out)
         })?;
-        self.cache.insert(address, &[out]);
+        self.cache.insert(key, &version, &[out], Source::Medium);
         Ok(())
     }
 
@@ -352,7 +341,6 @@ impl Values {
     /// read many at a time, in the order in which they lie.
     pub(crate) fn read_many(
         &self,
-        kvs: u32,
         wanted: Vec<Wanted<'_>>,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
@@ -363,7 +351,7 @@ impl Values {
         let pieces: Vec<Piece<'_>> = missing.iter().map(Wanted::piece).collect();
         read_pieces(&pieces, |n, buf, skip| {
             let one = &missing[n];
-            self.take(kvs, one, &buf[skip..skip + one.size()], Keep::Always, &mut each)
+            self.take(one, &buf[skip..skip + one.size()], Source::Medium, &mut each)
         })
     }
 
@@ -374,24 +362,25 @@ impl Values {
         mut each: impl FnMut(usize, &[u8]),
     ) -> Vec<Wanted<'w>> {
         if wanted.len() > 1 {
-            self.cache.prefetch(wanted.iter().map(Wanted::address));
+            self.cache.prefetch(wanted.iter().map(|one| one.key.hash()));
         }
-        wanted
-            .retain(|one| self.cache.with(one.address(), |value| each(one.index, value)).is_none());
+        wanted.retain(|one| {
+            let (hash, address) = (one.key.hash(), one.version().address);
+            self.cache.with(hash, address, one.age, |value| each(one.index, value)).is_none()
+        });
         wanted
     }
 
-    /// Verifies a record that was read, caches its value as `keep` says and hands it to `each`.
+    /// Verifies a record that was read, caches its value and hands it to `each`.
     pub(crate) fn take(
         &self,
-        kvs: u32,
         one: &Wanted<'_>,
         record: &[u8],
-        keep: Keep,
+        source: Source,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         let offset = one.stored.offset;
-        let packed = one.block.verify(record, kvs, one.key, offset)?;
+        let packed = one.block.verify(record, one.key.kvs, one.key.key, offset)?;
         let mut unpacked = Vec::new();
         let value = match packed.codec {
             Codec::None => packed.bytes,
@@ -400,21 +389,10 @@ impl Values {
                 &unpacked
             }
         };
-        match keep {
-            Keep::Always => self.cache.insert(one.address(), &[value]),
-            Keep::WhereRoom => self.cache.insert_beside(one.address(), &[value]),
-        };
+        self.cache.insert(&one.key, &one.version(), &[value], source);
         each(one.index, value);
         Ok(())
     }
-}
-
-/// Which values that were read are cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
-    Always,
-    /// Those for which no other one has to leave.
-    WhereRoom,
 }
 
 /// Bytes of a block that are to be read.
@@ -474,24 +452,28 @@ pub(crate) fn read_pieces(
     Ok(())
 }
 
-/// A record to be read together with others.
+/// A record to be read.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     /// Which of the caller's.
     pub(crate) index: usize,
     pub(crate) block: &'a Arc<ValueBlock>,
-    pub(crate) key: &'a [u8],
+    pub(crate) key: RecordKey<'a>,
     pub(crate) stored: Stored,
+    /// That of the tree in which it is the newest of its key; 0 when nobody knows that it is.
+    pub(crate) age: u64,
 }
 
 impl<'a> Wanted<'a> {
-    pub(crate) fn address(&self) -> RecordAddress {
-        address(self.block.id, self.stored.offset)
+    /// What it is to the cache.
+    fn version(&self) -> Version {
+        let address = RecordAddress { block: self.block.id, offset: self.stored.offset };
+        Version { address, age: self.age, expires: !self.stored.expiry.is_never() }
     }
 
     /// Bytes of the record.
     pub(crate) fn size(&self) -> usize {
-        record_size(self.key.len(), to_usize(self.stored.value_size.into()))
+        record_size(self.key.key.len(), to_usize(self.stored.value_size.into()))
     }
 
     /// The record's place.

@@ -70,6 +70,10 @@ pub(crate) struct Tree {
     /// Newest first.
     pub(crate) root: Vec<Arc<Kvset>>,
     pub(crate) leaves: Vec<Leaf>,
+    /// The age of the newest kvset that was ever added.
+    pub(crate) age: u64,
+    /// Deletes up to this age may be gone, with all that they hid.
+    forgotten: u64,
     /// What the root hides, in itself and in the leaves.
     pub(crate) hidden: Hidden,
     /// For each class, whether something lies elsewhere that must not; known once asked for.
@@ -89,7 +93,8 @@ impl Tree {
         leaves: Vec<Leaf>,
     ) -> Tree {
         let (hidden, strays) = (Hidden::default(), OnceLock::new());
-        Tree { kvs, name, options, root: Vec::new(), leaves, hidden, strays }
+        let root = Vec::new();
+        Tree { kvs, name, options, root, leaves, age: 0, forgotten: 0, hidden, strays }
     }
 
     pub(crate) fn set_options(&mut self, options: KvsOptions) {
@@ -134,6 +139,7 @@ impl Tree {
             leaf.hidden.take();
             &mut leaf.kvsets
         };
+        self.age = self.age.max(kvset.edit.age);
         let at = node.partition_point(|other| other.edit.age > kvset.edit.age);
         node.insert(at, kvset);
     }
@@ -150,6 +156,26 @@ impl Tree {
                 leaf.hidden.take();
             }
         }
+    }
+
+    /// Notes that deletes up to `age` may be gone, with all that they hid.
+    pub(crate) fn forget(&mut self, age: u64) {
+        self.forgotten = self.forgotten.max(age);
+    }
+
+    /// Whether the version that was the newest one of the key, whose hash is `hash`, as of `age` still is.
+    /// No I/O: false when that takes reading keys.
+    pub(crate) fn is_newest(&self, key: &[u8], hash: u64, age: u64) -> bool {
+        if age == self.age {
+            return true;
+        }
+        if age > self.age || age < self.forgotten {
+            return false;
+        }
+        let newer = |kvset: &&Arc<Kvset>| kvset.edit.age > age;
+        let root = self.root.iter().take_while(newer);
+        let leaf = self.leaves[self.leaf_of(key)].kvsets.iter().take_while(newer);
+        !root.chain(leaf).any(|kvset| kvset.may_hide(key, hash))
     }
 
     pub(crate) fn kvsets(&self) -> impl Iterator<Item = &Arc<Kvset>> {

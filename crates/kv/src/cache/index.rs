@@ -21,7 +21,7 @@ struct Slot {
 
 const EMPTY: Slot = Slot { hash: 0, place: None };
 
-/// Places by the hash of the address of what is there.
+/// Places by the hash of the key of what is there.
 #[derive(Default)]
 pub(super) struct Index {
     /// A power of two of slots, or none.

@@ -5,10 +5,13 @@
 //! | offset | size | meaning |
 //! | --- | --- | --- |
 //! | 0 | 8 | block of its address |
-//! | 8 | 8 | offset of its address |
-//! | 16 | 4 | size of its bytes |
-//! | 20 | 1 | visits: how often it was read, up to [`VISITS_MAX`] |
-//! | 24 | size | its bytes |
+//! | 8 | 8 | the age as of which it is the newest of its key |
+//! | 16 | 4 | offset of its address |
+//! | 20 | 4 | KVS |
+//! | 24 | 2 | size of its key |
+//! | 26 | 2 | size of its value |
+//! | 28 | 1 | visits: how often it was read, up to [`VISITS_MAX`]; and whether it expires |
+//! | 29 | | its key, its value |
 //!
 //! Invariants
 //! 1. The first `fill` bytes of a segment are whole records.
@@ -20,13 +23,14 @@ use std::num::NonZeroU32;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, prefetch};
 
-use super::RecordAddress;
+use super::{RecordAddress, RecordKey, Version, record_hash};
+use crate::kvset::key_hash;
 
 /// Bytes of a segment: enough that its buffer is a mapping of its own and goes back to the
 /// operating system when it is freed ([`AlignedBuf`]).
 pub(super) const SEGMENT: usize = 33 * 4096;
-/// The largest record that is cached, in bytes: a quarter of a segment, so that the ends of
-/// segments stay small.
+/// The largest record that is cached, in bytes of key and value: a quarter of a segment, so that the
+/// ends of segments stay small.
 pub(super) const RECORD_MAX: usize = 32 << 10;
 /// Where visits stop counting.
 pub(super) const VISITS_MAX: u8 = 3;
@@ -37,10 +41,18 @@ pub(super) const SLOTS_MAX: usize = 1 << (32 - UNIT_BITS);
 const UNIT: usize = 8;
 /// Bits of a [`Place`] for the position in a segment, in units.
 const UNIT_BITS: u32 = 15;
-const HEADER: usize = 24;
-const VISITS: usize = 20;
+const AGE: usize = 8;
+const OFFSET: usize = 16;
+const KVS: usize = 20;
+const KEY_SIZE: usize = 24;
+const VALUE_SIZE: usize = 26;
+const VISITS: usize = 28;
+const HEADER: usize = 29;
+/// Set in the byte of the visits when the record expires.
+const EXPIRES: u8 = 0x80;
 
 const _: () = assert!(SEGMENT.is_multiple_of(UNIT) && SEGMENT / UNIT < 1 << UNIT_BITS);
+const _: () = assert!(to_u64(RECORD_MAX) <= u16::MAX as u64 && VISITS_MAX < EXPIRES);
 
 /// Where a record is: its segment's slot and its position there, and one more than that is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +90,61 @@ pub(super) enum Queue {
 /// A record as it lies in a segment.
 #[derive(Clone, Copy)]
 pub(super) struct Record<'a> {
-    pub(super) address: RecordAddress,
-    pub(super) visits: u8,
+    bytes: &'a [u8],
     pub(super) queue: Queue,
-    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    fn field<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.bytes[at..at + N].try_into().expect("a field of the header")
+    }
+
+    fn size(&self, at: usize) -> usize {
+        u16::from_le_bytes(self.field(at)).into()
+    }
+
+    fn kvs(&self) -> u32 {
+        u32::from_le_bytes(self.field(KVS))
+    }
+
+    fn key(&self) -> &'a [u8] {
+        &self.bytes[HEADER..HEADER + self.size(KEY_SIZE)]
+    }
+
+    /// The hash that the index knows it by.
+    pub(super) fn hash(&self) -> u64 {
+        record_hash(self.kvs(), key_hash(self.key()))
+    }
+
+    pub(super) fn is_of(&self, key: &RecordKey<'_>) -> bool {
+        self.kvs() == key.kvs && self.key() == key.key
+    }
+
+    pub(super) fn address(&self) -> RecordAddress {
+        RecordAddress {
+            block: u64::from_le_bytes(self.field(0)),
+            offset: u32::from_le_bytes(self.field(OFFSET)),
+        }
+    }
+
+    pub(super) fn version(&self) -> Version {
+        let age = u64::from_le_bytes(self.field(AGE));
+        Version { address: self.address(), age, expires: self.bytes[VISITS] & EXPIRES != 0 }
+    }
+
+    pub(super) fn visits(&self) -> u8 {
+        self.bytes[VISITS] & !EXPIRES
+    }
+
+    pub(super) fn value(&self) -> &'a [u8] {
+        let start = HEADER + self.size(KEY_SIZE);
+        &self.bytes[start..start + self.size(VALUE_SIZE)]
+    }
+
+    /// Bytes of key and value.
+    pub(super) fn bytes(&self) -> usize {
+        self.size(KEY_SIZE) + self.size(VALUE_SIZE)
+    }
 }
 
 /// A buffer with records.
@@ -99,31 +162,19 @@ impl Segment {
             let position = next;
             (position < self.fill).then(|| {
                 let record = self.record(position);
-                next += footprint(record.bytes.len());
+                next += footprint(record.bytes());
                 (position, record)
             })
         })
     }
 
     fn record(&self, position: usize) -> Record<'_> {
-        let (header, rest) = self.bytes[position..].split_at(HEADER);
-        let size = u32::from_le_bytes(header[16..20].try_into().expect("four bytes"));
-        Record {
-            address: address(header),
-            visits: header[VISITS],
-            queue: self.queue,
-            bytes: &rest[..to_usize(u64::from(size))],
-        }
+        Record { bytes: &self.bytes[position..], queue: self.queue }
     }
 }
 
-fn address(header: &[u8]) -> RecordAddress {
-    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
-    RecordAddress { block: word(0), offset: word(8) }
-}
-
-/// Bytes of a segment that a record of `size` bytes takes.
-fn footprint(size: usize) -> usize {
+/// Bytes of a segment that a record takes whose key and value have `size` bytes.
+pub(super) fn footprint(size: usize) -> usize {
     (HEADER + size).next_multiple_of(UNIT)
 }
 
@@ -195,7 +246,7 @@ impl Segments {
         }
     }
 
-    /// Whether a record of `size` bytes fits in the segment at `slot`.
+    /// Whether a record fits in the segment at `slot` whose key and value have `size` bytes.
     pub(super) fn has_room(&self, slot: usize, size: usize) -> bool {
         self.segment(slot).fill + footprint(size) <= SEGMENT
     }
@@ -204,35 +255,55 @@ impl Segments {
     pub(super) fn append(
         &mut self,
         slot: usize,
-        address: RecordAddress,
-        visits: u8,
+        key: &RecordKey<'_>,
+        version: &Version,
         parts: &[&[u8]],
+        visits: u8,
     ) -> Place {
         let segment = self.slots[slot].as_mut().expect("a slot in use");
-        let start = segment.fill;
-        let mut at = start + HEADER;
-        for part in parts {
-            segment.bytes[at..at + part.len()].copy_from_slice(part);
+        let place = Place::new(slot, segment.fill);
+        segment.fill += footprint(key.key.len() + size_of_parts(parts));
+        self.write(place, key, version, parts, visits);
+        place
+    }
+
+    /// Appends a record of a segment that was taken out of its slot.
+    pub(super) fn append_copy(&mut self, slot: usize, record: Record<'_>, visits: u8) -> Place {
+        let segment = self.slots[slot].as_mut().expect("a slot in use");
+        let (start, size) = (segment.fill, HEADER + record.bytes());
+        segment.fill += footprint(record.bytes());
+        segment.bytes[start..start + size].copy_from_slice(&record.bytes[..size]);
+        segment.bytes[start + VISITS] = record.bytes[VISITS] & EXPIRES | visits;
+        Place::new(slot, start)
+    }
+
+    /// Writes a record at `place`, in the room of one with the same [`footprint`].
+    pub(super) fn write(
+        &mut self,
+        place: Place,
+        key: &RecordKey<'_>,
+        version: &Version,
+        parts: &[&[u8]],
+        visits: u8,
+    ) {
+        let size = |size: usize| u16::try_from(size).expect("at most RECORD_MAX").to_le_bytes();
+        let bytes = self.bytes_mut(place);
+        bytes[KVS..KEY_SIZE].copy_from_slice(&key.kvs.to_le_bytes());
+        bytes[KEY_SIZE..VALUE_SIZE].copy_from_slice(&size(key.key.len()));
+        bytes[VALUE_SIZE..VISITS].copy_from_slice(&size(size_of_parts(parts)));
+        bytes[VISITS] = visits | if version.expires { EXPIRES } else { 0 };
+        let mut at = HEADER;
+        for part in std::iter::once(&key.key).chain(parts) {
+            bytes[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        let size = at - start - HEADER;
-        let header = &mut segment.bytes[start..start + HEADER];
-        write_address(header, address);
-        let size_field = u32::try_from(size).expect("at most RECORD_MAX");
-        header[16..20].copy_from_slice(&size_field.to_le_bytes());
-        header[VISITS] = visits;
-        segment.fill += footprint(size);
-        Place::new(slot, start)
+        self.set_address(place, version.address);
+        self.set_age(place, version.age);
     }
 
     /// The record at `place`.
     pub(super) fn record(&self, place: Place) -> Record<'_> {
         self.segment(place.slot()).record(place.position())
-    }
-
-    /// The address of the record at `place`.
-    pub(super) fn address(&self, place: Place) -> RecordAddress {
-        address(&self.segment(place.slot()).bytes[place.position()..])
     }
 
     /// Asks for the memory of the record at `place`: its header and up to a kilobyte; where more is read
@@ -246,18 +317,28 @@ impl Segments {
 
     /// Gives the record at `place` another address.
     pub(super) fn set_address(&mut self, place: Place, address: RecordAddress) {
-        let segment = self.slots[place.slot()].as_mut().expect("a slot in use");
-        write_address(&mut segment.bytes[place.position()..], address);
+        let bytes = self.bytes_mut(place);
+        bytes[..AGE].copy_from_slice(&address.block.to_le_bytes());
+        bytes[OFFSET..KVS].copy_from_slice(&address.offset.to_le_bytes());
     }
 
-    /// Counts a visit of the record at `place`, and returns its bytes.
+    /// Says as of which age the record at `place` is the newest of its key.
+    pub(super) fn set_age(&mut self, place: Place, age: u64) {
+        self.bytes_mut(place)[AGE..OFFSET].copy_from_slice(&age.to_le_bytes());
+    }
+
+    /// Counts a visit of the record at `place`, and returns its value.
     pub(super) fn visit(&mut self, place: Place) -> &[u8] {
-        let segment = self.slots[place.slot()].as_mut().expect("a slot in use");
-        let visits = &mut segment.bytes[place.position() + VISITS];
-        if *visits < VISITS_MAX {
+        let visits = &mut self.bytes_mut(place)[VISITS];
+        if *visits & !EXPIRES < VISITS_MAX {
             *visits += 1; // the hottest records are read without being written
         }
-        segment.record(place.position()).bytes
+        self.record(place).value()
+    }
+
+    fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
+        let segment = self.slots[place.slot()].as_mut().expect("a slot in use");
+        &mut segment.bytes[place.position()..]
     }
 
     fn segment(&self, slot: usize) -> &Segment {
@@ -265,9 +346,7 @@ impl Segments {
     }
 }
 
-fn write_address(header: &mut [u8], address: RecordAddress) {
-    header[..8].copy_from_slice(&address.block.to_le_bytes());
-    header[8..16].copy_from_slice(&address.offset.to_le_bytes());
+/// Bytes of a value that comes in parts.
+pub(super) fn size_of_parts(parts: &[&[u8]]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
 }
-
-const _: () = assert!(to_u64(RECORD_MAX) <= u32::MAX as u64);

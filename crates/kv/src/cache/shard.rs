@@ -1,14 +1,15 @@
 //! One shard: an index over segments, and S3-FIFO (Yang, Zhang, Qiu, Yue and Vigfusson, "FIFO
 //! Queues are All You Need for Cache Eviction", SOSP 2023) in which whole segments are evicted.
 //!
-//! New records go to the small queue, and to the main queue when the ghost remembers them. A
+//! New records go to the small queue, and to the main queue when they are read and the ghost
+//! remembers them. A newer version of a record takes the place of the older one, with its visits. A
 //! record that leaves the small queue moves to the main queue if it was read at least twice, else
 //! to the ghost. A record that leaves the main queue goes in again at its end, with one visit
 //! less, if it was read at all.
 //!
 //! Invariants
-//! 1. An index entry names a record in a slot in use, with the address it was inserted for. A
-//!    record that no entry names is dead.
+//! 1. An index entry names a record in a slot in use, under the hash of its key. No two name the
+//!    same key. A record that no entry names is dead.
 //! 2. The newest segment of a queue is the one that is appended to.
 //! 3. In use but for the spare segment is at most the capacity less one segment: what is evicted
 //!    finds room for its survivors before its own room is free.
@@ -19,8 +20,10 @@ use esker_base::units::to_u64;
 
 use super::ghost::Ghost;
 use super::index::Index;
-use super::segment::{Place, Queue, RECORD_MAX, Record, SEGMENT, SLOTS_MAX, Segments};
-use super::{RecordAddress, RecordCacheStats};
+use super::segment::{
+    Place, Queue, RECORD_MAX, Record, SEGMENT, SLOTS_MAX, Segments, footprint, size_of_parts,
+};
+use super::{RecordAddress, RecordCacheStats, RecordKey, Source, Version, in_shard};
 
 /// The small queue has this part of the memory.
 const SMALL_PART: usize = 10;
@@ -41,6 +44,7 @@ pub(super) struct Shard {
     main: VecDeque<usize>,
     ghost: Ghost,
     hits: u64,
+    hits_by_key: u64,
     misses: u64,
     inserts: u64,
     evictions: u64,
@@ -56,6 +60,7 @@ impl Shard {
             main: VecDeque::new(),
             ghost: Ghost::default(),
             hits: 0,
+            hits_by_key: 0,
             misses: 0,
             inserts: 0,
             evictions: 0,
@@ -63,8 +68,13 @@ impl Shard {
     }
 
     /// Where the record at `address` is.
-    pub(super) fn find(&self, address: RecordAddress, hash: u32) -> Option<Place> {
-        self.index.find(hash, |place| self.segments.address(place) == address)
+    pub(super) fn find(&self, hash: u32, address: RecordAddress) -> Option<Place> {
+        self.index.find(hash, |place| self.segments.record(place).address() == address)
+    }
+
+    /// Where the record of a key is.
+    fn find_key(&self, key: &RecordKey<'_>) -> Option<Place> {
+        self.index.find(in_shard(key.hash()), |place| self.segments.record(place).is_of(key))
     }
 
     /// Asks for the memory in which a search for `hash` begins.
@@ -79,71 +89,116 @@ impl Shard {
         }
     }
 
-    /// Reads the record at `address`, and counts that.
-    pub(super) fn visit(&mut self, address: RecordAddress, hash: u32) -> Option<&[u8]> {
-        let Some(place) = self.find(address, hash) else {
+    /// Reads the record at `address`, which was found to be the newest of its key as of `age`, and
+    /// counts that.
+    pub(super) fn visit(&mut self, hash: u32, address: RecordAddress, age: u64) -> Option<&[u8]> {
+        let Some(place) = self.find(hash, address) else {
             self.misses += 1;
             return None;
         };
         self.hits += 1;
+        self.prove(place, age);
         Some(self.segments.visit(place))
     }
 
-    /// The record at `place`.
-    pub(super) fn record(&self, place: Place) -> Record<'_> {
-        self.segments.record(place)
-    }
-
-    /// Takes in a record that was read from its medium.
-    pub(super) fn insert(&mut self, address: RecordAddress, hash: u32, parts: &[&[u8]]) -> bool {
-        let queue = if self.ghost.contains(hash) { Queue::Main } else { Queue::Small };
-        let taken = self.add(queue, address, hash, 0, parts);
-        self.inserts += u64::from(taken);
-        taken
-    }
-
-    /// Takes in a record that was read from its medium, if nothing has to leave for it.
-    pub(super) fn insert_beside(
+    /// Reads the record of a key if it is the newest as of `age`, and counts that. `is_newest` says
+    /// whether the newest one as of another age is.
+    pub(super) fn visit_newest(
         &mut self,
-        address: RecordAddress,
-        hash: u32,
+        key: &RecordKey<'_>,
+        age: u64,
+        is_newest: impl FnOnce(u64) -> bool,
+    ) -> Option<&[u8]> {
+        let place = self.find_key(key)?;
+        let known = self.segments.record(place).version();
+        if known.expires || known.age != age && !is_newest(known.age) {
+            return None;
+        }
+        self.hits += 1;
+        self.hits_by_key += 1;
+        self.prove(place, age);
+        Some(self.segments.visit(place))
+    }
+
+    /// The record at `place` is the newest of its key as of `age`, too.
+    fn prove(&mut self, place: Place, age: u64) {
+        if self.segments.record(place).version().age < age {
+            self.segments.set_age(place, age);
+        }
+    }
+
+    /// Takes in a version of a record, unless it is there or a newer one is.
+    pub(super) fn insert(
+        &mut self,
+        key: &RecordKey<'_>,
+        version: &Version,
         parts: &[&[u8]],
+        source: Source,
     ) -> bool {
-        let size: usize = parts.iter().map(|part| part.len()).sum();
-        let newest = [Queue::Small, Queue::Main].map(|queue| self.newest(queue));
-        let has_room =
-            newest.iter().all(|slot| slot.is_some_and(|slot| self.segments.has_room(slot, size)));
-        let fits = has_room && !self.index.is_full() || self.fits(SEGMENT + self.index_growth());
-        fits && self.insert(address, hash, parts)
-    }
-
-    /// Takes in a record from another shard, into the same queue.
-    pub(super) fn adopt(&mut self, address: RecordAddress, hash: u32, record: Record<'_>) -> bool {
-        let Record { queue, visits, bytes, .. } = record;
-        self.add(queue, address, hash, visits, &[bytes])
-    }
-
-    /// Gives the record at `old` the address `new`, which is of this shard too.
-    pub(super) fn rename(&mut self, old: (RecordAddress, u32), new: (RecordAddress, u32)) -> bool {
-        if self.find(old.0, old.1).is_none() {
+        let hash = in_shard(key.hash());
+        let size = key.key.len() + size_of_parts(parts);
+        let known = self.find_key(key);
+        if let Some(place) = known {
+            let there = self.segments.record(place).version();
+            if there.address == version.address {
+                self.prove(place, version.age);
+                return false;
+            }
+            if there.age > version.age {
+                return false;
+            }
+            if size > RECORD_MAX {
+                self.index.remove(hash, place);
+            }
+        }
+        if size > RECORD_MAX {
             return false;
         }
-        let has_room = self.make_room(Queue::Main, 0); // which may evict it
-        let Some(place) = self.find(old.0, old.1) else {
+        if source == Source::LongWalk && !self.has_room_beside(size) {
             return false;
+        }
+        let old = known.map(|place| (place, self.segments.record(place)));
+        let again = || matches!(source, Source::Medium) && self.ghost.contains(hash);
+        let (queue, visits) = match old {
+            Some((_, record)) => (record.queue, record.visits()),
+            None => (if again() { Queue::Main } else { Queue::Small }, 0),
         };
-        self.remove(old.0, old.1);
-        if !has_room || self.find(new.0, new.1).is_some() {
-            return false;
+        match old {
+            Some((place, record)) if footprint(record.bytes()) == footprint(size) => {
+                self.segments.write(place, key, version, parts, visits);
+            }
+            _ => {
+                if !self.make_room(queue, size) {
+                    return false;
+                }
+                let slot = self.newest(queue).expect("there is room");
+                let place = self.segments.append(slot, key, version, parts, visits);
+                // Making room may have moved the older version, or evicted it.
+                match self.find_key(key) {
+                    Some(old) => self.index.replace(hash, old, place),
+                    None => self.index.insert(hash, place),
+                }
+            }
         }
-        self.segments.set_address(place, new.0);
-        self.index.insert(new.1, place);
+        self.inserts += 1;
         true
     }
 
-    /// Forgets the record at `address`.
-    pub(super) fn remove(&mut self, address: RecordAddress, hash: u32) -> bool {
-        self.find(address, hash).is_some_and(|place| self.index.remove(hash, place))
+    /// Whether nothing has to leave for a record whose key and value have `size` bytes.
+    fn has_room_beside(&self, size: usize) -> bool {
+        let newest = [Queue::Small, Queue::Main].map(|queue| self.newest(queue));
+        let has_room =
+            newest.iter().all(|slot| slot.is_some_and(|slot| self.segments.has_room(slot, size)));
+        has_room && !self.index.is_full() || self.fits(SEGMENT + self.index_growth())
+    }
+
+    /// The record at `old` is at `new` from now on.
+    pub(super) fn rename(&mut self, hash: u32, old: RecordAddress, new: RecordAddress) -> bool {
+        let place = self.find(hash, old);
+        if let Some(place) = place {
+            self.segments.set_address(place, new);
+        }
+        place.is_some()
     }
 
     /// Changes the capacity, and frees what is too much.
@@ -170,6 +225,7 @@ impl Shard {
     pub(super) fn stats(&self) -> RecordCacheStats {
         RecordCacheStats {
             hits: self.hits,
+            hits_by_key: self.hits_by_key,
             misses: self.misses,
             inserts: self.inserts,
             evictions: self.evictions,
@@ -179,35 +235,12 @@ impl Shard {
         }
     }
 
-    fn add(
-        &mut self,
-        queue: Queue,
-        address: RecordAddress,
-        hash: u32,
-        visits: u8,
-        parts: &[&[u8]],
-    ) -> bool {
-        let size: usize = parts.iter().map(|part| part.len()).sum();
-        if size > RECORD_MAX
-            || self.find(address, hash).is_some()
-            || !self.make_room(queue, size.max(1))
-        {
-            return false;
-        }
-        let slot = self.newest(queue).expect("there is room");
-        let place = self.segments.append(slot, address, visits, parts);
-        self.index.insert(hash, place);
-        true
-    }
-
-    /// Evicts until `queue` has a segment with room for `size` bytes (none is needed for 0) and the
-    /// index has room for one more entry. False when the capacity is too small for that.
+    /// Evicts until `queue` has a segment with room for `size` bytes and the index has room for one more entry. False when the capacity is too small for that.
     fn make_room(&mut self, queue: Queue, size: usize) -> bool {
         let mut evicted = 0;
         loop {
             let newest = self.newest(queue);
-            let has_room =
-                size == 0 || newest.is_some_and(|slot| self.segments.has_room(slot, size));
+            let has_room = newest.is_some_and(|slot| self.segments.has_room(slot, size));
             let growth = if self.index.is_full() { self.index_growth() } else { 0 };
             let segment = if has_room { 0 } else { SEGMENT };
             if self.fits(segment + growth) {
@@ -295,15 +328,14 @@ impl Shard {
     }
 
     fn evict_record(&mut self, place: Place, record: Record<'_>, impatience: usize) {
-        let (_, hash) = record.address.hash();
+        let hash = in_shard(record.hash());
         if self.index.find(hash, |other| other == place).is_none() {
             return; // dead
         }
+        let visits = record.visits();
         let (stays, visits) = match record.queue {
-            Queue::Small => (record.visits >= PROMOTED, 0),
-            Queue::Main => {
-                (usize::from(record.visits) > impatience, record.visits.saturating_sub(1))
-            }
+            Queue::Small => (visits >= PROMOTED, 0),
+            Queue::Main => (usize::from(visits) > impatience, visits.saturating_sub(1)),
         };
         if !stays {
             self.index.remove(hash, place);
@@ -313,16 +345,14 @@ impl Shard {
             self.evictions += 1;
             return;
         }
-        let size = record.bytes.len();
         let open = self.main.back().copied();
-        let open = open.filter(|&slot| self.segments.has_room(slot, size));
+        let open = open.filter(|&slot| self.segments.has_room(slot, record.bytes()));
         let open = open.unwrap_or_else(|| {
             let slot = self.segments.open(Queue::Main);
             self.main.push_back(slot);
             slot
         });
-        let bytes = &[record.bytes];
-        let moved = self.segments.append(open, record.address, visits, bytes);
+        let moved = self.segments.append_copy(open, record, visits);
         self.index.replace(hash, place, moved);
     }
 }

@@ -1,7 +1,7 @@
 //! The cache against plain oracles: a map for what it returns, policies of `base` for how much.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Barrier};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use esker_base::Rng;
 use esker_base::policy::{self, Access, Kind, Policy};
@@ -11,8 +11,46 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
+/// The address of version 0 of record `n`; versions are at addresses of their own.
 fn at(n: u64) -> RecordAddress {
-    RecordAddress { block: n >> 20, offset: n & 0xf_ffff }
+    place(n, 0)
+}
+
+fn place(n: u64, version: u32) -> RecordAddress {
+    RecordAddress { block: n, offset: version }
+}
+
+/// Calls `f` with the key of record `n`.
+fn with_key<R>(n: u64, f: impl FnOnce(&RecordKey<'_>) -> R) -> R {
+    f(&RecordKey::new(1, &n.to_le_bytes()))
+}
+
+fn hash(n: u64) -> u64 {
+    with_key(n, |key| key.hash())
+}
+
+/// Takes in a version of a record that was read from its medium.
+fn put(cache: &RecordCache, n: u64, (version, age): (u32, u64), parts: &[&[u8]]) -> bool {
+    let version = Version { address: place(n, version), age, expires: false };
+    with_key(n, |key| cache.insert(key, &version, parts, Source::Medium))
+}
+
+fn insert(cache: &RecordCache, n: u64, parts: &[&[u8]]) -> bool {
+    put(cache, n, (0, 1), parts)
+}
+
+fn contains(cache: &RecordCache, n: u64) -> bool {
+    cache.contains(hash(n), at(n))
+}
+
+fn get(cache: &RecordCache, n: u64, out: &mut Vec<u8>) -> bool {
+    cache.get(hash(n), at(n), 1, out)
+}
+
+/// What a reader of a tree of this age gets, in which no kvset has a filter that would help.
+fn newest(cache: &RecordCache, n: u64, age: u64) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    with_key(n, |key| cache.newest(key, age, |_| false, &mut out)).then_some(out)
 }
 
 /// The content of the record with this number: `size` bytes that only it has.
@@ -22,12 +60,6 @@ fn content(n: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Forgets a record, as a rename of it does.
-fn remove(cache: &RecordCache, address: RecordAddress) -> bool {
-    let (shard, hash) = address.hash();
-    cache.shards[shard].lock().remove(address, hash)
-}
-
 fn fits(cache: &RecordCache) {
     for shard in &cache.shards {
         let stats = shard.lock().stats();
@@ -35,84 +67,168 @@ fn fits(cache: &RecordCache) {
     }
 }
 
+/// What is known of a record: its contents by version, which stay what they are; and as of which age
+/// each was last the newest.
+#[derive(Default)]
+struct History {
+    contents: Vec<Vec<u8>>,
+    /// The first address of a version, and where it is now.
+    places: Vec<u32>,
+    /// The age in which each began.
+    begins: Vec<u64>,
+}
+
 #[test]
-fn a_hit_returns_what_was_inserted_under_that_address() {
+fn a_hit_is_the_version_that_was_asked_for() {
     for seed in 0..12 {
         let mut rng = Rng::new(seed);
         let cache = RecordCache::new(8 * MIB);
-        // What every address must read as, if it is cached; contents never change.
-        let mut oracle: BTreeMap<RecordAddress, Vec<u8>> = BTreeMap::new();
-        let (mut out, mut hits) = (Vec::new(), 0);
+        let mut records: BTreeMap<u64, History> = BTreeMap::new();
+        let (mut out, mut hits, mut by_key, mut age) = (Vec::new(), 0, 0, 1);
         for _ in 0..15_000 {
-            let address = at(rng.below(3000));
+            let n = rng.below(2000);
+            let record = records.entry(n).or_default();
+            if record.contents.is_empty() || rng.chance(1, 20) {
+                // Another version; all of the same record have one of a few sizes.
+                let most = [40, 5000][to_usize(rng.below(2))];
+                let size = to_usize(n % 3 + rng.below(most) / 20 * 20);
+                record.contents.push(content(rng.u64(), size));
+                record.places.push(u32::try_from(2 * rng.below(1 << 30)).unwrap());
+                record.begins.push(age);
+                age += 1;
+            }
+            let newest_version = record.contents.len() - 1;
+            let version = newest_version - to_usize(rng.below(3)).min(newest_version);
+            // The ages in which that is the newest version.
+            let end = record.begins.get(version + 1).copied().unwrap_or(age);
+            let its_age = record.begins[version] + rng.below(end - record.begins[version]);
+            let address = place(n, record.places[version]);
             match rng.below(40) {
                 0 => {
-                    let there = cache.contains(address);
-                    assert_eq!(remove(&cache, address), there);
-                    assert!(!cache.contains(address));
+                    let new = u32::try_from(1 + 2 * rng.below(1 << 30)).unwrap();
+                    let there = cache.contains(hash(n), address);
+                    assert_eq!(cache.rename(hash(n), address, place(n, new)), there);
+                    assert!(!cache.contains(hash(n), address));
+                    assert_eq!(cache.contains(hash(n), place(n, new)), there);
+                    record.places[version] = new;
                 }
-                1..4 => {
-                    let new = at(3000 + rng.below(100_000));
-                    let Some(bytes) = oracle.get(&address).cloned() else {
-                        continue;
-                    };
-                    if oracle.insert(new, bytes.clone()).is_some_and(|old| old != bytes) {
-                        // The address had another content: maintenance never does that.
-                        remove(&cache, new);
-                    }
-                    let there = cache.contains(address);
-                    assert!(there || !cache.rename(address, new));
-                    if there && cache.rename(address, new) {
-                        assert!(cache.get(new, &mut out) && out == bytes);
-                    }
-                    assert!(!cache.contains(address));
-                    oracle.remove(&address);
-                }
-                4 => {
+                1 if rng.chance(1, 10) => {
                     let capacity = [0, 7, 9, 12, 24][to_usize(rng.below(5))];
-                    if rng.chance(1, 20) {
-                        cache.set_capacity(capacity * MIB);
-                    }
+                    cache.set_capacity(capacity * MIB);
                 }
-                5..20 => {
-                    let most = 1 + rng.below(5000);
-                    let size = to_usize(rng.below(most));
-                    let bytes = oracle.entry(address).or_insert_with(|| content(rng.u64(), size));
+                2..16 => {
+                    let bytes = &record.contents[version];
                     let cut = to_usize(rng.below(to_u64(bytes.len()) + 1));
-                    cache.insert(address, &[&bytes[..cut], &[], &bytes[cut..]]);
+                    let parts = &[&bytes[..cut], &[], &bytes[cut..]];
+                    let taken = put(&cache, n, (record.places[version], its_age), parts);
+                    assert!(!taken || cache.contains(hash(n), address));
+                }
+                16..26 => {
+                    let hit = cache.get(hash(n), address, its_age, &mut out);
+                    hits += u64::from(hit);
+                    assert!(!hit || out == record.contents[version], "seed {seed}");
                 }
                 _ => {
-                    let hit = cache.get(address, &mut out);
-                    hits += u64::from(hit);
-                    assert!(!hit || oracle.get(&address) == Some(&out), "seed {seed}");
+                    // Filters know everything here.
+                    let begin = record.begins[version];
+                    let is_newest = |known| begin <= known && known < its_age;
+                    let hit = with_key(n, |key| cache.newest(key, its_age, is_newest, &mut out));
+                    by_key += u64::from(hit);
+                    assert!(!hit || out == record.contents[version], "seed {seed}");
                 }
             }
             fits(&cache);
         }
-        assert!(hits > 500, "seed {seed}: {hits}");
-        for (address, bytes) in &oracle {
-            assert!(cache.with(*address, |cached| cached == bytes) != Some(false));
-        }
+        assert!(hits > 300 && by_key > 300, "seed {seed}: {hits}, {by_key}");
     }
+}
+
+#[test]
+fn a_newer_version_takes_the_place_of_the_older_one() {
+    for sizes in [[100, 100], [100, 3000], [3000, 100]] {
+        let cache = RecordCache::new(16 * MIB);
+        for n in 0..1000 {
+            put(&cache, n, (0, 10), &[&content(n, sizes[0])]);
+            for _ in 0..3 {
+                assert!(get(&cache, n, &mut Vec::new()));
+            }
+        }
+        let entries = cache.stats().entries;
+        for n in 0..1000 {
+            let version = Version { address: place(n, 1), age: 20, expires: false };
+            let bytes = content(n + 1, sizes[1]);
+            let offer =
+                |key: &RecordKey<'_>| cache.insert(key, &version, &[&bytes], Source::Memtable);
+            assert!(with_key(n, offer));
+            assert!(!contains(&cache, n), "the older one is gone");
+            assert!(!put(&cache, n, (0, 19), &[&content(n, sizes[0])]), "and does not come back");
+            assert_eq!(newest(&cache, n, 20).as_ref(), Some(&bytes));
+        }
+        assert_eq!(cache.stats().entries, entries);
+        // It has inherited the visits.
+        for n in 0..30_000 {
+            insert(&cache, 3_000_000 + n, &[&[7; 900]]);
+        }
+        let kept = (0..1000).filter(|&n| newest(&cache, n, 20).is_some()).count();
+        assert!(kept > 950, "{kept}");
+    }
+}
+
+#[test]
+fn a_version_that_grows_too_large_leaves_nothing() {
+    let cache = RecordCache::new(16 * MIB);
+    assert!(insert(&cache, 1, &[b"one"]));
+    assert!(!put(&cache, 1, (1, 2), &[&vec![0; RECORD_MAX]]));
+    assert!(!contains(&cache, 1) && cache.stats().entries == 0);
+}
+
+#[test]
+fn an_age_is_raised_by_whoever_knows_more_and_lowered_by_nobody() {
+    let cache = RecordCache::new(16 * MIB);
+    assert!(put(&cache, 1, (0, 10), &[b"one"]));
+    assert_eq!(newest(&cache, 1, 9), None, "too new for that");
+    assert_eq!(newest(&cache, 1, 11), None, "nobody knows");
+    assert!(cache.get(hash(1), at(1), 12, &mut Vec::new()));
+    assert!(!put(&cache, 1, (0, 3), &[b"one"]), "it is there");
+    assert!(cache.get(hash(1), at(1), 3, &mut Vec::new()));
+    assert_eq!(newest(&cache, 1, 12).as_deref(), Some(&b"one"[..]));
+    assert!(!put(&cache, 1, (0, 14), &[b"one"]), "it is there");
+    assert_eq!(newest(&cache, 1, 14).as_deref(), Some(&b"one"[..]));
+    let mut asked = Vec::new();
+    let found = with_key(1, |key| cache.newest(key, 20, |age| age == 14, &mut asked));
+    assert!(found && newest(&cache, 1, 20).is_some() && newest(&cache, 1, 14).is_none());
+    assert_eq!(cache.stats().hits_by_key, 4);
+}
+
+#[test]
+fn what_expires_is_found_by_its_address_alone() {
+    let cache = RecordCache::new(16 * MIB);
+    let version = Version { address: at(1), age: 10, expires: true };
+    assert!(with_key(1, |key| cache.insert(key, &version, &[b"one"], Source::Medium)));
+    assert_eq!(newest(&cache, 1, 10), None);
+    for _ in 0..5 {
+        assert!(get(&cache, 1, &mut Vec::new()));
+    }
+    assert_eq!(newest(&cache, 1, 10), None);
 }
 
 #[test]
 fn a_record_is_cached_until_something_else_needs_its_place() {
     let cache = RecordCache::new(64 * MIB);
-    let sizes = [0, 1, 7, 8, 1000, RECORD_MAX];
+    let sizes = [0, 1, 7, 8, 1000, RECORD_MAX - 8]; // keys have eight bytes
     for (n, size) in (0..).zip(sizes) {
-        assert!(cache.insert(at(n), &[&content(n, size)]));
-        assert!(!cache.insert(at(n), &[b"again"]), "it is there already");
+        assert!(insert(&cache, n, &[&content(n, size)]));
+        assert!(!insert(&cache, n, &[b"again"]), "it is there already");
     }
     for (n, size) in (0..).zip(sizes) {
         let mut out = vec![1, 2, 3];
-        assert!(cache.get(at(n), &mut out));
+        assert!(get(&cache, n, &mut out));
         assert_eq!(out, content(n, size));
     }
     let mut out = vec![1, 2, 3];
-    assert!(!cache.get(at(99), &mut out));
+    assert!(!get(&cache, 99, &mut out));
     assert_eq!(out, [1, 2, 3], "a miss leaves the buffer alone");
-    assert!(!cache.insert(at(99), &[&vec![0; RECORD_MAX], &[0]]), "too large");
+    assert!(!insert(&cache, 99, &[&vec![0; RECORD_MAX], &[0]]), "too large");
     let stats = cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.inserts), (6, 1, 6));
     assert_eq!((stats.entries, stats.evictions), (6, 0));
@@ -120,15 +236,15 @@ fn a_record_is_cached_until_something_else_needs_its_place() {
 
 /// Reads record `n` of 1,000 bytes, and inserts it on a miss.
 fn read(cache: &RecordCache, n: u64) -> bool {
-    let hit = cache.with(at(n), |_| ()).is_some();
+    let hit = cache.with(hash(n), at(n), 1, |_| ()).is_some();
     if !hit {
-        cache.insert(at(n), &[&[7; 1000]]);
+        insert(cache, n, &[&[7; 1000]]);
     }
     hit
 }
 
 fn kept(cache: &RecordCache, records: impl Iterator<Item = u64>) -> usize {
-    records.filter(|&n| cache.contains(at(n))).count()
+    records.filter(|&n| contains(cache, n)).count()
 }
 
 #[test]
@@ -150,16 +266,16 @@ fn a_smaller_capacity_frees_memory_at_once_and_keeps_the_hottest() {
     cache.set_capacity(0);
     let stats = cache.stats();
     assert_eq!((stats.entries, stats.bytes), (0, 0));
-    assert!(!cache.insert(at(1), &[b"there is no room"]));
+    assert!(!insert(&cache, 1, &[b"there is no room"]));
     cache.set_capacity(64 * MIB);
-    assert!(cache.insert(at(1), &[b"now there is"]));
+    assert!(insert(&cache, 1, &[b"now there is"]));
 }
 
 #[test]
 fn the_index_shrinks_with_what_it_indexes() {
     let cache = RecordCache::new(64 * MIB);
     for n in 0..1_000_000 {
-        cache.insert(at(n), &[]); // all header and index
+        insert(&cache, n, &[]); // all header and index
     }
     cache.set_capacity(8 * MIB);
     let stats = cache.stats();
@@ -172,7 +288,7 @@ fn the_index_grows_within_the_capacity() {
     for capacity in (42..54).map(|n| n * MIB / 4) {
         let cache = RecordCache::new(capacity);
         for n in 0..250_000 {
-            cache.insert(at(n), &[]);
+            insert(&cache, n, &[]);
             if n % 100 == 0 {
                 fits(&cache);
             }
@@ -186,8 +302,8 @@ fn any_capacity_is_kept() {
         let cache = RecordCache::new(capacity);
         for n in 0..5000 {
             let size = [0, 10, 300, 9000][to_usize(n % 4)];
-            if !cache.contains(at(n / 2)) {
-                cache.insert(at(n / 2), &[&vec![1; size]]);
+            if !contains(&cache, n / 2) {
+                insert(&cache, n / 2, &[&vec![1; size]]);
             }
             fits(&cache);
         }
@@ -221,43 +337,47 @@ fn a_record_that_comes_back_soon_stays() {
 }
 
 #[test]
-fn addresses_with_the_same_hash_are_different_records() {
+fn keys_with_the_same_hash_are_different_records() {
     let mut seen = BTreeMap::new();
-    let twins = (0..).find_map(|n| seen.insert(at(n).hash(), n).map(|other| [other, n]));
-    let [a, b] = twins.expect("36 bits collide among a million addresses");
+    // What is left of it in the index of a shard.
+    let seen_by_index = |n| hash(n) & 0xf_ffff_ffff;
+    let twins = (0..).find_map(|n| seen.insert(seen_by_index(n), n).map(|other| [other, n]));
+    let [a, b] = twins.expect("36 bits collide among a million keys");
     let cache = RecordCache::new(8 * MIB);
-    assert!(cache.insert(at(a), &[b"one"]));
-    assert!(!cache.contains(at(b)) && !cache.rename(at(b), at(7)) && !remove(&cache, at(b)));
-    assert!(cache.insert(at(b), &[b"other"]));
-    assert_eq!(cache.with(at(a), <[u8]>::to_vec).unwrap(), b"one");
-    assert_eq!(cache.with(at(b), <[u8]>::to_vec).unwrap(), b"other");
-    assert!(remove(&cache, at(b)) && cache.contains(at(a)));
+    assert!(insert(&cache, a, &[b"one"]));
+    assert!(!contains(&cache, b) && newest(&cache, b, 1).is_none());
+    assert!(!cache.rename(hash(b), at(b), at(7)));
+    assert!(insert(&cache, b, &[b"other"]));
+    for (n, value) in [(a, &b"one"[..]), (b, b"other")] {
+        assert_eq!(cache.with(hash(n), at(n), 1, <[u8]>::to_vec).unwrap(), value);
+        assert_eq!(newest(&cache, n, 1).unwrap(), value);
+    }
+    assert!(put(&cache, b, (1, 2), &[b"newer"]) && contains(&cache, a) && !contains(&cache, b));
 }
 
 #[test]
 fn a_renamed_record_is_as_hot_as_it_was() {
     let cache = RecordCache::new(16 * MIB);
     for n in 0..1000 {
-        cache.insert(at(n), &[&content(n, 900)]);
+        insert(&cache, n, &[&content(n, 900)]);
         for _ in 0..3 {
-            assert!(cache.with(at(n), |_| ()).is_some());
+            assert!(get(&cache, n, &mut Vec::new()));
         }
     }
     for n in 0..1000 {
-        assert!(cache.rename(at(n), at(1_000_000 + n)));
-        assert!(!cache.rename(at(n), at(2_000_000 + n)), "it is gone from there");
+        assert!(cache.rename(hash(n), at(n), place(n, 1)));
+        assert!(!cache.rename(hash(n), at(n), place(n, 2)), "it is gone from there");
     }
     for n in 0..30_000 {
-        cache.insert(at(3_000_000 + n), &[&[7; 900]]);
+        insert(&cache, 3_000_000 + n, &[&[7; 900]]);
     }
     let mut out = Vec::new();
     let kept = (0..1000).filter(|&n| {
-        let hit = cache.get(at(1_000_000 + n), &mut out);
+        let hit = cache.get(hash(n), place(n, 1), 1, &mut out);
         assert!(!hit || out == content(n, 900));
         hit
     });
     assert!(kept.count() > 950);
-    assert!(cache.rename(at(1_000_000), at(1_000_000)));
     assert_eq!(cache.stats().inserts, 31_000);
 }
 
@@ -380,32 +500,26 @@ fn threads_may_do_everything_at_once() {
             let run = move || {
                 let mut rng = Rng::new(seed);
                 let mut out = Vec::new();
-                let mut log = VecDeque::new();
                 for _ in 0..30_000 {
-                    // Threads share addresses, and content is a function of the address, but for
-                    // those that one thread alone renames to.
-                    let n = rng.below(2000);
-                    if cache.get(at(n), &mut out) {
-                        assert_eq!(out, content(n, 700));
+                    // Threads share keys, and content is a function of key and age.
+                    let (n, age) = (rng.below(2000), 1 + rng.below(3));
+                    let version = u32::try_from(age).unwrap();
+                    let wanted = content(n + age, 700);
+                    if let Some(found) = newest(&cache, n, age) {
+                        assert_eq!(found, wanted);
+                    } else if cache.get(hash(n), place(n, version), age, &mut out) {
+                        assert_eq!(out, wanted);
                     } else {
-                        cache.insert(at(n), &[&content(n, 700)]);
+                        put(&cache, n, (version, age), &[&wanted]);
                     }
                     match rng.below(50) {
                         0 => cache.set_capacity((6 + rng.below(8)) * MIB),
                         1..10 => {
-                            let new = (seed + 1) << 40 | rng.u64() >> 32;
-                            if cache.rename(at(n), at(new)) {
-                                log.push_back((new, n));
-                            }
+                            let (from, to) = (place(n, version), place(n, version + 10));
+                            let (from, to) = if rng.chance(1, 2) { (from, to) } else { (to, from) };
+                            cache.rename(hash(n), from, to);
                         }
-                        10 => _ = remove(&cache, at(n)),
                         _ => {}
-                    }
-                    if log.len() > 100 {
-                        let (new, n) = log.pop_front().unwrap();
-                        if cache.get(at(new), &mut out) {
-                            assert_eq!(out, content(n, 700));
-                        }
                     }
                 }
             };
@@ -416,24 +530,4 @@ fn threads_may_do_everything_at_once() {
         thread.join().unwrap();
     }
     fits(&cache);
-}
-
-#[test]
-fn renaming_to_and_fro_between_shards_does_not_deadlock() {
-    let cache = Arc::new(RecordCache::new(8 * MIB));
-    let (a, b) = (at(0), at((1..).find(|&n| at(n).hash().0 != at(0).hash().0).unwrap()));
-    cache.insert(a, &[b"one"]);
-    let start = Arc::new(Barrier::new(2));
-    let threads = [(a, b), (b, a)].map(|(old, new)| {
-        let (cache, start) = (cache.clone(), start.clone());
-        let run = move || {
-            start.wait();
-            (0..500_000).for_each(|_| _ = cache.rename(old, new));
-        };
-        esker_base::thread::spawn("cache-test", run).unwrap()
-    });
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    assert!(cache.contains(a) != cache.contains(b));
 }

@@ -9,6 +9,7 @@ use super::log::LogFrames;
 use super::salvage::Salvage;
 use super::{Classes, KeyRange};
 use crate::ahead::{ReadAhead, Way};
+use crate::cache::RecordKey;
 use crate::error::{KvError, Result};
 use crate::kvset::KeyExtents;
 use crate::manifest::State;
@@ -191,15 +192,16 @@ impl<'a> Walk<'a> {
             self.keys.corrupt("kvset", 0, detail)
         })?;
         let (kvs, mut value) = (self.edit.kvs, Vec::new());
-        let one = Wanted { index: 0, block, key, stored: *stored };
-        let read = self.ahead.read(&self.values, kvs, vec![one], Way::FORWARD, |_, found| {
+        let key = RecordKey::new(kvs, key);
+        let one = Wanted { index: 0, block, key, stored: *stored, age: 0 };
+        let read = self.ahead.read(&self.values, vec![one], Way::FORWARD, |_, found| {
             value = found.to_vec();
         });
         match read {
             Ok(()) => Ok(value),
             // What is read ahead may fail for a neighbour's sake, or on its way.
             Err(KvError::Device(_) | KvError::Corrupt { .. }) => {
-                self.values.read(block, kvs, key, stored, &mut value)?;
+                self.values.read(&one, &mut value)?;
                 Ok(value)
             }
             Err(error) => Err(error),
