@@ -192,10 +192,15 @@ impl RecordCache {
         self.shard(hash).lock().visit(in_shard(hash), address, age).map(read)
     }
 
+    /// Asks for the memory in which a search for the record with this hash begins.
+    pub(crate) fn prefetch_entry(&self, hash: u64) {
+        self.shard(hash).lock().prefetch_entry(in_shard(hash));
+    }
+
     /// Asks for the memory of the records with these hashes, those that are cached: reading them soon
     /// after waits for it once and not for each.
     pub(crate) fn prefetch(&self, hashes: impl Iterator<Item = u64> + Clone) {
-        hashes.clone().for_each(|hash| self.shard(hash).lock().prefetch_entry(in_shard(hash)));
+        hashes.clone().for_each(|hash| self.prefetch_entry(hash));
         hashes.for_each(|hash| self.shard(hash).lock().prefetch_record(in_shard(hash)));
     }
 

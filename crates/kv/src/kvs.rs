@@ -289,6 +289,12 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<Located<'v>> {
         let &RecordKey { kvs, key: bytes, key_hash } = key;
+        let Some(tree) = view.tree(kvs) else {
+            return Ok(Located::Absent);
+        };
+        if tree.refers {
+            self.values.cache.prefetch_entry(key.hash());
+        }
         for table in view.memtables() {
             let found = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
                 out.clear();
@@ -301,11 +307,8 @@ impl Engine {
                 None => {}
             }
         }
-        let Some(tree) = view.tree(kvs) else {
-            return Ok(Located::Absent);
-        };
         let is_newest = |age| tree.is_newest(bytes, key_hash, age);
-        if self.values.cache.newest(key, tree.age, is_newest, out) {
+        if tree.refers && self.values.cache.newest(key, tree.age, is_newest, out) {
             return Ok(Located::Copied);
         }
         let leaf = &tree.leaves[tree.leaf_of(bytes)];

@@ -72,6 +72,8 @@ pub(crate) struct Tree {
     pub(crate) leaves: Vec<Leaf>,
     /// The age of the newest kvset that was ever added.
     pub(crate) age: u64,
+    /// Whether any of its kvsets ever referred to a value: if not, none of it is cached.
+    pub(crate) refers: bool,
     /// Deletes up to this age may be gone, with all that they hid.
     forgotten: u64,
     /// What the root hides, in itself and in the leaves.
@@ -94,7 +96,8 @@ impl Tree {
     ) -> Tree {
         let (hidden, strays) = (Hidden::default(), OnceLock::new());
         let root = Vec::new();
-        Tree { kvs, name, options, root, leaves, age: 0, forgotten: 0, hidden, strays }
+        let (age, refers, forgotten) = (0, false, 0);
+        Tree { kvs, name, options, root, leaves, age, refers, forgotten, hidden, strays }
     }
 
     pub(crate) fn set_options(&mut self, options: KvsOptions) {
@@ -140,6 +143,7 @@ impl Tree {
             &mut leaf.kvsets
         };
         self.age = self.age.max(kvset.edit.age);
+        self.refers |= !kvset.blocks.is_empty();
         let at = node.partition_point(|other| other.edit.age > kvset.edit.age);
         node.insert(at, kvset);
     }

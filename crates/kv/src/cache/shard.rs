@@ -74,7 +74,10 @@ impl Shard {
 
     /// Where the record of a key is.
     fn find_key(&self, key: &RecordKey<'_>) -> Option<Place> {
-        self.index.find(in_shard(key.hash()), |place| self.segments.record(place).is_of(key))
+        self.index.find(in_shard(key.hash()), |place| {
+            self.segments.prefetch(place); // it most probably is
+            self.segments.record(place).is_of(key)
+        })
     }
 
     /// Asks for the memory in which a search for `hash` begins.
