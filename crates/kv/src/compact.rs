@@ -23,6 +23,7 @@ use crate::media::{Media, Purpose};
 use crate::omf::frame::{StoredRecord, record_size};
 use crate::omf::packed::Codec;
 use crate::omf::page::Stored;
+use crate::pace::GivingWay;
 use crate::placement::Stream;
 use crate::prefixes::Prefixes;
 use crate::source::{Item, Source, merge_kvsets};
@@ -127,6 +128,9 @@ pub(crate) const READS: usize = 4;
 /// than another command.
 pub(crate) const GAP: u64 = 32 << 10;
 
+/// Bytes of records that are written between two looks at whether somebody reads.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Memory that compactions use one after the other.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -149,11 +153,13 @@ impl Compaction {
         let mut merge = merge_kvsets(&self.inputs);
         merge.seek(Bound::Unbounded)?;
         let now_ms = engine.wall_clock.now_ms();
+        // What scans have wasted so far can be wasted a little longer.
+        let mut way = (self.sorts() && !self.asked).then(|| GivingWay::new(engine));
         while merge.key().is_some() {
             engine.check_wanted(self.asked)?;
             self.fill(window, &mut merge, engine.tuning.gather_bytes, now_ms)?;
-            self.gather(engine, window, buffers)?;
-            output.emit(window)?;
+            self.gather(engine, window, buffers, way.as_mut())?;
+            output.emit(window, way.as_mut())?;
             engine.balance_memory();
         }
         window.clear();
@@ -231,6 +237,7 @@ impl Compaction {
         engine: &Engine,
         window: &mut Window,
         buffers: &mut Vec<AlignedBuf>,
+        mut way: Option<&mut GivingWay<'_>>,
     ) -> Result<()> {
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
         let mut key_start = 0;
@@ -246,7 +253,8 @@ impl Compaction {
         let read_size = engine.gather_read_size();
         let runs = runs(&wanted, read_size);
         let pieces: Vec<Piece<'_>> = runs.iter().flat_map(|run| pieces(run, read_size)).collect();
-        for batch in pieces.chunks(READS) {
+        let at_a_time = if way.is_some() { 1 } else { READS };
+        for batch in pieces.chunks(at_a_time) {
             let records = window.records.as_mut().expect("made for records that move");
             for group in batch.chunk_by(|a, b| a.media().class == b.media().class) {
                 read_pieces(group, records, buffers, read_size)?;
@@ -255,6 +263,9 @@ impl Compaction {
             for w in complete {
                 let record = &records[w.at..w.at + w.size];
                 w.block.verify(record, self.kvs, &window.keys[w.key.clone()], w.offset)?;
+            }
+            if let Some(way) = &mut way {
+                way.pause();
             }
         }
         Ok(())
@@ -428,8 +439,8 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn emit(&mut self, window: &Window) -> Result<()> {
-        let mut key_start = 0;
+    fn emit(&mut self, window: &Window, mut way: Option<&mut GivingWay<'_>>) -> Result<()> {
+        let (mut key_start, mut written) = (0, 0);
         for entry in &window.entries {
             let key = &window.keys[key_start..entry.key_end];
             key_start = entry.key_end;
@@ -448,6 +459,13 @@ impl<'a> Output<'a> {
                     let size = record_size(key.len(), to_usize((*value_size).into()));
                     let records = window.records.as_ref().expect("gathered");
                     let (place, value_size) = self.push(&records[*at..*at + size])?;
+                    written += size;
+                    if written > PIECE_BYTES
+                        && let Some(way) = &mut way
+                    {
+                        written = 0;
+                        way.pause();
+                    }
                     let hash = RecordKey::new(self.compaction.kvs, key).hash();
                     let old = RecordAddress { block: block.id, offset: *offset };
                     if self.engine.values.cache.contains(hash, old) {

@@ -107,6 +107,11 @@ impl Engine {
         Ok(Turn(self))
     }
 
+    /// Whether something that was asked for is under way, and takes the lane step by step.
+    pub(crate) fn compact_is_active(&self) -> bool {
+        self.manual.active.load(Ordering::Acquire)
+    }
+
     pub(crate) fn cancel(&self) {
         self.manual.cancelled.store(true, Ordering::Release);
     }
@@ -118,7 +123,7 @@ impl Engine {
         let goal = manual.goal.load(Ordering::Relaxed);
         let before = manual.written_before.load(Ordering::Relaxed);
         CompactStatus {
-            active: manual.active.load(Ordering::Acquire),
+            active: self.compact_is_active(),
             cancelled: manual.cancelled.load(Ordering::Acquire),
             goal: (goal > 0).then_some(goal as f64 / 100.0),
             space_amplification: space.used as f64 / space.live.max(1) as f64,

@@ -1,4 +1,5 @@
-//! Slowing writers down: smoothly, and early enough that they need not be stopped.
+//! Slowing writers down: smoothly, and early enough that they need not be stopped. And slowing down steps of
+//! maintenance that nobody waits for, so that readers have most of the device.
 //!
 //! Each of three queues has a length from which on writers are slowed, by more the longer it grows:
 //! kvsets that the root holds beyond those that maintenance is given time for; the memtable that
@@ -6,6 +7,8 @@
 //! all writers of a KVDB get the pace that the slowest queue sets.
 
 use std::time::Duration;
+
+use esker_base::Nanos;
 
 use crate::engine::Engine;
 use crate::options::Maintenance;
@@ -42,8 +45,7 @@ fn pressure(length: u64, from: u64, full: u64) -> u64 {
 impl Engine {
     /// How many kvsets the fullest root holds beyond those that maintenance is given time for.
     pub(crate) fn debt(&self, view: &View) -> usize {
-        let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
-        deepest.saturating_sub(2 * self.tuning.spill_kvsets)
+        view.deepest_root().saturating_sub(2 * self.tuning.spill_kvsets)
     }
 
     /// What a memtable may grow to while the one before is being ingested, in bytes.
@@ -104,9 +106,63 @@ impl Engine {
     }
 }
 
+/// A step that nobody waits for, and how it gives way to readers.
+pub(crate) struct GivingWay<'a> {
+    engine: &'a Engine,
+    /// When the piece of work under way began, and how much had been read by then.
+    began: Nanos,
+    reads: u64,
+}
+
+/// Shorter pieces of work are taken together.
+const PIECE_LEAST: Duration = Duration::from_millis(1);
+/// No pause is longer.
+const PAUSE_MOST: Duration = Duration::from_millis(100);
+
+impl<'a> GivingWay<'a> {
+    /// For a step that begins now.
+    pub(crate) fn new(engine: &'a Engine) -> GivingWay<'a> {
+        let (began, reads) = (engine.options.clock.now(), engine.counters.reads());
+        GivingWay { engine, began, reads }
+    }
+
+    /// Between two pieces of work: when somebody has read meanwhile, waits three times as long as the piece
+    /// took. Less when a spill is due, which waits for this step, and not at all when writers are about to be
+    /// slowed for it, or somebody waits for the step to end.
+    pub(crate) fn pause(&mut self) {
+        let engine = self.engine;
+        let clock = &engine.options.clock;
+        let took = clock.now().since(self.began);
+        if engine.options.maintenance == Maintenance::Manual || took < PIECE_LEAST {
+            return;
+        }
+        let deepest = engine.view.load().deepest_root();
+        let is_awaited = engine.closing.load(Ordering::Acquire) || engine.compact_is_active();
+        let times = if is_awaited { 0 } else { pauses(deepest, engine.tuning.spill_kvsets) };
+        if engine.counters.reads() != self.reads && times > 0 {
+            clock.sleep((times * took).min(PAUSE_MOST));
+        }
+        (self.began, self.reads) = (clock.now(), engine.counters.reads());
+    }
+}
+
+/// How many times as long as it works a step pauses for readers, while the fullest root holds so many kvsets.
+fn pauses(deepest: usize, spill_kvsets: usize) -> u32 {
+    match deepest {
+        _ if deepest < spill_kvsets => 3,
+        _ if deepest < 2 * spill_kvsets => 1,
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_that_spills_wait_for_does_not_pause() {
+        assert_eq!([0, 3, 4, 7, 8, 100].map(|deepest| pauses(deepest, 4)), [3, 3, 1, 1, 0, 0]);
+    }
 
     #[test]
     fn pressure_begins_gently_and_has_an_end() {

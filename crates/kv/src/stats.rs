@@ -64,6 +64,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Values that were asked for, one by one or by walking.
+    pub(crate) fn reads(&self) -> u64 {
+        self.gets.get() + self.cursor_steps.get()
+    }
+
     pub(crate) fn stalled_since(&self, since: Nanos, clock: &Clock) {
         let ns = u64::try_from(clock.now().since(since).as_nanos()).unwrap_or(u64::MAX);
         self.stalled_ns.add(ns);

@@ -224,6 +224,11 @@ impl View {
         }
     }
 
+    /// How many kvsets the fullest root holds.
+    pub(crate) fn deepest_root(&self) -> usize {
+        self.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0)
+    }
+
     /// All memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.table))
