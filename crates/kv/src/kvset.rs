@@ -165,16 +165,6 @@ pub(crate) struct KeyExtents {
 }
 
 impl KeyExtents {
-    /// The extent that holds the byte at `offset`, which there is, and where in it that is.
-    fn place(&self, mut offset: u64) -> (usize, u64) {
-        let mut extent = 0;
-        while offset >= self.extents[extent].bytes() {
-            offset -= self.extents[extent].bytes();
-            extent += 1;
-        }
-        (extent, offset)
-    }
-
     /// Reads `size` bytes at `offset`, with one device read for each extent they touch.
     pub(crate) fn read(&self, mut offset: u64, size: usize) -> Result<Vec<u8>> {
         let total: u64 = self.extents.iter().map(Allocation::bytes).sum();

@@ -25,6 +25,18 @@ const FIRST: u64 = 2 * PAGE_SIZE as u64;
 /// The most that is read ahead of need, in bytes: the keys of some thousand rows.
 const AHEAD_MAX: u64 = 2 * WINDOW_MAX;
 
+impl KeyExtents {
+    /// The extent that holds the byte at `offset`, which there is, and where in it that is.
+    fn place(&self, mut offset: u64) -> (usize, u64) {
+        let mut extent = 0;
+        while offset >= self.extents[extent].bytes() {
+            offset -= self.extents[extent].bytes();
+            extent += 1;
+        }
+        (extent, offset)
+    }
+}
+
 impl PagesAhead {
     /// The bytes of the page at `offset`, to which the walk comes.
     ///
