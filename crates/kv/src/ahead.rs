@@ -12,7 +12,7 @@ use esker_base::units::to_usize;
 
 use crate::cache::Source;
 use crate::error::Result;
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::media::Media;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::value::{Piece, ValueBlock, Values, Wanted, read_pieces};
@@ -25,7 +25,7 @@ pub(crate) struct ReadAhead {
     /// One for each block that the walk is in; the one used last at the end.
     runs: Vec<BlockRun>,
     /// One for each class of which something is read ahead of need.
-    flights: Vec<Flight>,
+    in_flight: Vec<InFlight>,
     /// A record that lies in two windows.
     joined: Vec<u8>,
     /// The blocks of old values that the walk has come to.
@@ -190,17 +190,17 @@ impl ReadAhead {
             pieces.push(piece);
         }
         let runs = &mut self.runs;
-        let mut landed: Vec<Option<(AlignedBuf, usize)>> = pieces.iter().map(|_| None).collect();
+        let mut read: Vec<Option<(AlignedBuf, usize)>> = pieces.iter().map(|_| None).collect();
         let result = read_pieces(&pieces, |n, buf, skip| {
-            landed[n] = Some((buf, skip));
+            read[n] = Some((buf, skip));
             Ok(())
         });
         if result.is_err() {
             self.clear();
             return result;
         }
-        for (run, landed) in filled.into_iter().zip(landed) {
-            let (buf, skip) = landed.expect("every piece was read");
+        for (run, read) in filled.into_iter().zip(read) {
+            let (buf, skip) = read.expect("every piece was read");
             runs[run].run.fill(buf, skip);
         }
         Ok(())
@@ -252,11 +252,11 @@ impl ReadAhead {
             let allocation = &it.block.allocation;
             let ahead = it.run.ahead(allocation, (at, forward), most);
             if ahead > 0
-                && let Some(flight) = flight(&mut self.flights, &allocation.media)
+                && let Some(reads) = reads_of(&mut self.in_flight, &allocation.media)
             {
                 self.long.get_or_insert_with(|| values.windows.long_walk());
                 // What cannot be read ahead is read when it is needed, and an error is one then.
-                let _ = it.run.go_ahead(allocation, flight, (at, forward), ahead);
+                let _ = it.run.go_ahead(allocation, reads, (at, forward), ahead);
             }
         }
     }
@@ -270,21 +270,21 @@ impl ReadAhead {
     ) -> Result<()> {
         let piece = one.piece();
         let run = self.position(&piece).expect("load() covers all of them");
-        let flight = under_way(&mut self.flights, one.block.media());
+        let reads = under_way(&mut self.in_flight, one.block.media());
         let run = &mut self.runs[run].run;
         // What a long walk reads is not what is read again before other records are.
         let source = if run.is_long() { Source::LongWalk } else { Source::Medium };
-        let record = run.get((piece.start, piece.end()), flight, &mut self.joined)?;
+        let record = run.get((piece.start, piece.end()), reads, &mut self.joined)?;
         values.take(one, record, source, each)
     }
 
     /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long when
     /// there are too many.
     fn leave(&mut self, forward: bool, budget: u64) {
-        let flights = &mut self.flights;
+        let in_flight = &mut self.in_flight;
         for it in &mut self.runs {
             if let Some(at) = it.at {
-                it.run.leave(at, forward, under_way(flights, it.block.media()));
+                it.run.leave(at, forward, under_way(in_flight, it.block.media()));
             }
         }
         self.runs.sort_by_key(|it| it.at.is_some());
@@ -294,7 +294,7 @@ impl ReadAhead {
             let kept = it.lasts && bytes <= budget && count <= RUNS;
             if !kept {
                 (bytes, count) = (bytes - it.run.bytes(), count - 1);
-                it.run.clear(under_way(flights, it.block.media()));
+                it.run.clear(under_way(in_flight, it.block.media()));
             }
             it.at = None;
             kept
@@ -303,28 +303,28 @@ impl ReadAhead {
 
     fn clear(&mut self) {
         for mut it in self.runs.drain(..) {
-            it.run.clear(under_way(&mut self.flights, it.block.media()));
+            it.run.clear(under_way(&mut self.in_flight, it.block.media()));
         }
     }
 }
 
-/// The flight of a class.
+/// The reads of a class.
 pub(crate) fn under_way<'f>(
-    flights: &'f mut [Flight],
+    in_flight: &'f mut [InFlight],
     media: &Arc<Media>,
-) -> Option<&'f mut Flight> {
-    flights.iter_mut().find(|flight| Arc::ptr_eq(flight.media(), media))
+) -> Option<&'f mut InFlight> {
+    in_flight.iter_mut().find(|reads| Arc::ptr_eq(reads.media(), media))
 }
 
-/// The flight of a class, or a new one; `None` when the device has no more queue pairs to give.
-pub(crate) fn flight<'f>(
-    flights: &'f mut Vec<Flight>,
+/// The reads of a class, or a new one; `None` when the device has no more queue pairs to give.
+pub(crate) fn reads_of<'f>(
+    in_flight: &'f mut Vec<InFlight>,
     media: &Arc<Media>,
-) -> Option<&'f mut Flight> {
-    if under_way(flights, media).is_none() {
-        flights.push(Flight::new(media).ok()?);
+) -> Option<&'f mut InFlight> {
+    if under_way(in_flight, media).is_none() {
+        in_flight.push(InFlight::new(media).ok()?);
     }
-    under_way(flights, media)
+    under_way(in_flight, media)
 }
 
 /// What lies from a record of old values to the last one of its block that is wanted with it, as far as

@@ -130,7 +130,7 @@ mod engine;
 mod error;
 mod expiry;
 mod filter;
-mod flight;
+mod in_flight;
 mod ingest;
 mod key_list;
 mod kvdb;

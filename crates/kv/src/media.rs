@@ -14,7 +14,7 @@ use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{Device, PortPool};
 
 use crate::error::{KvError, Result};
-use crate::flight::Hangar;
+use crate::in_flight::IdleQueues;
 use crate::omf::class::{self, ClassHeader};
 use crate::placement::Stream;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Media {
     pub(crate) class: MediaClass,
     pub(crate) lba_size: u32,
     pub(crate) ports: PortPool,
-    pub(crate) hangar: Hangar,
+    pub(crate) idle_queues: IdleQueues,
     /// The size in which a lot is read, in bytes: one command.
     pub(crate) transfer_size: usize,
     pub(crate) transfer: Transfer,
@@ -118,7 +118,7 @@ impl Media {
             transfer: Transfer::of(&geometry),
             placement_handles: geometry.placement_handles,
             ports: PortPool::new(device, PORT_DEPTH),
-            hangar: Hangar::default(),
+            idle_queues: IdleQueues::default(),
             unit,
             least: LbaCount(round_up(
                 LbaCount::holding(tuning.frame_bytes + 8192, lba_size).0,

@@ -8,7 +8,7 @@ use esker_base::units::{round_down, round_up, to_usize};
 use esker_device::Tag;
 
 use crate::error::Result;
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::media::Allocation;
 
 /// The largest window, and the distance at which a read still counts as following another one.
@@ -146,18 +146,18 @@ impl Run {
     /// Begins to read windows until `target` bytes behind `at` are had.
     ///
     /// # Errors
-    /// When the queue pair of `flight` is broken.
+    /// When the queue pair of `reads` is broken.
     pub(crate) fn go_ahead(
         &mut self,
         allocation: &Allocation,
-        flight: &mut Flight,
+        reads: &mut InFlight,
         at: (u64, bool),
         target: u64,
     ) -> Result<()> {
         self.is_long = true;
         while let Some((start, end)) = self.next(allocation, at, target) {
             let (lba, skip, bytes) = allocation.span(start, to_usize(end - start));
-            let tag = flight.start(lba, bytes)?;
+            let tag = reads.start(lba, bytes)?;
             allocation.media.count_read(allocation.stream, 1, bytes);
             self.windows.push_back(Window { start, end, skip, state: State::UnderWay(tag) });
         }
@@ -172,15 +172,15 @@ impl Run {
     pub(crate) fn get<'a>(
         &'a mut self,
         (start, end): (u64, u64),
-        flight: Option<&mut Flight>,
+        reads: Option<&mut InFlight>,
         joined: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let touched = |window: &&mut Window| window.start < end && start < window.end;
-        let mut flight = flight;
+        let mut reads = reads;
         for window in self.windows.iter_mut().filter(touched) {
             if let State::UnderWay(tag) = window.state {
-                let flight = flight.as_mut().expect("what is under way has a flight");
-                window.state = State::Here(flight.land(tag)?);
+                let reads = reads.as_mut().expect("what is under way has them");
+                window.state = State::Here(reads.wait_for(tag)?);
             }
         }
         let one = self.windows.iter().find(|window| window.start <= start && end <= window.end);
@@ -198,33 +198,33 @@ impl Run {
     }
 
     /// Lets go of what a walk that is at `at` has left behind.
-    pub(crate) fn leave(&mut self, at: u64, forward: bool, mut flight: Option<&mut Flight>) {
+    pub(crate) fn leave(&mut self, at: u64, forward: bool, mut reads: Option<&mut InFlight>) {
         let is_behind =
             |window: &Window| if forward { window.end <= at } else { window.start >= at };
         while self.windows.len() > 1
             && let Some(window) = self.windows.pop_front_if(|window| is_behind(window))
         {
-            window.end(flight.as_deref_mut());
+            window.end(reads.as_deref_mut());
         }
     }
 
     /// Lets go of everything.
-    pub(crate) fn clear(&mut self, mut flight: Option<&mut Flight>) {
-        self.windows.drain(..).for_each(|window| window.end(flight.as_deref_mut()));
+    pub(crate) fn clear(&mut self, mut reads: Option<&mut InFlight>) {
+        self.windows.drain(..).for_each(|window| window.end(reads.as_deref_mut()));
     }
 }
 
 impl Window {
     fn slice(&self, start: u64, end: u64) -> &[u8] {
-        let State::Here(bytes) = &self.state else { unreachable!("it has landed") };
+        let State::Here(bytes) = &self.state else { unreachable!("it has read") };
         let from = self.skip + to_usize(start - self.start);
         &bytes[from..from + to_usize(end - start)]
     }
 
-    fn end(self, flight: Option<&mut Flight>) {
-        match (self.state, flight) {
-            (State::UnderWay(tag), Some(flight)) => flight.forget(tag),
-            (State::Here(buf), Some(flight)) => flight.give_back(buf),
+    fn end(self, reads: Option<&mut InFlight>) {
+        match (self.state, reads) {
+            (State::UnderWay(tag), Some(reads)) => reads.forget(tag),
+            (State::Here(buf), Some(reads)) => reads.give_back(buf),
             _ => {}
         }
     }

@@ -4,9 +4,9 @@
 use esker_base::units::to_usize;
 
 use super::KeyExtents;
-use crate::ahead::{Run, WINDOW_MAX, flight, under_way};
+use crate::ahead::{Run, WINDOW_MAX, reads_of, under_way};
 use crate::error::Result;
-use crate::flight::Flight;
+use crate::in_flight::InFlight;
 use crate::omf::page::PAGE_SIZE;
 
 /// What a walk has of the extents of a kvset.
@@ -16,7 +16,7 @@ pub(crate) struct PagesAhead {
     extent: usize,
     forward: bool,
     run: Run,
-    flights: Vec<Flight>,
+    in_flight: Vec<InFlight>,
     joined: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl PagesAhead {
         let allocation = &keys.extents[extent];
         let end = start + PAGE_SIZE as u64;
         if (self.extent, self.forward) != (extent, forward) {
-            self.run.clear(under_way(&mut self.flights, &allocation.media));
+            self.run.clear(under_way(&mut self.in_flight, &allocation.media));
             (self.extent, self.forward) = (extent, forward);
         }
         if !self.run.covers(start, end) {
@@ -61,13 +61,13 @@ impl PagesAhead {
         let (behind, at) = if forward { (start, end) } else { (end, start) };
         let ahead = self.run.ahead(allocation, (at, forward), AHEAD_MAX);
         if ahead > 0
-            && let Some(flight) = flight(&mut self.flights, &allocation.media)
+            && let Some(reads) = reads_of(&mut self.in_flight, &allocation.media)
         {
             // What cannot be read ahead is read when it is needed, and an error is one then.
-            let _ = self.run.go_ahead(allocation, flight, (at, forward), ahead);
+            let _ = self.run.go_ahead(allocation, reads, (at, forward), ahead);
         }
-        let mut flight = under_way(&mut self.flights, &allocation.media);
-        self.run.leave(behind, forward, flight.as_deref_mut());
-        self.run.get((start, end), flight, &mut self.joined)
+        let mut reads = under_way(&mut self.in_flight, &allocation.media);
+        self.run.leave(behind, forward, reads.as_deref_mut());
+        self.run.get((start, end), reads, &mut self.joined)
     }
 }

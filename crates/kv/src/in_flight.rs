@@ -10,14 +10,14 @@ use crate::error::Result;
 use crate::media::Media;
 use crate::sync::Mutex;
 
-/// Reads in flight on one queue pair.
+/// Reads in reads in flight on one queue pair.
 const DEPTH: usize = 32;
 
-/// Queue pairs of one device for flights, those that nobody uses.
+/// Queue pairs of one device for reads in reads in flight, those that nobody uses.
 #[derive(Default)]
-pub(crate) struct Hangar(Mutex<Vec<Box<dyn QueuePair>>>);
+pub(crate) struct IdleQueues(Mutex<Vec<Box<dyn QueuePair>>>);
 
-impl Hangar {
+impl IdleQueues {
     fn queue(&self, device: &dyn Device) -> Result<Box<dyn QueuePair>, DeviceError> {
         let free = self.0.lock().pop();
         free.map_or_else(|| device.queue_pair(DEPTH), Ok)
@@ -25,25 +25,25 @@ impl Hangar {
 }
 
 /// Reads of one class under way. Dropping it waits for them.
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     media: Arc<Media>,
     /// There until it is dropped.
     queue: Option<Box<dyn QueuePair>>,
     /// Reads for which the queue pair had no room.
     waiting: VecDeque<Command>,
-    landed: Vec<Completion>,
+    finished: Vec<Completion>,
     /// Reads that nobody wants any more.
     forgotten: Vec<Tag>,
     spare: Vec<AlignedBuf>,
     last: u64,
 }
 
-impl Flight {
-    pub(crate) fn new(media: &Arc<Media>) -> Result<Flight> {
-        let queue = Some(media.hangar.queue(&**media.device())?);
-        let (waiting, landed) = (VecDeque::new(), Vec::new());
+impl InFlight {
+    pub(crate) fn new(media: &Arc<Media>) -> Result<InFlight> {
+        let queue = Some(media.idle_queues.queue(&**media.device())?);
+        let (waiting, finished) = (VecDeque::new(), Vec::new());
         let (forgotten, spare) = (Vec::new(), Vec::new());
-        Ok(Flight { media: media.clone(), queue, waiting, landed, forgotten, spare, last: 0 })
+        Ok(InFlight { media: media.clone(), queue, waiting, finished, forgotten, spare, last: 0 })
     }
 
     pub(crate) fn media(&self) -> &Arc<Media> {
@@ -79,17 +79,17 @@ impl Flight {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn land(&mut self, tag: Tag) -> Result<AlignedBuf> {
+    pub(crate) fn wait_for(&mut self, tag: Tag) -> Result<AlignedBuf> {
         loop {
-            if let Some(at) = self.landed.iter().position(|done| done.tag == tag) {
-                let done = self.landed.swap_remove(at);
+            if let Some(at) = self.finished.iter().position(|done| done.tag == tag) {
+                let done = self.finished.swap_remove(at);
                 done.result?;
                 return Ok(done.buf.expect("a read carries a buffer"));
             }
             self.submit()?;
             let queue = self.queue.as_mut().expect("there until it is dropped");
-            let finished = queue.wait(&mut self.landed, None)?;
-            assert!(finished > 0, "a read that was started is under way");
+            let count = queue.wait(&mut self.finished, None)?;
+            assert!(count > 0, "a read that was started is under way");
             for tag in std::mem::take(&mut self.forgotten) {
                 self.forget(tag);
             }
@@ -98,8 +98,8 @@ impl Flight {
 
     /// Lets go of a read, under way or done.
     pub(crate) fn forget(&mut self, tag: Tag) {
-        match self.landed.iter().position(|done| done.tag == tag) {
-            Some(at) => self.spare.extend(self.landed.swap_remove(at).buf),
+        match self.finished.iter().position(|done| done.tag == tag) {
+            Some(at) => self.spare.extend(self.finished.swap_remove(at).buf),
             None => self.forgotten.push(tag),
         }
     }
@@ -112,7 +112,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let mut done = Vec::new();
         while self.queue().in_flight() > 0 {
@@ -120,6 +120,6 @@ impl Drop for Flight {
                 return; // it waits when it is dropped, and serves nobody else
             }
         }
-        self.media.hangar.0.lock().extend(self.queue.take());
+        self.media.idle_queues.0.lock().extend(self.queue.take());
     }
 }
