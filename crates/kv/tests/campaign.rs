@@ -57,6 +57,7 @@ fn anything_in_any_order_crashed_and_broken_is_what_the_oracle_says() {
     } else if let Some(span) = life::soak() {
         let first = u64::try_from(esker_base::clock::unix_time().as_millis()).unwrap() << 20;
         let mut told = Duration::ZERO;
+        println!("from seed {first} on");
         for seed in first.. {
             tally = run(seed, tally);
             if spent() > span {
@@ -87,7 +88,7 @@ fn strike_all(target: Target, effect: &Effect, repeat: Repeat, step: usize) {
         let fault = Fault { target, nth, repeat, effect: effect.clone() };
         let _what = What(format!("{fault:?}"));
         let fired;
-        (fired, tally) = life::strike(13, fault, tally);
+        (fired, tally) = life::strike(19, fault, tally);
         if !fired {
             assert!(nth > 3, "{target:?}: a life has commands of every kind");
             break;

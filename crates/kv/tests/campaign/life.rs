@@ -240,6 +240,8 @@ fn any_fault(rng: &mut Rng) -> Fault {
         _ => Effect::Fail,
     };
     let repeat = if rng.chance(1, 3) { Repeat::FromThenOn } else { Repeat::Once };
+    // What is read damaged again and again cannot be told from what a crash has torn.
+    let repeat = if matches!(effect, Effect::Corrupt { .. }) { Repeat::Once } else { repeat };
     Fault { target, nth: rng.below(within), repeat, effect }
 }
 
