@@ -384,7 +384,9 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
         // What was replayed can be read from a memtable; writers will hear of it.
         Err(error) if error.lacks_space() => {
             let table = Memtable::new(tuning.memtable_bytes);
-            replay_to_memtable(&engine.manifest.state(), &opened.blocks, &table, u64::MAX)?;
+            let state = engine.manifest.state();
+            let last = replay_to_memtable(&state, &opened.blocks, &table, u64::MAX)?;
+            check_again(last, last_seqno, &segment)?;
             engine.show_replayed(table, segment);
             match engine.ingest_oldest() {
                 Err(error) if error.lacks_space() => {}
@@ -395,6 +397,16 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     }
     drop(opened.blocks);
     Ok(Some(engine))
+}
+
+/// Refuses a log that was read to `wanted` and ends at `last` now that it is read again. It lies before
+/// `next`, in which it was to go on.
+fn check_again(last: u64, wanted: u64, next: &ValueBlock) -> Result<()> {
+    if last == wanted {
+        return Ok(());
+    }
+    let detail = format!("it held record {wanted}, and ends at {last} when it is read again");
+    Err(next.media().corrupt("log", next.extent().lba, detail))
 }
 
 /// What is ingested at a time when a KVDB is opened.
@@ -446,7 +458,10 @@ impl Engine {
             }
             drop(replayed);
             round = Round::new(limit);
-            replay(&self.manifest.state(), blocks, |frame| round.take(frame))?;
+            let last = replay(&self.manifest.state(), blocks, |frame| round.take(frame))?;
+            if round.is_last {
+                check_again(last, last_seqno, segment)?;
+            }
         }
     }
 
