@@ -94,6 +94,16 @@ impl<'v> Blocks<'v> {
         self.blocks.get(&block.id).map_or(0, |(_, alive)| *alive).min(size)
     }
 
+    /// What is alive in a block takes so much when it is rewritten: frames and whole LBAs take more than
+    /// the records, as much more as they do in it now.
+    fn rewritten(&self, block: &ValueBlock) -> u64 {
+        let alive = self.alive(block);
+        match block.is_log() {
+            true => alive + alive / 64,
+            false => share(alive, block.allocation.bytes(), block.bytes).max(alive),
+        }
+    }
+
     fn garbage(&self, block: &ValueBlock) -> u64 {
         block.allocation.bytes() - self.alive(block)
     }
@@ -397,8 +407,8 @@ impl Engine {
         };
         let poor: Vec<&Arc<ValueBlock>> = poor.into_iter().take_while(fits).collect();
         let alive = sum(&poor, &|block| blocks.alive(block));
-        // Frames and whole LBAs take a little more than the records.
-        let again = alive + alive / 64 + if alive > 0 { self.tuning.allocation_bytes } else { 0 };
+        let end = if alive > 0 { self.tuning.allocation_bytes } else { 0 };
+        let again = sum(&poor, &|block| blocks.rewritten(block)) + end;
         let saved = sum(&poor, &|block| block.allocation.bytes()).saturating_sub(again);
         let collect = (saved > 0).then(|| {
             let ids = poor.iter().map(|block| block.id).collect();
@@ -419,9 +429,9 @@ impl Engine {
             false => block.bytes.saturating_sub(blocks.alive(block)),
         };
         poor.retain(|_, block| dead(block) > (block.allocation.bytes() / 64).max(unit));
-        let again: u64 = poor.values().map(|block| blocks.alive(block)).sum();
+        let again: u64 = poor.values().map(|block| blocks.rewritten(block)).sum();
         let size: u64 = poor.values().map(|block| block.allocation.bytes()).sum();
-        let saves = size > again + again / 64 + unit;
+        let saves = size > again + unit;
         if saves { poor.into_keys().collect() } else { BTreeSet::new() }
     }
 

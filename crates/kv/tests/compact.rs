@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::records::{check, devices, put, value};
-use common::{small_tuning, test_options};
+use common::shaped::ShapedDevice;
+use common::{small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::Device;
 use esker_kv::{
@@ -339,5 +340,37 @@ fn a_failing_command_while_staging_is_removed_loses_nothing() {
     for target in [Target::Read, Target::Write, Target::Flush, Target::Discard] {
         let struck = (0..).take_while(|&nth| strike(target, nth)).count();
         assert!(struck > 0, "{target:?}: the removal has commands of every kind");
+    }
+}
+
+/// Padding that a rewrite would make again is nothing to save: a goal below it ends all the same.
+#[test]
+fn a_goal_that_padding_is_in_the_way_of_ends() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let mut pick = |of: &[usize]| of[usize::try_from(rng.below(of.len() as u64)).unwrap()];
+        let (keys, value_max) = (pick(&[60, 200, 600]), pick(&[1400, 3000, 6000]));
+        let lba_size = u32::try_from(pick(&[512, 4096])).unwrap();
+        let device = |name: &str, bytes: u64| -> Arc<dyn Device> {
+            ShapedDevice::new(name, bytes, lba_size, |_| {})
+        };
+        let devices = Devices {
+            manifest: device("manifest", 1 << 20),
+            capacity: device("capacity", 8 << 20),
+            staging: Some(device("staging", 4 << 20)),
+        };
+        let db = Kvdb::create_on(devices.clone(), test_options(tiny_tuning())).unwrap();
+        let kvs = db.create_kvs("k", Policy::default()).unwrap();
+        for _ in 0..400 {
+            let key = rng.below(keys as u64).to_be_bytes();
+            let mut value = vec![0; usize::try_from(rng.below(value_max as u64)).unwrap()];
+            rng.fill(&mut value);
+            if rng.chance(1, 5) { kvs.delete(&key) } else { kvs.put(&key, &value) }.unwrap();
+        }
+        let goal = CompactRequest::SpaceAmplification(1.02);
+        let first = db.compact(goal).unwrap();
+        let again = db.compact(goal).unwrap();
+        assert!(again.written_bytes <= first.written_bytes, "seed {seed}: {again:?}");
+        sound(&devices);
     }
 }
