@@ -14,16 +14,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::MediaClass;
 use crate::compact::Rewrite;
 use crate::engine::Engine;
 use crate::kvset::{Kvset, key_hash};
 use crate::media::Media;
+use crate::omf::frame::HEADER_SIZE;
 use crate::policy::Policy;
 use crate::prefixes::Prefixes;
 use crate::sync::atomic::Ordering;
 use crate::value::ValueBlock;
 use crate::view::{Leaf, Tree, View};
+use crate::{MediaClass, Tuning};
 
 /// A step of the second lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,9 +95,9 @@ impl<'v> Blocks<'v> {
         self.blocks.get(&block.id).map_or(0, |(_, alive)| *alive).min(size)
     }
 
-    /// What is alive in a block takes so much when it is rewritten: frames and whole LBAs take more than
-    /// the records, as much more as they do in it now.
-    fn rewritten(&self, block: &ValueBlock) -> u64 {
+    /// What is alive in a block takes so much if it is packed as the block is now: frames and whole LBAs
+    /// take more than the records.
+    fn packed(&self, block: &ValueBlock) -> u64 {
         let alive = self.alive(block);
         match block.is_log() {
             true => alive + alive / 64,
@@ -407,14 +408,29 @@ impl Engine {
         };
         let poor: Vec<&Arc<ValueBlock>> = poor.into_iter().take_while(fits).collect();
         let alive = sum(&poor, &|block| blocks.alive(block));
-        let end = if alive > 0 { self.tuning.allocation_bytes } else { 0 };
-        let again = sum(&poor, &|block| blocks.rewritten(block)) + end;
+        let again = self.rewritten(&poor, blocks);
         let saved = sum(&poor, &|block| block.allocation.bytes()).saturating_sub(again);
         let collect = (saved > 0).then(|| {
             let ids = poor.iter().map(|block| block.id).collect();
             Saving { saved, cost: alive + keys, job: job(ids) }
         });
         [merge, collect]
+    }
+
+    /// What is alive in old blocks takes so much when it is rewritten: not less than it will, if they are
+    /// packed as what is written now, so that nothing is rewritten again and again.
+    fn rewritten(&self, old: &[&Arc<ValueBlock>], blocks: &Blocks<'_>) -> u64 {
+        let alive: u64 = old.iter().map(|block| blocks.alive(block)).sum();
+        if alive == 0 {
+            return 0;
+        }
+        let packed: u64 = old.iter().map(|block| blocks.packed(block)).sum();
+        let Tuning { frame_bytes, block_bytes, allocation_bytes, .. } = self.tuning;
+        let lba_size = self.classes.all().iter().map(|media| media.lba_size).max().unwrap_or(0);
+        // Of two frames in a row, one is half full at least, and so of two blocks.
+        let frames = (2 * alive / frame_bytes + 1) * (HEADER_SIZE as u64 + u64::from(lba_size));
+        let ends = (2 * alive / block_bytes + 1) * allocation_bytes;
+        packed.min(alive + frames + ends) + allocation_bytes
     }
 
     /// The blocks of a leaf that rewriting makes smaller; none when all of them together would not.
@@ -429,9 +445,9 @@ impl Engine {
             false => block.bytes.saturating_sub(blocks.alive(block)),
         };
         poor.retain(|_, block| dead(block) > (block.allocation.bytes() / 64).max(unit));
-        let again: u64 = poor.values().map(|block| blocks.rewritten(block)).sum();
-        let size: u64 = poor.values().map(|block| block.allocation.bytes()).sum();
-        let saves = size > again + unit;
+        let all: Vec<&Arc<ValueBlock>> = poor.values().copied().collect();
+        let size: u64 = all.iter().map(|block| block.allocation.bytes()).sum();
+        let saves = size > self.rewritten(&all, &blocks);
         if saves { poor.into_keys().collect() } else { BTreeSet::new() }
     }
 
