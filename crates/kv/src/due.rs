@@ -24,7 +24,7 @@ use crate::prefixes::Prefixes;
 use crate::sync::atomic::Ordering;
 use crate::value::ValueBlock;
 use crate::view::{Leaf, Tree, View};
-use crate::{MediaClass, Tuning};
+use crate::{MediaClass, Place, Tuning};
 
 /// A step of the second lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -274,8 +274,13 @@ impl Engine {
             return Some(Job::Spill { kvs: tree.kvs });
         }
         let policy = &tree.options.policy;
-        let moves =
-            |leaf: &&Leaf| self.keys_move(leaf, policy) || !self.misplaced(leaf, policy).is_empty();
+        // What only prefers to lie elsewhere does not come home by this, and would be moved for ever.
+        let home = Place::only(class);
+        let (keys, values) = (policy.old_keys == home, policy.old_values == home);
+        let moves = |leaf: &&Leaf| {
+            keys && self.keys_move(leaf, policy)
+                || values && !self.misplaced(leaf, policy).is_empty()
+        };
         let leaf = tree.leaves.iter().find(moves)?;
         Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks: BTreeSet::new() })
     }

@@ -9,7 +9,7 @@ use common::records::{check, put, value};
 use common::{small_tuning, test_options};
 use esker_base::ErrorKind;
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, Devices, KvError, Kvdb, Kvs, MediaClass, Place, PlaceStats, Policy};
+use esker_kv::{Batch, Devices, KvError, Kvdb, Kvs, MediaClass, Place, PlaceStats, Policy, Tuning};
 
 fn devices(capacity_bytes: u64, staging_bytes: Option<u64>) -> Devices {
     let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
@@ -199,6 +199,36 @@ fn what_must_not_leave_a_class_does_not_gather_elsewhere_while_that_is_nearly_fu
         assert!(outside < 2 * small_tuning().memtable_bytes, "round {round}: {outside} bytes");
     }
     check(&kvs, oldest..end);
+}
+
+/// What must come home does, and takes nothing along from where nothing must: that might find no room in
+/// one piece, stay, and be moved again for ever.
+#[test]
+fn only_what_must_not_lie_elsewhere_is_brought_home() {
+    let devices = devices(16 << 20, Some(16 << 20));
+    let tuning = Tuning { leaf_key_bytes: 16 << 10, ..small_tuning() };
+    let db = Kvdb::create_on(devices.clone(), test_options(tuning)).unwrap();
+    let kvs = db.create_kvs("k", Policy::CAPACITY_ONLY).unwrap();
+    put(&kvs, 0..6000);
+    db.ingest().unwrap();
+    db.settle().unwrap();
+    let leaves = db.stats().kvss[0].leaves;
+    assert!(leaves > 2, "{leaves} leaves");
+    // The last leaf's keys go to staging, and with them come values.
+    kvs.set_policy("old=staging".parse::<Policy>().unwrap()).unwrap();
+    while lies(&db, "k", MediaClass::Staging)[2] == 0 {
+        put(&kvs, 5900..6000);
+        db.ingest().unwrap();
+        db.settle().unwrap();
+    }
+    let before = lies(&db, "k", MediaClass::Capacity)[3];
+    let strict = "old-keys=capacity/none,old-values=staging";
+    kvs.set_policy(strict.parse::<Policy>().unwrap()).unwrap();
+    db.settle().unwrap();
+    assert_eq!(lies(&db, "k", MediaClass::Staging)[2], 0, "{}", db.stats());
+    let left = lies(&db, "k", MediaClass::Capacity)[3];
+    assert!(left > before / 2, "{left} of {before} bytes of values stayed");
+    check(&kvs, 0..6000);
 }
 
 #[test]
