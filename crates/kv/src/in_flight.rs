@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::media::Media;
 use crate::sync::Mutex;
 
-/// Reads in reads in flight on one queue pair.
+/// Reads in flight on one queue pair.
 const DEPTH: usize = 32;
 
-/// Queue pairs of one device for reads in reads in flight, those that nobody uses.
+/// Queue pairs of one device for reads in flight, those that nobody uses.
 #[derive(Default)]
 pub(crate) struct IdleQueues(Mutex<Vec<Box<dyn QueuePair>>>);
 
@@ -50,10 +50,6 @@ impl InFlight {
         &self.media
     }
 
-    fn queue(&mut self) -> &mut Box<dyn QueuePair> {
-        self.queue.as_mut().expect("there until it is dropped")
-    }
-
     /// Begins to read `bytes` bytes from `lba` on.
     pub(crate) fn start(&mut self, lba: Lba, bytes: usize) -> Result<Tag> {
         let pooled = self.spare.iter().position(|buf| buf.capacity() >= bytes);
@@ -69,8 +65,7 @@ impl InFlight {
 
     fn submit(&mut self) -> Result<()> {
         if !self.waiting.is_empty() {
-            let queue = self.queue.as_mut().expect("there until it is dropped");
-            queue.submit(&mut self.waiting)?;
+            queue(&mut self.queue).submit(&mut self.waiting)?;
         }
         Ok(())
     }
@@ -87,8 +82,7 @@ impl InFlight {
                 return Ok(done.buf.expect("a read carries a buffer"));
             }
             self.submit()?;
-            let queue = self.queue.as_mut().expect("there until it is dropped");
-            let count = queue.wait(&mut self.finished, None)?;
+            let count = queue(&mut self.queue).wait(&mut self.finished, None)?;
             assert!(count > 0, "a read that was started is under way");
             for tag in std::mem::take(&mut self.forgotten) {
                 self.forget(tag);
@@ -99,7 +93,11 @@ impl InFlight {
     /// Lets go of a read, under way or done.
     pub(crate) fn forget(&mut self, tag: Tag) {
         match self.finished.iter().position(|done| done.tag == tag) {
-            Some(at) => self.spare.extend(self.finished.swap_remove(at).buf),
+            Some(at) => {
+                if let Some(buf) = self.finished.swap_remove(at).buf {
+                    self.give_back(buf);
+                }
+            }
             None => self.forgotten.push(tag),
         }
     }
@@ -112,11 +110,15 @@ impl InFlight {
     }
 }
 
+fn queue(held: &mut Option<Box<dyn QueuePair>>) -> &mut Box<dyn QueuePair> {
+    held.as_mut().expect("there until it is dropped")
+}
+
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut done = Vec::new();
-        while self.queue().in_flight() > 0 {
-            if self.queue().wait(&mut done, None).is_err() {
+        while queue(&mut self.queue).in_flight() > 0 {
+            if queue(&mut self.queue).wait(&mut done, None).is_err() {
                 return; // it waits when it is dropped, and serves nobody else
             }
         }

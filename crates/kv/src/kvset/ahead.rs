@@ -47,7 +47,8 @@ impl PagesAhead {
         let allocation = &keys.extents[extent];
         let end = start + PAGE_SIZE as u64;
         if (self.extent, self.forward) != (extent, forward) {
-            self.run.clear(under_way(&mut self.in_flight, &allocation.media));
+            let before = &keys.extents[self.extent].media;
+            self.run.clear(under_way(&mut self.in_flight, before));
             (self.extent, self.forward) = (extent, forward);
         }
         if !self.run.covers(start, end) {

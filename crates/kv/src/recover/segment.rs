@@ -8,23 +8,21 @@ use std::collections::VecDeque;
 
 use esker_base::AlignedBuf;
 use esker_base::units::{round_up, to_usize};
-use esker_device::{Command, Completion, DeviceError, Op, QueuePair, Tag};
+use esker_device::Tag;
 
 use super::{is_at, read_frame_once};
 use crate::error::Result;
+use crate::in_flight::InFlight;
 use crate::omf::frame::{FrameHeader, HEADER_SIZE};
 use crate::value::ValueBlock;
 
 pub(super) struct SegmentReader<'a> {
     segment: &'a ValueBlock,
-    queue: Box<dyn QueuePair>,
+    reads: InFlight,
     window_bytes: u64,
     /// The number of the first window that is held; the others follow.
     first: u64,
     windows: VecDeque<Window>,
-    batch: VecDeque<Command>,
-    done: Vec<Completion>,
-    buffers: Vec<AlignedBuf>,
     /// Where the frame begins that was read last, or is to be read next.
     offset: u64,
     /// Where it ends.
@@ -32,9 +30,8 @@ pub(super) struct SegmentReader<'a> {
 }
 
 enum Window {
-    Asked,
-    Read(AlignedBuf),
-    Failed(DeviceError),
+    UnderWay(Tag),
+    Here(AlignedBuf),
 }
 
 /// Windows in flight.
@@ -45,13 +42,10 @@ impl<'a> SegmentReader<'a> {
         let media = segment.media();
         Ok(SegmentReader {
             segment,
-            queue: media.device().queue_pair(to_usize(READS) + 1)?,
+            reads: InFlight::new(media)?,
             window_bytes: media.transfer_size as u64,
             first: 0,
             windows: VecDeque::new(),
-            batch: VecDeque::new(),
-            done: Vec::new(),
-            buffers: Vec::new(),
             offset: 0,
             end: 0,
         })
@@ -61,7 +55,7 @@ impl<'a> SegmentReader<'a> {
     /// have been damaged on its way.
     pub(super) fn next_frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
         self.offset = self.end;
-        self.release(self.offset)?;
+        self.release(self.offset);
         let frame = match self.frame()? {
             None => read_frame_once(self.segment, self.offset)?,
             valid => valid,
@@ -104,7 +98,7 @@ impl<'a> SegmentReader<'a> {
         let (segment, stop) = (self.segment, self.offset);
         let (mut offset, mut held) = (stop, 0);
         while offset < segment.allocation.bytes() {
-            self.release(offset)?;
+            self.release(offset);
             let bytes = self.bytes_at(offset)?;
             for (lba, at) in bytes.chunks(lba_size).zip((offset..).step_by(lba_size)) {
                 if FrameHeader::begins(lba)
@@ -127,69 +121,38 @@ impl<'a> SegmentReader<'a> {
     fn bytes_at(&mut self, offset: u64) -> Result<&[u8]> {
         let number = offset / self.window_bytes;
         self.ask_through(number + READS - 1)?;
-        let at = to_usize(number - self.first);
-        while matches!(self.windows[at], Window::Asked) {
-            self.wait()?;
+        let window = &mut self.windows[to_usize(number - self.first)];
+        if let Window::UnderWay(tag) = *window {
+            *window = Window::Here(self.reads.wait_for(tag)?);
         }
-        match &self.windows[at] {
-            Window::Read(buf) => Ok(&buf[to_usize(offset - number * self.window_bytes)..]),
-            Window::Failed(error) => Err(error.clone().into()),
-            Window::Asked => unreachable!("waited for above"),
-        }
+        let Window::Here(buf) = window else { unreachable!("waited for above") };
+        Ok(&buf[to_usize(offset - number * self.window_bytes)..])
     }
 
     /// Lets go of the windows that lie before `offset`.
-    fn release(&mut self, offset: u64) -> Result<()> {
+    fn release(&mut self, offset: u64) {
         while (self.first + 1) * self.window_bytes <= offset {
-            match self.windows.front() {
-                Some(Window::Asked) => self.wait()?,
-                _ => {
-                    if let Some(Window::Read(buf)) = self.windows.pop_front() {
-                        self.buffers.push(buf);
-                    }
-                    self.first += 1;
-                }
+            match self.windows.pop_front() {
+                Some(Window::UnderWay(tag)) => self.reads.forget(tag),
+                Some(Window::Here(buf)) => self.reads.give_back(buf),
+                None => {}
             }
+            self.first += 1;
         }
-        Ok(())
     }
 
     fn ask_through(&mut self, last: u64) -> Result<()> {
         let allocation = &self.segment.allocation;
-        let media = &allocation.media;
         loop {
             let number = self.first + self.windows.len() as u64;
             let start = number * self.window_bytes;
             if number > last || start >= allocation.bytes() {
-                break;
+                return Ok(());
             }
             let size = to_usize(self.window_bytes.min(allocation.bytes() - start));
-            let fresh = || AlignedBuf::zeroed(to_usize(self.window_bytes));
-            let mut buf = self.buffers.pop().unwrap_or_else(fresh);
-            buf.set_len(size);
             let (lba, ..) = allocation.span(start, size);
-            media.count_read(allocation.stream, 1, size);
-            self.batch.push_back(Command { tag: Tag(number), op: Op::Read { lba, buf } });
-            self.windows.push_back(Window::Asked);
+            allocation.media.count_read(allocation.stream, 1, size);
+            self.windows.push_back(Window::UnderWay(self.reads.start(lba, size)?));
         }
-        if !self.batch.is_empty() {
-            self.queue.submit(&mut self.batch)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until some window is there.
-    fn wait(&mut self) -> Result<()> {
-        if !self.batch.is_empty() {
-            self.queue.submit(&mut self.batch)?;
-        }
-        self.queue.wait(&mut self.done, None)?;
-        for Completion { tag, result, buf, .. } in self.done.drain(..) {
-            self.windows[to_usize(tag.0 - self.first)] = match result {
-                Ok(()) => Window::Read(buf.expect("a read carries a buffer")),
-                Err(error) => Window::Failed(error),
-            };
-        }
-        Ok(())
     }
 }
