@@ -46,10 +46,10 @@ pub(crate) enum Metric {
     Syncs,
     /// The most memory resident, in bytes.
     Resident,
-    /// The share of lookups that Esker's record cache answered.
-    CacheHits,
-    /// What Esker's record cache has room for, in bytes.
-    CacheCapacity,
+    /// The share of gets that Esker answered from DRAM.
+    FromDram,
+    /// What Esker's memtables and record cache have room for, in bytes.
+    RecordRoom,
     /// A latency of one kind of operation, in microseconds.
     Latency(OperationKind, Percentile),
 }
@@ -78,12 +78,12 @@ impl Metric {
             Metric::Read => Some(phase.increase(series::READ)? / operations),
             Metric::Syncs => Some(phase.increase(series::SYNCS)? * 1e3 / operations),
             Metric::Resident => phase.peak_rss_bytes.map(|bytes| bytes as f64),
-            Metric::CacheHits => {
-                let hits = phase.increase(series::CACHE_HITS)?;
-                let all = hits + phase.increase(series::CACHE_MISSES)?;
-                (all > 0.0).then_some(hits / all)
+            Metric::FromDram => {
+                let gets = phase.increase(series::GETS)?;
+                let read = phase.increase(series::VALUES_READ)?;
+                (gets > 0.0).then_some(1.0 - read / gets)
             }
-            Metric::CacheCapacity => phase.last(series::CACHE_CAPACITY),
+            Metric::RecordRoom => phase.last(series::RECORD_ROOM),
             Metric::Latency(kind, percentile) => {
                 let found = run.by_operation.iter().find(|result| result.operation == kind)?;
                 let latency = found.latency.as_ref()?;

@@ -18,9 +18,9 @@ pub(crate) mod series {
     pub(crate) const WRITTEN: &str = "written to the device";
     pub(crate) const SYNCS: &str = "syncs";
     /// Of Esker only, as the next two.
-    pub(crate) const CACHE_HITS: &str = "record cache hits";
-    pub(crate) const CACHE_MISSES: &str = "record cache misses";
-    pub(crate) const CACHE_CAPACITY: &str = "record cache capacity";
+    pub(crate) const GETS: &str = "gets";
+    pub(crate) const VALUES_READ: &str = "values read from a device";
+    pub(crate) const RECORD_ROOM: &str = "memory for records";
 }
 
 /// What every trial does alike.

@@ -44,13 +44,16 @@ impl Store for Esker {
         let counter = |name: &str, unit, n: u64| Sample::counter(name, unit, figure(n));
         let level = |name: &str, n: u64| Sample::level(name, Unit::Bytes, figure(n));
         vec![
-            counter(series::CACHE_HITS, Unit::Count, stats.cache.record_hits),
-            counter(series::CACHE_MISSES, Unit::Count, stats.cache.record_misses),
+            counter(series::GETS, Unit::Count, stats.operations.gets),
+            counter(series::VALUES_READ, Unit::Count, stats.cache.record_misses),
             counter("key pages missed", Unit::Count, stats.cache.key_page_misses),
             counter("writers stalled", Unit::Nanoseconds, stats.stalls.total_ns),
             counter("writers paced", Unit::Nanoseconds, stats.stalls.paced_ns),
             level("engine memory", stats.dram.total_bytes()),
-            level(series::CACHE_CAPACITY, stats.dram.record_cache_capacity_bytes),
+            level(
+                series::RECORD_ROOM,
+                stats.dram.record_cache_capacity_bytes + stats.dram.memtable_bytes,
+            ),
         ]
     }
 }
