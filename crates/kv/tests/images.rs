@@ -3,7 +3,7 @@
 //! and repaired.
 //!
 //! An image is never written anew. When a version of the format is finished,
-//! `cargo test -p esker-kv --test images -- --ignored` adds those of it; it refuses to replace any.
+//! `cargo test -p esker-kv --test images -- --ignored` adds those of it that are missing.
 
 #[path = "images/build.rs"]
 mod build;
@@ -37,7 +37,7 @@ struct Media {
 impl Media {
     fn of(devices: &Devices) -> Media {
         let lba_size = devices.capacity.geometry().lba_size;
-        let all = [&devices.manifest, &devices.capacity, devices.staging.as_ref().unwrap()];
+        let all = [&devices.manifest, &devices.capacity].into_iter().chain(&devices.staging);
         let mut lbas = BTreeMap::new();
         for (number, device) in (0..).zip(all) {
             let mut port = Port::open(&**device, 1).unwrap();
@@ -72,7 +72,7 @@ impl Media {
         Media { lba_size, lbas }
     }
 
-    /// Fresh devices that hold it.
+    /// Fresh devices that hold it, without a staging class if it has nothing on one.
     fn devices(&self) -> Devices {
         let mut devices = (0..).zip(SIZES).map(|(number, size)| {
             let device = MemoryDevice::new(&format!("device {number}"), size, self.lba_size);
@@ -85,7 +85,9 @@ impl Media {
             Arc::new(device) as Arc<dyn Device>
         });
         let mut next = || devices.next().unwrap();
-        Devices { manifest: next(), capacity: next(), staging: Some(next()) }
+        let (manifest, capacity) = (next(), next());
+        let has_staging = self.lbas.is_empty() || self.lbas.range((2, 0)..).next().is_some();
+        Devices { manifest, capacity, staging: has_staging.then(next) }
     }
 }
 
@@ -179,8 +181,9 @@ fn check(path: &Path) {
     // A repair understands it as well.
     let devices = media.devices();
     let whole = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
-    let (capacity, staging) = (whole(&devices.capacity), whole(devices.staging.as_ref().unwrap()));
-    let classes = [(MediaClass::Capacity, capacity), (MediaClass::Staging, staging)].into();
+    let capacity = (MediaClass::Capacity, whole(&devices.capacity));
+    let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
+    let classes = staging.chain([capacity]).collect();
     let remains = Remains { manifest: Some(devices.manifest.clone()), classes };
     let blank = Media { lba_size: media.lba_size, lbas: BTreeMap::new() }.devices();
     let into = Kvdb::create_on(blank.clone(), options()).unwrap();
@@ -236,7 +239,13 @@ fn what_a_later_version_wrote_is_refused_by_its_number() {
 fn images_of_this_version_are_added() {
     for shape in &SHAPES {
         let path = folder().join(format!("{NEWEST}-{}.image", shape.name));
-        assert!(!path.exists(), "{} is there: count NEWEST up", path.display());
+        if path.exists() {
+            println!(
+                "{} is there; for a new version of the format count NEWEST up",
+                path.display()
+            );
+            continue;
+        }
         let (devices, now, later) = build::build(shape);
         std::fs::create_dir_all(folder()).unwrap();
         std::fs::write(&path, Media::of(&devices).pack()).unwrap();

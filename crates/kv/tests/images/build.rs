@@ -25,16 +25,24 @@ pub(crate) struct Shape {
     pub(crate) name: &'static str,
     /// Bytes per LBA of all devices.
     pub(crate) lba_size: u32,
-    /// Whether there is a staging class from the beginning, or only later.
-    pub(crate) staging_first: bool,
+    pub(crate) staging: Staging,
     /// Whether the KVDB was closed; else its process was killed with a log that is in no kvset.
     pub(crate) closed: bool,
 }
 
-pub(crate) const SHAPES: [Shape; 3] = [
-    Shape { name: "killed", lba_size: 512, staging_first: true, closed: false },
-    Shape { name: "closed", lba_size: 4096, staging_first: true, closed: true },
-    Shape { name: "staging-added", lba_size: 512, staging_first: false, closed: false },
+/// When there is a staging class.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Staging {
+    Always,
+    Added,
+    Removed,
+}
+
+pub(crate) const SHAPES: [Shape; 4] = [
+    Shape { name: "killed", lba_size: 512, staging: Staging::Always, closed: false },
+    Shape { name: "closed", lba_size: 4096, staging: Staging::Always, closed: true },
+    Shape { name: "staging-added", lba_size: 512, staging: Staging::Added, closed: false },
+    Shape { name: "staging-removed", lba_size: 512, staging: Staging::Removed, closed: false },
 ];
 
 /// Manifest, capacity, staging: their sizes in bytes.
@@ -78,7 +86,7 @@ pub(crate) fn build(shape: &Shape) -> (Devices, Content, Content) {
     let mut devices = Devices {
         manifest: device("manifest", manifest),
         capacity: device("capacity", capacity),
-        staging: shape.staging_first.then(|| staging.clone()),
+        staging: (shape.staging != Staging::Added).then(|| staging.clone()),
     };
     let options = options();
     let clock = options.clock.clone();
@@ -94,7 +102,7 @@ pub(crate) fn build(shape: &Shape) -> (Devices, Content, Content) {
         building.db.settle().unwrap();
         match round {
             0 => building.db.drop_kvs("dropped").unwrap(),
-            1 if !shape.staging_first => {
+            1 if shape.staging == Staging::Added => {
                 building.db.add_staging_device(staging.clone()).unwrap();
                 devices.staging = Some(staging.clone());
             }
@@ -108,6 +116,10 @@ pub(crate) fn build(shape: &Shape) -> (Devices, Content, Content) {
     }
     building.db.ingest().unwrap();
     building.writes(25);
+    if shape.staging == Staging::Removed {
+        building.db.remove_staging().unwrap();
+        devices.staging = None;
+    }
     building.tail();
     let Building { db, content, put_ms, .. } = building;
     let done = db.stats().maintenance;
