@@ -47,6 +47,9 @@ pub(crate) trait Young {
     /// Whether there are keys of more than one KVS.
     fn holds_many_kvss(&self) -> bool;
 
+    /// Whether readers have had the values from DRAM: then they go on to, from the record cache.
+    fn serves_readers(&self) -> bool;
+
     /// Hands every key's newest version to `each`, in order: KVS, key, what was written. Keys that are
     /// covered by a newer prefix are left out.
     fn each_newest<E>(
@@ -120,19 +123,23 @@ pub(crate) struct RootBuilder<'a> {
     values: Option<BlockWriter<'a>>,
     /// The class whose values stay in the log: they are where they belong.
     home: Option<MediaClass>,
+    /// Whether values go to the record cache.
+    caches: bool,
     record: Vec<u8>,
     now_ms: u64,
 }
 
 impl<'a> RootBuilder<'a> {
-    /// A kvset of the root that hides `prefixes` in older ones; its values are a part of `shares`.
+    /// A kvset of the root for what `young` has of a KVS; it hides prefixes in older ones, and its values
+    /// are a part of `shares`.
     pub(crate) fn new(
         engine: &'a Engine,
         tree: &Tree,
-        age: u64,
+        young: &impl Young,
         hides: Prefixes,
         shares: &Shares,
     ) -> RootBuilder<'a> {
+        let (age, caches) = (young.last_seqno(), young.serves_readers());
         let policy = &tree.options.policy;
         // What was accepted finds a place even where its own is full: new writes are refused then.
         let keys_at = Place::prefer(policy.young_keys.class);
@@ -151,7 +158,7 @@ impl<'a> RootBuilder<'a> {
         keys.hide(hides);
         let now_ms = engine.wall_clock.now_ms();
         let (kvs, record) = (tree.kvs, Vec::new());
-        RootBuilder { kvs, age, engine, keys, values, home, record, now_ms }
+        RootBuilder { kvs, age, engine, keys, values, home, caches, record, now_ms }
     }
 
     /// Adds what a key maps to; keys ascend. `blocks` are the log's.
@@ -168,13 +175,15 @@ impl<'a> RootBuilder<'a> {
             Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value, written.expiry),
             Some(value) => {
                 let (block, offset) = self.place(key, value, written, blocks)?;
-                let version = Version {
-                    address: RecordAddress { block, offset },
-                    age: self.age,
-                    expires: !written.expiry.is_never(),
-                };
-                let key = RecordKey::new(self.kvs, key);
-                self.engine.values.cache.insert(&key, &version, &[value], Source::Memtable);
+                if self.caches {
+                    let version = Version {
+                        address: RecordAddress { block, offset },
+                        age: self.age,
+                        expires: !written.expiry.is_never(),
+                    };
+                    let key = RecordKey::new(self.kvs, key);
+                    self.engine.values.cache.insert(&key, &version, &[value], Source::Memtable);
+                }
                 let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
                 NewEntry::Stored { block, offset, value_size, expiry: written.expiry }
             }

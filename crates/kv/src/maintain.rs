@@ -120,7 +120,6 @@ impl Engine {
         let blocks: BTreeMap<u64, Arc<ValueBlock>> =
             young.blocks().into_iter().map(|block| (block.id, block)).collect();
         let mut prefixes = young.prefixes();
-        let age = young.last_seqno();
         let shares = Shares::of(young);
         let mut done = Ingested::default();
         let mut current: Option<RootBuilder<'_>> = None;
@@ -133,7 +132,7 @@ impl Engine {
                     builder.finish(&blocks, &mut done)?;
                 }
                 let hides = prefixes.remove(&kvs).unwrap_or_default();
-                current = Some(RootBuilder::new(self, tree, age, hides, &shares));
+                current = Some(RootBuilder::new(self, tree, young, hides, &shares));
             }
             current.as_mut().expect("made above").add(key, &written, &blocks)
         })?;
@@ -143,7 +142,7 @@ impl Engine {
         // KVSs of which nothing but prefixes was deleted.
         for (kvs, hides) in prefixes {
             if let Some(tree) = trees.get(&kvs) {
-                RootBuilder::new(self, tree, age, hides, &shares).finish(&blocks, &mut done)?;
+                RootBuilder::new(self, tree, young, hides, &shares).finish(&blocks, &mut done)?;
             }
         }
         Ok(done)

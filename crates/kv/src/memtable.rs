@@ -544,6 +544,10 @@ impl Young for Memtable {
         self.map.front().zip(self.map.back()).is_some_and(|(a, b)| a.key().kvs != b.key().kvs)
     }
 
+    fn serves_readers(&self) -> bool {
+        true
+    }
+
     fn each_newest<E>(
         &self,
         each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,

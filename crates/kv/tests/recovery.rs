@@ -188,6 +188,23 @@ fn what_the_log_holds_is_there_in_one_round_or_in_several() {
     }
 }
 
+/// Nobody has asked for them yet: what DRAM there is goes to those that somebody asks for.
+#[test]
+fn values_of_the_log_are_cached_when_they_are_read() {
+    let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };
+    let options = Options { memory_bytes: 64 << 20, ..test_options(large) };
+    let devices = devices(1 << 20);
+    let oracle = write_log(&devices, &options);
+    let db = Kvdb::open_on(devices, options).unwrap();
+    assert!(db.stats().maintenance.ingests > 0);
+    assert_eq!(db.stats().cache.records, 0);
+    let mut large = oracle.iter().filter(|(_, value)| value.len() > 100);
+    let ((which, key), value) = large.next().unwrap();
+    let kvs = db.kvs(KVSS[*which]).unwrap();
+    assert_eq!(kvs.get(key).unwrap().as_ref(), Some(value));
+    assert_eq!(db.stats().cache.records, 1);
+}
+
 /// A log that finds no room to be ingested is read from memory, and writes are told.
 #[test]
 fn a_log_without_room_for_its_keys_is_read_all_the_same() {

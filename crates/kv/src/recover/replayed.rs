@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use esker_base::prefetch;
+
 use super::LogFrame;
 use crate::error::Result;
 use crate::expiry::Expiry;
@@ -15,6 +17,9 @@ use crate::memtable::{Memtable, Written};
 use crate::omf::frame::{Change, RECORD_HEADER_SIZE, Record};
 use crate::prefixes::Prefixes;
 use crate::value::ValueBlock;
+
+/// How many records ahead of need a key is asked for: in the order of keys, each is somewhere else.
+const AHEAD: usize = 16;
 
 /// Records of the log, as they lie in their frames.
 pub(super) struct Replayed {
@@ -173,14 +178,23 @@ impl Young for Replayed {
         self.common.len() > 1
     }
 
+    fn serves_readers(&self) -> bool {
+        false
+    }
+
     fn each_newest<E>(
         &self,
         mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut last: Option<&Version> = None;
-        for version in &self.versions {
+        for (n, version) in self.versions.iter().enumerate() {
+            if let Some(soon) = self.versions.get(n + AHEAD) {
+                prefetch(&self.frames[soon.frame as usize].payload[soon.key().start]);
+            }
             let key = self.key(version);
-            let same = last.is_some_and(|last| last.kvs == version.kvs && self.key(last) == key);
+            let same = last.is_some_and(|last| {
+                (last.kvs, last.head) == (version.kvs, version.head) && self.key(last) == key
+            });
             last = Some(version);
             let hidden = || {
                 let cover = self.prefixes.cover(version.kvs, key, u64::MAX);
