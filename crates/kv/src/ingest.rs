@@ -9,21 +9,23 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use esker_base::units::to_usize;
+
 use crate::cache::{RecordAddress, RecordKey, Source, Version};
 use crate::compact::GAP;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::expiry::Expiry;
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
-use crate::media::Purpose;
-use crate::memtable::Written;
+use crate::media::{Classes, Purpose};
 use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::INLINE_MAX;
 use crate::placement::Stream;
 use crate::prefixes::Prefixes;
 use crate::value::{BlockWriter, ValueBlock};
 use crate::view::Tree;
-use crate::{MediaClass, Place};
+use crate::{MediaClass, Place, Policy};
 
 /// What an ingest has written, not yet flushed.
 #[derive(Default)]
@@ -50,12 +52,55 @@ pub(crate) trait Young {
     /// Whether readers have had the values from DRAM: then they go on to, from the record cache.
     fn serves_readers(&self) -> bool;
 
-    /// Hands every key's newest version to `each`, in order: KVS, key, what was written. Keys that are
-    /// covered by a newer prefix are left out.
+    /// Hands every key's newest version to `each`, in order: KVS, key, version. Keys that are covered by a
+    /// newer prefix are left out.
     fn each_newest<E>(
         &self,
-        each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
+        each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E>;
+}
+
+/// The newest version of a key, and where its record is in the log.
+pub(crate) struct Newest<'a> {
+    pub(crate) value: YoungValue<'a>,
+    pub(crate) expiry: Expiry,
+    pub(crate) block: u64,
+    pub(crate) offset: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum YoungValue<'a> {
+    Deleted,
+    Here(&'a [u8]),
+    /// Not in DRAM: it stays where it is.
+    InLog {
+        value_size: u32,
+    },
+}
+
+impl YoungValue<'_> {
+    /// Its size in bytes.
+    fn size(self) -> usize {
+        match self {
+            YoungValue::Deleted => 0,
+            YoungValue::Here(value) => value.len(),
+            YoungValue::InLog { value_size } => to_usize(value_size.into()),
+        }
+    }
+}
+
+/// Whether a policy has young values leave the log for the class where they belong.
+fn leave_log(policy: &Policy, classes: &Classes) -> bool {
+    policy.young_values.class == MediaClass::Capacity && classes.staging().is_some()
+}
+
+/// Whether values of KVSs with these policies may leave the log when they are ingested: for another class, or
+/// because they lie too thinly.
+pub(crate) fn may_leave_log<'a>(
+    mut policies: impl ExactSizeIterator<Item = &'a Policy>,
+    classes: &Classes,
+) -> bool {
+    policies.len() > 1 || policies.any(|policy| leave_log(policy, classes))
 }
 
 /// How records of the log are divided among KVSs.
@@ -86,10 +131,11 @@ impl Shares {
         if !young.holds_many_kvss() {
             return shares;
         }
-        let count = |kvs, key: &[u8], written: Written<'_>| {
-            let size = record_size(key.len(), written.value.map_or(0, <[u8]>::len)) as u64;
+        let count = |kvs, key: &[u8], newest: Newest<'_>| {
+            let value_size = newest.value.size();
+            let size = record_size(key.len(), value_size) as u64;
             shares.bytes += size;
-            if written.value.is_some_and(|value| value.len() > INLINE_MAX) {
+            if value_size > INLINE_MAX {
                 let share = shares.kvss.entry(kvs).or_default();
                 share.records += 1;
                 share.bytes += size;
@@ -146,8 +192,7 @@ impl<'a> RootBuilder<'a> {
         let tuning = &engine.tuning;
         let thin = shares.are_thin(tree.kvs, tuning.allocation_bytes);
         let class = policy.young_values.class;
-        let leaves = class == MediaClass::Capacity && engine.classes.staging().is_some();
-        let values = (thin || leaves).then(|| {
+        let values = (thin || leave_log(policy, &engine.classes)).then(|| {
             let (at, purpose) = ((Place::only(class), Stream::Log), Purpose::User);
             let (block, frame) = (tuning.block_bytes, tuning.frame_bytes);
             BlockWriter::new(&engine.classes, at, purpose, block, frame)
@@ -165,45 +210,48 @@ impl<'a> RootBuilder<'a> {
     pub(crate) fn add(
         &mut self,
         key: &[u8],
-        written: &Written<'_>,
+        newest: &Newest<'_>,
         blocks: &BTreeMap<u64, Arc<ValueBlock>>,
     ) -> Result<()> {
-        let entry = match written.value {
-            None => NewEntry::Tombstone,
+        let Newest { value, expiry, block, offset } = *newest;
+        let entry = match value {
+            YoungValue::Deleted => NewEntry::Tombstone,
             // It must go on hiding older versions.
-            Some(_) if written.expiry.has_passed(self.now_ms) => NewEntry::Tombstone,
-            Some(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value, written.expiry),
-            Some(value) => {
-                let (block, offset) = self.place(key, value, written, blocks)?;
+            _ if expiry.has_passed(self.now_ms) => NewEntry::Tombstone,
+            YoungValue::InLog { value_size } => {
+                NewEntry::Stored { block, offset, value_size, expiry }
+            }
+            YoungValue::Here(value) if value.len() <= INLINE_MAX => NewEntry::Inline(value, expiry),
+            YoungValue::Here(value) => {
+                let (block, offset) = self.place(key, value, (block, offset), blocks)?;
                 if self.caches {
                     let version = Version {
                         address: RecordAddress { block, offset },
                         age: self.age,
-                        expires: !written.expiry.is_never(),
+                        expires: !expiry.is_never(),
                     };
                     let key = RecordKey::new(self.kvs, key);
                     self.engine.values.cache.insert(&key, &version, &[value], Source::Memtable);
                 }
                 let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
-                NewEntry::Stored { block, offset, value_size, expiry: written.expiry }
+                NewEntry::Stored { block, offset, value_size, expiry }
             }
         };
         self.keys.add(key, entry)
     }
 
-    /// Where a value is, or goes.
+    /// Where a value goes whose place in the log is `stays`: perhaps nowhere.
     fn place(
         &mut self,
         key: &[u8],
         value: &[u8],
-        written: &Written<'_>,
+        stays: (u64, u32),
         blocks: &BTreeMap<u64, Arc<ValueBlock>>,
     ) -> Result<(u64, u32)> {
-        let stays = (written.block, written.offset);
         let Some(values) = &mut self.values else {
             return Ok(stays);
         };
-        if self.home == Some(blocks[&written.block].media().class) {
+        if self.home == Some(blocks[&stays.0].media().class) {
             return Ok(stays);
         }
         let record = Record { kvs: self.kvs, key, change: Change::Put(value) };
@@ -236,8 +284,7 @@ impl<'a> RootBuilder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expiry::Expiry;
-    use crate::memtable::Memtable;
+    use crate::memtable::{Memtable, Written};
 
     /// A memtable in which each KVS has so many records with values of so many bytes, in turn.
     fn shares(kvss: &[(u64, usize)]) -> Shares {

@@ -123,7 +123,7 @@ impl Engine {
         let shares = Shares::of(young);
         let mut done = Ingested::default();
         let mut current: Option<RootBuilder<'_>> = None;
-        young.each_newest(|kvs, key, written| {
+        young.each_newest(|kvs, key, newest| {
             let Some(tree) = trees.get(&kvs) else {
                 return Ok(());
             };
@@ -134,7 +134,7 @@ impl Engine {
                 let hides = prefixes.remove(&kvs).unwrap_or_default();
                 current = Some(RootBuilder::new(self, tree, young, hides, &shares));
             }
-            current.as_mut().expect("made above").add(key, &written, &blocks)
+            current.as_mut().expect("made above").add(key, &newest, &blocks)
         })?;
         if let Some(builder) = current {
             builder.finish(&blocks, &mut done)?;

@@ -20,7 +20,7 @@ use esker_base::{AppendBuf, AppendSlice};
 
 use crate::expiry::Expiry;
 use crate::filter::LiveFilter;
-use crate::ingest::Young;
+use crate::ingest::{Newest, Young, YoungValue};
 use crate::kvset::{head, key_hash};
 use crate::omf::frame::{Change, Record};
 use crate::prefixes::Prefixes;
@@ -550,9 +550,13 @@ impl Young for Memtable {
 
     fn each_newest<E>(
         &self,
-        each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
+        mut each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.each_newest(each)
+        self.each_newest(|kvs, key, written| {
+            let Written { value, expiry, block, offset } = written;
+            let value = value.map_or(YoungValue::Deleted, YoungValue::Here);
+            each(kvs, key, Newest { value, expiry, block, offset })
+        })
     }
 }
 

@@ -6,8 +6,9 @@
 //!
 //! Invariants
 //! 1. The whole log is verified before anything is written.
-//! 2. Records are in DRAM in rounds as large as two memtables, and a frame on top of it: one round, if the
-//!    budget is what it was. They are ingested in order; the manifest knows of each how far it came.
+//! 2. Records are taken in rounds as large as two memtables, and a frame on top of it: one round, if the
+//!    budget is what it was. They are ingested in order; the manifest knows of each how far it came. Values
+//!    that stay in the log are not kept in DRAM.
 
 mod replayed;
 mod segment;
@@ -25,7 +26,7 @@ use self::segment::SegmentReader;
 use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
-use crate::ingest::Young;
+use crate::ingest::{Young, may_leave_log};
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
@@ -172,19 +173,15 @@ struct LogFrame<'a> {
     segment: &'a Arc<ValueBlock>,
     header: FrameHeader,
     /// Its records.
-    payload: Vec<u8>,
+    payload: &'a [u8],
 }
 
 impl LogFrame<'_> {
-    /// Where its records begin in the segment, in bytes.
-    fn records_at(&self) -> u64 {
-        self.header.offset + HEADER_SIZE as u64
-    }
-
-    /// Hands each record to `each`, with its seqno and where it begins in the payload. Returns the last
+    /// Hands each record to `each`, with its seqno and where it begins in the segment. Returns the last
     /// seqno.
-    fn each_record(&self, mut each: impl FnMut(&Record<'_>, u64, usize)) -> Result<u64> {
+    fn each_record(&self, mut each: impl FnMut(&Record<'_>, u64, u32)) -> Result<u64> {
         let LogFrame { segment, header, payload } = self;
+        let records_at = header.offset + HEADER_SIZE as u64;
         let mut at = 0;
         let mut seqno = header.first_seqno;
         for _ in 0..header.records {
@@ -197,7 +194,8 @@ impl LogFrame<'_> {
                 let (lba, ..) = segment.allocation.span(header.offset, 1);
                 segment.media().corrupt("log record", lba, bad.0)
             })?;
-            each(&record, seqno, at);
+            let offset = u32::try_from(records_at + at as u64);
+            each(&record, seqno, offset.expect("segments are below 4 GiB"));
             at += record.size();
             seqno += 1;
         }
@@ -207,9 +205,7 @@ impl LogFrame<'_> {
     /// Adds its records to a memtable.
     fn apply_to(&self, table: &Memtable) -> Result<()> {
         let mut expiry = Expiry::NEVER;
-        self.each_record(|record, seqno, at| {
-            let offset = self.records_at() + at as u64;
-            let offset = u32::try_from(offset).expect("segments are below 4 GiB");
+        self.each_record(|record, seqno, offset| {
             expiry = table.apply(record, expiry, seqno, self.segment.id, offset);
         })?;
         Ok(())
@@ -358,7 +354,9 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
         engine.show_replayed(table, log_first);
         return Ok(Some(engine));
     }
-    let mut round = Round::new(2 * tuning.memtable_bytes);
+    let policies = state.kvss.values().map(|(_, options)| &options.policy);
+    let needs_values = may_leave_log(policies, &classes);
+    let mut round = Round::new(2 * tuning.memtable_bytes, needs_values);
     let last_seqno = replay(&state, &opened.blocks, |frame| {
         // To the end, whether there is room or not.
         round.take(frame).map(|_| ControlFlow::Continue(()))
@@ -412,21 +410,26 @@ fn check_again(last: u64, wanted: u64, next: &ValueBlock) -> Result<()> {
 /// What is ingested at a time when a KVDB is opened.
 struct Round {
     replayed: Replayed,
-    /// Bytes of DRAM that it may take.
+    /// Bytes that it may be.
     limit: u64,
     /// Whether it has all that is left of the log.
     is_last: bool,
 }
 
 impl Round {
-    fn new(limit: u64) -> Round {
-        Round { replayed: Replayed::new(), limit, is_last: true }
+    fn new(limit: u64, needs_values: bool) -> Round {
+        Round { replayed: Replayed::new(needs_values), limit, is_last: true }
+    }
+
+    /// The one behind it, without a record yet.
+    fn next(self) -> Round {
+        Round::new(self.limit, self.replayed.needs_values())
     }
 
     /// Takes a frame as long as there is room; of the others it verifies the records.
     fn take(&mut self, frame: LogFrame<'_>) -> Result<ControlFlow<()>> {
         if self.is_last && self.replayed.bytes() < self.limit {
-            self.replayed.take(frame)?;
+            self.replayed.take(&frame)?;
             return Ok(ControlFlow::Continue(()));
         }
         self.is_last = false;
@@ -446,18 +449,17 @@ impl Engine {
         segment: &Arc<ValueBlock>,
     ) -> Result<()> {
         loop {
-            let Round { mut replayed, limit, is_last } = round;
+            let replayed = &mut round.replayed;
             let end = match replayed.last_segment() {
-                Some(last) if !is_last => (replayed.last_seqno(), last.clone()),
+                Some(last) if !round.is_last => (replayed.last_seqno(), last.clone()),
                 _ => (last_seqno, segment.clone()),
             };
             replayed.sort();
-            self.ingest_young(&replayed, end)?;
-            if is_last {
+            self.ingest_young(replayed, end)?;
+            if round.is_last {
                 return Ok(());
             }
-            drop(replayed);
-            round = Round::new(limit);
+            round = round.next();
             let last = replay(&self.manifest.state(), blocks, |frame| round.take(frame))?;
             if round.is_last {
                 check_again(last, last_seqno, segment)?;

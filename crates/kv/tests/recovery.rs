@@ -14,7 +14,9 @@ use common::shaped::ShapedDevice;
 use common::{small_tuning, test_options};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::Device;
-use esker_kv::{Batch, Devices, Kvdb, Layout, Maintenance, Options, Policy, Tuning};
+use esker_kv::{
+    Batch, Devices, Kvdb, Layout, Maintenance, MediaClass, Options, Place, Policy, Tuning,
+};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
 const GIB: u64 = 1 << 30;
@@ -203,6 +205,47 @@ fn values_of_the_log_are_cached_when_they_are_read() {
     let kvs = db.kvs(KVSS[*which]).unwrap();
     assert_eq!(kvs.get(key).unwrap().as_ref(), Some(value));
     assert_eq!(db.stats().cache.records, 1);
+}
+
+/// KVDBs are opened whose log alone has so many values of 100 bytes of each KVS, the last ones of a KVS
+/// that was dropped, as it may be. All are there; says how many blocks of values were written.
+fn blocks_written(policy: Policy, kvss: &[u64], dropped: &[u64]) -> u64 {
+    let options = test_options(Tuning { memtable_bytes: 4 << 20, ..small_tuning() });
+    let devices = devices(1 << 20);
+    let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
+    let put = |name: &str, count: u64| {
+        let kvs = db.create_kvs(name, policy).unwrap();
+        (0..count).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 100]).unwrap());
+    };
+    let named: Vec<_> = (0..).map(|n| format!("k{n}")).zip(kvss).collect();
+    named.iter().for_each(|(name, count)| put(name, **count));
+    for count in dropped {
+        put("dropped", *count);
+        db.drop_kvs("dropped").unwrap();
+    }
+    db.sync().unwrap();
+    assert_eq!(db.stats().maintenance.ingests, 0);
+    std::mem::forget(db);
+    let db = Kvdb::open_on(devices, options).unwrap();
+    for (name, count) in named {
+        let kvs = db.kvs(&name).unwrap();
+        for n in 0..*count {
+            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().as_deref(), Some(&[7; 100][..]));
+        }
+    }
+    db.stats().maintenance.young_blocks
+}
+
+#[test]
+fn values_leave_the_log_when_a_kvdb_is_opened_as_they_do_when_a_memtable_is_full() {
+    let anywhere = Policy::default();
+    let on_capacity = Policy { young_values: Place::only(MediaClass::Capacity), ..anywhere };
+    assert_eq!(blocks_written(anywhere, &[3000], &[]), 0);
+    assert!(blocks_written(on_capacity, &[3000], &[]) > 0);
+    // Too thinly among those of others.
+    assert!(blocks_written(anywhere, &[3000, 300], &[]) > 0);
+    // Nobody wanted them when they were replayed: they stay.
+    assert_eq!(blocks_written(anywhere, &[300], &[3000]), 0);
 }
 
 /// A log that finds no room to be ingested is read from memory, and writes are told.

@@ -1,9 +1,8 @@
 //! What replay yields to be ingested at once: records sorted, not in a memtable, because nobody reads
-//! them there.
+//! them there. Of a value that is to stay in the log there is only the size.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use esker_base::prefetch;
@@ -11,159 +10,231 @@ use esker_base::prefetch;
 use super::LogFrame;
 use crate::error::Result;
 use crate::expiry::Expiry;
-use crate::ingest::Young;
+use crate::ingest::{Newest, Young, YoungValue};
 use crate::kvset::head;
-use crate::memtable::{Memtable, Written};
-use crate::omf::frame::{Change, RECORD_HEADER_SIZE, Record};
+use crate::memtable::Memtable;
+use crate::omf::frame::{Change, Record};
+use crate::omf::page::INLINE_MAX;
 use crate::prefixes::Prefixes;
 use crate::value::ValueBlock;
 
 /// How many records ahead of need a key is asked for: in the order of keys, each is somewhere else.
 const AHEAD: usize = 16;
 
-/// Records of the log, as they lie in their frames.
+/// Records of the log.
 pub(super) struct Replayed {
-    frames: Vec<Frame>,
-    /// Of puts and deletes.
-    versions: Vec<Version>,
-    /// What the keys of each KVS begin with.
-    common: BTreeMap<u32, Vec<u8>>,
+    /// Whether ingest may write values elsewhere.
+    needs_values: bool,
+    /// Where the records lie.
+    segments: Vec<Arc<ValueBlock>>,
+    /// Puts and deletes of each KVS.
+    kvss: BTreeMap<u32, Versions>,
+    kept: Kept,
     /// Deleted prefixes, and no keys.
     prefixes: Memtable,
     last_seqno: u64,
     bytes: u64,
 }
 
-struct Frame {
-    segment: Arc<ValueBlock>,
-    /// Where its records begin in the segment.
-    offset: u64,
-    payload: Vec<u8>,
+/// Versions of the keys of a KVS.
+struct Versions {
+    /// What all the keys begin with.
+    common: Vec<u8>,
+    versions: Vec<Version>,
 }
 
 /// A version of a key.
-#[derive(Clone, Copy)]
 struct Version {
-    kvs: u32,
-    frame: u32,
-    /// Where its record begins in the frame's payload.
-    at: u32,
-    key_size: u16,
-    is_delete: bool,
-    value_size: u32,
-    /// The key's first bytes behind what all of its KVS begin with.
+    /// The key's first bytes behind what all begin with.
     head: u64,
     seqno: u64,
     expiry: Expiry,
+    /// An index of the segments.
+    segment: u32,
+    /// Where its record begins there.
+    offset: u32,
+    key: Place,
+    key_size: u16,
+    value: Value,
+    value_size: u32,
 }
 
-impl Version {
-    fn key(&self) -> Range<usize> {
-        let start = self.at as usize + RECORD_HEADER_SIZE;
-        start..start + usize::from(self.key_size)
-    }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Value {
+    Deleted,
+    /// Behind the key.
+    Kept,
+    InLog,
 }
 
 impl Replayed {
-    pub(super) fn new() -> Replayed {
+    pub(super) fn new(needs_values: bool) -> Replayed {
         Replayed {
-            frames: Vec::new(),
-            versions: Vec::new(),
-            common: BTreeMap::new(),
+            needs_values,
+            segments: Vec::new(),
+            kvss: BTreeMap::new(),
+            kept: Kept::default(),
             prefixes: Memtable::new(64 << 10),
             last_seqno: 0,
             bytes: 0,
         }
     }
 
-    /// DRAM in use, in bytes.
+    pub(super) fn needs_values(&self) -> bool {
+        self.needs_values
+    }
+
+    /// How much it is, in bytes: at least what it has of DRAM, and at least what it stands for of the log.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes + (self.versions.len() * size_of::<Version>()) as u64
+        self.bytes
     }
 
     /// The segment of the last frame.
     pub(super) fn last_segment(&self) -> Option<&Arc<ValueBlock>> {
-        self.frames.last().map(|frame| &frame.segment)
+        self.segments.last()
     }
 
     /// Adds a frame, in the order of their seqnos. [`Replayed::sort`] is to be called behind the last one.
-    pub(super) fn take(&mut self, frame: LogFrame<'_>) -> Result<()> {
-        let number = u32::try_from(self.frames.len()).expect("fewer than 2^32 frames");
+    pub(super) fn take(&mut self, frame: &LogFrame<'_>) -> Result<()> {
+        if self.segments.last().is_none_or(|last| last.id != frame.segment.id) {
+            self.segments.push(frame.segment.clone());
+        }
         let mut expiry = Expiry::NEVER;
-        self.last_seqno = frame.each_record(|record, seqno, at| {
+        self.last_seqno = frame.each_record(|record, seqno, offset| {
             let stated = std::mem::replace(&mut expiry, Expiry::NEVER);
             match record.change {
                 Change::Expire(stated) => expiry = stated,
                 Change::DeletePrefix => {
                     self.prefixes.delete_prefix(record.kvs, record.key, seqno);
                 }
-                Change::Put(_) | Change::Delete => self.add(record, (number, at), seqno, stated),
+                Change::Put(_) | Change::Delete => self.add(record, seqno, offset, stated),
             }
         })?;
-        let (segment, offset) = (frame.segment.clone(), frame.records_at());
         self.bytes += frame.payload.len() as u64;
-        self.frames.push(Frame { segment, offset, payload: frame.payload });
         Ok(())
     }
 
-    fn add(&mut self, record: &Record<'_>, (frame, at): (u32, usize), seqno: u64, expiry: Expiry) {
+    fn add(&mut self, record: &Record<'_>, seqno: u64, offset: u32, stated: Expiry) {
         let Record { kvs, key, change } = *record;
-        let common = self.common.entry(kvs).or_insert_with(|| key.to_vec());
-        if !key.starts_with(common) {
-            let same = common.iter().zip(key).take_while(|(a, b)| a == b).count();
-            common.truncate(same);
-        }
-        let value_size = change.value().map_or(0, <[u8]>::len);
-        self.versions.push(Version {
-            kvs,
-            frame,
-            at: u32::try_from(at).expect("frames are below 4 GiB"),
-            key_size: u16::try_from(key.len()).expect("KEY_MAX fits 16 bits"),
-            is_delete: change == Change::Delete,
-            value_size: u32::try_from(value_size).expect("VALUE_MAX fits 32 bits"),
+        let (value, expiry, bytes) = match change.value() {
+            None => (Value::Deleted, Expiry::NEVER, &[][..]),
+            Some(bytes) if self.needs_values || bytes.len() <= INLINE_MAX => {
+                (Value::Kept, stated, bytes)
+            }
+            Some(bytes) => (Value::InLog, stated, bytes),
+        };
+        let of_kvs = self.kvss.entry(kvs).or_insert_with(|| Versions::with(key));
+        of_kvs.begin_with(key);
+        of_kvs.versions.push(Version {
             head: 0,
             seqno,
-            expiry: if change == Change::Delete { Expiry::NEVER } else { expiry },
+            expiry,
+            segment: u32::try_from(self.segments.len() - 1).expect("fewer than 2^32 segments"),
+            offset,
+            key: self.kept.add(key, if value == Value::Kept { bytes } else { &[] }),
+            key_size: u16::try_from(key.len()).expect("KEY_MAX fits 16 bits"),
+            value,
+            value_size: u32::try_from(bytes.len()).expect("VALUE_MAX fits 32 bits"),
         });
+        self.bytes += size_of::<Version>() as u64;
     }
 
     /// Puts the records in order: KVS, key, the newest version first.
     pub(super) fn sort(&mut self) {
-        let Replayed { frames, versions, common, .. } = self;
-        let key = |version: &Version| &frames[version.frame as usize].payload[version.key()];
-        for version in versions.iter_mut() {
-            version.head = head(&key(version)[common[&version.kvs].len()..]);
+        let Replayed { kvss, kept, .. } = self;
+        for Versions { common, versions } in kvss.values_mut() {
+            for version in versions.iter_mut() {
+                version.head = head(&kept.key(version)[common.len()..]);
+            }
+            versions.sort_unstable_by(|a, b| {
+                let by_key = || kept.key(a).cmp(kept.key(b));
+                let by_age = || Reverse(a.seqno).cmp(&Reverse(b.seqno));
+                a.head.cmp(&b.head).then_with(by_key).then_with(by_age)
+            });
         }
-        versions.sort_unstable_by(|a, b| {
-            let begin = (a.kvs, a.head).cmp(&(b.kvs, b.head));
-            begin
-                .then_with(|| key(a).cmp(key(b)))
-                .then_with(|| Reverse(a.seqno).cmp(&Reverse(b.seqno)))
-        });
+    }
+
+    fn newest(&self, version: &Version) -> Newest<'_> {
+        let value_size = version.value_size;
+        Newest {
+            value: match version.value {
+                Value::Deleted => YoungValue::Deleted,
+                Value::Kept => YoungValue::Here(self.kept.value(version)),
+                Value::InLog => YoungValue::InLog { value_size },
+            },
+            expiry: version.expiry,
+            block: self.segments[version.segment as usize].id,
+            offset: version.offset,
+        }
+    }
+}
+
+impl Versions {
+    /// None yet; the first key is this one.
+    fn with(key: &[u8]) -> Versions {
+        Versions { common: key.to_vec(), versions: Vec::new() }
+    }
+
+    /// Notes what a key begins with.
+    fn begin_with(&mut self, key: &[u8]) {
+        if !key.starts_with(&self.common) {
+            let same = self.common.iter().zip(key).take_while(|(a, b)| a == b).count();
+            self.common.truncate(same);
+        }
+    }
+}
+
+/// Keys, and the values that are needed.
+#[derive(Default)]
+struct Kept {
+    /// Never reallocated.
+    chunks: Vec<Vec<u8>>,
+}
+
+/// Where a key begins.
+#[derive(Clone, Copy)]
+struct Place {
+    chunk: u32,
+    at: u32,
+}
+
+/// Bytes of a chunk, if it is not for one larger record.
+const CHUNK: usize = 1 << 20;
+
+impl Kept {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Place {
+        let size = key.len() + value.len();
+        if self.chunks.last().is_none_or(|last| last.capacity() - last.len() < size) {
+            self.chunks.push(Vec::with_capacity(size.max(CHUNK)));
+        }
+        let chunk = u32::try_from(self.chunks.len() - 1).expect("fewer than 2^32 chunks");
+        let last = self.chunks.last_mut().expect("pushed above");
+        let at = u32::try_from(last.len()).expect("chunks are below 4 GiB");
+        last.extend_from_slice(key);
+        last.extend_from_slice(value);
+        Place { chunk, at }
+    }
+
+    fn from(&self, place: Place) -> &[u8] {
+        &self.chunks[place.chunk as usize][place.at as usize..]
+    }
+
+    fn prefetch(&self, version: &Version) {
+        prefetch(&self.from(version.key)[0]);
     }
 
     fn key(&self, version: &Version) -> &[u8] {
-        &self.frames[version.frame as usize].payload[version.key()]
+        &self.from(version.key)[..usize::from(version.key_size)]
     }
 
-    fn written(&self, version: &Version) -> Written<'_> {
-        let frame = &self.frames[version.frame as usize];
-        let value = &frame.payload[version.key().end..][..version.value_size as usize];
-        let offset = frame.offset + u64::from(version.at);
-        Written {
-            value: (!version.is_delete).then_some(value),
-            expiry: version.expiry,
-            block: frame.segment.id,
-            offset: u32::try_from(offset).expect("segments are below 4 GiB"),
-        }
+    fn value(&self, version: &Version) -> &[u8] {
+        &self.from(version.key)[usize::from(version.key_size)..][..version.value_size as usize]
     }
 }
 
 impl Young for Replayed {
     fn blocks(&self) -> Vec<Arc<ValueBlock>> {
-        let mut blocks: Vec<_> = self.frames.iter().map(|frame| frame.segment.clone()).collect();
-        blocks.dedup_by_key(|block| block.id);
-        blocks
+        self.segments.clone()
     }
 
     fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
@@ -175,7 +246,7 @@ impl Young for Replayed {
     }
 
     fn holds_many_kvss(&self) -> bool {
-        self.common.len() > 1
+        self.kvss.len() > 1
     }
 
     fn serves_readers(&self) -> bool {
@@ -184,24 +255,26 @@ impl Young for Replayed {
 
     fn each_newest<E>(
         &self,
-        mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
+        mut each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut last: Option<&Version> = None;
-        for (n, version) in self.versions.iter().enumerate() {
-            if let Some(soon) = self.versions.get(n + AHEAD) {
-                prefetch(&self.frames[soon.frame as usize].payload[soon.key().start]);
-            }
-            let key = self.key(version);
-            let same = last.is_some_and(|last| {
-                (last.kvs, last.head) == (version.kvs, version.head) && self.key(last) == key
-            });
-            last = Some(version);
-            let hidden = || {
-                let cover = self.prefixes.cover(version.kvs, key, u64::MAX);
-                cover.is_some_and(|cover| cover.seqno > version.seqno)
-            };
-            if !same && !hidden() {
-                each(version.kvs, key, self.written(version))?;
+        for (&kvs, Versions { versions, .. }) in &self.kvss {
+            let mut last: Option<&Version> = None;
+            for (n, version) in versions.iter().enumerate() {
+                if let Some(soon) = versions.get(n + AHEAD) {
+                    self.kept.prefetch(soon);
+                }
+                let key = self.kept.key(version);
+                let is_key =
+                    |last: &Version| last.head == version.head && self.kept.key(last) == key;
+                let same = last.is_some_and(is_key);
+                last = Some(version);
+                let hidden = || {
+                    let cover = self.prefixes.cover(kvs, key, u64::MAX);
+                    cover.is_some_and(|cover| cover.seqno > version.seqno)
+                };
+                if !same && !hidden() {
+                    each(kvs, key, self.newest(version))?;
+                }
             }
         }
         Ok(())
