@@ -233,8 +233,12 @@ fn replay(
 ) -> Result<u64> {
     let mut last = state.ingested;
     let mut ends = Vec::new();
-    for segment in log_segments(state, blocks) {
-        let mut reader = SegmentReader::new(segment)?;
+    let mut readers = log_segments(state, blocks).map(SegmentReader::new);
+    let mut next = readers.next().transpose()?;
+    while let Some(mut reader) = next {
+        // It begins to read meanwhile.
+        next = readers.next().transpose()?;
+        let segment = reader.segment();
         while let Some((header, payload)) = reader.next_frame()? {
             if header.first_seqno > last + 1 {
                 break;

@@ -5,6 +5,7 @@
 //! at; those of a frame stay until it was taken, so that what turns out to be none can be searched.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use esker_base::AlignedBuf;
 use esker_base::units::{round_up, to_usize};
@@ -17,7 +18,7 @@ use crate::omf::frame::{FrameHeader, HEADER_SIZE};
 use crate::value::ValueBlock;
 
 pub(super) struct SegmentReader<'a> {
-    segment: &'a ValueBlock,
+    segment: &'a Arc<ValueBlock>,
     reads: InFlight,
     window_bytes: u64,
     /// The number of the first window that is held; the others follow.
@@ -40,9 +41,10 @@ enum Window {
 const READS: u64 = 4;
 
 impl<'a> SegmentReader<'a> {
-    pub(super) fn new(segment: &'a ValueBlock) -> Result<SegmentReader<'a>> {
+    /// Begins to read a segment.
+    pub(super) fn new(segment: &'a Arc<ValueBlock>) -> Result<SegmentReader<'a>> {
         let media = segment.media();
-        Ok(SegmentReader {
+        let mut reader = SegmentReader {
             segment,
             reads: InFlight::new(media)?,
             window_bytes: media.transfer_size as u64,
@@ -51,7 +53,13 @@ impl<'a> SegmentReader<'a> {
             offset: 0,
             end: 0,
             payload: Vec::new(),
-        })
+        };
+        reader.ask_through(0)?;
+        Ok(reader)
+    }
+
+    pub(super) fn segment(&self) -> &'a Arc<ValueBlock> {
+        self.segment
     }
 
     /// The next frame with its records, if there is a valid one. What is not valid is read twice: it may
