@@ -15,7 +15,7 @@ use crate::media::{Classes, Purpose};
 use crate::omf::frame::record_size;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
-use crate::omf::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
+use crate::omf::page::{Entry, PageBuilder, Stored};
 use crate::page_cache::{Held, PageCache, PageTable, SharedPage};
 use crate::placement::Stream;
 use crate::prefixes::Prefixes;
@@ -153,13 +153,10 @@ impl<'a> KvsetBuilder<'a> {
     fn finish_page(&mut self) -> Result<()> {
         let index = self.edit.pages;
         self.index.bytes16(self.page.first_key());
-        let mut bytes = vec![0; PAGE_SIZE];
-        self.page.finish(self.edit.id, index, &mut bytes);
-        self.append(&bytes)?;
+        let page = self.page.finish(self.edit.id, index);
+        self.append(page.raw())?;
         // Pages stay in DRAM while all of them fit: a kvset is resident from its beginning on.
         if self.resident.len() == index as usize && self.shop.cache.has_room(1) {
-            let page = Page::verify(&bytes[..], self.edit.id, index)
-                .unwrap_or_else(|bad| unreachable!("a page just built: {}", bad.0));
             let page = SharedPage::new(&page);
             self.held.add(&page);
             self.resident.push(page);

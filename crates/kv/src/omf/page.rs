@@ -146,8 +146,8 @@ impl PageBuilder {
         HEADER_SIZE + 2 * count + prefix + size_bytes + suffixes + self.tails.0.len()
     }
 
-    /// Writes the page to `out` (4,096 zero bytes) and starts the next one.
-    pub(crate) fn finish(&mut self, kvset: u64, index: u32, out: &mut [u8]) {
+    /// Ends the page and starts the next one.
+    pub(crate) fn finish(&mut self, kvset: u64, index: u32) -> Page<Vec<u8>> {
         let prefix_size = self.prefix_size();
         let count = self.ends.len();
         let mut e = Encoder(Vec::with_capacity(PAGE_SIZE));
@@ -169,15 +169,16 @@ impl PageBuilder {
         e.0.resize(PAGE_SIZE, 0);
         let crc = crc32c(&e.0[4..]);
         e.0[..4].copy_from_slice(&crc.to_le_bytes());
-        out.copy_from_slice(&e.0);
         self.keys.clear();
         self.tails.0.clear();
         self.ends.clear();
         self.longest = 0;
+        debug_assert!(Page::verify(&e.0, kvset, index).is_ok(), "a page just built");
+        Page(e.0)
     }
 }
 
-/// A verified page.
+/// A page that was verified, or just built.
 #[derive(Clone, Debug)]
 pub(crate) struct Page<B>(B);
 

@@ -137,9 +137,7 @@ fn page() -> Vec<u8> {
     for (key, entry) in page_entries() {
         assert!(builder.add(key, entry));
     }
-    let mut bytes = vec![0; PAGE_SIZE];
-    builder.finish(KVSET, PAGE_INDEX, &mut bytes);
-    bytes
+    builder.finish(KVSET, PAGE_INDEX).raw().to_vec()
 }
 
 const INDEX_KEYS: [&[u8]; 3] = [b"apple", b"melon", b"pear"];

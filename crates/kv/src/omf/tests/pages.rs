@@ -125,8 +125,7 @@ fn build(entries: &[KeyAndEntry]) -> Vec<(Vec<u8>, &[KeyAndEntry])> {
     let mut builder = PageBuilder::default();
     let mut start = 0;
     let mut finish = |builder: &mut PageBuilder, from: usize, to: usize| {
-        let mut bytes = vec![0; PAGE_SIZE];
-        builder.finish(KVSET, PAGE_INDEX, &mut bytes);
+        let bytes = builder.finish(KVSET, PAGE_INDEX).raw().to_vec();
         pages.push((bytes, &entries[from..to]));
     };
     for (n, (key, entry)) in entries.iter().enumerate() {
@@ -237,8 +236,7 @@ fn a_suffix_size_in_more_bytes_than_it_needs_is_refused() {
     let mut builder = PageBuilder::default();
     assert!(builder.add(b"a", Entry::Tombstone));
     assert!(builder.add(b"b", Entry::Tombstone));
-    let mut bytes = vec![0; PAGE_SIZE];
-    builder.finish(KVSET, PAGE_INDEX, &mut bytes);
+    let mut bytes = builder.finish(KVSET, PAGE_INDEX).raw().to_vec();
     // The second entry: its size of 1 in three bytes, its suffix, its tag.
     let at = usize::from(u16::from_le_bytes([bytes[22], bytes[23]]));
     bytes[at..at + 5].copy_from_slice(&[0x81, 0x80, 0, b'b', 0]);
