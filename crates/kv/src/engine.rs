@@ -20,6 +20,7 @@ use crate::log::{LogTail, new_segment};
 use crate::manifest::Manifest;
 use crate::manual::Manual;
 use crate::media::{Classes, Purpose};
+use crate::memtable::Memtable;
 use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
 use crate::pace::Pace;
@@ -58,7 +59,9 @@ pub(crate) struct Engine {
     pub(crate) flushing: Mutex<()>,
     /// Guards the names and options of KVSs, and which classes there are.
     pub(crate) naming: Mutex<()>,
-    pub(crate) ingesting: Mutex<()>,
+    /// Memtables that were ingested, as long as somebody may read them: freeing one takes longer than a
+    /// put or a get may, so it is for the lane to do.
+    pub(crate) ingesting: Mutex<Vec<Arc<Memtable>>>,
     pub(crate) compacting: Mutex<()>,
     publishing: Mutex<()>,
     /// The memory of the compaction under way.
@@ -125,7 +128,7 @@ impl Engine {
             durable: AtomicU64::new(last_seqno),
             flushing: Mutex::new(()),
             naming: Mutex::new(()),
-            ingesting: Mutex::new(()),
+            ingesting: Mutex::default(),
             compacting: Mutex::new(()),
             publishing: Mutex::new(()),
             scratch: Mutex::default(),

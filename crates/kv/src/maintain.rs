@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::ingest::{Ingested, RootBuilder, Shares, Young};
 use crate::kvset::Kvset;
+use crate::memtable::Memtable;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
@@ -30,7 +31,8 @@ impl Engine {
 
     /// Turns the oldest frozen memtable into kvsets; false when there is none.
     pub(crate) fn ingest_oldest(&self) -> Result<bool> {
-        let _lane = self.ingesting.lock();
+        let mut ingested = self.ingesting.lock();
+        free_unread(&mut ingested);
         let Some(frozen) = self.view.load().frozen.last().cloned() else {
             return Ok(false);
         };
@@ -44,6 +46,9 @@ impl Engine {
         self.room.notify_all();
         drop(writer);
         self.work.notify();
+        ingested.push(frozen.table.clone());
+        drop(frozen);
+        free_unread(&mut ingested);
         Ok(true)
     }
 
@@ -379,6 +384,11 @@ impl Engine {
     }
 }
 
+/// Frees memtables that nobody else has: those that were ingested, when nobody reads them any more.
+fn free_unread(ingested: &mut Vec<Arc<Memtable>>) {
+    ingested.retain(|table| Arc::strong_count(table) > 1);
+}
+
 /// What scans of leaves read in vain counts no more when a leaf's values have been put in order, and half
 /// when a spill has added to the disorder: what comes of it is to be seen.
 fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
@@ -393,3 +403,30 @@ fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
 
 /// How long a thread with nothing to do sleeps before it looks again.
 const IDLE: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Devices, Kvdb, Maintenance, Options, Policy};
+    use esker_base::Clock;
+    use esker_device::{Device, MemoryDevice};
+
+    #[test]
+    fn a_memtable_is_freed_by_its_lane_and_not_by_the_last_who_reads_it() {
+        let memory = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+        let devices = Devices { manifest: memory("m"), capacity: memory("c"), staging: None };
+        let (maintenance, clock) = (Maintenance::Manual, Clock::virtual_time());
+        let options = Options { maintenance, clock, memory_bytes: 16 << 20, ..Options::default() };
+        let db = Kvdb::create_on(devices, options).unwrap();
+        let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        kvs.put(b"k", b"v").unwrap();
+        let view = db.engine.view.load_full();
+        let table = Arc::downgrade(&view.active);
+        assert!(db.engine.ingest_all().unwrap());
+        assert_eq!(view.active.last_seqno(), 1);
+        drop(view);
+        assert!(table.upgrade().is_some(), "freed where it was read");
+        assert!(!db.engine.ingest_oldest().unwrap());
+        assert!(table.upgrade().is_none(), "never freed");
+    }
+}

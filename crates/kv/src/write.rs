@@ -81,7 +81,8 @@ impl Engine {
         let seqno = log.last_seqno();
         self.visible.store(seqno, Ordering::Release);
         let unflushed = log.unflushed_bytes();
-        drop(log);
+        // Whoever waits with a view keeps what it refers to.
+        drop((log, view));
         self.counters.user_bytes.add(user_bytes as u64);
         self.await_durability(seqno, unflushed)?;
         self.pace(size, unflushed);
