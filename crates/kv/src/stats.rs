@@ -42,6 +42,7 @@ pub(crate) struct Counters {
     pub(crate) syncs: Counter,
     pub(crate) user_bytes: Counter,
     pub(crate) log_flushes: Counter,
+    pub(crate) writer_waits: Counter,
     pub(crate) memtable_waits: Counter,
     pub(crate) segment_waits: Counter,
     pub(crate) durability_waits: Counter,
@@ -231,6 +232,8 @@ pub struct MaintenanceStats {
 /// Waits of writers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stalls {
+    /// For another writer, a millisecond and more.
+    pub writer: u64,
     /// For a memtable to be ingested.
     pub memtable: u64,
     /// For a log segment to be opened.
@@ -387,6 +390,7 @@ impl Engine {
                 young_blocks: c.young_blocks.get(),
             },
             stalls: Stalls {
+                writer: c.writer_waits.get(),
                 memtable: c.memtable_waits.get(),
                 segment: c.segment_waits.get(),
                 durability: c.durability_waits.get(),
@@ -558,7 +562,8 @@ impl fmt::Display for Stats {
         let s = &self.stalls;
         writeln!(
             f,
-            "stalls: {} for memtables, {} for segments, {} for durability;\n  {:.1} ms in all, longest {:.1} ms, slowed down for {:.1} ms",
+            "stalls: {} for other writers, {} for memtables, {} for segments, {} for durability;\n  {:.1} ms in all, longest {:.1} ms, slowed down for {:.1} ms",
+            s.writer,
             s.memtable,
             s.segment,
             s.durability,

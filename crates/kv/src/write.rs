@@ -17,6 +17,9 @@ use crate::sync::atomic::Ordering;
 use crate::view::Frozen;
 use crate::{KEY_MAX, VALUE_MAX};
 
+/// Waits of one writer for another count as stalls from this on: shorter ones are what a lock costs.
+const LONG_WAIT: Duration = Duration::from_millis(1);
+
 /// Refuses a record that exceeds the limits.
 pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
     if !(1..=KEY_MAX).contains(&record.key.len()) {
@@ -55,7 +58,7 @@ impl Engine {
         records: impl Iterator<Item = Record<'r>>,
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<u64> {
-        let mut log = self.writer.lock();
+        let mut log = self.lock_writer();
         self.check_running()?;
         let max = log.batch_max();
         if size > max {
@@ -87,6 +90,19 @@ impl Engine {
         self.await_durability(seqno, unflushed)?;
         self.pace(size, unflushed);
         Ok(seqno)
+    }
+
+    /// Takes the writer's lock, and counts how long that takes.
+    fn lock_writer(&self) -> MutexGuard<'_, LogTail> {
+        self.writer.try_lock().unwrap_or_else(|| {
+            let waited = self.options.clock.now();
+            let log = self.writer.lock();
+            if self.options.clock.now().since(waited) >= LONG_WAIT {
+                self.counters.writer_waits.add(1);
+                self.counters.stalled_since(waited, &self.options.clock);
+            }
+            log
+        })
     }
 
     /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
@@ -214,12 +230,12 @@ impl Engine {
             if log.is_opening() {
                 self.room.wait_for(&mut log, Duration::from_millis(100));
                 self.check_running()?;
-                continue;
-            }
-            match self.open_segment(purpose, size) {
-                Ok(segment) => log.set_spare(segment),
-                Err(error @ KvError::NoSpace { .. }) => log = self.await_space(log, error)?,
-                Err(error) => return Err(error),
+            } else {
+                match self.open_segment(purpose, size) {
+                    Ok(segment) => log.set_spare(segment),
+                    Err(error @ KvError::NoSpace { .. }) => log = self.await_space(log, error)?,
+                    Err(error) => return Err(error),
+                }
             }
             self.counters.segment_waits.add(1);
             self.counters.stalled_since(waited, &self.options.clock);
@@ -247,5 +263,69 @@ impl Engine {
         self.ingest_oldest()?;
         while self.debt(&self.view.load()) > 0 && self.maintain()? {}
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Devices, Kvdb, Kvs, Options, Policy, Tuning};
+    use esker_base::{Clock, thread};
+    use esker_device::{Device, MemoryDevice};
+
+    fn kvdb() -> (Kvdb, Kvs, Clock) {
+        let memory = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+        let devices = Devices { manifest: memory("m"), capacity: memory("c"), staging: None };
+        let clock = Clock::virtual_time();
+        let options = Options {
+            maintenance: Maintenance::Manual,
+            clock: clock.clone(),
+            memory_bytes: 16 << 20,
+            tuning: Some(Tuning { block_bytes: 64 << 10, ..Tuning::for_budget(16 << 20) }),
+            ..Options::default()
+        };
+        let db = Kvdb::create_on(devices, options).unwrap();
+        let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        (db, kvs, clock)
+    }
+
+    #[test]
+    fn who_waits_for_another_writer_is_counted() {
+        let (db, kvs, clock) = kvdb();
+        // The put may come late to the lock: then it has not waited, and tries again.
+        while db.stats().stalls.writer == 0 {
+            let log = db.engine.writer.lock();
+            let writer = kvs.clone();
+            let put = thread::spawn("put", move || writer.put(b"k", b"v").unwrap()).unwrap();
+            Clock::real().sleep(Duration::from_millis(1));
+            clock.sleep(LONG_WAIT);
+            drop(log);
+            put.join().unwrap();
+        }
+        let stalls = db.stats().stalls;
+        assert_eq!((stalls.writer, stalls.longest_ns, stalls.total_ns), (1, 1_000_000, 1_000_000));
+    }
+
+    #[test]
+    fn who_waits_for_a_segment_that_another_opens_is_counted() {
+        let (db, kvs, _) = kvdb();
+        (0..20).for_each(|_| kvs.put(b"k", &[7; 1000]).unwrap());
+        {
+            let mut log = db.engine.writer.lock();
+            log.seal();
+            assert!(log.begin_opening());
+        }
+        let writer = kvs.clone();
+        let puts = thread::spawn("puts", move || {
+            (0..100).for_each(|_| writer.put(b"k", &[7; 1000]).unwrap());
+        });
+        // All of them do not fit the segment, so one waits until the next one is there.
+        while db.engine.counters.segment_waits.get() == 0 {
+            Clock::real().sleep(Duration::from_millis(1));
+        }
+        let segment = db.engine.open_segment(Purpose::User, 0).unwrap();
+        db.engine.writer.lock().opened(Some(segment));
+        db.engine.room.notify_all();
+        puts.unwrap().join().unwrap();
     }
 }

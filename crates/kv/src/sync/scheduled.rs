@@ -39,6 +39,11 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard { of: self, guard: Some(self.0.lock().expect(POISONED)) }
     }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let guard = self.0.try_lock().ok()?;
+        Some(MutexGuard { of: self, guard: Some(guard) })
+    }
 }
 
 impl<T> MutexGuard<'_, T> {
