@@ -22,6 +22,41 @@ pub(crate) struct Pace {
     next_ns: AtomicU64,
     /// How long ingests take lately: nanoseconds for 1,024 bytes of a memtable.
     ingest_ns: AtomicU64,
+    /// When the ingest under way began, in nanoseconds; 0 when none is.
+    began_ns: AtomicU64,
+}
+
+impl Pace {
+    /// Notes that an ingest begins.
+    pub(crate) fn ingest_begins(&self, now: Nanos) {
+        self.began_ns.store(now.0.max(1), Ordering::Relaxed);
+    }
+
+    /// Learns from an ingest of `bytes` how long they take.
+    pub(crate) fn ingest_ends(&self, now: Nanos, bytes: u64) {
+        let ns = self.under_way_ns(now, bytes.max(1 << 20));
+        self.began_ns.store(0, Ordering::Relaxed);
+        // The first one says more than nothing does.
+        let lately = match self.ingest_ns.load(Ordering::Relaxed) {
+            0 => ns,
+            before => (3 * before + ns) / 4,
+        };
+        self.ingest_ns.store(lately, Ordering::Relaxed);
+    }
+
+    /// How long the ingest of `bytes` that is under way has taken, in nanoseconds for 1,024 of them.
+    fn under_way_ns(&self, now: Nanos, bytes: u64) -> u64 {
+        match self.began_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            began => now.0.saturating_sub(began).saturating_mul(1024) / bytes.max(1),
+        }
+    }
+
+    /// How long an ingest of `bytes` takes: as lately, or longer when it has.
+    fn ingest_ns(&self, now: Nanos, bytes: u64) -> u64 {
+        let lately = self.ingest_ns.load(Ordering::Relaxed);
+        lately.max(self.under_way_ns(now, bytes)).max(INGEST_NS)
+    }
 }
 
 /// A byte's time when the root holds three times the kvsets at which it spills: 40 MB/s.
@@ -53,14 +88,6 @@ impl Engine {
         self.tuning.memtable_bytes + self.tuning.memtable_bytes / 4
     }
 
-    /// Notes how long an ingest of `bytes` took.
-    pub(crate) fn ingested_in(&self, bytes: u64, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let ns = took.saturating_mul(1024) / bytes.max(1 << 20);
-        let before = self.pace.ingest_ns.load(Ordering::Relaxed);
-        self.pace.ingest_ns.store((3 * before + ns) / 4, Ordering::Relaxed);
-    }
-
     /// How many nanoseconds each 1,000 bytes are to take now; 0 when nothing is behind.
     fn pace_ns(&self, unflushed: u64) -> u64 {
         let view = self.view.load();
@@ -71,12 +98,14 @@ impl Engine {
         let waits = self.options.durability_ms == 0 || unflushed > limit;
         let window = if waits { 0 } else { pressure(unflushed, limit / 2, limit) * WINDOW_NS };
         let most = self.tuning.memtable_bytes;
-        let memtable = if view.frozen.is_empty() {
-            0
-        } else {
-            // At the end of the memtable, writers are four times slower than ingest.
-            let ingest = self.pace.ingest_ns.load(Ordering::Relaxed).max(INGEST_NS);
-            pressure(view.active.bytes(), most / 2, most) * 4 * ingest / 1024
+        let memtable = match view.frozen.last() {
+            Some(frozen) if view.active.bytes() > most / 2 => {
+                // At the end of the memtable, writers are four times slower than ingest.
+                let now = self.options.clock.now();
+                let ingest = self.pace.ingest_ns(now, frozen.table.bytes());
+                pressure(view.active.bytes(), most / 2, most) * 4 * ingest / 1024
+            }
+            _ => 0,
         };
         debt.max(window).max(memtable)
     }
@@ -162,6 +191,29 @@ mod tests {
     #[test]
     fn a_step_that_spills_wait_for_does_not_pause() {
         assert_eq!([0, 3, 4, 7, 8, 100].map(|deepest| pauses(deepest, 4)), [3, 3, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn the_first_ingest_tells_how_long_they_take_and_others_change_that_slowly() {
+        let pace = Pace::default();
+        let lately = || pace.ingest_ns.load(Ordering::Relaxed);
+        let ingest = |ms: u64| {
+            pace.ingest_begins(Nanos(7));
+            pace.ingest_ends(Nanos(7 + ms * 1_000_000), 10 << 20);
+        };
+        ingest(400);
+        assert_eq!(lately(), 39_062);
+        ingest(800);
+        assert_eq!(lately(), 48_827);
+    }
+
+    #[test]
+    fn an_ingest_that_takes_longer_than_others_did_slows_writers_before_it_ends() {
+        let pace = Pace::default();
+        assert_eq!(pace.ingest_ns(Nanos(1 << 40), 10 << 20), INGEST_NS);
+        pace.ingest_begins(Nanos(7));
+        assert_eq!(pace.ingest_ns(Nanos(8), 10 << 20), INGEST_NS);
+        assert_eq!(pace.ingest_ns(Nanos(400_000_007), 10 << 20), 39_062);
     }
 
     #[test]
