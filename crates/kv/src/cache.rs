@@ -38,11 +38,13 @@
 
 mod ghost;
 mod index;
+mod many;
 mod segment;
 mod shard;
 
 use esker_base::units::{to_u64, to_usize};
 
+pub(crate) use many::Sought;
 use shard::Shard;
 
 use crate::kvset::key_hash;
@@ -84,6 +86,11 @@ impl<'a> RecordKey<'a> {
 fn record_hash(kvs: u32, key_hash: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio
     key_hash ^ u64::from(kvs).wrapping_mul(ODD)
+}
+
+/// Which shard holds the record with this hash.
+fn shard_of(hash: u64) -> usize {
+    to_usize(hash >> 32) % SHARDS
 }
 
 /// The bits of a record's hash that tell it from others of its shard.
@@ -182,7 +189,7 @@ impl RecordCache {
     }
 
     /// Like [`RecordCache::get`], but hands the record to `read`, which holds up one shard meanwhile.
-    pub(crate) fn with<R>(
+    fn with<R>(
         &self,
         hash: u64,
         address: RecordAddress,
@@ -195,13 +202,6 @@ impl RecordCache {
     /// Asks for the memory in which a search for the record with this hash begins.
     pub(crate) fn prefetch_entry(&self, hash: u64) {
         self.shard(hash).lock().prefetch_entry(in_shard(hash));
-    }
-
-    /// Asks for the memory of the records with these hashes, those that are cached: reading them soon
-    /// after waits for it once and not for each.
-    pub(crate) fn prefetch(&self, hashes: impl Iterator<Item = u64> + Clone) {
-        hashes.clone().for_each(|hash| self.prefetch_entry(hash));
-        hashes.for_each(|hash| self.shard(hash).lock().prefetch_record(in_shard(hash)));
     }
 
     /// Whether the record with this hash at `address` is cached. Does not count as a read.
@@ -229,7 +229,7 @@ impl RecordCache {
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        &self.shards[to_usize(hash >> 32) % SHARDS]
+        &self.shards[shard_of(hash)]
     }
 
     /// The figures of all shards together.

@@ -14,7 +14,7 @@ use esker_device::Op;
 use crate::MediaClass;
 use crate::Place;
 use crate::ahead::WindowBudget;
-use crate::cache::{RecordAddress, RecordCache, RecordKey, Source, Version};
+use crate::cache::{RecordAddress, RecordCache, RecordKey, Sought, Source, Version};
 use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::media::{Allocation, Classes, Extent, Media, Purpose};
@@ -361,13 +361,18 @@ impl Values {
         mut wanted: Vec<Wanted<'w>>,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Vec<Wanted<'w>> {
-        if wanted.len() > 1 {
-            self.cache.prefetch(wanted.iter().map(|one| one.key.hash()));
-        }
-        wanted.retain(|one| {
+        let sought = |one: &Wanted<'_>| {
             let (hash, address) = (one.key.hash(), one.version().address);
-            self.cache.with(hash, address, one.age, |value| each(one.index, value)).is_none()
+            Sought { hash, address, age: one.age }
+        };
+        let all: Vec<Sought> = wanted.iter().map(sought).collect();
+        let mut missing = vec![true; wanted.len()];
+        self.cache.with_many(&all, |at, value| {
+            missing[at] = false;
+            each(wanted[at].index, value);
         });
+        let mut missing = missing.into_iter();
+        wanted.retain(|_| missing.next().expect("one for each"));
         wanted
     }
 
