@@ -67,29 +67,41 @@ struct Rows {
     next: usize,
     keys: Vec<u8>,
     values: Vec<u8>,
-    /// Where in `values` the value of each row is.
-    places: Vec<Range<usize>>,
+    /// Those that hold values of the rows, each once: a row of its own share in one would cost two
+    /// atomic additions.
+    blocks: Vec<Arc<ValueBlock>>,
     /// Bytes of values on media that belong to the rows.
     stored_bytes: usize,
 }
 
 struct Row {
     key: Range<usize>,
-    /// Where the value is, unless it came with the key.
-    stored: Option<(Arc<ValueBlock>, Stored)>,
+    /// Where in the values it is, once it was read.
+    value: Range<usize>,
+    /// Where the value is, unless it came with the key: which of the blocks, and where there.
+    stored: Option<(usize, Stored)>,
 }
 
 /// The most rows that are read at a time, and the most bytes of their values, but for one row.
 const ROWS_MAX: usize = 128;
 const ROWS_BYTES: usize = 256 << 10;
+/// Bytes of keys to make room for at first, for each row.
+const KEY_BYTES: usize = 32;
 
 impl Rows {
+    /// Empties it, with room for `count` rows.
+    fn start(&mut self, count: usize) {
+        self.clear();
+        self.rows.reserve(count);
+        self.keys.reserve(count * KEY_BYTES);
+    }
+
     fn clear(&mut self) {
         self.rows.clear();
         self.next = 0;
         self.keys.clear();
         self.values.clear();
-        self.places.clear();
+        self.blocks.clear();
         self.stored_bytes = 0;
     }
 
@@ -105,20 +117,28 @@ impl Rows {
             Item::Value(value, _) if !keys_only => self.values.extend_from_slice(value),
             Item::Stored(block, place) if !keys_only => {
                 self.stored_bytes += to_usize(place.value_size.into());
-                stored = Some((block.clone(), place));
+                stored = Some((self.number_of(block), place));
             }
             _ => {}
         }
-        self.places.push(value_start..self.values.len());
-        self.rows.push(Row { key: key_start..self.keys.len(), stored });
+        let value = value_start..self.values.len();
+        self.rows.push(Row { key: key_start..self.keys.len(), value, stored });
+    }
+
+    /// Which of the blocks this is; it becomes one of them.
+    fn number_of(&mut self, block: &Arc<ValueBlock>) -> usize {
+        let known = self.blocks.iter().rposition(|known| Arc::ptr_eq(known, block));
+        known.unwrap_or_else(|| {
+            self.blocks.push(block.clone());
+            self.blocks.len() - 1
+        })
     }
 
     /// Takes the next row.
     fn take(&mut self) -> Option<(&[u8], &[u8])> {
         let row = self.rows.get(self.next)?;
-        let value = self.places[self.next].clone();
         self.next += 1;
-        Some((&self.keys[row.key.clone()], &self.values[value]))
+        Some((&self.keys[row.key.clone()], &self.values[row.value.clone()]))
     }
 
     /// The key of the row that was taken last.
@@ -134,18 +154,22 @@ impl Rows {
         (kvs, age): (u32, u64),
         way: Way,
     ) -> Result<()> {
-        let Rows { rows, keys, values: read, places, stored_bytes, .. } = self;
+        let Rows { rows, keys, values: read, blocks, stored_bytes, .. } = self;
+        if blocks.is_empty() {
+            return Ok(());
+        }
         read.reserve(*stored_bytes);
-        let wanted = rows.iter().enumerate().filter_map(|(index, row)| {
-            let (block, stored) = row.stored.as_ref()?;
-            let key = RecordKey::new(kvs, &keys[row.key.clone()]);
-            Some(Wanted { index, block, key, stored: *stored, age })
-        });
-        let wanted: Vec<Wanted<'_>> = wanted.collect();
+        let mut wanted = Vec::with_capacity(rows.len());
+        for (index, row) in rows.iter().enumerate() {
+            if let Some((block, stored)) = row.stored {
+                let key = RecordKey::new(kvs, &keys[row.key.clone()]);
+                wanted.push(Wanted { index, block: &blocks[block], key, stored, age });
+            }
+        }
         ahead.read(values, wanted, way, |index, value| {
             let start = read.len();
             read.extend_from_slice(value);
-            places[index] = start..read.len();
+            rows[index].value = start..read.len();
         })
     }
 }
@@ -280,6 +304,7 @@ impl Cursor {
 
     /// Stands at `gap`, about to go on `forward` or not.
     fn seek_gap(&mut self, gap: Gap, forward: bool) -> Result<()> {
+        self.count_steps();
         self.rows.clear();
         self.ahead.begin();
         self.leaf_met = None;
@@ -318,11 +343,13 @@ impl Cursor {
             self.note(result)?;
         }
         let row = self.rows.take();
-        if row.is_some() {
-            self.engine.counters.cursor_steps.add(1);
-            self.taken += 1;
-        }
+        self.taken += usize::from(row.is_some());
         Ok(row)
+    }
+
+    /// Counts the rows that were taken; called once, before they are let go of: the counter is everybody's.
+    fn count_steps(&self) {
+        self.engine.counters.cursor_steps.add(self.rows.next as u64);
     }
 
     /// Gets the rows that follow the point where the cursor stands.
@@ -334,6 +361,7 @@ impl Cursor {
         if self.forward != forward {
             (self.forward, self.taken, self.placed) = (forward, 0, false);
         }
+        self.count_steps();
         let count = rows_ahead(self.taken, self.expected);
         match self.fill(count) {
             // Whichever row it was: those before it are good.
@@ -347,7 +375,7 @@ impl Cursor {
 
     /// Takes up to `count` rows from the merge, and reads their values.
     fn fill(&mut self, count: usize) -> Result<()> {
-        self.rows.clear();
+        self.rows.start(count);
         if !self.placed {
             self.place()?;
         }
@@ -395,6 +423,12 @@ impl Cursor {
                 leaf.in_vain.fetch_add(bytes, Ordering::Relaxed);
             }
         }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.count_steps();
     }
 }
 
