@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
+use esker_base::prefetch;
+
 use crate::kvset::key_hash;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,6 +26,8 @@ pub(crate) type SharedPage = Page<Tagged>;
 #[derive(Clone)]
 pub(crate) struct Tagged(Arc<[u8]>);
 
+/// The lines of a page that hold the header and the slots of about so many keys as there mostly are.
+const SLOT_LINES: usize = 4;
 /// How many tags are compared at a time: as one, without a branch for each.
 const GROUP: usize = 32;
 
@@ -64,6 +68,15 @@ impl SharedPage {
             let mut tagged = slots.filter(|(_, other)| **other == tag).map(|(slot, _)| slot);
             tagged.find(|&slot| key.strip_prefix(self.prefix()) == Some(self.suffix(slot)))
         })
+    }
+
+    /// Asks for the memory that a search looks at first: header and slots, and the entries at the eighths
+    /// of the page. What is looked at later lies together.
+    fn prefetch(&self) {
+        const LINE: usize = 64;
+        let raw = self.raw();
+        raw.iter().step_by(LINE).take(SLOT_LINES).for_each(prefetch);
+        raw.iter().step_by(PAGE_SIZE / 8).skip(1).for_each(prefetch);
     }
 
     /// The DRAM it takes with its slot and queue entry, in bytes.
@@ -221,6 +234,18 @@ impl PageTable {
         Some(read(page))
     }
 
+    /// Asks for the memory that names the page.
+    pub(crate) fn prefetch(&self, index: u32) {
+        prefetch(&self.slots[index as usize]);
+    }
+
+    /// Asks for the memory of the page in which a search begins, if the page is in DRAM.
+    pub(crate) fn prefetch_page(&self, index: u32) {
+        if let Some(page) = &*self.slots[index as usize].page.read() {
+            page.prefetch();
+        }
+    }
+
     /// Puts a page in its slot, counting a miss when a search needed it.
     pub(crate) fn admit(self: &Arc<Self>, index: u32, page: &SharedPage, missed: bool) {
         if missed {
@@ -253,56 +278,4 @@ impl Drop for PageTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::omf::page::{Entry, PageBuilder};
-
-    #[test]
-    fn tags_find_what_a_search_finds() {
-        let mut rng = esker_base::Rng::new(5);
-        for size in 1..40 {
-            // Pages of one key and of hundreds, with a prefix and without.
-            let key = |n: u64| {
-                let mut key = format!("{:03}", n % 1000).into_bytes();
-                key.resize(3 + size, b'x');
-                if size % 2 == 0 { [b"same", &key[..]].concat() } else { key }
-            };
-            let mut builder = PageBuilder::default();
-            let keys = (0..1000).filter(|_| rng.chance(1, 2)).take(1 + 13 * size);
-            let there: Vec<u64> =
-                keys.take_while(|&n| builder.add(&key(n), Entry::Tombstone)).collect();
-            let page = SharedPage::new(&builder.finish(1, 2));
-            assert_eq!(page.count(), there.len());
-            for n in 0..1000 {
-                let found = page.find(&key(n), key_hash(&key(n)));
-                assert_eq!(found, there.binary_search(&n).ok(), "{n} among {there:?}");
-            }
-            assert_eq!(page.find(b"", key_hash(b"")), None);
-        }
-    }
-
-    fn page(kvset: u64, index: u32) -> SharedPage {
-        let mut builder = PageBuilder::default();
-        assert!(builder.add(b"key", Entry::Tombstone));
-        SharedPage::new(&builder.finish(kvset, index))
-    }
-
-    #[test]
-    fn pages_beyond_the_limit_leave_and_used_ones_stay() {
-        let page_bytes = page(1, 0).dram_bytes();
-        let cache = Arc::new(PageCache::new(4 * page_bytes));
-        let table = PageTable::new(&cache, 10, 10);
-        for index in 0..4 {
-            table.admit(index, &page(1, index), false);
-        }
-        assert!(table.get(1).is_some());
-        table.admit(4, &page(1, 4), true);
-        table.admit(5, &page(1, 5), true);
-        assert_eq!(cache.resident_bytes(), 4 * page_bytes);
-        let resident: Vec<u32> = (0..10).filter(|&i| table.get(i).is_some()).collect();
-        assert_eq!(resident, [1, 3, 4, 5]);
-        assert_eq!(cache.misses(), 2);
-        drop(table);
-        assert_eq!(cache.resident_bytes(), 0);
-    }
-}
+mod tests;

@@ -47,6 +47,12 @@ pub(crate) trait Source {
     /// Goes to the previous key. Called only when it is somewhere, and went back before.
     fn prev(&mut self) -> Result<()>;
 
+    /// Says that `seek(from)` comes soon, with nothing but [`Source::approach`] before it: whoever seeks in
+    /// several sources says so to all of them first, so that what all of them wait for comes at once.
+    fn aim(&mut self, _from: Bound<&[u8]>) {}
+    /// Called once what was asked for in [`Source::aim`] may be there.
+    fn approach(&mut self) {}
+
     /// Whether it hides any prefix in older sources; the oldest has nothing to hide.
     fn hides(&self) -> bool {
         false
@@ -80,6 +86,14 @@ impl Source for KvsetCursor {
             Entry::Inline(value, expiry) => Item::Value(value, expiry),
             Entry::Stored(stored) => Item::Stored(self.kvset().block(&stored), stored),
         }
+    }
+
+    fn aim(&mut self, from: Bound<&[u8]>) {
+        self.aim(from);
+    }
+
+    fn approach(&mut self) {
+        self.approach();
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
@@ -214,13 +228,16 @@ pub(crate) struct Merge<S> {
     forward: bool,
     /// Whether a source hides prefixes.
     hides: bool,
+    /// Whether the sources know of the seek that comes.
+    aimed: bool,
 }
 
 impl<S: Source> Merge<S> {
     /// Newest source first.
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
         let hides = sources.iter().any(Source::hides);
-        Merge { sources, at: None, second: None, tied: false, forward: true, hides }
+        let (at, second) = (None, None);
+        Merge { sources, at, second, tied: false, forward: true, hides, aimed: false }
     }
 
     /// Goes on to the next key that no prefix of a newer source hides. What is hidden is passed over as
@@ -301,7 +318,21 @@ impl<S: Source> Source for Merge<S> {
         self.sources[self.at.expect("on a key")].item()
     }
 
+    fn aim(&mut self, from: Bound<&[u8]>) {
+        self.sources.iter_mut().for_each(|source| source.aim(from));
+        self.aimed = true;
+    }
+
+    fn approach(&mut self) {
+        self.sources.iter_mut().for_each(Source::approach);
+    }
+
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        if !std::mem::take(&mut self.aimed) {
+            self.aim(from);
+            self.approach();
+            self.aimed = false;
+        }
         self.sources.iter_mut().try_for_each(|source| source.seek(from))?;
         self.forward = true;
         self.pick();
@@ -336,11 +367,13 @@ pub(crate) struct LeavesSource {
     tree: Arc<Tree>,
     leaf: usize,
     merge: Merge<KvsetCursor>,
+    /// Whether it has entered the leaf of the seek that comes.
+    aimed: bool,
 }
 
 impl LeavesSource {
     pub(crate) fn new(tree: Arc<Tree>) -> LeavesSource {
-        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()) }
+        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()), aimed: false }
     }
 
     fn enter(&mut self, leaf: usize) {
@@ -382,8 +415,20 @@ impl Source for LeavesSource {
         self.merge.item()
     }
 
-    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+    fn aim(&mut self, from: Bound<&[u8]>) {
         self.enter(self.leaf_at(from, 0));
+        self.merge.aim(from);
+        self.aimed = true;
+    }
+
+    fn approach(&mut self) {
+        self.merge.approach();
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        if !std::mem::take(&mut self.aimed) {
+            self.enter(self.leaf_at(from, 0));
+        }
         self.merge.seek(from)?;
         self.settle()
     }
@@ -429,6 +474,14 @@ impl Source for AnySource {
 
     fn item(&self) -> Item<'_> {
         each!(self, source => source.item())
+    }
+
+    fn aim(&mut self, from: Bound<&[u8]>) {
+        each!(self, source => source.aim(from));
+    }
+
+    fn approach(&mut self) {
+        each!(self, source => source.approach());
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {

@@ -15,7 +15,13 @@ pub(crate) struct KvsetCursor {
     page: Option<SharedPage>,
     page_index: u32,
     slot: usize,
+    /// Where the entry goes on behind the key.
+    tail: usize,
     key: Vec<u8>,
+    /// Bytes that `key` has of what all keys of the page begin with.
+    prefix_size: usize,
+    /// The page that holds the key that was aimed at.
+    aimed: Option<u32>,
     /// The page that was not in DRAM last.
     missed: Option<u32>,
     /// There when pages in a row were not.
@@ -28,8 +34,18 @@ const NEAR: u32 = 8;
 impl KvsetCursor {
     /// A cursor that is nowhere yet.
     pub(crate) fn new(kvset: Arc<Kvset>) -> KvsetCursor {
-        let (page, key, missed, ahead) = (None, Vec::new(), None, None);
-        KvsetCursor { kvset, page, page_index: 0, slot: 0, key, missed, ahead }
+        KvsetCursor {
+            kvset,
+            page: None,
+            page_index: 0,
+            slot: 0,
+            tail: 0,
+            key: Vec::new(),
+            prefix_size: 0,
+            aimed: None,
+            missed: None,
+            ahead: None,
+        }
     }
 
     pub(crate) fn kvset(&self) -> &Arc<Kvset> {
@@ -46,11 +62,32 @@ impl KvsetCursor {
     /// # Panics
     /// If it is nowhere.
     pub(crate) fn entry(&self) -> Entry<'_> {
-        self.page.as_ref().expect("on an entry").entry(self.slot).1
+        self.page.as_ref().expect("on an entry").entry_at(self.tail)
+    }
+
+    /// Finds out where the seek begins that comes next, and asks for the memory that names the page.
+    pub(crate) fn aim(&mut self, from: Bound<&[u8]>) {
+        self.aimed = match from {
+            Bound::Included(key) | Bound::Excluded(key) if self.kvset.edit.pages > 0 => {
+                self.kvset.index.page_of(key)
+            }
+            _ => None,
+        };
+        if let Some(index) = self.aimed {
+            self.kvset.pages.prefetch(index);
+        }
+    }
+
+    /// Asks for the memory of that page in which the search begins.
+    pub(crate) fn approach(&mut self) {
+        if let Some(index) = self.aimed {
+            self.kvset.pages.prefetch_page(index);
+        }
     }
 
     /// Goes to the first key within `from` onwards.
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let aimed = self.aimed.take();
         if self.kvset.edit.pages == 0 {
             return Ok(());
         }
@@ -61,7 +98,7 @@ impl KvsetCursor {
             self.page = None;
             return Ok(());
         }
-        let Some(index) = self.kvset.index.page_of(key) else {
+        let Some(index) = aimed.or_else(|| self.kvset.index.page_of(key)) else {
             return self.go(0, 0);
         };
         let (slot, equal) = self.turn_to(index)?.search(key);
@@ -122,7 +159,11 @@ impl KvsetCursor {
         if self.page.is_none() || self.page_index != page_index {
             self.page = None;
             let resident = self.kvset.pages.get(page_index);
-            self.page = Some(resident.map_or_else(|| self.read(page_index), Ok)?);
+            let page = resident.map_or_else(|| self.read(page_index), Ok)?;
+            self.key.clear();
+            self.key.extend_from_slice(page.prefix());
+            self.prefix_size = self.key.len();
+            self.page = Some(page);
             self.page_index = page_index;
         }
         Ok(self.page.as_ref().expect("set above"))
@@ -148,7 +189,10 @@ impl KvsetCursor {
         self.slot = slot;
         let page = self.page.as_ref().expect("turned to");
         if slot < page.count() {
-            page.key_to(slot, &mut self.key);
+            let suffix = page.suffix_at(slot);
+            self.tail = suffix.end;
+            self.key.truncate(self.prefix_size);
+            self.key.extend_from_slice(&page.raw()[suffix]);
             return Ok(());
         }
         self.page = None;

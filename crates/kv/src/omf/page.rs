@@ -20,6 +20,8 @@
 //! | 2 to 18 | tag − 2 bytes | the value itself |
 //! | 19 | `varint` expiry, then a tag from 1 to 18 and what follows it | the value expires, in milliseconds since 1970-01-01 UTC |
 
+use std::ops::Range;
+
 use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
@@ -266,6 +268,12 @@ impl<B: AsRef<[u8]>> Page<B> {
             format!("a suffix size of {size_bytes} bytes; searches read one or two")
         })?;
         let suffix = d.bytes(usize::try_from(size).unwrap_or(usize::MAX), "suffix")?;
+        Ok((suffix, self.try_tail(at + d.offset())?))
+    }
+
+    /// What the key maps to whose suffix ends at `at`.
+    fn try_tail(&self, at: usize) -> Result<Entry<'_>, Malformed> {
+        let mut d = Decoder::new(&self.raw()[at..]);
         let narrow = |n: u64| u32::try_from(n).map_err(|_| Malformed(format!("{n} in an entry")));
         let (mut tag, mut expiry) = (d.u8("tag")?, Expiry::NEVER);
         if tag == EXPIRES {
@@ -273,7 +281,7 @@ impl<B: AsRef<[u8]>> Page<B> {
             tag = d.u8("tag")?;
             expect(tag != 0 && !expiry.is_never(), || "an expiry of nothing".into())?;
         }
-        let entry = match tag {
+        Ok(match tag {
             0 => Entry::Tombstone,
             1 => Entry::Stored(Stored {
                 block: narrow(d.varint("block")?)?,
@@ -286,8 +294,7 @@ impl<B: AsRef<[u8]>> Page<B> {
                 expect(size <= INLINE_MAX, || format!("entry tag {tag}"))?;
                 Entry::Inline(d.bytes(size, "inline value")?, expiry)
             }
-        };
-        Ok((suffix, entry))
+        })
     }
 
     /// The key's suffix after [`Page::prefix`], and what the key maps to.
@@ -295,19 +302,31 @@ impl<B: AsRef<[u8]>> Page<B> {
     /// # Panics
     /// If `slot` is not below the count.
     pub(crate) fn entry(&self, slot: usize) -> (&[u8], Entry<'_>) {
-        self.try_entry(slot).expect("verified when the page was read")
+        let suffix = self.suffix_at(slot);
+        let entry = self.entry_at(suffix.end);
+        (&self.raw()[suffix], entry)
+    }
+
+    /// What the key maps to whose suffix ends at `at`, as [`Page::suffix_at`] says.
+    pub(crate) fn entry_at(&self, at: usize) -> Entry<'_> {
+        self.try_tail(at).expect("verified when the page was read")
     }
 
     /// The suffix alone: what a search looks at.
     pub(crate) fn suffix(&self, slot: usize) -> &[u8] {
+        &self.raw()[self.suffix_at(slot)]
+    }
+
+    /// Where in the page the suffix is.
+    pub(crate) fn suffix_at(&self, slot: usize) -> Range<usize> {
         let raw = self.raw();
         let at = self.u16_at(HEADER_SIZE + 2 * slot);
         let low = usize::from(raw[at]);
         if low < 0x80 {
-            return &raw[at + 1..at + 1 + low];
+            return at + 1..at + 1 + low;
         }
         let size = (low & 0x7f) | usize::from(raw[at + 1]) << 7;
-        &raw[at + 2..at + 2 + size]
+        at + 2..at + 2 + size
     }
 
     /// Writes the key at `slot` to `key`.
