@@ -36,6 +36,8 @@ pub(crate) struct ReadAhead {
     forward: bool,
     /// While it reads ahead of need.
     long: Option<LongWalk>,
+    /// The bytes of all windows, since the first.
+    held: Option<Held>,
 }
 
 /// What the windows of all cursors may take.
@@ -44,13 +46,20 @@ pub(crate) struct WindowBudget {
     bytes: u64,
     /// How many do.
     walks: Arc<AtomicU64>,
+    /// Bytes that windows of values take now.
+    held: Arc<AtomicU64>,
 }
 
 impl WindowBudget {
     /// The part of a budget of `memory_bytes` that is for windows.
     pub(crate) fn of(memory_bytes: u64) -> WindowBudget {
         let bytes = (memory_bytes / 32).clamp(WINDOWS_LEAST, WINDOWS_MOST);
-        WindowBudget { bytes, walks: Arc::default() }
+        WindowBudget { bytes, walks: Arc::default(), held: Arc::default() }
+    }
+
+    /// What the windows of all cursors take between two reads, in bytes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// What a cursor may take.
@@ -61,6 +70,26 @@ impl WindowBudget {
     fn long_walk(&self) -> LongWalk {
         self.walks.fetch_add(1, Ordering::Relaxed);
         LongWalk(self.walks.clone())
+    }
+}
+
+/// Bytes that are counted while it lives.
+struct Held {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Held {
+    fn set(&mut self, bytes: u64) {
+        // One addition, of what may be less than nothing.
+        self.all.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -151,7 +180,9 @@ impl ReadAhead {
                 self.take(values, one, &mut each)?;
             }
         }
-        self.leave(way.forward, budget);
+        let held_bytes = self.leave(way.forward, budget);
+        let all = &values.windows.held;
+        self.held.get_or_insert_with(|| Held { all: all.clone(), bytes: 0 }).set(held_bytes);
         Ok(())
     }
 
@@ -279,8 +310,8 @@ impl ReadAhead {
     }
 
     /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long when
-    /// there are too many.
-    fn leave(&mut self, forward: bool, budget: u64) {
+    /// there are too many. Returns the bytes of what is left.
+    fn leave(&mut self, forward: bool, budget: u64) -> u64 {
         let in_flight = &mut self.in_flight;
         for it in &mut self.runs {
             if let Some(at) = it.at {
@@ -299,6 +330,7 @@ impl ReadAhead {
             it.at = None;
             kept
         });
+        bytes
     }
 
     fn clear(&mut self) {

@@ -182,6 +182,8 @@ pub struct Dram {
     pub record_cache_bytes: u64,
     /// What the record cache may grow to.
     pub record_cache_capacity_bytes: u64,
+    /// Values that cursors hold for rows to come, not yet asked for.
+    pub window_bytes: u64,
 }
 
 impl Dram {
@@ -194,6 +196,7 @@ impl Dram {
             + self.index_bytes
             + self.key_page_bytes
             + self.record_cache_bytes
+            + self.window_bytes
     }
 }
 
@@ -369,6 +372,7 @@ impl Engine {
                 key_page_bytes: self.pages.resident_bytes(),
                 record_cache_bytes: cache.bytes,
                 record_cache_capacity_bytes: cache.capacity,
+                window_bytes: self.values.windows.held_bytes(),
             },
             cache: CacheStats {
                 record_hits: cache.hits,
@@ -524,14 +528,16 @@ impl fmt::Display for Stats {
         writeln!(f, "DRAM: {} of {}", b(d.total_bytes()), b(d.budget_bytes))?;
         writeln!(
             f,
-            "  memtables {}, log buffers {}, filters {}, indexes {},\n  key pages {}, record cache {} of {}",
+            "  memtables {}, log buffers {}, filters {}, indexes {},\n  key pages {}, record cache {} of {}, \
+             windows of cursors {}",
             b(d.memtable_bytes),
             b(d.log_buffer_bytes),
             b(d.filter_bytes),
             b(d.index_bytes),
             b(d.key_page_bytes),
             b(d.record_cache_bytes),
-            b(d.record_cache_capacity_bytes)
+            b(d.record_cache_capacity_bytes),
+            b(d.window_bytes)
         )?;
         let o = &self.operations;
         writeln!(
