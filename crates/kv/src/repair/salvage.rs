@@ -26,13 +26,17 @@ pub(super) struct Salvage<'a> {
     kvss: BTreeMap<u32, Target>,
     /// KVSs that were dropped: nothing is salvaged for them.
     dropped: BTreeSet<u32>,
-    findings: Vec<String>,
+    findings: Distinct<String>,
 }
+
+/// A key, if there is one.
+type Bound = Option<Vec<u8>>;
 
 struct Target {
     kvs: Kvs,
     lost: BTreeSet<Vec<u8>>,
-    lost_ranges: Vec<KeyRange>,
+    /// What they come behind, and before what.
+    lost_ranges: Distinct<(Bound, Bound)>,
     /// By the hash of the key.
     uncertain: BTreeSet<u64>,
 }
@@ -45,7 +49,7 @@ impl<'a> Salvage<'a> {
             batch_max: into.engine.writer.lock().batch_max().min(BATCH_BYTES),
             kvss: BTreeMap::new(),
             dropped: BTreeSet::new(),
-            findings: Vec::new(),
+            findings: Distinct::default(),
         }
     }
 
@@ -56,7 +60,7 @@ impl<'a> Salvage<'a> {
             Err(KvError::KvsExists(_)) => self.into.create_kvs(&format!("{name}.{id}"), options)?,
             result => result?,
         };
-        let (lost, lost_ranges) = (BTreeSet::new(), Vec::new());
+        let (lost, lost_ranges) = (BTreeSet::new(), Distinct::default());
         self.kvss.insert(id, Target { kvs, lost, lost_ranges, uncertain: BTreeSet::new() });
         Ok(())
     }
@@ -164,10 +168,8 @@ impl<'a> Salvage<'a> {
 
     /// Keys of a range are not known any more.
     pub(super) fn lose_range(&mut self, kvs: u32, range: KeyRange) -> Result<()> {
-        if let Some(target) = self.target(kvs)?
-            && !target.lost_ranges.contains(&range)
-        {
-            target.lost_ranges.push(range);
+        if let Some(target) = self.target(kvs)? {
+            target.lost_ranges.add((range.after, range.before));
         }
         Ok(())
     }
@@ -190,9 +192,7 @@ impl<'a> Salvage<'a> {
     }
 
     pub(super) fn finding(&mut self, finding: String) {
-        if !self.findings.contains(&finding) {
-            self.findings.push(finding);
-        }
+        self.findings.add(finding);
     }
 
     fn write(&mut self) -> Result<()> {
@@ -227,11 +227,37 @@ impl<'a> Salvage<'a> {
                 recovered += 1;
             }
             let (name, lost) = (kvs.name().to_owned(), lost.into_iter().collect());
+            let range = |(after, before)| KeyRange { after, before };
+            let lost_ranges = lost_ranges.in_order().into_iter().map(range).collect();
             let uncertain = uncertain.len() as u64;
             kvss.push(KvsRepair { name, recovered, lost, lost_ranges, uncertain });
         }
-        let caveats = caveats(manifest, &kvss, &self.findings);
-        Ok(RepairReport { manifest, kvss, findings: self.findings, caveats })
+        let findings = self.findings.in_order();
+        let caveats = caveats(manifest, &kvss, &findings);
+        Ok(RepairReport { manifest, kvss, findings, caveats })
+    }
+}
+
+/// Each of them once, however many there are.
+struct Distinct<T>(BTreeMap<T, usize>);
+
+impl<T: Ord> Distinct<T> {
+    fn add(&mut self, item: T) {
+        let count = self.0.len();
+        self.0.entry(item).or_insert(count);
+    }
+
+    /// In the order in which they came.
+    fn in_order(self) -> Vec<T> {
+        let mut items: Vec<(T, usize)> = self.0.into_iter().collect();
+        items.sort_unstable_by_key(|(_, number)| *number);
+        items.into_iter().map(|(item, _)| item).collect()
+    }
+}
+
+impl<T> Default for Distinct<T> {
+    fn default() -> Self {
+        Distinct(BTreeMap::new())
     }
 }
 
@@ -275,4 +301,16 @@ fn caveats(manifest: ManifestState, kvss: &[KvsRepair], findings: &[String]) -> 
         "of some keys several versions were found and none is surely the newest: `uncertain` counts them",
     );
     caveats
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_twice_is_told_once_in_the_order_of_finding() {
+        let mut found = Distinct::default();
+        [3, 1, 3, 2, 1, 0].into_iter().for_each(|item| found.add(item));
+        assert_eq!(found.in_order(), [3, 1, 2, 0]);
+    }
 }
