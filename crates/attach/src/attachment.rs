@@ -12,7 +12,8 @@ use rustix::io::Errno;
 
 use crate::engine::{Engine, Volume};
 use crate::loop_device::LoopDevice;
-use crate::server::{Shared, serve};
+use crate::server::awake::{self, Awake};
+use crate::server::{Leading, Shared, serve};
 use crate::{AttachError, mount, sys};
 
 /// The name of the file in the directory at which a device is attached.
@@ -34,11 +35,23 @@ pub struct Options {
     pub loop_device: bool,
     /// How many threads serve it, at least 1. Each has a queue pair of the device.
     pub threads: usize,
+    /// For how long, when there is nothing to do, one thread looks for requests before it sleeps.
+    /// It looks only while that has paid off lately.
+    pub spin: Duration,
+    /// Whether the machine's idle processors look for work too instead of halting, while requests
+    /// come so fast that nobody who serves them sleeps. Needs root.
+    pub keep_awake: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { read_only: false, loop_device: false, threads: 2 }
+        Options {
+            read_only: false,
+            loop_device: false,
+            threads: 2,
+            spin: Duration::from_micros(50),
+            keep_awake: false,
+        }
     }
 }
 
@@ -76,6 +89,14 @@ impl Attachment {
             move |errno: Errno| AttachError::os(what, path, errno, "try again")
         };
         let shared = Arc::new(Shared::new(volume).map_err(os("making an event"))?);
+        let awake = match options.keep_awake {
+            true => Some(Awake::open().map_err(|errno| {
+                let advice = "do it as root, or without keeping awake";
+                AttachError::os("opening", awake::PATH, errno, advice)
+            })?),
+            false => None,
+        };
+        let mut leading = Some(Leading { spin: options.spin, awake });
         let session = mount::mount(&mount_point, options.read_only)?;
         let file = mount_point.join(FILE_NAME);
         let (threads, loop_device) = (Vec::new(), None);
@@ -97,8 +118,9 @@ impl Attachment {
             let channel = channel.map_err(os("opening a channel"))?;
             let (shared, begun) = (attachment.shared.clone(), begun.clone());
             let name = format!("esker-fuse-{index}");
+            let leading = leading.take();
             let thread =
-                thread::spawn(&name, move || serve(shared, channel, engine, index == 0, begun));
+                thread::spawn(&name, move || serve(shared, channel, engine, leading, begun));
             let thread = thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
             attachment.threads.push(thread.map_err(os("starting a thread"))?);
         }

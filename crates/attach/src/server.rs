@@ -5,7 +5,8 @@
 //! of requests at once, or was kept from looking for requests by a slow device.
 //!
 //! A core that has gone to sleep takes long to wake (tens of microseconds on a virtual machine), so
-//! the leader looks again and again for a moment before it waits, as long as that has paid off.
+//! a thread looks again and again for a moment before it waits, as long as that has paid off; and
+//! the leader can keep the cores of those who wait for replies from going to sleep.
 //!
 //! Invariants
 //! 1. A reply goes out through the channel that its request came in by.
@@ -14,6 +15,7 @@
 //! 3. When a thread ends, all end, and the kernel closes the connection: nobody waits for a reply
 //!    that will not come.
 
+pub(crate) mod awake;
 mod spin;
 
 use std::io::{IoSlice, IoSliceMut};
@@ -30,10 +32,14 @@ use rustix::io::Errno;
 
 use crate::engine::{Accepted, BATCH, Engine, Message, Replies, Volume};
 use crate::wire::header;
+use awake::Awake;
 use spin::Spin;
 
 /// How long the leader waits for the device at most before it looks for requests.
 const ATTENTION: Duration = Duration::from_micros(100);
+/// How long a thread looks for completions before it waits for the device, and one that does not
+/// lead looks for requests.
+const GLANCE: Duration = Duration::from_micros(20);
 /// How long the others do.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// A device that takes so long to take commands keeps the leader from looking for requests.
@@ -127,25 +133,36 @@ impl Drop for EndOfThread {
     }
 }
 
+/// How the leader waits for requests.
+pub(crate) struct Leading {
+    /// How long it looks for one before it sleeps.
+    pub(crate) spin: Duration,
+    /// What keeps idle processors from halting meanwhile.
+    pub(crate) awake: Option<Awake>,
+}
+
 /// Serves requests until the connection ends. Whichever thread answers the first request says
 /// through `begun` that the kernel and we have agreed how to speak.
 pub(crate) fn serve(
     shared: Arc<Shared>,
     channel: OwnedFd,
     engine: Engine,
-    is_leader: bool,
+    leading: Option<Leading>,
     begun: Sender<()>,
 ) {
     let max_write = shared.volume.max_write;
     let _end = EndOfThread(shared.clone());
+    let is_leader = leading.is_some();
+    let Leading { spin, awake } = leading.unwrap_or(Leading { spin: GLANCE, awake: None });
     let mut thread = Thread {
         is_leader,
         shared,
         channel: Channel(channel),
         engine,
         message: Message::new(max_write),
-        requests: Spin::default(),
-        device: Spin::default(),
+        requests: Spin::new(spin),
+        device: Spin::new(GLANCE),
+        awake,
         begun,
     };
     while thread.round() {}
@@ -160,6 +177,7 @@ struct Thread {
     /// Whether to look again and again for requests, and for completions.
     requests: Spin,
     device: Spin,
+    awake: Option<Awake>,
     begun: Sender<()>,
 }
 
@@ -193,9 +211,13 @@ impl Thread {
             let until = now + WATCH;
             self.shared.watch_until_ns.store(until.0, Ordering::Relaxed);
             self.shared.call();
+            self.let_sleep();
         }
         if taken > 0 {
             self.requests.came(now);
+            if let Some(awake) = &mut self.awake {
+                awake.came();
+            }
         }
         if completed > 0 {
             self.device.came(now);
@@ -206,25 +228,33 @@ impl Thread {
         !self.shared.has_ended()
     }
 
+    /// Processors that are idle need not be kept awake now.
+    fn let_sleep(&mut self) {
+        if let Some(awake) = &mut self.awake {
+            awake.rest();
+        }
+    }
+
     /// There was nothing to do.
     fn rest(&mut self, now: Nanos) {
-        if self.engine.is_parked() && self.engine.is_still() {
-            return self.shared.clock.sleep(PARKED_STEP);
+        let is_parked = self.engine.is_parked() && self.engine.is_still();
+        let is_under_way = self.engine.under_way() > 0;
+        let is_worth_it = match is_under_way {
+            true => !is_parked && self.device.is_worth_it(now),
+            false => self.requests.is_worth_it(now),
+        };
+        if is_worth_it {
+            return std::hint::spin_loop();
         }
-        if self.engine.under_way() > 0 {
-            if self.device.is_worth_it(now) {
-                return std::hint::spin_loop();
-            }
+        self.let_sleep();
+        if is_parked {
+            self.shared.clock.sleep(PARKED_STEP);
+        } else if is_under_way {
             let patience = if self.is_leader { ATTENTION } else { PATIENCE };
             if self.engine.wait(patience, &mut self.channel) > 0 {
                 self.device.came(self.shared.clock.now());
             }
-            return;
-        }
-        if self.requests.is_worth_it(now) {
-            return std::hint::spin_loop();
-        }
-        if self.is_leader {
+        } else if self.is_leader {
             self.channel.wait(&self.shared.stop);
         } else {
             let span = self.shared.is_watched(now).then_some(WATCH_STEP);

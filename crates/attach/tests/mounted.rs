@@ -1,9 +1,11 @@
 //! What is attached, through the kernel. Skipped, aloud, where this machine or user cannot mount.
 
 use std::fs::{File, OpenOptions};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker_attach::{AttachError, Attachment, Options, find};
 use esker_device::{Device, MemoryDevice};
@@ -23,7 +25,11 @@ fn attach(
             eprintln!("SKIPPED: {}: {why}", path.display());
             None
         }
-        Err(error @ AttachError::Os { .. }) if error.to_string().contains("must be allowed") => {
+        Err(error @ AttachError::Os { .. })
+            if ["must be allowed", "do it as root"]
+                .iter()
+                .any(|why| error.to_string().contains(why)) =>
+        {
             eprintln!("SKIPPED: {error}");
             None
         }
@@ -120,6 +126,31 @@ fn a_loop_device_comes_and_goes_with_it() {
     assert!(find(dir.path()).is_err());
     let backing = format!("/sys/block/{}/loop/backing_file", path.file_name().unwrap().display());
     assert!(std::fs::read_to_string(backing).is_err());
+}
+
+/// How long the kernel thinks that a wake may take, in microseconds.
+fn wake_us() -> i32 {
+    let mut told = [0; 4];
+    File::open("/dev/cpu_dma_latency").unwrap().read_exact(&mut told).unwrap();
+    i32::from_ne_bytes(told)
+}
+
+#[test]
+fn processors_are_kept_awake_for_the_span_after_quick_requests_and_not_before_or_beyond() {
+    let spin = Duration::from_secs(100);
+    let options = Options { keep_awake: true, spin, ..Options::default() };
+    let Some((_dir, _, mut attachment)) = attach(4096, &options) else { return };
+    let before = wake_us();
+    let file = open(attachment.file());
+    // It begins anew whenever the thread was kept from running.
+    let is_told = (0..100_000).any(|_| {
+        file.write_all_at(b"x", 3).unwrap();
+        wake_us() == 0
+    });
+    assert!(is_told);
+    drop(file);
+    attachment.stop().unwrap();
+    assert_eq!(wake_us(), before);
 }
 
 #[test]

@@ -29,8 +29,13 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
         eprintln!("esker: note: {remark}");
     }
     let device = opened.device;
-    let options =
-        Options { read_only: args.read_only, loop_device: args.loop_device, threads: args.threads };
+    let options = Options {
+        read_only: args.read_only,
+        loop_device: args.loop_device,
+        threads: args.threads,
+        spin: args.spin,
+        keep_awake: args.keep_awake,
+    };
     let mut attachment = Attachment::start(device.clone(), &args.mount_point, &options)?;
     output::print(&made(&attachment, &*device, args.read_only))?;
     serve(&mut attachment, &mut signals)?;

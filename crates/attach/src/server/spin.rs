@@ -1,20 +1,20 @@
 //! Whether it pays to look again and again before waiting.
 //!
-//! It does when what is waited for tends to come within [`SPAN`]: waiting costs a sleep and a wake,
-//! which take longer. It does not when it comes later; then the core belongs to others.
+//! It does when what is waited for tends to come within the span of looking: waiting costs a sleep
+//! and a wake, which take as long. It does not when it comes later; then the core belongs to others.
 
 use std::time::Duration;
 
 use esker_base::Nanos;
 
-/// How long to look before waiting.
-const SPAN: Duration = Duration::from_micros(20);
 /// How much is known at most: so many disappointments end it.
 const MOST: u32 = 8;
 
 /// Remembers how it went lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Spin {
+    /// How long to look before waiting.
+    span: Duration,
     /// When there began to be nothing to do.
     since: Option<Nanos>,
     /// Above zero: look.
@@ -24,11 +24,15 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
+    pub(crate) fn new(span: Duration) -> Spin {
+        Spin { span, since: None, worth: 0, in_vain: false }
+    }
+
     /// What was waited for is there.
     pub(crate) fn came(&mut self, now: Nanos) {
         if let Some(since) = self.since.take() {
-            // A wait that was short would have been shorter without going to sleep.
-            self.worth = match now - since <= SPAN * 2 {
+            // A wait of up to twice the span would have been shorter without going to sleep.
+            self.worth = match !self.in_vain && now - since <= self.span * 2 {
                 true => (self.worth + 1).min(MOST),
                 false => self.worth.saturating_sub(1),
             };
@@ -42,7 +46,7 @@ impl Spin {
         if self.worth == 0 || self.in_vain {
             return false;
         }
-        if now - since > SPAN {
+        if now - since > self.span {
             self.in_vain = true;
             return false;
         }
@@ -54,10 +58,13 @@ impl Spin {
 mod tests {
     use super::*;
 
+    fn us(n: u64) -> Nanos {
+        Nanos(n * 1000)
+    }
+
     #[test]
     fn looking_is_given_up_when_it_is_in_vain_and_begun_when_waits_are_short() {
-        let mut spin = Spin::default();
-        let us = |n: u64| Nanos(n * 1000);
+        let mut spin = Spin::new(Duration::from_micros(20));
         assert!(!spin.is_worth_it(us(0)));
         spin.came(us(10));
         assert!(spin.is_worth_it(us(20)));
@@ -66,5 +73,25 @@ mod tests {
         assert!(!spin.is_worth_it(us(42)));
         spin.came(us(5_000));
         assert!(!spin.is_worth_it(us(6_000)));
+    }
+
+    #[test]
+    fn what_comes_just_after_looking_was_given_up_does_not_count_as_short() {
+        let mut spin = Spin::new(Duration::from_micros(20));
+        assert!(!spin.is_worth_it(us(0)));
+        spin.came(us(30));
+        assert!(spin.is_worth_it(us(40)));
+        assert!(!spin.is_worth_it(us(61)));
+        spin.came(us(70));
+        assert!(!spin.is_worth_it(us(80)));
+    }
+
+    #[test]
+    fn a_span_of_nothing_never_looks() {
+        let mut spin = Spin::new(Duration::ZERO);
+        for at in 1..50 {
+            assert!(!spin.is_worth_it(us(at * 2)));
+            spin.came(us(at * 2 + 1));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! `esker attach` and `esker detach`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -29,6 +30,12 @@ pub(crate) struct AttachArgs {
     /// Threads that serve it, each with a queue pair of the device
     #[arg(long, value_name = "COUNT", default_value = "2", value_parser = super::parse::threads)]
     pub(crate) threads: usize,
+    /// How long to look for the next request before sleeping; only while that pays off
+    #[arg(long, value_name = "MICROSECONDS", default_value = "50", value_parser = super::parse::microseconds)]
+    pub(crate) spin: Duration,
+    /// While requests come faster than that, keep idle processors from halting (needs root)
+    #[arg(long)]
+    pub(crate) keep_awake: bool,
 }
 
 /// What is to be detached.

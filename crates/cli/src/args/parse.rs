@@ -65,6 +65,14 @@ pub(super) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
     span.ok_or_else(|| format!("'{text}' is not a time in seconds; write for example 10 or 0.5"))
 }
 
+/// A span of time in microseconds, at most a second.
+pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
+    match text.strip_suffix("us").unwrap_or(text).parse() {
+        Ok(number @ 0..=1_000_000) => Ok(Duration::from_micros(number)),
+        _ => Err(format!("'{text}' is not a time in microseconds; give 0 to 1000000")),
+    }
+}
+
 /// A rate in operations a second: `50000`, `50k`.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     count(text).map(|rate| rate as f64).map_err(|_| {
@@ -159,6 +167,11 @@ mod tests {
         assert_eq!(seconds_or_zero("0").unwrap(), Duration::ZERO);
         for wrong in ["0", "-1", "inf", "NaN", "soon", "1e300"] {
             assert!(seconds(wrong).unwrap_err().contains("seconds"), "{wrong}");
+        }
+        assert_eq!(microseconds("50").unwrap(), Duration::from_micros(50));
+        assert_eq!(microseconds("0us").unwrap(), Duration::ZERO);
+        for wrong in ["-1", "0.5", "1000001", "1ms", ""] {
+            assert!(microseconds(wrong).unwrap_err().contains("microseconds"), "{wrong}");
         }
     }
 
