@@ -5,7 +5,6 @@
 //! | `files` | the file system of one file: names, attributes |
 //! | `job` | one request as commands |
 //! | `locks` | which ranges are being changed |
-//! | `pool` | buffers that are used again |
 //!
 //! An engine belongs to one thread and has one queue pair; the threads share a [`Volume`]. It makes
 //! no system call: it is told requests as bytes, and hands replies to whoever it is given. So
@@ -20,7 +19,6 @@
 mod files;
 mod job;
 mod locks;
-mod pool;
 #[cfg(test)]
 mod tests;
 
@@ -29,14 +27,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, ErrorKind};
+use esker_base::{AlignedBuf, BufPool, ErrorKind};
 use esker_device::{Command, Completion, DeviceError, Geometry, Op, OpKind, QueuePair, Tag};
 use rustix::io::Errno;
 
 use files::FILE;
 pub(crate) use files::Volume;
 use job::{Change, Content, Job, Outcome, lbas};
-use pool::Pool;
 
 use crate::wire::{
     HEAD_SIZE, Header, Request, attributes_reply, decode, entry_reply, open_reply, write_reply,
@@ -47,6 +44,8 @@ const DEPTH: usize = 128;
 /// Requests of one engine that may be under way, and their bytes.
 const MOST_JOBS: usize = 128;
 const MOST_BYTES: u64 = 64 << 20;
+/// Bytes of buffers that may lie idle.
+const MOST_IDLE_BYTES: usize = 32 << 20;
 /// Data of writes up to this size is copied to a buffer of its size; a copy of that is cheaper
 /// than to hold a large buffer for it.
 const COPIED_SIZE: usize = 64 << 10;
@@ -102,7 +101,7 @@ pub(crate) struct Engine {
     done: Vec<Completion>,
     /// Changes that wait for others.
     parked: VecDeque<(u64, Change)>,
-    pool: Pool,
+    pool: BufPool,
 }
 
 impl Engine {
@@ -118,7 +117,7 @@ impl Engine {
             batch: VecDeque::new(),
             done: Vec::new(),
             parked: VecDeque::new(),
-            pool: Pool::default(),
+            pool: BufPool::new(MOST_IDLE_BYTES),
         })
     }
 

@@ -9,6 +9,7 @@
 //! | [`checksum`] | CRC-32C |
 //! | [`clock`] | [`Clock`]: real, dilated or virtual time |
 //! | [`memory`] | gives freed memory back to the operating system |
+//! | [`pool`] | [`BufPool`]: buffers that are used again |
 //! | [`prefetch()`] | asks for memory ahead of need |
 //! | [`policy`] | replacement policies over the slots of a cache |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
@@ -25,6 +26,7 @@ pub mod codec;
 pub mod error;
 pub mod memory;
 pub mod policy;
+pub mod pool;
 mod prefetch;
 pub mod rng;
 pub mod thread;
@@ -34,6 +36,7 @@ pub use append::{AppendBuf, AppendSlice};
 pub use buf::AlignedBuf;
 pub use clock::{Clock, Nanos};
 pub use error::ErrorKind;
+pub use pool::BufPool;
 pub use prefetch::prefetch;
 pub use rng::Rng;
 pub use units::{Lba, LbaCount};

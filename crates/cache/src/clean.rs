@@ -10,7 +10,7 @@
 //!    slot since it was read.
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, Lba};
+use esker_base::{AlignedBuf, BufPool, Lba};
 use esker_device::{Op, Port};
 
 use crate::CacheError;
@@ -24,6 +24,8 @@ use crate::writeback::WriteBack;
 const BATCH: usize = 256;
 /// The largest write to the origin, in bytes.
 const LARGEST_WRITE: u64 = 1 << 20;
+/// Bytes of buffers that may lie idle between two batches.
+const MOST_IDLE_BYTES: usize = 4 << 20;
 /// Commands in flight at a device.
 const DEPTH: usize = 16;
 
@@ -32,6 +34,7 @@ pub(crate) struct Cleaner {
     flash: Port,
     origin: Port,
     rule: WriteBack,
+    pool: BufPool,
     /// The set to look at next, for cleaning and for naming.
     next: u32,
     next_named: u32,
@@ -62,7 +65,8 @@ impl Cleaner {
         let rule = WriteBack { dirty_permille: permille, ..WriteBack::default() };
         let flash = Port::open(&*shared.flash, DEPTH)?;
         let origin = Port::open(&*shared.origin, DEPTH)?;
-        Ok(Cleaner { flash, origin, rule, next: 0, next_named: 0 })
+        let pool = BufPool::new(MOST_IDLE_BYTES);
+        Ok(Cleaner { flash, origin, rule, pool, next: 0, next_named: 0 })
     }
 
     /// Cleans up to a batch, and says how many blocks are clean now that were dirty before.
@@ -73,6 +77,7 @@ impl Cleaner {
         let _gate = shared.gate.lock();
         let mut entries = self.gather(shared, which)?;
         if entries.is_empty() {
+            self.pool.clear();
             return Ok(0);
         }
         entries.sort_by_key(|entry| entry.block);
@@ -148,9 +153,10 @@ impl Cleaner {
 
     fn write_back(&mut self, shared: &Shared, entries: &mut [Entry]) -> Result<(), CacheError> {
         let mut error: Option<CacheError> = None;
+        let pool = &mut self.pool;
         let reads = entries.iter().map(|entry| Op::Read {
             lba: shared.flash_lba(entry.slot, 0),
-            buf: AlignedBuf::zeroed(BLOCK_SIZE),
+            buf: pool.take(BLOCK_SIZE),
         });
         let mut read: Vec<Option<AlignedBuf>> = entries.iter().map(|_| None).collect();
         self.flash.run_all(reads.collect::<Vec<_>>(), |n, result| match result {
@@ -188,9 +194,11 @@ impl Cleaner {
                 let buf = match count {
                     1 => part[0].buf.take().expect("it was read"),
                     _ => {
-                        let mut all = AlignedBuf::zeroed(count * BLOCK_SIZE);
+                        let mut all = pool.take(count * BLOCK_SIZE);
                         for (to, entry) in all.chunks_exact_mut(BLOCK_SIZE).zip(part) {
-                            to.copy_from_slice(&entry.buf.take().expect("it was read"));
+                            let block = entry.buf.take().expect("it was read");
+                            to.copy_from_slice(&block);
+                            pool.give(block);
                         }
                         all
                     }
@@ -200,7 +208,8 @@ impl Cleaner {
             .collect();
         add_shared(&shared.own.clean_writes, to_u64(writes.len()));
         let written = self.origin.run_all(writes, |n, result| match result {
-            Ok(_) => {
+            Ok(buf) => {
+                pool.give(buf.expect("a write brings its buffer back"));
                 let (first, count) = runs[n];
                 entries[first..first + count].iter_mut().for_each(|entry| entry.is_done = true);
             }

@@ -8,12 +8,11 @@
 //! 2. No write is issued before all edges were read, and none if one of them failed.
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_base::{AlignedBuf, BufPool, Lba, LbaCount};
 use esker_device::{Geometry, Op};
 use rustix::io::Errno;
 
 use super::locks::Hold;
-use super::pool::Pool;
 
 /// What a change leaves in its range.
 #[derive(Debug)]
@@ -110,7 +109,7 @@ impl Job {
         unique: u64,
         (offset, size): (u64, u32),
         geometry: &Geometry,
-        pool: &mut Pool,
+        pool: &mut BufPool,
     ) -> (Job, Vec<Op>) {
         let lba_size = u64::from(geometry.lba_size);
         let (first, end) = lbas(offset, u64::from(size), lba_size);
@@ -134,7 +133,7 @@ impl Job {
         unique: u64,
         change: Change,
         geometry: &Geometry,
-        pool: &mut Pool,
+        pool: &mut BufPool,
     ) -> (Job, Vec<Op>) {
         let lba_size = u64::from(geometry.lba_size);
         if !change.is_ragged(lba_size) {
@@ -155,7 +154,7 @@ impl Job {
         index: usize,
         result: Result<(), Errno>,
         buf: Option<AlignedBuf>,
-        pool: &mut Pool,
+        pool: &mut BufPool,
     ) -> bool {
         self.under_way -= 1;
         if let Err(errno) = result {
@@ -171,7 +170,11 @@ impl Job {
     }
 
     /// What to do now that none of its commands is under way.
-    pub(crate) fn proceed(self, geometry: &Geometry, pool: &mut Pool) -> (Outcome, Option<Hold>) {
+    pub(crate) fn proceed(
+        self,
+        geometry: &Geometry,
+        pool: &mut BufPool,
+    ) -> (Outcome, Option<Hold>) {
         let Job { unique, failed, work, hold, .. } = self;
         if let Some(errno) = failed {
             return (Outcome::Failed(errno), hold);
@@ -204,7 +207,7 @@ fn last_commands(
     change: Change,
     edges: [Option<AlignedBuf>; 2],
     geometry: &Geometry,
-    pool: &mut Pool,
+    pool: &mut BufPool,
 ) -> Vec<Op> {
     let lba_size = u64::from(geometry.lba_size);
     let places = change.edges(lba_size);
@@ -250,7 +253,7 @@ fn merged(
     places: [Option<u64>; 2],
     edges: [Option<AlignedBuf>; 2],
     lba_size: u64,
-    pool: &mut Pool,
+    pool: &mut BufPool,
 ) -> AlignedBuf {
     let (first, end) = lbas(offset, to_u64(data.len()), lba_size);
     let mut whole = pool.take(to_usize((end - first) * lba_size));
@@ -272,7 +275,7 @@ fn split_write(
     buf: AlignedBuf,
     fua: bool,
     geometry: &Geometry,
-    pool: &mut Pool,
+    pool: &mut BufPool,
 ) -> Vec<Op> {
     let lba_size = u64::from(geometry.lba_size);
     let most = to_usize(u64::from(geometry.max_transfer_size) / lba_size * lba_size);

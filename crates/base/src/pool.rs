@@ -1,24 +1,28 @@
 //! Buffers that are used again and again: a new one of 1 MiB is a system call, and pages to fault
-//! in.
+//! in; dropping it is another one, which interrupts every processor that runs the program.
 
-use esker_base::AlignedBuf;
+use crate::AlignedBuf;
 
 /// The smallest class of buffers, as a power of two.
 const SMALLEST: u32 = 12;
 const CLASSES: usize = 14;
-/// Bytes that may lie idle.
-const MOST_IDLE_BYTES: usize = 32 << 20;
-
-/// Free buffers in classes of powers of two.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
+/// Free buffers in classes of powers of two, from 4 KiB to 32 MiB; larger ones are not kept.
+#[derive(Debug)]
+pub struct BufPool {
     free: [Vec<AlignedBuf>; CLASSES],
     idle_bytes: usize,
+    most_idle_bytes: usize,
 }
 
-impl Pool {
+impl BufPool {
+    /// A pool of which so many bytes at most lie idle.
+    #[must_use]
+    pub fn new(most_idle_bytes: usize) -> BufPool {
+        BufPool { free: Default::default(), idle_bytes: 0, most_idle_bytes }
+    }
+
     /// A buffer of `size` bytes with any content.
-    pub(crate) fn take(&mut self, size: usize) -> AlignedBuf {
+    pub fn take(&mut self, size: usize) -> AlignedBuf {
         let capacity = size.next_power_of_two().max(1 << SMALLEST);
         if let Some(mut buf) = self.class(capacity).and_then(Vec::pop) {
             self.idle_bytes -= buf.capacity();
@@ -31,15 +35,20 @@ impl Pool {
     }
 
     /// Takes a buffer back.
-    pub(crate) fn give(&mut self, buf: AlignedBuf) {
+    pub fn give(&mut self, buf: AlignedBuf) {
         let capacity = buf.capacity();
-        if !capacity.is_power_of_two() || self.idle_bytes + capacity > MOST_IDLE_BYTES {
+        if !capacity.is_power_of_two() || self.idle_bytes + capacity > self.most_idle_bytes {
             return;
         }
         if let Some(class) = self.class(capacity) {
             class.push(buf);
             self.idle_bytes += capacity;
         }
+    }
+
+    /// Drops what lies idle.
+    pub fn clear(&mut self) {
+        *self = BufPool::new(self.most_idle_bytes);
     }
 
     fn class(&mut self, capacity: usize) -> Option<&mut Vec<AlignedBuf>> {
@@ -54,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_and_no_more_than_a_bound_lies_idle() {
-        let mut pool = Pool::default();
+        let mut pool = BufPool::new(32 << 20);
         let mut buf = pool.take(5000);
         assert_eq!((buf.len(), buf.capacity()), (5000, 8192));
         buf[0] = 9;
@@ -64,6 +73,8 @@ mod tests {
         for _ in 0..100 {
             pool.give(AlignedBuf::zeroed(1 << 20));
         }
-        assert_eq!(pool.idle_bytes, MOST_IDLE_BYTES);
+        assert_eq!(pool.idle_bytes, 32 << 20);
+        pool.clear();
+        assert_eq!((pool.idle_bytes, pool.take(4096)[0]), (0, 0));
     }
 }
