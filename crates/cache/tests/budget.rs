@@ -3,13 +3,12 @@
 #[path = "support/rig.rs"]
 mod rig;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::Clock;
 use esker_base::policy::Kind;
-use esker_base::{AlignedBuf, Clock, Lba};
-use esker_cache::{Admission, Cache, CreateOptions, Mode, OpenOptions};
-use esker_device::{Device, MemoryDevice, Op, Port};
+use esker_cache::{Admission, Cache, Mode, OpenOptions};
+use esker_device::{Device, Port};
 
 const BLOCKS: u64 = 64 << 10;
 /// Bytes that a budget may be overdrawn by, which later time pays back: what is written between two
@@ -17,22 +16,13 @@ const BLOCKS: u64 = 64 << 10;
 const OVERDRAFT: u64 = (256 << 10) + 4096;
 
 fn cache(options: OpenOptions) -> Cache {
-    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", BLOCKS * 4096, 4096));
-    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", 16 << 20, 4096));
-    let made = CreateOptions {
-        flash_bytes: None,
-        set_bytes: 1 << 20,
-        run_bytes: 64 << 10,
-        ..rig::create_options(Mode::WriteThrough)
-    };
-    Cache::create(&*origin, &flash, &made).unwrap();
+    let made = rig::large_options(Mode::WriteThrough);
+    let (origin, flash) = rig::large_devices(BLOCKS * 4096, 16 << 20, &made);
     Cache::open(origin, flash, options).unwrap()
 }
 
 fn read(port: &mut Port, blocks: std::ops::Range<u64>) {
-    for block in blocks {
-        port.run(Op::Read { lba: Lba(block), buf: AlignedBuf::zeroed(4096) }).unwrap();
-    }
+    blocks.for_each(|block| drop(rig::read(port, block)));
 }
 
 #[test]

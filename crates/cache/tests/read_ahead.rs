@@ -6,9 +6,11 @@ mod rig;
 use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Lba};
-use esker_cache::{Admission, Cache, CreateOptions, Mode, OpenOptions};
-use esker_device::{Device, MemoryDevice, Op, Port};
+use esker_cache::{Admission, Cache, Mode, OpenOptions};
+use esker_device::{Op, Port};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+
+use rig::{content, write};
 
 const BLOCKS: u64 = 8 << 10;
 const AHEAD: u64 = 16;
@@ -21,19 +23,10 @@ struct Rig {
 
 /// A cache of some 3,500 slots, before an origin whose every block says its number.
 fn rig(options: OpenOptions) -> Rig {
-    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", BLOCKS * 4096, 4096));
+    let made = rig::large_options(Mode::WriteBack);
+    let (origin, flash) = rig::large_devices(BLOCKS * 4096, 16 << 20, &made);
     let mut port = Port::open(&*origin, 4).unwrap();
-    for block in 0..BLOCKS {
-        write(&mut port, block, 0);
-    }
-    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", 16 << 20, 4096));
-    let made = CreateOptions {
-        flash_bytes: None,
-        set_bytes: 1 << 20,
-        run_bytes: 64 << 10,
-        ..rig::create_options(Mode::WriteBack)
-    };
-    Cache::create(&*origin, &flash, &made).unwrap();
+    (0..BLOCKS).for_each(|block| write(&mut port, block, 0));
     let plan = FaultPlan::new();
     let origin = Arc::new(FaultDevice::new(origin, &plan));
     Rig { cache: Cache::open(origin, flash, options).unwrap(), plan }
@@ -43,20 +36,8 @@ fn ahead() -> OpenOptions {
     OpenOptions { read_ahead_bytes: AHEAD * 4096, ..rig::open_options() }
 }
 
-fn content(block: u64, version: u64) -> AlignedBuf {
-    let mut buf = AlignedBuf::zeroed(4096);
-    buf.chunks_mut(8).for_each(|part| part.copy_from_slice(&(block << 32 | version).to_le_bytes()));
-    buf
-}
-
-fn write(port: &mut Port, block: u64, version: u64) {
-    let (lba, buf) = (Lba(block), content(block, version));
-    port.run(Op::Write { lba, buf, placement: None, fua: false }).unwrap();
-}
-
 fn check(port: &mut Port, block: u64, version: u64) {
-    let read = port.read(Lba(block), AlignedBuf::zeroed(4096)).unwrap();
-    assert_eq!(read[..], content(block, version)[..], "block {block}");
+    assert_eq!(rig::read(port, block)[..], content(block, version)[..], "block {block}");
 }
 
 /// Reads of the origin while `what` happens.

@@ -10,37 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use esker_base::thread::spawn_scoped;
 use esker_base::{AlignedBuf, Lba, Rng};
 use esker_cache::{Cache, CreateOptions, Mode, OpenOptions};
-use esker_device::{Command, Device, MemoryDevice, Op, Port, Tag};
+use esker_device::{Command, Device, Op, Port, Tag};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+
+use rig::{content, read, write};
 
 const BLOCKS: u64 = 8 << 10;
 
 fn devices(flash_bytes: u64, mode: Mode) -> (Arc<dyn Device>, Arc<dyn Device>) {
-    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", BLOCKS * 4096, 4096));
-    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", 64 << 20, 4096));
     let options = CreateOptions {
         flash_bytes: Some(flash_bytes),
         set_bytes: 4032 * 4096 / 4,
-        run_bytes: 64 << 10,
-        ..rig::create_options(mode)
+        ..rig::large_options(mode)
     };
-    Cache::create(&*origin, &flash, &options).unwrap();
-    (origin, flash)
-}
-
-fn content(block: u64, version: u64) -> AlignedBuf {
-    let mut buf = AlignedBuf::zeroed(4096);
-    buf.chunks_mut(8).for_each(|part| part.copy_from_slice(&(block << 32 | version).to_le_bytes()));
-    buf
-}
-
-fn write(port: &mut Port, block: u64, version: u64) {
-    let (lba, buf) = (Lba(block), content(block, version));
-    port.run(Op::Write { lba, buf, placement: None, fua: false }).unwrap();
-}
-
-fn read(port: &mut Port, block: u64) -> AlignedBuf {
-    port.read(Lba(block), AlignedBuf::zeroed(4096)).unwrap()
+    rig::large_devices(BLOCKS * 4096, 64 << 20, &options)
 }
 
 #[test]

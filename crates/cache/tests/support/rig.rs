@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use esker_base::Clock;
+use esker_base::{AlignedBuf, Clock, Lba};
 use esker_cache::{Background, Cache, CreateOptions, Division, Mode, OpenOptions};
-use esker_device::{Device, MemoryDevice};
+use esker_device::{Device, MemoryDevice, Op, Port};
 
 /// Bytes of the origin.
 pub(crate) const ORIGIN: u64 = 64 * 4096;
@@ -28,6 +28,16 @@ pub(crate) fn create_options(mode: Mode) -> CreateOptions {
         area_bytes: Some(64 << 10),
         id: 77,
         ..CreateOptions::default()
+    }
+}
+
+/// Options for a cache of all of the flash device, in sets of a mebibyte.
+pub(crate) fn large_options(mode: Mode) -> CreateOptions {
+    CreateOptions {
+        flash_bytes: None,
+        set_bytes: 1 << 20,
+        run_bytes: 64 << 10,
+        ..create_options(mode)
     }
 }
 
@@ -53,7 +63,35 @@ pub(crate) fn devices(
     (origin, flash)
 }
 
+/// A pair of devices of so many bytes, in LBAs of 4096, with a cache on the second.
+pub(crate) fn large_devices(
+    origin_bytes: u64,
+    flash_bytes: u64,
+    options: &CreateOptions,
+) -> (Arc<dyn Device>, Arc<dyn Device>) {
+    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", origin_bytes, 4096));
+    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", flash_bytes, 4096));
+    Cache::create(&*origin, &flash, options).unwrap();
+    (origin, flash)
+}
+
 /// Opens it.
 pub(crate) fn open(origin: &Arc<dyn Device>, flash: &Arc<dyn Device>) -> Cache {
     Cache::open(origin.clone(), flash.clone(), open_options()).unwrap()
+}
+
+/// A block that says its number and version.
+pub(crate) fn content(block: u64, version: u64) -> AlignedBuf {
+    let mut buf = AlignedBuf::zeroed(4096);
+    buf.chunks_mut(8).for_each(|part| part.copy_from_slice(&(block << 32 | version).to_le_bytes()));
+    buf
+}
+
+pub(crate) fn write(port: &mut Port, block: u64, version: u64) {
+    let (lba, buf) = (Lba(block), content(block, version));
+    port.run(Op::Write { lba, buf, placement: None, fua: false }).unwrap();
+}
+
+pub(crate) fn read(port: &mut Port, block: u64) -> AlignedBuf {
+    port.read(Lba(block), AlignedBuf::zeroed(4096)).unwrap()
 }
