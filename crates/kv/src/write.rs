@@ -293,7 +293,10 @@ mod tests {
     fn who_waits_for_another_writer_is_counted() {
         let (db, kvs, clock) = kvdb();
         // The put may come late to the lock: then it has not waited, and tries again.
-        while db.stats().stalls.writer == 0 {
+        for _ in 0..1000 {
+            if db.stats().stalls.writer > 0 {
+                break;
+            }
             let log = db.engine.writer.lock();
             let writer = kvs.clone();
             let put = thread::spawn("put", move || writer.put(b"k", b"v").unwrap()).unwrap();
@@ -320,9 +323,11 @@ mod tests {
             (0..100).for_each(|_| writer.put(b"k", &[7; 1000]).unwrap());
         });
         // All of them do not fit the segment, so one waits until the next one is there.
-        while db.engine.counters.segment_waits.get() == 0 {
+        let waits = || db.engine.counters.segment_waits.get() > 0;
+        assert!((0..60_000).any(|_| {
             Clock::real().sleep(Duration::from_millis(1));
-        }
+            waits()
+        }));
         let segment = db.engine.open_segment(Purpose::User, 0).unwrap();
         db.engine.writer.lock().opened(Some(segment));
         db.engine.room.notify_all();
