@@ -204,11 +204,6 @@ impl RecordCache {
         self.shard(hash).lock().prefetch_entry(in_shard(hash));
     }
 
-    /// Whether the record with this hash at `address` is cached. Does not count as a read.
-    pub(crate) fn contains(&self, hash: u64, address: RecordAddress) -> bool {
-        self.shard(hash).lock().find(in_shard(hash), address).is_some()
-    }
-
     /// Takes in a version of a record, whose value is `parts` one after the other, in place of an older
     /// version. False when it is too large ([`segment::RECORD_MAX`]), when the capacity is too small for
     /// any record, or when it or a newer one was there already.

@@ -12,7 +12,7 @@ use esker_base::AlignedBuf;
 use esker_base::units::{round_down, round_up, to_usize};
 use esker_device::Op;
 
-use crate::cache::{RecordAddress, RecordKey};
+use crate::cache::{RecordAddress, RecordKey, Sought};
 use crate::compression::{Compression, Packer};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -20,7 +20,7 @@ use crate::expiry::Expiry;
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::media::{Media, Purpose};
-use crate::omf::frame::{StoredRecord, record_size};
+use crate::omf::frame::{Change, Record, StoredRecord, record_size};
 use crate::omf::packed::Codec;
 use crate::omf::page::Stored;
 use crate::pace::GivingWay;
@@ -89,6 +89,8 @@ struct Window {
     entries: Vec<WindowEntry>,
     /// Records to be written anew, in key order, once gathered.
     records: Option<AlignedBuf>,
+    /// Whether each of them was in the record cache.
+    cached: Vec<bool>,
 }
 
 impl Window {
@@ -127,6 +129,9 @@ pub(crate) const READS: usize = 4;
 /// Two records this close are read with one device read: reading what is between them costs less
 /// than another command.
 pub(crate) const GAP: u64 = 32 << 10;
+
+/// Records that are asked for together in the record cache.
+const LOOKED_UP: usize = 32;
 
 /// Bytes of records that are written between two looks at whether somebody reads.
 const PIECE_BYTES: usize = 1 << 20;
@@ -230,8 +235,9 @@ impl Compaction {
         Ok(())
     }
 
-    /// Reads and verifies the records that move. They are asked for in the order in which they lie
-    /// on the medium, near ones together.
+    /// Copies the records that move from the record cache, which has most of what was written lately; reads
+    /// and verifies the others. They are asked for in the order in which they lie on the medium, near ones
+    /// together.
     fn gather(
         &self,
         engine: &Engine,
@@ -239,9 +245,14 @@ impl Compaction {
         buffers: &mut Vec<AlignedBuf>,
         mut way: Option<&mut GivingWay<'_>>,
     ) -> Result<()> {
+        let Window { keys, entries, records, cached } = window;
+        cached.clear();
+        let Some(records) = records else {
+            return Ok(()); // no record has moved yet
+        };
         let mut wanted: Vec<Wanted<'_>> = Vec::new();
         let mut key_start = 0;
-        for entry in &window.entries {
+        for entry in entries.iter() {
             let key = key_start..entry.key_end;
             key_start = entry.key_end;
             if let WindowKind::Move { block, offset, value_size, at, .. } = &entry.kind {
@@ -249,20 +260,32 @@ impl Compaction {
                 wanted.push(Wanted { block, offset: *offset, size, at: *at, key });
             }
         }
-        wanted.sort_unstable_by_key(|w| (w.block.id, w.offset));
+        let mut missing = Vec::new();
+        for some in wanted.chunks(LOOKED_UP) {
+            let key = |w: &Wanted<'_>| &keys[w.key.clone()];
+            let sought = some.iter().map(|w| w.sought(RecordKey::new(self.kvs, key(w)).hash()));
+            let sought: Vec<Sought> = sought.collect();
+            let mut copied = [None; LOOKED_UP];
+            engine.values.cache.peek_many(&sought, |n, value| {
+                copied[n] = Some(some[n].encode(self.kvs, key(&some[n]), value, records));
+            });
+            cached.extend(copied[..some.len()].iter().map(Option::is_some));
+            let not_copied = some.iter().zip(copied).filter(|(_, copied)| *copied != Some(true));
+            missing.extend(not_copied.map(|(w, _)| w.clone()));
+        }
+        missing.sort_unstable_by_key(|w| (w.block.id, w.offset));
         let read_size = engine.gather_read_size();
-        let runs = runs(&wanted, read_size);
+        let runs = runs(&missing, read_size);
         let pieces: Vec<Piece<'_>> = runs.iter().flat_map(|run| pieces(run, read_size)).collect();
         let at_a_time = if way.is_some() { 1 } else { READS };
         for batch in pieces.chunks(at_a_time) {
-            let records = window.records.as_mut().expect("made for records that move");
             for group in batch.chunk_by(|a, b| a.media().class == b.media().class) {
                 read_pieces(group, records, buffers, read_size)?;
             }
             let complete = batch.iter().filter(|piece| piece.ends_run).flat_map(|piece| piece.run);
             for w in complete {
                 let record = &records[w.at..w.at + w.size];
-                w.block.verify(record, self.kvs, &window.keys[w.key.clone()], w.offset)?;
+                w.block.verify(record, self.kvs, &keys[w.key.clone()], w.offset)?;
             }
             if let Some(way) = &mut way {
                 way.pause();
@@ -273,6 +296,7 @@ impl Compaction {
 }
 
 /// A record that moves: where it is, and where its copy goes.
+#[derive(Clone)]
 struct Wanted<'a> {
     block: &'a Arc<ValueBlock>,
     offset: u32,
@@ -282,6 +306,22 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
+    fn sought(&self, hash: u64) -> Sought {
+        let address = RecordAddress { block: self.block.id, offset: self.offset };
+        Sought { hash, address, age: 0 }
+    }
+
+    /// Makes the record anew of its key and value; false when it is not stored like that: compressed, it is
+    /// smaller.
+    fn encode(&self, kvs: u32, key: &[u8], value: &[u8], records: &mut [u8]) -> bool {
+        let record = Record { kvs, key, change: Change::Put(value) };
+        let is_plain = record.size() == self.size;
+        if is_plain {
+            record.encode_to(&mut records[self.at..self.at + self.size]);
+        }
+        is_plain
+    }
+
     fn end(&self) -> u64 {
         u64::from(self.offset) + self.size as u64
     }
@@ -441,6 +481,7 @@ impl<'a> Output<'a> {
 
     fn emit(&mut self, window: &Window, mut way: Option<&mut GivingWay<'_>>) -> Result<()> {
         let (mut key_start, mut written) = (0, 0);
+        let mut cached = window.cached.iter();
         for entry in &window.entries {
             let key = &window.keys[key_start..entry.key_end];
             key_start = entry.key_end;
@@ -466,10 +507,9 @@ impl<'a> Output<'a> {
                         written = 0;
                         way.pause();
                     }
-                    let hash = RecordKey::new(self.compaction.kvs, key).hash();
-                    let old = RecordAddress { block: block.id, offset: *offset };
-                    if self.engine.values.cache.contains(hash, old) {
-                        self.done.moved.push((hash, old.block, old.offset, place.0, place.1));
+                    if *cached.next().expect("one for each that moves") {
+                        let hash = RecordKey::new(self.compaction.kvs, key).hash();
+                        self.done.moved.push((hash, block.id, *offset, place.0, place.1));
                     }
                     NewEntry::Stored {
                         block: place.0,

@@ -11,7 +11,9 @@ use common::{small_tuning, test_options};
 use esker_base::units::to_usize;
 use esker_base::{Clock, Rng};
 use esker_device::MemoryDevice;
-use esker_kv::{CompactRequest, Devices, Kvdb, Kvs, KvsOptions, Options, Policy, Snapshot};
+use esker_kv::{
+    CompactRequest, Compression, Devices, Kvdb, Kvs, KvsOptions, Options, Policy, Snapshot, Stream,
+};
 
 fn create() -> (Kvdb, Clock) {
     let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
@@ -58,6 +60,44 @@ fn what_newer_kvsets_say_nothing_of_is_still_found() {
     assert_eq!(kvs.get(b"key").unwrap().as_deref(), Some(LARGE), "it has moved");
     assert_eq!(kvs.get_many(&[b"key"]).unwrap(), [Some(LARGE.to_vec())]);
     assert_eq!((hits_by_key(&db), db.stats().cache.record_misses), (7, 0));
+}
+
+/// What maintenance reads of values when they age and are rewritten, with a budget of so many bytes.
+fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
+    let device = |name: &str| Arc::new(MemoryDevice::new(name, 64 << 20, 512));
+    let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+    let options = Options { memory_bytes, ..test_options(small_tuning()) };
+    let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
+    let with = KvsOptions { compression, ..KvsOptions::default() };
+    let kvs = db.create_kvs("k", with).unwrap();
+    let value = |n: u32| [&n.to_be_bytes()[..], &[7; 200]].concat();
+    for n in 0..3000u32 {
+        kvs.put(&n.wrapping_mul(0x9e37_79b1).to_be_bytes(), &value(n)).unwrap();
+    }
+    db.settle().unwrap();
+    let stats = db.stats();
+    assert!(stats.maintenance.spills > 3);
+    let streams = stats.classes.iter().flat_map(|class| &class.streams);
+    let of_values = |stream: Stream| matches!(stream, Stream::Log | Stream::OldValues);
+    let read = streams.filter(|s| of_values(s.stream)).map(|s| s.read_bytes).sum();
+    // Rewritten once more, some from the cache and some, which are stored otherwise, from the medium.
+    db.compact(CompactRequest::Full).unwrap();
+    db.close().unwrap();
+    let db = Kvdb::open_on(devices, options).unwrap();
+    let kvs = db.kvs("k").unwrap();
+    for n in 0..3000u32 {
+        let key = n.wrapping_mul(0x9e37_79b1).to_be_bytes();
+        assert_eq!(kvs.get(&key).unwrap(), Some(value(n)));
+    }
+    read
+}
+
+#[test]
+fn values_that_age_are_not_read_while_they_are_cached() {
+    for compression in [Compression::None, Compression::Lz4] {
+        assert_eq!(read_to_age(24 << 20, compression), 0);
+        assert!(read_to_age(6 << 20, compression) > 3000 * 200);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Reading several records at once: for cursors, and for who gets several keys.
 
+use super::shard::Shard;
 use super::{RecordAddress, RecordCache, SHARDS, in_shard, shard_of};
 
 /// A record that is looked for by its address.
@@ -18,11 +19,29 @@ impl Sought {
 }
 
 impl RecordCache {
-    /// Hands those of the records that are cached to `read`, with their index, shard by shard. All of their
-    /// memory is asked for first, so that it is waited for once and not for each; and a lock is taken three
-    /// times, however many of them are in its shard: whoever takes one waits for all memory that is on its
-    /// way.
+    /// Hands those of the records that are cached to `read`, with their index, shard by shard.
     pub(crate) fn with_many(&self, sought: &[Sought], mut read: impl FnMut(usize, &[u8])) {
+        self.look_for(sought, |shard, at| {
+            let Sought { hash, address, age } = sought[at];
+            if let Some(value) = shard.visit(in_shard(hash), address, age) {
+                read(at, value);
+            }
+        });
+    }
+
+    /// Like [`RecordCache::with_many`], but does not count as reading them: for maintenance.
+    pub(crate) fn peek_many(&self, sought: &[Sought], mut read: impl FnMut(usize, &[u8])) {
+        self.look_for(sought, |shard, at| {
+            if let Some(value) = shard.peek(in_shard(sought[at].hash), sought[at].address) {
+                read(at, value);
+            }
+        });
+    }
+
+    /// Hands the shard and the index of each of the records to `look`. All of their memory is asked for
+    /// first, so that it is waited for once and not for each; and a lock is taken three times, however many
+    /// of them are in its shard: whoever takes one waits for all memory that is on its way.
+    fn look_for(&self, sought: &[Sought], mut look: impl FnMut(&mut Shard, usize)) {
         let order = in_order_of_shards(sought);
         let of_shards = || order.chunk_by(|&a, &b| sought[a].shard() == sought[b].shard());
         let lock = |of_one: &[usize]| self.shards[sought[of_one[0]].shard()].lock();
@@ -37,12 +56,7 @@ impl RecordCache {
         }
         for of_one in of_shards() {
             let mut shard = lock(of_one);
-            for &at in of_one {
-                let Sought { address, age, .. } = sought[at];
-                if let Some(value) = shard.visit(hash(&at), address, age) {
-                    read(at, value);
-                }
-            }
+            of_one.iter().for_each(|&at| look(&mut shard, at));
         }
     }
 }

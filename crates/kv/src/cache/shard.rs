@@ -68,7 +68,7 @@ impl Shard {
     }
 
     /// Where the record at `address` is.
-    pub(super) fn find(&self, hash: u32, address: RecordAddress) -> Option<Place> {
+    fn find(&self, hash: u32, address: RecordAddress) -> Option<Place> {
         self.index.find(hash, |place| self.segments.record(place).address() == address)
     }
 
@@ -90,6 +90,11 @@ impl Shard {
         if let Some(place) = self.index.find(hash, |_| true) {
             self.segments.prefetch(place);
         }
+    }
+
+    /// Reads the record at `address`, and counts nothing.
+    pub(super) fn peek(&self, hash: u32, address: RecordAddress) -> Option<&[u8]> {
+        self.find(hash, address).map(|place| self.segments.record(place).value())
     }
 
     /// Reads the record at `address`, which was found to be the newest of its key as of `age`, and

@@ -78,7 +78,7 @@ impl Shape {
         let is_tiny = rng.chance(3, 4);
         let options = Options {
             // Too little for a record cache, or enough.
-            memory_bytes: pick(rng, &[8 << 20, 40 << 20]),
+            memory_bytes: pick(rng, &[4 << 20, 40 << 20]),
             durability_ms: pick(rng, &[0, 20, 100, 100]),
             durability_bytes: pick(rng, &[2 << 10, 64 << 10, 64 << 10]),
             transaction_ms: pick(rng, &[300, 300_000]),

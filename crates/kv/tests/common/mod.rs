@@ -28,7 +28,7 @@ pub(crate) fn small_tuning() -> Tuning {
 /// One step at a time, on a clock that the test moves.
 pub(crate) fn test_options(tuning: Tuning) -> Options {
     Options {
-        memory_bytes: 8 << 20,
+        memory_bytes: 4 << 20,
         durability_bytes: 64 << 10,
         maintenance: Maintenance::Manual,
         clock: Clock::virtual_time(),
