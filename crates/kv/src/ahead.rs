@@ -34,6 +34,8 @@ pub(crate) struct ReadAhead {
     /// are not of the record that was wanted.
     first_reads: Vec<(u64, u64)>,
     forward: bool,
+    /// Bytes of the values that the walk has read.
+    walked: u64,
     /// While it reads ahead of need.
     long: Option<LongWalk>,
     /// The bytes of all windows, since the first.
@@ -134,12 +136,15 @@ const WINDOWS_MOST: u64 = 8 << 20;
 const RUNS: usize = 128;
 /// The most that is read ahead of need of one block, in bytes.
 const AHEAD_MAX: u64 = 1 << 20;
+/// A walk that has read more, in bytes, is one through data and not to a few rows.
+const LONG_WALK: u64 = 256 << 10;
 
 impl ReadAhead {
     /// Another walk begins.
     pub(crate) fn begin(&mut self) {
         self.met.clear();
         self.first_reads.clear();
+        self.walked = 0;
     }
 
     /// The blocks of old values that the walk has come to since it was asked, each with the bytes that
@@ -304,7 +309,8 @@ impl ReadAhead {
         let reads = under_way(&mut self.in_flight, one.block.media());
         let run = &mut self.runs[run].run;
         // What a long walk reads is not what is read again before other records are.
-        let source = if run.is_long() { Source::LongWalk } else { Source::Medium };
+        let source = if self.walked > LONG_WALK { Source::LongWalk } else { Source::Medium };
+        self.walked += piece.size as u64;
         let record = run.get((piece.start, piece.end()), reads, &mut self.joined)?;
         values.take(one, record, source, each)
     }

@@ -55,11 +55,6 @@ impl Run {
         true
     }
 
-    /// Whether the walk is so long that it is read ahead of need.
-    pub(crate) fn is_long(&self) -> bool {
-        self.is_long
-    }
-
     /// Bytes of all windows.
     pub(crate) fn bytes(&self) -> u64 {
         self.windows.iter().map(|window| window.end - window.start).sum()
