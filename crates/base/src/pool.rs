@@ -6,6 +6,7 @@ use crate::AlignedBuf;
 /// The smallest class of buffers, as a power of two.
 const SMALLEST: u32 = 12;
 const CLASSES: usize = 14;
+
 /// Free buffers in classes of powers of two, from 4 KiB to 32 MiB; larger ones are not kept.
 #[derive(Debug)]
 pub struct BufPool {
@@ -76,5 +77,24 @@ mod tests {
         assert_eq!(pool.idle_bytes, 32 << 20);
         pool.clear();
         assert_eq!((pool.idle_bytes, pool.take(4096)[0]), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_comes_back_for_the_same_class_only() {
+        let mut pool = BufPool::new(64 << 10);
+        let buf = pool.take(5000);
+        let address = buf.as_ptr();
+        assert_eq!((buf.len(), buf.capacity()), (5000, 8192));
+        pool.give(buf);
+        assert_ne!(pool.take(4096).as_ptr(), address);
+        assert_eq!(pool.take(8192).as_ptr(), address);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_was_said() {
+        let mut pool = BufPool::new(8192);
+        let bufs: Vec<_> = (0..3).map(|_| pool.take(4096)).collect();
+        bufs.into_iter().for_each(|buf| pool.give(buf));
+        assert_eq!(pool.idle_bytes, 8192);
     }
 }

@@ -8,20 +8,17 @@
 //! | [`mod@send`] | [`Sender`]: small PDUs copied together, data by reference, for vectored writes |
 //! | [`controller`] | [`ControllerConnection`]: the end that serves |
 //! | [`host`] | [`HostConnection`]: the end that asks |
-//! | [`pool`] | [`BufPool`]: buffers that are used again |
 //!
 //! A [`Violation`] ends a connection: the owner writes what is left to write (a termination
 //! request is the last of it) and closes.
 
 pub mod controller;
 pub mod host;
-pub mod pool;
 pub mod receive;
 pub mod send;
 
 pub use controller::{ControllerConnection, ControllerEvent, ControllerSettings, Slot};
 pub use host::{HostConnection, HostEvent, HostSettings, Payload};
-pub use pool::BufPool;
 pub use receive::Receiver;
 pub use send::Sender;
 

@@ -7,10 +7,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use common::{NQN, config, memory, open, serve};
-use esker_base::{AlignedBuf, Clock, Lba, Rng};
+use esker_base::{AlignedBuf, BufPool, Clock, Lba, Rng};
 use esker_device::Port;
 use esker_nvmf::conn::{
-    BufPool, ControllerConnection, ControllerEvent, ControllerSettings, HostConnection, HostEvent,
+    ControllerConnection, ControllerEvent, ControllerSettings, HostConnection, HostEvent,
     HostSettings, Payload,
 };
 use esker_nvmf::target::Target;

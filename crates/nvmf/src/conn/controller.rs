@@ -8,11 +8,11 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, BufPool};
 
 use super::receive::Header;
-use super::{BufPool, Receiver, Sender, Violation};
+use super::{Receiver, Sender, Violation};
 use crate::wire::capsule::{Cqe, Sgl, Sqe};
 use crate::wire::pdu::{
     DATA_DIGEST, FatalStatus, HEADER_DIGEST, IcReq, IcResp, LAST_PDU, PduType, SUCCESS, Transfer,

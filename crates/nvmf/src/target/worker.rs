@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use esker_base::Nanos;
 use esker_base::units::to_usize;
+use esker_base::{BufPool, Nanos};
 use esker_device::{Command, Completion, Op, QueuePair, Tag};
 
 use super::connection::{Connection, Role};
@@ -24,7 +24,7 @@ use super::listen::Listeners;
 use super::shared::{Message, Shared};
 use super::subsystem::Namespace;
 use super::{abort, metrics};
-use crate::conn::{BufPool, Slot};
+use crate::conn::Slot;
 use crate::error::NvmfError;
 use crate::socket::{self, Poller, Ready};
 
