@@ -37,9 +37,9 @@ pub(crate) struct ReadAhead {
     /// Bytes of the values that the walk has read.
     walked: u64,
     /// While it reads ahead of need.
-    long: Option<LongWalk>,
+    long: Option<Counted>,
     /// The bytes of all windows, since the first.
-    held: Option<Held>,
+    held: Option<Counted>,
 }
 
 /// What the windows of all cursors may take.
@@ -68,39 +68,30 @@ impl WindowBudget {
     fn of_one(&self) -> u64 {
         (self.bytes / self.walks.load(Ordering::Relaxed).max(1)).max(WINDOWS_LEAST)
     }
+}
 
-    fn long_walk(&self) -> LongWalk {
-        self.walks.fetch_add(1, Ordering::Relaxed);
-        LongWalk(self.walks.clone())
+/// A part of the sum of all cursors, while it lives.
+struct Counted {
+    sum: Arc<AtomicU64>,
+    part: u64,
+}
+
+impl Counted {
+    /// Nothing yet.
+    fn in_sum(sum: &Arc<AtomicU64>) -> Counted {
+        Counted { sum: sum.clone(), part: 0 }
     }
-}
 
-/// Bytes that are counted while it lives.
-struct Held {
-    all: Arc<AtomicU64>,
-    bytes: u64,
-}
-
-impl Held {
-    fn set(&mut self, bytes: u64) {
+    fn set(&mut self, part: u64) {
         // One addition, of what may be less than nothing.
-        self.all.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
-        self.bytes = bytes;
+        self.sum.fetch_add(part.wrapping_sub(self.part), Ordering::Relaxed);
+        self.part = part;
     }
 }
 
-impl Drop for Held {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.set(0);
-    }
-}
-
-/// Counted while it lives.
-struct LongWalk(Arc<AtomicU64>);
-
-impl Drop for LongWalk {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -187,7 +178,7 @@ impl ReadAhead {
         }
         let held_bytes = self.leave(way.forward, budget);
         let all = &values.windows.held;
-        self.held.get_or_insert_with(|| Held { all: all.clone(), bytes: 0 }).set(held_bytes);
+        self.held.get_or_insert_with(|| Counted::in_sum(all)).set(held_bytes);
         Ok(())
     }
 
@@ -290,7 +281,8 @@ impl ReadAhead {
             if ahead > 0
                 && let Some(reads) = reads_of(&mut self.in_flight, &allocation.media)
             {
-                self.long.get_or_insert_with(|| values.windows.long_walk());
+                let all = &values.windows.walks;
+                self.long.get_or_insert_with(|| Counted::in_sum(all)).set(1);
                 // What cannot be read ahead is read when it is needed, and an error is one then.
                 let _ = it.run.go_ahead(allocation, reads, (at, forward), ahead);
             }

@@ -89,8 +89,8 @@ struct Window {
     entries: Vec<WindowEntry>,
     /// Records to be written anew, in key order, once gathered.
     records: Option<AlignedBuf>,
-    /// Whether each of them was in the record cache.
-    cached: Vec<bool>,
+    /// The hash of each of them that was in the record cache.
+    cached: Vec<Option<u64>>,
 }
 
 impl Window {
@@ -269,7 +269,7 @@ impl Compaction {
             engine.values.cache.peek_many(&sought, |n, value| {
                 copied[n] = Some(some[n].encode(self.kvs, key(&some[n]), value, records));
             });
-            cached.extend(copied[..some.len()].iter().map(Option::is_some));
+            cached.extend(sought.iter().zip(copied).map(|(it, copied)| copied.map(|_| it.hash)));
             let not_copied = some.iter().zip(copied).filter(|(_, copied)| *copied != Some(true));
             missing.extend(not_copied.map(|(w, _)| w.clone()));
         }
@@ -507,8 +507,7 @@ impl<'a> Output<'a> {
                         written = 0;
                         way.pause();
                     }
-                    if *cached.next().expect("one for each that moves") {
-                        let hash = RecordKey::new(self.compaction.kvs, key).hash();
+                    if let Some(hash) = *cached.next().expect("one for each that moves") {
                         self.done.moved.push((hash, block.id, *offset, place.0, place.1));
                     }
                     NewEntry::Stored {

@@ -328,11 +328,11 @@ impl<S: Source> Source for Merge<S> {
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
-        if !std::mem::take(&mut self.aimed) {
+        if !self.aimed {
             self.aim(from);
             self.approach();
-            self.aimed = false;
         }
+        self.aimed = false;
         self.sources.iter_mut().try_for_each(|source| source.seek(from))?;
         self.forward = true;
         self.pick();
@@ -367,13 +367,11 @@ pub(crate) struct LeavesSource {
     tree: Arc<Tree>,
     leaf: usize,
     merge: Merge<KvsetCursor>,
-    /// Whether it has entered the leaf of the seek that comes.
-    aimed: bool,
 }
 
 impl LeavesSource {
     pub(crate) fn new(tree: Arc<Tree>) -> LeavesSource {
-        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()), aimed: false }
+        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()) }
     }
 
     fn enter(&mut self, leaf: usize) {
@@ -418,7 +416,6 @@ impl Source for LeavesSource {
     fn aim(&mut self, from: Bound<&[u8]>) {
         self.enter(self.leaf_at(from, 0));
         self.merge.aim(from);
-        self.aimed = true;
     }
 
     fn approach(&mut self) {
@@ -426,7 +423,7 @@ impl Source for LeavesSource {
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
-        if !std::mem::take(&mut self.aimed) {
+        if !self.merge.aimed {
             self.enter(self.leaf_at(from, 0));
         }
         self.merge.seek(from)?;
