@@ -165,20 +165,12 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Devices, Kvdb, Options, Policy};
+    use crate::testing::kvdb;
     use esker_base::ErrorKind;
-    use esker_device::MemoryDevice;
 
     #[test]
     fn a_batch_with_handles_of_another_kvdb_is_refused() {
-        let create = || {
-            let device = || Arc::new(MemoryDevice::new("memory", 4 << 20, 512));
-            let devices = Devices { manifest: device(), capacity: device(), staging: None };
-            let db = Kvdb::create_on(devices, Options::default()).unwrap();
-            let kvs = db.create_kvs("a", Policy::default()).unwrap();
-            (db, kvs)
-        };
-        let ((db, own), (_other, foreign)) = (create(), create());
+        let ((db, own, _), (_other, foreign, _)) = (kvdb(), kvdb());
         let writes: [fn(&mut Batch, &Kvs); 3] = [
             |batch, kvs| batch.put(kvs, b"k", b"v"),
             |batch, kvs| batch.delete(kvs, b"k"),

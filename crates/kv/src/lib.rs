@@ -156,6 +156,8 @@ mod snapshot;
 mod source;
 mod stats;
 mod sync;
+#[cfg(test)]
+mod testing;
 mod transaction;
 mod transfer;
 mod value;

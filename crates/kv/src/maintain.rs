@@ -407,18 +407,11 @@ const IDLE: Duration = Duration::from_millis(200);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Devices, Kvdb, Maintenance, Options, Policy};
-    use esker_base::Clock;
-    use esker_device::{Device, MemoryDevice};
+    use crate::testing::kvdb;
 
     #[test]
     fn a_memtable_is_freed_by_its_lane_and_not_by_the_last_who_reads_it() {
-        let memory = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
-        let devices = Devices { manifest: memory("m"), capacity: memory("c"), staging: None };
-        let (maintenance, clock) = (Maintenance::Manual, Clock::virtual_time());
-        let options = Options { maintenance, clock, memory_bytes: 16 << 20, ..Options::default() };
-        let db = Kvdb::create_on(devices, options).unwrap();
-        let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        let (db, kvs, _) = kvdb();
         kvs.put(b"k", b"v").unwrap();
         let view = db.engine.view.load_full();
         let table = Arc::downgrade(&view.active);

@@ -269,25 +269,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Devices, Kvdb, Kvs, Options, Policy, Tuning};
+    use crate::testing::kvdb;
     use esker_base::{Clock, thread};
-    use esker_device::{Device, MemoryDevice};
-
-    fn kvdb() -> (Kvdb, Kvs, Clock) {
-        let memory = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
-        let devices = Devices { manifest: memory("m"), capacity: memory("c"), staging: None };
-        let clock = Clock::virtual_time();
-        let options = Options {
-            maintenance: Maintenance::Manual,
-            clock: clock.clone(),
-            memory_bytes: 16 << 20,
-            tuning: Some(Tuning { block_bytes: 64 << 10, ..Tuning::for_budget(16 << 20) }),
-            ..Options::default()
-        };
-        let db = Kvdb::create_on(devices, options).unwrap();
-        let kvs = db.create_kvs("a", Policy::default()).unwrap();
-        (db, kvs, clock)
-    }
 
     #[test]
     fn who_waits_for_another_writer_is_counted() {

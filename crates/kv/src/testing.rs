@@ -1,0 +1,25 @@
+//! What unit tests of the engine share.
+
+use std::sync::Arc;
+
+use esker_base::Clock;
+use esker_device::{Device, MemoryDevice};
+
+use crate::{Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
+
+/// A KVDB in memory with a KVS and small blocks, on which nothing happens by itself, and its clock.
+pub(crate) fn kvdb() -> (Kvdb, Kvs, Clock) {
+    let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+    let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+    let clock = Clock::virtual_time();
+    let options = Options {
+        maintenance: Maintenance::Manual,
+        clock: clock.clone(),
+        memory_bytes: 16 << 20,
+        tuning: Some(Tuning { block_bytes: 64 << 10, ..Tuning::for_budget(16 << 20) }),
+        ..Options::default()
+    };
+    let db = Kvdb::create_on(devices, options).unwrap();
+    let kvs = db.create_kvs("a", Policy::default()).unwrap();
+    (db, kvs, clock)
+}
