@@ -13,9 +13,12 @@
 #![allow(clippy::disallowed_methods)] // a program, not a part of the engine
 #![allow(clippy::cast_precision_loss)] // figures for people
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 use std::time::Instant;
 
+use common::{argument, directory};
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, Rng};
 use esker_device::{Device, FileDevice, FileOptions, Op, Port};
@@ -25,11 +28,6 @@ const VALUE_BYTES: u64 = 1000;
 /// What one walk or one pass over the drive reads, in bytes.
 const PART: u64 = 256 << 20;
 const TRANSFER: usize = 1 << 20;
-
-fn argument(n: usize, otherwise: u64) -> u64 {
-    let given = std::env::args().filter(|text| text != "--bench").nth(n);
-    given.map_or(otherwise, |text| text.parse().expect("a number"))
-}
 
 fn key(n: u64) -> String {
     format!("user{n:020}")
@@ -141,12 +139,9 @@ fn measure(what: &str, kvs: &Kvs, reference: &Reference, count: u64, rounds: u64
 }
 
 fn main() {
-    let Some(dir) = std::env::args().filter(|text| text != "--bench").nth(1) else {
-        println!("give a directory; see the top of the file");
-        return;
-    };
+    let Some(dir) = directory() else { return };
     let (gib, memory_mib, rounds) = (argument(2, 4), argument(3, 256), argument(4, 7));
-    let (bytes, dir) = (gib << 30, PathBuf::from(dir));
+    let bytes = gib << 30;
     let count = bytes / (VALUE_BYTES + 24);
     let (path, raw) = (dir.join("scan.kvdb"), dir.join("scan.raw"));
     let reference = Reference::write(&raw, (bytes / 2 / PART).max(1) * PART);

@@ -12,20 +12,17 @@
 #![allow(clippy::disallowed_methods)] // a program, not a part of the engine
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures
 
-use std::path::PathBuf;
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::{argument, directory};
 use esker_base::Rng;
 use esker_base::units::to_usize;
 use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
 
 const VALUE_BYTES: usize = 1000;
 const SCANS: u64 = 40_000;
-
-fn argument(n: usize, otherwise: u64) -> u64 {
-    let given = std::env::args().filter(|text| text != "--bench").nth(n);
-    given.map_or(otherwise, |text| text.parse().expect("a number"))
-}
 
 /// Scattered over the space of keys.
 fn key(n: u64) -> String {
@@ -73,13 +70,10 @@ fn work(kvs: &Kvs, mut rng: Rng, (records, puts): (u64, u64), next: &AtomicU64) 
 }
 
 fn main() {
-    let Some(dir) = std::env::args().filter(|text| text != "--bench").nth(1) else {
-        println!("give a directory; see the top of the file");
-        return;
-    };
+    let Some(dir) = directory() else { return };
     let (records, rounds) = (argument(2, 1_000_000), argument(3, 5));
     let (puts, threads) = (argument(4, 50), argument(5, 1));
-    let path = PathBuf::from(dir).join("short_scans.kvdb");
+    let path = dir.join("short_scans.kvdb");
     let memory_bytes = 1000 * (1 << 20) + records * 3000;
     let options = Options { memory_bytes, ..Options::default() };
     let mut value = [b'v'; VALUE_BYTES];

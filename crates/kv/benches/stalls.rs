@@ -10,16 +10,13 @@
 #![allow(clippy::disallowed_methods)] // a program, not a part of the engine
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
 
-use std::path::PathBuf;
+mod common;
+
 use std::time::{Duration, Instant};
 
+use common::{argument, directory};
 use esker_base::Rng;
 use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
-
-fn argument(n: usize, otherwise: u64) -> u64 {
-    let given = std::env::args().filter(|text| text != "--bench").nth(n);
-    given.map_or(otherwise, |text| text.parse().expect("a number"))
-}
 
 /// Puts until the time is over; how long each took, in nanoseconds.
 fn run(kvs: &Kvs, seed: u64, keys: u64, value_bytes: usize, time: Duration) -> Vec<u32> {
@@ -39,13 +36,10 @@ fn run(kvs: &Kvs, seed: u64, keys: u64, value_bytes: usize, time: Duration) -> V
 }
 
 fn main() {
-    let Some(dir) = std::env::args().filter(|text| text != "--bench").nth(1) else {
-        println!("give a directory; see the top of the file");
-        return;
-    };
+    let Some(dir) = directory() else { return };
     let (seconds, threads) = (argument(2, 30), argument(3, 2));
     let (value_bytes, keys) = (argument(4, 1000), argument(5, 4_000_000));
-    let dir = PathBuf::from(dir).join("stalls.kvdb");
+    let dir = dir.join("stalls.kvdb");
     let options = Options { memory_bytes: 512 << 20, ..Options::default() };
     let db = Kvdb::create(&dir, &Layout::capacity_only(), options).expect("a new KVDB");
     let kvs = db.create_kvs("k", Policy::default()).expect("a new KVS");
