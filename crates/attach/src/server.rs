@@ -37,11 +37,11 @@ use spin::Spin;
 
 /// How long the leader waits for the device at most before it looks for requests.
 const ATTENTION: Duration = Duration::from_micros(100);
+/// How long the others do.
+const PATIENCE: Duration = Duration::from_millis(10);
 /// How long a thread looks for completions before it waits for the device, and one that does not
 /// lead looks for requests.
 const GLANCE: Duration = Duration::from_micros(20);
-/// How long the others do.
-const PATIENCE: Duration = Duration::from_millis(10);
 /// A device that takes so long to take commands keeps the leader from looking for requests.
 const HOLD_UP: Duration = Duration::from_micros(300);
 /// How long another thread looks for requests after that, and how often.
