@@ -349,8 +349,12 @@ impl Engine {
     }
 
     fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
-        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
+        loop {
+            // First: who closes or stops the engine sets that, and then makes a new generation.
             let seen = *self.work.generation.lock();
+            if self.closing.load(Ordering::Acquire) || self.stopped().is_some() {
+                break;
+            }
             // An error was noted where it happened: it stops the engine, or waits for space.
             if matches!(step(self), Ok(true)) {
                 continue;
