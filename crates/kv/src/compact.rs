@@ -32,6 +32,7 @@ use crate::{Policy, VALUE_MAX};
 
 /// A node that gets a kvset.
 pub(crate) struct Target {
+    /// 0 is the root.
     pub(crate) leaf: u64,
     /// The first key that belongs to it; the targets' bounds ascend.
     pub(crate) lower: Arc<[u8]>,

@@ -31,6 +31,8 @@ use crate::{MediaClass, Place, Tuning};
 pub(crate) enum Job {
     /// Ages the root's data into the leaves.
     Spill { kvs: u32 },
+    /// Merges the keys of the root's newest kvsets.
+    Merge { kvs: u32, newest: usize },
     /// Merges the keys of a leaf's newest kvsets.
     Compact { kvs: u32, leaf: u64, newest: usize },
     /// Divides a leaf in two.
@@ -47,7 +49,8 @@ pub(crate) enum Job {
 
 /// When a step becomes due. The fuller a class, the more a freed byte is worth.
 pub(crate) struct Thresholds {
-    spill_kvsets: usize,
+    spill_bytes: u64,
+    root_kvsets: usize,
     compact_kvsets: usize,
     /// Bytes on the media for each 100 bytes that are live.
     space_percent: u64,
@@ -217,13 +220,28 @@ impl Engine {
         let strict = policies().flat_map(Policy::strict).any(|c| c == MediaClass::Staging);
         let staging = self.classes.taking(MediaClass::Staging).filter(|_| strict);
         let staging = staging.map_or(0, |media| full(&media));
-        let (spill_kvsets, compact_kvsets) = (self.tuning.spill_kvsets, self.tuning.compact_kvsets);
-        let goal = self.options.space_percent();
+        let Tuning { root_kvsets, compact_kvsets, .. } = self.tuning;
+        let (spill_bytes, space_percent) = (self.spill_bytes(), self.options.space_percent());
+        // Who waits for more to come must expect some: what is old is found sooner, and read in order.
+        let is_quiet = self.pace.is_quiet(self.options.clock.now());
+        let spill_bytes = if is_quiet { spill_bytes / 4 } else { spill_bytes };
+        let at = Thresholds { spill_bytes, root_kvsets, compact_kvsets, space_percent };
         match full(&self.classes.capacity).max(staging) {
-            0..70 => Thresholds { spill_kvsets, compact_kvsets, space_percent: goal },
-            70..85 => Thresholds { spill_kvsets, compact_kvsets: 2, space_percent: goal.min(115) },
-            _ => Thresholds { spill_kvsets: 1, compact_kvsets: 2, space_percent: goal.min(105) },
+            0..70 => at,
+            70..85 => Thresholds { compact_kvsets: 2, space_percent: space_percent.min(115), ..at },
+            _ => Thresholds {
+                spill_bytes: 1,
+                root_kvsets: usize::MAX,
+                compact_kvsets: 2,
+                space_percent: space_percent.min(105),
+            },
         }
+    }
+
+    /// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the
+    /// log takes half of what it lies on at most.
+    pub(crate) fn spill_bytes(&self) -> u64 {
+        self.tuning.spill_bytes.min(self.classes.log_capacity_bytes() / 4)
     }
 
     /// What the media hold for the KVSs, and what of it is live.
@@ -252,10 +270,19 @@ impl Engine {
         let view = self.view.load();
         let at = self.thresholds(&view);
         let mut due: Vec<(usize, Job)> = Vec::new();
+        let root_bytes = view.root_bytes();
+        if root_bytes >= at.spill_bytes
+            && let Some(fullest) = view.trees.values().max_by_key(|tree| tree.root_bytes)
+        {
+            let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).max(100);
+            let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
+            due.push((urgency, Job::Spill { kvs: fullest.kvs }));
+        }
         for tree in view.trees.values() {
-            if tree.root.len() >= at.spill_kvsets {
-                let urgency = (tree.root.len() * 100 / self.tuning.spill_kvsets).max(100);
-                due.push((urgency, Job::Spill { kvs: tree.kvs }));
+            let entries: Vec<u64> = tree.root.iter().map(|kvset| kvset.edit.entries).collect();
+            if let Some(newest) = merge_run(&entries, at.root_kvsets) {
+                let urgency = newest * 100 / at.root_kvsets;
+                due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
             }
             due.extend(self.strays(tree).map(|job| (100, job)));
             let shaped = |n| self.shape(tree, n, &at);
@@ -486,6 +513,23 @@ impl Job {
     }
 }
 
+/// How many of a root's newest kvsets to merge, of those with so many entries, newest first: `least`, when
+/// the oldest of these is not larger than the others together, and on while the next one is small beside
+/// them. So there are few, and each key is rewritten a logarithmic number of times.
+fn merge_run(root: &[u64], least: usize) -> Option<usize> {
+    let oldest = *root.get(least - 1)?;
+    let mut sum = root[..least].iter().sum::<u64>();
+    if oldest > sum - oldest {
+        return None;
+    }
+    let more = root[least..].iter().take_while(|&&next| {
+        let is_small = 2 * next <= sum;
+        sum += next;
+        is_small
+    });
+    Some(least + more.count())
+}
+
 /// How many of a leaf's newest kvsets to merge: at least `least`, and on while the next one is not
 /// much larger than all before it, so that each key is rewritten a logarithmic number of times.
 fn compaction_run(leaf: &Leaf, least: usize) -> usize {
@@ -499,4 +543,41 @@ fn compaction_run(leaf: &Leaf, least: usize) -> usize {
         run += 1;
     }
     run
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_base::Rng;
+
+    use super::*;
+
+    #[test]
+    fn kvsets_of_about_a_size_are_merged_and_those_that_gathered_meanwhile_at_once() {
+        assert_eq!(merge_run(&[1, 1, 1], 4), None);
+        assert_eq!(merge_run(&[1, 1, 1, 1], 4), Some(4));
+        assert_eq!(merge_run(&[1, 1, 1, 4], 4), None);
+        assert_eq!(merge_run(&[1, 1, 1, 1, 4, 4, 4], 4), Some(4));
+        assert_eq!(merge_run(&[1; 12], 4), Some(12));
+        assert_eq!(merge_run(&[9, 9], usize::MAX), None);
+    }
+
+    #[test]
+    fn whatever_comes_there_are_few_kvsets_and_keys_are_rewritten_few_times() {
+        for largest in [1, 10, 1000] {
+            let (mut rng, mut root) = (Rng::new(largest), Vec::new());
+            let (mut ingested, mut rewritten) = (0, 0);
+            for _ in 0..1000 {
+                let entries = 1 + rng.below(largest);
+                root.insert(0, entries);
+                ingested += entries;
+                while let Some(newest) = merge_run(&root, 4) {
+                    let merged = root.drain(..newest).sum();
+                    root.insert(0, merged);
+                    rewritten += merged;
+                }
+                assert!(root.len() <= 24, "{root:?}");
+            }
+            assert!(rewritten <= 7 * ingested, "{rewritten} for {ingested}");
+        }
+    }
 }

@@ -196,7 +196,7 @@ impl Engine {
         let counters = &self.counters;
         match job {
             Job::Spill { .. } => counters.spills.add(1),
-            Job::Compact { .. } => counters.compactions.add(1),
+            Job::Merge { .. } | Job::Compact { .. } => counters.compactions.add(1),
             Job::Split { .. } => counters.splits.add(1),
             Job::Join { .. } => counters.joins.add(1),
             Job::Collect { blocks, .. } if blocks.is_empty() => counters.compactions.add(1),
@@ -211,6 +211,7 @@ impl Engine {
     fn plan(&self, job: &Job) -> Compaction {
         let view = self.view.load();
         let (Job::Spill { kvs }
+        | Job::Merge { kvs, .. }
         | Job::Compact { kvs, .. }
         | Job::Split { kvs, .. }
         | Job::Join { kvs, .. }
@@ -228,8 +229,18 @@ impl Engine {
                 let targets = leaves.map(|leaf| target(leaf, leaf.kvsets.is_empty())).collect();
                 // The oldest ones, and not more than were planned for: gathering values takes as
                 // many passes over all of them as they exceed its window.
-                let newer = tree.root.len().saturating_sub(self.tuning.spill_kvsets);
-                (tree.root[newer..].to_vec(), targets, Rewrite::All)
+                let mut bytes = 0;
+                let planned = |kvset: &&Arc<Kvset>| {
+                    let fits = bytes < self.spill_bytes();
+                    bytes += kvset.bytes();
+                    fits
+                };
+                let oldest = tree.root.iter().rev().take_while(planned).count();
+                (tree.root[tree.root.len() - oldest..].to_vec(), targets, Rewrite::All)
+            }
+            Job::Merge { newest, .. } => {
+                let root = Target { leaf: 0, lower: Arc::from([]), bottom: false };
+                (tree.root[..*newest].to_vec(), vec![root], Rewrite::None)
             }
             Job::Compact { leaf: id, newest, .. } => {
                 let leaf = leaf(*id);
@@ -278,7 +289,7 @@ impl Engine {
         let Some(tree) = self.view.load().tree(kvs).cloned() else {
             return Ok(());
         };
-        let known = |leaf: u64| tree.leaves.iter().any(|known| known.id == leaf);
+        let known = |leaf: u64| leaf == 0 || tree.leaves.iter().any(|known| known.id == leaf);
         let new_leaves: Vec<&Target> =
             compaction.targets.iter().filter(|target| !known(target.leaf)).collect();
         let removed: Vec<u64> = compaction.inputs.iter().map(|kvset| kvset.edit.id).collect();

@@ -452,6 +452,11 @@ impl Classes {
         }
     }
 
+    /// The size of the class that the log is on, in bytes.
+    pub(crate) fn log_capacity_bytes(&self) -> u64 {
+        self.staging.load().as_ref().unwrap_or(&self.capacity).capacity_bytes()
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Media>> {
         MediaClass::ALL.iter().filter_map(|&class| self.get(class)).collect()
     }

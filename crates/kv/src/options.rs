@@ -118,8 +118,10 @@ pub struct Tuning {
     pub key_extent_bytes: u64,
     /// The unit in which media are allocated.
     pub allocation_bytes: u64,
-    /// The root spills when it holds this many kvsets.
-    pub spill_kvsets: usize,
+    /// The keys of the root's newest kvsets are merged when it holds this many of about a size.
+    pub root_kvsets: usize,
+    /// The fullest root spills when all roots together hold this many bytes of keys and values.
+    pub spill_bytes: u64,
     /// A leaf's keys are compacted when it holds this many kvsets.
     pub compact_kvsets: usize,
     /// A leaf splits when its keys take this many bytes.
@@ -145,7 +147,8 @@ impl Tuning {
             frame_bytes: share(256, 64 << 10, 1 << 20),
             key_extent_bytes: 4 << 20,
             allocation_bytes: 64 << 10,
-            spill_kvsets: 4,
+            root_kvsets: 4,
+            spill_bytes: share(2, 4 << 20, 1 << 30),
             compact_kvsets: 6,
             leaf_key_bytes: share(16, 4 << 20, 64 << 20),
             gather_bytes: share(8, 1 << 20, 128 << 20),
@@ -158,7 +161,7 @@ impl Tuning {
     fn check(&self) -> Result<()> {
         let buffer = self.key_extent_bytes.min(256 << 10);
         let holds = [
-            (self.spill_kvsets >= 1, "spill_kvsets must be at least 1"),
+            (self.root_kvsets >= 2, "root_kvsets must be at least 2"),
             (self.compact_kvsets >= 2, "compact_kvsets must be at least 2"),
             (
                 (8 << 10..=1 << 30).contains(&self.block_bytes),

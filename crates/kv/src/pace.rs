@@ -2,7 +2,7 @@
 //! maintenance that nobody waits for, so that readers have most of the device.
 //!
 //! Each of three queues has a length from which on writers are slowed, by more the longer it grows:
-//! kvsets that the root holds beyond those that maintenance is given time for; the memtable that
+//! bytes that the roots hold beyond those that maintenance is given time for; the memtable that
 //! fills while the one before is being ingested; bytes of the log that are not durable yet. Together
 //! all writers of a KVDB get the pace that the slowest queue sets.
 
@@ -24,6 +24,8 @@ pub(crate) struct Pace {
     ingest_ns: AtomicU64,
     /// When the ingest under way began, in nanoseconds; 0 when none is.
     began_ns: AtomicU64,
+    /// When the last one ended, in nanoseconds.
+    ended_ns: AtomicU64,
 }
 
 impl Pace {
@@ -36,12 +38,19 @@ impl Pace {
     pub(crate) fn ingest_ends(&self, now: Nanos, bytes: u64) {
         let ns = self.under_way_ns(now, bytes.max(1 << 20));
         self.began_ns.store(0, Ordering::Relaxed);
+        self.ended_ns.store(now.0, Ordering::Relaxed);
         // The first one says more than nothing does.
         let lately = match self.ingest_ns.load(Ordering::Relaxed) {
             0 => ns,
             before => (3 * before + ns) / 4,
         };
         self.ingest_ns.store(lately, Ordering::Relaxed);
+    }
+
+    /// Whether writers take long to fill a memtable now, or write nothing.
+    pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
+        let ended = Nanos(self.ended_ns.load(Ordering::Relaxed));
+        self.began_ns.load(Ordering::Relaxed) == 0 && now.since(ended) >= QUIET
     }
 
     /// How long the ingest of `bytes` that is under way has taken, in nanoseconds for 1,024 of them.
@@ -59,13 +68,15 @@ impl Pace {
     }
 }
 
-/// A byte's time when the root holds three times the kvsets at which it spills: 40 MB/s.
+/// A byte's time when the roots hold three times the bytes at which they spill: 40 MB/s.
 const DEBT_NS: u64 = 25;
 /// A byte's time when as much of the log as may be is not durable: 10 MB/s, for a device that takes
 /// its time.
 const WINDOW_NS: u64 = 100;
 /// An ingest is never believed to be quicker than this, in nanoseconds for 1,024 bytes: 200 MB/s.
 const INGEST_NS: u64 = 5_000;
+/// Writers are quiet when nothing was ingested for so long.
+const QUIET: Duration = Duration::from_secs(5);
 /// Shorter delays are left until they add up to this.
 const SLEEP_LEAST_NS: u64 = 500_000;
 /// No write is delayed by more.
@@ -78,9 +89,9 @@ fn pressure(length: u64, from: u64, full: u64) -> u64 {
 }
 
 impl Engine {
-    /// How many kvsets the fullest root holds beyond those that maintenance is given time for.
-    pub(crate) fn debt(&self, view: &View) -> usize {
-        view.deepest_root().saturating_sub(2 * self.tuning.spill_kvsets)
+    /// How many bytes the roots hold beyond those that maintenance is given time for.
+    pub(crate) fn debt(&self, view: &View) -> u64 {
+        view.root_bytes().saturating_sub(2 * self.spill_bytes())
     }
 
     /// What a memtable may grow to while the one before is being ingested, in bytes.
@@ -91,8 +102,7 @@ impl Engine {
     /// How many nanoseconds each 1,000 bytes are to take now; 0 when nothing is behind.
     fn pace_ns(&self, unflushed: u64) -> u64 {
         let view = self.view.load();
-        let scale = self.tuning.spill_kvsets as u64;
-        let debt = pressure(self.debt(&view) as u64, 0, scale) * DEBT_NS;
+        let debt = pressure(self.debt(&view), 0, self.spill_bytes()) * DEBT_NS;
         let limit = self.options.durability_limit();
         // Beyond the limit, the writer has waited for the flush itself.
         let waits = self.options.durability_ms == 0 || unflushed > limit;
@@ -165,9 +175,9 @@ impl<'a> GivingWay<'a> {
         if engine.options.maintenance == Maintenance::Manual || took < PIECE_LEAST {
             return;
         }
-        let deepest = engine.view.load().deepest_root();
+        let root_bytes = engine.view.load().root_bytes();
         let is_awaited = engine.closing.load(Ordering::Acquire) || engine.compact_is_active();
-        let times = if is_awaited { 0 } else { pauses(deepest, engine.tuning.spill_kvsets) };
+        let times = if is_awaited { 0 } else { pauses(root_bytes, engine.spill_bytes()) };
         if engine.counters.reads() != self.reads && times > 0 {
             clock.sleep((times * took).min(PAUSE_MOST));
         }
@@ -175,11 +185,11 @@ impl<'a> GivingWay<'a> {
     }
 }
 
-/// How many times as long as it works a step pauses for readers, while the fullest root holds so many kvsets.
-fn pauses(deepest: usize, spill_kvsets: usize) -> u32 {
-    match deepest {
-        _ if deepest < spill_kvsets => 3,
-        _ if deepest < 2 * spill_kvsets => 1,
+/// How many times as long as it works a step pauses for readers, while the roots hold so many bytes.
+fn pauses(root_bytes: u64, spill_bytes: u64) -> u32 {
+    match root_bytes {
+        _ if root_bytes < spill_bytes => 3,
+        _ if root_bytes < 2 * spill_bytes => 1,
         _ => 0,
     }
 }
@@ -190,7 +200,10 @@ mod tests {
 
     #[test]
     fn a_step_that_spills_wait_for_does_not_pause() {
-        assert_eq!([0, 3, 4, 7, 8, 100].map(|deepest| pauses(deepest, 4)), [3, 3, 1, 1, 0, 0]);
+        assert_eq!(
+            [0, 3, 4, 7, 8, 100].map(|root_bytes| pauses(root_bytes, 4)),
+            [3, 3, 1, 1, 0, 0]
+        );
     }
 
     #[test]

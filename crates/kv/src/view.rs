@@ -69,6 +69,8 @@ pub(crate) struct Tree {
     pub(crate) options: KvsOptions,
     /// Newest first.
     pub(crate) root: Vec<Arc<Kvset>>,
+    /// Bytes of keys and values in the root.
+    pub(crate) root_bytes: u64,
     pub(crate) leaves: Vec<Leaf>,
     /// The age of the newest kvset that was ever added.
     pub(crate) age: u64,
@@ -95,9 +97,21 @@ impl Tree {
         leaves: Vec<Leaf>,
     ) -> Tree {
         let (hidden, strays) = (Hidden::default(), OnceLock::new());
-        let root = Vec::new();
+        let (root, root_bytes) = (Vec::new(), 0);
         let (age, refers, forgotten) = (0, false, 0);
-        Tree { kvs, name, options, root, leaves, age, refers, forgotten, hidden, strays }
+        Tree {
+            kvs,
+            name,
+            options,
+            root,
+            root_bytes,
+            leaves,
+            age,
+            refers,
+            forgotten,
+            hidden,
+            strays,
+        }
     }
 
     pub(crate) fn set_options(&mut self, options: KvsOptions) {
@@ -135,6 +149,7 @@ impl Tree {
         self.hidden.take();
         self.strays.take();
         let node = if kvset.edit.leaf == 0 {
+            self.root_bytes += kvset.bytes();
             &mut self.root
         } else {
             let leaf = self.leaves.iter_mut().find(|leaf| leaf.id == kvset.edit.leaf);
@@ -153,6 +168,7 @@ impl Tree {
         self.hidden.take();
         self.strays.take();
         self.root.retain(|kvset| !ids.contains(&kvset.edit.id));
+        self.root_bytes = self.root.iter().map(|kvset| kvset.bytes()).sum();
         for leaf in &mut self.leaves {
             let before = leaf.kvsets.len();
             leaf.kvsets.retain(|kvset| !ids.contains(&kvset.edit.id));
@@ -224,9 +240,14 @@ impl View {
         }
     }
 
-    /// How many kvsets the fullest root holds.
+    /// How many kvsets the deepest root holds.
     pub(crate) fn deepest_root(&self) -> usize {
         self.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0)
+    }
+
+    /// Bytes of keys and values in all roots.
+    pub(crate) fn root_bytes(&self) -> u64 {
+        self.trees.values().map(|tree| tree.root_bytes).sum()
     }
 
     /// All memtables, newest first.

@@ -14,7 +14,7 @@ use crate::omf::frame::{Change, Record};
 use crate::options::Maintenance;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
-use crate::view::Frozen;
+use crate::view::{Frozen, View};
 use crate::{KEY_MAX, VALUE_MAX};
 
 /// Waits of one writer for another count as stalls from this on: shorter ones are what a lock costs.
@@ -261,7 +261,9 @@ impl Engine {
     /// What the threads would have done meanwhile.
     fn catch_up(&self) -> Result<()> {
         self.ingest_oldest()?;
-        while self.debt(&self.view.load()) > 0 && self.maintain()? {}
+        let lags =
+            |view: &View| self.debt(view) > 0 || view.deepest_root() > 2 * self.tuning.root_kvsets;
+        while lags(&self.view.load()) && self.maintain()? {}
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use esker_base::Rng;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, Kvdb, Kvs, Maintenance, MediaClass, Options, Policy, Stream};
+use esker_kv::{Devices, Kvdb, Kvs, Maintenance, MediaClass, Options, Policy, Stream, Tuning};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Device bytes per user byte, at most: everything that any device is given to write.
@@ -169,7 +169,9 @@ fn no_kvs_reads_what_others_wrote() {
     const KVSS: u64 = 10;
     let devices = devices(true);
     let maintenance = Maintenance::Manual;
-    let options = Options { memory_bytes: 16 << 20, maintenance, ..Options::default() };
+    let memory_bytes = 16 << 20;
+    let tuning = Some(Tuning { spill_bytes: 1 << 20, ..Tuning::for_budget(memory_bytes) });
+    let options = Options { memory_bytes, maintenance, tuning, ..Options::default() };
     let db = Kvdb::create_on(devices.clone(), options).unwrap();
     let create = |n| db.create_kvs(&format!("kvs-{n}"), Policy::default()).unwrap();
     let kvss: Vec<Kvs> = (0..KVSS).map(create).collect();

@@ -10,7 +10,7 @@ use common::{small_tuning, test_options};
 use esker_base::checksum::crc32c;
 use esker_base::{AlignedBuf, ErrorKind, Lba, Rng};
 use esker_device::{Device, MemoryDevice, Port};
-use esker_kv::{Compression, Devices, Kvdb, Kvs, KvsOptions, KvsStats, Policy};
+use esker_kv::{Compression, Devices, Kvdb, Kvs, KvsOptions, KvsStats, Policy, Tuning};
 
 type Oracle = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -28,7 +28,9 @@ fn options(compression: Compression) -> KvsOptions {
 }
 
 fn create(devices: &Devices, compression: Compression) -> (Kvdb, Kvs) {
-    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    // A few deletes are to age as well.
+    let tuning = Tuning { spill_bytes: 12 << 10, ..small_tuning() };
+    let db = Kvdb::create_on(devices.clone(), test_options(tuning)).unwrap();
     let kvs = db.create_kvs("k", options(compression)).unwrap();
     (db, kvs)
 }

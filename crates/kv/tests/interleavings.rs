@@ -257,7 +257,7 @@ fn additions_in_transactions_all_count() {
 fn readers_never_get_what_was_elsewhere() {
     const KEYS: u8 = 3;
     explore(|| {
-        let tuning = Tuning { spill_kvsets: 1, compact_kvsets: 2, ..tiny_tuning() };
+        let tuning = Tuning { spill_bytes: 1, compact_kvsets: 2, ..tiny_tuning() };
         let (db, kvs) = create(Options { tuning: Some(tuning), ..options() });
         let value = |key: u8, n: u8| [&[key, n][..], &[key ^ n; 200]].concat();
         let write = move |kvs: &Kvs, n: u8| {

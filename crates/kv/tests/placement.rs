@@ -178,7 +178,7 @@ fn the_pieces_of_a_write_carry_its_id() {
 fn young_values_outside_the_log_are_in_its_stream() {
     let shaped = Shaped::new(5, 5, 1 << 20);
     create(&shaped, Policy::STAGING_MAX_CAPACITY);
-    let never_spills = Tuning { spill_kvsets: 1000, ..small_tuning() };
+    let never_spills = Tuning { spill_bytes: u64::MAX, ..small_tuning() };
     let db = Kvdb::open_on(shaped.devices(), test_options(never_spills)).unwrap();
     let kvss = ["a", "b"].map(|name| db.kvs(name).unwrap());
     for n in 0..2000u32 {

@@ -76,7 +76,7 @@ fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     }
     db.settle().unwrap();
     let stats = db.stats();
-    assert!(stats.maintenance.spills > 3);
+    assert!(stats.maintenance.spills > 2);
     let streams = stats.classes.iter().flat_map(|class| &class.streams);
     let of_values = |stream: Stream| matches!(stream, Stream::Log | Stream::OldValues);
     let read = streams.filter(|s| of_values(s.stream)).map(|s| s.read_bytes).sum();

@@ -30,6 +30,7 @@ fn value(n: u64) -> Vec<u8> {
 fn options(memory_bytes: u64) -> Options {
     let tuning = Tuning {
         memtable_bytes: 512 << 10,
+        spill_bytes: 1300 << 10,
         leaf_key_bytes: 4 << 20,
         block_bytes: 4 << 20,
         key_extent_bytes: 256 << 10,
