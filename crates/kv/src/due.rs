@@ -389,6 +389,14 @@ impl Engine {
         savings.into_iter().map(|saving| (urgency, saving.job)).collect()
     }
 
+    /// What is free at a place, in bytes: in the one of its classes that has more.
+    fn free_bytes_at(&self, place: Place) -> u64 {
+        let classes = &self.classes;
+        let preferred = classes.taking(place.class).unwrap_or_else(|| classes.capacity.clone());
+        let other = place.fallback().and_then(|other| classes.taking(other));
+        other.map_or(0, |media| media.free_bytes()).max(preferred.free_bytes())
+    }
+
     fn least_saving(&self, cost: u64) -> u64 {
         (cost / LEAST_GAIN).max(2 * self.tuning.allocation_bytes)
     }
@@ -432,7 +440,7 @@ impl Engine {
             let size = block.allocation.bytes().max(1);
             std::cmp::Reverse(blocks.garbage(block) * 1000 / size)
         });
-        let mut room = self.classes.all().iter().map(|m| m.free_bytes()).max().unwrap_or(0) / 2;
+        let mut room = self.free_bytes_at(tree.options.policy.old_values) / 2;
         let fits = |block: &&Arc<ValueBlock>| {
             let fits = blocks.alive(block) <= room;
             room = room.saturating_sub(blocks.alive(block));
