@@ -271,12 +271,13 @@ impl Engine {
         let at = self.thresholds(&view);
         let mut due: Vec<(usize, Job)> = Vec::new();
         let root_bytes = view.root_bytes();
-        if root_bytes >= at.spill_bytes
-            && let Some(fullest) = view.trees.values().max_by_key(|tree| tree.root_bytes)
-        {
+        if root_bytes >= at.spill_bytes {
             let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).max(100);
             let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
-            due.push((urgency, Job::Spill { kvs: fullest.kvs }));
+            // The fullest first; the others in case it finds no room.
+            let mut trees: Vec<_> = view.trees.values().filter(|it| !it.root.is_empty()).collect();
+            trees.sort_by_key(|tree| std::cmp::Reverse(tree.root_bytes));
+            due.extend(trees.iter().map(|tree| (urgency, Job::Spill { kvs: tree.kvs })));
         }
         for tree in view.trees.values() {
             let entries: Vec<u64> = tree.root.iter().map(|kvset| kvset.edit.entries).collect();
@@ -555,9 +556,58 @@ fn compaction_run(leaf: &Leaf, least: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use esker_base::Rng;
 
     use super::*;
+    use crate::testing::kvdb;
+    use crate::{Kvdb, Kvs, Policy};
+
+    /// Ingests `count` records of 1 KiB, none of which hides another.
+    fn ingest(db: &Kvdb, kvs: &Kvs, count: u64) {
+        let first = db.engine.visible.load(Ordering::Acquire);
+        (first..first + count).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 1024]).unwrap());
+        db.ingest().unwrap();
+    }
+
+    #[test]
+    fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
+        let (db, small, _) = kvdb();
+        let large = db.create_kvs("b", Policy::default()).unwrap();
+        let spills = || {
+            let due = db.engine.due();
+            let spills = due.into_iter().filter_map(|job| match job {
+                Job::Spill { kvs } => Some(kvs),
+                _ => None,
+            });
+            spills.collect::<Vec<u32>>()
+        };
+        let most = db.engine.spill_bytes();
+        assert_eq!(most, 4 << 20, "a quarter of the medium, and not half of the budget");
+        while db.engine.view.load().root_bytes() < most {
+            assert_eq!(spills(), []);
+            ingest(&db, &small, 100);
+            ingest(&db, &large, 200);
+        }
+        let kvs = |name: &str| {
+            let view = db.engine.view.load();
+            view.trees.values().find(|tree| &*tree.name == name).unwrap().kvs
+        };
+        assert_eq!(spills(), [kvs("b"), kvs("a")]);
+    }
+
+    #[test]
+    fn who_writes_nothing_for_a_while_has_a_quarter_spilled() {
+        let (db, kvs, clock) = kvdb();
+        while db.engine.view.load().root_bytes() < db.engine.spill_bytes() / 4 {
+            ingest(&db, &kvs, 200);
+        }
+        clock.advance(Duration::from_millis(4999));
+        assert!(!db.engine.due().iter().any(|job| matches!(job, Job::Spill { .. })));
+        clock.advance(Duration::from_millis(1));
+        assert!(db.engine.due().iter().any(|job| matches!(job, Job::Spill { .. })));
+    }
 
     #[test]
     fn kvsets_of_about_a_size_are_merged_and_those_that_gathered_meanwhile_at_once() {
