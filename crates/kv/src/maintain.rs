@@ -229,14 +229,12 @@ impl Engine {
                 let targets = leaves.map(|leaf| target(leaf, leaf.kvsets.is_empty())).collect();
                 // The oldest ones, and not more than were planned for: gathering values takes as
                 // many passes over all of them as they exceed its window.
-                let mut bytes = 0;
-                let planned = |kvset: &&Arc<Kvset>| {
-                    let fits = bytes < self.spill_bytes();
-                    bytes += kvset.bytes();
-                    fits
-                };
-                let oldest = tree.root.iter().rev().take_while(planned).count();
-                (tree.root[tree.root.len() - oldest..].to_vec(), targets, Rewrite::All)
+                let (mut newer, mut bytes) = (tree.root.len(), 0);
+                while newer > 0 && bytes < self.spill_bytes() {
+                    newer -= 1;
+                    bytes += tree.root[newer].bytes();
+                }
+                (tree.root[newer..].to_vec(), targets, Rewrite::All)
             }
             Job::Merge { newest, .. } => {
                 let root = Target { leaf: 0, lower: Arc::from([]), bottom: false };

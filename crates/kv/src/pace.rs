@@ -13,7 +13,6 @@ use esker_base::Nanos;
 use crate::engine::Engine;
 use crate::options::Maintenance;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::view::View;
 
 /// The pace of a KVDB's writers.
 #[derive(Default)]
@@ -89,11 +88,6 @@ fn pressure(length: u64, from: u64, full: u64) -> u64 {
 }
 
 impl Engine {
-    /// How many bytes the roots hold beyond those that maintenance is given time for.
-    pub(crate) fn debt(&self, view: &View) -> u64 {
-        view.root_bytes().saturating_sub(2 * self.spill_bytes())
-    }
-
     /// What a memtable may grow to while the one before is being ingested, in bytes.
     pub(crate) fn memtable_most(&self) -> u64 {
         self.tuning.memtable_bytes + self.tuning.memtable_bytes / 4
@@ -102,7 +96,9 @@ impl Engine {
     /// How many nanoseconds each 1,000 bytes are to take now; 0 when nothing is behind.
     fn pace_ns(&self, unflushed: u64) -> u64 {
         let view = self.view.load();
-        let debt = pressure(self.debt(&view), 0, self.spill_bytes()) * DEBT_NS;
+        let spill_bytes = self.spill_bytes();
+        // As much as it spills is what maintenance is given time for.
+        let debt = pressure(view.root_bytes(), 2 * spill_bytes, 3 * spill_bytes) * DEBT_NS;
         let limit = self.options.durability_limit();
         // Beyond the limit, the writer has waited for the flush itself.
         let waits = self.options.durability_ms == 0 || unflushed > limit;

@@ -240,11 +240,6 @@ impl View {
         }
     }
 
-    /// How many kvsets the deepest root holds.
-    pub(crate) fn deepest_root(&self) -> usize {
-        self.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0)
-    }
-
     /// Bytes of keys and values in all roots.
     pub(crate) fn root_bytes(&self) -> u64 {
         self.trees.values().map(|tree| tree.root_bytes).sum()

@@ -261,8 +261,10 @@ impl Engine {
     /// What the threads would have done meanwhile.
     fn catch_up(&self) -> Result<()> {
         self.ingest_oldest()?;
-        let lags =
-            |view: &View| self.debt(view) > 0 || view.deepest_root() > 2 * self.tuning.root_kvsets;
+        let lags = |view: &View| {
+            let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
+            view.root_bytes() > 2 * self.spill_bytes() || deepest > 2 * self.tuning.root_kvsets
+        };
         while lags(&self.view.load()) && self.maintain()? {}
         Ok(())
     }

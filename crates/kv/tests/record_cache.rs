@@ -13,6 +13,7 @@ use esker_base::{Clock, Rng};
 use esker_device::MemoryDevice;
 use esker_kv::{
     CompactRequest, Compression, Devices, Kvdb, Kvs, KvsOptions, Options, Policy, Snapshot, Stream,
+    Tuning,
 };
 
 fn create() -> (Kvdb, Clock) {
@@ -66,7 +67,8 @@ fn what_newer_kvsets_say_nothing_of_is_still_found() {
 fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     let device = |name: &str| Arc::new(MemoryDevice::new(name, 64 << 20, 512));
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
-    let options = Options { memory_bytes, ..test_options(small_tuning()) };
+    let tuning = Tuning { spill_bytes: 96 << 10, ..small_tuning() };
+    let options = Options { memory_bytes, ..test_options(tuning) };
     let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
     let with = KvsOptions { compression, ..KvsOptions::default() };
     let kvs = db.create_kvs("k", with).unwrap();
@@ -76,7 +78,7 @@ fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     }
     db.settle().unwrap();
     let stats = db.stats();
-    assert!(stats.maintenance.spills > 2);
+    assert!(stats.maintenance.spills > 3);
     let streams = stats.classes.iter().flat_map(|class| &class.streams);
     let of_values = |stream: Stream| matches!(stream, Stream::Log | Stream::OldValues);
     let read = streams.filter(|s| of_values(s.stream)).map(|s| s.read_bytes).sum();
