@@ -6,6 +6,7 @@
 //! | `probe` | finds out what the file is and can do |
 //! | `transfer` | one command as a sequence of system calls, without making them |
 //! | `uring` | the queue pair that makes them through `io_uring`, many at a time |
+//! | `spin` | waits for short reads that begin by looking for their end |
 //! | `synchronous` | makes them one at a time, where `io_uring` is refused |
 //! | `discard` | `BLKDISCARD`, which has no safe wrapper |
 //! | `nvme` | commands passed through to an NVMe drive |
@@ -25,6 +26,7 @@ mod nvme;
 mod open;
 mod placement;
 mod probe;
+mod spin;
 mod synchronous;
 mod transfer;
 mod uring;
@@ -34,6 +36,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, Lba};
 
@@ -43,7 +46,7 @@ use crate::{
 };
 
 /// How to open a [`FileDevice`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct FileOptions {
     /// What to do when there is no such file, or when there is one.
     pub create: Create,
@@ -60,6 +63,25 @@ pub struct FileOptions {
     /// Reads and nothing else: the file must exist, needs no permission to write, and may be open
     /// elsewhere in the same way. Writes and discards fail, and there is no data placement.
     pub read_only: bool,
+    /// Who waits for reads of at most 64 KiB and nothing else looks for their end for so long before
+    /// it sleeps, by default 100 µs: that takes processor time, but a drive of flash answers sooner
+    /// than a sleeping thread is woken. Nobody looks while more threads wait so than there are
+    /// processors, and hardly anybody where it is mostly in vain. 0 sleeps at once.
+    pub spin: Duration,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            create: Create::default(),
+            capacity_bytes: None,
+            lba_size: None,
+            direct: Preference::default(),
+            io_uring: Preference::default(),
+            read_only: false,
+            spin: Duration::from_micros(100),
+        }
+    }
 }
 
 /// What to do about the existence of a file.
@@ -107,6 +129,7 @@ struct OpenFile {
     zeroes: OnceLock<AlignedBuf>,
     counters: Counters,
     clock: Clock,
+    spin: spin::Spin,
     remarks: Vec<String>,
 }
 

@@ -14,6 +14,7 @@ use esker_base::{Clock, ErrorKind, Lba, LbaCount};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::spin::Spin;
 use super::{Create, FileOptions, OpenFile, Preference, placement, probe, uring};
 use crate::{Cause, Counters, DeviceError, Geometry, OpKind};
 
@@ -194,6 +195,7 @@ fn settle(
         zeroes: OnceLock::new(),
         counters: Counters::default(),
         clock: Clock::real(),
+        spin: Spin::new(options.spin),
         remarks,
     })
 }

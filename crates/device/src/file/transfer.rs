@@ -14,8 +14,8 @@ use esker_base::units::{round_down, to_u64, to_usize};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::OpenFile;
 use super::placement::stream;
+use super::{OpenFile, spin};
 use crate::{Cause, Command, Completion, DeviceError, Op, Tag};
 
 /// Bytes of zeroes in one write.
@@ -79,6 +79,11 @@ impl Transfer {
             done: 0,
             zeroing: open.zeroing.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether it reads so little that who waits for it looks for its end ([`super::spin`]).
+    pub(super) fn is_short_read(&self) -> bool {
+        matches!(&self.op, Op::Read { buf, .. } if buf.len() <= spin::SHORT)
     }
 
     /// The call to make next.

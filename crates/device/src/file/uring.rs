@@ -26,6 +26,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::OpenFile;
 use super::discard::discard;
+use super::spin::Waiting;
 use super::transfer::{Call, Step, Transfer, zeroes};
 use crate::{Cause, Command, Completion, DeviceError, Op, QueuePair};
 
@@ -45,6 +46,8 @@ pub(super) struct Queue {
     slots: Vec<Option<Transfer>>,
     /// The indices of empty slots.
     free: Vec<usize>,
+    /// How many commands in slots are no short reads.
+    long: usize,
     /// Commands that have finished and are still to be handed back.
     finished: Vec<Completion>,
 }
@@ -81,6 +84,7 @@ impl Queue {
             open,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
+            long: 0,
             finished: Vec::with_capacity(depth),
         })
     }
@@ -110,6 +114,7 @@ impl Queue {
     /// Empties `slot`, whose command has ended.
     fn finish(&mut self, slot: usize, result: Result<(), DeviceError>) {
         let transfer = self.slots[slot].take().expect("a slot in use");
+        self.long -= usize::from(!transfer.is_short_read());
         self.finished.push(transfer.finish(&self.open, result));
         self.free.push(slot);
     }
@@ -131,6 +136,32 @@ impl Queue {
                 Step::Done(result) => self.finish(slot, result),
             }
         }
+    }
+
+    /// Takes what has ended, and does not wait for it. Enters the kernel only where that has work.
+    fn look(&mut self) -> Result<(), DeviceError> {
+        self.reap();
+        let submission = self.ring.submission();
+        let needs_kernel = submission.taskrun() || !submission.is_empty();
+        drop(submission);
+        if needs_kernel && !self.is_idle() {
+            self.enter(0, None).map_err(|error| self.broken(&error))?;
+            self.reap();
+        }
+        Ok(())
+    }
+
+    /// Looks for something that has ended for a while, at most for `left`, if that is worth it.
+    fn look_for_a_while(
+        &mut self,
+        waiting: &Waiting<'_>,
+        left: Option<Duration>,
+    ) -> Result<bool, DeviceError> {
+        let open = self.open.clone();
+        open.spin.look(&open.clock, waiting, left, || {
+            self.look()?;
+            Ok(!self.finished.is_empty())
+        })
     }
 
     /// Hands the entries pushed to the kernel, and waits for `want` completions if it is not 0.
@@ -192,6 +223,7 @@ impl QueuePair for Queue {
                 continue;
             }
             let slot = self.free.pop().expect("fewer in flight than slots");
+            self.long += usize::from(!transfer.is_short_read());
             self.slots[slot] = Some(transfer);
             self.start(slot);
             if self.ring.submission().len() >= STARTED_AT_ONCE {
@@ -205,14 +237,7 @@ impl QueuePair for Queue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.reap();
-        let submission = self.ring.submission();
-        let needs_kernel = submission.taskrun() || !submission.is_empty();
-        drop(submission);
-        if needs_kernel && !self.is_idle() {
-            self.enter(0, None).map_err(|error| self.broken(&error))?;
-            self.reap();
-        }
+        self.look()?;
         Ok(self.hand_back(done))
     }
 
@@ -222,6 +247,7 @@ impl QueuePair for Queue {
         timeout: Option<Duration>,
     ) -> Result<usize, DeviceError> {
         let deadline = timeout.map(|timeout| self.open.clock.now() + timeout);
+        let mut waiting = None;
         loop {
             self.reap();
             if !self.finished.is_empty() || self.is_idle() {
@@ -230,6 +256,11 @@ impl QueuePair for Queue {
             let left = deadline.map(|deadline| deadline - self.open.clock.now());
             if left.is_some_and(|left| left.is_zero()) {
                 return self.poll(done);
+            }
+            if self.long == 0
+                && self.look_for_a_while(waiting.get_or_insert_with(Waiting::join), left)?
+            {
+                return Ok(self.hand_back(done));
             }
             self.enter(1, left).map_err(|error| self.broken(&error))?;
         }

@@ -1,13 +1,14 @@
 //! Devices that are what they are: files, memory, nothing.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use esker_base::{ErrorKind, LbaCount};
 use esker_device::{Create, FileDevice, FileOptions, MemoryDevice, NullDevice, Preference};
 
 use super::{bytes_of, path_of};
 use crate::StackError;
-use crate::syntax::{Key, Keys, Parts, lba_size, name_of, one_of, show_size, size};
+use crate::syntax::{Key, Keys, Parts, lba_size, name_of, number, one_of, show_size, size};
 
 const PREFERENCES: [(&str, Preference); 3] = [
     ("prefer", Preference::Prefer),
@@ -32,11 +33,21 @@ pub struct FileSpec {
     pub direct: Option<Preference>,
     /// Whether to use `io_uring`.
     pub uring: Option<Preference>,
+    /// How long waits for short reads look before they sleep, in microseconds; see
+    /// [`FileOptions::spin`].
+    pub spin: Option<u32>,
 }
 
 impl FileSpec {
-    const KEYS: [Key; 4] =
-        [("capacity", "SIZE"), LBA, ("direct", PREFERENCE), ("uring", PREFERENCE)];
+    const KEYS: [Key; 5] = [
+        ("capacity", "SIZE"),
+        LBA,
+        ("direct", PREFERENCE),
+        ("uring", PREFERENCE),
+        ("spin", "MICROSECONDS"),
+    ];
+    /// The longest that waits may look.
+    const SPIN_MAX: u32 = 10_000;
 
     /// The file at a path, with defaults.
     pub(super) fn at(path: PathBuf) -> Result<FileSpec, String> {
@@ -54,6 +65,7 @@ impl FileSpec {
             lba: keys.take("lba", lba_size)?,
             direct: keys.take("direct", one_of(&PREFERENCES))?,
             uring: keys.take("uring", one_of(&PREFERENCES))?,
+            spin: keys.take("spin", number(0, FileSpec::SPIN_MAX))?,
         })
     }
 
@@ -63,6 +75,7 @@ impl FileSpec {
         parts.push("lba", self.lba.map(|lba| lba.to_string()));
         parts.push("direct", self.direct.map(|direct| name_of(&PREFERENCES, &direct)));
         parts.push("uring", self.uring.map(|uring| name_of(&PREFERENCES, &uring)));
+        parts.push("spin", self.spin.map(|us| us.to_string()));
         parts
     }
 
@@ -89,6 +102,7 @@ impl FileSpec {
     }
 
     pub(crate) fn open(&self, create: Create) -> Result<FileDevice, StackError> {
+        let defaults = FileOptions::default();
         let options = FileOptions {
             create,
             capacity_bytes: self.capacity,
@@ -96,6 +110,7 @@ impl FileSpec {
             direct: self.direct.unwrap_or_default(),
             io_uring: self.uring.unwrap_or_default(),
             read_only: false,
+            spin: self.spin.map_or(defaults.spin, |us| Duration::from_micros(us.into())),
         };
         Ok(FileDevice::open(&self.path, &options)?)
     }

@@ -69,6 +69,7 @@ fn a_device_within_another_is_what_it_is() {
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&read-ahead=x", &["read-ahead"]);
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&admit=x", &["auto"]);
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&daily-writes=0", &["0.5"]);
+    refused("file:x?spin=1s", &["spin", "from 0 to 10000"]);
     refused("traced:(mem:1MiB)", &["say to=FILE"]);
     refused("traced:mem:1MiB?to=x", &["write traced:(mem:1GiB)?to=FILE"]);
 }
@@ -134,9 +135,10 @@ fn lba() -> impl Strategy<Value = Option<u32>> + Clone {
 }
 
 fn plain() -> impl Strategy<Value = Spec> {
-    let file = (path(), option::of(1u64..), lba(), preference(), preference());
-    let file = file.prop_map(|(path, capacity, lba, direct, uring)| {
-        Spec::File(FileSpec { path, capacity, lba, direct, uring })
+    let spin = option::of(0..=10_000u32);
+    let file = (path(), option::of(1u64..), lba(), preference(), preference(), spin);
+    let file = file.prop_map(|(path, capacity, lba, direct, uring, spin)| {
+        Spec::File(FileSpec { path, capacity, lba, direct, uring, spin })
     });
     let sized = (1..1u64 << 50, lba());
     let memory = sized.clone().prop_map(|(lbas, lba)| {
