@@ -105,7 +105,7 @@ impl Setting {
     /// The whole budget of an engine that bounds all of its memory itself. The rest is for the
     /// process: code, stacks, the benchmark.
     pub(crate) fn whole_budget_bytes(&self) -> u64 {
-        self.share(84)
+        self.share(92)
     }
 
     /// The cache of an engine that also lives on the page cache, which gets the other half.
