@@ -160,12 +160,12 @@ impl Compaction {
         merge.seek(Bound::Unbounded)?;
         let now_ms = engine.wall_clock.now_ms();
         // What scans have wasted so far can be wasted a little longer.
-        let mut way = (self.sorts() && !self.asked).then(|| GivingWay::new(engine));
+        let mut way = GivingWay::new(engine, self.sorts() && !self.asked);
         while merge.key().is_some() {
             engine.check_wanted(self.asked)?;
             self.fill(window, &mut merge, engine.tuning.gather_bytes, now_ms)?;
-            self.gather(engine, window, buffers, way.as_mut())?;
-            output.emit(window, way.as_mut())?;
+            self.gather(engine, window, buffers, &mut way)?;
+            output.emit(window, &mut way)?;
             engine.balance_memory();
         }
         window.clear();
@@ -244,7 +244,7 @@ impl Compaction {
         engine: &Engine,
         window: &mut Window,
         buffers: &mut Vec<AlignedBuf>,
-        mut way: Option<&mut GivingWay<'_>>,
+        way: &mut GivingWay<'_>,
     ) -> Result<()> {
         let Window { keys, entries, records, cached } = window;
         cached.clear();
@@ -278,8 +278,11 @@ impl Compaction {
         let read_size = engine.gather_read_size();
         let runs = runs(&missing, read_size);
         let pieces: Vec<Piece<'_>> = runs.iter().flat_map(|run| pieces(run, read_size)).collect();
-        let at_a_time = if way.is_some() { 1 } else { READS };
-        for batch in pieces.chunks(at_a_time) {
+        let mut pieces = &pieces[..];
+        while !pieces.is_empty() {
+            let at_a_time = if way.has_readers() { 1 } else { READS };
+            let batch;
+            (batch, pieces) = pieces.split_at(at_a_time.min(pieces.len()));
             for group in batch.chunk_by(|a, b| a.media().class == b.media().class) {
                 read_pieces(group, records, buffers, read_size)?;
             }
@@ -288,9 +291,7 @@ impl Compaction {
                 let record = &records[w.at..w.at + w.size];
                 w.block.verify(record, self.kvs, &keys[w.key.clone()], w.offset)?;
             }
-            if let Some(way) = &mut way {
-                way.pause();
-            }
+            way.pause();
         }
         Ok(())
     }
@@ -480,7 +481,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn emit(&mut self, window: &Window, mut way: Option<&mut GivingWay<'_>>) -> Result<()> {
+    fn emit(&mut self, window: &Window, way: &mut GivingWay<'_>) -> Result<()> {
         let (mut key_start, mut written) = (0, 0);
         let mut cached = window.cached.iter();
         for entry in &window.entries {
@@ -502,9 +503,7 @@ impl<'a> Output<'a> {
                     let records = window.records.as_ref().expect("gathered");
                     let (place, value_size) = self.push(&records[*at..*at + size])?;
                     written += size;
-                    if written > PIECE_BYTES
-                        && let Some(way) = &mut way
-                    {
+                    if written > PIECE_BYTES {
                         written = 0;
                         way.pause();
                     }

@@ -1,5 +1,5 @@
-//! Slowing writers down: smoothly, and early enough that they need not be stopped. And slowing down steps of
-//! maintenance that nobody waits for, so that readers have most of the device.
+//! Slowing writers down: smoothly, and early enough that they need not be stopped. And how steps of
+//! maintenance give way, so that readers have most of the device.
 //!
 //! Each of three queues has a length from which on writers are slowed, by more the longer it grows:
 //! bytes that the roots hold beyond those that maintenance is given time for; the memtable that
@@ -141,12 +141,15 @@ impl Engine {
     }
 }
 
-/// A step that nobody waits for, and how it gives way to readers.
+/// A step, and how it gives way to readers.
 pub(crate) struct GivingWay<'a> {
     engine: &'a Engine,
+    /// Whether the step can wait.
+    can_wait: bool,
     /// When the piece of work under way began, and how much had been read by then.
     began: Nanos,
     reads: u64,
+    has_readers: bool,
 }
 
 /// Shorter pieces of work are taken together.
@@ -155,15 +158,21 @@ const PIECE_LEAST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(100);
 
 impl<'a> GivingWay<'a> {
-    /// For a step that begins now.
-    pub(crate) fn new(engine: &'a Engine) -> GivingWay<'a> {
+    /// For a step that begins now, and that can wait or not.
+    pub(crate) fn new(engine: &'a Engine, can_wait: bool) -> GivingWay<'a> {
         let (began, reads) = (engine.options.clock.now(), engine.counters.reads());
-        GivingWay { engine, began, reads }
+        GivingWay { engine, can_wait, began, reads, has_readers: false }
     }
 
-    /// Between two pieces of work: when somebody has read meanwhile, waits three times as long as the piece
-    /// took. Less when a spill is due, which waits for this step, and not at all when writers are about to be
-    /// slowed for it, or somebody waits for the step to end.
+    /// Whether somebody has read during the last piece of work. Then the step has one command under way at a
+    /// time: what is read in between waits for no more than that.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.has_readers
+    }
+
+    /// Between two pieces of work: sees whether somebody reads. If so, a step that can wait waits for three
+    /// times as long as the piece took; less when a spill is due, which waits for this step, and not at all
+    /// when writers are about to be slowed for it, or somebody waits for the step to end.
     pub(crate) fn pause(&mut self) {
         let engine = self.engine;
         let clock = &engine.options.clock;
@@ -171,10 +180,10 @@ impl<'a> GivingWay<'a> {
         if engine.options.maintenance == Maintenance::Manual || took < PIECE_LEAST {
             return;
         }
-        let root_bytes = engine.view.load().root_bytes();
+        self.has_readers = engine.counters.reads() != self.reads;
         let is_awaited = engine.closing.load(Ordering::Acquire) || engine.compact_is_active();
-        let times = if is_awaited { 0 } else { pauses(root_bytes, engine.spill_bytes()) };
-        if engine.counters.reads() != self.reads && times > 0 {
+        if self.can_wait && self.has_readers && !is_awaited {
+            let times = pauses(engine.view.load().root_bytes(), engine.spill_bytes());
             clock.sleep((times * took).min(PAUSE_MOST));
         }
         (self.began, self.reads) = (clock.now(), engine.counters.reads());
