@@ -2,16 +2,18 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{Mount, TempDir, is_root, skipped};
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
 use esker_device::{
-    Create, Device, FileDevice, FileOptions, MemoryDevice, Op, Port, PortPool, Preference,
-    conformance,
+    Command, Create, Device, FileDevice, FileOptions, MemoryDevice, Op, Port, PortPool, Preference,
+    Tag, conformance,
 };
 
 const MIB: u64 = 1 << 20;
@@ -47,7 +49,8 @@ fn files_conform_direct_buffered_and_without_io_uring() {
     let dir = TempDir::new();
     let buffered = FileOptions { direct: Preference::Never, ..options() };
     let small_lbas = FileOptions { lba_size: Some(512), ..options() };
-    let kinds = [options(), synchronous(), buffered, small_lbas];
+    let asleep = FileOptions { spin: Duration::ZERO, ..options() };
+    let kinds = [options(), synchronous(), buffered, small_lbas, asleep];
     for (n, options) in (0u64..).zip(kinds) {
         let path = dir.path().join(format!("{n}"));
         assert!(open(&path, &options).discards_zero());
@@ -58,6 +61,34 @@ fn files_conform_direct_buffered_and_without_io_uring() {
         let count = LbaCount(192);
         port.run(Op::WriteZeroes { lba: Lba(0), count }).unwrap();
         conformance::check(&device, 1, 100, n + 100);
+    }
+}
+
+#[test]
+fn a_wait_ends_when_a_read_does_whether_it_looks_or_sleeps() {
+    let dir = TempDir::new();
+    let spins = [Duration::ZERO, Duration::from_micros(1), Duration::from_secs(1)];
+    for (n, spin) in (0u64..).zip(spins) {
+        let device = open(&dir.path().join(format!("{n}")), &FileOptions { spin, ..options() });
+        let content = AlignedBuf::zeroed(64 * 4096);
+        Port::open(&device, 1).unwrap().write(Lba(0), content, None).unwrap();
+        let mut queue = device.queue_pair(8).unwrap();
+        for _ in 0..50 {
+            let read = |n| Command {
+                tag: Tag(n),
+                op: Op::Read { lba: Lba(n), buf: AlignedBuf::zeroed(4096) },
+            };
+            let mut commands: VecDeque<Command> = (0..8).map(read).collect();
+            assert_eq!(queue.submit(&mut commands).unwrap(), 8);
+            let mut done = Vec::new();
+            while queue.in_flight() > 0 {
+                let before = done.len();
+                assert!(queue.wait(&mut done, None).unwrap() > 0);
+                assert!(done.len() > before);
+            }
+            assert_eq!(done.len(), 8);
+            assert_eq!(queue.wait(&mut done, None).unwrap(), 0, "nothing is in flight");
+        }
     }
 }
 
