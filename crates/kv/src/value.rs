@@ -95,7 +95,8 @@ impl ValueBlock {
         })?
     }
 
-    /// The value of the record in `bytes`, after checking that it is the one of `key`.
+    /// The value of the record that `bytes` are, after checking that it is the one of `key`, and as large:
+    /// in place of a write that was lost there may be an older one of the same key.
     pub(crate) fn verify<'a>(
         &self,
         bytes: &'a [u8],
@@ -109,6 +110,11 @@ impl ValueBlock {
                     "the record of another key was found at offset {offset} of block {}",
                     self.id
                 )
+            })?;
+            let size = record_size(key.len(), record.value.bytes.len());
+            expect(size == bytes.len(), || {
+                let wanted = bytes.len();
+                format!("a record of {size} bytes was found where one of {wanted} was expected")
             })?;
             Ok(record.value)
         });

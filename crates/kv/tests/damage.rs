@@ -12,7 +12,7 @@ mod common;
 
 use common::sample::{self, Content, LBA_SIZE, MEDIA, Media, options};
 use esker_base::Rng;
-use esker_kv::{KvError, Kvdb};
+use esker_kv::{KvError, Kvdb, Policy};
 
 /// What became of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,4 +216,37 @@ fn lost_noisy_and_misdirected_lbas_are_noticed_or_harmless() {
 #[ignore = "takes a while: see the top of the file"]
 fn lost_noisy_and_misdirected_lbas_are_noticed_or_harmless_in_many_cases() {
     println!("{:?}", damage(20_000, 1 << 32));
+}
+
+/// A write that was lost where an older value of the same key lies at the same place: its checksum holds, and
+/// only its size tells.
+#[test]
+fn an_older_value_of_another_size_in_the_place_of_a_value_is_noticed() {
+    let (key, old, new) = (b"the key of both", [7; 40], [8; 300]);
+    let size = |value: &[u8]| 16 + key.len() + value.len();
+    let build = |value: &[u8]| {
+        let blank = Media(MEDIA.iter().map(|(_, size)| vec![0; *size as usize]).collect());
+        let devices = blank.devices();
+        let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+        let kvs = db.create_kvs("kvs", Policy::default()).unwrap();
+        kvs.put(key, value).unwrap();
+        db.ingest().unwrap();
+        db.close().unwrap();
+        Media::of(&devices)
+    };
+    let (before, mut media) = (build(&old), build(&new));
+    let find = |media: &Media, value: &[u8]| {
+        let record = [&key[..], value].concat();
+        let device = |bytes: &Vec<u8>| bytes.windows(record.len()).position(|it| it == record);
+        let mut found =
+            media.0.iter().enumerate().filter_map(|(n, it)| Some((n, device(it)? - 16)));
+        found.next().expect("the value is on a medium")
+    };
+    let ((from, start), (to, place)) = (find(&before, &old), find(&media, &new));
+    media.0[to][place..place + size(&old)]
+        .copy_from_slice(&before.0[from][start..start + size(&old)]);
+    let db = Kvdb::open_on(media.devices(), options()).unwrap();
+    let error = db.kvs("kvs").unwrap().get(key).unwrap_err().to_string();
+    assert!(error.contains("a record of 71 bytes was found where one of 331"), "{error}");
+    must_name(&error, "an older value");
 }
