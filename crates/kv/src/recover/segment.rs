@@ -119,11 +119,13 @@ impl<'a> SegmentReader<'a> {
             for (lba, at) in bytes.chunks(lba_size).zip((offset..).step_by(lba_size)) {
                 if FrameHeader::begins(lba)
                     && let Ok(header) = FrameHeader::decode(lba)
-                    && (header.block, header.offset) == (segment.id, at)
+                    && header.block == segment.id
                 {
-                    // The torn frame itself may have kept its header.
-                    let follows = at > stop && header.first_seqno <= last + 1;
+                    // One that belongs elsewhere in the segment says what was durable all the same. The
+                    // torn frame itself may have kept its header.
                     held = held.max(header.durable_seqno);
+                    let follows =
+                        at > stop && header.offset == at && header.first_seqno <= last + 1;
                     held = held.max(if follows { header.last_seqno() } else { 0 });
                 }
             }
