@@ -225,8 +225,7 @@ fn an_older_value_of_another_size_in_the_place_of_a_value_is_noticed() {
     let (key, old, new) = (b"the key of both", [7; 40], [8; 300]);
     let size = |value: &[u8]| 16 + key.len() + value.len();
     let build = |value: &[u8]| {
-        let blank = Media(MEDIA.iter().map(|(_, size)| vec![0; *size as usize]).collect());
-        let devices = blank.devices();
+        let devices = Media::blank().devices();
         let db = Kvdb::create_on(devices.clone(), options()).unwrap();
         let kvs = db.create_kvs("kvs", Policy::default()).unwrap();
         kvs.put(key, value).unwrap();

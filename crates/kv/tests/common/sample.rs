@@ -28,6 +28,11 @@ pub(crate) fn options() -> Options {
 pub(crate) struct Media(pub(crate) Vec<Vec<u8>>);
 
 impl Media {
+    /// Devices that were never written.
+    pub(crate) fn blank() -> Media {
+        Media(MEDIA.iter().map(|(_, size)| vec![0; usize::try_from(*size).unwrap()]).collect())
+    }
+
     /// Fresh devices that hold these bytes.
     pub(crate) fn devices(&self) -> Devices {
         let mut devices = MEDIA.iter().zip(&self.0).map(|((name, _), bytes)| {
@@ -67,9 +72,7 @@ fn read(device: &Arc<dyn Device>) -> Vec<u8> {
 /// Builds it. Returns what the media hold when the process is gone, and what the KVDB held before its
 /// last flush and after it: damage of what the last flush wrote looks torn.
 pub(crate) fn build() -> (Media, Content, Content) {
-    let blank =
-        Media(MEDIA.iter().map(|(_, size)| vec![0; usize::try_from(*size).unwrap()]).collect());
-    let devices = blank.devices();
+    let devices = Media::blank().devices();
     let mut rng = Rng::new(1);
     let mut content = Content::new();
     let mut db = Kvdb::create_on(devices.clone(), options()).unwrap();
