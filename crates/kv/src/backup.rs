@@ -32,7 +32,7 @@ use crate::omf::frame::HEADER_SIZE;
 use crate::options::MediaClass;
 use crate::placement::Stream;
 use crate::recover::{self, Devices};
-use crate::value::ValueBlock;
+use crate::value::{Ids, ValueBlock};
 use crate::view::View;
 
 /// What a backup has copied.
@@ -120,6 +120,7 @@ impl Engine {
         }
         copy.classes.flush()?;
         state.uuid = recover::new_uuid();
+        state.last_id = Ids::begin_copy(state.uuid, state.last_id);
         state.classes = paths.iter().cloned().collect();
         for media in copy.classes.all() {
             media.write_header(state.uuid)?;

@@ -184,8 +184,7 @@ impl Kvdb {
         if self.find(name).is_some() {
             return Err(KvError::KvsExists(name.into()));
         }
-        let (id, leaf) = (self.engine.ids.next(), self.engine.ids.next());
-        let id = u32::try_from(id).map_err(|_| KvError::Options("no more ids for KVSs".into()))?;
+        let (id, leaf) = (self.new_kvs_id(), self.engine.ids.next());
         let edits = vec![
             Edit::LastId { id: leaf },
             Edit::Kvs { id, name: name.into(), options },
@@ -194,6 +193,14 @@ impl Kvdb {
         self.engine.commit(edits)?;
         self.engine.publish(|view| view.put_tree(Tree::new(id, name, options, leaf)));
         self.kvs(name)
+    }
+
+    /// The lower half of an id. It comes again after four billion ids, when no log holds it any more.
+    fn new_kvs_id(&self) -> u32 {
+        let taken = |id| id == 0 || self.engine.view.load().trees.contains_key(&id);
+        let halves = std::iter::repeat_with(|| self.engine.ids.next() & u64::from(u32::MAX));
+        let mut ids = halves.map(|half| u32::try_from(half).expect("32 bits"));
+        ids.find(|id| !taken(*id)).expect("there are fewer than 2^32 KVSs")
     }
 
     /// The KVS of this name.

@@ -515,7 +515,9 @@ pub(crate) fn create(
     for media in devices.classes(options).all() {
         media.write_header(uuid)?;
     }
-    let edits = paths.iter().map(|(class, path)| Edit::Class { class: *class, path: path.clone() });
+    let classes =
+        paths.iter().map(|(class, path)| Edit::Class { class: *class, path: path.clone() });
+    let edits = [Edit::LastId { id: Ids::begin(uuid) }].into_iter().chain(classes);
     Manifest::create(devices.manifest.clone(), uuid, edits.collect())?;
     Ok(())
 }

@@ -160,7 +160,7 @@ impl Kvdb {
         };
         let classes: Classes = remains.classes.iter().map(media).collect();
         let mut salvage = Salvage::new(into);
-        let found = Found::of(&classes, remains, &mut salvage);
+        let found = Found::of(&classes, remains, survey.state.as_ref(), &mut salvage);
         if let (None, Some(state)) = (&survey.damage, &survey.state) {
             survey.damage = found.newer_than(state);
         }

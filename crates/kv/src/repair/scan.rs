@@ -1,6 +1,6 @@
 //! What lies on a medium, whoever named it: frames, key pages, and which KVS a kvset belongs to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use esker_base::units::{round_up, to_usize};
@@ -15,7 +15,7 @@ use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::placement::Stream;
-use crate::value::ValueBlock;
+use crate::value::{Ids, ValueBlock};
 
 /// Bytes read at a time.
 const PIECE: u64 = 1 << 20;
@@ -29,17 +29,30 @@ pub(super) struct Found {
     pub(super) pages: Vec<(u64, u32, Place)>,
     /// The KVS of each kvset.
     pub(super) owners: BTreeMap<u64, u32>,
+    /// The origins of the KVDB's ids and of those it is a copy of, if a manifest says. Another KVDB that was on
+    /// the media has others.
+    origins: Option<BTreeSet<u64>>,
 }
 
 /// A class, as an index of the media that were scanned, and an LBA.
 type Place = (usize, u64);
 
 impl Found {
-    /// Looks at all that is left of each class.
-    pub(super) fn of(classes: &Classes, remains: &Remains, salvage: &mut Salvage<'_>) -> Found {
+    /// Looks at all that is left of each class of the KVDB that had this state, as far as that is known.
+    pub(super) fn of(
+        classes: &Classes,
+        remains: &Remains,
+        state: Option<&State>,
+        salvage: &mut Salvage<'_>,
+    ) -> Found {
         let media: Vec<Arc<Media>> = classes.values().cloned().collect();
         let (blocks, pages, owners) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        let mut found = Found { media: media.clone(), blocks, pages, owners };
+        let origins = state.map(|state| {
+            let named = state.blocks.keys().chain(state.kvsets.keys()).chain(state.leaves.keys());
+            let given_out_later = [state.last_id, state.last_id.saturating_add(u32::MAX.into())];
+            named.copied().chain(given_out_later).map(Ids::origin_of).collect()
+        });
+        let mut found = Found { media: media.clone(), blocks, pages, owners, origins };
         for (number, media) in media.iter().enumerate() {
             found.scan(number, media, remains.classes[&media.class].1, salvage);
         }
@@ -92,11 +105,19 @@ impl Found {
         }
     }
 
+    /// Whether the KVDB may have given out this id.
+    fn is_own(&self, id: u64) -> bool {
+        self.origins.as_ref().is_none_or(|origins| origins.contains(&Ids::origin_of(id)))
+    }
+
     fn look(&mut self, number: usize, media: &Media, offset: u64, piece: &[u8]) {
         let lba_size = to_usize(media.lba_size.into());
         let first = offset / lba_size as u64;
         for (bytes, lba) in piece.chunks(lba_size).zip(first..) {
             let Ok(header) = FrameHeader::decode(bytes) else { continue };
+            if !self.is_own(header.block) {
+                continue;
+            }
             // A frame states how far it is from the beginning of its block.
             let before = header.offset / lba_size as u64;
             if let Some(start) = lba.checked_sub(before) {
@@ -107,7 +128,9 @@ impl Found {
             let place = (number, at / lba_size as u64);
             if let Some((kvset, kvs)) = KvsetMeta::owner(bytes) {
                 self.owners.insert(kvset, kvs);
-            } else if let Some((kvset, index)) = Page::address(bytes) {
+            } else if let Some((kvset, index)) = Page::address(bytes)
+                && self.is_own(kvset)
+            {
                 self.pages.push((kvset, index, place));
             }
         }

@@ -1,0 +1,98 @@
+//! Media that held another KVDB: whatever is left of it, a new one, or a copy, shows its own content alone,
+//! even where both wrote the same in the same order. (A device that was wiped is mostly wiped at its
+//! beginning.)
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::sample::{LBA_SIZE, Media, options};
+use esker_device::Device;
+use esker_kv::{Devices, Kvdb, MediaClass, Policy, Remains};
+
+/// Forgets the KVDB, and leaves the rest.
+fn wipe(devices: &Devices) -> Devices {
+    let mut media = Media::of(devices);
+    media.0[0].fill(0);
+    for class in &mut media.0[1..] {
+        class[..LBA_SIZE as usize].fill(0);
+    }
+    media.devices()
+}
+
+/// Writes values of this byte and these numbers, each flushed, and is gone without closing.
+fn write_and_vanish(db: Kvdb, byte: u8, numbers: std::ops::Range<u32>) {
+    let kvs = db.kvs("kvs").unwrap();
+    for number in numbers {
+        kvs.put(&number.to_be_bytes(), &[byte; 100]).unwrap();
+        db.sync().unwrap();
+    }
+}
+
+/// Values with these bytes, in the order of their numbers.
+fn check(devices: Devices, wanted: &[u8]) {
+    assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new());
+    let db = Kvdb::open_on(devices, options()).unwrap();
+    let kvs = db.kvs("kvs").unwrap();
+    let mut cursor = kvs.cursor().unwrap();
+    let mut found = Vec::new();
+    while let Some((_, value)) = cursor.next().unwrap() {
+        assert_eq!(value.len(), 100);
+        found.push(value[0]);
+    }
+    assert_eq!(found, wanted);
+}
+
+fn create(devices: &Devices) -> Kvdb {
+    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+    db.create_kvs("kvs", Policy::default()).unwrap();
+    db
+}
+
+#[test]
+fn a_new_kvdb_does_not_take_former_records_for_its_own() {
+    for count in 0..25 {
+        let former = Media::blank().devices();
+        write_and_vanish(create(&former), 1, 0..25);
+        let devices = wipe(&former);
+        write_and_vanish(create(&devices), 2, 0..count);
+        check(devices, &vec![2; count as usize]);
+    }
+}
+
+#[test]
+fn a_copy_in_the_place_of_a_former_copy_does_not_take_its_records_for_its_own() {
+    let source = Media::blank().devices();
+    write_and_vanish(create(&source), 1, 0..10);
+    let original = Kvdb::open_on(source, options()).unwrap();
+    for count in 0..25 {
+        let former = Media::blank().devices();
+        original.backup_on(&former).unwrap();
+        write_and_vanish(Kvdb::open_on(former.clone(), options()).unwrap(), 2, 10..35);
+        let devices = wipe(&former);
+        original.backup_on(&devices).unwrap();
+        write_and_vanish(Kvdb::open_on(devices.clone(), options()).unwrap(), 3, 10..10 + count);
+        check(devices, &[vec![1; 10], vec![3; count as usize]].concat());
+    }
+}
+
+#[test]
+fn a_repair_salvages_nothing_of_a_former_kvdb() {
+    let former = Media::blank().devices();
+    write_and_vanish(create(&former), 1, 0..200);
+    let devices = wipe(&former);
+    write_and_vanish(create(&devices), 2, 0..12);
+    let all = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
+    let classes = BTreeMap::from([
+        (MediaClass::Capacity, all(&devices.capacity)),
+        (MediaClass::Staging, all(devices.staging.as_ref().unwrap())),
+    ]);
+    let salvaged = Media::blank().devices();
+    let into = Kvdb::create_on(salvaged.clone(), options()).unwrap();
+    let remains = Remains { manifest: Some(devices.manifest.clone()), classes };
+    let report = Kvdb::repair(&remains, &into).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    into.close().unwrap();
+    check(salvaged, &[2; 12]);
+}
