@@ -316,7 +316,7 @@ impl Engine {
         // there are compactions also what they build.
         let budget = self.options.memory_bytes;
         let share = if self.resting.load(Ordering::Relaxed) { 32 } else { 10 };
-        let process = budget / share + (budget / 16).min(8 << 20);
+        let process = budget / share + (budget / 8).min(8 << 20);
         (parts + process, filters + indexes)
     }
 
