@@ -25,6 +25,8 @@ pub(crate) struct Pace {
     began_ns: AtomicU64,
     /// When the last one ended, in nanoseconds.
     ended_ns: AtomicU64,
+    /// Writers that wait for space.
+    without_space: AtomicU64,
 }
 
 impl Pace {
@@ -44,6 +46,14 @@ impl Pace {
             before => (3 * before + ns) / 4,
         };
         self.ingest_ns.store(lately, Ordering::Relaxed);
+    }
+
+    /// Does the work of maintenance for a writer that waits for space: no step pauses meanwhile.
+    pub(crate) fn for_space<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.without_space.fetch_add(1, Ordering::Relaxed);
+        let done = work();
+        self.without_space.fetch_sub(1, Ordering::Relaxed);
+        done
     }
 
     /// Whether writers take long to fill a memtable now, or write nothing.
@@ -170,9 +180,7 @@ impl<'a> GivingWay<'a> {
         self.has_readers
     }
 
-    /// Between two pieces of work: sees whether somebody reads. If so, a step that can wait waits for three
-    /// times as long as the piece took; less when a spill is due, which waits for this step, and not at all
-    /// when writers are about to be slowed for it, or somebody waits for the step to end.
+    /// Between two pieces of work: sees whether somebody reads, and pauses then if that is right.
     pub(crate) fn pause(&mut self) {
         let engine = self.engine;
         let clock = &engine.options.clock;
@@ -181,12 +189,25 @@ impl<'a> GivingWay<'a> {
             return;
         }
         self.has_readers = engine.counters.reads() != self.reads;
-        let is_awaited = engine.closing.load(Ordering::Acquire) || engine.compact_is_active();
-        if self.can_wait && self.has_readers && !is_awaited {
-            let times = pauses(engine.view.load().root_bytes(), engine.spill_bytes());
-            clock.sleep((times * took).min(PAUSE_MOST));
+        if self.has_readers {
+            clock.sleep(self.pause_after(took));
         }
         (self.began, self.reads) = (clock.now(), engine.counters.reads());
+    }
+
+    /// How long a step that can wait waits for readers after a piece of work: three times as long as that
+    /// took; less when a spill is due, which waits for this step, and not at all when writers are about to be
+    /// slowed for it or wait for space, or somebody waits for the step to end.
+    fn pause_after(&self, took: Duration) -> Duration {
+        let engine = self.engine;
+        let is_awaited = engine.closing.load(Ordering::Acquire)
+            || engine.compact_is_active()
+            || engine.pace.without_space.load(Ordering::Relaxed) > 0;
+        if !self.can_wait || is_awaited {
+            return Duration::ZERO;
+        }
+        let times = pauses(engine.view.load().root_bytes(), engine.spill_bytes());
+        (times * took).min(PAUSE_MOST)
     }
 }
 
@@ -209,6 +230,16 @@ mod tests {
             [0, 3, 4, 7, 8, 100].map(|root_bytes| pauses(root_bytes, 4)),
             [3, 3, 1, 1, 0, 0]
         );
+    }
+
+    #[test]
+    fn a_step_for_which_a_writer_waits_does_not_pause() {
+        let (db, ..) = crate::testing::kvdb();
+        let took = Duration::from_millis(2);
+        let pause = |can_wait| GivingWay::new(&db.engine, can_wait).pause_after(took);
+        assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
+        assert_eq!(db.engine.pace.for_space(|| pause(true)), Duration::ZERO);
+        assert_eq!(pause(true), 3 * took);
     }
 
     #[test]

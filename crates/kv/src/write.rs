@@ -250,10 +250,11 @@ impl Engine {
         full: KvError,
     ) -> Result<MutexGuard<'e, LogTail>> {
         self.check_running()?;
-        let worked = MutexGuard::unlocked(&mut log, || match self.step() {
+        let work = || match self.step() {
             Ok(false) => self.ingest_all(),
             result => result,
-        })?;
+        };
+        let worked = MutexGuard::unlocked(&mut log, || self.pace.for_space(work))?;
         self.check_running()?;
         if worked { Ok(log) } else { Err(full) }
     }
