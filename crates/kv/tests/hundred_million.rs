@@ -1,7 +1,7 @@
 //! A hundred million small keys in sixteen KVSs: how long opening takes, what DRAM each key costs
 //! beside the caches, and what a get costs the devices.
 //!
-//! `cargo test --release -p esker-kv --test hundred_million -- --ignored --nocapture` takes some twenty
+//! `cargo test --release -p esker-kv --test hundred_million -- --ignored --nocapture` takes some ten
 //! minutes, 5 GiB of DRAM and 14 GiB in the directory for temporary files (`TMPDIR`, which is to be on a
 //! drive and not in memory). `ESKER_KEYS` is another number of keys. `ESKER_DIR` is a directory for the
 //! KVDB, which then stays; one that is there already is read, by a process that has not loaded it.
@@ -24,7 +24,7 @@ const OPEN_MAX: Duration = Duration::from_secs(2);
 const BYTES_PER_KEY_MAX: f64 = 3.0;
 
 #[test]
-#[ignore = "takes twenty minutes, 14 GiB of a drive and 5 GiB of DRAM"]
+#[ignore = "takes ten minutes, 14 GiB of a drive and 5 GiB of DRAM"]
 fn a_hundred_million_keys() {
     let keys = std::env::var("ESKER_KEYS").ok();
     let keys = keys.map_or(100_000_000, |keys| keys.parse().expect("ESKER_KEYS is a number"));
