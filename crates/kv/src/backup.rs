@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::ids::Ids;
 use crate::kvdb::Kvdb;
 use crate::kvset::Kvset;
 use crate::layout::{self, Layout, NamedDevice};
@@ -32,7 +33,7 @@ use crate::omf::frame::HEADER_SIZE;
 use crate::options::MediaClass;
 use crate::placement::Stream;
 use crate::recover::{self, Devices};
-use crate::value::{Ids, ValueBlock};
+use crate::value::ValueBlock;
 use crate::view::View;
 
 /// What a backup has copied.

@@ -14,6 +14,7 @@ use esker_base::units::to_usize;
 use crate::compact::{READS, Scratch};
 use crate::error::{KvError, Result};
 use crate::expiry::WallClock;
+use crate::ids::Ids;
 use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
 use crate::log::{LogTail, new_segment};
@@ -29,7 +30,7 @@ use crate::stats::Counters;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex, MutexGuard};
 use crate::transaction::Transactions;
-use crate::value::{Ids, ValueBlock, Values};
+use crate::value::{ValueBlock, Values};
 use crate::view::{Tree, View};
 use crate::{Tuning, VALUE_MAX};
 

@@ -130,6 +130,7 @@ mod engine;
 mod error;
 mod expiry;
 mod filter;
+mod ids;
 mod in_flight;
 mod ingest;
 mod key_list;

@@ -17,11 +17,12 @@ use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Nanos};
 
 use crate::error::Result;
+use crate::ids::Ids;
 use crate::media::{Classes, Media, Purpose};
 use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
 use crate::placement::Stream;
-use crate::value::{FrameBuilder, Ids, ValueBlock};
+use crate::value::{FrameBuilder, ValueBlock};
 use crate::{MediaClass, Place, Tuning};
 
 /// The part of the log that appending changes; guarded by the writer's lock.

@@ -26,6 +26,7 @@ use self::segment::SegmentReader;
 use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
+use crate::ids::Ids;
 use crate::ingest::{Young, may_leave_log};
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
@@ -38,7 +39,7 @@ use crate::omf::manifest::Edit;
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::placement::Stream;
-use crate::value::{Ids, ValueBlock};
+use crate::value::ValueBlock;
 use crate::view::{Frozen, Leaf, Tree, View};
 use crate::{MediaClass, Tuning, VALUE_MAX};
 

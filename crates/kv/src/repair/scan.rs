@@ -8,6 +8,7 @@ use esker_base::{AlignedBuf, Lba, LbaCount};
 
 use super::salvage::Salvage;
 use super::{Classes, Remains};
+use crate::ids::Ids;
 use crate::manifest::State;
 use crate::media::{Allocation, Extent, Media};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE};
@@ -15,7 +16,7 @@ use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::placement::Stream;
-use crate::value::{Ids, ValueBlock};
+use crate::value::ValueBlock;
 
 /// Bytes read at a time.
 const PIECE: u64 = 1 << 20;

@@ -1,0 +1,46 @@
+//! Ids of blocks, kvsets and leaves: each is given out once in the life of a KVDB, and hardly ever by another
+//! one, because frames of one that was on its media before would pass for its own if they had its ids. The
+//! upper half is the origin, drawn when the KVDB begins; the lower half counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Gives out ids.
+pub(crate) struct Ids(AtomicU64);
+
+impl Ids {
+    /// Where the ids of a new KVDB begin. Its uuid is the lot.
+    pub(crate) fn begin(uuid: [u8; 16]) -> u64 {
+        (Ids::lot(uuid) >> 1) << 32
+    }
+
+    /// Where those of a copy go on behind `last`, which counts on: the lower half is a KVS's id.
+    pub(crate) fn begin_copy(uuid: [u8; 16], last: u64) -> u64 {
+        let origin = Ids::origin_of(last) + 1 + (Ids::lot(uuid) >> 12);
+        let count = last & u64::from(u32::MAX);
+        last.max(origin.min(u32::MAX.into()) << 32 | count)
+    }
+
+    /// 32 bits.
+    fn lot(uuid: [u8; 16]) -> u64 {
+        let [a, b, c, d, ..] = uuid;
+        u32::from_le_bytes([a, b, c, d]).into()
+    }
+
+    /// Which KVDB, or which copy of one, has given out an id: the one that began there, as long as it has
+    /// not given out four billion.
+    pub(crate) fn origin_of(id: u64) -> u64 {
+        id >> 32
+    }
+
+    pub(crate) fn after(last: u64) -> Ids {
+        Ids(AtomicU64::new(last))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
