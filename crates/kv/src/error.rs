@@ -120,6 +120,12 @@ pub enum KvError {
         "the KVDB is being compacted, or a class removed: wait until that has ended, or cancel it"
     )]
     Busy,
+    /// A device that was taken away is asked for again, and somebody still reads what it held.
+    #[error(
+        "{0}: snapshots, transactions or cursors that were begun before it was removed still read from it: \
+         end them first"
+    )]
+    StillRead(String),
     /// What was asked for was called off.
     #[error("it was cancelled; what was done until then stays")]
     Cancelled,
@@ -224,6 +230,7 @@ impl KvError {
             KvError::TransactionConflict { .. }
             | KvError::TransactionExpired(_)
             | KvError::Busy
+            | KvError::StillRead(_)
             | KvError::Cancelled => ErrorKind::Conflict,
             KvError::Closed | KvError::Dropped(_) => ErrorKind::Closed,
         }

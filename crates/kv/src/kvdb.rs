@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::kvs::{Kvs, check_ttl};
 use crate::layout::{self, Layout, NamedDevice};
+use crate::maintain::free_unread;
 use crate::manual::{CompactRequest, CompactStatus};
 use crate::media::Media;
 use crate::omf::manifest::Edit;
@@ -316,7 +317,8 @@ impl Kvdb {
     /// Gives the KVDB a staging class while it runs. `path` is as in [`Layout`].
     ///
     /// # Errors
-    /// `Exists` when it has one already or the path holds data; a device's.
+    /// `Exists` when it has one already or the path holds data; `Conflict` when somebody still reads from the
+    /// device since it was removed; a device's.
     pub fn add_staging(&self, path: Option<PathBuf>) -> Result<()> {
         let path = layout::known_as(MediaClass::Staging, &path)?;
         let dir = self.dir.clone().unwrap_or_default();
@@ -355,11 +357,16 @@ impl Kvdb {
         if let Some(media) = engine.classes.staging() {
             return Err(KvError::StagingExists(media.device().name().into()));
         }
-        let media = Arc::new(Media::new(MediaClass::Staging, device()?, &engine.tuning));
+        let device = device()?;
+        free_unread(&mut engine.ingesting.lock());
+        if engine.classes.is_still_read(&device) {
+            return Err(KvError::StillRead(device.name().into()));
+        }
+        let media = Arc::new(Media::new(MediaClass::Staging, device, &engine.tuning));
         media.write_header(engine.manifest.state().uuid)?;
         let edit = Edit::Class { class: MediaClass::Staging, path };
         engine.commit(vec![edit])?;
-        engine.classes.set_staging(Some(media));
+        engine.classes.add_staging(media);
         Ok(())
     }
 

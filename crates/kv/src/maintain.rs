@@ -398,7 +398,7 @@ impl Engine {
 }
 
 /// Frees memtables that nobody else has: those that were ingested, when nobody reads them any more.
-fn free_unread(ingested: &mut Vec<Arc<Memtable>>) {
+pub(crate) fn free_unread(ingested: &mut Vec<Arc<Memtable>>) {
     ingested.retain(|table| Arc::strong_count(table) > 1);
 }
 

@@ -344,7 +344,7 @@ impl Engine {
             return Ok(false);
         }
         self.commit(vec![Edit::ClassRemoved { class }])?;
-        self.classes.set_staging(None);
+        self.classes.remove_staging();
         Ok(true)
     }
 }

@@ -7,7 +7,7 @@
 //!    nothing durable refers to it any more.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
@@ -418,19 +418,35 @@ pub(crate) struct Classes {
     staging: ArcSwapOption<Media>,
     /// Set while the staging class is being emptied: it takes nothing new.
     leaving: AtomicBool,
+    /// Staging classes of before. Somebody may still read from them.
+    removed: Mutex<Vec<Weak<Media>>>,
 }
 
 impl Classes {
     pub(crate) fn new(capacity: Arc<Media>, staging: Option<Arc<Media>>) -> Classes {
-        Classes { capacity, staging: ArcSwapOption::from(staging), leaving: AtomicBool::new(false) }
+        let (staging, leaving) = (ArcSwapOption::from(staging), AtomicBool::new(false));
+        Classes { capacity, staging, leaving, removed: Mutex::default() }
     }
 
     pub(crate) fn staging(&self) -> Option<Arc<Media>> {
         self.staging.load_full()
     }
 
-    pub(crate) fn set_staging(&self, media: Option<Arc<Media>>) {
-        self.staging.store(media);
+    pub(crate) fn add_staging(&self, media: Arc<Media>) {
+        self.staging.store(Some(media));
+    }
+
+    /// Ends the staging class. Who has begun to read from it may go on.
+    pub(crate) fn remove_staging(&self) {
+        self.removed.lock().extend(self.staging().iter().map(Arc::downgrade));
+        self.staging.store(None);
+    }
+
+    /// Whether somebody still reads what the device held for a staging class that was removed.
+    pub(crate) fn is_still_read(&self, device: &Arc<dyn Device>) -> bool {
+        let removed = self.removed.lock();
+        let mut held = removed.iter().filter_map(Weak::upgrade);
+        held.any(|media| Arc::ptr_eq(media.device(), device))
     }
 
     /// Whether the staging class takes nothing new from now on.

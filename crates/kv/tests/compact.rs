@@ -269,6 +269,35 @@ fn staging_is_taken_away_while_threads_write_and_read() {
 }
 
 #[test]
+fn a_removed_staging_comes_back_when_nobody_reads_from_it_any_more() {
+    let devices = devices(64 << 20, Some(8 << 20));
+    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("k", Policy::STAGING_ONLY).unwrap();
+    put(&kvs, 0..1500);
+    db.settle().unwrap();
+    let snapshot = db.snapshot();
+    let all_there = || {
+        let mut cursor = snapshot.cursor(&kvs).unwrap();
+        for n in 0..1500u64 {
+            assert_eq!(cursor.next().unwrap().unwrap(), (&n.to_be_bytes()[..], &value(n)[..]));
+        }
+    };
+    db.remove_staging().unwrap();
+    all_there();
+    let staging = devices.staging.clone().unwrap();
+    let refused = db.add_staging_device(staging.clone()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+    put(&kvs, 1500..4000);
+    all_there();
+    drop(snapshot);
+    db.add_staging_device(staging).unwrap();
+    put(&kvs, 4000..5000);
+    check(&kvs, 0..5000);
+    db.close().unwrap();
+    sound(&devices);
+}
+
+#[test]
 fn staging_stays_when_capacity_lacks_room_for_what_is_there() {
     let devices = devices(2 << 20, Some(16 << 20));
     let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
