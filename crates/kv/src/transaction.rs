@@ -268,7 +268,8 @@ impl Transaction {
     }
 
     /// Like [`Transaction::get`], and committing fails when someone else has written the key since the
-    /// beginning, as if it were written here.
+    /// beginning, as if it were written here. A transaction that writes nothing commits all the same: what it
+    /// has read is of one moment.
     ///
     /// # Errors
     /// As [`Transaction::get`].
