@@ -186,8 +186,11 @@ pub(crate) fn write_superblock(
 /// Makes a cache: what was on the flash device is lost.
 pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(), CacheError> {
     let layout = Layout::of(superblock);
-    medium.zero(0, 2 * BLOCK)?;
-    medium.flush()?;
+    // After a crash the copies may differ. Copy 1 is never the newer one, and must not come back.
+    for copy in [1, 0] {
+        medium.zero(copy * BLOCK, BLOCK)?;
+        medium.flush()?;
+    }
     medium.zero(layout.area(0), 2 * layout.area_bytes)?;
     for (table, size) in layout.tables(0) {
         medium.zero(table, size)?;
