@@ -270,13 +270,16 @@ impl Cache {
     /// then on. The cache must not be in use. From then on this device only passes on.
     ///
     /// # Errors
-    /// A device's; the cache is still attached then, and nothing is lost.
+    /// A device's; the cache is still attached then, or lost if the flash device does not even say
+    /// so. No block is lost.
     pub fn detach(&self) -> Result<(), CacheError> {
         self.clean_all()?;
         let shared = self.shared();
         shared.commit(&crate::commit::Wanted::Nothing)?;
         shared.flush_origin()?;
-        shared.store.lock().update(|superblock| superblock.state = DETACHED)?;
+        let mut store = shared.store.lock();
+        shared.change_superblock(&mut store, |superblock| superblock.state = DETACHED)?;
+        drop(store);
         shared.lose();
         Ok(())
     }

@@ -142,17 +142,9 @@ fn change(shared: &Shared, cleaner: &mut Cleaner, next: &Superblock) -> Result<S
         }
         store.medium.flush()?;
     }
-    let updated = store.update(|superblock| {
+    shared.change_superblock(&mut store, |superblock| {
         *superblock = with_rows(superblock, next.rows, next.flash_bytes);
-    });
-    if let Err(error) = updated {
-        // One copy may say so already: it has to say what it did, or nothing counts.
-        if store.update(|_| {}).is_err() {
-            store.abandon();
-            shared.lose();
-        }
-        return Err(error);
-    }
+    })?;
     let superblock = store.superblock;
     drop(store);
     let reopened = Medium::open(&shared.flash)

@@ -22,7 +22,7 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use crate::admit::{Budget, Door};
 use crate::counts::{Counted, Counts};
 use crate::mapping::Mapping;
-use crate::omf::{BLOCK, Name};
+use crate::omf::{BLOCK, Name, Superblock};
 use crate::options::{Mode, OpenOptions};
 use crate::queue::PumpCell;
 use crate::sets::Set;
@@ -168,6 +168,21 @@ impl Shared {
 
     pub(crate) fn caught_up(&self) {
         self.has_missed_writes.store(false, Ordering::Relaxed);
+    }
+
+    /// Changes the superblock. When that fails it is as it was, or nothing is cached any more.
+    pub(crate) fn change_superblock(
+        &self,
+        store: &mut Store,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<(), CacheError> {
+        store.update(change).inspect_err(|_| {
+            // One copy may say so already: it has to say what it did, or nothing counts.
+            if store.update(|_| {}).is_err() {
+                store.abandon();
+                self.lose();
+            }
+        })
     }
 
     /// Sets a flag that is mostly set already, without taking its cache line from others.

@@ -531,9 +531,10 @@ impl Store {
         &mut self,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<(), CacheError> {
+        // What failed may be on the medium all the same: what comes next has to be newer.
+        self.superblock.generation += 1;
         let mut superblock = self.superblock;
         change(&mut superblock);
-        superblock.generation += 1;
         write_superblock(&mut self.medium, &superblock)?;
         self.superblock = superblock;
         Ok(())

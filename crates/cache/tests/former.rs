@@ -11,7 +11,7 @@ use std::sync::Arc;
 use esker_base::Rng;
 use esker_cache::{Cache, CacheError, CreateOptions, Mode};
 use esker_device::{Device, MemoryDevice, Port};
-use esker_sim::{CrashRecorder, Image, Plan};
+use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Image, Plan, Target};
 use oracle::{Act, Oracle, op, random};
 
 const FLASH: u64 = rig::FLASH + rig::SPARE;
@@ -210,4 +210,45 @@ fn a_cache_that_was_let_go_of_does_not_come_back_while_a_new_one_is_made() {
         }
     }
     assert!(detached > 1 && attached > 1, "{detached} and {attached}");
+}
+
+#[test]
+fn a_cache_that_could_not_be_detached_is_still_there_when_it_is_opened_again() {
+    let mut failed = 0;
+    for (nth, is_for_good) in (0..).flat_map(|nth| [(nth, false), (nth, true)]) {
+        let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
+        let plan = FaultPlan::new();
+        let bad: Arc<dyn Device> = Arc::new(FaultDevice::new(flash.clone(), &plan));
+        let cache = rig::open(&origin, &bad);
+        let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
+        let mut port = Port::open(&cache, 4).unwrap();
+        let mut act = |act: Act| match port.run(op(&act, 4096)) {
+            Ok(_) => oracle.done(&act),
+            Err(_) => oracle.maybe(&act),
+        };
+        act(Act::Write { lba: 7, count: 1, version: 1, fua: true });
+        let nth_from_now = plan.seen(Target::Any) + nth;
+        match is_for_good {
+            true => plan.from_then_on(Target::Any, nth_from_now, Effect::Fail),
+            false => plan.once(Target::Any, nth_from_now, Effect::Fail),
+        }
+        let detached = cache.detach();
+        if plan.fired() == 0 {
+            break;
+        }
+        // It is used on, with what it still has.
+        act(Act::Write { lba: 7, count: 1, version: 2, fua: true });
+        plan.heal();
+        act(Act::Flush);
+        drop((port, cache));
+        let about = format!("command {nth}, for good {is_for_good}");
+        match detached {
+            Ok(()) => oracle.check_all(&mut Port::open(&*origin, 4).unwrap(), &about),
+            Err(_) => {
+                failed += 1;
+                check(oracle, &origin, &flash, &about);
+            }
+        }
+    }
+    assert!(failed > 3, "{failed}");
 }
