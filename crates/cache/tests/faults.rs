@@ -8,8 +8,8 @@ mod rig;
 use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Lba, Rng};
-use esker_cache::{Cache, CacheError, Mode};
-use esker_device::{Device, DeviceError, Port};
+use esker_cache::{Cache, CacheError, CreateOptions, Division, Mode};
+use esker_device::{Device, DeviceError, MemoryDevice, Port};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 use oracle::{Act, Oracle, op, random};
 
@@ -270,4 +270,41 @@ fn a_flipped_bit_of_metadata_is_detected_or_does_no_harm() {
         }
     }
     assert!(detected > 50, "{detected} detected");
+}
+
+#[test]
+fn what_is_zeroed_while_the_flash_cannot_be_read_is_not_stale_when_it_comes_back() {
+    for count in [16, 7] {
+        let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", rig::ORIGIN, 512));
+        let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", rig::FLASH, 512));
+        let options = rig::create_options(Mode::WriteThrough);
+        let options = CreateOptions { division: Division::Linear, ..options };
+        Cache::create(&*origin, &flash, &options).unwrap();
+        let mut oracle = Oracle::new(rig::ORIGIN / 512, 512);
+        let mut act = |port: &mut Port, act: Act| {
+            port.run(op(&act, 512)).unwrap();
+            oracle.done(&act);
+        };
+        let write = |version| Act::Write { lba: 0, count: 32, version, fua: false };
+        let cache = rig::open(&origin, &flash);
+        act(&mut Port::open(&cache, 4).unwrap(), write(1));
+        cache.close().unwrap();
+        drop(cache);
+
+        let plan = FaultPlan::new();
+        let bad: Arc<dyn Device> = Arc::new(FaultDevice::new(flash.clone(), &plan));
+        let cache = rig::open(&origin, &bad);
+        let mut port = Port::open(&cache, 4).unwrap();
+        // Of the first set alone; it fails when it gets a name.
+        act(&mut port, Act::Write { lba: 0, count: 8, version: 2, fua: false });
+        plan.from_then_on(Target::Write, plan.seen(Target::Write), Effect::Fail);
+        assert!(cache.close().is_err() && cache.figures().is_flash_lost);
+        plan.from_then_on(Target::Any, plan.seen(Target::Any), Effect::Fail);
+        act(&mut port, Act::Zero { lba: 16, count });
+        plan.heal();
+        act(&mut port, Act::Flush);
+        drop((port, cache));
+        let cache = rig::open(&origin, &flash);
+        oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &count);
+    }
 }

@@ -39,7 +39,13 @@ impl Pump {
         let mut edges = [low, high].map(|edge| edge.filter(|block| *block < limit));
         for n in 0..2 {
             let Some(block) = edges[n] else { continue };
-            let begun = self.shared.set_of(block).map(|mut set| set.begin_write(block));
+            let begun = match self.shared.set_of(block) {
+                Ok(mut set) => Ok(set.begin_write(block)),
+                Err(error) => self.shared.do_without(error).map(|()| {
+                    edges[n] = None;
+                    true
+                }),
+            };
             if let Ok(true) = begun {
                 continue;
             }
@@ -181,6 +187,14 @@ struct Work {
 }
 
 impl Shared {
+    /// Of a set that cannot be read: nothing dirty is in it, and no name that counts, once it is said.
+    fn do_without(&self, error: CacheError) -> Result<(), CacheError> {
+        match self.unread_dirty() == 0 && self.may_miss_writes() {
+            true => Ok(()),
+            false => Err(error),
+        }
+    }
+
     /// Calls `each` for every block from `first` to `end` that the cache knows in any way, with its
     /// slot's index if it is placed. Blocks of which nothing is known may come, too.
     fn sweep(
@@ -189,10 +203,6 @@ impl Shared {
         end: u64,
         mut each: impl FnMut(&mut SetGuard<'_>, u64, Option<u32>),
     ) -> Result<(), CacheError> {
-        let is_readable = |error: CacheError| match self.unread_dirty() == 0 && self.is_lost() {
-            true => Ok(()),
-            false => Err(error),
-        };
         if end - first <= self.slots() {
             for block in first..end {
                 match self.set_of(block) {
@@ -200,7 +210,7 @@ impl Shared {
                         let index = set.set.lookup(block);
                         each(&mut set, block, index);
                     }
-                    Err(error) => is_readable(error)?,
+                    Err(error) => self.do_without(error)?,
                 }
             }
             return Ok(());
@@ -209,7 +219,7 @@ impl Shared {
             let mut set = match self.set(number) {
                 Ok(set) => set,
                 Err(error) => {
-                    is_readable(error)?;
+                    self.do_without(error)?;
                     continue;
                 }
             };
