@@ -18,7 +18,7 @@ use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
 use crate::layout::{Layout, default_area_bytes};
 use crate::mapping::{Mapping, Placement};
-use crate::omf::{BLOCK, Superblock};
+use crate::omf::{BLOCK, DETACHED, Superblock};
 use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
 use crate::queue::Queue;
 use crate::shared::Shared;
@@ -273,8 +273,9 @@ impl Cache {
     /// A device's; the cache is still attached then, or lost if the flash device does not even say
     /// so. No block is lost.
     pub fn detach(&self) -> Result<(), CacheError> {
-        self.clean_all()?;
         let shared = self.shared();
+        shared.store.lock().is_attached()?;
+        self.clean_all()?;
         shared.commit(&crate::commit::Wanted::Nothing)?;
         shared.flush_origin()?;
         let mut store = shared.store.lock();
@@ -324,9 +325,6 @@ impl Cache {
         Cache::create(&**origin, flash, &new)
     }
 }
-
-/// The state of a cache that was detached.
-const DETACHED: u8 = 1;
 
 /// The superblock of a new cache.
 fn plan(

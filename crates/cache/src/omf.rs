@@ -19,6 +19,9 @@ pub const BLOCK: u64 = 4096;
 pub const BLOCK_SIZE: usize = 4096;
 /// The version of the format that this build writes. It reads version 1, too, which had one row.
 pub const VERSION: u32 = 2;
+/// The state of a cache that was detached: the origin may have changed, and the flash device may be
+/// another cache's.
+pub const DETACHED: u8 = 1;
 /// The most rows of slots.
 pub const MAX_ROWS: usize = 16;
 

@@ -531,8 +531,10 @@ impl Shared {
     pub(crate) fn catch_up(&self) {
         if self.has_missed_writes() {
             let mut store = self.store.lock();
-            if store.update(|superblock| superblock.clean_epoch += 1).is_ok() {
-                self.caught_up();
+            match store.update(|superblock| superblock.clean_epoch += 1) {
+                // No name counts of what was detached.
+                Ok(()) | Err(CacheError::Detached { .. }) => self.caught_up(),
+                Err(_) => {}
             }
         }
     }

@@ -132,7 +132,7 @@ impl Shared {
     /// What the user should know of the way the cache runs.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.is_lost() {
+        if self.is_lost() && self.store.lock().is_attached().is_ok() {
             warnings.push(format!(
                 "{}: the flash device has failed; reads and writes go to the origin",
                 self.name

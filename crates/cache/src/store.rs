@@ -23,8 +23,8 @@ use crate::CacheError;
 use crate::journal::{self, Replayed};
 use crate::layout::Layout;
 use crate::omf::{
-    BLOCK, BLOCK_SIZE, Change, FormatError, Name, RecordHeader, RecordKind, Superblock, TablePage,
-    record_size,
+    BLOCK, BLOCK_SIZE, Change, DETACHED, FormatError, Name, RecordHeader, RecordKind, Superblock,
+    TablePage, record_size,
 };
 
 /// Pages written by one step of a checkpoint.
@@ -526,17 +526,27 @@ impl Store {
         Ok(())
     }
 
-    /// Changes the superblock.
+    /// An error when the cache was detached.
+    pub(crate) fn is_attached(&self) -> Result<(), CacheError> {
+        match self.superblock.state {
+            DETACHED => Err(CacheError::Detached { device: self.medium.name().to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes the superblock. Once it says detached, nothing is written any more.
     pub(crate) fn update(
         &mut self,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<(), CacheError> {
+        self.is_attached()?;
         // What failed may be on the medium all the same: what comes next has to be newer.
         self.superblock.generation += 1;
         let mut superblock = self.superblock;
         change(&mut superblock);
         write_superblock(&mut self.medium, &superblock)?;
         self.superblock = superblock;
+        self.is_broken |= superblock.state == DETACHED;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ mod rig;
 
 use std::sync::Arc;
 
-use esker_base::Rng;
+use esker_base::{AlignedBuf, Lba, Rng};
 use esker_cache::{Cache, CacheError, CreateOptions, Mode};
 use esker_device::{Device, MemoryDevice, Port};
 use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Image, Plan, Target};
@@ -251,4 +251,66 @@ fn a_cache_that_could_not_be_detached_is_still_there_when_it_is_opened_again() {
         }
     }
     assert!(failed > 3, "{failed}");
+}
+
+/// Every LBA of a flash device with LBAs of 512 bytes.
+fn content(flash: &Arc<dyn Device>) -> Vec<AlignedBuf> {
+    let mut port = Port::open(&**flash, 1).unwrap();
+    (0..FLASH / 512).map(|lba| port.read(Lba(lba), AlignedBuf::zeroed(512)).unwrap()).collect()
+}
+
+#[test]
+fn a_detached_cache_passes_on_and_leaves_the_flash_device_to_others() {
+    for is_read in [false, true] {
+        let (origin, flash) = rig::devices(Mode::WriteBack, 512, 512);
+        let cache = rig::open(&origin, &flash);
+        let mut oracle = Oracle::new(rig::ORIGIN / 512, 512);
+        let mut port = Port::open(&cache, 4).unwrap();
+        let mut act = |port: &mut Port, act: Act| {
+            port.run(op(&act, 512)).unwrap();
+            oracle.done(&act);
+        };
+        for block in 0..12 {
+            let write = Act::Write { lba: 8 * block, count: 8, version: block + 1, fua: false };
+            act(&mut port, write);
+        }
+        drop(port);
+        cache.clean_all().unwrap();
+        cache.close().unwrap();
+        let cache = if is_read { cache } else { rig::open(&origin, &flash) };
+        cache.detach().unwrap();
+
+        // Others make a cache there, and use it.
+        let other = device("other", rig::ORIGIN, 512);
+        Cache::create(&*other, &flash, &anew()).unwrap();
+        let mut others = Life::new(&other, &flash, 1_000);
+        let mut rng = Rng::new(4);
+        for _ in 0..400 {
+            others.step(&mut rng);
+        }
+        others.cache.close().unwrap();
+        let before = content(&flash);
+
+        let mut port = Port::open(&cache, 4).unwrap();
+        for block in 4..16 {
+            let write = Act::Write { lba: 8 * block, count: 8, version: block + 50, fua: false };
+            act(&mut port, write);
+        }
+        act(&mut port, Act::Zero { lba: 3, count: 40 });
+        act(&mut port, Act::Discard { lba: 90, count: 9 });
+        act(&mut port, Act::Flush);
+        oracle.check_all(&mut port, &"passed on");
+        assert!(matches!(cache.set_mode(Mode::WriteAround), Err(CacheError::Detached { .. })));
+        assert!(cache.resize(FLASH).is_err());
+        assert!(matches!(cache.detach(), Err(CacheError::Detached { .. })));
+        let _ = cache.step(true);
+        let _ = cache.close();
+        drop((port, cache));
+        oracle.check_all(&mut Port::open(&*origin, 4).unwrap(), &"the origin");
+        let lba =
+            content(&flash).iter().zip(&before).position(|(now, before)| now[..] != before[..]);
+        assert_eq!(lba, None, "it was written");
+        drop(others.cache);
+        check(others.oracle, &other, &flash, &"the other cache");
+    }
 }
