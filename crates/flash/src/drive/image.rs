@@ -162,6 +162,8 @@ impl Image {
     pub(super) fn open(device: &Arc<dyn Device>) -> Result<(Image, Contents), FlashError> {
         let mut port = Port::open(&**device, 1)?;
         let mut disk = Disk::new(device, &mut port)?;
+        // What was written before a process was killed may not be durable yet.
+        disk.port.flush()?;
         let superblock = disk.superblock(device.name())?;
         let layout = Layout::of(&superblock.parameters)?;
         layout.check(&superblock.parameters, &**device)?;
@@ -181,6 +183,9 @@ impl Image {
             host_bytes = found.host_bytes;
             events.extend(found.events);
         })?;
+        // After a power cut the second copy may name the checkpoint that is written over next. The
+        // first flush of that comes before the first copy changes.
+        disk.write(to_u64(BLOCK), &superblock.encode()?)?;
         let image =
             Image { layout, superblock, frame, events: Vec::new(), erased: BTreeSet::new() };
         Ok((image, Contents { checkpoint, events, host_bytes }))
