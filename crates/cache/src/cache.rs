@@ -278,9 +278,7 @@ impl Cache {
         self.clean_all()?;
         shared.commit(&crate::commit::Wanted::Nothing)?;
         shared.flush_origin()?;
-        let mut store = shared.store.lock();
-        shared.change_superblock(&mut store, |superblock| superblock.state = DETACHED)?;
-        drop(store);
+        shared.change_superblock(&mut shared.store.lock(), |it| it.state = DETACHED)?;
         shared.lose();
         Ok(())
     }

@@ -548,6 +548,12 @@ impl Shared {
         self.catch_up();
         true
     }
+
+    /// Whether a write may pass over a set that cannot be read: nothing dirty is in it, and no name that
+    /// counts, once that is said.
+    pub(crate) fn may_pass_over_unread(&self) -> bool {
+        self.unread_dirty() == 0 && self.may_miss_writes()
+    }
 }
 
 /// The flash device fails for as long as it is asked: nothing is cached then.

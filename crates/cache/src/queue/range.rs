@@ -41,10 +41,11 @@ impl Pump {
             let Some(block) = edges[n] else { continue };
             let begun = match self.shared.set_of(block) {
                 Ok(mut set) => Ok(set.begin_write(block)),
-                Err(error) => self.shared.do_without(error).map(|()| {
+                Err(_) if self.shared.may_pass_over_unread() => {
                     edges[n] = None;
-                    true
-                }),
+                    continue;
+                }
+                Err(error) => Err(error),
             };
             if let Ok(true) = begun {
                 continue;
@@ -187,14 +188,6 @@ struct Work {
 }
 
 impl Shared {
-    /// Of a set that cannot be read: nothing dirty is in it, and no name that counts, once it is said.
-    fn do_without(&self, error: CacheError) -> Result<(), CacheError> {
-        match self.unread_dirty() == 0 && self.may_miss_writes() {
-            true => Ok(()),
-            false => Err(error),
-        }
-    }
-
     /// Calls `each` for every block from `first` to `end` that the cache knows in any way, with its
     /// slot's index if it is placed. Blocks of which nothing is known may come, too.
     fn sweep(
@@ -210,7 +203,8 @@ impl Shared {
                         let index = set.set.lookup(block);
                         each(&mut set, block, index);
                     }
-                    Err(error) => self.do_without(error)?,
+                    Err(_) if self.may_pass_over_unread() => {}
+                    Err(error) => return Err(error),
                 }
             }
             return Ok(());
@@ -218,10 +212,8 @@ impl Shared {
         for number in 0..self.layout.sets {
             let mut set = match self.set(number) {
                 Ok(set) => set,
-                Err(error) => {
-                    self.do_without(error)?;
-                    continue;
-                }
+                Err(_) if self.may_pass_over_unread() => continue,
+                Err(error) => return Err(error),
             };
             for block in set.known_blocks() {
                 if (first..end).contains(&block) {

@@ -126,7 +126,7 @@ impl Pump {
                     }
                 },
                 // Nothing dirty is in that set; and no name that counts, once it is said.
-                Err(_) if self.shared.unread_dirty() == 0 && self.shared.may_miss_writes() => {
+                Err(_) if self.shared.may_pass_over_unread() => {
                     begun.push(false);
                 }
                 Err(error) => {
