@@ -16,8 +16,7 @@ impl Ids {
     /// Where those of a copy go on behind `last`, which counts on: the lower half is a KVS's id.
     pub(crate) fn begin_copy(uuid: [u8; 16], last: u64) -> u64 {
         let origin = Ids::origin_of(last) + 1 + (Ids::lot(uuid) >> 12);
-        let count = last & u64::from(u32::MAX);
-        last.max(origin.min(u32::MAX.into()) << 32 | count)
+        last.max(origin.min(u32::MAX.into()) << 32 | u64::from(Ids::count_of(last)))
     }
 
     /// 32 bits.
@@ -30,6 +29,11 @@ impl Ids {
     /// not given out four billion.
     pub(crate) fn origin_of(id: u64) -> u64 {
         id >> 32
+    }
+
+    /// How many ids had been given out there, this one included.
+    pub(crate) fn count_of(id: u64) -> u32 {
+        u32::try_from(id & u64::from(u32::MAX)).expect("32 bits")
     }
 
     pub(crate) fn after(last: u64) -> Ids {

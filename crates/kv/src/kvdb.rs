@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::check::CheckReport;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
+use crate::ids::Ids;
 use crate::kvs::{Kvs, check_ttl};
 use crate::layout::{self, Layout, NamedDevice};
 use crate::maintain::free_unread;
@@ -199,8 +200,7 @@ impl Kvdb {
     /// The lower half of an id. It comes again after four billion ids, when no log holds it any more.
     fn new_kvs_id(&self) -> u32 {
         let taken = |id| id == 0 || self.engine.view.load().trees.contains_key(&id);
-        let halves = std::iter::repeat_with(|| self.engine.ids.next() & u64::from(u32::MAX));
-        let mut ids = halves.map(|half| u32::try_from(half).expect("32 bits"));
+        let mut ids = std::iter::repeat_with(|| Ids::count_of(self.engine.ids.next()));
         ids.find(|id| !taken(*id)).expect("there are fewer than 2^32 KVSs")
     }
 

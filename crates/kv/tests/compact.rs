@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,13 +14,20 @@ use common::{small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::Device;
 use esker_kv::{
-    CompactRequest, Devices, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass, Options, Policy,
-    Tuning,
+    CompactRequest, Cursor, Devices, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass, Options,
+    Policy, Tuning,
 };
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
 fn used(db: &Kvdb) -> u64 {
     db.stats().classes.iter().map(|class| class.used_bytes).sum()
+}
+
+/// The next records of a cursor are those of these numbers.
+fn walk(cursor: &mut Cursor, numbers: Range<u64>) {
+    for n in numbers {
+        assert_eq!(cursor.next().unwrap().unwrap(), (&n.to_be_bytes()[..], &value(n)[..]));
+    }
 }
 
 fn sound(devices: &Devices) {
@@ -250,9 +258,7 @@ fn staging_is_taken_away_while_threads_write_and_read() {
     });
     // What was begun before goes on reading.
     let mut cursor = before;
-    for n in 0..1500u64 {
-        assert_eq!(cursor.next().unwrap().unwrap(), (&n.to_be_bytes()[..], &value(n)[..]));
-    }
+    walk(&mut cursor, 0..1500);
     drop(cursor);
     assert!(matches!(db.remove_staging(), Err(KvError::NoStaging)));
     drop(kvss);
@@ -276,12 +282,7 @@ fn a_removed_staging_comes_back_when_nobody_reads_from_it_any_more() {
     put(&kvs, 0..1500);
     db.settle().unwrap();
     let snapshot = db.snapshot();
-    let all_there = || {
-        let mut cursor = snapshot.cursor(&kvs).unwrap();
-        for n in 0..1500u64 {
-            assert_eq!(cursor.next().unwrap().unwrap(), (&n.to_be_bytes()[..], &value(n)[..]));
-        }
-    };
+    let all_there = || walk(&mut snapshot.cursor(&kvs).unwrap(), 0..1500);
     db.remove_staging().unwrap();
     all_there();
     let staging = devices.staging.clone().unwrap();

@@ -4,12 +4,9 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+use common::remains;
 use common::sample::{LBA_SIZE, Media, options};
-use esker_device::Device;
-use esker_kv::{Devices, Kvdb, MediaClass, Policy, Remains};
+use esker_kv::{Devices, Kvdb, Policy};
 
 /// Forgets the KVDB, and leaves the rest.
 fn wipe(devices: &Devices) -> Devices {
@@ -83,15 +80,9 @@ fn a_repair_salvages_nothing_of_a_former_kvdb() {
     write_and_vanish(create(&former), 1, 0..200);
     let devices = wipe(&former);
     write_and_vanish(create(&devices), 2, 0..12);
-    let all = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
-    let classes = BTreeMap::from([
-        (MediaClass::Capacity, all(&devices.capacity)),
-        (MediaClass::Staging, all(devices.staging.as_ref().unwrap())),
-    ]);
     let salvaged = Media::blank().devices();
     let into = Kvdb::create_on(salvaged.clone(), options()).unwrap();
-    let remains = Remains { manifest: Some(devices.manifest.clone()), classes };
-    let report = Kvdb::repair(&remains, &into).unwrap();
+    let report = Kvdb::repair(&remains(&devices), &into).unwrap();
     assert!(report.is_sound(), "{report:?}");
     into.close().unwrap();
     check(salvaged, &[2; 12]);

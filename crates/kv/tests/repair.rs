@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{test_options, tiny_tuning};
+use common::{remains, test_options, tiny_tuning};
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
 use esker_device::{Device, MemoryDevice, Port};
@@ -48,13 +48,6 @@ fn devices() -> Devices {
         capacity: memory("the-capacity", 2 << 20),
         staging: Some(memory("the-staging", 1 << 20)),
     }
-}
-
-fn remains(devices: &Devices) -> Remains {
-    let whole = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
-    let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
-    let classes = staging.chain([(MediaClass::Capacity, whole(&devices.capacity))]).collect();
-    Remains { manifest: Some(devices.manifest.clone()), classes }
 }
 
 type Key = (usize, Vec<u8>);

@@ -7,8 +7,19 @@ pub(crate) mod sample;
 pub(crate) mod script;
 pub(crate) mod shaped;
 
+use std::sync::Arc;
+
 use esker_base::Clock;
-use esker_kv::{Maintenance, Options, Tuning};
+use esker_device::Device;
+use esker_kv::{Devices, Maintenance, MediaClass, Options, Remains, Tuning};
+
+/// All that is left of a KVDB on these devices: everything.
+pub(crate) fn remains(devices: &Devices) -> Remains {
+    let whole = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
+    let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
+    let classes = staging.chain([(MediaClass::Capacity, whole(&devices.capacity))]).collect();
+    Remains { manifest: Some(devices.manifest.clone()), classes }
+}
 
 /// Parts so small that a few hundred writes go through every kind of maintenance.
 pub(crate) fn small_tuning() -> Tuning {
