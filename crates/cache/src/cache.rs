@@ -192,10 +192,11 @@ impl Cache {
     /// written back.
     ///
     /// # Errors
-    /// The flash device's; the mode is as it was.
+    /// The flash device's; the mode is as it was, or the flash device is lost.
     pub fn set_mode(&self, mode: Mode) -> Result<(), CacheError> {
-        self.shared().store.lock().update(|superblock| superblock.mode = mode.number())?;
-        self.shared().set_mode(mode);
+        let shared = self.shared();
+        shared.change_superblock(&mut shared.store.lock(), |it| it.mode = mode.number())?;
+        shared.set_mode(mode);
         Ok(())
     }
 

@@ -44,7 +44,7 @@ impl Cache {
         let next = plan(&shared, flash_bytes)?;
         if next.rows == shared.layout.rows() {
             let mut store = shared.store.lock();
-            return store.update(|superblock| superblock.flash_bytes = next.flash_bytes);
+            return shared.change_superblock(&mut store, |it| it.flash_bytes = next.flash_bytes);
         }
         // Until the stop others go on to write: there may be no end to it.
         empty(&shared, &mut cleaner, next.set_slots, shared.slots() / 64 + 16)?;

@@ -308,3 +308,24 @@ fn what_is_zeroed_while_the_flash_cannot_be_read_is_not_stale_when_it_comes_back
         oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &count);
     }
 }
+
+#[test]
+fn a_mode_that_could_not_be_set_is_as_it_was_when_the_cache_is_opened_again() {
+    let mut failed = 0;
+    for nth in 0.. {
+        let (origin, flash) = rig::devices(Mode::WriteThrough, 4096, 4096);
+        let plan = FaultPlan::new();
+        let bad: Arc<dyn Device> = Arc::new(FaultDevice::new(flash.clone(), &plan));
+        let cache = rig::open(&origin, &bad);
+        plan.once(Target::Any, plan.seen(Target::Any) + nth, Effect::Fail);
+        let set = cache.set_mode(Mode::WriteAround);
+        if plan.fired() == 0 {
+            break;
+        }
+        failed += usize::from(set.is_err());
+        drop(cache);
+        let wanted = if set.is_ok() { Mode::WriteAround } else { Mode::WriteThrough };
+        assert_eq!(Cache::inspect(&flash).unwrap().mode, wanted, "command {nth}");
+    }
+    assert!(failed > 1, "{failed}");
+}
