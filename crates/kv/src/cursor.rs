@@ -215,7 +215,7 @@ impl Cursor {
     }
 
     /// The same cursor over the keys that begin with `prefix` alone, before the first of them. It reads
-    /// nothing beyond them.
+    /// no value beyond them.
     ///
     /// # Errors
     /// When keys cannot be read.
@@ -383,6 +383,7 @@ impl Cursor {
             return Ok(());
         }
         self.placed = false;
+        let mut stands = true;
         while self.rows.rows.len() < count && self.rows.bytes() < ROWS_BYTES {
             // A key beyond the prefix is not stepped over. There is mostly none, and comparing nothing is
             // not free: where nothing lies at no address, the processor first finds out that it is none.
@@ -396,14 +397,20 @@ impl Cursor {
                 _ if item.expiry().has_passed(self.now_ms) => {}
                 _ => self.rows.push(key, item, self.keys_only),
             }
-            if self.forward { self.merge.next()? } else { self.merge.prev()? }
+            let step = if self.forward { self.merge.next() } else { self.merge.prev() };
+            if step.is_err() && !self.rows.rows.is_empty() {
+                // These rows are good. Who goes on behind them meets the error again.
+                stands = false;
+                break;
+            }
+            step?;
         }
         let ends = self.taken < self.expected && self.taken + count >= self.expected;
         let way = Way { forward: self.forward, ends };
         let age = self.tree.as_ref().map_or(0, |tree| tree.age);
         self.rows.read(&mut self.ahead, &self.engine.values, (self.kvs, age), way)?;
         self.count_in_vain();
-        self.placed = true;
+        self.placed = stands;
         Ok(())
     }
 

@@ -11,8 +11,9 @@
 mod common;
 
 use common::sample::{self, Content, LBA_SIZE, MEDIA, Media, options};
+use common::{small_tuning, test_options};
 use esker_base::Rng;
-use esker_kv::{KvError, Kvdb, Policy};
+use esker_kv::{CompactRequest, KvError, Kvdb, Policy, Tuning};
 
 /// What became of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,4 +273,51 @@ fn an_older_value_of_another_size_in_the_place_of_a_value_is_noticed() {
     let error = db.kvs("kvs").unwrap().get(key).unwrap_err().to_string();
     assert!(error.contains("a record of 71 bytes was found where one of 331"), "{error}");
     must_name(&error, "an older value");
+}
+
+/// A walk gives out every record that lies before a damaged key page, and then says what it met.
+#[test]
+fn a_walk_comes_as_far_as_what_is_sound() {
+    let tuning = Tuning { leaf_key_bytes: 1 << 20, ..small_tuning() };
+    let devices = Media::blank().devices();
+    let db = Kvdb::create_on(devices.clone(), test_options(tuning)).unwrap();
+    let kvs = db.create_kvs("kvs", Policy::default()).unwrap();
+    let keys: Vec<String> = (0..600).map(|n| format!("{n:04}{}", "-".repeat(200))).collect();
+    keys.iter().for_each(|key| kvs.put(key.as_bytes(), b"v").unwrap());
+    db.compact(CompactRequest::Full).unwrap();
+    db.close().unwrap();
+    let sound = Media::of(&devices);
+    let mut met = 0;
+    let size = LBA_SIZE as usize;
+    let lbas = |device: usize| (0..sound.0[device].len() / size).map(move |lba| (device, lba));
+    for (device, lba) in lbas(1).chain(lbas(2)) {
+        let mut media = sound.clone();
+        let bytes = &mut media.0[device][lba * size..][..size];
+        if bytes.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        bytes[100] ^= 1;
+        let Ok(db) = Kvdb::open_on(media.devices(), test_options(tuning)) else { continue };
+        let kvs = db.kvs("kvs").unwrap();
+        let lost = |key: &&String| kvs.get(key.as_bytes()).is_err();
+        let (Some(first), Some(last)) = (keys.iter().find(lost), keys.iter().rfind(lost)) else {
+            continue;
+        };
+        let at = |key| keys.iter().position(|it| it == key).unwrap();
+        if at(first) == 0 || at(last) + 1 == keys.len() {
+            continue;
+        }
+        met += 1;
+        let mut cursor = kvs.cursor().unwrap().keys_only();
+        for key in &keys[..at(first)] {
+            assert_eq!(cursor.next().unwrap().unwrap().0, key.as_bytes(), "LBA {lba}");
+        }
+        must_name(&cursor.next().unwrap_err().to_string(), "a walk");
+        cursor.seek_to_last().unwrap();
+        for key in keys[at(last) + 1..].iter().rev() {
+            assert_eq!(cursor.prev().unwrap().unwrap().0, key.as_bytes(), "LBA {lba}");
+        }
+        must_name(&cursor.prev().unwrap_err().to_string(), "a walk back");
+    }
+    assert!(met > 3, "{met} damaged pages");
 }
