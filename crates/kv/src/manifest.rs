@@ -472,10 +472,15 @@ impl Writer {
         let mut payload = Encoder::default();
         edits.iter().for_each(|edit| edit.encode_to(&mut payload));
         let written = self.append(&payload.0)?;
+        let before = if written { None } else { Some(self.state.clone()) };
         self.state.apply_all(edits).map_err(|bad| {
             self.medium.corrupt(self.tail, format!("an edit that cannot be applied: {}", bad.0))
         })?;
-        if written { Ok(()) } else { self.snapshot() }
+        let Some(before) = before else {
+            return Ok(());
+        };
+        // What did not become durable has not happened.
+        self.snapshot().inspect_err(|_| self.state = before)
     }
 
     /// Appends a record to the current region; false when it has no room.

@@ -421,3 +421,21 @@ fn damage_is_found_while_it_is_copied() {
     }
     assert!(found > 5, "{found} of {nth}");
 }
+
+#[test]
+fn a_kvdb_that_its_manifest_has_no_room_for_is_copied_to_a_larger_one() {
+    let source = Devices { manifest: memory("small", 16 << 10), ..devices("source") };
+    let db = Kvdb::create_on(source, options()).unwrap();
+    let kvs = db.create_kvs("0", KvsOptions::default()).unwrap();
+    kvs.put(b"k", b"v").unwrap();
+    db.ingest().unwrap();
+    let full = (1..10_000)
+        .find_map(|n| db.create_kvs(&n.to_string(), KvsOptions::default()).err())
+        .expect("the device is finite");
+    assert!(full.to_string().contains("give it a larger one"), "{full}");
+    let copy = devices("copy");
+    let report = db.backup_on(&copy).unwrap();
+    assert!(report.kvss > 20, "{report:?}");
+    let copy = Kvdb::open_on(copy, options()).unwrap();
+    assert_eq!(copy.kvs("0").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
