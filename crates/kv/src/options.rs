@@ -159,7 +159,6 @@ impl Tuning {
 impl Tuning {
     /// Refuses sizes that cannot work together.
     fn check(&self) -> Result<()> {
-        let buffer = self.key_extent_bytes.min(256 << 10);
         let holds = [
             (self.root_kvsets >= 2, "root_kvsets must be at least 2"),
             (self.compact_kvsets >= 2, "compact_kvsets must be at least 2"),
@@ -168,13 +167,12 @@ impl Tuning {
                 "block_bytes must be from 8 KiB to 1 GiB",
             ),
             (
-                buffer >= 4096 && self.key_extent_bytes.is_multiple_of(buffer),
-                "key_extent_bytes must be at least 4 KiB, and a multiple of 256 KiB beyond that size",
-            ),
-            (
                 self.allocation_bytes >= 4096 && self.allocation_bytes.is_multiple_of(4096),
                 "allocation_bytes must be a multiple of 4 KiB",
             ),
+            (self.key_extent_bytes >= 4096, "key_extent_bytes must be at least 4 KiB"),
+            (self.frame_bytes > 0, "frame_bytes must be more than 0"),
+            (self.spill_bytes > 0, "spill_bytes must be more than 0"),
             (self.memtable_bytes >= 4096, "memtable_bytes must be at least 4 KiB"),
         ];
         match holds.iter().find(|(holds, _)| !holds) {
@@ -235,5 +233,26 @@ impl Options {
         }
         percent(self.space_amplification)?;
         self.tuning().check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_cannot_work_together_are_refused() {
+        let usual = Tuning::for_budget(64 << 20);
+        usual.check().unwrap();
+        let wrong = [
+            Tuning { key_extent_bytes: 0, ..usual },
+            Tuning { allocation_bytes: 0, ..usual },
+            Tuning { allocation_bytes: 5000, ..usual },
+            Tuning { frame_bytes: 0, ..usual },
+            Tuning { spill_bytes: 0, ..usual },
+        ];
+        for tuning in wrong {
+            assert!(matches!(tuning.check(), Err(KvError::Options(_))), "{tuning:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use common::records::{devices, value};
 use common::{small_tuning, test_options};
 use esker_base::{ErrorKind, Rng};
 use esker_device::MemoryDevice;
-use esker_kv::{Devices, KvError, Kvdb, Kvs, Policy};
+use esker_kv::{Devices, KvError, Kvdb, Kvs, Options, Policy, Tuning};
 
 /// Puts records from `first` on until there is no space; returns the first that had none.
 fn fill(db: &Kvdb, kvs: &Kvs, first: u64) -> u64 {
@@ -129,4 +129,47 @@ fn staging_can_be_added_to_a_live_kvdb() {
     drop((kvs, db));
     let error = Kvdb::open_on(devices, test_options(small_tuning())).err().unwrap();
     assert!(error.to_string().contains("staging"), "{error}");
+}
+
+#[test]
+fn a_device_smaller_than_the_parts_holds_data_and_makes_room_again() {
+    for capacity_bytes in [8 << 20, 16 << 20, 36 << 20] {
+        let options = || Options { tuning: None, ..test_options(small_tuning()) };
+        let options = || Options { memory_bytes: 32 << 20, ..options() };
+        let devices = devices(capacity_bytes, None);
+        let mut db = Kvdb::create_on(devices.clone(), options()).unwrap();
+        let mut kvs = db.create_kvs("k", Policy::default()).unwrap();
+        for round in 0..3 {
+            let end = fill(&db, &kvs, 0);
+            assert!(end * 900 > capacity_bytes / 8, "round {round}: {end} of {capacity_bytes}");
+            drop(kvs);
+            db.close().unwrap();
+            db = Kvdb::open_on(devices.clone(), options()).unwrap();
+            kvs = db.kvs("k").unwrap();
+            for n in 0..end {
+                assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)), "round {round}");
+                kvs.delete(&n.to_be_bytes()).unwrap();
+            }
+            db.ingest().unwrap();
+            db.settle().unwrap();
+        }
+    }
+}
+
+#[test]
+fn keys_fill_extents_of_any_size_and_never_leave_them() {
+    let sizes = [(4 << 10, 4 << 10), (20 << 10, 8 << 10), (48 << 10, 64 << 10), (5000, 4 << 10)];
+    for (key_extent_bytes, allocation_bytes) in sizes {
+        let tuning = Tuning { key_extent_bytes, allocation_bytes, ..small_tuning() };
+        let devices = devices(32 << 20, Some(8 << 20));
+        let db = Kvdb::create_on(devices.clone(), test_options(tuning)).unwrap();
+        let kvs = db.create_kvs("k", Policy::default()).unwrap();
+        let key = |n: u64| [&n.to_be_bytes()[..], &[7; 200]].concat();
+        (0..5000).for_each(|n| kvs.put(&key(n), b"v").unwrap());
+        db.ingest().unwrap();
+        db.settle().unwrap();
+        (0..5000).for_each(|n| assert!(kvs.get(&key(n)).unwrap().is_some(), "{n}"));
+        db.close().unwrap();
+        assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new());
+    }
 }

@@ -25,6 +25,9 @@ use crate::{Place, Tuning};
 /// Filter bits per key: about one search in a hundred passes the filter in vain.
 const FILTER_BITS: usize = 10;
 
+/// Pages are written in pieces of this size.
+const WRITE_BYTES: usize = 256 << 10;
+
 /// What a key of a new kvset maps to: like [`Entry`], with the block by its id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewEntry<'a> {
@@ -48,8 +51,7 @@ pub(crate) struct KvsetBuilder<'a> {
     keys: KeyExtents,
     page: PageBuilder,
     /// Pages on their way to the medium.
-    buf: AlignedBuf,
-    filled: usize,
+    buf: Vec<u8>,
     /// Bytes written to the last extent.
     extent_used: u64,
     resident: Vec<SharedPage>,
@@ -72,8 +74,6 @@ impl<'a> KvsetBuilder<'a> {
         age: u64,
         place: Place,
     ) -> KvsetBuilder<'a> {
-        // A buffer never straddles two extents, because its size divides theirs.
-        let buf = AlignedBuf::zeroed(to_usize(shop.tuning.key_extent_bytes.min(256 << 10)));
         let held = shop.cache.hold();
         KvsetBuilder {
             shop,
@@ -92,8 +92,7 @@ impl<'a> KvsetBuilder<'a> {
             },
             keys: KeyExtents { extents: Vec::new() },
             page: PageBuilder::default(),
-            buf,
-            filled: 0,
+            buf: Vec::with_capacity(WRITE_BYTES),
             extent_used: 0,
             resident: Vec::new(),
             held,
@@ -168,40 +167,37 @@ impl<'a> KvsetBuilder<'a> {
     /// Appends bytes to the extents.
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let count = bytes.len().min(self.buf.len() - self.filled);
-            self.buf[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
-            self.filled += count;
-            bytes = &bytes[count..];
-            if self.filled == self.buf.len() {
+            let (fits, behind) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.buf.len()));
+            self.buf.extend_from_slice(fits);
+            bytes = behind;
+            if self.buf.len() == WRITE_BYTES {
                 self.write_buf()?;
             }
         }
         Ok(())
     }
 
+    /// Writes what was gathered: all extents but the last are full.
     fn write_buf(&mut self) -> Result<()> {
-        if self.filled == 0 {
-            return Ok(());
+        let mut rest = &self.buf[..];
+        while !rest.is_empty() {
+            if self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes()) {
+                let Shop { classes, tuning, .. } = self.shop;
+                let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
+                let (most, least) = (tuning.key_extent_bytes, tuning.allocation_bytes);
+                let extent = classes.allocate_about(self.place, stream, most, least, purpose)?;
+                self.keys.extents.push(extent);
+                self.extent_used = 0;
+            }
+            let extent = self.keys.extents.last().expect("pushed above");
+            let room = to_usize(extent.bytes() - self.extent_used);
+            let (piece, behind) = rest.split_at(rest.len().min(room));
+            let piece = AlignedBuf::padded(piece, to_usize(extent.media.lba_size.into()));
+            self.extent_used += piece.len() as u64;
+            extent.write_at(self.extent_used - piece.len() as u64, piece)?;
+            rest = behind;
         }
-        let full = self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes());
-        if full {
-            let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
-            let bytes = self.shop.tuning.key_extent_bytes;
-            let extent = self.shop.classes.allocate(self.place, stream, bytes, purpose)?;
-            self.keys.extents.push(extent);
-            self.extent_used = 0;
-        }
-        let extent = self.keys.extents.last().expect("pushed above");
-        let size = self.buf.len();
-        let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
-        let padded = self.filled.next_multiple_of(to_usize(extent.media.lba_size.into()));
-        buf[self.filled..padded].fill(0);
-        buf.set_len(padded);
-        let mut buf = extent.write_at(self.extent_used, buf)?;
-        buf.set_len(size);
-        self.buf = buf;
-        self.extent_used += padded as u64;
-        self.filled = 0;
+        self.buf.clear();
         Ok(())
     }
 
