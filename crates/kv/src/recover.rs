@@ -347,6 +347,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages, Err)?;
     if options.read_only {
+        classes.keep_all();
         let table = Memtable::new(tuning.memtable_bytes);
         let limit = options.memory_bytes / 2;
         let last_seqno = replay_to_memtable(&state, &opened.blocks, &table, limit)?;
