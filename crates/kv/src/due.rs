@@ -281,7 +281,9 @@ impl Engine {
         }
         for tree in view.trees.values() {
             let entries: Vec<u64> = tree.root.iter().map(|kvset| kvset.edit.entries).collect();
-            if let Some(newest) = merge_run(&entries, at.root_kvsets) {
+            if let Some(newest) = merge_run(&entries, at.root_kvsets)
+                && !self.is_emptying(tree.kvs)
+            {
                 let urgency = newest * 100 / at.root_kvsets;
                 due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
             }
@@ -507,11 +509,14 @@ impl Engine {
         let Some(media) = self.classes.taking(policy.old_values.class) else {
             return BTreeSet::new();
         };
-        let mut elsewhere = leaf.blocks();
-        elsewhere.retain(|_, block| block.media().class != media.class);
-        let bytes: u64 = elsewhere.values().map(|block| block.allocation.bytes()).sum();
-        let room = media.has_room().unwrap_or(false) && media.free_bytes() / 2 > bytes;
-        if room { elsewhere.into_keys().collect() } else { BTreeSet::new() }
+        let values = leaf.kvsets.iter().flat_map(|kvset| &kvset.blocks);
+        let elsewhere = values.filter(|(block, _)| block.media().class != media.class);
+        // Of a segment that leaves share, what this one has in it.
+        let (blocks, bytes): (BTreeSet<u64>, Vec<u64>) =
+            elsewhere.map(|(block, bytes)| (block.id, bytes)).unzip();
+        let needed = bytes.iter().sum::<u64>();
+        let room = media.has_room().unwrap_or(false) && media.free_bytes() / 2 > needed;
+        if room { blocks } else { BTreeSet::new() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The engine: what the threads of a KVDB share, and the steps in which its structure changes.
 //!
-//! Locks, in the order in which they may be taken: `naming`, `ingesting`, `compacting`, `scratch`,
+//! Locks, in the order in which they may be taken: `naming`, `compacting`, `ingesting`, `scratch`,
 //! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
 use std::sync::Arc;

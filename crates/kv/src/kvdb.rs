@@ -231,7 +231,8 @@ impl Kvdb {
     pub fn drop_kvs(&self, name: &str) -> Result<()> {
         let _naming = self.engine.naming.lock();
         // No step may be under way that would add to the KVS.
-        let _lanes = (self.engine.ingesting.lock(), self.engine.compacting.lock());
+        // Ingest goes on while a long step of the other lane is waited for.
+        let _lanes = (self.engine.compacting.lock(), self.engine.ingesting.lock());
         self.engine.check_running()?;
         let kvs = self.kvs(name)?;
         let edits =
@@ -383,8 +384,7 @@ impl Kvdb {
     /// `NotFound` when there is no staging class; `NoSpace` when capacity cannot take what is there;
     /// `Conflict` when a compaction is under way, or it was cancelled; a device's.
     pub fn remove_staging(&self) -> Result<()> {
-        let known_as = self.engine.manifest.state().classes.remove(&MediaClass::Staging);
-        let staging = self.engine.remove_staging()?;
+        let (staging, known_as, _naming) = self.engine.remove_staging()?;
         staging.clear_header()?;
         staging.reclaim()?;
         match (&self.dir, known_as) {
@@ -460,6 +460,8 @@ impl Kvdb {
             let _ = thread.join();
         }
         let _ = engine.flush_through(engine.visible.load(Ordering::Acquire));
+        // Whoever has the devices next may use what was free.
+        engine.classes.keep_all();
     }
 }
 
@@ -469,5 +471,31 @@ impl Drop for Kvdb {
             let _ = self.sync();
             self.shut();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::kvdb;
+    use esker_base::{Clock, thread};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn ingest_goes_on_while_a_drop_waits_for_a_long_step() {
+        let (db, kvs, _) = kvdb();
+        kvs.put(b"k", b"v").unwrap();
+        let db = Arc::new(db);
+        let step = db.engine.compacting.lock();
+        let dropper = db.clone();
+        let dropped = thread::spawn("drop", move || dropper.drop_kvs("a").unwrap()).unwrap();
+        while db.engine.naming.try_lock().is_some() {
+            Clock::real().sleep(Duration::from_millis(1));
+        }
+        // It may not have come to the lanes yet, and takes no more time to come there than this.
+        Clock::real().sleep(Duration::from_millis(20));
+        assert!(db.engine.ingesting.try_lock().is_some());
+        drop(step);
+        dropped.join().unwrap();
     }
 }

@@ -123,6 +123,11 @@ impl LogTail {
         &self.segment
     }
 
+    /// That segment, and the one that was opened ahead of need.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<ValueBlock>> {
+        [&self.segment].into_iter().chain(&self.spare)
+    }
+
     /// DRAM of the log's buffers, in bytes.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let sealed = self.sealed.len() as u64 * self.tuning.frame_bytes;

@@ -17,7 +17,9 @@ use crate::kvset::Kvset;
 use crate::media::{Media, Purpose};
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::view::{Leaf, Tree};
+use crate::sync::{Mutex, MutexGuard};
+use crate::value::ValueBlock;
+use crate::view::{Leaf, Tree, View};
 
 /// What [`crate::Kvdb::compact`] is to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -58,6 +60,8 @@ pub(crate) struct Manual {
     leaves: AtomicU64,
     leaves_done: AtomicU64,
     written_before: AtomicU64,
+    /// The KVS whose root is being emptied.
+    emptying: Mutex<Option<u32>>,
 }
 
 /// Held while something that was asked for is under way.
@@ -177,33 +181,45 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes through all KVSs once.
+    /// Goes through all KVSs once. It keeps no tree meanwhile: that would keep what the steps free.
     fn sweep(&self, sweep: Sweep) -> Result<()> {
-        let trees: Vec<Arc<Tree>> = self.view.load().trees.values().cloned().collect();
-        let leaves = trees.iter().map(|tree| tree.leaves.len() as u64).sum();
-        self.manual.leaves.store(leaves, Ordering::Relaxed);
+        let kvss: Vec<u32> = {
+            let view = self.view.load();
+            let leaves = view.trees.values().map(|tree| tree.leaves.len() as u64).sum();
+            self.manual.leaves.store(leaves, Ordering::Relaxed);
+            view.trees.keys().copied().collect()
+        };
         self.manual.leaves_done.store(0, Ordering::Relaxed);
-        for tree in trees {
-            self.sweep_root(&tree, sweep)?;
-            self.sweep_leaves(tree.kvs, sweep)?;
+        for kvs in kvss {
+            *self.manual.emptying.lock() = Some(kvs);
+            let emptied = self.sweep_root(kvs, sweep);
+            *self.manual.emptying.lock() = None;
+            emptied?;
+            self.sweep_leaves(kvs, sweep)?;
         }
         Ok(())
     }
 
+    /// Whether the root of a KVS is being emptied. A merge there would make what was in it young again.
+    pub(crate) fn is_emptying(&self, kvs: u32) -> bool {
+        *self.manual.emptying.lock() == Some(kvs)
+    }
+
     /// Ages what is in the root now.
-    fn sweep_root(&self, tree: &Tree, sweep: Sweep) -> Result<()> {
-        let Some(through) = tree.root.first().map(|newest| newest.edit.age) else {
+    fn sweep_root(&self, kvs: u32, sweep: Sweep) -> Result<()> {
+        let newest = |view: &View| Some(view.tree(kvs)?.root.first()?.edit.age);
+        let Some(through) = newest(&self.view.load()) else {
             return Ok(());
         };
         while self.step_asked(|| {
             let view = self.view.load();
-            let root = &view.tree(tree.kvs)?.root;
+            let root = &view.tree(kvs)?.root;
             let mut old = root.iter().filter(|kvset| kvset.edit.age <= through);
             let wanted = match sweep {
                 Sweep::All => old.next().is_some(),
                 Sweep::Leaving(class) => old.any(|kvset| kvset.is_on(class)),
             };
-            wanted.then_some(Job::Spill { kvs: tree.kvs })
+            wanted.then_some(Job::Spill { kvs })
         })? {}
         Ok(())
     }
@@ -258,24 +274,29 @@ impl Engine {
 
     // ---- taking the staging class away ------------------------------------------------------------
 
-    /// Moves everything off the staging class, and ends it. Returns it.
-    pub(crate) fn remove_staging(&self) -> Result<Arc<Media>> {
+    /// Moves everything off the staging class, and ends it. Returns it, what the manifest called it, and
+    /// the lock under which a new one is added: until then its place is not free.
+    pub(crate) fn remove_staging(
+        &self,
+    ) -> Result<(Arc<Media>, Option<String>, MutexGuard<'_, ()>)> {
         let turn = self.begin()?;
         let staging = self.classes.staging().ok_or(KvError::NoStaging)?;
         self.check_room_without(&staging)?;
         self.classes.leave_staging(true);
-        loop {
+        let known_as = self.manifest.state().classes.remove(&MediaClass::Staging);
+        let naming = loop {
+            self.check_wanted(true)?;
             self.leave_segments()?;
             self.ingest_all()?;
             self.advance_replay()?;
             self.sweep(Sweep::Leaving(MediaClass::Staging))?;
-            if self.end_staging()? {
-                break;
+            if let Some(naming) = self.end_staging()? {
+                break naming;
             }
-        }
+        };
         drop(turn);
         release_unused();
-        Ok(staging)
+        Ok((staging, known_as, naming))
     }
 
     /// Refuses when capacity cannot take what is on `staging`.
@@ -299,10 +320,12 @@ impl Engine {
         Ok(())
     }
 
-    /// The log goes on in a segment on a class that stays.
+    /// The log goes on in segments on a class that stays: the one that was opened ahead, too.
     fn leave_segments(&self) -> Result<()> {
         let mut log = self.writer.lock();
-        while self.classes.taking(log.segment().media().class).is_none() {
+        let stays =
+            |segment: &Arc<ValueBlock>| self.classes.taking(segment.media().class).is_some();
+        while log.is_opening() || !log.segments().all(stays) {
             self.check_running()?;
             if log.is_opening() {
                 self.room.wait_for(&mut log, OPENING);
@@ -321,30 +344,32 @@ impl Engine {
     /// Replay begins in the log's segment when there is nothing to replay before it.
     fn advance_replay(&self) -> Result<()> {
         let _lane = self.ingesting.lock();
-        let (seqno, first) = {
+        let (seqno, first, active) = {
             let log = self.writer.lock();
             let view = self.view.load();
             if !view.active.is_empty() || !view.frozen.is_empty() {
                 // Written meanwhile, to where the log is now: the next ingest says so.
                 return Ok(());
             }
-            (log.last_seqno(), log.segment().clone())
+            (log.last_seqno(), log.segment().clone(), view.active.clone())
         };
         self.commit(vec![Edit::Ingested { seqno, first: first.id }])?;
+        // It was empty: whatever it holds by now lies in that segment, or behind it.
+        active.forget_blocks_before(first.id);
         *self.replay_from.lock() = first;
         Ok(())
     }
 
     /// Ends the staging class if nothing is on it any more.
-    fn end_staging(&self) -> Result<bool> {
-        let _naming = self.naming.lock();
-        let _lanes = (self.ingesting.lock(), self.compacting.lock());
+    fn end_staging(&self) -> Result<Option<MutexGuard<'_, ()>>> {
+        let naming = self.naming.lock();
+        let _lanes = (self.compacting.lock(), self.ingesting.lock());
         let class = MediaClass::Staging;
         if self.manifest.uses(class) {
-            return Ok(false);
+            return Ok(None);
         }
         self.commit(vec![Edit::ClassRemoved { class }])?;
         self.classes.remove_staging();
-        Ok(true)
+        Ok(Some(naming))
     }
 }

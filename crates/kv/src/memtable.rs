@@ -304,6 +304,11 @@ impl Memtable {
         }
     }
 
+    /// Lets go of blocks in which none of its entries has its record.
+    pub(crate) fn forget_blocks_before(&self, id: u64) {
+        self.blocks.lock().retain(|block| block.id >= id);
+    }
+
     pub(crate) fn blocks(&self) -> Vec<Arc<ValueBlock>> {
         self.blocks.lock().clone()
     }

@@ -12,7 +12,7 @@ use common::records::{check, devices, put, value};
 use common::shaped::ShapedDevice;
 use common::{small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, ErrorKind, Rng};
-use esker_device::Device;
+use esker_device::{Device, MemoryDevice};
 use esker_kv::{
     CompactRequest, Cursor, Devices, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass, Options,
     Policy, Tuning,
@@ -404,4 +404,56 @@ fn a_goal_that_padding_is_in_the_way_of_ends() {
         assert!(again.written_bytes <= first.written_bytes, "seed {seed}: {again:?}");
         sound(&devices);
     }
+}
+
+#[test]
+fn a_log_segment_that_was_opened_ahead_on_staging_leaves_it_too() {
+    let devices = devices(64 << 20, None);
+    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    put(&kvs, 0..1);
+    let staging = Arc::new(MemoryDevice::new("staging", 8 << 20, 512));
+    db.add_staging_device(staging).unwrap();
+    // The segment in use is on capacity, and the next one is opened when an eighth of it is full.
+    put(&kvs, 1..20);
+    db.sync().unwrap();
+    let on_staging = db.stats().classes[0].used_bytes;
+    assert!(on_staging > 32 << 10, "{on_staging} bytes: the next segment is there");
+    db.remove_staging().unwrap();
+    put(&kvs, 20..200);
+    check(&kvs, 0..200);
+    db.close().unwrap();
+    sound(&devices);
+}
+
+#[test]
+fn a_removed_staging_of_which_nobody_reads_comes_back_at_once() {
+    let devices = devices(64 << 20, Some(8 << 20));
+    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    put(&db.create_kvs("k", Policy::default()).unwrap(), 0..100);
+    db.close().unwrap();
+    let db = Kvdb::open_on(devices.clone(), test_options(small_tuning())).unwrap();
+    db.remove_staging().unwrap();
+    db.add_staging_device(devices.staging.clone().unwrap()).unwrap();
+    put(&db.kvs("k").unwrap(), 100..300);
+    check(&db.kvs("k").unwrap(), 0..300);
+    db.close().unwrap();
+    sound(&devices);
+}
+
+#[test]
+fn compacting_everything_needs_room_for_a_leaf_and_not_for_all() {
+    let tuning = Tuning { leaf_key_bytes: 12 << 10, ..small_tuning() };
+    let db = Kvdb::create_on(devices(12 << 20, None), test_options(tuning)).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    for n in (0..7000u64).map(|n| n * 4001 % 7000) {
+        kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+        db.step().unwrap();
+    }
+    db.settle().unwrap();
+    let once = db.compact(CompactRequest::Full).unwrap();
+    assert!(once.leaves > 8 && once.written_bytes > 4 << 20, "{once:?}");
+    let again = db.compact(CompactRequest::Full).unwrap();
+    assert_eq!(again.written_bytes, 0, "there was room for {} leaves: {once:?}", once.leaves);
+    check(&kvs, 0..7000);
 }
