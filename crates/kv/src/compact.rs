@@ -616,14 +616,18 @@ impl<'a> Output<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placement::Stream;
     use crate::testing::kvdb;
 
     #[test]
     fn what_found_no_room_holds_on_to_no_block() {
         let (db, kvs, _) = kvdb();
-        let full = (0..10_000u32).find_map(|n| kvs.put(&n.to_be_bytes(), &[7; 4000]).err());
-        assert!(full.is_some_and(|error| error.lacks_space()));
+        (0..100u32).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 4000]).unwrap());
+        db.ingest().unwrap();
         let (engine, view) = (&db.engine, db.engine.view.load());
+        let take =
+            || engine.classes.capacity.allocate(Stream::OldKeys, 4096, Purpose::Maintenance).ok();
+        let _taken: Vec<_> = std::iter::from_fn(take).collect();
         let tree = view.tree(kvs.id).unwrap();
         let lower = tree.leaves[0].lower.clone();
         let compaction = Compaction {

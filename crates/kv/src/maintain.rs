@@ -82,6 +82,7 @@ impl Engine {
         self.transactions.ingested(&frozen.table, &self.options, publish);
         self.balance_memory();
         self.counters.ingests.add(1);
+        self.counters.steps.add(1);
         Ok(())
     }
 
@@ -194,6 +195,7 @@ impl Engine {
         release_unused();
         self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
         let counters = &self.counters;
+        counters.steps.add(1);
         match job {
             Job::Spill { .. } => counters.spills.add(1),
             Job::Merge { .. } | Job::Compact { .. } => counters.compactions.add(1),
@@ -331,7 +333,22 @@ impl Engine {
     /// One step of whatever is due, the timed flush of the log included; false when nothing is.
     pub(crate) fn step(&self) -> Result<bool> {
         self.flush_when_due()?;
-        Ok(self.ingest_oldest()? || self.maintain()? || self.preload())
+        self.transactions.end_late(&self.options);
+        Ok(self.ingest_or_make_room()? || self.maintain()? || self.preload())
+    }
+
+    /// Ingests the oldest memtable, or runs another step when there is no room for that: it may make some.
+    pub(crate) fn ingest_or_make_room(&self) -> Result<bool> {
+        match self.ingest_oldest() {
+            Err(full) if full.lacks_space() => {
+                if self.maintain()? {
+                    Ok(true)
+                } else {
+                    Err(full)
+                }
+            }
+            result => result,
+        }
     }
 
     // ---- threads -------------------------------------------------------------------------------
@@ -389,6 +406,7 @@ impl Engine {
     /// A step of the second lane.
     fn age_step(&self) -> Result<bool> {
         self.balance_memory();
+        self.transactions.end_late(&self.options);
         let worked = self.maintain()? || self.preload();
         if !worked {
             self.rest();

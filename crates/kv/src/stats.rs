@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     pub(crate) stalled_ns: Counter,
     longest_stall_ns: AtomicU64,
     pub(crate) paced_ns: Counter,
+    /// Of both lanes.
+    pub(crate) steps: Counter,
     pub(crate) ingests: Counter,
     pub(crate) spills: Counter,
     pub(crate) compactions: Counter,

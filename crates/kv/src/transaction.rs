@@ -93,7 +93,7 @@ impl Transactions {
         let mut state = self.state.lock();
         publish();
         state.history.push(table.clone());
-        self.end_late(&mut state, options);
+        self.end_late_of(&mut state, options);
         self.trim(&mut state);
         while self.history_bytes() > options.memory_bytes / HISTORY_PART {
             let oldest = state.open.pop_first();
@@ -105,15 +105,25 @@ impl Transactions {
     }
 
     /// Ends what has been open for too long.
-    fn end_late(&self, state: &mut State, options: &Options) {
+    pub(crate) fn end_late(&self, options: &Options) {
+        let mut state = self.state.lock();
+        if self.end_late_of(&mut state, options) {
+            self.trim(&mut state);
+        }
+    }
+
+    /// Whether there was any.
+    fn end_late_of(&self, state: &mut State, options: &Options) -> bool {
         let limit = Duration::from_millis(options.transaction_ms);
         let now = options.clock.now();
+        let before = state.open.len();
         while let Some(entry) = state.open.first_entry()
             && now.since(entry.get().began) > limit
         {
             entry.remove().sight.store(None);
             self.expired.add(1);
         }
+        state.open.len() < before
     }
 
     /// Forgets what no open transaction needs.
@@ -127,7 +137,7 @@ impl Transactions {
 
     fn begin(&self, engine: &Engine) -> (u64, u64, Sight) {
         let mut state = self.state.lock();
-        self.end_late(&mut state, &engine.options);
+        self.end_late_of(&mut state, &engine.options);
         let (view, seqno) = engine.snapshot();
         let sight: Sight = Arc::new(ArcSwapOption::new(Some(view)));
         state.last_id += 1;

@@ -46,6 +46,15 @@ pub(crate) fn size_with_expiry(record: Record<'_>, expiry: Expiry) -> usize {
     with_expiry(record, expiry).map(|record| record.size()).sum()
 }
 
+/// A writer's wait for space.
+#[derive(Default)]
+struct Wait {
+    /// How many steps had been done when it looked for room.
+    steps: u64,
+    /// Whether it has made kvsets of what is in memory.
+    has_ingested: bool,
+}
+
 impl Engine {
     /// Writes records, all or none: appends them to the log and makes them visible. `size` is the
     /// sum of their sizes; each was checked. Records that only delete may use the space that is
@@ -108,6 +117,7 @@ impl Engine {
     /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
     /// was when something went elsewhere that is to go there first, and must not be left.
     pub(crate) fn admit(&self, kvs: u32) -> Result<()> {
+        self.check_running()?;
         let refused = || -> Result<Option<KvError>> {
             let view = self.view.load();
             let Some(tree) = view.tree(kvs) else {
@@ -123,10 +133,14 @@ impl Engine {
             }
             Ok(None)
         };
-        while let Some(full) = refused()? {
-            drop(self.await_space(self.writer.lock(), full)?);
+        let mut wait = Wait::default();
+        loop {
+            wait.steps = self.counters.steps.get();
+            let Some(full) = refused()? else {
+                return Ok(());
+            };
+            drop(self.await_space(self.writer.lock(), full, &mut wait)?);
         }
-        Ok(())
     }
 
     /// Waits as far as the durability window says.
@@ -222,18 +236,22 @@ impl Engine {
         size: usize,
         purpose: Purpose,
     ) -> Result<MutexGuard<'e, LogTail>> {
+        let mut wait = Wait::default();
         while !log.make_room(size) {
             // A segment that is passed over, too small for this batch, stays until the manifest
             // lets go of it.
             self.view.load().active.refer_to(log.segment());
             let waited = self.options.clock.now();
+            wait.steps = self.counters.steps.get();
             if log.is_opening() {
                 self.room.wait_for(&mut log, Duration::from_millis(100));
                 self.check_running()?;
             } else {
                 match self.open_segment(purpose, size) {
                     Ok(segment) => log.set_spare(segment),
-                    Err(error @ KvError::NoSpace { .. }) => log = self.await_space(log, error)?,
+                    Err(full @ KvError::NoSpace { .. }) => {
+                        log = self.await_space(log, full, &mut wait)?;
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -243,25 +261,28 @@ impl Engine {
         Ok(log)
     }
 
-    /// Waits for maintenance to make space; `full` is the answer when it has nothing left to do.
+    /// Waits for maintenance to make space; `full` is the answer when it has nothing left to do, and has
+    /// done nothing since room was looked for.
     fn await_space<'e>(
         &'e self,
         mut log: MutexGuard<'e, LogTail>,
         full: KvError,
+        wait: &mut Wait,
     ) -> Result<MutexGuard<'e, LogTail>> {
         self.check_running()?;
         let work = || match self.step() {
-            Ok(false) => self.ingest_all(),
+            // Once: others may write all the time.
+            Ok(false) if !std::mem::replace(&mut wait.has_ingested, true) => self.ingest_all(),
             result => result,
         };
         let worked = MutexGuard::unlocked(&mut log, || self.pace.for_space(work))?;
         self.check_running()?;
-        if worked { Ok(log) } else { Err(full) }
+        if worked || self.counters.steps.get() != wait.steps { Ok(log) } else { Err(full) }
     }
 
     /// What the threads would have done meanwhile.
     fn catch_up(&self) -> Result<()> {
-        self.ingest_oldest()?;
+        self.ingest_or_make_room()?;
         let lags = |view: &View| {
             let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
             view.root_bytes() > 2 * self.spill_bytes() || deepest > 2 * self.tuning.root_kvsets

@@ -294,6 +294,18 @@ fn a_transaction_ends_after_its_time_and_what_it_kept_is_freed() {
 }
 
 #[test]
+fn a_transaction_ends_by_itself_when_nobody_begins_another() {
+    let options = Options { transaction_ms: 1000, ..test_options(small_tuning()) };
+    let clock = options.clock.clone();
+    let (db, kvss) = create(options);
+    let late = db.transaction();
+    clock.advance(Duration::from_millis(1001));
+    db.step().unwrap();
+    assert_eq!(db.stats().transactions.open, 0);
+    assert!(matches!(late.get(&kvss[0], b"k"), Err(KvError::TransactionExpired(_))));
+}
+
+#[test]
 fn the_oldest_transactions_end_when_others_have_written_too_much() {
     let (db, kvss) = create(test_options(small_tuning())); // 8 MiB: 1 MiB of history
     let first = db.transaction();
