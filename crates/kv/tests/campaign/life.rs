@@ -251,6 +251,7 @@ struct Life<'s> {
     recorder: CrashRecorder,
     plan: FaultPlan,
     hook: Hook,
+    staging: Option<Arc<dyn Device>>,
     /// One entry for each mark of the recorder.
     ledger: Vec<Entry>,
 }
@@ -270,7 +271,8 @@ impl<'s> Life<'s> {
         };
         let last = legacy.oracle.last();
         let (created, kvss) = (remains.created, remains.kvss.clone());
-        let mut life = Life { shape, recorder, plan, hook, ledger: Vec::new() };
+        let staging = devices.staging.clone();
+        let mut life = Life { shape, recorder, plan, hook, staging, ledger: Vec::new() };
         life.note(Entry { created, kvss, least: last, most: last });
         (life, devices)
     }
@@ -328,7 +330,7 @@ impl<'s> Life<'s> {
 
     fn world(&self, db: Kvdb, legacy: Legacy, kvss: &[(u32, String)]) -> World {
         let Shape { options, sizes, .. } = self.shape;
-        World::new(db, legacy, kvss, (options, *sizes), &self.hook).unwrap()
+        World::new(db, legacy, kvss, (options, *sizes), (&self.hook, self.staging.clone())).unwrap()
     }
 
     /// An error has to come from a fault, and to say where.

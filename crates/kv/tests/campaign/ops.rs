@@ -33,6 +33,7 @@ pub(crate) const TABLE: &[(u64, &str, Operation)] = &[
     (6, "policy", World::set_policy),
     (6, "options", World::set_options),
     (5, "compact", World::compact),
+    (4, "staging", World::take_or_give_staging),
 ];
 
 impl World {
@@ -425,6 +426,42 @@ impl World {
         // It begins with the memtables.
         self.promise_all();
         Ok(())
+    }
+
+    /// Takes the staging class away, which is called off every third time, or gives it back.
+    fn take_or_give_staging(&mut self) -> Done {
+        let Some(device) = self.staging.clone() else {
+            return Ok(());
+        };
+        if self.db.stats().classes.len() == 1 {
+            return match self.db.add_staging_device(device) {
+                Err(KvError::StillRead(_)) => {
+                    let readers = self.snapshots.len() + self.open.len() + self.walks.len();
+                    assert!(readers > 0, "nobody reads from the staging class of before");
+                    Ok(())
+                }
+                result => result,
+            };
+        }
+        let (db, nth) = (&self.db, self.rng.below(60));
+        let (result, is_called_off) = if self.rng.chance(1, 3) {
+            self.hook.during(nth, || db.cancel_compact(), || db.remove_staging())
+        } else {
+            (db.remove_staging(), false)
+        };
+        match result {
+            Err(KvError::Cancelled) => {
+                assert!(is_called_off);
+                self.tally.called_off += 1;
+                Ok(())
+            }
+            result => {
+                result?;
+                self.tally.removals += 1;
+                self.promise_all();
+                Ok(())
+            }
+        }
     }
 
     fn drop_kvs(&mut self) -> Done {

@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     pub(crate) log_flushes: u64,
     /// Compactions that were called off.
     pub(crate) called_off: u64,
+    /// Staging classes that were taken away.
+    pub(crate) removals: u64,
     /// Ingests, spills, compactions, collections, splits; blocks of values that ingests wrote.
     pub(crate) maintenance: [u64; 6],
 }
@@ -65,7 +67,11 @@ impl fmt::Display for Tally {
         writeln!(f, "{faults} commands failed or corrupted, {fault_ends} lives ended by them")?;
         let (committed, conflicts, expired) = (self.committed, self.conflicts, self.expired);
         writeln!(f, "{committed} transactions, {conflicts} conflicts, {expired} expired")?;
-        writeln!(f, "{} times no space, {checks} offline checks", self.no_space)?;
+        let (no_space, removals) = (self.no_space, self.removals);
+        writeln!(
+            f,
+            "{no_space} times no space, {removals} times no staging, {checks} offline checks"
+        )?;
         write!(
             f,
             "{} log flushes, {ingests} ingests, {spills} spills, {compactions} compactions, \

@@ -1,9 +1,11 @@
 //! An open KVDB beside the oracle that knows what it should hold, and what it has promised.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Nanos, Rng};
+use esker_device::Device;
 use esker_kv::{Cursor, KvError, Kvdb, Kvs, Options, Snapshot, Transaction};
 
 use crate::common::oracle::{Key, Oracle, Value, Write};
@@ -56,6 +58,8 @@ pub(crate) struct World {
     pub(crate) sizes: Sizes,
     pub(crate) options: Options,
     pub(crate) hook: Hook,
+    /// The device for a staging class, whether the KVDB has that now or not.
+    pub(crate) staging: Option<Arc<dyn Device>>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) next_number: u32,
     pub(crate) snapshots: Vec<(Snapshot, Sight)>,
@@ -87,7 +91,7 @@ impl World {
         legacy: Legacy,
         slots: &[(u32, String)],
         (options, sizes): (&Options, Sizes),
-        hook: &Hook,
+        (hook, staging): (&Hook, Option<Arc<dyn Device>>),
     ) -> Result<World, KvError> {
         let Legacy { rng, oracle, next_number, tally } = legacy;
         let slot = |(number, name): &(u32, String)| {
@@ -102,6 +106,7 @@ impl World {
             sizes,
             options: options.clone(),
             hook: hook.clone(),
+            staging,
             slots,
             next_number,
             snapshots: Vec::new(),
