@@ -24,6 +24,11 @@ fn what_was_put_is_got_scanned_deleted_and_gone() {
     assert_eq!(scan.out(), "a\t1\nc\t3\n");
     let info = run(["kv", "info", &db]).succeeds().out();
     assert!(info.contains("staging class") && info.contains("KVS default"), "{info}");
+    assert!(info.contains("garbage") && info.contains("DRAM: "), "{info}");
+    // What would always be 0, because nobody but this process counted.
+    for counter in ["written", "bytes since", "operations", "maintenance", "stalls"] {
+        assert!(!info.contains(counter), "{counter}: {info}");
+    }
     let info = run(["kv", "info", &db, "--json"]).succeeds().out();
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
     assert_eq!(info["kvdb"]["kvss"][0]["name"], "default");
