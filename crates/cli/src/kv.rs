@@ -32,6 +32,13 @@ const ABSENT: u8 = 1;
 pub(crate) fn run(command: &KvCommand) -> Result {
     match command {
         KvCommand::Create { opening, staging, capacity, kvs, compression } => {
+            let mut names: Vec<&str> = Vec::new();
+            for (name, _) in kvs {
+                if names.contains(&name.as_str()) {
+                    return Err(Failure::usage(format!("--kvs {name} comes twice; name it once")));
+                }
+                names.push(name);
+            }
             let media = Media::new(staging, capacity.as_ref());
             let (db, devices) = place::create_in(&opening.dir, &media, engine(opening))?;
             place::warn_of_remarks(&db);
@@ -39,7 +46,6 @@ pub(crate) fn run(command: &KvCommand) -> Result {
                 db.create_kvs(name, options(*policy, *compression))?;
             }
             db.close()?;
-            let names: Vec<&str> = kvs.iter().map(|(name, _)| &**name).collect();
             let (dir, names) = (opening.dir.display(), names.join(", "));
             let on = devices.introduction();
             output::print(&format!("created {dir} with KVS {names}\n{on}"))

@@ -161,6 +161,8 @@ fn names_and_policies_that_cannot_be_are_refused() {
     run(["kv", "add-staging", &db]).fails(73, &["a staging class already"]);
     let other = text(&scratch.path("other"));
     run(["kv", "create", &other, "--kvs", "users:fast"]).fails(64, &["use one of"]);
+    run(["kv", "create", &other, "--kvs", "users", "--kvs", "a b"]).fails(64, &["1 to 64 letters"]);
+    run(["kv", "create", &other, "--kvs", "users", "--kvs", "users"]).fails(64, &["comes twice"]);
     assert!(!scratch.path("other").exists());
     run(["kv", "create", &other, "--memory", "1MiB"]).fails(64, &["16 MiB"]);
     run(["kv", "create", &other, "--memory", "12parsecs"]).fails(64, &["unknown unit"]);
