@@ -103,6 +103,20 @@ fn a_dump_loaded_elsewhere_dumps_the_same() {
 }
 
 #[test]
+fn a_file_in_the_place_of_a_kvs_is_told_from_one() {
+    let scratch = Scratch::new();
+    let (db, file) = (scratch.database(), text(&scratch.path("all.dump")));
+    let redirected = format!("`esker kv dump {db} > {file}`");
+    run(["kv", "dump", &db, &file]).fails(66, &["a file comes after the KVS", &redirected]);
+    run(["kv", "dump", &db, "users", &file]).fails(66, &["esker kv create-kvs"]);
+    assert!(!scratch.path("all.dump").exists());
+    run(["kv", "dump", &db, "default", &file]).succeeds();
+    let redirected = format!("`esker kv load {db} < {file}`");
+    run(["kv", "load", &db, &file]).fails(66, &["a file comes after the KVS", &redirected]);
+    run(["kv", "load", &db, "users"]).fails(66, &["esker kv create-kvs"]);
+}
+
+#[test]
 fn compression_is_set_when_a_kvs_is_created_or_later() {
     let scratch = Scratch::new();
     let db = scratch.database();
