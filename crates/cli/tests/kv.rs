@@ -329,6 +329,8 @@ fn a_backup_is_restored_and_a_damaged_database_repaired() {
     let sound = run(["kv", "repair", &db, &repaired]).succeeds().out();
     assert!(sound.contains("300 keys recovered") && sound.ends_with("sound\n"), "{sound}");
     fs::remove_file(scratch.path("db").join("manifest.esker")).unwrap();
+    let gone = run(["kv", "info", &db]).fails(66, &["'manifest.esker' is gone", "esker kv repair"]);
+    assert!(!gone.stderr.contains("esker kv create"), "{}", gone.stderr);
     let salvaged = text(&scratch.path("salvaged"));
     let lost = run(["kv", "repair", &db, &salvaged]).fails(65, &["not all of it is sound"]).out();
     assert!(lost.contains("300 keys recovered") && lost.contains("manifest is lost"), "{lost}");

@@ -287,7 +287,12 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
     let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
     let path = dir.join(MANIFEST);
     if !path.exists() {
-        return Err(not_here("it has no file 'manifest.esker'; create one with `esker kv create`"));
+        let has_class = MediaClass::ALL.iter().any(|class| dir.join(file_name(*class)).exists());
+        return Err(not_here(if has_class {
+            "its file 'manifest.esker' is gone; `esker kv repair` salvages what its classes hold"
+        } else {
+            "it has no file 'manifest.esker'; create one with `esker kv create`"
+        }));
     }
     let manifest = open_existing(&path, Some(MANIFEST_BYTES), read_only)?;
     let state = Manifest::read(&manifest)?.ok_or_else(|| {
