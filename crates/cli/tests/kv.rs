@@ -209,6 +209,12 @@ fn staging_is_added_later_and_never_on_top_of_data() {
     run(["kv", "put", &db, "default", "k", "v"]).succeeds();
     run(["kv", "add-staging", &db, &taken]).fails(73, &["holds data already"]);
     assert_eq!(fs::read(&taken).unwrap(), b"precious");
+    let mut content = vec![0; 128 << 10];
+    content[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
+    fs::write(&taken, &content).unwrap();
+    let words = ["holds a device of btrfs already, at byte 65600", "blkdiscard"];
+    run(["kv", "add-staging", &db, &taken]).fails(73, &words);
+    assert_eq!(fs::read(&taken).unwrap(), content);
     run(["kv", "add-staging", &db]).succeeds();
     assert_eq!(run(["kv", "get", &db, "default", "k"]).succeeds().stdout, b"v");
     let info = run(["kv", "info", &db]).succeeds().out();
