@@ -115,7 +115,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         KvCommand::Repair { opening, to, copy, old_staging, old_capacity, json } => {
             let classes = [MediaClass::Staging, MediaClass::Capacity];
             let old = classes.into_iter().zip([old_staging, old_capacity]);
-            let old = old.filter_map(|(class, path)| Some((class, path.clone()?))).collect();
+            let old = old.filter_map(|(class, place)| Some((class, place.as_ref()?))).collect();
             copies::repair(&opening.dir, &old, &copy.target(to), engine(opening), *json)
         }
         KvCommand::CreateKvs { opening, name, policy, compression, ttl } => {

@@ -344,6 +344,38 @@ fn a_backup_is_restored_and_a_damaged_database_repaired() {
 }
 
 #[test]
+fn a_repair_takes_no_class_for_lost_that_only_cannot_be_opened() {
+    let scratch = Scratch::new();
+    let (db, capacity) = (text(&scratch.path("db")), text(&scratch.path("capacity")));
+    let staging = scratch.path("db").join("staging.esker");
+    let (here, there) = (format!("file:{capacity}?lba=512"), text(&scratch.path("there")));
+    run(["kv", "create", &db, "--staging", "--capacity", &here, "--kvs", "a:capacity-only"])
+        .succeeds();
+    run(["kv", "put", &db, "a", "k", &"v".repeat(500)]).succeeds();
+    let repaired = |name: &str, old: &[&str]| {
+        let to = text(&scratch.path(name));
+        let ran = run(["kv", "repair", &db, &to].iter().chain(old));
+        assert_eq!(scratch.path(name).exists(), ran.code != Some(66), "{}", ran.stderr);
+        ran
+    };
+    let sound = repaired("0", &[]).succeeds().out();
+    assert!(sound.contains("KVS a: 1 keys recovered, 0 lost"), "{sound}");
+
+    // A device that is no file, and one that is.
+    fs::rename(&capacity, &there).unwrap();
+    repaired("1", &[]).fails(66, &[&capacity, "--old-capacity", "`none` to do without"]);
+    repaired("2", &["--old-capacity", &format!("file:{there}?lba=512")]).succeeds();
+    let without = repaired("3", &["--old-capacity", "none"]).fails(65, &["not all of it is sound"]);
+    assert!(without.out().contains("the capacity class is missing"), "{}", without.out());
+    fs::rename(&there, &capacity).unwrap();
+    fs::rename(&staging, &there).unwrap();
+    repaired("4", &[]).fails(66, &["staging.esker", "--old-staging", "`none` to do without"]);
+    repaired("5", &["--old-staging", &there]).succeeds();
+    repaired("7", &["--old-staging", "/nowhere"]).fails(66, &["/nowhere", "name the file"]);
+    repaired("6", &["--old-staging", "none"]).fails(65, &["not all of it is sound"]);
+}
+
+#[test]
 fn a_whole_database_goes_through_a_dump_and_loses_nothing() {
     let scratch = Scratch::new();
     let (db, other) = (scratch.database(), text(&scratch.path("other")));

@@ -250,13 +250,7 @@ pub(crate) fn open(
         };
         if !is_path(known_as) {
             let device = given.get(&class).cloned();
-            return device.map(Some).ok_or_else(|| {
-                KvError::Options(format!(
-                    "{}: its {class} class is on the device '{known_as}', which is no file: give \
-                     it to the call that opens the KVDB",
-                    dir.display()
-                ))
-            });
+            return device.map(Some).ok_or_else(|| not_given(dir, class, known_as));
         }
         Ok(Some(open_existing(&dir.join(known_as), None, read_only)?))
     };
@@ -267,8 +261,16 @@ pub(crate) fn open(
     Ok(Devices { manifest, capacity, staging: find(MediaClass::Staging)? })
 }
 
+fn not_given(dir: &Path, class: MediaClass, known_as: &str) -> KvError {
+    let dir = dir.display();
+    KvError::Options(format!(
+        "{dir}: its {class} class is on the device '{known_as}', which is no file: whoever opens the KVDB \
+         has to bring it"
+    ))
+}
+
 /// What is left of the devices of the KVDB in `dir`, but for those that are `given`. Where the manifest
-/// does not say where a class lies, it may be a file in the directory.
+/// does not say where a class lies, it may be a file in the directory; where it does, it must be there.
 pub(crate) fn remains(
     dir: &Path,
     given: &BTreeMap<MediaClass, Arc<dyn Device>>,
@@ -290,14 +292,19 @@ pub(crate) fn remains(
         // A class that was removed may have left its file.
         let file = (!is_whole).then(|| file_name(class));
         let Some(known_as) = known.get(&class).or(file.as_ref()) else { continue };
-        let path = dir.join(known_as);
-        if is_path(known_as) && path.exists() {
-            let options =
-                FileOptions { create: Create::Never, read_only: true, ..FileOptions::default() };
-            let device = FileDevice::open(&path, &options)?;
-            let bytes = device.len_bytes()?;
-            classes.insert(class, (Arc::new(device) as Arc<dyn Device>, bytes));
+        if !is_path(known_as) {
+            return Err(not_given(dir, class, known_as));
         }
+        let options =
+            FileOptions { create: Create::Never, read_only: true, ..FileOptions::default() };
+        let device = match FileDevice::open(dir.join(known_as), &options) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !known.contains_key(&class) => {
+                continue;
+            }
+            opened => opened?,
+        };
+        let bytes = device.len_bytes()?;
+        classes.insert(class, (Arc::new(device) as Arc<dyn Device>, bytes));
     }
     if manifest.is_none() && classes.is_empty() {
         let (path, why) = (dir.to_owned(), "nothing of one is left".to_owned());

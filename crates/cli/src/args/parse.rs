@@ -131,7 +131,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, String> {
     text.parse().map_err(|error: esker_stack::StackError| error.to_string())
 }
 
-/// Where a staging class is to live.
+/// Where a class is, or is to be, if anywhere.
 #[derive(Clone, Debug)]
 pub(crate) enum Staging {
     /// In the database's own directory.
