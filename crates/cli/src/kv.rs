@@ -32,6 +32,13 @@ const ABSENT: u8 = 1;
 pub(crate) fn run(command: &KvCommand) -> Result {
     match command {
         KvCommand::Create { opening, staging, capacity, kvs, compression } => {
+            let mut names: Vec<&str> = Vec::new();
+            for (name, _) in kvs {
+                if names.contains(&name.as_str()) {
+                    return Err(Failure::usage(format!("--kvs {name} comes twice; name it once")));
+                }
+                names.push(name);
+            }
             let media = Media::new(staging, capacity.as_ref());
             let (db, devices) = place::create_in(&opening.dir, &media, engine(opening))?;
             place::warn_of_remarks(&db);
@@ -39,7 +46,6 @@ pub(crate) fn run(command: &KvCommand) -> Result {
                 db.create_kvs(name, options(*policy, *compression))?;
             }
             db.close()?;
-            let names: Vec<&str> = kvs.iter().map(|(name, _)| &**name).collect();
             let (dir, names) = (opening.dir.display(), names.join(", "));
             let on = devices.introduction();
             output::print(&format!("created {dir} with KVS {names}\n{on}"))
@@ -86,13 +92,20 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         KvCommand::Load { opening, kvs, file } => {
             let mut input = transfer::input(file)?;
             with_db(opening, |db| {
-                let kvs = kvs.as_deref().map(|name| find(db, &opening.dir, name)).transpose()?;
+                let named = |name: &String| match Path::new(name).is_file() {
+                    true => find_or(db, opening, name, &file_alone("load", opening, '<', name)),
+                    false => find(db, opening, name),
+                };
+                let kvs = kvs.as_ref().map(named).transpose()?;
                 transfer::load(db, kvs.as_ref(), &mut input, file)
             })
         }
         KvCommand::Dump { opening, kvs, file } => reading(opening, |db| {
             let names = kvs.as_ref().map_or_else(|| db.kvs_names(), |name| vec![name.clone()]);
-            let kvss = names.iter().map(|name| find(db, &opening.dir, name));
+            let kvss = names.iter().map(|name| match output::is_dash(file) {
+                true => find_or(db, opening, name, &file_alone("dump", opening, '>', name)),
+                false => find(db, opening, name),
+            });
             transfer::dump(db, &kvss.collect::<Result<Vec<_>>>()?, file)
         }),
         KvCommand::Check { dir, json } => check(dir, *json),
@@ -102,7 +115,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         KvCommand::Repair { opening, to, copy, old_staging, old_capacity, json } => {
             let classes = [MediaClass::Staging, MediaClass::Capacity];
             let old = classes.into_iter().zip([old_staging, old_capacity]);
-            let old = old.filter_map(|(class, path)| Some((class, path.clone()?))).collect();
+            let old = old.filter_map(|(class, place)| Some((class, place.as_ref()?))).collect();
             copies::repair(&opening.dir, &old, &copy.target(to), engine(opening), *json)
         }
         KvCommand::CreateKvs { opening, name, policy, compression, ttl } => {
@@ -130,7 +143,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             })
         }
         KvCommand::DropKvs { opening, name } => with_db(opening, |db| {
-            db.drop_kvs(find(db, &opening.dir, name)?.name())?;
+            db.drop_kvs(find(db, opening, name)?.name())?;
             output::print(&format!("dropped KVS {name}\n"))
         }),
         KvCommand::Compact { opening, goal } => with_db(opening, |db| compact::compact(db, *goal)),
@@ -194,29 +207,37 @@ fn reading(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
 }
 
 fn reading_kvs(opening: &Opening, name: &str, work: impl FnOnce(&Kvs) -> Result) -> Result {
-    reading(opening, |db| work(&find(db, &opening.dir, name)?))
+    reading(opening, |db| work(&find(db, opening, name)?))
 }
 
 fn with_kvs(opening: &Opening, name: &str, work: impl FnOnce(&Kvdb, &Kvs) -> Result) -> Result {
-    with_db(opening, |db| work(db, &find(db, &opening.dir, name)?))
+    with_db(opening, |db| work(db, &find(db, opening, name)?))
 }
 
 /// The KVS of this name, or which ones there are.
-fn find(db: &Kvdb, dir: &Path, name: &str) -> Result<Kvs> {
+fn find(db: &Kvdb, opening: &Opening, name: &str) -> Result<Kvs> {
+    let dir = opening.dir.display();
+    find_or(db, opening, name, &format!("create it with `esker kv create-kvs {dir} {name}`"))
+}
+
+fn find_or(db: &Kvdb, opening: &Opening, name: &str, advice: &str) -> Result<Kvs> {
     match db.kvs(name) {
         Err(error @ KvError::UnknownKvs(_)) => {
-            let (dir, names) = (dir.display(), db.kvs_names().join(", "));
+            let (dir, names) = (opening.dir.display(), db.kvs_names().join(", "));
             let has = if names.is_empty() { "none".to_owned() } else { names };
-            Err(Failure::new(
-                error.kind(),
-                format!(
-                    "{dir}: there is no KVS '{name}', only: {has}; create it with \
-                     `esker kv create-kvs {dir} {name}`"
-                ),
-            ))
+            let message = format!("{dir}: there is no KVS '{name}', only: {has}; {advice}");
+            Err(Failure::new(error.kind(), message))
         }
         found => Ok(found?),
     }
+}
+
+/// What to do when the name of a file was given alone, in the place of a KVS.
+fn file_alone(verb: &str, opening: &Opening, redirection: char, file: &str) -> String {
+    let dir = opening.dir.display();
+    format!(
+        "a file comes after the KVS, or for all of them: `esker kv {verb} {dir} {redirection} {file}`"
+    )
 }
 
 /// The bytes of an argument.

@@ -126,9 +126,28 @@ impl Devices {
 
     /// The same without the time of models: nothing is measured.
     pub(crate) fn untimed_of_database(dir: &Path) -> Result<Devices> {
-        let specs = specs_of(dir)?.into_iter();
-        let untimed = specs.map(|(class, spec)| (class, spec.with_time(Time::None)));
-        Devices::open(untimed, Create::Never)
+        Devices::untimed(specs_of(dir)?)
+    }
+
+    fn untimed(specs: impl IntoIterator<Item = (MediaClass, Spec)>) -> Result<Devices> {
+        let specs = specs.into_iter();
+        Devices::open(specs.map(|(class, spec)| (class, spec.with_time(Time::None))), Create::Never)
+    }
+
+    /// Opens those of a damaged database, where `old` says if it says anything.
+    pub(crate) fn of_damaged(dir: &Path, old: &BTreeMap<MediaClass, &Staging>) -> Result<Devices> {
+        // A manifest that is damaged cannot say which devices are no files.
+        let mut specs = match Kvdb::device_names(dir) {
+            Ok(_) => specs_of(dir)?,
+            Err(_) => Vec::new(),
+        };
+        specs.retain(|(class, _)| !old.contains_key(class));
+        for (class, place) in old {
+            if let Staging::At(Medium::Device(spec)) = place {
+                specs.push((*class, (**spec).clone()));
+            }
+        }
+        Devices::untimed(specs)
     }
 
     /// Opens one that is to become the staging class of a database that is kept.

@@ -24,6 +24,11 @@ fn what_was_put_is_got_scanned_deleted_and_gone() {
     assert_eq!(scan.out(), "a\t1\nc\t3\n");
     let info = run(["kv", "info", &db]).succeeds().out();
     assert!(info.contains("staging class") && info.contains("KVS default"), "{info}");
+    assert!(info.contains("garbage") && info.contains("DRAM: "), "{info}");
+    // What would always be 0, because nobody but this process counted.
+    for counter in ["written", "bytes since", "operations", "maintenance", "stalls"] {
+        assert!(!info.contains(counter), "{counter}: {info}");
+    }
     let info = run(["kv", "info", &db, "--json"]).succeeds().out();
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
     assert_eq!(info["kvdb"]["kvss"][0]["name"], "default");
@@ -98,6 +103,20 @@ fn a_dump_loaded_elsewhere_dumps_the_same() {
 }
 
 #[test]
+fn a_file_in_the_place_of_a_kvs_is_told_from_one() {
+    let scratch = Scratch::new();
+    let (db, file) = (scratch.database(), text(&scratch.path("all.dump")));
+    let redirected = format!("`esker kv dump {db} > {file}`");
+    run(["kv", "dump", &db, &file]).fails(66, &["a file comes after the KVS", &redirected]);
+    run(["kv", "dump", &db, "users", &file]).fails(66, &["esker kv create-kvs"]);
+    assert!(!scratch.path("all.dump").exists());
+    run(["kv", "dump", &db, "default", &file]).succeeds();
+    let redirected = format!("`esker kv load {db} < {file}`");
+    run(["kv", "load", &db, &file]).fails(66, &["a file comes after the KVS", &redirected]);
+    run(["kv", "load", &db, "users"]).fails(66, &["esker kv create-kvs"]);
+}
+
+#[test]
 fn compression_is_set_when_a_kvs_is_created_or_later() {
     let scratch = Scratch::new();
     let db = scratch.database();
@@ -156,6 +175,8 @@ fn names_and_policies_that_cannot_be_are_refused() {
     run(["kv", "add-staging", &db]).fails(73, &["a staging class already"]);
     let other = text(&scratch.path("other"));
     run(["kv", "create", &other, "--kvs", "users:fast"]).fails(64, &["use one of"]);
+    run(["kv", "create", &other, "--kvs", "users", "--kvs", "a b"]).fails(64, &["1 to 64 letters"]);
+    run(["kv", "create", &other, "--kvs", "users", "--kvs", "users"]).fails(64, &["comes twice"]);
     assert!(!scratch.path("other").exists());
     run(["kv", "create", &other, "--memory", "1MiB"]).fails(64, &["16 MiB"]);
     run(["kv", "create", &other, "--memory", "12parsecs"]).fails(64, &["unknown unit"]);
@@ -188,6 +209,12 @@ fn staging_is_added_later_and_never_on_top_of_data() {
     run(["kv", "put", &db, "default", "k", "v"]).succeeds();
     run(["kv", "add-staging", &db, &taken]).fails(73, &["holds data already"]);
     assert_eq!(fs::read(&taken).unwrap(), b"precious");
+    let mut content = vec![0; 128 << 10];
+    content[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
+    fs::write(&taken, &content).unwrap();
+    let words = ["holds a device of btrfs already, at byte 65600", "blkdiscard"];
+    run(["kv", "add-staging", &db, &taken]).fails(73, &words);
+    assert_eq!(fs::read(&taken).unwrap(), content);
     run(["kv", "add-staging", &db]).succeeds();
     assert_eq!(run(["kv", "get", &db, "default", "k"]).succeeds().stdout, b"v");
     let info = run(["kv", "info", &db]).succeeds().out();
@@ -308,10 +335,44 @@ fn a_backup_is_restored_and_a_damaged_database_repaired() {
     let sound = run(["kv", "repair", &db, &repaired]).succeeds().out();
     assert!(sound.contains("300 keys recovered") && sound.ends_with("sound\n"), "{sound}");
     fs::remove_file(scratch.path("db").join("manifest.esker")).unwrap();
+    let gone = run(["kv", "info", &db]).fails(66, &["'manifest.esker' is gone", "esker kv repair"]);
+    assert!(!gone.stderr.contains("esker kv create"), "{}", gone.stderr);
     let salvaged = text(&scratch.path("salvaged"));
     let lost = run(["kv", "repair", &db, &salvaged]).fails(65, &["not all of it is sound"]).out();
     assert!(lost.contains("300 keys recovered") && lost.contains("manifest is lost"), "{lost}");
     assert_eq!(run(["kv", "get", &salvaged, "kvs-2", "k299"]).succeeds().stdout, [b'v'; 2_000]);
+}
+
+#[test]
+fn a_repair_takes_no_class_for_lost_that_only_cannot_be_opened() {
+    let scratch = Scratch::new();
+    let (db, capacity) = (text(&scratch.path("db")), text(&scratch.path("capacity")));
+    let staging = scratch.path("db").join("staging.esker");
+    let (here, there) = (format!("file:{capacity}?lba=512"), text(&scratch.path("there")));
+    run(["kv", "create", &db, "--staging", "--capacity", &here, "--kvs", "a:capacity-only"])
+        .succeeds();
+    run(["kv", "put", &db, "a", "k", &"v".repeat(500)]).succeeds();
+    let repaired = |name: &str, old: &[&str]| {
+        let to = text(&scratch.path(name));
+        let ran = run(["kv", "repair", &db, &to].iter().chain(old));
+        assert_eq!(scratch.path(name).exists(), ran.code != Some(66), "{}", ran.stderr);
+        ran
+    };
+    let sound = repaired("0", &[]).succeeds().out();
+    assert!(sound.contains("KVS a: 1 keys recovered, 0 lost"), "{sound}");
+
+    // A device that is no file, and one that is.
+    fs::rename(&capacity, &there).unwrap();
+    repaired("1", &[]).fails(66, &[&capacity, "--old-capacity", "`none` to do without"]);
+    repaired("2", &["--old-capacity", &format!("file:{there}?lba=512")]).succeeds();
+    let without = repaired("3", &["--old-capacity", "none"]).fails(65, &["not all of it is sound"]);
+    assert!(without.out().contains("the capacity class is missing"), "{}", without.out());
+    fs::rename(&there, &capacity).unwrap();
+    fs::rename(&staging, &there).unwrap();
+    repaired("4", &[]).fails(66, &["staging.esker", "--old-staging", "`none` to do without"]);
+    repaired("5", &["--old-staging", &there]).succeeds();
+    repaired("7", &["--old-staging", "/nowhere"]).fails(66, &["/nowhere", "name the file"]);
+    repaired("6", &["--old-staging", "none"]).fails(65, &["not all of it is sound"]);
 }
 
 #[test]

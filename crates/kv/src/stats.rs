@@ -484,62 +484,25 @@ impl fmt::Display for Stream {
     }
 }
 
-/// The screen of `esker kv info`.
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let b = |bytes: u64| human_bytes(bytes);
+impl Stats {
+    /// Whether nothing was asked and nothing written since it was opened: counters say nothing then.
+    fn is_idle(&self) -> bool {
+        let o = &self.operations;
+        let writes = o.puts + o.deletes + o.prefix_deletes + o.batches + o.syncs;
+        writes + o.gets + o.cursor_steps + self.device_written_bytes == 0
+    }
+
+    /// What has happened since it was opened.
+    fn fmt_counters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[allow(clippy::cast_precision_loss)] // milliseconds for people
         let ms = |ns: u64| ns as f64 / 1e6;
-        for class in &self.classes {
-            writeln!(f, "{} class: {}", class.class, class.device)?;
-            writeln!(
-                f,
-                "  used {} of {}, live {}, garbage {}",
-                b(class.used_bytes),
-                b(class.capacity_bytes),
-                b(class.live_bytes),
-                b(class.garbage_bytes)
-            )?;
-            writeln!(
-                f,
-                "  {:<20}{:>12}{:>12}{:>12}{:>12}",
-                "stream", "written", "read", "reads", "live"
-            )?;
-            for s in &class.streams {
-                let id = s.placement.map(|id| format!("  placement {id}")).unwrap_or_default();
-                writeln!(
-                    f,
-                    "  {:<20}{:>12}{:>12}{:>12}{:>12}{id}",
-                    s.stream,
-                    b(s.written_bytes),
-                    b(s.read_bytes),
-                    s.reads,
-                    b(s.live_bytes)
-                )?;
-            }
-        }
         writeln!(
             f,
             "bytes since it was opened: user {}, devices {} ({:.2} per user byte), manifest {}",
-            b(self.user_bytes),
-            b(self.device_written_bytes),
+            human_bytes(self.user_bytes),
+            human_bytes(self.device_written_bytes),
             self.write_amplification,
-            b(self.manifest_written_bytes)
-        )?;
-        let d = &self.dram;
-        writeln!(f, "DRAM: {} of {}", b(d.total_bytes()), b(d.budget_bytes))?;
-        writeln!(
-            f,
-            "  memtables {}, log buffers {}, filters {}, indexes {},\n  key pages {}, record cache {} of {}, \
-             windows of cursors {}",
-            b(d.memtable_bytes),
-            b(d.log_buffer_bytes),
-            b(d.filter_bytes),
-            b(d.index_bytes),
-            b(d.key_page_bytes),
-            b(d.record_cache_bytes),
-            b(d.record_cache_capacity_bytes),
-            b(d.window_bytes)
+            human_bytes(self.manifest_written_bytes)
         )?;
         let o = &self.operations;
         writeln!(
@@ -556,7 +519,7 @@ impl fmt::Display for Stats {
         let m = &self.maintenance;
         writeln!(
             f,
-            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} sorts, {} expirations",
+            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} sorts, {} expirations, {} young blocks",
             m.log_flushes,
             m.ingests,
             m.spills,
@@ -565,7 +528,8 @@ impl fmt::Display for Stats {
             m.splits,
             m.joins,
             m.sorts,
-            m.expirations
+            m.expirations,
+            m.young_blocks
         )?;
         let s = &self.stalls;
         writeln!(
@@ -578,7 +542,57 @@ impl fmt::Display for Stats {
             ms(s.total_ns),
             ms(s.longest_ns),
             ms(s.paced_ns)
+        )
+    }
+}
+
+/// The screen of `esker kv info`, which opens to read only and asks nothing: of a KVDB that is idle, what
+/// it holds and no counters.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let b = |bytes: u64| human_bytes(bytes);
+        let is_idle = self.is_idle();
+        for class in &self.classes {
+            writeln!(f, "{} class: {}", class.class, class.device)?;
+            writeln!(
+                f,
+                "  used {} of {}, live {}, garbage {}",
+                b(class.used_bytes),
+                b(class.capacity_bytes),
+                b(class.live_bytes),
+                b(class.garbage_bytes)
+            )?;
+            let traffic = |written: &str, read: &str, reads: &str| match is_idle {
+                true => String::new(),
+                false => format!("{written:>12}{read:>12}{reads:>12}"),
+            };
+            let columns = traffic("written", "read", "reads");
+            writeln!(f, "  {:<20}{:>12}{columns}", "stream", "live")?;
+            for s in &class.streams {
+                let id = s.placement.map(|id| format!("  placement {id}")).unwrap_or_default();
+                let (written, read) = (b(s.written_bytes), b(s.read_bytes));
+                let columns = traffic(&written, &read, &s.reads.to_string());
+                writeln!(f, "  {:<20}{:>12}{columns}{id}", s.stream, b(s.live_bytes))?;
+            }
+        }
+        let d = &self.dram;
+        writeln!(f, "DRAM: {} of {}", b(d.total_bytes()), b(d.budget_bytes))?;
+        writeln!(
+            f,
+            "  memtables {}, log buffers {}, filters {}, indexes {},\n  key pages {}, record cache {} of {}, \
+             windows of cursors {}",
+            b(d.memtable_bytes),
+            b(d.log_buffer_bytes),
+            b(d.filter_bytes),
+            b(d.index_bytes),
+            b(d.key_page_bytes),
+            b(d.record_cache_bytes),
+            b(d.record_cache_capacity_bytes),
+            b(d.window_bytes)
         )?;
+        if !is_idle {
+            self.fmt_counters(f)?;
+        }
         let t = &self.transactions;
         if t.open as u64 + t.committed + t.conflicts + t.expired > 0 {
             writeln!(

@@ -224,7 +224,8 @@ pub(crate) enum KvCommand {
     #[command(after_help = "The damaged database is not changed.\n\n\
             Examples:\n  \
             esker kv repair /data/db /data/repaired --staging\n  \
-            esker kv repair /data/db /data/repaired --old-capacity /dev/nvme1n1")]
+            esker kv repair /data/db /data/repaired --old-capacity /dev/nvme1n1\n  \
+            esker kv repair /data/db /data/repaired --old-staging none")]
     Repair {
         #[command(flatten)]
         opening: Opening,
@@ -232,12 +233,13 @@ pub(crate) enum KvCommand {
         to: PathBuf,
         #[command(flatten)]
         copy: CopyArgs,
-        /// Where the damaged database has its staging class, if its manifest does not tell
-        #[arg(long, value_name = "PATH")]
-        old_staging: Option<PathBuf>,
+        /// Where the damaged database has its staging class, if its manifest does not tell: as for
+        /// create, or none to do without what lies there
+        #[arg(long, value_name = "DEVICE", value_parser = Staging::parse)]
+        old_staging: Option<Staging>,
         /// Where it has its capacity class
-        #[arg(long, value_name = "PATH")]
-        old_capacity: Option<PathBuf>,
+        #[arg(long, value_name = "DEVICE", value_parser = Staging::parse)]
+        old_capacity: Option<Staging>,
         /// As JSON
         #[arg(long)]
         json: bool,

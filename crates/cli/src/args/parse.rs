@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use esker_bench::Workload;
-use esker_kv::Policy;
+use esker_kv::{KvError, Policy};
 use esker_stack::Spec;
 
 /// A size in bytes that is not zero.
@@ -94,12 +94,18 @@ pub(super) fn workload(name: &str) -> Result<Workload, String> {
         .ok_or_else(|| format!("'{name}' is no workload; use load, a, b, c, d, e or f"))
 }
 
-/// A KVS to be created: `NAME` or `NAME:POLICY`.
+/// A KVS to be created with the database: `NAME` or `NAME:POLICY`. The engine refuses the same names, but
+/// when the database is there already.
 pub(super) fn kvs(text: &str) -> Result<(String, Policy), String> {
-    match text.split_once(':') {
-        Some((name, policy)) => Ok((name.to_owned(), policy.parse()?)),
-        None => Ok((text.to_owned(), Policy::default())),
+    let (name, policy) = match text.split_once(':') {
+        Some((name, policy)) => (name, policy.parse()?),
+        None => (text, Policy::default()),
+    };
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !(1..=64).contains(&name.len()) || !name.chars().all(fine) {
+        return Err(KvError::KvsName(name.into()).to_string());
     }
+    Ok((name.to_owned(), policy))
 }
 
 /// Where a media class is to live.
@@ -125,7 +131,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, String> {
     text.parse().map_err(|error: esker_stack::StackError| error.to_string())
 }
 
-/// Where a staging class is to live.
+/// Where a class is, or is to be, if anywhere.
 #[derive(Clone, Debug)]
 pub(crate) enum Staging {
     /// In the database's own directory.
@@ -180,5 +186,9 @@ mod tests {
         assert_eq!(kvs("users").unwrap(), ("users".to_owned(), Policy::default()));
         assert_eq!(kvs("users:capacity-only").unwrap().1, Policy::CAPACITY_ONLY);
         assert!(kvs("users:fast").unwrap_err().contains("use one of staging-max-capacity"));
+        for wrong in ["", "a b", ":capacity-only", "a/b", &"k".repeat(65)] {
+            assert!(kvs(wrong).unwrap_err().contains("1 to 64 letters"), "{wrong}");
+        }
+        assert_eq!(kvs(&"k".repeat(64)).unwrap().0.len(), 64);
     }
 }

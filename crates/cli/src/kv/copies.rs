@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use esker_base::ErrorKind;
-use esker_base::units::{human_bytes, round_up, to_u64};
-use esker_device::{Device, FileDevice, FileOptions};
-use esker_kv::{Kvdb, ManifestState, MediaClass, Options, RepairReport};
+use esker_base::units::{human_bytes, to_u64};
+use esker_device::{Device, FileDevice, FileOptions, MemoryDevice};
+use esker_kv::{Kvdb, ManifestState, MediaClass, Options, Remains, RepairReport};
 
 use crate::args::{Medium, Staging};
 use crate::failure::{Failure, Result};
@@ -62,7 +62,7 @@ fn has_staging(db: &Kvdb) -> bool {
 /// Salvages the database in `dir`, whose classes lie where `old` says if its manifest does not.
 pub(super) fn repair(
     dir: &Path,
-    old: &BTreeMap<MediaClass, PathBuf>,
+    old: &BTreeMap<MediaClass, &Staging>,
     to: &Target<'_>,
     options: Options,
     json: bool,
@@ -72,14 +72,8 @@ pub(super) fn repair(
         let why = "a repair writes a new database: name another directory for it";
         return Err(Failure::usage(format!("{}: {why}", to.dir.display())));
     }
-    // Where the manifest is damaged, it cannot say which devices are no files.
-    let damaged = Devices::untimed_of_database(dir).unwrap_or_else(|_| Devices::none());
-    let mut given = damaged.given();
-    for (class, path) in old {
-        given.insert(*class, old_class(*class, path)?);
-    }
     // Found before anything is made: a wrong directory leaves no new database behind.
-    let remains = Kvdb::remains(dir, &given)?;
+    let remains = remains(dir, old)?;
     let (into, _devices) = place::create_in(to.dir, &to.media(false), options)?;
     let repaired = Kvdb::repair(&remains, &into).and_then(|report| into.close().map(|()| report));
     let report = repaired.map_err(|error| {
@@ -108,21 +102,45 @@ fn same(one: &Path, other: &Path) -> bool {
     real(one).is_some_and(|one| real(other) == Some(one))
 }
 
+/// Opens what is left of the database in `dir`. A class that cannot be opened is not taken for lost unless
+/// `old` says so: its target may only be down.
+fn remains(dir: &Path, old: &BTreeMap<MediaClass, &Staging>) -> Result<Remains> {
+    let advice =
+        "say with --old-staging or --old-capacity where the class is, or `none` to do without it";
+    let mut given = Devices::of_damaged(dir, old).map_err(|failure| failure.and(advice))?.given();
+    for (class, place) in old {
+        let device: Arc<dyn Device> = match place {
+            Staging::At(Medium::Device(_)) => continue,
+            Staging::At(Medium::Path(path)) => old_class(*class, path)?,
+            Staging::Inside => old_class(*class, dir)?,
+            Staging::None => Arc::new(MemoryDevice::new("nothing", 4096, 4096)),
+        };
+        given.insert(*class, device);
+    }
+    let mut remains = Kvdb::remains(dir, &given).map_err(|error| match error.kind() {
+        ErrorKind::Conflict | ErrorKind::Unsupported => Failure::from(error),
+        _ => Failure::from(error).and(advice),
+    })?;
+    remains.classes.retain(|class, _| !matches!(old.get(class), Some(Staging::None)));
+    for (device, bytes) in remains.classes.values_mut() {
+        // A file is searched to its end, not to where it could grow.
+        if let Some(file) = fs::metadata(device.name()).ok().filter(fs::Metadata::is_file) {
+            *bytes = file.len();
+        }
+    }
+    Ok(remains)
+}
+
 /// Opens what is left of a class: a file, a directory that has it, or a block device.
 fn old_class(class: MediaClass, path: &Path) -> Result<Arc<dyn Device>> {
     let inside = path.join(format!("{class}.esker"));
     let path = if path.is_dir() { &inside } else { path };
-    let advice = "name the file or the block device of the class";
-    let found = fs::metadata(path).map_err(|error| Failure::file(path, &error, advice))?;
-    // A file is searched to its end, not to where it could grow.
-    let capacity_bytes = found.is_file().then(|| round_up(found.len().max(1), LBA_BYTES));
-    let options = FileOptions { read_only: true, capacity_bytes, ..FileOptions::default() };
-    let device = FileDevice::open(path, &options);
-    Ok(Arc::new(device.map_err(|error| Failure::new(error.kind(), error))?))
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let device = FileDevice::open(path, &options).map_err(|error| {
+        Failure::new(error.kind(), error).and("name the file or the block device of the class")
+    });
+    Ok(Arc::new(device?))
 }
-
-/// The LBAs of files.
-const LBA_BYTES: u64 = 4096;
 
 /// Lines of each kind that are shown.
 const SHOWN: usize = 20;
