@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::script::{NAMES, Script, TTL_MS, create_kvss};
-use common::{test_options, tiny_tuning};
+use common::{test_options, tiny_tuning, with_what_is_left};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{CompactRequest, Devices, KvError, Kvdb, Options, Policy, Tuning};
 use esker_sim::{CrashRecorder, Image, Plan};
@@ -102,13 +102,9 @@ fn devices_of(image: &Image, with_staging: bool) -> Devices {
 
 /// Opens an image, without its staging device when that has been taken away.
 fn open(devices: Devices, options: &Options) -> Result<(Kvdb, Devices), KvError> {
-    match Kvdb::open_on(devices.clone(), options.clone()) {
-        Err(KvError::Options(_)) if devices.staging.is_some() => {
-            let without = Devices { staging: None, ..devices };
-            Ok((Kvdb::open_on(without.clone(), options.clone())?, without))
-        }
-        opened => opened.map(|db| (db, devices)),
-    }
+    with_what_is_left(&devices, |devices| {
+        Ok((Kvdb::open_on(devices.clone(), options.clone())?, devices.clone()))
+    })
 }
 
 /// Opens an image and checks the promise. `Err` says what was broken.

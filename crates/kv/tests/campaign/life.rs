@@ -15,7 +15,7 @@ use esker_sim::{
 
 use crate::common::oracle::Oracle;
 use crate::common::shaped::ShapedDevice;
-use crate::common::{small_tuning, test_options, tiny_tuning};
+use crate::common::{small_tuning, test_options, tiny_tuning, with_what_is_left};
 use crate::hook::Hook;
 use crate::tally::Tally;
 use crate::world::{Legacy, Sizes, World, read_all};
@@ -309,7 +309,7 @@ impl<'s> Life<'s> {
         };
         let mut kvss = remains.kvss.clone();
         let db = if remains.created {
-            Kvdb::open_on(devices.clone(), options)?
+            open(devices, &options)?
         } else {
             Kvdb::create_on(devices.clone(), options)?
         };
@@ -472,14 +472,14 @@ impl<'s> Life<'s> {
         let devices = self.devices_of(image);
         if legacy.rng.chance(1, 6) {
             legacy.tally.checks += 1;
-            match Kvdb::check_on(&devices) {
+            match with_what_is_left(&devices, Kvdb::check_on) {
                 Ok(report) => assert_eq!(report.findings, Vec::<String>::new(), "image: {image}"),
                 Err(KvError::NotAKvdb { .. }) if !before.created => {}
                 Err(error) => panic!("it cannot be checked: {error}\nimage: {image}"),
             }
         }
         let options = self.shape.options.clone();
-        let db = match Kvdb::open_on(devices, options) {
+        let db = match open(&devices, &options) {
             Ok(db) => db,
             Err(KvError::NotAKvdb { .. }) if !before.created => {
                 return Entry { created: false, kvss: Vec::new(), least: 0, most: 0 };
@@ -511,6 +511,11 @@ impl<'s> Life<'s> {
         }
         Entry { created: true, kvss, least: moment, most: moment }
     }
+}
+
+/// Opens a KVDB whose staging class may have been taken away.
+fn open(devices: &Devices, options: &Options) -> Result<Kvdb, KvError> {
+    with_what_is_left(devices, |devices| Kvdb::open_on(devices.clone(), options.clone()))
 }
 
 /// How long a soak is to take, in seconds.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use esker_base::Clock;
 use esker_device::Device;
-use esker_kv::{Devices, Maintenance, MediaClass, Options, Remains, Tuning};
+use esker_kv::{Devices, KvError, Maintenance, MediaClass, Options, Remains, Tuning};
 
 /// All that is left of a KVDB on these devices: everything.
 pub(crate) fn remains(devices: &Devices) -> Remains {
@@ -19,6 +19,19 @@ pub(crate) fn remains(devices: &Devices) -> Remains {
     let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
     let classes = staging.chain([(MediaClass::Capacity, whole(&devices.capacity))]).collect();
     Remains { manifest: Some(devices.manifest.clone()), classes }
+}
+
+/// Does it with these devices, or without the one for staging when that class has been taken away.
+pub(crate) fn with_what_is_left<T>(
+    devices: &Devices,
+    run: impl Fn(&Devices) -> Result<T, KvError>,
+) -> Result<T, KvError> {
+    match run(devices) {
+        Err(KvError::Options(_)) if devices.staging.is_some() => {
+            run(&Devices { staging: None, ..devices.clone() })
+        }
+        result => result,
+    }
 }
 
 /// Parts so small that a few hundred writes go through every kind of maintenance.
