@@ -159,7 +159,7 @@ impl Kvdb {
             (*class, Arc::new(Media::new(*class, device.clone(), &tuning)))
         };
         let classes: Classes = remains.classes.iter().map(media).collect();
-        let mut salvage = Salvage::new(into);
+        let mut salvage = Salvage::new(into, &survey.dropped);
         let found = Found::of(&classes, remains, survey.state.as_ref(), &mut salvage);
         if let (None, Some(state)) = (&survey.damage, &survey.state) {
             survey.damage = found.newer_than(state);

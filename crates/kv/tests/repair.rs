@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{remains, test_options, tiny_tuning};
+use common::{edit, remains, test_options, tiny_tuning, used};
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
 use esker_device::{Device, MemoryDevice, Port};
@@ -24,7 +24,6 @@ const LATER_MS: u64 = 1350;
 /// A key in the last frame of the log: when that one is damaged, it looks like a write that was torn.
 const LAST: &[u8] = b"the last key";
 const LBA: u64 = 512;
-const LBA_SIZE: usize = 512;
 
 fn options() -> Options {
     test_options(tiny_tuning())
@@ -210,25 +209,6 @@ fn judge(
         assert!(!kvs.lost.contains(&key.1) || !found.contains_key(key), "{what}: {key:?}");
     }
     wrong
-}
-
-fn edit(device: &dyn Device, lba: u64, change: impl FnOnce(&mut [u8])) {
-    let mut port = Port::open(device, 1).unwrap();
-    let mut buf = port.read(Lba(lba), AlignedBuf::zeroed(LBA_SIZE)).unwrap();
-    change(&mut buf);
-    port.write(Lba(lba), buf, None).unwrap();
-}
-
-/// The LBAs of a device that hold something.
-fn used(device: &dyn Device) -> Vec<u64> {
-    let count = device.geometry().capacity.0;
-    let mut port = Port::open(device, 1).unwrap();
-    let all = port.read(Lba(0), AlignedBuf::zeroed(to_usize(count * LBA))).unwrap();
-    let holds = |lba: &u64| {
-        let at = to_usize(lba * LBA);
-        all[at..at + LBA_SIZE].iter().any(|byte| *byte != 0)
-    };
-    (0..count).filter(holds).collect()
 }
 
 /// Writes and discards so far.

@@ -25,7 +25,7 @@ pub(super) struct Salvage<'a> {
     batch_max: usize,
     kvss: BTreeMap<u32, Target>,
     /// KVSs that were dropped: nothing is salvaged for them.
-    dropped: BTreeSet<u32>,
+    dropped: &'a BTreeSet<u32>,
     findings: Distinct<String>,
 }
 
@@ -42,13 +42,13 @@ struct Target {
 }
 
 impl<'a> Salvage<'a> {
-    pub(super) fn new(into: &'a Kvdb) -> Salvage<'a> {
+    pub(super) fn new(into: &'a Kvdb, dropped: &'a BTreeSet<u32>) -> Salvage<'a> {
         Salvage {
             into,
             batch: Vec::new(),
             batch_max: into.engine.writer.lock().batch_max().min(BATCH_BYTES),
             kvss: BTreeMap::new(),
-            dropped: BTreeSet::new(),
+            dropped,
             findings: Distinct::default(),
         }
     }
@@ -65,13 +65,13 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    pub(super) fn drop_kvss(&mut self, ids: &BTreeSet<u32>) {
-        self.dropped.extend(ids);
+    pub(super) fn is_dropped(&self, id: u32) -> bool {
+        self.dropped.contains(&id)
     }
 
     /// The KVS of this id, made if nobody knows its name; `None` when it was dropped.
     fn target(&mut self, id: u32) -> Result<Option<&mut Target>> {
-        if self.dropped.contains(&id) {
+        if self.is_dropped(id) {
             return Ok(None);
         }
         if !self.kvss.contains_key(&id) {

@@ -29,7 +29,6 @@ use crate::value::ValueBlock;
 
 /// Salvages what is younger than all that the survey's state names.
 pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found) -> Result<()> {
-    salvage.drop_kvss(&survey.dropped);
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
     let ingested = state.map_or(0, |state| state.ingested);
