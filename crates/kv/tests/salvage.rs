@@ -5,9 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{bytes_of, edit, remains, small_tuning, test_options};
+use common::{bytes_of, edit, remains, small_tuning, test_options, used};
+use esker_base::{ErrorKind, Lba};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{Devices, Kvdb, ManifestState, Options, Policy, Remains, RepairReport};
+use esker_sim::{FaultDevice, FaultPlan};
 
 const LBA: usize = 512;
 
@@ -88,4 +90,54 @@ fn a_kvs_that_was_dropped_behind_the_damage_of_the_manifest_stays_dropped() {
     assert_eq!(found.len(), 60);
     let others = report.findings.iter().filter(|it| !it.contains("the-manifest"));
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// A record, and what lies behind the last one: opening looks there as well.
+#[test]
+fn an_unreadable_lba_of_the_manifest_costs_what_a_damaged_one_costs() {
+    let devices = devices();
+    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+    let kvs = db.create_kvs("a", Policy::default()).unwrap();
+    let key = |n: u32| n.to_be_bytes();
+    (0..150).for_each(|n| kvs.put(&key(n), &[7; 200]).unwrap());
+    drop(kvs);
+    db.close().unwrap();
+    let db = Kvdb::open_on(devices.clone(), options()).unwrap();
+    let kvs = db.kvs("a").unwrap();
+    for round in 0..4 {
+        (0..30).for_each(|n| kvs.delete(&key(4 * n + round)).unwrap());
+        db.ingest().unwrap();
+        db.settle().unwrap();
+    }
+    std::mem::forget(db);
+    let sound = repair(&remains(&devices)).1;
+    assert_eq!(sound.len(), 30);
+    let records = newest_records(&*devices.manifest);
+    assert!(records.len() > 6, "{records:?}");
+    let used = used(&*devices.manifest);
+    let end = (records[records.len() - 1]..).find(|lba| !used.contains(lba)).unwrap();
+    for lba in records[0]..end + 4 {
+        let plan = FaultPlan::new();
+        plan.unreadable(Lba(lba));
+        let unreadable: Arc<dyn Device> =
+            Arc::new(FaultDevice::new(devices.manifest.clone(), &plan));
+        let left = Devices { manifest: unreadable, ..devices.clone() };
+        let error = Kvdb::open_on(left.clone(), options()).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        let (report, found) = repair(&remains(&left));
+        assert_eq!(report.manifest, ManifestState::Damaged);
+        let is_told = report.findings.iter().any(|it| it.contains("the-manifest: read of"));
+        assert!(is_told, "{report:#?}");
+        if lba >= end {
+            let kvs = &report.kvss[0];
+            assert_eq!(found, sound, "behind the end, at LBA {lba}");
+            assert!(kvs.lost_ranges.is_empty() && kvs.uncertain == 0, "{report:#?}");
+            continue;
+        }
+        flip(&*devices.manifest, lba);
+        let (flipped, same) = repair(&remains(&devices));
+        assert_eq!(found, same, "LBA {lba}");
+        assert_eq!(format!("{:?}", report.kvss), format!("{:?}", flipped.kvss), "LBA {lba}");
+        flip(&*devices.manifest, lba);
+    }
 }
