@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{bytes_of, edit, remains, small_tuning, test_options, used};
 use esker_base::{ErrorKind, Lba};
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, Kvdb, ManifestState, Options, Policy, Remains, RepairReport};
+use esker_kv::{Batch, Devices, Kvdb, ManifestState, Options, Policy, Remains, RepairReport};
 use esker_sim::{FaultDevice, FaultPlan};
 
 const LBA: usize = 512;
@@ -140,4 +140,52 @@ fn an_unreadable_lba_of_the_manifest_costs_what_a_damaged_one_costs() {
         assert_eq!(format!("{:?}", report.kvss), format!("{:?}", flipped.kvss), "LBA {lba}");
         flip(&*devices.manifest, lba);
     }
+}
+
+/// The devices, of which one LBA of staging cannot be read.
+fn with_unreadable(devices: &Devices, lba: u64) -> Devices {
+    let plan = FaultPlan::new();
+    plan.unreadable(Lba(lba));
+    let staging: Arc<dyn Device> =
+        Arc::new(FaultDevice::new(devices.staging.clone().unwrap(), &plan));
+    Devices { staging: Some(staging), ..devices.clone() }
+}
+
+#[test]
+fn an_unreadable_lba_of_the_log_costs_the_records_that_touch_its_4_kib() {
+    let devices = devices();
+    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+    let kvs = db.create_kvs("a", Policy::default()).unwrap();
+    // A frame of seven records, then one for each.
+    let mut batch = Batch::new();
+    (0..7u8).for_each(|n| batch.put(&kvs, &[n], &[n; 1000]));
+    db.write(&batch).unwrap();
+    db.sync().unwrap();
+    for n in 7..40u8 {
+        kvs.put(&[n], &[n; 900]).unwrap();
+        db.sync().unwrap();
+    }
+    std::mem::forget(db);
+    let staging = devices.staging.clone().unwrap();
+    let log = used(&*staging);
+    // The first LBA is the header's.
+    let (first, last) = (log[1], log[log.len() - 1]);
+    let mut salvaged = 0;
+    for lba in (first..=last).step_by(5) {
+        for has_manifest in [true, false] {
+            let mut left = remains(&with_unreadable(&devices, lba));
+            left.manifest = left.manifest.filter(|_| has_manifest);
+            let (report, found) = repair(&left);
+            assert!(report.findings.iter().any(|it| it.contains("the-staging: read of")));
+            let what = format!("LBA {lba}, manifest {has_manifest}: {report:#?}");
+            // At most four frames begin in 4 KiB, and one began before; of the seven, those before stay.
+            assert!(found.len() >= 40 - 7, "{} of 40; {what}", found.len());
+            let is_there = |n: u8| found.keys().any(|(_, key)| key[..] == [n]);
+            if lba >= first + 8 {
+                assert!((0..3).all(is_there), "{what}");
+                salvaged += usize::from(!is_there(6));
+            }
+        }
+    }
+    assert!(salvaged > 0, "the frame of seven was never hit in its middle");
 }
