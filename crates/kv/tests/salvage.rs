@@ -189,3 +189,27 @@ fn an_unreadable_lba_of_the_log_costs_the_records_that_touch_its_4_kib() {
     }
     assert!(salvaged > 0, "the frame of seven was never hit in its middle");
 }
+
+#[test]
+fn two_kvss_of_the_longest_name_there_is_are_both_salvaged() {
+    let devices = devices();
+    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+    // What would be invented for the third one is taken as well.
+    let names = ["n".repeat(64), "kvs-6".into()];
+    for (name, value) in [(&names[0], b"old"), (&names[1], b"own"), (&names[0], b"new")] {
+        if value == b"new" {
+            db.drop_kvs(name).unwrap();
+        }
+        db.create_kvs(name, Policy::default()).unwrap().put(b"key", value).unwrap();
+        db.sync().unwrap();
+    }
+    std::mem::forget(db);
+    let records = newest_records(&*devices.manifest);
+    // The drop; the KVS that was created last comes behind it.
+    flip(&*devices.manifest, records[records.len() - 2]);
+    let (report, found) = repair(&remains(&devices));
+    let mut values: Vec<&[u8]> = found.values().map(|value| &value[..]).collect();
+    values.sort_unstable();
+    assert_eq!(values, [b"new", b"old", b"own"], "{report:#?}");
+    assert!(found.contains_key(&(names[0].clone(), b"key".to_vec())), "{found:?}");
+}

@@ -55,11 +55,14 @@ impl<'a> Salvage<'a> {
 
     /// Makes a KVS for what the damaged KVDB has under this id.
     pub(super) fn create(&mut self, id: u32, name: &str, options: KvsOptions) -> Result<()> {
-        let kvs = match self.into.create_kvs(name, options) {
-            // A name that was given to a new KVS after the old one was dropped.
-            Err(KvError::KvsExists(_)) => self.into.create_kvs(&format!("{name}.{id}"), options)?,
-            result => result?,
-        };
+        // A name may have been given to a new KVS after the old one was dropped, and be too long for more.
+        let names = [name.to_owned(), format!("{name}.{id}"), format!("kvs-{id}")];
+        let mut names = names.into_iter().chain((1..).map(|n| format!("kvs-{id}.{n}")));
+        let created = names.find_map(|name| match self.into.create_kvs(&name, options) {
+            Err(KvError::KvsExists(_) | KvError::KvsName(_)) => None,
+            result => Some(result),
+        });
+        let kvs = created.expect("there are more names than KVSs")?;
         let (lost, lost_ranges) = (BTreeSet::new(), Distinct::default());
         self.kvss.insert(id, Target { kvs, lost, lost_ranges, uncertain: BTreeSet::new() });
         Ok(())
