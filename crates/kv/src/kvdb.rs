@@ -140,7 +140,8 @@ impl Kvdb {
     /// Verifies the KVDB in the directory `dir`, which nobody has open to write, without changing it.
     ///
     /// # Errors
-    /// As [`Kvdb::open`]; damage is not an error but a finding of the report.
+    /// As [`Kvdb::open`] where nobody knows what there is to check: the manifest is damaged, and
+    /// [`Kvdb::repair`] is what remains. All other damage is a finding of the report, and no error.
     pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
         Kvdb::check_with(dir, &BTreeMap::new())
     }
