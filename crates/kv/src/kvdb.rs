@@ -119,7 +119,7 @@ impl Kvdb {
         Kvdb::start(devices, None, options)
     }
 
-    fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
+    pub(crate) fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
         let threads = options.maintenance == Maintenance::Threads && !options.read_only;
         let Some(engine) = recover::open(&devices, options)? else {
             let path = dir.unwrap_or_else(|| devices.manifest.name().into());

@@ -141,9 +141,7 @@ fn found_as(name: &str) -> usize {
 fn repair(remains: &Remains, history: &History) -> (RepairReport, BTreeMap<Key, Vec<u8>>) {
     let into = devices();
     let into = Devices { capacity: Arc::new(MemoryDevice::new("new", 16 << 20, 512)), ..into };
-    let db = Kvdb::create_on(into.clone(), options()).unwrap();
-    let report = Kvdb::repair(remains, &db).unwrap();
-    db.close().unwrap();
+    let report = Kvdb::repair_on(remains, &into, options()).unwrap();
     assert_eq!(Kvdb::check_on(&into).unwrap().findings, Vec::<String>::new());
     let options = options();
     let clock = options.clock.clone();
@@ -383,8 +381,9 @@ fn a_log_with_a_hole_is_salvaged_up_to_its_end() {
                 });
                 let mut left = remains(&devices);
                 left.manifest = left.manifest.filter(|_| with_manifest);
-                let into = Kvdb::create_on(self::devices(), options()).unwrap();
-                let report = Kvdb::repair(&left, &into).unwrap();
+                let into = self::devices();
+                let report = Kvdb::repair_on(&left, &into, options()).unwrap();
+                let into = Kvdb::open_on(into, options()).unwrap();
                 let name = &report.kvss[0].name;
                 let found = into.kvs(name).unwrap();
                 let there: Vec<u8> = (0..20)
@@ -449,7 +448,7 @@ fn a_class_that_is_gone_takes_its_data_and_no_other() {
 }
 
 #[test]
-fn a_repair_takes_an_empty_kvdb_and_files_of_any_length() {
+fn a_repair_takes_no_place_of_another_kvdb_and_files_of_any_length() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
     let plain = || Options { tuning: options().tuning, ..Options::default() };
@@ -459,18 +458,19 @@ fn a_repair_takes_an_empty_kvdb_and_files_of_any_length() {
         kvs.put(&n.to_be_bytes(), &[u8::try_from(n % 251).unwrap(); 100]).unwrap();
     }
     db.settle().unwrap();
-    let full = Kvdb::repair(&remains(&self::devices()), &db);
-    assert_eq!(full.unwrap_err().kind(), ErrorKind::Invalid);
     let open = Kvdb::remains(&dir, &BTreeMap::new()).map(drop);
     assert_eq!(open.unwrap_err().kind(), ErrorKind::Conflict);
     drop(kvs);
     db.close().unwrap();
+    let left = Kvdb::remains(&dir, &BTreeMap::new()).unwrap();
+    let full = Kvdb::repair(&left, &dir, &Layout::capacity_only(), plain());
+    assert_eq!(full.unwrap_err().kind(), ErrorKind::Exists);
     let path = |name: &str| dir.join(name);
     let repaired = |to: &str| {
         let into = scratch.path().join(to);
-        let into = Kvdb::create(into, &Layout::capacity_only(), plain()).unwrap();
         let left = Kvdb::remains(&dir, &BTreeMap::new()).unwrap();
-        let report = Kvdb::repair(&left, &into).unwrap();
+        let report = Kvdb::repair(&left, &into, &Layout::capacity_only(), plain()).unwrap();
+        let into = Kvdb::open(into, plain()).unwrap();
         let name = into.kvs_names().into_iter().next();
         let right = name.map_or(0, |name| {
             let kvs = into.kvs(&name).unwrap();

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use common::{bytes_of, edit, remains, small_tuning, test_options, used};
 use esker_base::{ErrorKind, Lba};
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Batch, Devices, Kvdb, ManifestState, Options, Policy, Remains, RepairReport};
-use esker_sim::{FaultDevice, FaultPlan};
+use esker_kv::{
+    Batch, Devices, KvError, Kvdb, ManifestState, Options, Policy, Remains, RepairReport,
+};
+use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Plan, Target};
 
 const LBA: usize = 512;
 
@@ -33,9 +35,9 @@ type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 /// What a repair makes of it: the report, and what the new KVDB holds.
 fn repair(remains: &Remains) -> (RepairReport, Content) {
-    let db = Kvdb::create_on(devices(), options()).unwrap();
-    let report = Kvdb::repair(remains, &db).unwrap();
-    let found = common::sample::read_all(&db).unwrap();
+    let into = devices();
+    let report = Kvdb::repair_on(remains, &into, options()).unwrap();
+    let found = common::sample::read_all(&Kvdb::open_on(into, options()).unwrap()).unwrap();
     (report, found)
 }
 
@@ -212,4 +214,91 @@ fn two_kvss_of_the_longest_name_there_is_are_both_salvaged() {
     values.sort_unstable();
     assert_eq!(values, [b"new", b"old", b"own"], "{report:#?}");
     assert!(found.contains_key(&(names[0].clone(), b"key".to_vec())), "{found:?}");
+}
+
+/// The devices of a KVDB with 300 keys, in kvsets and in the log.
+fn filled() -> Devices {
+    let devices = devices();
+    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+    let kvs = db.create_kvs("a", Policy::default()).unwrap();
+    for n in 0..300u32 {
+        kvs.put(&n.to_be_bytes(), &[7; 200]).unwrap();
+        if n % 100 == 99 {
+            db.settle().unwrap();
+        }
+    }
+    db.sync().unwrap();
+    std::mem::forget(db);
+    devices
+}
+
+/// On which each command is counted, and may fail.
+fn faulty(devices: &Devices, plan: &FaultPlan) -> Devices {
+    let wrap = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
+        Arc::new(FaultDevice::new(device.clone(), plan))
+    };
+    Devices {
+        manifest: wrap(&devices.manifest),
+        capacity: wrap(&devices.capacity),
+        staging: devices.staging.as_ref().map(wrap),
+    }
+}
+
+#[test]
+fn a_crash_at_any_write_of_a_repair_leaves_a_whole_kvdb_or_none() {
+    let (old, recorder, new) = (filled(), CrashRecorder::new(), devices());
+    let attach = |device: &Arc<dyn Device>| -> Arc<dyn Device> { recorder.attach(device.clone()) };
+    let recorded = Devices {
+        manifest: attach(&new.manifest),
+        capacity: attach(&new.capacity),
+        staging: new.staging.as_ref().map(attach),
+    };
+    let report = Kvdb::repair_on(&remains(&old), &recorded, options()).unwrap();
+    assert!(report.is_sound() && report.kvss[0].recovered == 300, "{report:#?}");
+    recorder.mark(1);
+    let plan = Plan { all_subsets: 2, singles: 1, random_subsets: 1, ..Plan::default() };
+    let (mut whole, mut none) = (0, 0);
+    for image in recorder.history().images(&plan) {
+        let (manifest, capacity) = (image.device(0), image.device(1));
+        let devices = Devices { manifest, capacity, staging: Some(image.device(2)) };
+        match Kvdb::open_on(devices, options()) {
+            Ok(open) => {
+                let found = common::sample::read_all(&open).unwrap();
+                assert_eq!(found.len(), 300, "not all of it is there: {image}");
+                whole += 1;
+            }
+            Err(KvError::NotAKvdb { .. }) => {
+                assert!(image.marks().is_empty(), "a repair that was finished is gone: {image}");
+                none += 1;
+            }
+            Err(error) => panic!("{error}\nimage: {image}"),
+        }
+    }
+    assert!(whole > 0 && none > 30, "{whole} whole, {none} none");
+}
+
+#[test]
+fn a_repair_that_failed_leaves_no_kvdb_and_may_be_repeated_in_its_place() {
+    let old = filled();
+    let (mut failed, mut marked) = (0, 0);
+    for nth in 0.. {
+        let (plan, new) = (FaultPlan::new(), devices());
+        plan.once(Target::Write, nth, Effect::Fail);
+        let result = Kvdb::repair_on(&remains(&old), &faulty(&new, &plan), options());
+        if plan.fired() == 0 {
+            break;
+        }
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Io, "write {nth}");
+        let opened = Kvdb::open_on(new.clone(), options()).map(drop);
+        assert!(matches!(opened, Err(KvError::NotAKvdb { .. })), "write {nth}: {opened:?}");
+        let classes = [&new.capacity, new.staging.as_ref().unwrap()];
+        marked += u64::from(classes.iter().any(|device| used(&***device).first() == Some(&0)));
+        let report = Kvdb::repair_on(&remains(&old), &new, options()).unwrap();
+        assert!(report.is_sound() && report.kvss[0].recovered == 300, "{report:#?}");
+        assert_eq!(Kvdb::check_on(&new).unwrap().findings, Vec::<String>::new());
+        failed += 1;
+    }
+    assert!(failed > 10, "{failed} writes");
+    // Classes that hold nothing of a KVDB may be taken again: all but while the headers change.
+    assert_eq!(marked, 5, "of {failed} writes");
 }
