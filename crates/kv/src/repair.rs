@@ -147,8 +147,12 @@ impl Kvdb {
     /// no KVDB. Remove what it holds, and call this again.
     ///
     /// Takes as long as reading all of it and writing it again. It needs room for versions of keys that
-    /// are overwritten in the end, and, where the manifest is damaged, 32 bytes of memory for each record
-    /// in the log and 40 for each value that expires.
+    /// are overwritten in the end, and memory beside [`Options::memory_bytes`]: for the new manifest, some
+    /// 50 bytes for each frame and 32 for each page of keys that the media hold, whoever named them. Frames
+    /// count twice if they are the log's, and all do where the manifest is damaged or lost. Then it takes
+    /// also 32 bytes for each record of the log that is not known to be ingested; and 40 for each value that
+    /// pages refer to which were written after the manifest's sound part, or, where it is lost, for each of
+    /// those that expires. Values of up to 16 bytes are in the pages.
     ///
     /// # Errors
     /// `Exists` when there is a KVDB or data already, `Invalid` for options that cannot work, `Unsupported`
