@@ -83,6 +83,13 @@ impl Place {
 
 /// Creates a database in `dir`, which is made if need be.
 pub(crate) fn create_in(dir: &Path, media: &Media, options: Options) -> Result<(Kvdb, Devices)> {
+    let devices = new_devices(dir, media)?;
+    let db = Kvdb::create_with(dir, &media.layout(), &devices.named()?, options)?;
+    Ok((db, devices))
+}
+
+/// Opens what a database that is to be made in `dir` is given.
+pub(crate) fn new_devices(dir: &Path, media: &Media) -> Result<Devices> {
     if dir.exists() && !dir.is_dir() {
         let why = "there is a file of this name; name a directory";
         return Err(Failure::new(ErrorKind::Exists, format!("{}: {why}", dir.display())));
@@ -90,9 +97,7 @@ pub(crate) fn create_in(dir: &Path, media: &Media, options: Options) -> Result<(
     media.check_lasting()?;
     // The engine refuses a directory with a database; no image must have been made by then.
     let is_taken = Kvdb::device_names(dir).is_ok();
-    let devices = if is_taken { Devices::none() } else { media.open()? };
-    let db = Kvdb::create_with(dir, &media.layout(), &devices.named()?, options)?;
-    Ok((db, devices))
+    if is_taken { Ok(Devices::none()) } else { media.open() }
 }
 
 /// Opens the database in `dir`.

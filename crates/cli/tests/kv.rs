@@ -341,6 +341,16 @@ fn a_backup_is_restored_and_a_damaged_database_repaired() {
     let lost = run(["kv", "repair", &db, &salvaged]).fails(65, &["not all of it is sound"]).out();
     assert!(lost.contains("300 keys recovered") && lost.contains("manifest is lost"), "{lost}");
     assert_eq!(run(["kv", "get", &salvaged, "kvs-2", "k299"]).succeeds().stdout, [b'v'; 2_000]);
+
+    // As a repair that was interrupted leaves it: no header of the class, and no manifest.
+    let half = scratch.path("half");
+    fs::create_dir(&half).unwrap();
+    fs::write(half.join("manifest.esker"), b"").unwrap();
+    fs::write(half.join("capacity.esker"), [vec![0; 4096], vec![7; 8192]].concat()).unwrap();
+    let half = text(&half);
+    run(["kv", "info", &half]).fails(66, &["a repair to it", "remove the directory"]);
+    run(["kv", "repair", &db, &half]).fails(65, &["not all of it is sound"]);
+    assert_eq!(run(["kv", "get", &half, "kvs-2", "k299"]).succeeds().stdout, [b'v'; 2_000]);
 }
 
 #[test]

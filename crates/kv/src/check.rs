@@ -25,7 +25,7 @@ pub struct CheckReport {
     pub kvss: u64,
     /// Kvsets, all of whose keys were read.
     pub kvsets: u64,
-    /// Their entries.
+    /// Entries that were read, of those and of others.
     pub entries: u64,
     /// Values that were read and verified.
     pub values: u64,
@@ -44,15 +44,19 @@ pub(crate) fn check(devices: &Devices) -> Result<Option<CheckReport>> {
     };
     let options = Options::default();
     let classes = devices.classes(&options);
-    recover::check_classes(&state, &classes)?;
     let mut report = CheckReport { kvss: state.kvss.len() as u64, ..CheckReport::default() };
     // No page stays in DRAM: what is checked is what the media hold.
     let pages = Arc::new(PageCache::new(0));
     let mut damaged = Vec::new();
-    let note = |error: KvError| {
-        damaged.push(error.to_string());
-        Ok(())
+    let mut note = |error: KvError| match error {
+        // Another release is no damage.
+        KvError::Version { .. } => Err(error),
+        error => {
+            damaged.push(error.to_string());
+            Ok(())
+        }
     };
+    recover::check_classes(&state, &classes, &mut note)?;
     match recover::open_structures(&state, &classes, &pages, note) {
         Ok(opened) => report.check_structures(&state, &opened),
         Err(error) => report.findings.push(error.to_string()),
@@ -70,9 +74,7 @@ impl CheckReport {
                 leaf.kvsets.iter().map(move |kvset| (kvset, &*leaf.lower, upper))
             });
             for (kvset, lower, upper) in root.chain(leaves) {
-                if let Err(error) = self.check_kvset(kvset, lower, upper) {
-                    self.findings.push(error.to_string());
-                }
+                self.check_kvset(kvset, lower, upper);
             }
         }
         for block in opened.blocks.values().filter(|block| block.bytes > 0) {
@@ -88,20 +90,17 @@ impl CheckReport {
 
     /// Every key ascends, is in the filter and within the node's bounds, every value is there and is the
     /// key's own, and what the manifest counts is right.
-    fn check_kvset(&mut self, kvset: &Kvset, lower: &[u8], upper: Option<&[u8]>) -> Result<()> {
+    fn check_kvset(&mut self, kvset: &Kvset, lower: &[u8], upper: Option<&[u8]>) {
         let mut live: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut wrong = None;
         // Values of a kvset that aged lie in key order; nothing is cached.
         let values = Values::new(0);
         let mut ahead = ReadAhead::default();
         let kvs = kvset.edit.kvs;
         let (mut tombstones, mut beyond) = (0, 0);
-        self.entries += kvset.check(|key, entry| {
+        let (entries, wrong) = kvset.check(|key, entry| {
             tombstones += u64::from(matches!(entry, Entry::Tombstone));
             beyond += u64::from(key < lower || upper.is_some_and(|upper| key >= upper));
-            let Entry::Stored(stored) = entry else {
-                return Ok(());
-            };
+            let Entry::Stored(stored) = entry else { return };
             let block = kvset.block(&stored);
             let size = record_size(key.len(), stored.value_size as usize) as u64;
             *live.entry(block.id).or_default() += size;
@@ -115,30 +114,34 @@ impl CheckReport {
                 // One damaged value must not hide the next one.
                 Err(error) => self.findings.push(error.to_string()),
             }
-            Ok(())
-        })?;
+        });
+        self.entries += entries;
+        let is_whole = wrong.is_empty();
+        self.findings.extend(wrong.iter().map(KvError::to_string));
+        let first = &kvset.key_extents()[0];
+        let mut find = |detail: String| {
+            let error = first.media.corrupt("kvset", first.extent.lba, detail);
+            self.findings.push(error.to_string());
+        };
+        if beyond > 0 {
+            find(format!("{beyond} keys are beyond the bounds of leaf {}", kvset.edit.leaf));
+        }
+        // With a page, all that it counts for is lost.
+        if !is_whole {
+            return;
+        }
         self.kvsets += 1;
+        let counted = kvset.edit.tombstones;
+        if tombstones != counted {
+            find(format!("{counted} deletes counted, {tombstones} found"));
+        }
         for (block, counted) in &kvset.blocks {
             let found = live.get(&block.id).copied().unwrap_or(0);
             if found != *counted {
-                wrong = Some((block, *counted, found));
-            }
-        }
-        let first = &kvset.key_extents()[0];
-        let bad = |detail| Err(first.media.corrupt("kvset", first.extent.lba, detail));
-        if tombstones != kvset.edit.tombstones {
-            let counted = kvset.edit.tombstones;
-            return bad(format!("{counted} deletes counted, {tombstones} found"));
-        }
-        if beyond > 0 {
-            return bad(format!("{beyond} keys are beyond the bounds of leaf {}", kvset.edit.leaf));
-        }
-        match wrong {
-            Some((block, counted, found)) => {
                 let detail = format!("{counted} live bytes in the block table, {found} found");
-                Err(block.media().corrupt("kvset", block.extent().lba, detail))
+                let error = block.media().corrupt("kvset", block.extent().lba, detail);
+                self.findings.push(error.to_string());
             }
-            None => Ok(()),
         }
     }
 }
@@ -163,16 +166,18 @@ fn check_frames(block: &ValueBlock) -> Result<(), KvError> {
 mod tests {
     use super::*;
     use crate::manifest::BlockState;
-    use crate::{Kvdb, Maintenance, Policy, Tuning};
-    use esker_base::Clock;
-    use esker_device::{Device, MemoryDevice};
+    use crate::omf::page::PAGE_SIZE;
+    use crate::{Kvdb, Kvs, Maintenance, Policy, Tuning};
+    use esker_base::units::to_usize;
+    use esker_base::{AlignedBuf, Clock, Lba};
+    use esker_device::{Device, MemoryDevice, Port};
 
     fn memory(name: &str) -> Arc<dyn Device> {
         Arc::new(MemoryDevice::new(name, 4 << 20, 512))
     }
 
-    /// A KVDB with several leaves, kvsets and deletes, closed.
-    fn devices(compact_kvsets: usize) -> Devices {
+    /// A new KVDB with a KVS.
+    fn create(compact_kvsets: usize) -> (Devices, Kvdb, Kvs) {
         let tuning = Tuning {
             memtable_bytes: 16 << 10,
             block_bytes: 32 << 10,
@@ -192,6 +197,12 @@ mod tests {
             Devices { manifest: memory("m"), capacity: memory("c"), staging: Some(memory("s")) };
         let db = Kvdb::create_on(devices.clone(), options).unwrap();
         let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        (devices, db, kvs)
+    }
+
+    /// A KVDB with several leaves, kvsets and deletes, closed.
+    fn devices(compact_kvsets: usize) -> Devices {
+        let (devices, db, kvs) = create(compact_kvsets);
         for n in 0..3000u32 {
             kvs.put(&n.wrapping_mul(0x9e37_79b1).to_be_bytes(), &[3; 60]).unwrap();
             if n % 8 == 0 {
@@ -261,5 +272,49 @@ mod tests {
         }
         let findings = findings(&devices, &state);
         assert_eq!(findings.len(), count, "{findings:?}");
+    }
+    fn flip(device: &Arc<dyn Device>, lba: Lba) {
+        let mut port = Port::open(&**device, 1).unwrap();
+        let mut buf = port.read(lba, AlignedBuf::zeroed(512)).unwrap();
+        buf[33] ^= 1;
+        port.write(lba, buf, None).unwrap();
+    }
+
+    #[test]
+    fn damaged_class_headers_are_findings_and_hide_nothing() {
+        let devices = devices(8);
+        let sound = check(&devices).unwrap().unwrap();
+        let classes = [devices.capacity.clone(), devices.staging.clone().unwrap()];
+        classes.iter().for_each(|device| flip(device, Lba(0)));
+        let report = check(&devices).unwrap().unwrap();
+        assert_eq!(report.findings.len(), 2, "{report:?}");
+        assert!(report.findings.iter().all(|it| it.contains("class header")), "{report:?}");
+        let read = |it: &CheckReport| (it.kvsets, it.entries, it.values);
+        assert_eq!(read(&report), read(&sound));
+    }
+
+    #[test]
+    fn damaged_pages_of_a_kvset_hide_neither_each_other_nor_what_others_refer_to() {
+        let (devices, db, kvs) = create(8);
+        for n in 0..120u8 {
+            kvs.put(&[n; 250], &[n; 60]).unwrap();
+        }
+        db.close().unwrap();
+        let sound = check(&devices).unwrap().unwrap();
+        assert_eq!((sound.entries, sound.values), (120, 120), "{sound:?}");
+        let state = Manifest::read(&devices.manifest).unwrap().unwrap();
+        let kvset = state.kvsets.values().max_by_key(|kvset| kvset.pages).unwrap();
+        assert!(kvset.pages > 2, "{kvset:?}");
+        let staging = devices.staging.clone().unwrap();
+        let lbas = kvset.extents.iter().flat_map(|it| (it.lba.0..).take(to_usize(it.count.0)));
+        let pages = lbas.step_by(PAGE_SIZE / 512).take(to_usize(kvset.pages.into()));
+        // Every other one.
+        pages.step_by(2).for_each(|lba| flip(&staging, Lba(lba)));
+        let report = check(&devices).unwrap().unwrap();
+        let damaged = kvset.pages.div_ceil(2);
+        assert_eq!(report.findings.len(), to_usize(damaged.into()), "{report:?}");
+        assert!(report.findings.iter().all(|it| it.contains("key page")), "{report:?}");
+        assert!(report.entries < 120 && report.entries > 120 - kvset.entries, "{report:?}");
+        assert_eq!((report.values, report.kvsets), (report.entries, sound.kvsets - 1));
     }
 }

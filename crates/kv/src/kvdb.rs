@@ -119,7 +119,7 @@ impl Kvdb {
         Kvdb::start(devices, None, options)
     }
 
-    fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
+    pub(crate) fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
         let threads = options.maintenance == Maintenance::Threads && !options.read_only;
         let Some(engine) = recover::open(&devices, options)? else {
             let path = dir.unwrap_or_else(|| devices.manifest.name().into());
@@ -140,7 +140,8 @@ impl Kvdb {
     /// Verifies the KVDB in the directory `dir`, which nobody has open to write, without changing it.
     ///
     /// # Errors
-    /// As [`Kvdb::open`]; damage is not an error but a finding of the report.
+    /// As [`Kvdb::open`] where nobody knows what there is to check: the manifest is damaged, and
+    /// [`Kvdb::repair`] is what remains. All other damage is a finding of the report, and no error.
     pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
         Kvdb::check_with(dir, &BTreeMap::new())
     }

@@ -5,6 +5,7 @@
 
 mod ahead;
 pub(crate) mod builder;
+mod check;
 pub(crate) mod cursor;
 mod export;
 
@@ -470,55 +471,6 @@ impl Kvset {
 
     pub(crate) fn key_extents(&self) -> &[Allocation] {
         &self.keys.extents
-    }
-
-    /// Reads all of a kvset's bytes again, verifies them, and hands each entry to `each`.
-    pub(crate) fn check(
-        &self,
-        mut each: impl FnMut(&[u8], Entry<'_>) -> Result<()>,
-    ) -> Result<u64> {
-        let mut last: Vec<u8> = Vec::new();
-        let mut key = Vec::new();
-        let mut entries = 0;
-        let mut expiries = Expiries::NONE;
-        for index in 0..self.edit.pages {
-            let at = u64::from(index) * PAGE_SIZE as u64;
-            let page = self.read_pages(index, 1)?.remove(0);
-            for slot in 0..page.count() {
-                page.key_to(slot, &mut key);
-                if slot == 0 && key != self.index.key(index as usize) {
-                    let detail = "the page index has another first key".into();
-                    return Err(self.keys.corrupt("key page", at, detail));
-                }
-                if entries > 0 && key <= last {
-                    return Err(self.keys.corrupt("key page", at, "keys do not ascend".into()));
-                }
-                if !self.filter.may_contain(key_hash(&key)) {
-                    return Err(self.keys.corrupt("filter", at, "a key is missing in it".into()));
-                }
-                let entry = page.entry(slot).1;
-                expiries.add(entry.expiry());
-                each(&key, entry)?;
-                std::mem::swap(&mut last, &mut key);
-                entries += 1;
-            }
-        }
-        if last != self.last_key() {
-            return Err(self.keys.corrupt(
-                "kvset",
-                0,
-                "the page index has another last key".into(),
-            ));
-        }
-        if entries != self.edit.entries {
-            let detail = format!("{} entries expected, {entries} found", self.edit.entries);
-            return Err(self.keys.corrupt("kvset", 0, detail));
-        }
-        if expiries != self.expiries {
-            let detail = format!("{:?} expected, {expiries:?} found", self.expiries);
-            return Err(self.keys.corrupt("kvset", 0, detail));
-        }
-        Ok(entries)
     }
 }
 

@@ -328,9 +328,9 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
     let manifest = open_existing(&path, Some(MANIFEST_BYTES), read_only)?;
     let state = Manifest::read(&manifest)?.ok_or_else(|| {
         not_here(
-            "its manifest holds no whole record: creating it, or a backup to it, was interrupted, or \
-             it was damaged; `esker kv repair` finds out what its media hold; if that is nothing, \
-             remove the directory and begin again",
+            "its manifest holds no whole record. Creating it, or a backup or a repair to it, was \
+             interrupted: then remove the directory and begin again. Or it was damaged: `esker kv \
+             repair` finds out what its media hold",
         )
     })?;
     Ok((manifest, state))

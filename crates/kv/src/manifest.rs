@@ -190,10 +190,13 @@ struct Medium {
 
 /// What was found in a region.
 struct Region {
-    /// Epoch and state, if its snapshot is valid.
-    valid: Option<(u64, State)>,
-    /// Where the valid records end.
+    /// How many valid records it begins with, and the epoch and the state that they yield.
+    records: u64,
+    epoch: u64,
+    state: State,
+    /// Where they end, and where the region does.
     stops: Lba,
+    end: Lba,
     /// The highest epoch of a record behind that.
     behind: u64,
 }
@@ -266,24 +269,35 @@ impl Medium {
         Ok(Some((header, edits, next)))
     }
 
+    /// A region of which nothing was read yet.
+    fn unread(&self, region: u64) -> Region {
+        let start = Lba(region * self.region_lbas);
+        let end = start + LbaCount(self.region_lbas);
+        Region { records: 0, epoch: 0, state: State::default(), stops: start, end, behind: 0 }
+    }
+
     /// Reads the region from its snapshot to its last valid record.
     fn region(&mut self, region: u64) -> Result<Region> {
-        let start = Lba(region * self.region_lbas);
-        let end = Lba(start.0 + self.region_lbas);
-        let mut state = State::default();
-        let (mut lba, mut epoch, mut index) = (start, 0, 0);
-        while let Some((header, edits, next)) = self.record(lba, end)? {
-            let follows = (header.epoch, header.uuid) == (epoch, state.uuid);
-            if header.index != index || (index > 0 && !follows) {
-                break;
-            }
-            (epoch, state.uuid) = (header.epoch, header.uuid);
-            state.apply_all(edits).map_err(|bad| self.corrupt(lba, bad.0))?;
-            (lba, index) = (next, index + 1);
+        let mut found = self.unread(region);
+        while self.advance(&mut found)? {}
+        found.behind = self.newest_epoch_behind(found.stops, found.end)?;
+        Ok(found)
+    }
+
+    /// Adds the next record to what was found in a region; false when there is none. After an error the
+    /// state may hold a part of it.
+    fn advance(&mut self, found: &mut Region) -> Result<bool> {
+        let Some((header, edits, next)) = self.record(found.stops, found.end)? else {
+            return Ok(false);
+        };
+        let follows = (header.epoch, header.uuid) == (found.epoch, found.state.uuid);
+        if header.index != found.records || (found.records > 0 && !follows) {
+            return Ok(false);
         }
-        let behind = self.newest_epoch_behind(lba, end)?;
-        let valid = (index > 0).then_some((epoch, state));
-        Ok(Region { valid, stops: lba, behind })
+        (found.epoch, found.state.uuid) = (header.epoch, header.uuid);
+        found.state.apply_all(edits).map_err(|bad| self.corrupt(found.stops, bad.0))?;
+        (found.stops, found.records) = (next, found.records + 1);
+        Ok(true)
     }
 
     /// The highest epoch of the record headers that lie behind the end of a region's records at
@@ -361,8 +375,7 @@ impl Manifest {
     /// Region, epoch and state of the current region.
     fn newest(medium: &mut Medium) -> Result<Option<(u64, u64, State)>> {
         let regions = [medium.region(0)?, medium.region(1)?];
-        let epoch = |region: &Region| region.valid.as_ref().map_or(0, |(epoch, _)| *epoch);
-        let newest = regions.iter().map(epoch).max().unwrap_or(0);
+        let newest = regions.iter().map(|region| region.epoch).max().unwrap_or(0);
         for region in &regions {
             // A torn write is the last one of its epoch: nothing of that epoch lies behind it.
             if region.behind > 0 && region.behind >= newest {
@@ -375,9 +388,10 @@ impl Manifest {
             let detail = "neither half of it holds a whole record, and it is not empty";
             return Err(medium.corrupt(Lba(0), detail.into()));
         }
-        let found = regions.into_iter().zip(0..).find(|(region, _)| epoch(region) == newest);
+        let found = regions.into_iter().zip(0..).find(|(region, _)| region.epoch == newest);
         Ok(found
-            .and_then(|(region, number)| region.valid.map(|(epoch, state)| (number, epoch, state))))
+            .filter(|(region, _)| region.records > 0)
+            .map(|(region, number)| (number, region.epoch, region.state)))
     }
 
     /// Writes the first manifest of a KVDB.

@@ -80,11 +80,15 @@ pub(crate) struct Opened {
     pub(crate) blocks: BTreeMap<u64, Arc<ValueBlock>>,
 }
 
-/// Checks that the classes are those of the KVDB.
-pub(crate) fn check_classes(state: &State, classes: &Classes) -> Result<()> {
+/// Checks that the classes are those of the KVDB. `damaged` says whether to go on without a header.
+pub(crate) fn check_classes(
+    state: &State,
+    classes: &Classes,
+    mut damaged: impl FnMut(KvError) -> Result<()>,
+) -> Result<()> {
     for &class in state.classes.keys() {
         match classes.get(class) {
-            Some(media) => media.check_header(state.uuid)?,
+            Some(media) => media.check_header(state.uuid).or_else(&mut damaged)?,
             None => {
                 return Err(KvError::Options(format!(
                     "the KVDB has a {class} class; open it with its device"
@@ -343,7 +347,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let state = found.state.clone();
     let tuning = options.tuning();
     let classes = devices.classes(&options);
-    check_classes(&state, &classes)?;
+    check_classes(&state, &classes, Err)?;
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages, Err)?;
     if options.read_only {

@@ -1,7 +1,7 @@
 //! Repair: what is sound of a damaged KVDB, written to a new one; and an account of the rest.
 //!
 //! Nothing is written to the damaged KVDB. What can be verified is replayed, the oldest structure
-//! first, into a KVDB that the caller has made: so the newest version of each key is the one that stays.
+//! first, into a new KVDB: so the newest version of each key is the one that stays.
 //!
 //! | manifest | what is read | in which order |
 //! | --- | --- | --- |
@@ -23,6 +23,7 @@
 //!    is reported as lost.
 //! 3. Where an older version or a deleted key may have come back, the report says so: by ranges of keys
 //!    when pages were lost, for the whole KVDB when the manifest was.
+//! 4. The new KVDB gets its manifest last: a repair that was interrupted leaves none that opens.
 
 mod log;
 mod named;
@@ -34,15 +35,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_device::Device;
+use esker_device::{Device, MemoryDevice};
 use serde::Serialize;
 
-use crate::error::{KvError, Result};
+use crate::error::Result;
 use crate::kvdb::Kvdb;
-use crate::layout;
+use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::{Manifest, Survey};
 use crate::media::Media;
 use crate::options::{MediaClass, Options};
+use crate::recover::{self, Devices};
 use salvage::Salvage;
 use scan::Found;
 
@@ -138,65 +140,130 @@ impl Kvdb {
         layout::remains(dir.as_ref(), given)
     }
 
-    /// Writes what is sound of a damaged KVDB to `into`, an empty one on other devices. What remains of
-    /// the damaged one is not changed.
+    /// Writes what is sound of a damaged KVDB to a new one in the directory `dir`, which is made as
+    /// [`Kvdb::create`] makes one. What remains of the damaged one is not changed.
+    ///
+    /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
+    /// no KVDB. Remove what it holds, and call this again.
     ///
     /// Takes as long as reading all of it and writing it again. It needs room for versions of keys that
-    /// are overwritten in the end, and, where the manifest is damaged, 32 bytes of memory for each record
-    /// in the log and 40 for each value that expires.
+    /// are overwritten in the end, and memory beside [`Options::memory_bytes`]: for the new manifest, some
+    /// 50 bytes for each frame and 32 for each page of keys that the media hold, whoever named them. Frames
+    /// count twice if they are the log's, and all do where the manifest is damaged or lost. Then it takes
+    /// also 32 bytes for each record of the log that is not known to be ingested; and 40 for each value that
+    /// pages refer to which were written after the manifest's sound part, or, where it is lost, for each of
+    /// those that expires. Values of up to 16 bytes are in the pages.
     ///
     /// # Errors
-    /// `Invalid` when `into` has KVSs already, `Unsupported` when another release wrote what remains, or
-    /// an error of `into`. Damage of what remains is no error: it is in the report.
-    pub fn repair(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
-        check_empty(into)?;
-        let mut survey = match &remains.manifest {
-            Some(device) => Manifest::survey(device.clone())?,
-            None => Survey { damage: Some("the manifest is missing".into()), ..Survey::default() },
-        };
-        let tuning = Options::default().tuning();
-        let media = |(class, (device, _)): (&MediaClass, &(Arc<dyn Device>, u64))| {
-            (*class, Arc::new(Media::new(*class, device.clone(), &tuning)))
-        };
-        let classes: Classes = remains.classes.iter().map(media).collect();
-        let mut salvage = Salvage::new(into);
-        let found = Found::of(&classes, remains, survey.state.as_ref(), &mut salvage);
-        if let (None, Some(state)) = (&survey.damage, &survey.state) {
-            survey.damage = found.newer_than(state);
-        }
-        for (id, (name, options)) in &survey.names {
-            if !survey.dropped.contains(id) {
-                salvage.create(*id, name, *options)?;
-            }
-        }
-        let manifest = match (&survey.damage, &survey.state) {
-            (None, _) => ManifestState::Whole,
-            (Some(_), Some(_)) => ManifestState::Damaged,
-            (Some(_), None) => ManifestState::Lost,
-        };
-        if let Some(state) = &survey.state {
-            for media in state.classes.keys().filter_map(|class| classes.get(class)) {
-                // It says nothing that is needed here; but an open would stop at it.
-                if let Err(error) = media.check_header(state.uuid) {
-                    salvage.finding(error.to_string());
-                }
-            }
-            named::salvage(&mut salvage, state, &classes)?;
-        }
-        if let Some(damage) = &survey.damage {
-            salvage.finding(damage.clone());
-            unnamed::salvage(&mut salvage, &survey, &found)?;
-        }
-        salvage.finish(manifest)
+    /// `Exists` when there is a KVDB or data already, `Invalid` for options that cannot work, `Unsupported`
+    /// when another release wrote what remains, or an error of the new one. Damage of what remains is no
+    /// error: it is in the report.
+    pub fn repair(
+        remains: &Remains,
+        dir: impl AsRef<Path>,
+        layout: &Layout,
+        options: Options,
+    ) -> Result<RepairReport> {
+        Kvdb::repair_with(remains, dir, layout, &BTreeMap::new(), options)
+    }
+
+    /// Like [`Kvdb::repair`], with devices of any kind for some classes, as [`Kvdb::create_with`].
+    ///
+    /// # Errors
+    /// As [`Kvdb::repair`].
+    pub fn repair_with(
+        remains: &Remains,
+        dir: impl AsRef<Path>,
+        layout: &Layout,
+        given: &BTreeMap<MediaClass, NamedDevice>,
+        options: Options,
+    ) -> Result<RepairReport> {
+        options.check_to_create()?;
+        let classes = layout.classes(given)?;
+        let devices = layout::make(dir.as_ref(), &classes, given)?;
+        repair(remains, &devices, &classes, options)
+    }
+
+    /// Like [`Kvdb::repair`], to devices of any kind.
+    ///
+    /// # Errors
+    /// As [`Kvdb::repair`].
+    pub fn repair_on(
+        remains: &Remains,
+        devices: &Devices,
+        options: Options,
+    ) -> Result<RepairReport> {
+        options.check_to_create()?;
+        layout::check_without_kvdb(devices)?;
+        repair(remains, devices, &devices.names(), options)
     }
 }
 
-fn check_empty(into: &Kvdb) -> Result<()> {
-    if into.kvs_names().is_empty() {
-        return Ok(());
+/// Repairs to new devices, whose classes are known as `paths`. As with a backup, class headers are written
+/// when all else is durable, and the manifest after them; until then it is in memory.
+fn repair(
+    remains: &Remains,
+    devices: &Devices,
+    paths: &[(MediaClass, String)],
+    options: Options,
+) -> Result<RepairReport> {
+    let (geometry, name) = (devices.manifest.geometry(), devices.manifest.name());
+    let bytes = geometry.capacity.bytes(geometry.lba_size);
+    let draft = Arc::new(MemoryDevice::new(name, bytes, geometry.lba_size));
+    let drafted = Devices { manifest: draft, ..devices.clone() };
+    recover::create(&drafted, paths, &options)?;
+    let into = Kvdb::start(drafted, None, options)?;
+    let engine = into.engine.clone();
+    let classes = engine.classes.all();
+    classes.iter().try_for_each(|media| media.clear_header())?;
+    let report = salvage(remains, &into)?;
+    into.close()?;
+    let state = engine.manifest.state();
+    classes.iter().try_for_each(|media| media.write_header(state.uuid))?;
+    Manifest::create(devices.manifest.clone(), state.uuid, state.edits())?;
+    Ok(report)
+}
+
+/// Writes what is sound to `into`, which has no KVSs.
+fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
+    let mut survey = match &remains.manifest {
+        Some(device) => Manifest::survey(device.clone())?,
+        None => Survey { damage: Some("the manifest is missing".into()), ..Survey::default() },
+    };
+    let tuning = Options::default().tuning();
+    let media = |(class, (device, _)): (&MediaClass, &(Arc<dyn Device>, u64))| {
+        (*class, Arc::new(Media::new(*class, device.clone(), &tuning)))
+    };
+    let classes: Classes = remains.classes.iter().map(media).collect();
+    let mut salvage = Salvage::new(into, &survey.dropped);
+    let found = Found::of(&classes, remains, survey.state.as_ref(), &mut salvage);
+    if let (None, Some(state)) = (&survey.damage, &survey.state) {
+        survey.damage = found.newer_than(state);
     }
-    let why = "a repair writes to a KVDB without KVSs: create one for it";
-    Err(KvError::Options(why.into()))
+    for (id, (name, options)) in &survey.names {
+        if !survey.dropped.contains(id) {
+            salvage.create(*id, name, *options)?;
+        }
+    }
+    let manifest = match (&survey.damage, &survey.state) {
+        (None, _) => ManifestState::Whole,
+        (Some(_), Some(_)) => ManifestState::Damaged,
+        (Some(_), None) => ManifestState::Lost,
+    };
+    if let Some(state) = &survey.state {
+        for media in state.classes.keys().filter_map(|class| classes.get(class)) {
+            // It says nothing that is needed here; but an open would stop at it.
+            if let Err(error) = media.check_header(state.uuid) {
+                salvage.finding(error.to_string());
+            }
+        }
+        named::salvage(&mut salvage, state, &classes)?;
+    }
+    if let Some(damage) = &survey.damage {
+        salvage.finding(damage.clone());
+        unnamed::salvage(&mut salvage, &survey, &found)?;
+    }
+    salvage.finish(manifest)
 }
 
 /// The classes that are left.

@@ -81,9 +81,7 @@ fn a_repair_salvages_nothing_of_a_former_kvdb() {
     let devices = wipe(&former);
     write_and_vanish(create(&devices), 2, 0..12);
     let salvaged = Media::blank().devices();
-    let into = Kvdb::create_on(salvaged.clone(), options()).unwrap();
-    let report = Kvdb::repair(&remains(&devices), &into).unwrap();
+    let report = Kvdb::repair_on(&remains(&devices), &salvaged, options()).unwrap();
     assert!(report.is_sound(), "{report:?}");
-    into.close().unwrap();
     check(salvaged, &[2; 12]);
 }

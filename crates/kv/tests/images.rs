@@ -186,10 +186,8 @@ fn check(path: &Path) {
     let classes = staging.chain([capacity]).collect();
     let remains = Remains { manifest: Some(devices.manifest.clone()), classes };
     let blank = Media { lba_size: media.lba_size, lbas: BTreeMap::new() }.devices();
-    let into = Kvdb::create_on(blank.clone(), options()).unwrap();
-    let report = Kvdb::repair(&remains, &into).unwrap();
+    let report = Kvdb::repair_on(&remains, &blank, options()).unwrap();
     assert!(report.is_sound(), "{name}: {report:#?}");
-    into.close().unwrap();
     compare(&format!("{name}, repaired"), &blank, &expected);
 }
 

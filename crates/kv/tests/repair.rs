@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{remains, test_options, tiny_tuning};
+use common::{edit, remains, test_options, tiny_tuning, used};
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
 use esker_device::{Device, MemoryDevice, Port};
@@ -24,7 +24,6 @@ const LATER_MS: u64 = 1350;
 /// A key in the last frame of the log: when that one is damaged, it looks like a write that was torn.
 const LAST: &[u8] = b"the last key";
 const LBA: u64 = 512;
-const LBA_SIZE: usize = 512;
 
 fn options() -> Options {
     test_options(tiny_tuning())
@@ -142,9 +141,7 @@ fn found_as(name: &str) -> usize {
 fn repair(remains: &Remains, history: &History) -> (RepairReport, BTreeMap<Key, Vec<u8>>) {
     let into = devices();
     let into = Devices { capacity: Arc::new(MemoryDevice::new("new", 16 << 20, 512)), ..into };
-    let db = Kvdb::create_on(into.clone(), options()).unwrap();
-    let report = Kvdb::repair(remains, &db).unwrap();
-    db.close().unwrap();
+    let report = Kvdb::repair_on(remains, &into, options()).unwrap();
     assert_eq!(Kvdb::check_on(&into).unwrap().findings, Vec::<String>::new());
     let options = options();
     let clock = options.clock.clone();
@@ -210,25 +207,6 @@ fn judge(
         assert!(!kvs.lost.contains(&key.1) || !found.contains_key(key), "{what}: {key:?}");
     }
     wrong
-}
-
-fn edit(device: &dyn Device, lba: u64, change: impl FnOnce(&mut [u8])) {
-    let mut port = Port::open(device, 1).unwrap();
-    let mut buf = port.read(Lba(lba), AlignedBuf::zeroed(LBA_SIZE)).unwrap();
-    change(&mut buf);
-    port.write(Lba(lba), buf, None).unwrap();
-}
-
-/// The LBAs of a device that hold something.
-fn used(device: &dyn Device) -> Vec<u64> {
-    let count = device.geometry().capacity.0;
-    let mut port = Port::open(device, 1).unwrap();
-    let all = port.read(Lba(0), AlignedBuf::zeroed(to_usize(count * LBA))).unwrap();
-    let holds = |lba: &u64| {
-        let at = to_usize(lba * LBA);
-        all[at..at + LBA_SIZE].iter().any(|byte| *byte != 0)
-    };
-    (0..count).filter(holds).collect()
 }
 
 /// Writes and discards so far.
@@ -403,8 +381,9 @@ fn a_log_with_a_hole_is_salvaged_up_to_its_end() {
                 });
                 let mut left = remains(&devices);
                 left.manifest = left.manifest.filter(|_| with_manifest);
-                let into = Kvdb::create_on(self::devices(), options()).unwrap();
-                let report = Kvdb::repair(&left, &into).unwrap();
+                let into = self::devices();
+                let report = Kvdb::repair_on(&left, &into, options()).unwrap();
+                let into = Kvdb::open_on(into, options()).unwrap();
                 let name = &report.kvss[0].name;
                 let found = into.kvs(name).unwrap();
                 let there: Vec<u8> = (0..20)
@@ -469,7 +448,7 @@ fn a_class_that_is_gone_takes_its_data_and_no_other() {
 }
 
 #[test]
-fn a_repair_takes_an_empty_kvdb_and_files_of_any_length() {
+fn a_repair_takes_no_place_of_another_kvdb_and_files_of_any_length() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
     let plain = || Options { tuning: options().tuning, ..Options::default() };
@@ -479,18 +458,19 @@ fn a_repair_takes_an_empty_kvdb_and_files_of_any_length() {
         kvs.put(&n.to_be_bytes(), &[u8::try_from(n % 251).unwrap(); 100]).unwrap();
     }
     db.settle().unwrap();
-    let full = Kvdb::repair(&remains(&self::devices()), &db);
-    assert_eq!(full.unwrap_err().kind(), ErrorKind::Invalid);
     let open = Kvdb::remains(&dir, &BTreeMap::new()).map(drop);
     assert_eq!(open.unwrap_err().kind(), ErrorKind::Conflict);
     drop(kvs);
     db.close().unwrap();
+    let left = Kvdb::remains(&dir, &BTreeMap::new()).unwrap();
+    let full = Kvdb::repair(&left, &dir, &Layout::capacity_only(), plain());
+    assert_eq!(full.unwrap_err().kind(), ErrorKind::Exists);
     let path = |name: &str| dir.join(name);
     let repaired = |to: &str| {
         let into = scratch.path().join(to);
-        let into = Kvdb::create(into, &Layout::capacity_only(), plain()).unwrap();
         let left = Kvdb::remains(&dir, &BTreeMap::new()).unwrap();
-        let report = Kvdb::repair(&left, &into).unwrap();
+        let report = Kvdb::repair(&left, &into, &Layout::capacity_only(), plain()).unwrap();
+        let into = Kvdb::open(into, plain()).unwrap();
         let name = into.kvs_names().into_iter().next();
         let right = name.map_or(0, |name| {
             let kvs = into.kvs(&name).unwrap();

@@ -28,7 +28,7 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_base::Clock;
+use esker_base::{Clock, Lba, LbaCount};
 use esker_device::{Device, DeviceError, DeviceStats, Geometry, Op, OpKind, QueuePair};
 use parking_lot::Mutex;
 
@@ -111,6 +111,7 @@ pub struct FaultPlan(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     faults: Vec<Fault>,
+    unreadable: Vec<Lba>,
     /// Commands seen: reads, writes, flushes, discards.
     seen: [u64; 4],
     fired: u64,
@@ -140,9 +141,16 @@ impl FaultPlan {
         self.add(Fault { target, nth, repeat, effect });
     }
 
+    /// Makes every read fail that touches this LBA of any of the devices: a sector that went bad.
+    pub fn unreadable(&self, lba: Lba) {
+        self.0.lock().unreadable.push(lba);
+    }
+
     /// Removes all faults; the counts go on.
     pub fn heal(&self) {
-        self.0.lock().faults.clear();
+        let mut state = self.0.lock();
+        state.faults.clear();
+        state.unreadable.clear();
     }
 
     /// How many commands of `target` were submitted so far.
@@ -157,8 +165,8 @@ impl FaultPlan {
         self.0.lock().fired
     }
 
-    /// Counts a command and says what happens to it.
-    fn next(&self, op: &Op) -> Option<Effect> {
+    /// Counts a command of a device with such LBAs and says what happens to it.
+    fn next(&self, op: &Op, lba_size: u32) -> Option<Effect> {
         let mut state = self.0.lock();
         let strikes = |fault: &&Fault| {
             let hits = match fault.target {
@@ -174,7 +182,12 @@ impl FaultPlan {
                 Repeat::FromThenOn => seen >= fault.nth,
             }
         };
+        let (first, bytes) = op.range(lba_size);
+        let covered = first..first + LbaCount::holding(bytes, lba_size);
+        let is_lost =
+            op.kind() == OpKind::Read && state.unreadable.iter().any(|lba| covered.contains(lba));
         let effect = state.faults.iter().find(strikes).map(|f| f.effect.clone());
+        let effect = effect.or(is_lost.then_some(Effect::Fail));
         state.seen[match op.kind() {
             OpKind::Read => 0,
             OpKind::Write => 1,

@@ -120,6 +120,24 @@ fn a_failed_write_never_reaches_the_device() {
 }
 
 #[test]
+fn an_unreadable_lba_fails_every_read_that_touches_it_and_no_other() {
+    let plan = FaultPlan::new();
+    let (_, device) = device(&plan);
+    plan.unreadable(Lba(7));
+    let mut port = Port::open(&device, 1).unwrap();
+    let mut read = |lba, lbas: usize| port.read(Lba(lba), AlignedBuf::zeroed(lbas * 512)).is_ok();
+    let fine = [read(6, 1), read(8, 1), read(3, 4), read(8, 4)];
+    assert_eq!(fine, [true; 4]);
+    let lost = [read(7, 1), read(7, 1), read(6, 2), read(7, 2), read(0, 64)];
+    assert_eq!(lost, [false; 5]);
+    assert_eq!(plan.fired(), 5);
+    plan.heal();
+    assert!(read(7, 1));
+    plan.unreadable(Lba(7));
+    assert!(port.run(write(7, 7, 512)).is_ok(), "it can be written all the same");
+}
+
+#[test]
 fn corruption_is_silent_and_hits_the_named_bits_only() {
     let mut rng = Rng::new(5);
     for case in 0..200 {

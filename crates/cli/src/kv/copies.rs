@@ -74,12 +74,9 @@ pub(super) fn repair(
     }
     // Found before anything is made: a wrong directory leaves no new database behind.
     let remains = remains(dir, old)?;
-    let (into, _devices) = place::create_in(to.dir, &to.media(false), options)?;
-    let repaired = Kvdb::repair(&remains, &into).and_then(|report| into.close().map(|()| report));
-    let report = repaired.map_err(|error| {
-        let unfinished = format!("{} is not complete: remove it", to.dir.display());
-        Failure::from(error).and(unfinished)
-    })?;
+    let media = to.media(false);
+    let new = place::new_devices(to.dir, &media)?;
+    let report = Kvdb::repair_with(&remains, to.dir, &media.layout(), &new.named()?, options)?;
     if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
         output::print(&format!("{whole:#}\n"))?;

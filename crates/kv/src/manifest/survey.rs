@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_base::Lba;
 use esker_device::Device;
 
-use super::{Manifest, Medium, State};
+use super::{Manifest, Medium, Region, State};
 use crate::KvsOptions;
 use crate::error::{KvError, Result};
 use crate::omf::manifest::{Edit, RecordHeader};
@@ -42,12 +42,16 @@ impl Manifest {
         let mut survey = Survey { damage: Some(why), ..Survey::default() };
         // A device that cannot even be opened has told all it will.
         let Ok(mut medium) = Medium::open(device) else { return Ok(survey) };
-        let regions = [0, 1].map(|region| medium.region(region).ok().and_then(|it| it.valid));
-        let newest = regions.into_iter().flatten().max_by_key(|(epoch, _)| *epoch);
-        survey.state = newest.map(|(_, state)| state);
+        let regions = [medium.sound(0, u64::MAX)?, medium.sound(1, u64::MAX)?];
+        let valid = regions.into_iter().filter(|region| region.records > 0);
+        survey.state = valid.max_by_key(|region| region.epoch).map(|region| region.state);
         let mut records = Vec::new();
         for region in 0..2 {
             records.extend(medium.loose_records(region));
+        }
+        // Those of a KVDB that was here before have ids of their own, which are this one's as well.
+        if let Some(state) = &survey.state {
+            records.retain(|(header, _)| header.uuid == state.uuid);
         }
         records.sort_by_key(|(header, _)| (header.epoch, header.index));
         for edit in records.into_iter().flat_map(|(_, edits)| edits) {
@@ -62,6 +66,21 @@ impl Manifest {
 }
 
 impl Medium {
+    /// The first records of a region, `most` at most, as far as they can be read and applied.
+    fn sound(&mut self, region: u64, most: u64) -> Result<Region> {
+        let mut found = self.unread(region);
+        while found.records < most {
+            match self.advance(&mut found) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error @ KvError::Version { .. }) => return Err(error),
+                // The state may hold a part of the record that failed.
+                Err(_) => return self.sound(region, found.records),
+            }
+        }
+        Ok(found)
+    }
+
     /// Every record of a region that is whole by itself, wherever it lies.
     fn loose_records(&mut self, region: u64) -> Vec<(RecordHeader, Vec<Edit>)> {
         let (start, end) = (region * self.region_lbas, (region + 1) * self.region_lbas);
@@ -77,5 +96,60 @@ impl Medium {
             }
         }
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_base::AlignedBuf;
+    use esker_base::codec::Encoder;
+    use esker_device::{MemoryDevice, Port};
+
+    fn device() -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::new("manifest", 2 << 20, 512))
+    }
+
+    fn kvs(id: u32) -> Edit {
+        Edit::Kvs { id, name: format!("kvs{id}"), options: KvsOptions::default() }
+    }
+
+    fn zero(device: &Arc<dyn Device>, lba: u64, lbas: usize) {
+        let mut port = Port::open(&**device, 1).unwrap();
+        port.write(Lba(lba), AlignedBuf::zeroed(lbas * 512), None).unwrap();
+    }
+
+    #[test]
+    fn what_comes_before_a_record_that_cannot_be_applied_is_kept_and_nothing_of_it() {
+        let device = device();
+        let manifest = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+        manifest.commit(vec![kvs(2)]).unwrap();
+        let mut payload = Encoder::default();
+        let edits = [kvs(3), Edit::KvsetRemoved { id: 77 }];
+        edits.iter().for_each(|edit| edit.encode_to(&mut payload));
+        assert!(manifest.0.lock().append(&payload.0).unwrap());
+        manifest.commit(vec![kvs(4)]).unwrap();
+        assert!(Manifest::read(&device).is_err());
+        let survey = Manifest::survey(device).unwrap();
+        let sound: Vec<u32> = survey.state.unwrap().kvss.into_keys().collect();
+        assert_eq!(sound, [1, 2]);
+        assert!(survey.damage.unwrap().contains("kvset 77"));
+    }
+
+    #[test]
+    fn records_of_a_kvdb_that_was_there_before_say_nothing() {
+        let device = device();
+        let former = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+        (10..810).for_each(|id| former.commit(vec![kvs(id)]).unwrap());
+        former.commit(vec![Edit::KvsDropped { id: 1 }]).unwrap();
+        // So far behind the end that opening does not look there.
+        zero(&device, 0, 800);
+        let manifest = Manifest::create(device.clone(), [2; 16], vec![kvs(1)]).unwrap();
+        (2..5).for_each(|id| manifest.commit(vec![kvs(id)]).unwrap());
+        assert!(Manifest::read(&device).is_ok());
+        zero(&device, 1, 1);
+        let survey = Manifest::survey(device).unwrap();
+        assert!(survey.damage.is_some() && survey.dropped.is_empty(), "{:?}", survey.dropped);
+        assert_eq!(survey.names.into_keys().collect::<Vec<_>>(), [1, 3, 4]);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use esker_base::units::to_usize;
 
 use super::salvage::Salvage;
+use super::scan::{PIECE, read_parts};
 use crate::compression::Unpacker;
 use crate::error::Result;
 use crate::expiry::Expiry;
@@ -18,45 +19,34 @@ use crate::value::ValueBlock;
 #[derive(Default)]
 pub(super) struct LogFrames(pub(super) Vec<(Arc<ValueBlock>, FrameHeader)>);
 
-/// Looks for frames of `block` in each of its LBAs.
-pub(super) fn frames_of(
+/// Looks for frames of `block` in each of its LBAs, and tells `failed` what cannot be read.
+fn frames_of(
     block: &ValueBlock,
     mut each: impl FnMut(FrameHeader),
-) -> std::result::Result<(), String> {
-    let (media, allocation) = (block.media(), &block.allocation);
-    let lba_size = to_usize(media.lba_size.into());
-    let mut failed = Ok(());
-    let mut offset = 0;
-    while offset < allocation.bytes() {
-        let size = to_usize(allocation.bytes() - offset).min(media.transfer_size);
-        match allocation.read_at(offset, size) {
-            Ok((buf, skip)) => {
-                let lbas = buf[skip..skip + size].chunks(lba_size);
-                for (lba, at) in lbas.zip((offset..).step_by(lba_size)) {
-                    if let Ok(header) = FrameHeader::decode(lba)
-                        && (header.block, header.offset) == (block.id, at)
-                    {
-                        each(header);
-                    }
-                }
+    mut failed: impl FnMut(String),
+) {
+    let lba_size = to_usize(block.media().lba_size.into());
+    let end = block.allocation.bytes();
+    for offset in (0..end).step_by(to_usize(PIECE)) {
+        let (lba, ..) = block.allocation.span(offset, 1);
+        let piece = read_parts(block.media(), lba, PIECE.min(end - offset), &mut failed);
+        for (lba, at) in piece.chunks(lba_size).zip((offset..).step_by(lba_size)) {
+            if let Ok(header) = FrameHeader::decode(lba)
+                && (header.block, header.offset) == (block.id, at)
+            {
+                each(header);
             }
-            Err(error) => failed = Err(error.to_string()),
         }
-        offset += size as u64;
     }
-    failed
 }
 
-/// The records of a frame as they lie on the medium.
-pub(super) fn payload(
-    block: &ValueBlock,
-    header: &FrameHeader,
-) -> std::result::Result<Vec<u8>, String> {
-    let size = to_usize(header.payload_size.into());
-    let offset = header.offset + HEADER_SIZE as u64;
-    let read = || block.allocation.read_at(offset, size);
-    let (buf, skip) = read().or_else(|_| read()).map_err(|error| error.to_string())?;
-    Ok(buf[skip..skip + size].to_vec())
+/// The records of a frame as they lie on the medium. What cannot be read is zeroes, which are no records:
+/// whoever looked for the frame has told.
+pub(super) fn payload(block: &ValueBlock, header: &FrameHeader) -> Vec<u8> {
+    let (lba, ..) = block.allocation.span(header.offset, 1);
+    let size = HEADER_SIZE as u64 + u64::from(header.payload_size);
+    let frame = read_parts(block.media(), lba, size, |_| ());
+    frame[HEADER_SIZE..to_usize(size)].to_vec()
 }
 
 /// A record that a frame holds.
@@ -132,14 +122,12 @@ fn record<'a>(
 impl LogFrames {
     /// Adds the frames of a segment.
     pub(super) fn search(&mut self, segment: &Arc<ValueBlock>, salvage: &mut Salvage<'_>) {
-        let found = frames_of(segment, |header| {
+        let each = |header: FrameHeader| {
             if header.kind == FrameKind::Log {
                 self.0.push((segment.clone(), header));
             }
-        });
-        if let Err(error) = found {
-            salvage.finding(error);
-        }
+        };
+        frames_of(segment, each, |error| salvage.finding(error));
     }
 
     /// Puts them in order, and leaves out what a crash has undone: where a later segment begins at or
@@ -186,7 +174,7 @@ impl LogFrames {
             }
             let was_durable = header.first_seqno <= durable;
             let payload = payload(segment, header);
-            let whole = payload.as_ref().is_ok_and(|bytes| header.check_payload(bytes).is_ok());
+            let whole = header.check_payload(&payload).is_ok();
             let follows = header.first_seqno <= last + 1;
             let is_sound = whole && (!knows_begin || header.first_seqno <= last.max(durable) + 1);
             if !(was_durable || is_sound) {
@@ -198,13 +186,10 @@ impl LogFrames {
             if !follows && knows_begin {
                 salvage.finding(missing(segment, header, last));
             }
-            let damage = match payload {
-                Err(error) => Some(error),
-                Ok(payload) => records(segment, header, &payload, |one| {
-                    let is_new = one.seqno > ingested;
-                    if is_new { salvage.apply(&one.record, one.expiry) } else { Ok(()) }
-                })?,
-            };
+            let damage = records(segment, header, &payload, |one| {
+                let is_new = one.seqno > ingested;
+                if is_new { salvage.apply(&one.record, one.expiry) } else { Ok(()) }
+            })?;
             damage.into_iter().for_each(|damage| salvage.finding(damage));
             last = last.max(end);
         }

@@ -33,7 +33,9 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, state: &State, classes: &Classe
             blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes, plain_bytes }));
         }
     }
-    let mut kvsets: Vec<&KvsetEdit> = state.kvsets.values().collect();
+    // A KVS that was dropped behind the sound part has left its kvsets to whoever needs their space.
+    let kvsets = state.kvsets.values().filter(|kvset| !salvage.is_dropped(kvset.kvs));
+    let mut kvsets: Vec<&KvsetEdit> = kvsets.collect();
     kvsets.sort_by_key(|kvset| (kvset.leaf == 0, kvset.age));
     for edit in kvsets {
         let stream = Stream::of_keys(edit.leaf);

@@ -25,7 +25,7 @@ pub(super) struct Salvage<'a> {
     batch_max: usize,
     kvss: BTreeMap<u32, Target>,
     /// KVSs that were dropped: nothing is salvaged for them.
-    dropped: BTreeSet<u32>,
+    dropped: &'a BTreeSet<u32>,
     findings: Distinct<String>,
 }
 
@@ -42,36 +42,39 @@ struct Target {
 }
 
 impl<'a> Salvage<'a> {
-    pub(super) fn new(into: &'a Kvdb) -> Salvage<'a> {
+    pub(super) fn new(into: &'a Kvdb, dropped: &'a BTreeSet<u32>) -> Salvage<'a> {
         Salvage {
             into,
             batch: Vec::new(),
             batch_max: into.engine.writer.lock().batch_max().min(BATCH_BYTES),
             kvss: BTreeMap::new(),
-            dropped: BTreeSet::new(),
+            dropped,
             findings: Distinct::default(),
         }
     }
 
     /// Makes a KVS for what the damaged KVDB has under this id.
     pub(super) fn create(&mut self, id: u32, name: &str, options: KvsOptions) -> Result<()> {
-        let kvs = match self.into.create_kvs(name, options) {
-            // A name that was given to a new KVS after the old one was dropped.
-            Err(KvError::KvsExists(_)) => self.into.create_kvs(&format!("{name}.{id}"), options)?,
-            result => result?,
-        };
+        // A name may have been given to a new KVS after the old one was dropped, and be too long for more.
+        let names = [name.to_owned(), format!("{name}.{id}"), format!("kvs-{id}")];
+        let mut names = names.into_iter().chain((1..).map(|n| format!("kvs-{id}.{n}")));
+        let created = names.find_map(|name| match self.into.create_kvs(&name, options) {
+            Err(KvError::KvsExists(_) | KvError::KvsName(_)) => None,
+            result => Some(result),
+        });
+        let kvs = created.expect("there are more names than KVSs")?;
         let (lost, lost_ranges) = (BTreeSet::new(), Distinct::default());
         self.kvss.insert(id, Target { kvs, lost, lost_ranges, uncertain: BTreeSet::new() });
         Ok(())
     }
 
-    pub(super) fn drop_kvss(&mut self, ids: &BTreeSet<u32>) {
-        self.dropped.extend(ids);
+    pub(super) fn is_dropped(&self, id: u32) -> bool {
+        self.dropped.contains(&id)
     }
 
     /// The KVS of this id, made if nobody knows its name; `None` when it was dropped.
     fn target(&mut self, id: u32) -> Result<Option<&mut Target>> {
-        if self.dropped.contains(&id) {
+        if self.is_dropped(id) {
             return Ok(None);
         }
         if !self.kvss.contains_key(&id) {

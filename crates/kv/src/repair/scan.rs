@@ -19,7 +19,7 @@ use crate::placement::Stream;
 use crate::value::ValueBlock;
 
 /// Bytes read at a time.
-const PIECE: u64 = 1 << 20;
+pub(super) const PIECE: u64 = 1 << 20;
 
 /// What was found.
 pub(super) struct Found {
@@ -84,25 +84,12 @@ impl Found {
     }
 
     /// Looks at the first `bytes` bytes of a class.
-    fn scan(&mut self, number: usize, media: &Arc<Media>, bytes: u64, salvage: &mut Salvage<'_>) {
-        let lba_size = u64::from(media.lba_size);
-        let end = round_up(bytes.min(media.capacity_bytes()), lba_size);
-        let mut offset = 0;
-        while offset < end {
-            let size = PIECE.min(end - offset);
-            match read(media, offset, size) {
-                Ok(piece) => self.look(number, media, offset, &piece),
-                // What cannot be read at once may be read in part.
-                Err(_) => {
-                    for at in (offset..offset + size).step_by(PAGE_SIZE) {
-                        match read(media, at, (PAGE_SIZE as u64).min(end - at)) {
-                            Ok(piece) => self.look(number, media, at, &piece),
-                            Err(error) => salvage.finding(error),
-                        }
-                    }
-                }
-            }
-            offset += size;
+    fn scan(&mut self, number: usize, media: &Media, bytes: u64, salvage: &mut Salvage<'_>) {
+        let end = bytes.min(media.capacity_bytes());
+        for offset in (0..end).step_by(to_usize(PIECE)) {
+            let (lba, size) = (Lba(offset / u64::from(media.lba_size)), PIECE.min(end - offset));
+            let piece = read_parts(media, lba, size, |error| salvage.finding(error));
+            self.look(number, media, lba, &piece);
         }
     }
 
@@ -111,10 +98,9 @@ impl Found {
         self.origins.as_ref().is_none_or(|origins| origins.contains(&Ids::origin_of(id)))
     }
 
-    fn look(&mut self, number: usize, media: &Media, offset: u64, piece: &[u8]) {
-        let lba_size = to_usize(media.lba_size.into());
-        let first = offset / lba_size as u64;
-        for (bytes, lba) in piece.chunks(lba_size).zip(first..) {
+    fn look(&mut self, number: usize, media: &Media, first: Lba, piece: &[u8]) {
+        let lba_size = lba_size(media);
+        for (bytes, lba) in piece.chunks(lba_size).zip(first.0..) {
             let Ok(header) = FrameHeader::decode(bytes) else { continue };
             if !self.is_own(header.block) {
                 continue;
@@ -125,8 +111,9 @@ impl Found {
                 self.blocks.entry((header.block, (number, start))).or_default().push(header);
             }
         }
-        for (bytes, at) in piece.chunks_exact(PAGE_SIZE).zip((offset..).step_by(PAGE_SIZE)) {
-            let place = (number, at / lba_size as u64);
+        let pages = (first.0..).step_by(PAGE_SIZE / lba_size);
+        for (bytes, lba) in piece.chunks_exact(PAGE_SIZE).zip(pages) {
+            let place = (number, lba);
             if let Some((kvset, kvs)) = KvsetMeta::owner(bytes) {
                 self.owners.insert(kvset, kvs);
             } else if let Some((kvset, index)) = Page::address(bytes)
@@ -162,10 +149,46 @@ impl Found {
     }
 }
 
-/// Reads bytes of a class, the header included.
-pub(super) fn read(media: &Media, offset: u64, size: u64) -> Result<AlignedBuf, String> {
-    let lba = Lba(offset / u64::from(media.lba_size));
+/// Reads `size` bytes of a class from `lba` on. What cannot be read at once may be read in part: the rest
+/// is zeroes, and `failed` is told.
+pub(super) fn read_parts(
+    media: &Media,
+    lba: Lba,
+    size: u64,
+    mut failed: impl FnMut(String),
+) -> AlignedBuf {
+    let error = match read(media, lba, size) {
+        Ok(all) => return all,
+        Err(error) => error,
+    };
+    let mut all = AlignedBuf::zeroed(to_usize(round_up(size, media.lba_size.into())));
+    let parts = all.chunks_mut(PAGE_SIZE).zip((lba.0..).step_by(PAGE_SIZE / lba_size(media)));
+    let (mut lost, mut is_all) = (Vec::new(), true);
+    for (part, lba) in parts {
+        match read(media, Lba(lba), part.len() as u64) {
+            Ok(bytes) => {
+                part.copy_from_slice(&bytes);
+                is_all = false;
+            }
+            Err(error) => lost.push(error),
+        }
+    }
+    // A line for each part of a device that is dead would tell nothing.
+    if is_all {
+        failed(error)
+    } else {
+        lost.into_iter().for_each(failed)
+    }
+    all
+}
+
+/// Reads `size` bytes of a class from `lba` on.
+pub(super) fn read(media: &Media, lba: Lba, size: u64) -> Result<AlignedBuf, String> {
     let buf = AlignedBuf::zeroed(to_usize(round_up(size, media.lba_size.into())));
     let mut port = media.ports.port().map_err(|error| error.to_string())?;
     media.transfer.read(&mut port, lba, buf).map_err(|error| error.to_string())
+}
+
+fn lba_size(media: &Media) -> usize {
+    to_usize(media.lba_size.into())
 }

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use esker_base::Lba;
 use esker_base::checksum::crc32c;
 use esker_base::units::to_usize;
 
@@ -29,7 +30,6 @@ use crate::value::ValueBlock;
 
 /// Salvages what is younger than all that the survey's state names.
 pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found) -> Result<()> {
-    salvage.drop_kvss(&survey.dropped);
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
     let ingested = state.map_or(0, |state| state.ingested);
@@ -49,8 +49,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
     }
     for &(kvset, index, (number, lba)) in &found.pages {
         if kvset > known {
-            let at = lba * u64::from(found.media[number].lba_size);
-            written.push((kvset, Written::Keys(index, found.media[number].clone(), at)));
+            written.push((kvset, Written::Keys(index, found.media[number].clone(), Lba(lba))));
         }
     }
     written.sort_by_key(|(id, written)| (*id, written.index()));
@@ -75,7 +74,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
 enum Written {
     Values(Arc<ValueBlock>, Vec<FrameHeader>),
     /// A page: its index in its kvset, and where.
-    Keys(u32, Arc<Media>, u64),
+    Keys(u32, Arc<Media>, Lba),
 }
 
 impl Written {
@@ -88,7 +87,7 @@ impl Written {
 }
 
 /// A key page that was found, if it can be read and is whole.
-fn read_page(media: &Media, at: u64, kvset: u64, index: u32) -> Option<Page<Vec<u8>>> {
+fn read_page(media: &Media, at: Lba, kvset: u64, index: u32) -> Option<Page<Vec<u8>>> {
     let bytes = scan::read(media, at, PAGE_SIZE as u64).ok()?;
     Page::verify(bytes[..PAGE_SIZE].to_vec(), kvset, index).ok()
 }
@@ -128,8 +127,7 @@ impl Versions {
         let mut versions = Versions::default();
         for (segment, header) in &frames.0 {
             // Damage is reported when the log is replayed.
-            let Ok(payload) = log::payload(segment, header) else { continue };
-            log::records(segment, header, &payload, |one| {
+            log::records(segment, header, &log::payload(segment, header), |one| {
                 if one.seqno > ingested {
                     versions.note(&one.record, one.seqno, segment.id);
                 }
@@ -214,8 +212,7 @@ impl References {
         headers: &[FrameHeader],
     ) -> Result<()> {
         for header in headers {
-            let Ok(payload) = log::payload(block, header) else { continue };
-            log::records(block, header, &payload, |one| {
+            log::records(block, header, &log::payload(block, header), |one| {
                 let (kvs, key) = (one.record.kvs, one.record.key);
                 let Some(expiry) = self.expiry_of(one) else { return Ok(()) };
                 let is_put = one.record.change.value().is_some();
@@ -264,18 +261,15 @@ impl Order {
         headers: &[FrameHeader],
     ) -> Result<()> {
         for header in headers {
-            let damage = match log::payload(block, header) {
-                Err(error) => Some(error),
-                Ok(payload) => log::records(block, header, &payload, |one| {
-                    let expiry = self.references.expiry_of(one);
-                    let is_known =
-                        expiry.is_some() || !self.references.expiring.contains(&one.record.kvs);
-                    if !is_known {
-                        salvage.doubt(one.record.kvs, one.record.key)?;
-                    }
-                    self.version(salvage, block.id, &one.record, expiry.unwrap_or(Expiry::NEVER))
-                })?,
-            };
+            let damage = log::records(block, header, &log::payload(block, header), |one| {
+                let expiry = self.references.expiry_of(one);
+                let is_known =
+                    expiry.is_some() || !self.references.expiring.contains(&one.record.kvs);
+                if !is_known {
+                    salvage.doubt(one.record.kvs, one.record.key)?;
+                }
+                self.version(salvage, block.id, &one.record, expiry.unwrap_or(Expiry::NEVER))
+            })?;
             damage.into_iter().for_each(|damage| salvage.finding(damage));
         }
         Ok(())
@@ -289,7 +283,7 @@ impl Order {
         (kvset, index): (u64, u32),
         kvs: Option<u32>,
         media: &Arc<Media>,
-        at: u64,
+        at: Lba,
     ) -> Result<()> {
         let Some(page) = read_page(media, at, kvset, index) else { return Ok(()) };
         let mut key = Vec::new();

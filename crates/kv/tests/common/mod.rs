@@ -9,8 +9,9 @@ pub(crate) mod shaped;
 
 use std::sync::Arc;
 
-use esker_base::Clock;
-use esker_device::Device;
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Clock, Lba};
+use esker_device::{Device, Port};
 use esker_kv::{Devices, KvError, Maintenance, MediaClass, Options, Remains, Tuning};
 
 /// All that is left of a KVDB on these devices: everything.
@@ -32,6 +33,30 @@ pub(crate) fn with_what_is_left<T>(
         }
         result => result,
     }
+}
+
+/// All bytes of a device.
+pub(crate) fn bytes_of(device: &dyn Device) -> AlignedBuf {
+    let geometry = device.geometry();
+    let room = AlignedBuf::zeroed(to_usize(geometry.capacity.bytes(geometry.lba_size)));
+    Port::open(device, 1).unwrap().read(Lba(0), room).unwrap()
+}
+
+/// The LBAs of a device that hold something.
+pub(crate) fn used(device: &dyn Device) -> Vec<u64> {
+    let lba_size = device.geometry().lba_size as usize;
+    let all = bytes_of(device);
+    let lbas = all.chunks(lba_size).zip(0..);
+    lbas.filter(|(bytes, _)| bytes.iter().any(|byte| *byte != 0)).map(|(_, lba)| lba).collect()
+}
+
+/// Changes an LBA on the medium.
+pub(crate) fn edit(device: &dyn Device, lba: u64, change: impl FnOnce(&mut [u8])) {
+    let mut port = Port::open(device, 1).unwrap();
+    let room = AlignedBuf::zeroed(device.geometry().lba_size as usize);
+    let mut buf = port.read(Lba(lba), room).unwrap();
+    change(&mut buf);
+    port.write(Lba(lba), buf, None).unwrap();
 }
 
 /// Parts so small that a few hundred writes go through every kind of maintenance.

@@ -82,7 +82,7 @@ impl Queue {
     }
 
     fn start(&mut self, Command { tag, mut op }: Command) {
-        let effect = self.plan.next(&op);
+        let effect = self.plan.next(&op, self.lba_size);
         let (lba, bytes) = op.range(self.lba_size);
         let (kind, lba_size) = (op.kind(), u64::from(self.lba_size));
         let error = |name: &str, cause| DeviceError::new(name, kind, lba, bytes, cause);
