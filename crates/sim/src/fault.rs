@@ -183,9 +183,9 @@ impl FaultPlan {
             }
         };
         let (first, bytes) = op.range(lba_size);
-        let covered = first..first + LbaCount::holding(bytes, lba_size);
-        let is_lost =
-            op.kind() == OpKind::Read && state.unreadable.iter().any(|lba| covered.contains(lba));
+        let count = LbaCount::holding(bytes, lba_size);
+        let touches = |lba: &Lba| *lba >= first && *lba - first < count;
+        let is_lost = op.kind() == OpKind::Read && state.unreadable.iter().any(touches);
         let effect = state.faults.iter().find(strikes).map(|f| f.effect.clone());
         let effect = effect.or(is_lost.then_some(Effect::Fail));
         state.seen[match op.kind() {
