@@ -273,6 +273,7 @@ mod tests {
         let findings = findings(&devices, &state);
         assert_eq!(findings.len(), count, "{findings:?}");
     }
+
     fn flip(device: &Arc<dyn Device>, lba: Lba) {
         let mut port = Port::open(&**device, 1).unwrap();
         let mut buf = port.read(lba, AlignedBuf::zeroed(512)).unwrap();
