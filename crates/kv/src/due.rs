@@ -509,14 +509,11 @@ impl Engine {
         let Some(media) = self.classes.taking(policy.old_values.class) else {
             return BTreeSet::new();
         };
-        let values = leaf.kvsets.iter().flat_map(|kvset| &kvset.blocks);
-        let elsewhere = values.filter(|(block, _)| block.media().class != media.class);
-        // Of a segment that leaves share, what this one has in it.
-        let (blocks, bytes): (BTreeSet<u64>, Vec<u64>) =
-            elsewhere.map(|(block, bytes)| (block.id, bytes)).unzip();
-        let needed = bytes.iter().sum::<u64>();
-        let room = media.has_room().unwrap_or(false) && media.free_bytes() / 2 > needed;
-        if room { blocks } else { BTreeSet::new() }
+        let mut elsewhere = leaf.blocks();
+        elsewhere.retain(|_, block| block.media().class != media.class);
+        let bytes: u64 = elsewhere.values().map(|block| block.allocation.bytes()).sum();
+        let room = media.has_room().unwrap_or(false) && media.free_bytes() / 2 > bytes;
+        if room { elsewhere.into_keys().collect() } else { BTreeSet::new() }
     }
 }
 
