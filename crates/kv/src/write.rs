@@ -117,8 +117,7 @@ impl Engine {
     /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
     /// was when something went elsewhere that is to go there first, and must not be left.
     pub(crate) fn admit(&self, kvs: u32) -> Result<()> {
-        self.check_running()?;
-        let refused = || -> Result<Option<KvError>> {
+        let refused = |wait: &mut Wait| -> Result<Option<KvError>> {
             let view = self.view.load();
             let Some(tree) = view.tree(kvs) else {
                 return Ok(None);
@@ -127,6 +126,9 @@ impl Engine {
                 let Some(media) = self.classes.taking(class) else {
                     continue;
                 };
+                // Looking for room may discard.
+                self.check_running()?;
+                wait.steps = self.counters.steps.get();
                 if tree.has_strays(class) || !media.has_room()? {
                     return Ok(Some(KvError::ClassFull { class, kvs: tree.name.to_string() }));
                 }
@@ -134,13 +136,10 @@ impl Engine {
             Ok(None)
         };
         let mut wait = Wait::default();
-        loop {
-            wait.steps = self.counters.steps.get();
-            let Some(full) = refused()? else {
-                return Ok(());
-            };
+        while let Some(full) = refused(&mut wait)? {
             drop(self.await_space(self.writer.lock(), full, &mut wait)?);
         }
+        Ok(())
     }
 
     /// Waits as far as the durability window says.
