@@ -106,14 +106,10 @@ impl Transactions {
 
     /// Ends what has been open for too long.
     pub(crate) fn end_late(&self, options: &Options) {
-        let mut state = self.state.lock();
-        if self.end_late_of(&mut state, options) {
-            self.trim(&mut state);
-        }
+        self.end_late_of(&mut self.state.lock(), options);
     }
 
-    /// Whether there was any.
-    fn end_late_of(&self, state: &mut State, options: &Options) -> bool {
+    fn end_late_of(&self, state: &mut State, options: &Options) {
         let limit = Duration::from_millis(options.transaction_ms);
         let now = options.clock.now();
         let before = state.open.len();
@@ -123,7 +119,9 @@ impl Transactions {
             entry.remove().sight.store(None);
             self.expired.add(1);
         }
-        state.open.len() < before
+        if state.open.len() < before {
+            self.trim(state);
+        }
     }
 
     /// Forgets what no open transaction needs.
