@@ -27,7 +27,7 @@ use crate::ids::Ids;
 use crate::kvdb::Kvdb;
 use crate::kvset::Kvset;
 use crate::layout::{self, Layout, NamedDevice};
-use crate::manifest::{Manifest, State};
+use crate::manifest::State;
 use crate::media::{Allocation, Classes, Extent, Purpose};
 use crate::omf::frame::HEADER_SIZE;
 use crate::options::MediaClass;
@@ -123,11 +123,8 @@ impl Engine {
         state.uuid = recover::new_uuid();
         state.last_id = Ids::begin_copy(state.uuid, state.last_id);
         state.classes = paths.iter().cloned().collect();
-        for media in copy.classes.all() {
-            media.write_header(state.uuid)?;
-        }
         copy.report.kvss = state.kvss.len() as u64;
-        Manifest::create(devices.manifest.clone(), state.uuid, state.edits())?;
+        recover::found(&copy.classes, &devices.manifest, state.uuid, state.edits())?;
         Ok(copy.report)
     }
 

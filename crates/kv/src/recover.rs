@@ -518,12 +518,21 @@ pub(crate) fn create(
     options: &Options,
 ) -> Result<()> {
     let uuid = new_uuid();
-    for media in devices.classes(options).all() {
-        media.write_header(uuid)?;
-    }
     let classes =
         paths.iter().map(|(class, path)| Edit::Class { class: *class, path: path.clone() });
     let edits = [Edit::LastId { id: Ids::begin(uuid) }].into_iter().chain(classes);
-    Manifest::create(devices.manifest.clone(), uuid, edits.collect())?;
-    Ok(())
+    found(&devices.classes(options), &devices.manifest, uuid, edits.collect())
+}
+
+/// Makes a KVDB of what lies on the classes, which is durable: their headers, and the manifest after them.
+pub(crate) fn found(
+    classes: &Classes,
+    manifest: &Arc<dyn Device>,
+    uuid: [u8; 16],
+    edits: Vec<Edit>,
+) -> Result<()> {
+    for media in classes.all() {
+        media.write_header(uuid)?;
+    }
+    Manifest::create(manifest.clone(), uuid, edits).map(drop)
 }

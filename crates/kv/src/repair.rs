@@ -214,13 +214,11 @@ fn repair(
     recover::create(&drafted, paths, &options)?;
     let into = Kvdb::start(drafted, None, options)?;
     let engine = into.engine.clone();
-    let classes = engine.classes.all();
-    classes.iter().try_for_each(|media| media.clear_header())?;
+    engine.classes.all().iter().try_for_each(|media| media.clear_header())?;
     let report = salvage(remains, &into)?;
     into.close()?;
     let state = engine.manifest.state();
-    classes.iter().try_for_each(|media| media.write_header(state.uuid))?;
-    Manifest::create(devices.manifest.clone(), state.uuid, state.edits())?;
+    recover::found(&engine.classes, &devices.manifest, state.uuid, state.edits())?;
     Ok(report)
 }
 
