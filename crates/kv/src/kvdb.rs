@@ -170,17 +170,23 @@ impl Kvdb {
 
     // ---- KVSs ------------------------------------------------------------------------------------
 
+    /// Whether a KVS may have this name.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is not 1 to 64 letters, digits, `-`, `_` or `.`.
+    pub fn check_kvs_name(name: &str) -> Result<()> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_fine = (1..=64).contains(&name.len()) && name.chars().all(fine);
+        if is_fine { Ok(()) } else { Err(KvError::KvsName(name.into())) }
+    }
+
     /// Creates a KVS, with options or just with a [`Policy`](crate::Policy).
     ///
     /// # Errors
-    /// `Exists` when there is one of this name, `Invalid` for a name that is not 1 to 64 letters,
-    /// digits, `-`, `_` or `.`.
+    /// `Exists` when there is one of this name, `Invalid` as [`Kvdb::check_kvs_name`] says.
     pub fn create_kvs(&self, name: &str, options: impl Into<KvsOptions>) -> Result<Kvs> {
         let options = options.into();
-        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if !(1..=64).contains(&name.len()) || !name.chars().all(fine) {
-            return Err(KvError::KvsName(name.into()));
-        }
+        Kvdb::check_kvs_name(name)?;
         check_ttl(options.ttl_ms)?;
         let _naming = self.engine.naming.lock();
         self.engine.check_running()?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use esker_bench::Workload;
-use esker_kv::{KvError, Policy};
+use esker_kv::{Kvdb, Policy};
 use esker_stack::Spec;
 
 /// A size in bytes that is not zero.
@@ -95,16 +95,13 @@ pub(super) fn workload(name: &str) -> Result<Workload, String> {
 }
 
 /// A KVS to be created with the database: `NAME` or `NAME:POLICY`. The engine refuses the same names, but
-/// when the database is there already.
+/// then the database is there already.
 pub(super) fn kvs(text: &str) -> Result<(String, Policy), String> {
     let (name, policy) = match text.split_once(':') {
         Some((name, policy)) => (name, policy.parse()?),
         None => (text, Policy::default()),
     };
-    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if !(1..=64).contains(&name.len()) || !name.chars().all(fine) {
-        return Err(KvError::KvsName(name.into()).to_string());
-    }
+    Kvdb::check_kvs_name(name).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), policy))
 }
 
