@@ -193,8 +193,7 @@ impl<'a> KvsetBuilder<'a> {
             let room = to_usize(extent.bytes() - self.extent_used);
             let (piece, behind) = rest.split_at(rest.len().min(room));
             let piece = AlignedBuf::padded(piece, to_usize(extent.media.lba_size.into()));
-            self.extent_used += piece.len() as u64;
-            extent.write_at(self.extent_used - piece.len() as u64, piece)?;
+            self.extent_used += extent.write_at(self.extent_used, piece)?.len() as u64;
             rest = behind;
         }
         self.buf.clear();
