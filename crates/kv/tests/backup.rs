@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::script::{Script, create_kvss};
-use common::{test_options, tiny_tuning};
+use common::{faulty, in_memory, test_options, tiny_tuning};
 use esker_base::ErrorKind;
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{Batch, Compression, Devices, KvError, Kvdb, KvsOptions, Layout, Options, Policy};
-use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Plan, Target};
+use esker_sim::{CrashRecorder, Effect, FaultPlan, Plan, Target};
 
 fn options() -> Options {
     test_options(tiny_tuning())
@@ -22,11 +22,7 @@ fn memory(name: &str, bytes: u64) -> Arc<dyn Device> {
 }
 
 fn devices(name: &str) -> Devices {
-    Devices {
-        manifest: memory(&format!("{name}-manifest"), 256 << 10),
-        capacity: memory(&format!("{name}-capacity"), 4 << 20),
-        staging: Some(memory(&format!("{name}-staging"), 2 << 20)),
-    }
+    in_memory(&format!("{name}-"), [256 << 10, 4 << 20, 2 << 20])
 }
 
 /// A KVDB on `devices` after `steps` steps of a script.
@@ -295,16 +291,7 @@ fn a_crash_of_the_source_around_backups_loses_nothing_promised() {
 fn strike(target: Target, nth: u64, of_copy: bool) -> bool {
     let what = format!("{target:?} number {nth}, of the copy: {of_copy}");
     let plan = FaultPlan::new();
-    let faulty = |devices: &Devices| {
-        let wrap = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
-            Arc::new(FaultDevice::new(device.clone(), &plan))
-        };
-        Devices {
-            manifest: wrap(&devices.manifest),
-            capacity: wrap(&devices.capacity),
-            staging: devices.staging.as_ref().map(wrap),
-        }
-    };
+    let faulty = |devices: &Devices| faulty(devices, &plan);
     let (source, copy) = (devices("source"), devices("copy"));
     let (db, mut script) = scripted(&if of_copy { source } else { faulty(&source) }, 4, 150);
     let kvss = ["a", "b"].map(|name| db.kvs(name).unwrap());
@@ -389,15 +376,7 @@ fn damage_is_found_while_it_is_copied() {
     db.close().unwrap();
     // Every read of the backup alone, each with a bit flipped: an error, never a wrong copy.
     let plan = FaultPlan::new();
-    let wrap = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
-        Arc::new(FaultDevice::new(device.clone(), &plan))
-    };
-    let faulty = Devices {
-        manifest: wrap(&source.manifest),
-        capacity: wrap(&source.capacity),
-        staging: source.staging.as_ref().map(wrap),
-    };
-    let db = Kvdb::open_on(faulty, options()).unwrap();
+    let db = Kvdb::open_on(faulty(&source, &plan), options()).unwrap();
     let (mut found, mut nth) = (0, 0u64);
     loop {
         let before = plan.fired();

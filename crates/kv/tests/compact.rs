@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::records::{check, devices, put, value};
 use common::shaped::ShapedDevice;
-use common::{small_tuning, test_options, tiny_tuning};
+use common::{faulty, small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{
     CompactRequest, Cursor, Devices, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass, Options,
     Policy, Tuning,
 };
-use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+use esker_sim::{Effect, FaultPlan, Target};
 
 fn used(db: &Kvdb) -> u64 {
     db.stats().classes.iter().map(|class| class.used_bytes).sum()
@@ -339,15 +339,7 @@ fn staging_in_the_directory_is_removed_and_comes_back() {
 fn strike(target: Target, nth: u64) -> bool {
     let memory = devices(16 << 20, Some(8 << 20));
     let plan = FaultPlan::new();
-    let faulty = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
-        Arc::new(FaultDevice::new(device.clone(), &plan))
-    };
-    let wrapped = Devices {
-        manifest: faulty(&memory.manifest),
-        capacity: faulty(&memory.capacity),
-        staging: memory.staging.as_ref().map(faulty),
-    };
-    let db = Kvdb::create_on(wrapped, test_options(small_tuning())).unwrap();
+    let db = Kvdb::create_on(faulty(&memory, &plan), test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     put(&kvs, 0..200);
     db.sync().unwrap();

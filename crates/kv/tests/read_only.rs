@@ -3,12 +3,9 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::script::{Script, create_kvss};
-use common::{small_tuning, test_options};
+use common::{in_memory, small_tuning, test_options};
 use esker_base::ErrorKind;
-use esker_device::{Device, MemoryDevice};
 use esker_kv::{Devices, KvError, Kvdb, Layout, Maintenance, Options, Policy};
 
 fn options() -> Options {
@@ -20,14 +17,7 @@ fn to_read() -> Options {
 }
 
 fn devices() -> Devices {
-    let memory = |name: &str, bytes: u64| -> Arc<dyn Device> {
-        Arc::new(MemoryDevice::new(name, bytes, 512))
-    };
-    Devices {
-        manifest: memory("manifest", 256 << 10),
-        capacity: memory("capacity", 8 << 20),
-        staging: Some(memory("staging", 4 << 20)),
-    }
+    in_memory("", [256 << 10, 8 << 20, 4 << 20])
 }
 
 /// Commands that change something, on all devices.

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{edit, remains, test_options, tiny_tuning, used};
+use common::{edit, in_memory, remains, test_options, tiny_tuning, used};
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
-use esker_device::{Device, MemoryDevice, Port};
+use esker_device::{MemoryDevice, Port};
 use esker_kv::{
     Compression, Devices, Kvdb, KvsOptions, Layout, ManifestState, MediaClass, Options, Policy,
     Remains, RepairReport,
@@ -39,14 +39,7 @@ fn kvs_options() -> [KvsOptions; 3] {
 }
 
 fn devices() -> Devices {
-    let memory = |name: &str, bytes: u64| -> Arc<dyn Device> {
-        Arc::new(MemoryDevice::new(name, bytes, 512))
-    };
-    Devices {
-        manifest: memory("the-manifest", 128 << 10),
-        capacity: memory("the-capacity", 2 << 20),
-        staging: Some(memory("the-staging", 1 << 20)),
-    }
+    in_memory("the-", [128 << 10, 2 << 20, 1 << 20])
 }
 
 type Key = (usize, Vec<u8>);

@@ -5,9 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{bytes_of, edit, remains, small_tuning, test_options, used};
+use common::{bytes_of, edit, faulty, in_memory, remains, small_tuning, test_options, used};
 use esker_base::{ErrorKind, Lba};
-use esker_device::{Device, MemoryDevice};
+use esker_device::Device;
 use esker_kv::{
     Batch, Devices, KvError, Kvdb, ManifestState, Options, Policy, Remains, RepairReport,
 };
@@ -20,14 +20,7 @@ fn options() -> Options {
 }
 
 fn devices() -> Devices {
-    let memory = |name: &str, bytes: u64| -> Arc<dyn Device> {
-        Arc::new(MemoryDevice::new(name, bytes, 512))
-    };
-    Devices {
-        manifest: memory("the-manifest", 128 << 10),
-        capacity: memory("the-capacity", 4 << 20),
-        staging: Some(memory("the-staging", 2 << 20)),
-    }
+    in_memory("the-", [128 << 10, 4 << 20, 2 << 20])
 }
 
 /// By KVS and key.
@@ -230,18 +223,6 @@ fn filled() -> Devices {
     db.sync().unwrap();
     std::mem::forget(db);
     devices
-}
-
-/// On which each command is counted, and may fail.
-fn faulty(devices: &Devices, plan: &FaultPlan) -> Devices {
-    let wrap = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
-        Arc::new(FaultDevice::new(device.clone(), plan))
-    };
-    Devices {
-        manifest: wrap(&devices.manifest),
-        capacity: wrap(&devices.capacity),
-        staging: devices.staging.as_ref().map(wrap),
-    }
 }
 
 #[test]

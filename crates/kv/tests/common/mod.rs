@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Lba};
-use esker_device::{Device, Port};
+use esker_device::{Device, MemoryDevice, Port};
 use esker_kv::{Devices, KvError, Maintenance, MediaClass, Options, Remains, Tuning};
+use esker_sim::{FaultDevice, FaultPlan};
 
 /// All that is left of a KVDB on these devices: everything.
 pub(crate) fn remains(devices: &Devices) -> Remains {
@@ -32,6 +33,31 @@ pub(crate) fn with_what_is_left<T>(
             run(&Devices { staging: None, ..devices.clone() })
         }
         result => result,
+    }
+}
+
+/// Devices in memory, whose names begin like that: manifest, capacity and staging of so many bytes.
+pub(crate) fn in_memory(prefix: &str, bytes: [u64; 3]) -> Devices {
+    let [manifest, capacity, staging] = bytes;
+    let device = |name: &str, bytes: u64| -> Arc<dyn Device> {
+        Arc::new(MemoryDevice::new(&format!("{prefix}{name}"), bytes, 512))
+    };
+    Devices {
+        manifest: device("manifest", manifest),
+        capacity: device("capacity", capacity),
+        staging: Some(device("staging", staging)),
+    }
+}
+
+/// The same devices, of which each command is counted, and may fail.
+pub(crate) fn faulty(devices: &Devices, plan: &FaultPlan) -> Devices {
+    let wrap = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
+        Arc::new(FaultDevice::new(device.clone(), plan))
+    };
+    Devices {
+        manifest: wrap(&devices.manifest),
+        capacity: wrap(&devices.capacity),
+        staging: devices.staging.as_ref().map(wrap),
     }
 }
 

@@ -9,7 +9,7 @@ use esker_base::{AlignedBuf, Lba, Rng};
 use esker_device::{Device, MemoryDevice, Port};
 use esker_kv::{Devices, KvError, Kvdb, Kvs, Options, Policy};
 
-use super::{test_options, tiny_tuning};
+use super::{bytes_of, test_options, tiny_tuning};
 
 pub(crate) const NAMES: [&str; 2] = ["first", "second"];
 pub(crate) const LBA_SIZE: u32 = 512;
@@ -54,19 +54,8 @@ impl Media {
     /// What devices hold now.
     pub(crate) fn of(devices: &Devices) -> Media {
         let all = [&devices.manifest, &devices.capacity, devices.staging.as_ref().unwrap()];
-        Media(all.map(read).to_vec())
+        Media(all.map(|device| bytes_of(&**device).to_vec()).to_vec())
     }
-}
-
-fn read(device: &Arc<dyn Device>) -> Vec<u8> {
-    let geometry = device.geometry();
-    let mut port = Port::open(&**device, 1).unwrap();
-    let mut bytes = Vec::new();
-    for lba in 0..geometry.capacity.0 {
-        let buf = AlignedBuf::zeroed(geometry.lba_size as usize);
-        bytes.extend_from_slice(&port.read(Lba(lba), buf).unwrap());
-    }
-    bytes
 }
 
 /// Builds it. Returns what the media hold when the process is gone, and what the KVDB held before its
