@@ -47,6 +47,8 @@ pub(crate) struct Engine {
     pub(crate) view: ArcSwap<View>,
     /// The end of the log. Whoever holds it is the writer.
     pub(crate) writer: Mutex<LogTail>,
+    /// How many have waited long for that lock, and still do.
+    pub(crate) waiting_long: AtomicU64,
     /// Signalled when writers may go on, and when the log has something to flush.
     pub(crate) room: Condvar,
     pub(crate) pending: Condvar,
@@ -123,6 +125,7 @@ impl Engine {
             view: ArcSwap::from_pointee(view),
             replay_from: Mutex::new(log.segment().clone()),
             writer: Mutex::new(log),
+            waiting_long: AtomicU64::new(0),
             room: Condvar::new(),
             pending: Condvar::new(),
             visible: AtomicU64::new(last_seqno),
@@ -267,12 +270,12 @@ impl Engine {
         if let Some(cause) = self.stopped() {
             return Err(KvError::Stopped { cause: cause.clone() });
         }
-        let mut flight = self.writer.lock().take_flight(durable);
+        let mut flight = self.lock_in_turn().take_flight(durable);
         let buffers = self.stop_at_any(flight.fly())?;
         self.durable.store(flight.through, Ordering::Release);
         self.counters.log_flushes.add(1);
         let begins = {
-            let mut writer = self.writer.lock();
+            let mut writer = self.lock_in_turn();
             writer.landed(&flight, buffers);
             writer.begin_opening()
         };

@@ -17,7 +17,7 @@ use crate::sync::atomic::Ordering;
 use crate::view::{Frozen, View};
 use crate::{KEY_MAX, VALUE_MAX};
 
-/// Waits of one writer for another count as stalls from this on: shorter ones are what a lock costs.
+/// Waits of one writer for another are long from this on: shorter ones are what a lock costs.
 const LONG_WAIT: Duration = Duration::from_millis(1);
 
 /// Refuses a record that exceeds the limits.
@@ -93,8 +93,9 @@ impl Engine {
         let seqno = log.last_seqno();
         self.visible.store(seqno, Ordering::Release);
         let unflushed = log.unflushed_bytes();
+        self.unlock_writer(log);
         // Whoever waits with a view keeps what it refers to.
-        drop((log, view));
+        drop(view);
         self.counters.user_bytes.add(user_bytes as u64);
         self.await_durability(seqno, unflushed)?;
         self.pace(size, unflushed);
@@ -105,13 +106,31 @@ impl Engine {
     fn lock_writer(&self) -> MutexGuard<'_, LogTail> {
         self.writer.try_lock().unwrap_or_else(|| {
             let waited = self.options.clock.now();
-            let log = self.writer.lock();
+            let log = self.lock_in_turn();
             if self.options.clock.now().since(waited) >= LONG_WAIT {
                 self.counters.writer_waits.add(1);
                 self.counters.stalled_since(waited, &self.options.clock);
             }
             log
         })
+    }
+
+    /// Takes the writer's lock. Who has waited long for it is handed it by the next writer that lets go of it:
+    /// those that write without a pause would take it again before who was woken has come to run.
+    pub(crate) fn lock_in_turn(&self) -> MutexGuard<'_, LogTail> {
+        self.writer.try_lock_for(LONG_WAIT).unwrap_or_else(|| {
+            self.waiting_long.fetch_add(1, Ordering::Relaxed);
+            let log = self.writer.lock();
+            self.waiting_long.fetch_sub(1, Ordering::Relaxed);
+            log
+        })
+    }
+
+    /// Lets go of the writer's lock.
+    fn unlock_writer(&self, log: MutexGuard<'_, LogTail>) {
+        if self.waiting_long.load(Ordering::Relaxed) > 0 {
+            MutexGuard::unlock_fair(log);
+        }
     }
 
     /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
@@ -315,6 +334,27 @@ mod tests {
         }
         let stalls = db.stats().stalls;
         assert_eq!((stalls.writer, stalls.longest_ns, stalls.total_ns), (1, 1_000_000, 1_000_000));
+    }
+
+    #[test]
+    fn who_has_waited_long_comes_before_who_asks_again() {
+        let (db, kvs, _) = kvdb();
+        let engine = &db.engine;
+        let comes_first = |_: &u32| {
+            let log = engine.writer.lock();
+            let (before, writer) = (log.last_seqno(), kvs.clone());
+            let put = thread::spawn("put", move || writer.put(b"k", b"v").unwrap()).unwrap();
+            while engine.waiting_long.load(Ordering::Relaxed) == 0 {
+                Clock::real().sleep(Duration::from_millis(1));
+            }
+            // Until it sleeps.
+            Clock::real().sleep(Duration::from_millis(5));
+            engine.unlock_writer(log);
+            let after = engine.writer.lock().last_seqno();
+            put.join().unwrap();
+            after > before
+        };
+        assert!((0..20).filter(comes_first).count() > 10);
     }
 
     #[test]

@@ -44,9 +44,19 @@ impl<T> Mutex<T> {
         let guard = self.0.try_lock().ok()?;
         Some(MutexGuard { of: self, guard: Some(guard) })
     }
+
+    /// The time is over at once.
+    pub(crate) fn try_lock_for(&self, _timeout: Duration) -> Option<MutexGuard<'_, T>> {
+        self.try_lock()
+    }
 }
 
 impl<T> MutexGuard<'_, T> {
+    /// The scheduler chooses who is next.
+    pub(crate) fn unlock_fair(this: Self) {
+        drop(this);
+    }
+
     pub(crate) fn unlocked<R>(this: &mut Self, run: impl FnOnce() -> R) -> R {
         this.guard = None;
         let result = run();
