@@ -8,10 +8,10 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::AlignedBuf;
 
@@ -52,8 +52,9 @@ impl AppendBuf {
         self.len() == 0
     }
 
-    /// Appends `parts` one after the other; `None` when there is no room for all of them.
-    pub fn append(self: &Arc<Self>, parts: &[&[u8]]) -> Option<AppendSlice> {
+    /// Appends `parts` one after the other and returns where they begin; `None` when there is no room for all of
+    /// them.
+    pub fn append(&self, parts: &[&[u8]]) -> Option<usize> {
         // A writer cannot panic in between, so a poisoned lock protects nothing broken.
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let start = self.len.load(Ordering::Relaxed);
@@ -75,10 +76,15 @@ impl AppendBuf {
             end += part.len();
         }
         self.len.store(end, Ordering::Release);
-        Some(AppendSlice { buf: self.clone(), start, end })
+        Some(start)
     }
 
-    fn bytes(&self, range: Range<usize>) -> &[u8] {
+    /// Bytes that were appended.
+    ///
+    /// # Panics
+    /// If some of them were not.
+    #[must_use]
+    pub fn bytes(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.len(), "bytes that were appended");
         // SAFETY: within the bytes below `len`, which are written and never change (invariant 2).
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(range.start), range.len()) }
@@ -91,44 +97,35 @@ impl fmt::Debug for AppendBuf {
     }
 }
 
-/// Bytes in an [`AppendBuf`], which lives as long as they do.
-#[derive(Clone, Debug)]
-pub struct AppendSlice {
-    buf: Arc<AppendBuf>,
-    start: usize,
-    end: usize,
-}
-
-impl Deref for AppendSlice {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.buf.bytes(self.start..self.end)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_was_appended_stays_and_a_full_buffer_refuses() {
-        let buf = Arc::new(AppendBuf::new(10));
-        let first = buf.append(&[b"ab", b"", b"cd"]).unwrap();
-        assert!(buf.append(&[b"1234567"]).is_none());
-        let second = buf.append(&[b"123456"]).unwrap();
-        assert_eq!((&*first, &*second), (&b"abcd"[..], &b"123456"[..]));
+        let buf = AppendBuf::new(10);
+        assert_eq!(buf.append(&[b"ab", b"", b"cd"]), Some(0));
+        assert_eq!(buf.append(&[b"1234567"]), None);
+        assert_eq!(buf.append(&[b"123456"]), Some(4));
+        assert_eq!((buf.bytes(0..4), buf.bytes(4..10)), (&b"abcd"[..], &b"123456"[..]));
         assert_eq!(buf.len(), 10);
-        drop(buf);
-        assert_eq!(&*first, b"abcd");
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes that were appended")]
+    fn what_was_not_appended_cannot_be_read() {
+        let buf = AppendBuf::new(10);
+        buf.append(&[b"ab"]).unwrap();
+        let _ = buf.bytes(1..3);
     }
 
     #[test]
     fn readers_see_whole_records_while_writers_append() {
         const RECORDS: u64 = 20_000;
-        let buf = Arc::new(AppendBuf::new(8 * 8 * 1024 * 1024));
-        let (send, receive) = std::sync::mpsc::channel::<AppendSlice>();
+        let buf = AppendBuf::new(8 * 8 * 1024 * 1024);
+        let (send, receive) = std::sync::mpsc::channel::<usize>();
         std::thread::scope(|scope| {
-            let writer = buf.clone();
+            let writer = &buf;
             crate::thread::spawn_scoped(scope, "writer", move || {
                 for n in 0..RECORDS {
                     let word = n.to_le_bytes();
@@ -136,8 +133,8 @@ mod tests {
                 }
             })
             .unwrap();
-            for (n, slice) in receive.iter().enumerate() {
-                assert_eq!(*slice, (n as u64).to_le_bytes().repeat(3));
+            for (n, start) in receive.iter().enumerate() {
+                assert_eq!(buf.bytes(start..start + 24), (n as u64).to_le_bytes().repeat(3));
             }
         });
         assert_eq!(buf.len() as u64, RECORDS * 24);

@@ -32,7 +32,7 @@ pub mod rng;
 pub mod thread;
 pub mod units;
 
-pub use append::{AppendBuf, AppendSlice};
+pub use append::AppendBuf;
 pub use buf::AlignedBuf;
 pub use clock::{Clock, Nanos};
 pub use error::ErrorKind;

@@ -7,26 +7,24 @@
 //! 2. Every entry's record is in the durability log, at `Written::block` and `offset`.
 //! 3. A frozen memtable gets no more entries.
 
-use std::borrow::Borrow;
-use std::cmp::Ordering as Order;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crossbeam_skiplist::SkipMap;
-use crossbeam_skiplist::map::Entry;
 use esker_base::units::to_usize;
-use esker_base::{AppendBuf, AppendSlice};
 
+use self::list::{Entry, List, Position};
 use crate::expiry::Expiry;
 use crate::filter::LiveFilter;
 use crate::ingest::{Newest, Young, YoungValue};
-use crate::kvset::{head, key_hash};
+use crate::kvset::key_hash;
 use crate::omf::frame::{Change, Record};
 use crate::prefixes::Prefixes;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::value::ValueBlock;
+
+mod list;
 
 /// What was written for a key, and where its record is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,153 +36,11 @@ pub(crate) struct Written<'a> {
     pub(crate) offset: u32,
 }
 
-/// A position in the map: ascending by KVS and key, newest version first.
-struct Position {
-    kvs: u32,
-    seqno: u64,
-    /// The key's first bytes: they are here, and the key is somewhere else.
-    head: u64,
-    /// Key, value and, if there is one, expiry, one after the other.
-    bytes: AppendSlice,
-    key_size: usize,
+impl Written<'_> {
+    /// A delete without a record.
+    const NOWHERE: Written<'static> =
+        Written { value: None, expiry: Expiry::NEVER, block: 0, offset: 0 };
 }
-
-/// The rest of [`Written`], as the map keeps it.
-struct Place {
-    kind: Kind,
-    block: u64,
-    offset: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Delete,
-    Put,
-    /// A put with its expiry behind the value.
-    Expiring,
-}
-
-/// The bytes of an expiry.
-const EXPIRY_SIZE: usize = 8;
-
-impl Position {
-    fn key(&self) -> &[u8] {
-        &self.bytes[..self.key_size]
-    }
-}
-
-fn written<'e>(entry: &'e Entry<'_, Position, Place>) -> Written<'e> {
-    let (at, place) = (entry.key(), entry.value());
-    let rest = &at.bytes[at.key_size..];
-    let (value, expiry) = match place.kind {
-        Kind::Delete => (None, Expiry::NEVER),
-        Kind::Put => (Some(rest), Expiry::NEVER),
-        Kind::Expiring => {
-            let (value, expiry) = rest.split_at(rest.len() - EXPIRY_SIZE);
-            let expiry = u64::from_le_bytes(expiry.try_into().expect("8 bytes"));
-            (Some(value), Expiry(expiry))
-        }
-    };
-    Written { value, expiry, block: place.block, offset: place.offset }
-}
-
-/// What a [`Position`] is compared by, so that searching does not allocate.
-trait At {
-    /// KVS and head: what most comparisons end with.
-    fn begin(&self) -> (u32, u64);
-    fn key(&self) -> &[u8];
-    fn seqno(&self) -> u64;
-}
-
-impl At for Position {
-    fn begin(&self) -> (u32, u64) {
-        (self.kvs, self.head)
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key()
-    }
-
-    fn seqno(&self) -> u64 {
-        self.seqno
-    }
-}
-
-/// A position that is looked for.
-struct Sought<'a> {
-    begin: (u32, u64),
-    key: &'a [u8],
-    seqno: u64,
-}
-
-impl<'a> Sought<'a> {
-    fn new(kvs: u32, key: &'a [u8], seqno: u64) -> Sought<'a> {
-        Sought { begin: (kvs, head(key)), key, seqno }
-    }
-}
-
-impl At for Sought<'_> {
-    fn begin(&self) -> (u32, u64) {
-        self.begin
-    }
-
-    fn key(&self) -> &[u8] {
-        self.key
-    }
-
-    fn seqno(&self) -> u64 {
-        self.seqno
-    }
-}
-
-impl<'a> Borrow<dyn At + 'a> for Position {
-    fn borrow(&self) -> &(dyn At + 'a) {
-        self
-    }
-}
-
-impl Ord for dyn At + '_ {
-    fn cmp(&self, other: &Self) -> Order {
-        let begin = self.begin().cmp(&other.begin());
-        begin
-            .then_with(|| self.key().cmp(other.key()))
-            .then_with(|| other.seqno().cmp(&self.seqno()))
-    }
-}
-
-impl PartialOrd for dyn At + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for dyn At + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Order::Equal
-    }
-}
-
-impl Eq for dyn At + '_ {}
-
-impl Ord for Position {
-    fn cmp(&self, other: &Self) -> Order {
-        (self as &dyn At).cmp(other as &dyn At)
-    }
-}
-
-impl PartialOrd for Position {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Position {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Order::Equal
-    }
-}
-
-impl Eq for Position {}
 
 /// The deleted prefixes that cover a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,22 +53,16 @@ pub(crate) struct Cover {
 
 /// An ordered map of the youngest writes of all KVSs.
 pub(crate) struct Memtable {
-    map: SkipMap<Position, Place>,
+    map: List,
     /// Of the keys in `map`, whatever their KVS: most searches end here, without a walk through it.
     filter: LiveFilter,
     /// Prefixes in the place of keys.
-    prefixes: SkipMap<Position, ()>,
-    /// Keys and values: the last one is appended to.
-    chunk: Mutex<Arc<AppendBuf>>,
-    chunk_bytes: usize,
-    bytes: AtomicU64,
+    prefixes: List,
     last_seqno: AtomicU64,
     /// The log segments that hold the entries' records.
     blocks: Mutex<Vec<Arc<ValueBlock>>>,
 }
 
-/// DRAM per entry besides key and value: the skip list's node and the allocator's rounding.
-const ENTRY_BYTES: u64 = 128;
 /// The filter has this part of a memtable's size: 35 bits a key for records of 1,100 bytes, 5 for the
 /// smallest.
 const FILTER_PART: u64 = 256;
@@ -223,14 +73,11 @@ const CHUNK_BYTES: u64 = 256 << 10;
 impl Memtable {
     /// An empty memtable that is to hold about `size` bytes.
     pub(crate) fn new(size: u64) -> Memtable {
-        let filter = LiveFilter::new(to_usize(size / FILTER_PART));
+        let list = || List::new(to_usize(size), to_usize((size / 4).min(CHUNK_BYTES)));
         Memtable {
-            map: SkipMap::new(),
-            bytes: AtomicU64::new(filter.bytes() as u64),
-            filter,
-            prefixes: SkipMap::new(),
-            chunk: Mutex::new(Arc::new(AppendBuf::new(0))),
-            chunk_bytes: to_usize((size / 4).min(CHUNK_BYTES)),
+            map: list(),
+            filter: LiveFilter::new(to_usize(size / FILTER_PART)),
+            prefixes: list(),
             last_seqno: AtomicU64::new(0),
             blocks: Mutex::new(Vec::new()),
         }
@@ -259,41 +106,16 @@ impl Memtable {
 
     /// Adds a version of a key. Called in seqno order.
     pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written<'_>) {
-        let expiry = written.expiry.0.to_le_bytes();
-        let (kind, expiry) = match written.value {
-            None => (Kind::Delete, &[][..]),
-            Some(_) if written.expiry.is_never() => (Kind::Put, &[][..]),
-            Some(_) => (Kind::Expiring, &expiry[..]),
-        };
-        let bytes = self.append(&[key, written.value.unwrap_or_default(), expiry]);
-        let position = Position { kvs, seqno, head: head(key), bytes, key_size: key.len() };
-        let place = Place { kind, block: written.block, offset: written.offset };
         // Before the map: who finds the key there may find it here.
         self.filter.add(key_hash(key));
-        self.map.insert(position, place);
-        self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
+        self.map.insert(&Position { kvs, key, seqno }, written);
         self.last_seqno.store(seqno, Ordering::Release);
     }
 
     /// Hides all older versions of keys that begin with `prefix`. Called in seqno order.
     pub(crate) fn delete_prefix(&self, kvs: u32, prefix: &[u8], seqno: u64) {
-        let bytes = self.append(&[prefix]);
-        let position = Position { kvs, seqno, head: head(prefix), bytes, key_size: prefix.len() };
-        self.prefixes.insert(position, ());
-        self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
+        self.prefixes.insert(&Position { kvs, key: prefix, seqno }, Written::NOWHERE);
         self.last_seqno.store(seqno, Ordering::Release);
-    }
-
-    /// Appends parts of an entry to the last chunk, or to a new one.
-    fn append(&self, parts: &[&[u8]]) -> AppendSlice {
-        let mut chunk = self.chunk.lock();
-        if let Some(slice) = chunk.append(parts) {
-            return slice;
-        }
-        let size = self.chunk_bytes.max(parts.iter().map(|part| part.len()).sum());
-        *chunk = Arc::new(AppendBuf::new(size));
-        self.bytes.fetch_add(size as u64, Ordering::Relaxed);
-        chunk.append(parts).expect("a new chunk has room")
     }
 
     /// Notes that entries to come have their records in `block`.
@@ -315,7 +137,7 @@ impl Memtable {
 
     /// DRAM in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.map.memory() + self.prefixes.memory() + self.filter.bytes() as u64
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -346,23 +168,17 @@ impl Memtable {
         let mut cover: Option<Cover> = None;
         let mut left = key;
         while !left.is_empty() {
-            // No entry has seqno 0, so a bound with it lies behind every version of its prefix.
-            let end = Sought::new(kvs, left, 0);
-            let entry = self.prefixes.upper_bound(Bound::Included(&end as &dyn At));
-            let Some(entry) = entry.filter(|entry| entry.key().kvs == kvs) else { break };
-            let prefix = entry.key().key();
+            let entry = self.prefixes.last_before(&behind(kvs, left));
+            let Some(entry) = entry.filter(|entry| entry.kvs() == kvs) else { break };
+            let prefix = entry.key();
             if !left.starts_with(prefix) {
                 let common = left.iter().zip(prefix).take_while(|(a, b)| a == b).count();
                 left = &left[..common];
                 continue;
             }
-            let seen = Sought::new(kvs, prefix, seqno);
-            let newest = self.prefixes.lower_bound(Bound::Included(&seen as &dyn At));
-            let same = |newest: &Entry<'_, Position, ()>| {
-                newest.key().kvs == kvs && newest.key().key() == prefix
-            };
-            if let Some(newest) = newest.filter(same) {
-                let seqno = newest.key().seqno.max(cover.map_or(0, |cover| cover.seqno));
+            let newest = self.prefixes.first_from(&Position { kvs, key: prefix, seqno });
+            if let Some(newest) = newest.filter(|newest| newest.is_of(kvs, prefix)) {
+                let seqno = newest.seqno().max(cover.map_or(0, |cover| cover.seqno));
                 cover = Some(Cover { seqno, size: prefix.len() });
             }
             left = &left[..prefix.len() - 1];
@@ -371,11 +187,12 @@ impl Memtable {
     }
 
     /// What an entry is to a reader at `seqno`: deleted, when a prefix of it was deleted later.
-    fn seen<'e>(&self, entry: &'e Entry<'_, Position, Place>, seqno: u64) -> Written<'e> {
-        let (at, written) = (entry.key(), written(entry));
-        match self.cover(at.kvs, at.key(), seqno) {
-            Some(cover) if cover.seqno > at.seqno => Written { value: None, ..written },
-            _ => written,
+    fn seen<'e>(&self, entry: &Entry<'e>, seqno: u64) -> Written<'e> {
+        match self.cover(entry.kvs(), entry.key(), seqno) {
+            Some(cover) if cover.seqno > entry.seqno() => {
+                Written { value: None, ..entry.written() }
+            }
+            _ => entry.written(),
         }
     }
 
@@ -389,26 +206,17 @@ impl Memtable {
     ) -> Option<R> {
         match self.version(kvs, (key, hash), seqno) {
             Some(entry) => Some(read(self.seen(&entry, seqno))),
-            None => self
-                .cover(kvs, key, seqno)
-                .map(|_| read(Written { value: None, expiry: Expiry::NEVER, block: 0, offset: 0 })),
+            None => self.cover(kvs, key, seqno).map(|_| read(Written::NOWHERE)),
         }
     }
 
     /// The newest entry of `key` up to `seqno`, hidden or not.
-    fn version(
-        &self,
-        kvs: u32,
-        (key, hash): (&[u8], u64),
-        seqno: u64,
-    ) -> Option<Entry<'_, Position, Place>> {
+    fn version(&self, kvs: u32, (key, hash): (&[u8], u64), seqno: u64) -> Option<Entry<'_>> {
         if !self.filter.may_contain(hash) {
             return None;
         }
-        let from = Sought::new(kvs, key, seqno);
-        let entry = self.map.lower_bound(Bound::Included(&from as &dyn At))?;
-        let at = entry.key();
-        (at.kvs == kvs && at.key() == key).then_some(entry)
+        let entry = self.map.first_from(&Position { kvs, key, seqno });
+        entry.filter(|entry| entry.is_of(kvs, key))
     }
 
     /// The value that a commit of this table's content would write for `key`: `None` when it would
@@ -421,14 +229,14 @@ impl Memtable {
     ) -> Option<R> {
         let entry = self.version(kvs, (key, key_hash(key)), u64::MAX)?;
         let cover = self.cover(kvs, key, u64::MAX);
-        let hidden = cover.is_some_and(|cover| cover.seqno > entry.key().seqno);
-        (!hidden).then(|| read(written(&entry).value))
+        let hidden = cover.is_some_and(|cover| cover.seqno > entry.seqno());
+        (!hidden).then(|| read(entry.written().value))
     }
 
     /// Whether `key` was changed after `seqno`.
     pub(crate) fn changed(&self, kvs: u32, key: &[u8], seqno: u64) -> bool {
         let newest = self.version(kvs, (key, key_hash(key)), u64::MAX);
-        newest.is_some_and(|newest| newest.key().seqno > seqno)
+        newest.is_some_and(|newest| newest.seqno() > seqno)
             || self.cover(kvs, key, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
     }
 
@@ -449,22 +257,19 @@ impl Memtable {
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
-            Bound::Included(key) => Sought::new(kvs, key, seqno),
-            Bound::Excluded(key) => Sought::new(kvs, key, 0),
-            Bound::Unbounded => Sought::new(kvs, &[], seqno),
+            Bound::Included(key) => Position { kvs, key, seqno },
+            Bound::Excluded(key) => behind(kvs, key),
+            Bound::Unbounded => Position { kvs, key: &[], seqno },
         };
-        // No entry has seqno 0, so a bound with it lies behind every version of its key.
-        let mut entry = self.map.lower_bound(Bound::Included(&start as &dyn At))?;
+        let mut entry = self.map.first_from(&start)?;
         loop {
-            let at = entry.key();
-            if at.kvs != kvs {
+            if entry.kvs() != kvs {
                 return None;
             }
-            if at.seqno <= seqno {
-                return Some(read(at.key(), self.seen(&entry, seqno)));
+            if entry.seqno() <= seqno {
+                return Some(read(entry.key(), self.seen(&entry, seqno)));
             }
-            let older = Sought::new(kvs, at.key(), seqno);
-            entry = self.map.lower_bound(Bound::Included(&older as &dyn At))?;
+            entry = self.map.first_from(&Position { kvs, key: entry.key(), seqno })?;
         }
     }
 
@@ -477,32 +282,30 @@ impl Memtable {
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
-            Bound::Included(key) => Sought::new(kvs, key, 0),
-            Bound::Excluded(key) => Sought::new(kvs, key, u64::MAX),
-            Bound::Unbounded => Sought::new(kvs + 1, &[], u64::MAX),
+            Bound::Included(key) => behind(kvs, key),
+            Bound::Excluded(key) => Position { kvs, key, seqno: u64::MAX },
+            Bound::Unbounded => Position { kvs: kvs + 1, key: &[], seqno: u64::MAX },
         };
-        let mut entry = self.map.upper_bound(Bound::Excluded(&start as &dyn At))?;
+        let mut entry = self.map.last_before(&start)?;
         loop {
-            let at = entry.key();
-            if at.kvs != kvs {
+            if entry.kvs() != kvs {
                 return None;
             }
+            let key = entry.key();
             // `entry` is the oldest version of its key: look for the one that `seqno` sees.
-            if at.seqno <= seqno {
-                let seen = Sought::new(kvs, at.key(), seqno);
-                let entry = self.map.lower_bound(Bound::Included(&seen as &dyn At))?;
-                return Some(read(entry.key().key(), self.seen(&entry, seqno)));
+            if entry.seqno() <= seqno {
+                let seen = self.map.first_from(&Position { kvs, key, seqno })?;
+                return Some(read(key, self.seen(&seen, seqno)));
             }
-            let before = Sought::new(kvs, at.key(), u64::MAX);
-            entry = self.map.upper_bound(Bound::Excluded(&before as &dyn At))?;
+            entry = self.map.last_before(&Position { kvs, key, seqno: u64::MAX })?;
         }
     }
 
     /// The deleted prefixes of each KVS.
     pub(crate) fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
         let mut prefixes: BTreeMap<u32, Prefixes> = BTreeMap::new();
-        for entry in &self.prefixes {
-            prefixes.entry(entry.key().kvs).or_default().push(entry.key().key());
+        for entry in self.prefixes.iter() {
+            prefixes.entry(entry.kvs()).or_default().push(entry.key());
         }
         prefixes
     }
@@ -513,23 +316,25 @@ impl Memtable {
         &self,
         mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut last = None;
-        for entry in &self.map {
-            let at = entry.key();
-            let same = |last: &Entry<'_, Position, Place>| {
-                last.key().kvs == at.kvs && last.key().key() == at.key()
-            };
+        let mut last: Option<Entry<'_>> = None;
+        for entry in self.map.iter() {
+            let (kvs, key) = (entry.kvs(), entry.key());
             let hidden = || {
-                let cover = self.cover(at.kvs, at.key(), u64::MAX);
-                cover.is_some_and(|cover| cover.seqno > at.seqno)
+                let cover = self.cover(kvs, key, u64::MAX);
+                cover.is_some_and(|cover| cover.seqno > entry.seqno())
             };
-            if !last.as_ref().is_some_and(same) && !hidden() {
-                each(at.kvs, at.key(), written(&entry))?;
+            if !last.is_some_and(|last| last.is_of(kvs, key)) && !hidden() {
+                each(kvs, key, entry.written())?;
             }
             last = Some(entry);
         }
         Ok(())
     }
+}
+
+/// The place behind every version of a key: no entry has seqno 0.
+fn behind(kvs: u32, key: &[u8]) -> Position<'_> {
+    Position { kvs, key, seqno: 0 }
 }
 
 impl Young for Memtable {
@@ -546,7 +351,7 @@ impl Young for Memtable {
     }
 
     fn holds_many_kvss(&self) -> bool {
-        self.map.front().zip(self.map.back()).is_some_and(|(a, b)| a.key().kvs != b.key().kvs)
+        self.map.first().zip(self.map.last()).is_some_and(|(a, b)| a.kvs() != b.kvs())
     }
 
     fn serves_readers(&self) -> bool {
@@ -565,13 +370,12 @@ impl Young for Memtable {
     }
 }
 
-/// Whether a key in `map` that begins with `prefix` has a version newer than `seqno`.
-fn newer_within<V>(map: &SkipMap<Position, V>, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
-    let from = Sought::new(kvs, prefix, u64::MAX);
-    let range = (Bound::Included(&from as &dyn At), Bound::Unbounded);
-    map.range::<dyn At, _>(range)
-        .take_while(|entry| entry.key().kvs == kvs && entry.key().key().starts_with(prefix))
-        .any(|entry| entry.key().seqno > seqno)
+/// Whether a key in `list` that begins with `prefix` has a version newer than `seqno`.
+fn newer_within(list: &List, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
+    let first = list.first_from(&Position { kvs, key: prefix, seqno: u64::MAX });
+    std::iter::successors(first, Entry::next)
+        .take_while(|entry| entry.kvs() == kvs && entry.key().starts_with(prefix))
+        .any(|entry| entry.seqno() > seqno)
 }
 
 #[cfg(test)]
