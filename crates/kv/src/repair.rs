@@ -243,6 +243,9 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
             salvage.create(*id, name, *options)?;
         }
     }
+    if survey.damage.is_none() {
+        salvage.know_all();
+    }
     let manifest = match (&survey.damage, &survey.state) {
         (None, _) => ManifestState::Whole,
         (Some(_), Some(_)) => ManifestState::Damaged,

@@ -26,6 +26,8 @@ pub(super) struct Salvage<'a> {
     kvss: BTreeMap<u32, Target>,
     /// KVSs that were dropped: nothing is salvaged for them.
     dropped: &'a BTreeSet<u32>,
+    /// Whether there are no others than were created: whatever else is found was dropped.
+    knows_all: bool,
     findings: Distinct<String>,
 }
 
@@ -49,6 +51,7 @@ impl<'a> Salvage<'a> {
             batch_max: into.engine.writer.lock().batch_max().min(BATCH_BYTES),
             kvss: BTreeMap::new(),
             dropped,
+            knows_all: false,
             findings: Distinct::default(),
         }
     }
@@ -69,7 +72,12 @@ impl<'a> Salvage<'a> {
     }
 
     pub(super) fn is_dropped(&self, id: u32) -> bool {
-        self.dropped.contains(&id)
+        self.dropped.contains(&id) || self.knows_all && !self.kvss.contains_key(&id)
+    }
+
+    /// All KVSs that there are were created now.
+    pub(super) fn know_all(&mut self) {
+        self.knows_all = true;
     }
 
     /// The KVS of this id, made if nobody knows its name; `None` when it was dropped.
