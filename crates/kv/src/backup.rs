@@ -29,7 +29,7 @@ use crate::kvset::Kvset;
 use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::State;
 use crate::media::{Allocation, Classes, Extent, Purpose};
-use crate::omf::frame::HEADER_SIZE;
+use crate::omf::frame::{FrameKind, HEADER_SIZE};
 use crate::options::MediaClass;
 use crate::placement::Stream;
 use crate::recover::{self, Devices};
@@ -280,7 +280,9 @@ impl Copy {
         let (mut offset, mut bytes, mut last) = (0, 0, 0);
         while through.is_some() || bytes < block.bytes {
             let Some((header, payload)) = recover::read_frame(block, offset)? else { break };
-            if through.is_some_and(|through| header.first_seqno > through) {
+            let is_of_log =
+                |through| header.kind == FrameKind::Log && header.first_seqno <= through;
+            if through.is_some_and(|through| !is_of_log(through)) {
                 break;
             }
             let mut frame = Vec::with_capacity(HEADER_SIZE + payload.len());

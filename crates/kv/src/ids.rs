@@ -4,6 +4,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// No KVDB has more ids at a time that it has given out and not named.
+const UNNAMED: u64 = 4096;
+
 /// Gives out ids.
 pub(crate) struct Ids(AtomicU64);
 
@@ -38,6 +41,12 @@ impl Ids {
 
     pub(crate) fn after(last: u64) -> Ids {
         Ids(AtomicU64::new(last))
+    }
+
+    /// Goes on in a KVDB whose manifest names ids up to `last`. Who had it open before may have given out more,
+    /// for what it did not come to name, and which lies on the media still: none of these is given out again.
+    pub(crate) fn reopen(last: u64) -> Ids {
+        Ids::after(last + UNNAMED)
     }
 
     pub(crate) fn next(&self) -> u64 {

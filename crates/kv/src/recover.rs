@@ -375,7 +375,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let manifest = found.begin()?;
     // What was replayed and the kvsets hold what they need of the blocks; the rest is free from the
     // commit of the new log start on.
-    let ids = Ids::after(state.last_id);
+    let ids = Ids::reopen(state.last_id);
     let (segment, edit) = match new_segment(&classes, &ids, &tuning, Purpose::Maintenance, 0) {
         // A full KVDB opens all the same, with as small a segment as there is.
         Err(error) if error.lacks_space() => {

@@ -121,10 +121,11 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
 /// Which KVS it was, by its name in a repaired KVDB.
 fn found_as(name: &str) -> usize {
     match name {
-        // The first id is the log's, and each KVS has one for its first leaf.
-        "a" | "kvs-2" => 0,
-        "b" | "kvs-4" => 1,
-        "c" | "kvs-6" => 2,
+        // Ids go on behind what who founded it may have given out. The first is the log's, and each KVS has one
+        // for its first leaf.
+        "a" | "kvs-4098" => 0,
+        "b" | "kvs-4100" => 1,
+        "c" | "kvs-4102" => 2,
         other => panic!("a KVS {other}"),
     }
 }

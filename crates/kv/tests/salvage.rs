@@ -9,7 +9,8 @@ use common::{bytes_of, edit, faulty, in_memory, remains, small_tuning, test_opti
 use esker_base::{ErrorKind, Lba};
 use esker_device::Device;
 use esker_kv::{
-    Batch, Devices, KvError, Kvdb, ManifestState, Options, Policy, Remains, RepairReport,
+    Batch, CompactRequest, Devices, KvError, Kvdb, ManifestState, Options, Policy, Remains,
+    RepairReport,
 };
 use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Plan, Target};
 
@@ -190,7 +191,7 @@ fn two_kvss_of_the_longest_name_there_is_are_both_salvaged() {
     let devices = devices();
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
     // What would be invented for the third one is taken as well.
-    let names = ["n".repeat(64), "kvs-6".into()];
+    let names = ["n".repeat(64), "kvs-4102".into()];
     for (name, value) in [(&names[0], b"old"), (&names[1], b"own"), (&names[0], b"new")] {
         if value == b"new" {
             db.drop_kvs(name).unwrap();
@@ -282,4 +283,66 @@ fn a_repair_that_failed_leaves_no_kvdb_and_may_be_repeated_in_its_place() {
     assert!(failed > 10, "{failed} writes");
     // Classes that hold nothing of a KVDB may be taken again: all but while the headers change.
     assert_eq!(marked, 5, "of {failed} writes");
+}
+
+#[test]
+fn a_kvs_that_was_dropped_before_its_records_were_ingested_stays_dropped() {
+    let devices = devices();
+    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+    for name in ["kept", "gone"] {
+        db.create_kvs(name, Policy::default()).unwrap().put(b"k", name.as_bytes()).unwrap();
+    }
+    db.sync().unwrap();
+    db.drop_kvs("gone").unwrap();
+    std::mem::forget(db);
+    let (report, found) = repair(&remains(&devices));
+    assert!(report.is_sound(), "{report:#?}");
+    assert_eq!(name_of(&report), ["kept"]);
+    assert_eq!(found.len(), 1);
+}
+
+/// Steps that were interrupted have given ids to what they wrote, and no manifest names them.
+#[test]
+fn what_an_interrupted_step_has_written_is_not_taken_for_what_came_later() {
+    let name = |n: u8| if n.is_multiple_of(2) { "a" } else { "b" };
+    for nth in 1.. {
+        let devices = Devices { staging: None, ..devices() };
+        let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+        let mut expected = Content::new();
+        let mut put = |db: &Kvdb, n: u8, value: &[u8]| {
+            db.kvs(name(n)).unwrap().put(&[n], value).unwrap();
+            expected.insert((name(n).to_owned(), vec![n]), value.to_vec());
+        };
+        for name in ["a", "b"] {
+            db.create_kvs(name, Policy::default()).unwrap();
+        }
+        (0..200).for_each(|n| put(&db, n, &[n; 900][..if n < 150 { 900 } else { 8 }]));
+        db.close().unwrap();
+
+        let plan = FaultPlan::new();
+        let db = Kvdb::open_on(faulty(&devices, &plan), options()).unwrap();
+        plan.once(Target::Write, plan.seen(Target::Write) + nth, Effect::Fail);
+        let is_interrupted = db.compact(CompactRequest::Full).is_err();
+        std::mem::forget(db);
+
+        let db = Kvdb::open_on(devices.clone(), options()).unwrap();
+        (200..220).for_each(|n| put(&db, n, &[n; 9]));
+        db.sync().unwrap();
+        std::mem::forget(db);
+        let (_, found) = repair(&Remains { manifest: None, ..remains(&devices) });
+        // Nobody knows their names: each has the keys of one.
+        let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+        for (kvs, key) in found.keys() {
+            let owner = *owners.entry(kvs).or_insert(name(key[0]));
+            assert_eq!(owner, name(key[0]), "{nth}: keys of both in {kvs}");
+        }
+        let by_key = |content: Content| -> BTreeMap<Vec<u8>, Vec<u8>> {
+            content.into_iter().map(|((_, key), value)| (key, value)).collect()
+        };
+        assert_eq!(by_key(found.clone()), by_key(expected), "{nth}");
+        if !is_interrupted {
+            assert!(nth > 3, "nothing was interrupted");
+            break;
+        }
+    }
 }

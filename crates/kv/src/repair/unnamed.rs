@@ -39,7 +39,9 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
     for (block, kind, headers) in found.blocks() {
         match kind {
             FrameKind::Log if block.id >= log_first => {
-                frames.0.extend(headers.into_iter().map(|header| (block.clone(), header)));
+                // What was there before may have had the same id.
+                let log = headers.into_iter().filter(|header| header.kind == FrameKind::Log);
+                frames.0.extend(log.map(|header| (block.clone(), header)));
             }
             FrameKind::Aged if block.id > known => {
                 written.push((block.id, Written::Values(block, headers)));
