@@ -274,6 +274,27 @@ mod tests {
         assert_eq!(findings.len(), count, "{findings:?}");
     }
 
+    #[test]
+    fn a_block_in_the_place_of_another_hides_nothing_that_does_not_need_it() {
+        let devices = devices(8);
+        let mut state = Manifest::read(&devices.manifest).unwrap().unwrap();
+        let (&first, taken) = state.blocks.iter().next().unwrap();
+        let (taken, other) = (taken.extent, *state.blocks.keys().next_back().unwrap());
+        assert_ne!(first, other);
+        state.blocks.get_mut(&other).unwrap().extent = taken;
+        let mut count = 0;
+        for kvset in state.kvsets.values_mut() {
+            if kvset.blocks.iter().all(|(id, _)| *id != other) {
+                kvset.meta_size -= 1;
+                count += 1;
+            }
+        }
+        assert!((1..state.kvsets.len()).contains(&count), "{state:?}");
+        let findings = findings(&devices, &state);
+        assert_eq!(findings.len(), 1 + count, "{findings:?}");
+        assert!(findings[0].contains("claimed twice"), "{findings:?}");
+    }
+
     fn flip(device: &Arc<dyn Device>, lba: Lba) {
         let mut port = Port::open(&**device, 1).unwrap();
         let mut buf = port.read(lba, AlignedBuf::zeroed(512)).unwrap();

@@ -105,7 +105,7 @@ pub(crate) fn check_classes(
 }
 
 /// Claims the space of everything the manifest names, and opens its kvsets. `damaged` says whether to go
-/// on without a kvset that cannot be opened.
+/// on without a block that cannot be there, or a kvset that cannot be opened.
 pub(crate) fn open_structures(
     state: &State,
     classes: &Classes,
@@ -124,14 +124,21 @@ pub(crate) fn open_structures(
     let mut blocks = BTreeMap::new();
     for (&id, block) in &state.blocks {
         let stream = if block.log || young.contains(&id) { Stream::Log } else { Stream::OldValues };
-        let allocation = claim(stream, block.extent)?;
+        let allocation = match claim(stream, block.extent) {
+            Ok(allocation) => allocation,
+            Err(error) => {
+                damaged(error)?;
+                continue;
+            }
+        };
         let (bytes, plain_bytes) = (block.bytes, block.plain_bytes);
         let room = allocation.bytes();
         if bytes > room || plain_bytes > bytes.saturating_mul(VALUE_MAX as u64) {
             let detail = format!(
                 "block {id} of {room} bytes is said to hold {bytes}, {plain_bytes} before compression"
             );
-            return Err(allocation.media.corrupt("manifest", block.extent.lba, detail));
+            damaged(allocation.media.corrupt("manifest", block.extent.lba, detail))?;
+            continue;
         }
         blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes, plain_bytes }));
     }
@@ -154,8 +161,9 @@ pub(crate) fn open_structures(
     }
     for edit in state.kvsets.values() {
         let extents = edit.extents.iter().map(|&extent| claim(Stream::of_keys(edit.leaf), extent));
-        let own: Vec<Arc<ValueBlock>> =
-            edit.blocks.iter().map(|(id, _)| blocks[id].clone()).collect();
+        let own = edit.blocks.iter().map(|(id, _)| blocks.get(id).cloned());
+        // What was said of a block is said of what needs it.
+        let Some(own) = own.collect::<Option<Vec<Arc<ValueBlock>>>>() else { continue };
         for (block, (id, live)) in own.iter().zip(&edit.blocks) {
             if *live > block.allocation.bytes() {
                 let detail = format!("kvset {} is said to use {live} bytes of block {id}", edit.id);
