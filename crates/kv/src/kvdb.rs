@@ -466,6 +466,9 @@ impl Kvdb {
             // A thread that panicked has said so on its own; there is nothing to add here.
             let _ = thread.join();
         }
+        // A writer that waits for space may run a step: no other one begins.
+        drop(engine.compacting.lock());
+        drop(engine.ingesting.lock());
         let _ = engine.flush_through(engine.visible.load(Ordering::Acquire));
         // Whoever has the devices next may use what was free.
         engine.classes.keep_all();
@@ -484,9 +487,30 @@ impl Drop for Kvdb {
 #[cfg(test)]
 mod tests {
     use crate::testing::kvdb;
-    use esker_base::{Clock, thread};
-    use std::sync::Arc;
+    use esker_base::{Clock, ErrorKind, thread};
+    use std::sync::{Arc, mpsc};
     use std::time::Duration;
+
+    #[test]
+    fn a_step_that_another_thread_runs_ends_before_the_kvdb_and_no_other_begins() {
+        let (db, kvs, _) = kvdb();
+        kvs.put(b"k", b"v").unwrap();
+        let (engine, other) = (db.engine.clone(), db.engine.clone());
+        let (begun, has_begun) = mpsc::channel();
+        let (ended, has_ended) = mpsc::channel();
+        let step = thread::spawn("step", move || {
+            let _lanes = (other.compacting.lock(), other.ingesting.lock());
+            begun.send(()).unwrap();
+            Clock::real().sleep(Duration::from_millis(50));
+            ended.send(()).unwrap();
+        });
+        has_begun.recv().unwrap();
+        drop(db);
+        has_ended.try_recv().expect("closed while a step ran");
+        step.unwrap().join().unwrap();
+        assert_eq!(engine.ingest_oldest().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(engine.maintain().unwrap_err().kind(), ErrorKind::Closed);
+    }
 
     #[test]
     fn ingest_goes_on_while_a_drop_waits_for_a_long_step() {
