@@ -32,6 +32,7 @@ impl Engine {
     /// Turns the oldest frozen memtable into kvsets; false when there is none.
     pub(crate) fn ingest_oldest(&self) -> Result<bool> {
         let mut ingested = self.ingesting.lock();
+        self.check_wanted(false)?;
         free_unread(&mut ingested);
         let Some(frozen) = self.view.load().frozen.last().cloned() else {
             return Ok(false);
@@ -55,7 +56,7 @@ impl Engine {
     /// Turns what the memtables hold into kvsets now, full or not; false when they are empty.
     pub(crate) fn ingest_all(&self) -> Result<bool> {
         let mut worked = false;
-        while self.ingest_oldest()? {
+        while self.ingest_with_room()? {
             worked = true;
         }
         {
@@ -66,7 +67,17 @@ impl Engine {
                 self.rotate(&mut log);
             }
         }
-        Ok(self.ingest_oldest()? || worked)
+        Ok(self.ingest_with_room()? || worked)
+    }
+
+    /// Ingests the oldest memtable, after as many steps as make room for it.
+    fn ingest_with_room(&self) -> Result<bool> {
+        loop {
+            match self.ingest_oldest() {
+                Err(full) if full.lacks_space() && self.make_room()? => {}
+                result => return result,
+            }
+        }
     }
 
     fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
@@ -159,6 +170,7 @@ impl Engine {
     /// Runs the step that is due; false when none is.
     pub(crate) fn maintain(&self) -> Result<bool> {
         let _lane = self.compacting.lock();
+        self.check_wanted(false)?;
         let mut outcome = Ok(false);
         for job in self.due() {
             outcome = self.run(&job, false).map(|()| true);
@@ -167,13 +179,20 @@ impl Engine {
                 break;
             }
         }
+        self.ran(&outcome)?;
+        self.fail_stop(outcome)
+    }
+
+    /// Ends a step, or a try: what it has freed is to be had from now on.
+    pub(crate) fn ran(&self, outcome: &Result<bool>) -> Result<()> {
         for media in self.classes.all() {
             self.fail_stop(media.reclaim())?;
         }
         if matches!(outcome, Ok(true)) {
+            self.counters.steps.add(1);
             self.work.notify();
         }
-        self.fail_stop(outcome)
+        Ok(())
     }
 
     /// Runs a step. The lane is the caller's.
@@ -195,7 +214,6 @@ impl Engine {
         release_unused();
         self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
         let counters = &self.counters;
-        counters.steps.add(1);
         match job {
             Job::Spill { .. } => counters.spills.add(1),
             Job::Merge { .. } | Job::Compact { .. } => counters.compactions.add(1),
@@ -340,15 +358,18 @@ impl Engine {
     /// Ingests the oldest memtable, or runs another step when there is no room for that: it may make some.
     pub(crate) fn ingest_or_make_room(&self) -> Result<bool> {
         match self.ingest_oldest() {
-            Err(full) if full.lacks_space() => {
-                if self.maintain()? {
-                    Ok(true)
-                } else {
-                    Err(full)
-                }
-            }
+            Err(full) if full.lacks_space() && self.make_room()? => Ok(true),
             result => result,
         }
+    }
+
+    /// Runs a step; whether there is room now shows when it is asked for again.
+    fn make_room(&self) -> Result<bool> {
+        let worked = self.maintain()?;
+        if worked {
+            *self.counters.no_space.lock() = None;
+        }
+        Ok(worked)
     }
 
     // ---- threads -------------------------------------------------------------------------------
@@ -438,7 +459,39 @@ const IDLE: Duration = Duration::from_millis(200);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::media::Purpose;
+    use crate::placement::Stream;
     use crate::testing::kvdb;
+    use crate::{CompactRequest, Kvs};
+
+    #[test]
+    fn who_lacks_room_for_a_memtable_gets_what_has_expired() {
+        for asks in [|kvs: &Kvs| kvs.put(b"k", b"v"), |kvs: &Kvs| kvs.engine.ingest_all().map(drop)]
+        {
+            let (db, kvs, clock) = kvdb();
+            let options = KvsOptions { ttl_ms: Some(1000), ..KvsOptions::default() };
+            let expires = db.create_kvs("expires", options).unwrap();
+            (0..200u64).for_each(|n| expires.put(&n.to_be_bytes(), &[1; 10_000]).unwrap());
+            db.compact(CompactRequest::Full).unwrap();
+            let is_full = || {
+                let view = db.engine.view.load();
+                !view.frozen.is_empty() && view.active.bytes() >= db.engine.tuning.memtable_bytes
+            };
+            for n in (0..10_000u64).take_while(|_| !is_full()) {
+                kvs.put(&n.to_be_bytes(), &[1; 1000]).unwrap();
+            }
+            let capacity = db.engine.classes.all()[0].clone();
+            let mut taken = Vec::new();
+            for bytes in [1 << 20, 64 << 10, 4 << 10] {
+                while let Ok(more) = capacity.allocate(Stream::Log, bytes, Purpose::Maintenance) {
+                    taken.push(more);
+                }
+            }
+            assert!(asks(&kvs).unwrap_err().lacks_space());
+            clock.advance(Duration::from_secs(2));
+            asks(&kvs).unwrap();
+        }
+    }
 
     #[test]
     fn a_memtable_is_freed_by_its_lane_and_not_by_the_last_who_reads_it() {

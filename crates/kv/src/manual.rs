@@ -163,13 +163,10 @@ impl Engine {
         let Some(job) = choose() else {
             return Ok(false);
         };
-        let outcome = self.run(&job, true);
-        for media in self.classes.all() {
-            self.fail_stop(media.reclaim())?;
-        }
+        let outcome = self.run(&job, true).map(|()| true);
+        self.ran(&outcome)?;
         drop(lane);
-        self.work.notify();
-        self.fail_stop(outcome).map(|()| true)
+        self.fail_stop(outcome)
     }
 
     fn save_space(&self, goal: u64) -> Result<()> {

@@ -203,6 +203,7 @@ impl Engine {
         &'e self,
         mut log: MutexGuard<'e, LogTail>,
     ) -> Result<MutexGuard<'e, LogTail>> {
+        let mut wait = Wait::default();
         while self.view.load().active.bytes() >= self.tuning.memtable_bytes {
             if self.view.load().frozen.is_empty() {
                 self.rotate(&mut log);
@@ -216,6 +217,7 @@ impl Engine {
                 break;
             }
             let waited = self.options.clock.now();
+            wait.steps = self.counters.steps.get();
             self.counters.memtable_waits.add(1);
             match self.options.maintenance {
                 Maintenance::Threads => {
@@ -228,8 +230,9 @@ impl Engine {
             }
             self.counters.stalled_since(waited, &self.options.clock);
             self.check_running()?;
-            if let Some(full) = self.counters.no_space.lock().clone() {
-                return Err(full);
+            let full = self.counters.no_space.lock().clone();
+            if let Some(full) = full {
+                log = self.await_space(log, full, &mut wait)?;
             }
         }
         Ok(log)
