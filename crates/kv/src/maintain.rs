@@ -171,28 +171,31 @@ impl Engine {
     pub(crate) fn maintain(&self) -> Result<bool> {
         let _lane = self.compacting.lock();
         self.check_wanted(false)?;
+        self.reclaim()?;
         let mut outcome = Ok(false);
         for job in self.due() {
             outcome = self.run(&job, false).map(|()| true);
+            self.ran(&outcome)?;
             // What finds no room may be helped by another step, which makes some.
             if !outcome.as_ref().is_err_and(KvError::lacks_space) {
                 break;
             }
         }
-        self.ran(&outcome)?;
         self.fail_stop(outcome)
     }
 
-    /// Ends a step, or a try: what it has freed is to be had from now on.
+    /// Ends a step, or a try: what it has freed, or taken in vain, is to be had by whatever is planned next.
     pub(crate) fn ran(&self, outcome: &Result<bool>) -> Result<()> {
-        for media in self.classes.all() {
-            self.fail_stop(media.reclaim())?;
-        }
+        self.reclaim()?;
         if matches!(outcome, Ok(true)) {
             self.counters.steps.add(1);
             self.work.notify();
         }
         Ok(())
+    }
+
+    fn reclaim(&self) -> Result<()> {
+        self.classes.all().iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))
     }
 
     /// Runs a step. The lane is the caller's.
