@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_attach::{AttachError, Attachment, Options, find};
+use esker_base::Clock;
 use esker_device::{Device, MemoryDevice};
 
 const SIZE: u64 = 64 << 20;
@@ -161,4 +162,46 @@ fn a_mount_point_has_to_be_a_directory_that_is_free() {
     assert!(error.to_string().contains("a device is attached here"), "{error}");
     let error = Attachment::start(again, Path::new("/nowhere"), &Options::default()).err().unwrap();
     assert!(error.to_string().contains("name a directory that exists"), "{error}");
+}
+
+fn wait_for_end(attachment: &Attachment) {
+    let clock = Clock::real();
+    let deadline = clock.now() + Duration::from_secs(60);
+    while attachment.is_running() {
+        assert!(clock.now() < deadline, "it still runs");
+        clock.sleep(Duration::from_millis(1));
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    std::process::Command::new(program).args(arguments).status().is_ok_and(|code| code.success())
+}
+
+#[test]
+fn what_lay_under_a_mount_that_others_took_away_stays_mounted() {
+    for stops in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        if !run("mount", &["-t", "tmpfs", "none", path]) {
+            return eprintln!("SKIPPED: this user cannot mount");
+        }
+        std::fs::write(dir.path().join("below"), b"").unwrap();
+        let device = Arc::new(MemoryDevice::new("memory", SIZE, 4096));
+        let mut attachment = match Attachment::start(device, dir.path(), &Options::default()) {
+            Ok(attachment) => attachment,
+            Err(error) => {
+                run("umount", &[path]);
+                return eprintln!("SKIPPED: {error}");
+            }
+        };
+        assert!(run("umount", &[path]));
+        wait_for_end(&attachment);
+        if stops {
+            attachment.stop().unwrap();
+        }
+        drop(attachment);
+        let is_there = dir.path().join("below").exists();
+        run("umount", &[path]);
+        assert!(is_there, "stopped: {stops}");
+    }
 }
