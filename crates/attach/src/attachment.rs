@@ -165,7 +165,8 @@ impl Attachment {
     }
 
     /// Ends it: frees the loop device, unmounts, and makes everything durable. When somebody
-    /// uses it, nothing has happened, and it can be tried again.
+    /// uses it, nothing has happened, and it can be tried again; unless its threads have ended by
+    /// themselves: then it is unmounted in any case.
     ///
     /// # Errors
     /// `Busy` when the loop device is mounted or the file is open, or the device's for the flush.
@@ -176,10 +177,10 @@ impl Attachment {
             self.loop_device = Some(device);
             return Err(error);
         }
-        if self.is_running() && self.is_mounted() {
+        if self.is_mounted() {
             self.unmount()?;
-            self.is_mounted = false;
         }
+        self.is_mounted = false;
         self.join();
         if !self.shared.volume.read_only {
             Port::open(&*self.device, 1)?.flush()?;
@@ -191,7 +192,8 @@ impl Attachment {
         let clock = Clock::real();
         let deadline = clock.now() + LINGER;
         loop {
-            match mount::unmount(&self.mount_point, false) {
+            // Who uses what nobody serves any more gets errors alone.
+            match mount::unmount(&self.mount_point, !self.is_running()) {
                 // The loop driver lets go of the file a little later than of the device.
                 Err(Errno::BUSY) if clock.now() < deadline => clock.sleep(STEP),
                 Err(Errno::BUSY) => {

@@ -1,5 +1,6 @@
 //! What is attached, through the kernel. Skipped, aloud, where this machine or user cannot mount.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,9 @@ use std::time::Duration;
 
 use esker_attach::{AttachError, Attachment, Options, find};
 use esker_base::Clock;
-use esker_device::{Device, MemoryDevice};
+use esker_device::{
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
+};
 
 const SIZE: u64 = 64 << 20;
 
@@ -19,9 +22,18 @@ fn attach(
     options: &Options,
 ) -> Option<(tempfile::TempDir, Arc<MemoryDevice>, Attachment)> {
     let device = Arc::new(MemoryDevice::new("memory", SIZE, lba_size));
+    let (dir, attachment) = attach_device(device.clone(), options)?;
+    Some((dir, device, attachment))
+}
+
+/// Attaches a device at a temporary directory, or says why not.
+fn attach_device(
+    device: Arc<dyn Device>,
+    options: &Options,
+) -> Option<(tempfile::TempDir, Attachment)> {
     let dir = tempfile::tempdir().unwrap();
-    match Attachment::start(device.clone(), dir.path(), options) {
-        Ok(attachment) => Some((dir, device, attachment)),
+    match Attachment::start(device, dir.path(), options) {
+        Ok(attachment) => Some((dir, attachment)),
         Err(AttachError::Unsupported { path, why }) => {
             eprintln!("SKIPPED: {}: {why}", path.display());
             None
@@ -164,12 +176,88 @@ fn a_mount_point_has_to_be_a_directory_that_is_free() {
     assert!(error.to_string().contains("name a directory that exists"), "{error}");
 }
 
+/// Memory whose queue pairs panic at a write to LBA 1.
+struct Panicking(MemoryDevice);
+
+impl Device for Panicking {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        Ok(Box::new(PanickingQueue(self.0.queue_pair(depth)?)))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
+struct PanickingQueue(Box<dyn QueuePair>);
+
+impl QueuePair for PanickingQueue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let is_bad = |op: &Op| matches!(op, Op::Write { lba, .. } if lba.0 == 1);
+        assert!(!commands.iter().any(|command| is_bad(&command.op)), "as the test wants it");
+        self.0.submit(commands)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.0.poll(done)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.0.wait(done, timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
+
+/// Attaches a device, and has one of its threads panic. The file stays open.
+fn attach_and_panic() -> Option<(tempfile::TempDir, Attachment, File)> {
+    let device = Panicking(MemoryDevice::new("memory", SIZE, 4096));
+    let (dir, attachment) = attach_device(Arc::new(device), &Options::default())?;
+    let file = open(attachment.file());
+    file.write_all_at(b"x", 3).unwrap();
+    file.write_all_at(&[1; 4096], 4096).unwrap_err();
+    wait_for_end(&attachment);
+    Some((dir, attachment, file))
+}
+
 fn wait_for_end(attachment: &Attachment) {
     let clock = Clock::real();
     let deadline = clock.now() + Duration::from_secs(60);
     while attachment.is_running() {
         assert!(clock.now() < deadline, "it still runs");
         clock.sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn when_a_thread_has_panicked_nothing_stays_mounted_though_the_file_is_open() {
+    for stops in [true, false] {
+        let Some((dir, mut attachment, file)) = attach_and_panic() else { return };
+        if stops {
+            let _ = attachment.stop();
+        }
+        drop(attachment);
+        let left = find(dir.path());
+        if let Ok(left) = &left {
+            left.clear().unwrap();
+        }
+        assert!(left.is_err(), "{left:?}, stopped: {stops}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        drop(file);
     }
 }
 
