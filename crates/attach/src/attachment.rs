@@ -1,5 +1,6 @@
 //! What is mounted, from beginning to end.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -169,7 +170,8 @@ impl Attachment {
     /// themselves: then it is unmounted in any case.
     ///
     /// # Errors
-    /// `Busy` when the loop device is mounted or the file is open, or the device's for the flush.
+    /// `Busy` when the loop device is mounted or the file is open; `Panicked` when a thread has,
+    /// all else being done; or the device's for the flush.
     pub fn stop(&mut self) -> Result<(), AttachError> {
         if let Some(device) = self.loop_device.take()
             && let Err((device, error)) = device.release()
@@ -181,7 +183,12 @@ impl Attachment {
             self.unmount()?;
         }
         self.is_mounted = false;
-        self.join();
+        let served = self.join();
+        let flushed = self.flush();
+        served.and(flushed)
+    }
+
+    fn flush(&self) -> Result<(), AttachError> {
         if !self.shared.volume.read_only {
             Port::open(&*self.device, 1)?.flush()?;
         }
@@ -227,14 +234,19 @@ impl Attachment {
         }
         self.is_mounted = false;
         self.shared.end();
-        self.join();
+        let _ = self.join(); // one that panicked has ended as well
     }
 
-    fn join(&mut self) {
+    /// Waits until all threads have ended.
+    fn join(&mut self) -> Result<(), AttachError> {
+        let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
-            // One that panicked has ended as well.
-            let _ = thread.join();
+            if let Err(panic) = thread.join() {
+                let mount_point = self.mount_point.clone();
+                outcome = Err(AttachError::Panicked { mount_point, message: said(&*panic) });
+            }
         }
+        outcome
     }
 }
 
@@ -242,6 +254,13 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         self.abandon();
     }
+}
+
+/// What a thread said when it panicked.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "nothing that can be shown".to_owned())
 }
 
 /// A channel of its own for a further thread; if that is not allowed, the same one.

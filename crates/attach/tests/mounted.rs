@@ -261,6 +261,15 @@ fn when_a_thread_has_panicked_nothing_stays_mounted_though_the_file_is_open() {
     }
 }
 
+#[test]
+fn a_thread_that_panicked_is_an_error_of_stop_and_of_one_stop_alone() {
+    let Some((_dir, mut attachment, _file)) = attach_and_panic() else { return };
+    let error = attachment.stop().unwrap_err();
+    assert!(matches!(error, AttachError::Panicked { .. }), "{error}");
+    assert!(error.to_string().contains("as the test wants it"), "{error}");
+    attachment.stop().unwrap();
+}
+
 fn run(program: &str, arguments: &[&str]) -> bool {
     std::process::Command::new(program).args(arguments).status().is_ok_and(|code| code.success())
 }
