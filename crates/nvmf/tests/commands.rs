@@ -381,3 +381,24 @@ fn a_copy_that_stands_in_line_ends_with_its_namespace_and_touches_no_other() {
     assert_eq!(host.wait(in_line).0.status, Status::INVALID_NAMESPACE.final_());
     assert!(all_of(&*other, content.len()) == content, "it wrote to another namespace");
 }
+
+#[test]
+fn data_in_the_capsule_of_a_command_that_sends_none_is_refused_and_not_kept() {
+    let mut config = config(memory(1));
+    config.limits.data_bytes_per_connection = 64 << 10;
+    let target = Target::start(&config).unwrap();
+    let (_admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
+    let verify = |host: &mut Client| {
+        let range = LbaRange { slba: 0, count: 8, fua: false, placement: None };
+        let sqe = range.put(Sqe::new(io::VERIFY, 1));
+        host.run(sqe, Payload::Out(AlignedBuf::zeroed(4096))).0.status
+    };
+    let answers: Vec<Status> = (0..20).map(|_| verify(&mut host)).collect();
+    // There is as much memory for the connection as before.
+    let (sqe, data) = read(0, 100);
+    assert!(host.run(sqe, data).0.status.is_success());
+    assert_eq!(answers, [Status::SGL_TYPE.final_(); 20]);
+    let (sqe, _) = read(0, 8);
+    let (cqe, _) = host.run(sqe, Payload::Out(AlignedBuf::zeroed(4096)));
+    assert_eq!(cqe.status, Status::SGL_TYPE.final_());
+}

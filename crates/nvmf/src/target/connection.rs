@@ -247,6 +247,11 @@ impl Connection {
                         self.give_back(core, data);
                         self.finish(core, slot, Status::TRANSIENT_TRANSPORT);
                     }
+                    // What sends nothing has its SGL for what it receives, which no capsule takes.
+                    Ok(()) if !sqe.is_from_host() && data.is_some() => {
+                        self.give_back(core, data);
+                        self.finish(core, slot, Status::SGL_TYPE.final_());
+                    }
                     Ok(()) if sqe.is_from_host() && data.is_none() && sqe.sgl.length > 0 => {
                         self.fetch(core, slot);
                     }
