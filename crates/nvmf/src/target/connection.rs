@@ -104,7 +104,7 @@ pub(crate) struct Connection {
     pub(crate) wire: ControllerConnection,
     pub(crate) role: Role,
     pub(crate) verifier: Option<Verifier>,
-    /// Whether the host of the controller's record is counted against its limit.
+    /// The host against whose limit it is counted.
     pub(crate) counted: Option<String>,
     pub(crate) jobs: Vec<Job>,
     /// Commands that wait for memory.
@@ -599,13 +599,7 @@ impl Connection {
         core.data_bytes -= self.buffered;
         self.buffered = 0;
         if let Some(nqn) = self.counted.take() {
-            let mut by_host = core.shared.by_host.lock();
-            if let Some(count) = by_host.get_mut(&nqn) {
-                *count -= 1;
-                if *count == 0 {
-                    by_host.remove(&nqn);
-                }
-            }
+            core.shared.leave_host(&nqn);
         }
     }
 }

@@ -135,17 +135,20 @@ fn check(
     Ok((request, data))
 }
 
-/// Counts the connection against the limit of its host.
+/// Counts the connection against the limit of its host: the one that it names now, and no longer
+/// one that it has named before.
 fn enter_host(connection: &mut Connection, core: &Core, host: &Host) -> Result<(), Wrong> {
-    let mut by_host = core.shared.by_host.lock();
-    let count = by_host.entry(host.nqn.clone()).or_default();
-    if *count >= core.shared.limits.connections_per_host {
+    if connection.counted.as_ref() == Some(&host.nqn) {
+        return Ok(());
+    }
+    let is_entered = core.shared.enter_host(&host.nqn);
+    if let Some(before) = connection.counted.take() {
+        core.shared.leave_host(&before);
+    }
+    if !is_entered {
         return Err(Wrong { status: Status::CONNECT_BUSY, result: 0 });
     }
-    if connection.counted.is_none() {
-        *count += 1;
-        connection.counted = Some(host.nqn.clone());
-    }
+    connection.counted = Some(host.nqn.clone());
     Ok(())
 }
 
