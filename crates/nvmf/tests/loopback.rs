@@ -424,6 +424,18 @@ fn a_host_sees_its_namespace_grow() {
 }
 
 #[test]
+fn a_host_that_saw_its_namespace_go_hears_of_what_comes_after() {
+    let target = serve(memory(1));
+    let initiator = open(&target);
+    target.remove_namespace(NQN, 1).unwrap();
+    // Enough for the host to have asked.
+    Clock::real().sleep(Duration::from_millis(500));
+    let larger = NamespaceConfig { nsid: 1, device: memory(2), uuid: None };
+    target.add_namespace(NQN, &larger).unwrap();
+    wait_until("the host sees 4,096 LBAs", || initiator.geometry().capacity.0 == 4096);
+}
+
+#[test]
 fn namespaces_come_and_go() {
     let target = serve(memory(1));
     let more = NamespaceConfig { nsid: 2, device: memory(2), uuid: None };

@@ -223,19 +223,21 @@ impl Path {
             }
             admin.link.listen()?;
             let mut ana = None;
-            for (_, cqe) in std::mem::take(&mut admin.link.others) {
+            let events = std::mem::take(&mut admin.link.others);
+            // First of all: what they lead to may fail, and the next ones are to be heard then too.
+            events.iter().for_each(|_| admin.ask_for_events());
+            admin.link.flush()?;
+            for (_, cqe) in events {
                 let [a, b, c, d, ..] = cqe.result.to_le_bytes();
                 match u32::from_le_bytes([a, b, c, d]) {
                     event::NAMESPACE => {
                         admin.get_log(lid::CHANGED_NAMESPACES, 0, 4096)?;
-                        admin.facts.namespace = admin.identify_namespace(config.nsid)?;
+                        admin.identify_namespace(config.nsid)?;
                         news.namespace_changed = true;
                     }
                     event::ANA => ana = Some(admin.ana(config)?),
                     _ => {}
                 }
-                admin.ask_for_events();
-                admin.link.flush()?;
             }
             Ok(ana)
         })?;
@@ -316,15 +318,11 @@ impl Admin {
         self.execute("Set Features (events)", events)?;
         self.ask_for_events();
         self.link.flush()?;
-        let namespace = self.identify_namespace(config.nsid)?;
-        // Optional before version 1.3.
-        let uuid = self.identify(cns::DESCRIPTORS, config.nsid).ok();
-        let uuid = uuid.as_deref().and_then(uuid_of);
-        self.facts = Facts { controller, namespace, uuid };
-        Ok(())
+        self.facts.controller = controller;
+        self.identify_namespace(config.nsid)
     }
 
-    fn identify_namespace(&mut self, nsid: u32) -> Result<IdentifyNamespace, NvmfError> {
+    fn identify_namespace(&mut self, nsid: u32) -> Result<(), NvmfError> {
         let bytes = self.identify(cns::NAMESPACE, nsid)?;
         let mut namespace = IdentifyNamespace::decode(&bytes)
             .map_err(|error| NvmfError::truncated(self.link.peer, &error))?;
@@ -335,7 +333,11 @@ impl Admin {
         if namespace.nsze == 0 {
             return Err(self.unusable(format!("it has no namespace {nsid}")));
         }
-        Ok(namespace)
+        // Optional before version 1.3.
+        let uuid = self.identify(cns::DESCRIPTORS, nsid).ok();
+        self.facts.uuid = uuid.as_deref().and_then(uuid_of);
+        self.facts.namespace = namespace;
+        Ok(())
     }
 
     /// One Asynchronous Event Request, to be answered when something happens.
