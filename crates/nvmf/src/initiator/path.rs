@@ -212,8 +212,14 @@ impl Path {
         }
     }
 
-    /// Keeps the controller alive, and takes what it has to say.
-    pub(crate) fn tend(&self, config: &InitiatorConfig, clock: &Clock) -> Result<News, NvmfError> {
+    /// Keeps the controller alive, and takes what it has to say. One whose namespace is another
+    /// than the one that is `known` is given up.
+    pub(crate) fn tend(
+        &self,
+        config: &InitiatorConfig,
+        clock: &Clock,
+        known: Identity,
+    ) -> Result<News, NvmfError> {
         let mut news = News::default();
         let state = self.with(|admin| {
             let now = clock.now();
@@ -233,6 +239,10 @@ impl Path {
                     event::NAMESPACE => {
                         admin.get_log(lid::CHANGED_NAMESPACES, 0, 4096)?;
                         admin.identify_namespace(config.nsid)?;
+                        if admin.facts.identity() != known {
+                            let what = "another namespace has taken the number".to_owned();
+                            return Err(NvmfError::Lost { peer: self.peer, what });
+                        }
                         news.namespace_changed = true;
                     }
                     event::ANA => ana = Some(admin.ana(config)?),

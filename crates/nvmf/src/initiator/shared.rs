@@ -175,7 +175,7 @@ impl Shared {
         let path = &self.paths[index];
         loop {
             let pause = if path.is_up() {
-                if let Ok(news) = path.tend(&self.config, &self.clock)
+                if let Ok(news) = path.tend(&self.config, &self.clock, self.identity)
                     && news.namespace_changed
                 {
                     // What the new size is was asked along the way.
