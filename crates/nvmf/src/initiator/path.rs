@@ -221,6 +221,7 @@ impl Path {
         known: Identity,
     ) -> Result<News, NvmfError> {
         let mut news = News::default();
+        let is_usable = matches!(self.ana(), AnaState::Optimized | AnaState::NonOptimized);
         let state = self.with(|admin| {
             let now = clock.now();
             if now.since(admin.last_keep_alive) >= config.keep_alive / 3 {
@@ -248,6 +249,10 @@ impl Path {
                     event::ANA => ana = Some(admin.ana(config)?),
                     _ => {}
                 }
+            }
+            // A queue may have been told something that was older than the log page.
+            if ana.is_none() && !is_usable {
+                ana = Some(admin.ana(config)?);
             }
             Ok(ana)
         })?;
