@@ -578,3 +578,25 @@ fn a_connection_counts_for_the_host_that_it_names_last() {
     assert_eq!(status(&mut second, 3, NQN), Status::CONNECT_BUSY, "host 3 has one");
     assert_eq!(status(&mut second, 1, NQN), Status::SUCCESS, "host 1 has none any more");
 }
+
+#[test]
+fn a_stranger_gets_no_memory_for_data_that_does_not_come() {
+    let target = serve(memory(1));
+    let mut script = Script::open(&target);
+    script.initialize();
+    let mut answer = |opcode: u8, length: u32| {
+        let sgl = Sgl { address: 0, length, kind: Sgl::TRANSPORT };
+        let sqe = Sqe { sgl, ..Sqe::new(opcode, CONNECT.into()) };
+        script.pdu(PduType::CapsuleCmd, &sqe.encode(), &[]);
+        let mut response = [0; 24];
+        script.0.read_exact(&mut response).unwrap();
+        response
+    };
+    for opcode in [OPCODE, io::WRITE] {
+        let response = answer(opcode, 1 << 20);
+        assert_eq!(response[0], PduType::CapsuleResp as u8, "the data was asked for");
+        let status = u16::from_le_bytes([response[22], response[23]]) >> 1;
+        assert_eq!(status, Status::INVALID_FIELD.final_().0);
+    }
+    assert_eq!(answer(OPCODE, 1024)[0], PduType::R2t as u8);
+}

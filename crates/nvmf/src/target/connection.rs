@@ -157,6 +157,11 @@ impl Connection {
         self.is_ending && self.in_device == 0
     }
 
+    /// Whether the host has still to prove who it is.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.verifier.as_ref().is_some_and(|verifier| !verifier.is_done())
+    }
+
     /// Reads what is there and acts on it. Returns true when there is more at hand, which waits for
     /// the devices and the socket to take what was done so far.
     pub(crate) fn receive(&mut self, core: &mut Core) -> bool {
@@ -280,7 +285,13 @@ impl Connection {
     /// Asks the host for the data of a command, now or when there is memory.
     fn fetch(&mut self, core: &mut Core, slot: Slot) {
         let length = to_usize(self.job(slot).sqe.sgl.length.into());
-        if length > to_usize(core.shared.limits.transfer_bytes.into()) {
+        // Who it is has room in a capsule; before that is known, nothing larger has to come.
+        let most = match self.role {
+            Role::New => ADMIN_CAPSULE_BYTES,
+            _ if self.is_unproven() => ADMIN_CAPSULE_BYTES,
+            _ => core.shared.limits.transfer_bytes,
+        };
+        if length > to_usize(most.into()) {
             return self.finish(core, slot, Status::INVALID_FIELD.final_());
         }
         if let Some(buf) = self.take(core, slot, length) {
@@ -296,9 +307,7 @@ impl Connection {
         }
         let status = match &self.role {
             Role::New => Some(Status::SEQUENCE),
-            _ if self.verifier.as_ref().is_some_and(|verifier| !verifier.is_done()) => {
-                Some(Status::AUTHENTICATION_REQUIRED)
-            }
+            _ if self.is_unproven() => Some(Status::AUTHENTICATION_REQUIRED),
             _ if sqe.flags & crate::wire::capsule::FLAG_FUSE != 0 => Some(Status::INVALID_FIELD),
             Role::Io(..) => return io::execute(self, core, slot, data),
             Role::Admin(controller) => {

@@ -35,7 +35,7 @@ pub(crate) fn execute(
 ) {
     let sqe = connection.job(slot).sqe;
     let bytes = data.as_deref().unwrap_or(&[]);
-    let is_unproven = connection.verifier.as_ref().is_some_and(|one| !one.is_done());
+    let is_unproven = connection.is_unproven();
     let reply = match sqe.fctype() {
         CONNECT => connect(connection, core, slot, &sqe, bytes),
         AUTH_SEND => auth_send(connection, core, &sqe, bytes),
