@@ -21,7 +21,7 @@ use esker_base::{AlignedBuf, Nanos};
 use esker_device::{Command, Completion, Op};
 
 use super::admin::Reply;
-use super::controller::Controller;
+use super::controller::{Address, Controller};
 use super::copy::{self, Copies};
 use super::metrics::{self, Flow, Work};
 use super::worker::{Core, Place};
@@ -579,10 +579,8 @@ impl Connection {
         }
         core.ending(self);
         if let Role::Admin(controller) = &self.role {
-            controller.is_gone.store(true, std::sync::atomic::Ordering::Release);
             core.shared.controllers.lock().remove(&controller.id);
-            let connected = std::mem::take(&mut controller.state.lock().connected);
-            for at in connected.into_values() {
+            for at in controller.end() {
                 core.shared.close(at, controller.id);
             }
         }
@@ -591,12 +589,7 @@ impl Connection {
     /// Gives back what it held, when it is closed.
     pub(crate) fn retire(&mut self, core: &mut Core) {
         if let Role::Io(controller, qid) = &self.role {
-            let mut state = controller.state.lock();
-            if state.connected.get(qid).is_some_and(|at| at.connection == self.index) {
-                state.connected.remove(qid);
-            }
-            drop(state);
-            controller.queues.fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+            controller.leave(*qid, Address { worker: core.index, connection: self.index });
         }
         for asked in self.jobs.iter_mut().filter_map(|job| job.abort.take()) {
             let controller = self.role.controller().expect("only I/O queues have Aborts asked of");

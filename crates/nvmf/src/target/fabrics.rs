@@ -8,7 +8,7 @@ use esker_base::units::to_usize;
 
 use super::admin::Reply;
 use super::connection::{Connection, Role};
-use super::controller::{Address, Controller, Host};
+use super::controller::{Address, Controller, Host, NotEntered};
 use super::metrics;
 use super::worker::Core;
 use crate::auth::{Names, Verifier};
@@ -220,21 +220,11 @@ fn io_queue(
     if !is_its || controller.portal != connection.portal {
         return Err(Wrong::data(16));
     }
-    if controller.is_gone.load(Ordering::Acquire) || !controller.is_enabled() {
-        return Err(Wrong::status(Status::SEQUENCE));
-    }
     let at = Address { worker: core.index, connection: connection.index };
-    {
-        let mut state = controller.state.lock();
-        if request.qid > state.io_queues {
-            return Err(Wrong::field(42));
-        }
-        if state.connected.contains_key(&request.qid) {
-            return Err(Wrong::status(Status::SEQUENCE));
-        }
-        state.connected.insert(request.qid, at);
-    }
-    controller.queues.fetch_add(1, Ordering::AcqRel);
+    controller.enter(request.qid, at).map_err(|why| match why {
+        NotEntered::Number => Wrong::field(42),
+        NotEntered::Sequence => Wrong::status(Status::SEQUENCE),
+    })?;
     connection.verifier =
         controller.credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &subsystem.nqn));
     let in_capsule_bytes = shared.limits.in_capsule_bytes;
