@@ -1,5 +1,6 @@
 //! What is mounted, from beginning to end.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,6 +11,7 @@ use esker_base::{Clock, thread};
 use esker_device::{Device, Port};
 use rustix::io::Errno;
 
+use crate::detach::mounts_of;
 use crate::engine::{Engine, Volume};
 use crate::loop_device::LoopDevice;
 use crate::server::awake::{self, Awake};
@@ -63,6 +65,8 @@ pub struct Attachment {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     loop_device: Option<LoopDevice>,
+    /// Whether it was not unmounted here yet.
+    is_mounted: bool,
 }
 
 impl Attachment {
@@ -98,16 +102,7 @@ impl Attachment {
         };
         let mut leading = Some(Leading { spin: options.spin, awake });
         let session = mount::mount(&mount_point, options.read_only)?;
-        let file = mount_point.join(FILE_NAME);
-        let (threads, loop_device) = (Vec::new(), None);
-        let mut attachment = Attachment {
-            mount_point: mount_point.clone(),
-            file,
-            device,
-            shared,
-            threads,
-            loop_device,
-        };
+        let mut attachment = Attachment::mounted(mount_point.clone(), device, shared);
         // From here on, what fails is unmounted by dropping the attachment.
         let (begun, has_begun) = channel();
         for (index, engine) in engines.into_iter().enumerate() {
@@ -140,6 +135,13 @@ impl Attachment {
         Ok(attachment)
     }
 
+    /// What was just mounted, without threads that serve it.
+    fn mounted(mount_point: PathBuf, device: Arc<dyn Device>, shared: Arc<Shared>) -> Attachment {
+        let file = mount_point.join(FILE_NAME);
+        let (threads, loop_device) = (Vec::new(), None);
+        Attachment { mount_point, file, device, shared, threads, loop_device, is_mounted: true }
+    }
+
     /// The file that is the device.
     #[must_use]
     pub fn file(&self) -> &Path {
@@ -158,11 +160,18 @@ impl Attachment {
         !self.shared.has_ended()
     }
 
+    /// Whether it is at its mount point: not when it was unmounted, here or by somebody else.
+    fn is_mounted(&self) -> bool {
+        self.is_mounted && mounts_of(&self.mount_point) == Some(std::process::id())
+    }
+
     /// Ends it: frees the loop device, unmounts, and makes everything durable. When somebody
-    /// uses it, nothing has happened, and it can be tried again.
+    /// uses it, nothing has happened, and it can be tried again; unless its threads have ended by
+    /// themselves: then it is unmounted in any case.
     ///
     /// # Errors
-    /// `Busy` when the loop device is mounted or the file is open, or the device's for the flush.
+    /// `Busy` when the loop device is mounted or the file is open; `Panicked` when a thread has,
+    /// all else being done; or the device's for the flush.
     pub fn stop(&mut self) -> Result<(), AttachError> {
         if let Some(device) = self.loop_device.take()
             && let Err((device, error)) = device.release()
@@ -170,10 +179,16 @@ impl Attachment {
             self.loop_device = Some(device);
             return Err(error);
         }
-        if self.is_running() {
+        if self.is_mounted() {
             self.unmount()?;
         }
-        self.join();
+        self.is_mounted = false;
+        let served = self.join();
+        let flushed = self.flush();
+        served.and(flushed)
+    }
+
+    fn flush(&self) -> Result<(), AttachError> {
         if !self.shared.volume.read_only {
             Port::open(&*self.device, 1)?.flush()?;
         }
@@ -184,7 +199,8 @@ impl Attachment {
         let clock = Clock::real();
         let deadline = clock.now() + LINGER;
         loop {
-            match mount::unmount(&self.mount_point, false) {
+            // Who uses what nobody serves any more gets errors alone.
+            match mount::unmount(&self.mount_point, !self.is_running()) {
                 // The loop driver lets go of the file a little later than of the device.
                 Err(Errno::BUSY) if clock.now() < deadline => clock.sleep(STEP),
                 Err(Errno::BUSY) => {
@@ -212,19 +228,25 @@ impl Attachment {
             // At the latest it goes when its last user does.
             device.release_anyway();
         }
-        if !self.threads.is_empty() {
-            // It may have been unmounted by others.
+        if self.is_mounted() {
+            // Others may just have unmounted it.
             let _ = mount::unmount(&self.mount_point, true);
-            self.shared.end();
         }
-        self.join();
+        self.is_mounted = false;
+        self.shared.end();
+        let _ = self.join(); // one that panicked has ended as well
     }
 
-    fn join(&mut self) {
+    /// Waits until all threads have ended.
+    fn join(&mut self) -> Result<(), AttachError> {
+        let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
-            // One that panicked has ended as well.
-            let _ = thread.join();
+            if let Err(panic) = thread.join() {
+                let mount_point = self.mount_point.clone();
+                outcome = Err(AttachError::Panicked { mount_point, message: said(&*panic) });
+            }
         }
+        outcome
     }
 }
 
@@ -232,6 +254,13 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         self.abandon();
     }
+}
+
+/// What a thread said when it panicked.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "nothing that can be shown".to_owned())
 }
 
 /// A channel of its own for a further thread; if that is not allowed, the same one.
@@ -243,5 +272,31 @@ fn further_channel(session: &std::os::fd::OwnedFd) -> Result<std::os::fd::OwnedF
     match own {
         Ok(channel) => Ok(channel),
         Err(_) => rustix::io::fcntl_dupfd_cloexec(session, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_device::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn what_no_thread_has_served_yet_is_unmounted_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let mount_point = mount::check_mount_point(dir.path()).unwrap();
+        let Ok(session) = mount::mount(&mount_point, false) else {
+            return eprintln!("SKIPPED: this user cannot mount");
+        };
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("memory", 1 << 20, 4096));
+        let volume = Volume::new(device.clone(), FILE_NAME, false, MAX_WRITE);
+        let shared = Arc::new(Shared::new(Arc::new(volume)).unwrap());
+        let attachment = Attachment::mounted(mount_point.clone(), device, shared);
+        assert!(attachment.is_mounted());
+        drop(attachment);
+        drop(session);
+        let left = mounts_of(&mount_point);
+        let _ = mount::unmount(&mount_point, true); // if the test fails, for the directory's sake
+        assert_eq!(left, None);
     }
 }

@@ -50,6 +50,18 @@ pub enum AttachError {
         /// By what, and what to do.
         why: String,
     },
+    /// A thread that served it has panicked, which is a defect.
+    #[error(
+        "{}: a thread that served it panicked: {message}; what it had not answered has failed, and \
+         it is detached; report it",
+        mount_point.display()
+    )]
+    Panicked {
+        /// Where it was mounted.
+        mount_point: PathBuf,
+        /// What the thread said.
+        message: String,
+    },
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -74,6 +86,7 @@ impl AttachError {
             AttachError::Invalid { .. } => ErrorKind::Invalid,
             AttachError::NotAttached(_) => ErrorKind::NotFound,
             AttachError::Busy { .. } => ErrorKind::Conflict,
+            AttachError::Panicked { .. } => ErrorKind::Io,
             AttachError::Device(error) => error.kind(),
         }
     }

@@ -1,5 +1,6 @@
 //! What is attached, through the kernel. Skipped, aloud, where this machine or user cannot mount.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -8,7 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_attach::{AttachError, Attachment, Options, find};
-use esker_device::{Device, MemoryDevice};
+use esker_base::Clock;
+use esker_device::{
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
+};
 
 const SIZE: u64 = 64 << 20;
 
@@ -18,9 +22,18 @@ fn attach(
     options: &Options,
 ) -> Option<(tempfile::TempDir, Arc<MemoryDevice>, Attachment)> {
     let device = Arc::new(MemoryDevice::new("memory", SIZE, lba_size));
+    let (dir, attachment) = attach_device(device.clone(), options)?;
+    Some((dir, device, attachment))
+}
+
+/// Attaches a device at a temporary directory, or says why not.
+fn attach_device(
+    device: Arc<dyn Device>,
+    options: &Options,
+) -> Option<(tempfile::TempDir, Attachment)> {
     let dir = tempfile::tempdir().unwrap();
-    match Attachment::start(device.clone(), dir.path(), options) {
-        Ok(attachment) => Some((dir, device, attachment)),
+    match Attachment::start(device, dir.path(), options) {
+        Ok(attachment) => Some((dir, attachment)),
         Err(AttachError::Unsupported { path, why }) => {
             eprintln!("SKIPPED: {}: {why}", path.display());
             None
@@ -161,4 +174,131 @@ fn a_mount_point_has_to_be_a_directory_that_is_free() {
     assert!(error.to_string().contains("a device is attached here"), "{error}");
     let error = Attachment::start(again, Path::new("/nowhere"), &Options::default()).err().unwrap();
     assert!(error.to_string().contains("name a directory that exists"), "{error}");
+}
+
+/// Memory whose queue pairs panic at a write to LBA 1.
+struct Panicking(MemoryDevice);
+
+impl Device for Panicking {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        Ok(Box::new(PanickingQueue(self.0.queue_pair(depth)?)))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
+struct PanickingQueue(Box<dyn QueuePair>);
+
+impl QueuePair for PanickingQueue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let is_bad = |op: &Op| matches!(op, Op::Write { lba, .. } if lba.0 == 1);
+        assert!(!commands.iter().any(|command| is_bad(&command.op)), "as the test wants it");
+        self.0.submit(commands)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.0.poll(done)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.0.wait(done, timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
+
+/// Attaches a device, and has one of its threads panic. The file stays open.
+fn attach_and_panic() -> Option<(tempfile::TempDir, Attachment, File)> {
+    let device = Panicking(MemoryDevice::new("memory", SIZE, 4096));
+    let (dir, attachment) = attach_device(Arc::new(device), &Options::default())?;
+    let file = open(attachment.file());
+    file.write_all_at(b"x", 3).unwrap();
+    file.write_all_at(&[1; 4096], 4096).unwrap_err();
+    wait_for_end(&attachment);
+    Some((dir, attachment, file))
+}
+
+fn wait_for_end(attachment: &Attachment) {
+    let clock = Clock::real();
+    let deadline = clock.now() + Duration::from_secs(60);
+    while attachment.is_running() {
+        assert!(clock.now() < deadline, "it still runs");
+        clock.sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn when_a_thread_has_panicked_nothing_stays_mounted_though_the_file_is_open() {
+    for stops in [true, false] {
+        let Some((dir, mut attachment, file)) = attach_and_panic() else { return };
+        if stops {
+            let _ = attachment.stop();
+        }
+        drop(attachment);
+        let left = find(dir.path());
+        if let Ok(left) = &left {
+            left.clear().unwrap();
+        }
+        assert!(left.is_err(), "{left:?}, stopped: {stops}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        drop(file);
+    }
+}
+
+#[test]
+fn a_thread_that_panicked_is_an_error_of_stop_and_of_one_stop_alone() {
+    let Some((_dir, mut attachment, _file)) = attach_and_panic() else { return };
+    let error = attachment.stop().unwrap_err();
+    assert!(matches!(error, AttachError::Panicked { .. }), "{error}");
+    assert!(error.to_string().contains("as the test wants it"), "{error}");
+    attachment.stop().unwrap();
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    std::process::Command::new(program).args(arguments).status().is_ok_and(|code| code.success())
+}
+
+#[test]
+fn what_lay_under_a_mount_that_others_took_away_stays_mounted() {
+    for stops in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        if !run("mount", &["-t", "tmpfs", "none", path]) {
+            return eprintln!("SKIPPED: this user cannot mount");
+        }
+        std::fs::write(dir.path().join("below"), b"").unwrap();
+        let device = Arc::new(MemoryDevice::new("memory", SIZE, 4096));
+        let mut attachment = match Attachment::start(device, dir.path(), &Options::default()) {
+            Ok(attachment) => attachment,
+            Err(error) => {
+                run("umount", &[path]);
+                return eprintln!("SKIPPED: {error}");
+            }
+        };
+        assert!(run("umount", &[path]));
+        wait_for_end(&attachment);
+        if stops {
+            attachment.stop().unwrap();
+        }
+        drop(attachment);
+        let is_there = dir.path().join("below").exists();
+        run("umount", &[path]);
+        assert!(is_there, "stopped: {stops}");
+    }
 }

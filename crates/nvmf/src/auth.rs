@@ -171,6 +171,7 @@ pub struct Verifier {
     secret: Secret,
     controller_secret: Option<Secret>,
     stage: Stage,
+    is_proved: bool,
     /// What the host has to fetch next.
     outgoing: Option<Message>,
     transaction: u16,
@@ -181,13 +182,15 @@ impl Verifier {
     #[must_use]
     pub fn new(names: Names, secret: Secret, controller_secret: Option<Secret>) -> Verifier {
         let (stage, outgoing) = (Stage::Negotiate, None);
-        Verifier { names, secret, controller_secret, stage, outgoing, transaction: 0 }
+        let (is_proved, transaction) = (false, 0);
+        Verifier { names, secret, controller_secret, stage, is_proved, outgoing, transaction }
     }
 
-    /// Whether the host has proved who it is.
+    /// Whether the host has proved who it is. While it does so once more it still has, until that
+    /// fails.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Done | Stage::Success2)
+        self.is_proved && !self.has_failed()
     }
 
     /// Whether it has failed to: the connection is to be closed once the host was told.
@@ -248,6 +251,7 @@ impl Verifier {
                     }
                 };
                 self.stage = if answer.is_ok() { Stage::Success2 } else { Stage::Done };
+                self.is_proved = true;
                 self.outgoing = Some(Message::Success1 { transaction, response: answer });
             }
             (Stage::Success2, Message::Success2 { .. }) => self.stage = Stage::Done,
@@ -456,6 +460,30 @@ mod tests {
         assert!(outcome.unwrap_err().to_string().contains("controller's key"));
         let (outcome, is_done) = exchange((secret(1), Some(secret(2))), (secret(1), None));
         assert!(outcome.is_err() && !is_done);
+    }
+
+    #[test]
+    fn who_is_proved_again_stays_proved_until_that_fails() {
+        let mut prover = Prover::new(names(), secret(1), None);
+        let mut verifier = Verifier::new(names(), secret(1), None);
+        for _ in 0..2 {
+            verifier.receive(&prover.negotiate()).unwrap();
+            let reply = prover.reply(&verifier.send().unwrap()).unwrap();
+            verifier.receive(&reply).unwrap();
+            prover.finish(&verifier.send().unwrap()).unwrap();
+            assert!(verifier.is_done());
+            verifier.receive(&prover.negotiate()).unwrap();
+            assert!(verifier.is_done(), "commands go on meanwhile");
+            let reply = prover.reply(&verifier.send().unwrap()).unwrap();
+            verifier.receive(&reply).unwrap();
+            verifier.send().unwrap();
+            assert!(verifier.is_done());
+        }
+        verifier.receive(&prover.negotiate()).unwrap();
+        let mut stranger = Prover::new(names(), secret(2), None);
+        let reply = stranger.reply(&verifier.send().unwrap()).unwrap();
+        verifier.receive(&reply).unwrap();
+        assert!(verifier.has_failed() && !verifier.is_done());
     }
 
     #[test]

@@ -92,3 +92,45 @@ impl Device for Initiator {
         self.placement.as_ref().map(|placement| placement as &dyn DataPlacement)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use esker_base::{AlignedBuf, Clock};
+    use esker_device::{MemoryDevice, Port};
+
+    use super::*;
+    use crate::target::{
+        Access, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
+    };
+    use crate::wire::log::AnaState;
+
+    #[test]
+    fn a_path_that_a_queue_found_inaccessible_is_used_again_when_its_log_page_says_so() {
+        let nqn = "nqn.2026-01.io.esker:test";
+        let mut subsystem = SubsystemConfig::new(nqn);
+        subsystem.access = Access::Any;
+        let device = Arc::new(MemoryDevice::new("memory", 1 << 20, 512));
+        subsystem.namespaces.push(NamespaceConfig { nsid: 1, device, uuid: None });
+        let mut config = TargetConfig::default();
+        config.portals.push(PortalConfig::new("127.0.0.1:0".parse().unwrap()));
+        config.subsystems.push(subsystem);
+        let target = Target::start(&config).unwrap();
+        let initiator =
+            Initiator::open(InitiatorConfig::new(target.addresses(), nqn, 1).unwrap()).unwrap();
+        // As a queue does that is told so, after the page was read.
+        let path = &initiator.keeper.shared.paths[0];
+        path.set_ana(AnaState::Inaccessible);
+        let clock = Clock::real();
+        for _ in 0..1000 {
+            if path.ana() == AnaState::Optimized {
+                let mut port = Port::open(&initiator, 1).unwrap();
+                port.write(Lba(0), AlignedBuf::zeroed(512), None).unwrap();
+                return;
+            }
+            clock.sleep(Duration::from_millis(5));
+        }
+        panic!("it is not used any more");
+    }
+}

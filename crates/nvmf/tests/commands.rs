@@ -15,7 +15,7 @@ use esker_device::{
     Port, QueuePair,
 };
 use esker_nvmf::conn::Payload;
-use esker_nvmf::target::Target;
+use esker_nvmf::target::{NamespaceConfig, Target};
 use esker_nvmf::wire::capsule::{Cqe, Sqe};
 use esker_nvmf::wire::command::{CopyArguments, LbaRange, SourceRange, admin, io};
 use esker_nvmf::wire::identify::{self, IdentifyController, IdentifyNamespace, ONCS_COPY, cns};
@@ -350,4 +350,55 @@ fn commands_that_wait_for_memory_and_event_requests_are_aborted() {
     let request = admin.submit(Sqe::new(admin::ASYNC_EVENT, 0), Payload::None);
     assert_eq!(admin.run(abort(0, request), Payload::None).0.result, 0);
     assert_eq!(admin.wait(request).0.status, Status::ABORTED);
+}
+
+#[test]
+fn a_copy_that_stands_in_line_ends_with_its_namespace_and_touches_no_other() {
+    let held = Arc::new(Moody::new(u64::MAX, OpKind::Read));
+    let mut config = config(held.clone());
+    let namespace = |nsid, device| NamespaceConfig { nsid, device, uuid: None };
+    config.subsystems[0].namespaces.push(namespace(2, memory(1)));
+    let target = Target::start(&config).unwrap();
+    let (_admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
+    held.mood.is_held.store(true, Ordering::SeqCst);
+    let (sqe, data) = copy(100, &[(0, 50)]);
+    let at_work = host.submit(sqe, data);
+    let (sqe, data) = copy(100, &[(0, 50)]);
+    let in_line = host.submit(Sqe { nsid: 2, ..sqe }, data);
+    let clock = Clock::real();
+    while target.metrics().flows.iter().map(|flow| flow.in_flight).sum::<u64>() < 2 {
+        clock.sleep(Duration::from_millis(2));
+    }
+    // Its namespace goes, its device is closed, and another is opened in its place.
+    let (other, content) = filled(1, 6);
+    config.subsystems[0].namespaces[1] = namespace(3, other.clone());
+    target.reconfigure(&config).unwrap();
+    clock.sleep(Duration::from_millis(700));
+    let (sqe, data) = read(0, 1);
+    assert!(host.run(Sqe { nsid: 3, ..sqe }, data).0.status.is_success());
+    held.mood.is_held.store(false, Ordering::SeqCst);
+    assert!(host.wait(at_work).0.status.is_success());
+    assert_eq!(host.wait(in_line).0.status, Status::INVALID_NAMESPACE.final_());
+    assert!(all_of(&*other, content.len()) == content, "it wrote to another namespace");
+}
+
+#[test]
+fn data_in_the_capsule_of_a_command_that_sends_none_is_refused_and_not_kept() {
+    let mut config = config(memory(1));
+    config.limits.data_bytes_per_connection = 64 << 10;
+    let target = Target::start(&config).unwrap();
+    let (_admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
+    let verify = |host: &mut Client| {
+        let range = LbaRange { slba: 0, count: 8, fua: false, placement: None };
+        let sqe = range.put(Sqe::new(io::VERIFY, 1));
+        host.run(sqe, Payload::Out(AlignedBuf::zeroed(4096))).0.status
+    };
+    let answers: Vec<Status> = (0..20).map(|_| verify(&mut host)).collect();
+    // There is as much memory for the connection as before.
+    let (sqe, data) = read(0, 100);
+    assert!(host.run(sqe, data).0.status.is_success());
+    assert_eq!(answers, [Status::SGL_TYPE.final_(); 20]);
+    let (sqe, _) = read(0, 8);
+    let (cqe, _) = host.run(sqe, Payload::Out(AlignedBuf::zeroed(4096)));
+    assert_eq!(cqe.status, Status::SGL_TYPE.final_());
 }

@@ -365,11 +365,15 @@ impl Script {
     }
 
     fn connect_with(&mut self, connect: Connect, cntlid: u16, nqn: &str) -> [u8; 24] {
+        self.connect_as("nqn.2026-01.io.esker:script", connect, cntlid, nqn)
+    }
+
+    fn connect_as(&mut self, host: &str, connect: Connect, cntlid: u16, nqn: &str) -> [u8; 24] {
         let data = ConnectData {
             hostid: [7; 16],
             cntlid,
             subnqn: padded(nqn, 0),
-            hostnqn: padded("nqn.2026-01.io.esker:script", 0),
+            hostnqn: padded(host, 0),
         };
         let sgl = Sgl { address: 0, length: 1024, kind: Sgl::IN_CAPSULE };
         let sqe = Sqe { sgl, ..Sqe::new(OPCODE, CONNECT.into()) };
@@ -547,4 +551,52 @@ fn one_host_cannot_have_all_connections() {
     assert_eq!(script.connect(0, 0xffff, NQN)[22..], [0, 0], "another host still gets in");
     assert_eq!(target.metrics().connections, 4);
     drop(ports);
+}
+
+#[test]
+fn a_connection_counts_for_the_host_that_it_names_last() {
+    let mut config = config(memory(1));
+    config.limits.connections_per_host = 1;
+    let target = Target::start(&config).unwrap();
+    let host = |n: u8| format!("nqn.2026-01.io.esker:host{n}");
+    let status = |script: &mut Script, n: u8, nqn: &str| {
+        let connect = Connect { sqsize: 31, ..Connect::default() };
+        let response = script.connect_as(&host(n), connect, 0xffff, nqn);
+        Status(u16::from_le_bytes([response[22], response[23]]) >> 1)
+    };
+    let open = || {
+        let mut script = Script::open(&target);
+        script.initialize();
+        script
+    };
+    let (mut first, mut second) = (open(), open());
+    for n in [1, 1, 2] {
+        let refused = status(&mut first, n, "nqn.2026-01.io.esker:other");
+        assert_eq!(refused, Status::CONNECT_INVALID.final_(), "as host {n}");
+    }
+    assert_eq!(status(&mut first, 3, NQN), Status::SUCCESS);
+    assert_eq!(status(&mut second, 3, NQN), Status::CONNECT_BUSY, "host 3 has one");
+    assert_eq!(status(&mut second, 1, NQN), Status::SUCCESS, "host 1 has none any more");
+}
+
+#[test]
+fn a_stranger_gets_no_memory_for_data_that_does_not_come() {
+    let target = serve(memory(1));
+    let mut script = Script::open(&target);
+    script.initialize();
+    let mut answer = |opcode: u8, length: u32| {
+        let sgl = Sgl { address: 0, length, kind: Sgl::TRANSPORT };
+        let sqe = Sqe { sgl, ..Sqe::new(opcode, CONNECT.into()) };
+        script.pdu(PduType::CapsuleCmd, &sqe.encode(), &[]);
+        let mut response = [0; 24];
+        script.0.read_exact(&mut response).unwrap();
+        response
+    };
+    for opcode in [OPCODE, io::WRITE] {
+        let response = answer(opcode, 1 << 20);
+        assert_eq!(response[0], PduType::CapsuleResp as u8, "the data was asked for");
+        let status = u16::from_le_bytes([response[22], response[23]]) >> 1;
+        assert_eq!(status, Status::INVALID_FIELD.final_().0);
+    }
+    assert_eq!(answer(OPCODE, 1024)[0], PduType::R2t as u8);
 }

@@ -424,6 +424,34 @@ fn a_host_sees_its_namespace_grow() {
 }
 
 #[test]
+fn a_host_that_saw_its_namespace_go_hears_of_what_comes_after() {
+    let target = serve(memory(1));
+    let initiator = open(&target);
+    target.remove_namespace(NQN, 1).unwrap();
+    // Enough for the host to have asked.
+    Clock::real().sleep(Duration::from_millis(500));
+    let larger = NamespaceConfig { nsid: 1, device: memory(2), uuid: None };
+    target.add_namespace(NQN, &larger).unwrap();
+    wait_until("the host sees 4,096 LBAs", || initiator.geometry().capacity.0 == 4096);
+}
+
+#[test]
+fn another_namespace_that_takes_the_number_is_not_taken_for_the_one_before() {
+    let target = serve(memory(1));
+    let config = reach(target.addresses());
+    let give_up = Duration::from_millis(200);
+    let initiator = Initiator::open(InitiatorConfig { give_up, ..config }).unwrap();
+    let mut port = Port::open(&initiator, 1).unwrap();
+    target.remove_namespace(NQN, 1).unwrap();
+    let other = memory(1);
+    let another = NamespaceConfig { nsid: 1, device: other.clone(), uuid: Some([9; 16]) };
+    target.add_namespace(NQN, &another).unwrap();
+    wait_until("the host has noticed", || initiator.paths() == 0);
+    port.write(Lba(0), AlignedBuf::zeroed(512), None).unwrap_err();
+    assert_eq!(other.stats().writes, 0);
+}
+
+#[test]
 fn namespaces_come_and_go() {
     let target = serve(memory(1));
     let more = NamespaceConfig { nsid: 2, device: memory(2), uuid: None };

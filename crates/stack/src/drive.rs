@@ -6,17 +6,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_base::AlignedBuf;
-use esker_base::units::{round_down, to_u64, to_usize};
-use esker_device::{Create, Device, FileDevice, FileOptions, Port};
+use esker_base::units::{round_down, to_usize};
+use esker_base::{AlignedBuf, Lba};
+use esker_device::{Create, Device, DeviceError, FileDevice, FileOptions, Port};
 use esker_flash::profile::Profile;
 use esker_flash::{FlashError, Pace, Ssd};
 
 use crate::StackError;
 use crate::spec::{SsdSpec, differs};
 
-/// Bytes at the beginning of an image that are never zero.
-const HEAD_BYTES: u64 = 8192;
+/// Bytes at the beginning of a device that are zero where there is neither an image nor anything of
+/// others: a btrfs begins with 64 KiB of nothing.
+const HEAD_BYTES: u64 = 128 << 10;
+/// Bytes read at once.
+const STEP_BYTES: u64 = 4096;
 
 /// The profile that the name of a drive begins with, if this program knows it.
 pub(crate) fn profile_of(name: &str) -> Option<Profile> {
@@ -119,14 +122,45 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, StackError> {
         Ok(found) if found.is_file() => Ok(found.len() > 0),
         Ok(_) => {
             let device = open_file(path, Create::Never, None, None)?;
-            let geometry = device.geometry();
-            let size = geometry.capacity.bytes(geometry.lba_size).min(HEAD_BYTES);
-            let head = AlignedBuf::zeroed(to_usize(size));
-            let head = Port::open(&device, 1)?.read(esker_base::Lba(0), head)?;
-            debug_assert_eq!(to_u64(head.len()), size);
-            Ok(head.iter().any(|&byte| byte != 0))
+            Ok(!begins_with_zeroes(&device)?)
         }
         // Whoever opens it says what is wrong.
         Err(_) => Ok(false),
+    }
+}
+
+fn begins_with_zeroes(device: &dyn Device) -> Result<bool, DeviceError> {
+    let geometry = device.geometry();
+    let size = geometry.capacity.bytes(geometry.lba_size).min(HEAD_BYTES);
+    let mut port = Port::open(device, 1)?;
+    let mut at = 0;
+    while at < size {
+        let part = STEP_BYTES.min(size - at);
+        let lba = Lba(at / u64::from(geometry.lba_size));
+        let part = port.read(lba, AlignedBuf::zeroed(to_usize(part)))?;
+        if part.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        at += STEP_BYTES;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_device::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn what_others_have_on_a_device_is_seen_wherever_they_begin() {
+        // Partition tables, bcachefs, ZFS, a CD, btrfs.
+        for begin in [512, 4096, 16 << 10, 32 << 10, 64 << 10] {
+            let device = MemoryDevice::new("memory", 1 << 20, 512);
+            assert_eq!(begins_with_zeroes(&device), Ok(true));
+            let mark = AlignedBuf::padded(b"mark", 512);
+            Port::open(&device, 1).unwrap().write(Lba(begin / 512), mark, None).unwrap();
+            assert_eq!(begins_with_zeroes(&device), Ok(false), "at {begin}");
+        }
     }
 }

@@ -228,7 +228,8 @@ impl Stack {
             Some(path) => {
                 let geometry = disk(None)?.geometry();
                 let bytes = geometry.capacity.bytes(geometry.lba_size);
-                if expect_image(path, create)? {
+                let is_there = expect_image(path, create)?;
+                if is_there {
                     let has = std::fs::metadata(path).map_or(0, |found| found.len());
                     if has != bytes && path.is_file() {
                         let why = format!("has {has} bytes, not {bytes}");
@@ -237,7 +238,7 @@ impl Stack {
                 }
                 let lba_size = geometry.lba_size;
                 let file = drive::open_file(path, Create::IfMissing, Some(bytes), Some(lba_size))?;
-                if file.is_new() {
+                if !is_there && path.is_file() {
                     // The length of the file says how large the disk is.
                     let last = Lba(geometry.capacity.0 - 1);
                     let zeroes = AlignedBuf::zeroed(lba_size as usize);

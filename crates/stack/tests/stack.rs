@@ -248,3 +248,12 @@ fn models_in_virtual_time_share_the_clock_of_their_stack() {
     write(&*ssd.device, 0, 1);
     assert!(stack.clock().now() > after_disk);
 }
+
+#[test]
+fn the_image_of_a_disk_may_begin_as_an_empty_file() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("disk"), b"").unwrap();
+    let text = scratch.spec("disk:sata-7200?capacity=64GiB&time=none&image=@/disk");
+    write(&*open(&Stack::new(), &text).device, 5, 7);
+    assert_eq!(read(&*open(&Stack::new(), &text).device, 5), 7);
+}

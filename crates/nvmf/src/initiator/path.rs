@@ -46,6 +46,21 @@ pub(crate) struct Facts {
     pub(crate) uuid: Option<[u8; 16]>,
 }
 
+/// What must not change of a namespace in use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Identity {
+    uuid: Option<[u8; 16]>,
+    lbads: u8,
+    metadata_bytes: u16,
+}
+
+impl Facts {
+    pub(crate) fn identity(&self) -> Identity {
+        let IdentifyNamespace { lbaf0_lbads: lbads, lbaf0_ms: metadata_bytes, .. } = self.namespace;
+        Identity { uuid: self.uuid, lbads, metadata_bytes }
+    }
+}
+
 /// The controller of a path that is connected.
 pub(crate) struct Admin {
     link: Link,
@@ -96,22 +111,27 @@ impl Path {
         self.ana.store(state as u8, Ordering::Relaxed);
     }
 
-    /// Connects a controller.
+    /// Connects a controller, if its namespace is the one that is `known`.
     pub(crate) fn connect(
         &self,
         config: &InitiatorConfig,
         clock: &Clock,
+        known: Option<Identity>,
     ) -> Result<Facts, NvmfError> {
-        let admin = Admin::connect(config, self.peer, clock)?;
+        let mut admin = Admin::connect(config, self.peer, clock)?;
         let facts = admin.facts.clone();
+        if known.is_some_and(|known| known != facts.identity()) {
+            let what = "it has another namespace under this number".to_owned();
+            return Err(admin.unusable(what));
+        }
+        // Without ANA every path is as good as another.
+        self.set_ana(admin.ana(config)?);
+        // From here on queue pairs use it.
         let mut place = self.admin.lock();
         *place = Some(admin);
         if !self.is_up() {
             self.generation.fetch_add(1, Ordering::AcqRel);
         }
-        drop(place);
-        // Without ANA every path is as good as another.
-        self.with(|admin| admin.ana(config)).map(|state| self.set_ana(state))?;
         Ok(facts)
     }
 
@@ -192,9 +212,16 @@ impl Path {
         }
     }
 
-    /// Keeps the controller alive, and takes what it has to say.
-    pub(crate) fn tend(&self, config: &InitiatorConfig, clock: &Clock) -> Result<News, NvmfError> {
+    /// Keeps the controller alive, and takes what it has to say. One whose namespace is another
+    /// than the one that is `known` is given up.
+    pub(crate) fn tend(
+        &self,
+        config: &InitiatorConfig,
+        clock: &Clock,
+        known: Identity,
+    ) -> Result<News, NvmfError> {
         let mut news = News::default();
+        let is_usable = matches!(self.ana(), AnaState::Optimized | AnaState::NonOptimized);
         let state = self.with(|admin| {
             let now = clock.now();
             if now.since(admin.last_keep_alive) >= config.keep_alive / 3 {
@@ -203,19 +230,29 @@ impl Path {
             }
             admin.link.listen()?;
             let mut ana = None;
-            for (_, cqe) in std::mem::take(&mut admin.link.others) {
+            let events = std::mem::take(&mut admin.link.others);
+            // First of all: what they lead to may fail, and the next ones are to be heard then too.
+            events.iter().for_each(|_| admin.ask_for_events());
+            admin.link.flush()?;
+            for (_, cqe) in events {
                 let [a, b, c, d, ..] = cqe.result.to_le_bytes();
                 match u32::from_le_bytes([a, b, c, d]) {
                     event::NAMESPACE => {
                         admin.get_log(lid::CHANGED_NAMESPACES, 0, 4096)?;
-                        admin.facts.namespace = admin.identify_namespace(config.nsid)?;
+                        admin.identify_namespace(config.nsid)?;
+                        if admin.facts.identity() != known {
+                            let what = "another namespace has taken the number".to_owned();
+                            return Err(NvmfError::Lost { peer: self.peer, what });
+                        }
                         news.namespace_changed = true;
                     }
                     event::ANA => ana = Some(admin.ana(config)?),
                     _ => {}
                 }
-                admin.ask_for_events();
-                admin.link.flush()?;
+            }
+            // A queue may have been told something that was older than the log page.
+            if ana.is_none() && !is_usable {
+                ana = Some(admin.ana(config)?);
             }
             Ok(ana)
         })?;
@@ -296,15 +333,11 @@ impl Admin {
         self.execute("Set Features (events)", events)?;
         self.ask_for_events();
         self.link.flush()?;
-        let namespace = self.identify_namespace(config.nsid)?;
-        // Optional before version 1.3.
-        let uuid = self.identify(cns::DESCRIPTORS, config.nsid).ok();
-        let uuid = uuid.as_deref().and_then(uuid_of);
-        self.facts = Facts { controller, namespace, uuid };
-        Ok(())
+        self.facts.controller = controller;
+        self.identify_namespace(config.nsid)
     }
 
-    fn identify_namespace(&mut self, nsid: u32) -> Result<IdentifyNamespace, NvmfError> {
+    fn identify_namespace(&mut self, nsid: u32) -> Result<(), NvmfError> {
         let bytes = self.identify(cns::NAMESPACE, nsid)?;
         let mut namespace = IdentifyNamespace::decode(&bytes)
             .map_err(|error| NvmfError::truncated(self.link.peer, &error))?;
@@ -315,7 +348,11 @@ impl Admin {
         if namespace.nsze == 0 {
             return Err(self.unusable(format!("it has no namespace {nsid}")));
         }
-        Ok(namespace)
+        // Optional before version 1.3.
+        let uuid = self.identify(cns::DESCRIPTORS, nsid).ok();
+        self.facts.uuid = uuid.as_deref().and_then(uuid_of);
+        self.facts.namespace = namespace;
+        Ok(())
     }
 
     /// One Asynchronous Event Request, to be answered when something happens.
@@ -411,5 +448,44 @@ impl Admin {
             groups.chunks_exact(AnaGroup::SIZE).filter_map(|one| AnaGroup::decode(one).ok());
         let state = states.into_iter().find(|one| one.grpid == group).map(|one| one.state);
         Ok(state.and_then(AnaState::from_u8).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use esker_device::MemoryDevice;
+
+    use super::*;
+    use crate::target::{
+        Access, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
+    };
+
+    #[test]
+    fn a_path_to_another_namespace_is_never_there_to_be_used() {
+        let nqn = "nqn.2026-01.io.esker:test";
+        let mut subsystem = SubsystemConfig::new(nqn);
+        subsystem.access = Access::Any;
+        let device = Arc::new(MemoryDevice::new("memory", 1 << 20, 512));
+        subsystem.namespaces.push(NamespaceConfig { nsid: 1, device, uuid: Some([7; 16]) });
+        let mut config = TargetConfig::default();
+        config.portals.push(PortalConfig::new("127.0.0.1:0".parse().unwrap()));
+        config.subsystems.push(subsystem);
+        let target = Target::start(&config).unwrap();
+        let at = target.addresses()[0];
+        let config = InitiatorConfig::new(vec![at], nqn, 1).unwrap();
+        let config = InitiatorConfig { timeout: Duration::from_secs(60), ..config };
+        let (path, clock) = (Path::new(at), Clock::real());
+        let found = path.connect(&config, &clock, None).unwrap().identity();
+        for known in [Identity { uuid: Some([8; 16]), ..found }, Identity { lbads: 12, ..found }] {
+            let other = Path::new(at);
+            other.connect(&config, &clock, Some(known)).unwrap_err();
+            assert_eq!(other.generation(), 0);
+        }
+        let same = Path::new(at);
+        same.connect(&config, &clock, Some(found)).unwrap();
+        assert!(same.is_up());
     }
 }

@@ -32,6 +32,9 @@ use crate::wire::status::Status;
 
 /// How often a command is tried again that the target asks to be.
 const ATTEMPTS: u32 = 5;
+/// How often it goes to another connection because the target says that this path is no good, though
+/// its log page says otherwise: that is asked for every 100 ms.
+const DETOURS: u32 = 300;
 /// LBAs of one Write Zeroes command.
 const ZEROES_MAX: u64 = 65_536;
 
@@ -49,6 +52,7 @@ struct Pending {
     fua: bool,
     buf: Option<AlignedBuf>,
     attempts: u32,
+    detours: u32,
 }
 
 enum State {
@@ -212,7 +216,8 @@ impl Queue {
                 self.finish(index, Ok(()));
             };
         }
-        if status.is_path_error() {
+        if status.is_path_error() && one.detours < DETOURS {
+            one.detours += 1;
             self.waiting.push_back(index);
             if let State::Connected(active) = &self.state {
                 // Until the log page says otherwise.
@@ -396,6 +401,7 @@ impl QueuePair for Queue {
                 fua,
                 buf: op.into_buf(),
                 attempts: 0,
+                detours: 0,
             });
             self.waiting.push_back(index);
         }

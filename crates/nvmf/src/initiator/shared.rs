@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::config::InitiatorConfig;
 use super::link::{Link, drain};
-use super::path::{Facts, Path};
+use super::path::{Facts, Identity, Path};
 use crate::error::NvmfError;
 use crate::wire::identify::{
     DLFEAT_MASK, DLFEAT_ZEROES, IdentifyNamespace, ONCS_DSM, ONCS_WRITE_ZEROES,
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     geometry: Geometry,
     capacity: AtomicU64,
     handles: AtomicU16,
-    uuid: Option<[u8; 16]>,
+    identity: Identity,
     pub(crate) has_discard: bool,
     pub(crate) has_write_zeroes: bool,
     /// Whether Write Zeroes deallocates. Dataset Management is advice that a controller need not
@@ -63,13 +63,9 @@ impl Shared {
         let paths: Vec<Path> = config.portals.iter().map(|&peer| Path::new(peer)).collect();
         let (mut facts, mut failed): (Option<Facts>, Option<NvmfError>) = (None, None);
         for path in &paths {
-            match path.connect(&config, &clock) {
-                Ok(found) if facts.as_ref().is_none_or(|known| known.uuid == found.uuid) => {
+            match path.connect(&config, &clock, facts.as_ref().map(Facts::identity)) {
+                Ok(found) => {
                     facts.get_or_insert(found);
-                }
-                Ok(_) => {
-                    path.lose();
-                    failed = Some(other_namespace(path));
                 }
                 Err(error) => failed = Some(error),
             }
@@ -87,7 +83,7 @@ impl Shared {
             geometry,
             capacity: AtomicU64::new(geometry.capacity.0),
             handles: AtomicU16::new(0),
-            uuid: facts.uuid,
+            identity: facts.identity(),
             has_discard: facts.controller.oncs & ONCS_DSM != 0,
             has_write_zeroes: facts.controller.oncs & ONCS_WRITE_ZEROES != 0,
             discards_zero: facts.controller.oncs & ONCS_WRITE_ZEROES != 0
@@ -179,7 +175,7 @@ impl Shared {
         let path = &self.paths[index];
         loop {
             let pause = if path.is_up() {
-                if let Ok(news) = path.tend(&self.config, &self.clock)
+                if let Ok(news) = path.tend(&self.config, &self.clock, self.identity)
                     && news.namespace_changed
                 {
                     // What the new size is was asked along the way.
@@ -190,12 +186,8 @@ impl Shared {
                 }
                 TEND
             } else {
-                match path.connect(&self.config, &self.clock) {
-                    Ok(facts) if facts.uuid == self.uuid => {
-                        self.capacity.store(facts.namespace.nsze, Ordering::Relaxed);
-                    }
-                    Ok(_) => path.lose(),
-                    Err(_) => {}
+                if let Ok(facts) = path.connect(&self.config, &self.clock, Some(self.identity)) {
+                    self.capacity.store(facts.namespace.nsze, Ordering::Relaxed);
                 }
                 if path.is_up() { TEND } else { self.config.retry }
             };
@@ -208,11 +200,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn other_namespace(path: &Path) -> NvmfError {
-    let what = "it has another namespace under this number".to_owned();
-    NvmfError::Unusable { peer: path.peer, what }
 }
 
 fn geometry(facts: &Facts) -> Result<Geometry, String> {

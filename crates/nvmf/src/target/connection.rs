@@ -21,7 +21,7 @@ use esker_base::{AlignedBuf, Nanos};
 use esker_device::{Command, Completion, Op};
 
 use super::admin::Reply;
-use super::controller::Controller;
+use super::controller::{Address, Controller};
 use super::copy::{self, Copies};
 use super::metrics::{self, Flow, Work};
 use super::worker::{Core, Place};
@@ -104,7 +104,7 @@ pub(crate) struct Connection {
     pub(crate) wire: ControllerConnection,
     pub(crate) role: Role,
     pub(crate) verifier: Option<Verifier>,
-    /// Whether the host of the controller's record is counted against its limit.
+    /// The host against whose limit it is counted.
     pub(crate) counted: Option<String>,
     pub(crate) jobs: Vec<Job>,
     /// Commands that wait for memory.
@@ -155,6 +155,11 @@ impl Connection {
     /// Whether it can be closed: it ends, the devices are done, and what was left to say is said.
     pub(crate) fn is_over(&self) -> bool {
         self.is_ending && self.in_device == 0
+    }
+
+    /// Whether the host has still to prove who it is.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.verifier.as_ref().is_some_and(|verifier| !verifier.is_done())
     }
 
     /// Reads what is there and acts on it. Returns true when there is more at hand, which waits for
@@ -247,6 +252,11 @@ impl Connection {
                         self.give_back(core, data);
                         self.finish(core, slot, Status::TRANSIENT_TRANSPORT);
                     }
+                    // What sends nothing has its SGL for what it receives, which no capsule takes.
+                    Ok(()) if !sqe.is_from_host() && data.is_some() => {
+                        self.give_back(core, data);
+                        self.finish(core, slot, Status::SGL_TYPE.final_());
+                    }
                     Ok(()) if sqe.is_from_host() && data.is_none() && sqe.sgl.length > 0 => {
                         self.fetch(core, slot);
                     }
@@ -275,7 +285,13 @@ impl Connection {
     /// Asks the host for the data of a command, now or when there is memory.
     fn fetch(&mut self, core: &mut Core, slot: Slot) {
         let length = to_usize(self.job(slot).sqe.sgl.length.into());
-        if length > to_usize(core.shared.limits.transfer_bytes.into()) {
+        // Who it is has room in a capsule; before that is known, nothing larger has to come.
+        let most = match self.role {
+            Role::New => ADMIN_CAPSULE_BYTES,
+            _ if self.is_unproven() => ADMIN_CAPSULE_BYTES,
+            _ => core.shared.limits.transfer_bytes,
+        };
+        if length > to_usize(most.into()) {
             return self.finish(core, slot, Status::INVALID_FIELD.final_());
         }
         if let Some(buf) = self.take(core, slot, length) {
@@ -291,9 +307,7 @@ impl Connection {
         }
         let status = match &self.role {
             Role::New => Some(Status::SEQUENCE),
-            _ if self.verifier.as_ref().is_some_and(|verifier| !verifier.is_done()) => {
-                Some(Status::AUTHENTICATION_REQUIRED)
-            }
+            _ if self.is_unproven() => Some(Status::AUTHENTICATION_REQUIRED),
             _ if sqe.flags & crate::wire::capsule::FLAG_FUSE != 0 => Some(Status::INVALID_FIELD),
             Role::Io(..) => return io::execute(self, core, slot, data),
             Role::Admin(controller) => {
@@ -565,10 +579,8 @@ impl Connection {
         }
         core.ending(self);
         if let Role::Admin(controller) = &self.role {
-            controller.is_gone.store(true, std::sync::atomic::Ordering::Release);
             core.shared.controllers.lock().remove(&controller.id);
-            let connected = std::mem::take(&mut controller.state.lock().connected);
-            for at in connected.into_values() {
+            for at in controller.end() {
                 core.shared.close(at, controller.id);
             }
         }
@@ -577,12 +589,7 @@ impl Connection {
     /// Gives back what it held, when it is closed.
     pub(crate) fn retire(&mut self, core: &mut Core) {
         if let Role::Io(controller, qid) = &self.role {
-            let mut state = controller.state.lock();
-            if state.connected.get(qid).is_some_and(|at| at.connection == self.index) {
-                state.connected.remove(qid);
-            }
-            drop(state);
-            controller.queues.fetch_sub(1, std::sync::atomic::Ordering::AcqRel);
+            controller.leave(*qid, Address { worker: core.index, connection: self.index });
         }
         for asked in self.jobs.iter_mut().filter_map(|job| job.abort.take()) {
             let controller = self.role.controller().expect("only I/O queues have Aborts asked of");
@@ -594,13 +601,7 @@ impl Connection {
         core.data_bytes -= self.buffered;
         self.buffered = 0;
         if let Some(nqn) = self.counted.take() {
-            let mut by_host = core.shared.by_host.lock();
-            if let Some(count) = by_host.get_mut(&nqn) {
-                *count -= 1;
-                if *count == 0 {
-                    by_host.remove(&nqn);
-                }
-            }
+            core.shared.leave_host(&nqn);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. A controller lives as long as its admin connection. When that ends, its I/O connections are
-//!    closed; until the last of them has ended, `queues` is not zero.
+//!    closed; until the last of them has ended, `queues` is not zero. None is entered afterwards.
 //! 2. An event of a kind is sent once, and then not again until the host has read its log page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -48,7 +48,7 @@ pub(crate) struct Controller {
     /// I/O connections that have not ended.
     pub(crate) queues: AtomicUsize,
     /// The admin connection has ended, or is about to.
-    pub(crate) is_gone: AtomicBool,
+    is_gone: AtomicBool,
     /// Keep alive timeout in milliseconds, 0 without.
     pub(crate) keep_alive_ms: AtomicU32,
     /// When the host was last heard, in nanoseconds of the target's clock.
@@ -80,6 +80,15 @@ pub(crate) struct State {
     pub(crate) errors: u64,
     /// The latest errors, newest first.
     pub(crate) error_log: VecDeque<crate::wire::log::ErrorEntry>,
+}
+
+/// Why an I/O queue is not entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotEntered {
+    /// So many queues were not granted.
+    Number,
+    /// The controller is not ready, or about to go, or has the queue.
+    Sequence,
 }
 
 impl Controller {
@@ -157,6 +166,41 @@ impl Controller {
         if ends { std::mem::take(&mut state.connected).into_values().collect() } else { Vec::new() }
     }
 
+    /// Enters an I/O queue that connects.
+    pub(crate) fn enter(&self, qid: u16, at: Address) -> Result<(), NotEntered> {
+        let mut state = self.state.lock();
+        // Who ends the controller says so first and then takes those that are entered.
+        let is_ready =
+            state.cc & (CC_EN | CC_SHN) == CC_EN && !self.is_gone.load(Ordering::Acquire);
+        if !is_ready {
+            return Err(NotEntered::Sequence);
+        }
+        if qid > state.io_queues {
+            return Err(NotEntered::Number);
+        }
+        if state.connected.contains_key(&qid) {
+            return Err(NotEntered::Sequence);
+        }
+        state.connected.insert(qid, at);
+        self.queues.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The connection of an I/O queue has ended. Another may have been entered in its place.
+    pub(crate) fn leave(&self, qid: u16, at: Address) {
+        let mut state = self.state.lock();
+        if state.connected.get(&qid) == Some(&at) {
+            state.connected.remove(&qid);
+        }
+        self.queues.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The controller goes. Returns the I/O connections to close.
+    pub(crate) fn end(&self) -> Vec<Address> {
+        self.is_gone.store(true, Ordering::Release);
+        std::mem::take(&mut self.state.lock().connected).into_values().collect()
+    }
+
     /// An event happened. Returns whether the admin connection has to look.
     pub(crate) fn raise(&self, event: u32) -> bool {
         let mut state = self.state.lock();
@@ -196,5 +240,48 @@ fn enabling(event: u32) -> u32 {
         event::ANA => OAES_ANA,
         event::DISCOVERY => OAES_DISCOVERY,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn controller() -> Controller {
+        let host = Host { nqn: "nqn.2026-01.io.esker:host".to_owned(), id: [1; 16] };
+        let admin = Address { worker: 0, connection: 0 };
+        let controller = Controller::new(1, host, None, None, (0, admin));
+        controller.configure(CC_EN);
+        controller.state.lock().io_queues = 2;
+        controller
+    }
+
+    #[test]
+    fn no_queue_is_entered_once_those_that_are_were_told_to_end() {
+        let one = controller();
+        let at = Address { worker: 1, connection: 5 };
+        assert_eq!(one.enter(1, at), Ok(()));
+        assert_eq!(one.enter(1, at), Err(NotEntered::Sequence));
+        assert_eq!(one.enter(3, at), Err(NotEntered::Number));
+        assert_eq!(one.configure(0), [at]);
+        assert_eq!(one.enter(2, at), Err(NotEntered::Sequence), "it is disabled");
+        one.configure(CC_EN);
+        assert_eq!(one.enter(2, at), Ok(()));
+        assert_eq!(one.end(), [at]);
+        assert_eq!(one.enter(1, at), Err(NotEntered::Sequence), "it goes");
+        assert_eq!(one.queues.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_queue_that_leaves_late_takes_no_other_with_it() {
+        let one = controller();
+        let (before, after) =
+            (Address { worker: 0, connection: 5 }, Address { worker: 1, connection: 5 });
+        one.enter(1, before).unwrap();
+        one.configure(0);
+        one.configure(CC_EN);
+        one.enter(1, after).unwrap();
+        one.leave(1, before);
+        assert_eq!(one.end(), [after]);
     }
 }

@@ -7,8 +7,12 @@
 //!    none is both read and written by one Copy: overlaps are refused.
 //! 3. After a piece has failed no other begins, and none of later ranges is written; the Copy ends
 //!    when the last piece has.
+//! 4. The worker's queue on the device of a Copy at work is open, since it has a piece. That of one
+//!    that stands in line may have been closed with its namespace, and another opened in its place.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
@@ -81,6 +85,7 @@ impl Copies {
 
 struct Copy {
     slot: Slot,
+    namespace: Arc<Namespace>,
     lba_size: u32,
     /// LBAs of a piece.
     piece_lbas: u64,
@@ -156,7 +161,7 @@ pub(crate) fn execute(
     connection: &mut Connection,
     core: &mut Core,
     slot: Slot,
-    namespace: &Namespace,
+    namespace: &Arc<Namespace>,
     data: Option<AlignedBuf>,
 ) {
     let arguments = CopyArguments::of(&connection.job(slot).sqe);
@@ -170,6 +175,7 @@ pub(crate) fn execute(
     let piece_bytes = PIECE_BYTES.min(geometry.max_transfer_size);
     let copy = Copy {
         slot,
+        namespace: namespace.clone(),
         lba_size: geometry.lba_size,
         piece_lbas: u64::from(piece_bytes / geometry.lba_size).max(1),
         sources,
@@ -223,9 +229,15 @@ pub(crate) fn advance(connection: &mut Connection, core: &mut Core) {
     loop {
         let copies = &mut connection.copies;
         if copies.running.is_none() {
-            copies.running = copies.waiting.pop_front();
+            let Some(next) = copies.waiting.pop_front() else { return };
+            if next.namespace.is_removed.load(Ordering::Relaxed) {
+                core.mark_dirty(connection);
+                connection.finish(core, next.slot, Status::INVALID_NAMESPACE.final_());
+                continue;
+            }
+            copies.running = Some(next);
         }
-        let Some(copy) = copies.running.as_mut() else { return };
+        let copy = copies.running.as_mut().expect("one is at work");
         if copy.is_given_out() && copy.is_idle() {
             let (slot, failed) = (copy.slot, copy.failed);
             copies.running = None;

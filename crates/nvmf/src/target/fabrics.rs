@@ -8,7 +8,7 @@ use esker_base::units::to_usize;
 
 use super::admin::Reply;
 use super::connection::{Connection, Role};
-use super::controller::{Address, Controller, Host};
+use super::controller::{Address, Controller, Host, NotEntered};
 use super::metrics;
 use super::worker::Core;
 use crate::auth::{Names, Verifier};
@@ -35,7 +35,7 @@ pub(crate) fn execute(
 ) {
     let sqe = connection.job(slot).sqe;
     let bytes = data.as_deref().unwrap_or(&[]);
-    let is_unproven = connection.verifier.as_ref().is_some_and(|one| !one.is_done());
+    let is_unproven = connection.is_unproven();
     let reply = match sqe.fctype() {
         CONNECT => connect(connection, core, slot, &sqe, bytes),
         AUTH_SEND => auth_send(connection, core, &sqe, bytes),
@@ -135,17 +135,20 @@ fn check(
     Ok((request, data))
 }
 
-/// Counts the connection against the limit of its host.
+/// Counts the connection against the limit of its host: the one that it names now, and no longer
+/// one that it has named before.
 fn enter_host(connection: &mut Connection, core: &Core, host: &Host) -> Result<(), Wrong> {
-    let mut by_host = core.shared.by_host.lock();
-    let count = by_host.entry(host.nqn.clone()).or_default();
-    if *count >= core.shared.limits.connections_per_host {
+    if connection.counted.as_ref() == Some(&host.nqn) {
+        return Ok(());
+    }
+    let is_entered = core.shared.enter_host(&host.nqn);
+    if let Some(before) = connection.counted.take() {
+        core.shared.leave_host(&before);
+    }
+    if !is_entered {
         return Err(Wrong { status: Status::CONNECT_BUSY, result: 0 });
     }
-    if connection.counted.is_none() {
-        *count += 1;
-        connection.counted = Some(host.nqn.clone());
-    }
+    connection.counted = Some(host.nqn.clone());
     Ok(())
 }
 
@@ -217,21 +220,11 @@ fn io_queue(
     if !is_its || controller.portal != connection.portal {
         return Err(Wrong::data(16));
     }
-    if controller.is_gone.load(Ordering::Acquire) || !controller.is_enabled() {
-        return Err(Wrong::status(Status::SEQUENCE));
-    }
     let at = Address { worker: core.index, connection: connection.index };
-    {
-        let mut state = controller.state.lock();
-        if request.qid > state.io_queues {
-            return Err(Wrong::field(42));
-        }
-        if state.connected.contains_key(&request.qid) {
-            return Err(Wrong::status(Status::SEQUENCE));
-        }
-        state.connected.insert(request.qid, at);
-    }
-    controller.queues.fetch_add(1, Ordering::AcqRel);
+    controller.enter(request.qid, at).map_err(|why| match why {
+        NotEntered::Number => Wrong::field(42),
+        NotEntered::Sequence => Wrong::status(Status::SEQUENCE),
+    })?;
     connection.verifier =
         controller.credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &subsystem.nqn));
     let in_capsule_bytes = shared.limits.in_capsule_bytes;

@@ -84,8 +84,8 @@ pub(crate) struct Shared {
     pub(crate) subsystems: RwLock<Vec<Arc<Subsystem>>>,
     pub(crate) controllers: Mutex<BTreeMap<u16, Arc<Controller>>>,
     pub(crate) mailboxes: Vec<Mailbox>,
-    /// Connections by host NQN.
-    pub(crate) by_host: Mutex<BTreeMap<String, usize>>,
+    /// Connections by host NQN, of hosts that have any.
+    by_host: Mutex<BTreeMap<String, usize>>,
     /// Changes with what the discovery log says.
     pub(crate) generation: AtomicU64,
     pub(crate) metrics: Registry,
@@ -181,6 +181,28 @@ impl Shared {
 
     pub(crate) fn connections(&self) -> usize {
         self.mailboxes.iter().map(|one| one.load.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Counts one connection more of a host, if it may have one more.
+    pub(crate) fn enter_host(&self, nqn: &str) -> bool {
+        let mut by_host = self.by_host.lock();
+        let count = by_host.get(nqn).copied().unwrap_or(0);
+        let may_enter = count < self.limits.connections_per_host;
+        if may_enter {
+            by_host.insert(nqn.to_owned(), count + 1);
+        }
+        may_enter
+    }
+
+    /// Counts one connection less of a host.
+    pub(crate) fn leave_host(&self, nqn: &str) {
+        let mut by_host = self.by_host.lock();
+        if let Some(count) = by_host.get_mut(nqn) {
+            *count -= 1;
+            if *count == 0 {
+                by_host.remove(nqn);
+            }
+        }
     }
 
     /// Enters a controller under a free id; `None` when there are too many.

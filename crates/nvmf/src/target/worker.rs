@@ -442,7 +442,7 @@ impl Worker {
         self.next_tick = now + TICK;
         let shared = self.core.shared.clone();
         for connection in self.connections.iter_mut().flatten() {
-            let is_unproven = connection.verifier.as_ref().is_some_and(|one| !one.is_done());
+            let is_unproven = connection.is_unproven();
             let is_late = now.since(connection.since) > shared.limits.handshake;
             let is_silent = match &connection.role {
                 Role::New => is_late,
