@@ -173,6 +173,24 @@ fn other_events_of_a_block_trace_are_read_when_asked_for() {
     }
 }
 
+/// Linux can note the control group of a request (`__BLK_TA_CGROUP`, bit 8 of the action): it is the
+/// same request.
+#[test]
+fn requests_of_control_groups_are_requests() {
+    let mut bytes = fs::read(sample("sample.blktrace.0")).unwrap();
+    let (dir, mut at) = (tempfile::tempdir().unwrap(), 0);
+    let path = dir.path().join("a.blktrace.0");
+    fs::write(&path, &bytes).unwrap();
+    let plain: Vec<Request> = Trace::open_file(&path).unwrap().map(Result::unwrap).collect();
+    while at < bytes.len() {
+        bytes[at + 29] |= 1;
+        at += 48 + usize::from(u16::from_le_bytes([bytes[at + 46], bytes[at + 47]]));
+    }
+    fs::write(&path, &bytes).unwrap();
+    let grouped: Vec<Request> = Trace::open_file(&path).unwrap().map(Result::unwrap).collect();
+    assert!(!plain.is_empty() && grouped == plain, "{grouped:?}");
+}
+
 #[test]
 fn errors_name_the_file_and_the_place() {
     let dir = tempfile::tempdir().unwrap();
