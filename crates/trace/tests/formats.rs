@@ -119,7 +119,7 @@ fn blocks_without_ranges_are_read_by_unit() {
     for (name, format) in
         [("sample.u32le", Format::U32le), ("sample.oracleGeneral", Format::OracleGeneral)]
     {
-        for unit_bytes in [None, Some(512)] {
+        for unit_bytes in [None, Some(512), Some(1 << 20)] {
             let (requests, trace) = read(name, &Options { unit_bytes, ..Options::default() });
             let unit = unit_bytes.unwrap_or(4096);
             assert_eq!(trace.format(), format);
