@@ -8,6 +8,7 @@ use esker_base::{AlignedBuf, Clock, Lba, Rng, thread};
 use esker_device::{Command, Device, MemoryDevice, Op, Port, QueuePair, Tag, conformance};
 use esker_flash::disk::{Disk, DiskParameters};
 use esker_flash::emulate::{Emulated, Handout, Pace};
+use esker_sim::CrashRecorder;
 
 fn profiles() -> [DiskParameters; 2] {
     [DiskParameters::sata_7200(), DiskParameters::sas_10k()]
@@ -311,4 +312,22 @@ fn the_same_seed_gives_the_same_times_on_every_thread() {
             assert_eq!(run.join().unwrap(), expected);
         }
     });
+}
+
+/// What is on the platters is in the content: where that may forget it, so may the disk, whose users
+/// send no flushes otherwise.
+#[test]
+fn a_disk_is_as_volatile_as_what_holds_its_content() {
+    let small = DiskParameters::sas_10k().with_capacity(20 << 20).unwrap();
+    let bytes = Disk::new(&small, None).unwrap().emulate("disk", Pace::untimed()).geometry();
+    let bytes = bytes.capacity.bytes(small.lba_size);
+    let is_volatile = |content: Arc<dyn Device>, write_cache_bytes| {
+        let parameters = DiskParameters { write_cache_bytes, ..small.clone() };
+        let disk = Disk::new(&parameters, Some(content)).unwrap();
+        disk.emulate("disk", Pace::untimed()).geometry().volatile_write_cache
+    };
+    let memory = || Arc::new(MemoryDevice::new("content", bytes, small.lba_size));
+    let forgetful = || CrashRecorder::new().attach(memory());
+    assert!(!is_volatile(memory(), 0) && is_volatile(memory(), 1 << 20));
+    assert!(is_volatile(forgetful(), 0) && is_volatile(forgetful(), 1 << 20));
 }

@@ -261,6 +261,39 @@ fn wrong_options_are_refused_with_what_is_right() {
     refuse(&|o| (o.units, o.unit_pages) = (1 << 20, 1 << 20), "use larger pages");
 }
 
+/// Cleaning has a unit open for each persistent handle, with hardly anything in it, when one handle
+/// writes the whole drive in order: nothing that it has filled can be cleaned.
+#[test]
+fn units_that_cleaning_has_open_leave_room_for_every_page() {
+    for handles in [1u16, 2, 3, 8, 30] {
+        let mut options = FtlOptions {
+            logical_pages: 100 * 4,
+            unit_pages: 4,
+            ..options(
+                Cleaning::Greedy,
+                Frontier::Separate,
+                vec![Isolation::Persistently; usize::from(handles)],
+            )
+        };
+        options.units = 101 + options.reserve_units();
+        let mut nand = Nand::new(&options);
+        let mut ftl = Ftl::new(options).unwrap();
+        let mut rng = Rng::new(u64::from(handles));
+        for _ in 0..20 {
+            for round in 0..4000 {
+                let page = u32::try_from(rng.below(400)).unwrap();
+                ftl.write(page, 1, round % handles, &mut nand);
+            }
+            ftl.trim(0, 400);
+            for handle in 0..handles {
+                ftl.write(u32::from(handle), 1, handle, &mut nand);
+            }
+            ftl.write(0, 400, 0, &mut nand);
+            ftl.check().unwrap();
+        }
+    }
+}
+
 /// A power cut in the middle of cleaning a unit that wear had chosen, with the last erased unit open
 /// for it: the policy's own choice would need another one.
 #[test]

@@ -240,6 +240,11 @@ fn parameters_that_no_drive_has_are_refused_and_never_computed_with() {
         Box::new(move |p| p.configurations.push(one(1, 0))),
         Box::new(move |p| p.configurations.push(one(1, 70_000))),
         Box::new(move |p| p.configurations.push(one(3, 2))),
+        // 10 bits of a placement id for the group, 7 for the handle.
+        Box::new(move |p| {
+            p.units = 1024;
+            p.configurations = vec![one(1024, 128)];
+        }),
         Box::new(|p| {
             p.page_size = 1 << 31;
             p.nand_page_size = 1 << 31;

@@ -190,9 +190,12 @@ struct Frames<R: BufRead> {
 
 enum State<R: BufRead> {
     Between(R),
-    Within(Box<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>),
+    Within(Box<StreamingDecoder<Begun<R>, ruzstd::decoding::FrameDecoder>>),
     Ended,
 }
+
+/// A file from a frame's magic number on, which was read to tell what frame it is.
+type Begun<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 
 impl<R: BufRead> Frames<R> {
     fn new(from: R) -> Frames<R> {
@@ -206,19 +209,17 @@ impl<R: BufRead> Read for Frames<R> {
             match std::mem::replace(&mut self.state, State::Ended) {
                 State::Ended => return Ok(0),
                 State::Between(mut from) => {
-                    let magic = from.fill_buf()?;
+                    let mut magic = Vec::with_capacity(4);
+                    from.by_ref().take(4).read_to_end(&mut magic)?;
                     if magic.is_empty() {
                         return Ok(0);
                     }
-                    if magic.len() > 3
-                        && magic[0] & 0xf0 == 0x50
-                        && magic[1..4] == [0x2a, 0x4d, 0x18]
-                    {
+                    if magic[0] & 0xf0 == 0x50 && magic[1..] == [0x2a, 0x4d, 0x18] {
                         skip_frame(&mut from)?;
                         self.state = State::Between(from);
                         continue;
                     }
-                    let decoder = StreamingDecoder::new(from)
+                    let decoder = StreamingDecoder::new(io::Cursor::new(magic).chain(from))
                         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                     self.state = State::Within(Box::new(decoder));
                 }
@@ -230,18 +231,18 @@ impl<R: BufRead> Read for Frames<R> {
                         self.state = State::Within(decoder);
                         return Ok(read);
                     }
-                    self.state = State::Between(decoder.into_inner());
+                    self.state = State::Between(decoder.into_inner().into_inner().1);
                 }
             }
         }
     }
 }
 
-/// Passes a frame of foreign content: a magic number, a length, and as many bytes.
+/// Passes a frame of foreign content behind its magic number: a length, and as many bytes.
 fn skip_frame(from: &mut impl Read) -> io::Result<()> {
-    let mut header = [0; 8];
-    from.read_exact(&mut header)?;
-    let length = u32::from_le_bytes(header[4..].try_into().expect("four bytes"));
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
     let skipped = io::copy(&mut from.take(u64::from(length)), &mut io::sink())?;
     if skipped < u64::from(length) {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -283,5 +284,17 @@ mod tests {
         assert_eq!(input.line().unwrap().unwrap().len(), WINDOW + 5);
         assert_eq!(input.line().unwrap().unwrap(), b"next");
         assert_eq!(input.line().unwrap(), None);
+    }
+
+    /// Wherever the buffer of the file ends: within what tells the frames apart, too.
+    #[test]
+    fn frames_are_told_apart_across_the_ends_of_a_buffer() {
+        let frame = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+        for size in 1..24 {
+            let file = BufReader::with_capacity(size, io::Cursor::new(frame.repeat(3)));
+            let mut content = Vec::new();
+            Frames::new(file).read_to_end(&mut content).unwrap();
+            assert!(content.is_empty(), "{size}");
+        }
     }
 }

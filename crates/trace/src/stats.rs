@@ -87,7 +87,7 @@ impl Stats {
     /// Bytes read and written.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
-        self.reads.bytes + self.writes.bytes
+        self.reads.bytes.saturating_add(self.writes.bytes)
     }
 
     /// The size of all different blocks, in bytes.
@@ -132,7 +132,7 @@ impl StatsBuilder {
             Op::Flush => &mut stats.flushes,
         };
         count.requests += 1;
-        count.bytes += request.length;
+        count.bytes = count.bytes.saturating_add(request.length);
         stats.devices = stats.devices.max(request.device + 1);
         if self.first_ns.is_some() && request.time_ns < self.last_ns {
             stats.back_in_time += 1;
@@ -261,5 +261,14 @@ mod tests {
         let stats = StatsBuilder::new(true).finish();
         assert_eq!((stats.duration_ns, stats.references), (0, 0));
         assert!(stats.hot_sets.iter().all(|set| set.blocks == 0) && stats.reuse.is_empty());
+    }
+
+    #[test]
+    fn a_sum_of_lengths_stops_at_the_largest_number() {
+        let mut builder = StatsBuilder::new(false);
+        for _ in 0..300 {
+            builder.add(&request(Op::Discard, 0, crate::request::MAX_OFFSET / BLOCK_BYTES, 0));
+        }
+        assert_eq!(builder.finish().discards.bytes, u64::MAX);
     }
 }

@@ -119,7 +119,7 @@ fn blocks_without_ranges_are_read_by_unit() {
     for (name, format) in
         [("sample.u32le", Format::U32le), ("sample.oracleGeneral", Format::OracleGeneral)]
     {
-        for unit_bytes in [None, Some(512)] {
+        for unit_bytes in [None, Some(512), Some(1 << 20)] {
             let (requests, trace) = read(name, &Options { unit_bytes, ..Options::default() });
             let unit = unit_bytes.unwrap_or(4096);
             assert_eq!(trace.format(), format);
@@ -171,6 +171,24 @@ fn other_events_of_a_block_trace_are_read_when_asked_for() {
             assert_eq!(requests.len(), 12, "{name} {event:?}");
         }
     }
+}
+
+/// Linux can note the control group of a request (`__BLK_TA_CGROUP`, bit 8 of the action): it is the
+/// same request.
+#[test]
+fn requests_of_control_groups_are_requests() {
+    let mut bytes = fs::read(sample("sample.blktrace.0")).unwrap();
+    let (dir, mut at) = (tempfile::tempdir().unwrap(), 0);
+    let path = dir.path().join("a.blktrace.0");
+    fs::write(&path, &bytes).unwrap();
+    let plain: Vec<Request> = Trace::open_file(&path).unwrap().map(Result::unwrap).collect();
+    while at < bytes.len() {
+        bytes[at + 29] |= 1;
+        at += 48 + usize::from(u16::from_le_bytes([bytes[at + 46], bytes[at + 47]]));
+    }
+    fs::write(&path, &bytes).unwrap();
+    let grouped: Vec<Request> = Trace::open_file(&path).unwrap().map(Result::unwrap).collect();
+    assert!(!plain.is_empty() && grouped == plain, "{grouped:?}");
 }
 
 #[test]

@@ -130,7 +130,8 @@ impl Disk {
             max_transfer_size: MAX_TRANSFER_SIZE,
             discard_granularity: 0,
             placement_handles: 0,
-            volatile_write_cache: self.parameters.write_cache_bytes > 0,
+            volatile_write_cache: self.parameters.write_cache_bytes > 0
+                || self.content.device().geometry().volatile_write_cache,
         }
     }
 

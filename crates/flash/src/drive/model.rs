@@ -290,7 +290,7 @@ impl Drive {
         let groups = self.layer.ftl().map_or(1, |ftl| ftl.options().groups);
         let (group, index) = match group_bits(groups) {
             0 => (0, id.0),
-            bits => (id.0 >> (16 - bits), id.0 & (u16::MAX >> bits)),
+            bits => (id.0 >> (16 - bits), id.0 & u16::MAX.checked_shr(bits.into()).unwrap_or(0)),
         };
         let handle = namespace.handles.get(usize::from(index))?;
         (group < groups).then_some((group, *handle))

@@ -193,6 +193,14 @@ impl Parameters {
                            a reclaim group";
                 return refuse(why.to_owned());
             }
+            let bits = u32::from(group_bits(*groups));
+            if handles.len() > 1 << (u16::BITS - bits) {
+                let count = handles.len();
+                return refuse(format!(
+                    "{groups} groups take {bits} bits of a placement id, and {count} handles do \
+                     not fit the others"
+                ));
+            }
         }
         self.logical_pages()?;
         if self.media == Media::Flash {

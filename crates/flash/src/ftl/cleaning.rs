@@ -46,17 +46,18 @@ impl Ftl {
         {
             self.copy(group, u32::MAX, array);
         }
+        // Where nothing can be cleaned, closed units have valid pages alone. They are fewer than all
+        // units without the reserve then, and with those that are open they leave three of it.
         while self.points.of(group, Writer::Host(handle)).unit.is_none() {
-            if self.pool.count(group) > self.kept_for_cleaning() {
+            let is_rich = self.pool.count(group) > self.kept_for_cleaning();
+            if is_rich || !self.clean_one(group, array) {
                 self.open_unit(group, Writer::Host(handle), array);
-            } else {
-                self.clean_one(group, array);
             }
         }
         group
     }
 
-    /// Erased units that only cleaning may open. Cleaning a unit opens at most one and erases one,
+    /// Erased units that only cleaning may open, unless it has nothing to do. Cleaning a unit opens at most one and erases one,
     /// so with one for each of its points it always ends; on a shared frontier the host may have
     /// used up to one turn of what cleaning opened.
     fn kept_for_cleaning(&self) -> u32 {
@@ -126,10 +127,12 @@ impl Ftl {
         }
     }
 
-    /// Cleans one unit to its end, whatever the host has written.
-    fn clean_one(&mut self, group: u16, array: &mut impl Array) {
-        self.job(group, true).expect("over-provisioning leaves something to clean");
+    /// Cleans one unit to its end, whatever the host has written; false if there is none from which
+    /// anything could be won.
+    fn clean_one(&mut self, group: u16, array: &mut impl Array) -> bool {
+        let is_there = self.job(group, true).is_some();
         self.copy(group, u32::MAX, array);
+        is_there
     }
 
     /// The unit being cleaned, or if `may_start` a new one.

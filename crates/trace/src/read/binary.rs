@@ -205,12 +205,10 @@ impl Decode for Vscsi {
     }
 }
 
-/// Objects whose number fits this many units keep it as their place; others are numbered above.
-const LARGEST_ID: u64 = MAX_OFFSET / 4096 / 2;
-
 /// libCacheSim's oracleGeneral: u32 seconds, u64 object, u32 size, i64 index of the next request for
 /// the object (-1 for none), packed to 24 bytes. An object is one unit of address, whatever its size;
-/// all requests are reads.
+/// all requests are reads. Objects whose number is a place in the lower half of a device keep it;
+/// others are numbered above.
 struct OracleGeneral {
     unit: u64,
     ids: HashMap<u64, u64, KeyHasher>,
@@ -222,10 +220,11 @@ impl Record for OracleGeneral {
     fn request(&mut self, bytes: &[u8], device: u32) -> Result<Request, String> {
         let time = u64::from(u32_at(bytes, 0)) * 1_000_000_000;
         let object = u64_at(bytes, 4);
-        let place = if object < LARGEST_ID {
+        let half = MAX_OFFSET / 2 / self.unit;
+        let place = if object < half {
             object
         } else {
-            let next = LARGEST_ID + to_u64(self.ids.len());
+            let next = half + to_u64(self.ids.len());
             *self.ids.entry(object).or_insert(next)
         };
         let offset = place.checked_mul(self.unit);

@@ -8,7 +8,7 @@
 //! | 8 | 8 | nanoseconds |
 //! | 16 | 8 | sector of 512 bytes |
 //! | 24 | 4 | bytes |
-//! | 28 | 4 | action in the lower half, category bits in the upper |
+//! | 28 | 4 | action in the lower half (bit 8: a control group is noted), category bits in the upper |
 //! | 32 | 4 | pid |
 //! | 36 | 4 | device: major << 20, minor |
 //! | 40 | 4 | CPU |
@@ -33,6 +33,8 @@ const QUEUE: u32 = 1;
 const ISSUE: u32 = 7;
 const COMPLETE: u32 = 8;
 
+/// The bits of an action without that of a control group.
+const ACTION: u32 = 0xffff & !(1 << 8);
 const CATEGORY_SHIFT: u32 = 16;
 const WRITE: u32 = 1 << 1;
 const FLUSH: u32 = 1 << 2;
@@ -92,7 +94,7 @@ impl BlktraceDecoder {
         batch: &mut Vec<Request>,
     ) -> Result<(), String> {
         let category = record.action >> CATEGORY_SHIFT;
-        if record.action & 0xffff != self.action || category & NOTIFY != 0 {
+        if record.action & ACTION != self.action || category & NOTIFY != 0 {
             return Ok(());
         }
         let device = self.device(record.device, names)?;
