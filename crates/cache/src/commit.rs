@@ -93,19 +93,18 @@ impl Shared {
         }
         let count = moves.len();
         let result = self.write_moves(store, &mut moves);
-        for (slot, old, new) in moves {
-            let mut set = self.set_of_slot(slot);
-            match (result.is_ok(), old == new) {
-                (true, _) | (false, true) => set.apply(self.index(slot), new),
-                // A record that failed may be there all the same: nobody relies on either name.
-                (false, false) if store.is_broken() => {}
-                (false, false) => set.give_up(self.index(slot)),
+        // A record that failed may be there all the same: nobody relies on either name.
+        if result.is_err() && !store.is_broken() {
+            for (slot, _, _) in moves.iter().filter(|(_, old, new)| old != new) {
+                self.set_of_slot(*slot).give_up(self.index(*slot));
             }
         }
         result.map(|()| count)
     }
 
-    /// Writes changes; what is durable when it fails has its new name as the old one, too.
+    /// Writes changes; what is durable when it fails has its new name as the old one, too. A set
+    /// knows of its new names once they are durable: the record behind them may need the area that
+    /// they are in, and then it is what sets say that goes to the table.
     fn write_moves(
         &self,
         store: &mut Store,
@@ -128,7 +127,8 @@ impl Shared {
             let changes: Vec<Change> =
                 part.iter().map(|(slot, _, name)| Change { slot: *slot, name: *name }).collect();
             self.append(store, &changes, part)?;
-            for (_, old, new) in part {
+            for (slot, old, new) in part {
+                self.set_of_slot(*slot).apply(self.index(*slot), *new);
                 *old = *new;
             }
         }
