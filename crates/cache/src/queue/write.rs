@@ -170,9 +170,11 @@ impl Pump {
             }
             needs.commit |= set.is_in_limbo(block);
             drop(set);
-            if let Some(slot) = self.allocate_for(block, |_| true) {
+            if !is_around && let Some(slot) = self.allocate_for(block, |_| true) {
                 return Target::New { slot };
             }
+            // A name that could not be taken away afterwards would hide what the origin gets.
+            needs.commit |= shared.is_lost();
             // Whoever is cleaning it has to be done before the origin is written.
             drop(shared.gate.lock());
             return Target::Over;

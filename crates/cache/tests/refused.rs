@@ -1,0 +1,117 @@
+//! A flash device that refuses some of what it is asked, again and again: what can go on goes on.
+
+#[path = "support/oracle.rs"]
+mod oracle;
+#[path = "support/refusing.rs"]
+mod refusing;
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use esker_base::Lba;
+use esker_cache::Mode;
+use esker_device::{Device, DeviceError, Op, Port};
+use oracle::{Act, Oracle, op};
+use refusing::refusing;
+
+/// Where the slots begin on the flash device of small caches.
+const DATA: u64 = 192 << 10;
+/// As often as this something is refused; then it is not, so that a test that fails has an end.
+const ENOUGH: u64 = 1_000;
+
+/// What a flash device refuses now, and how often it did.
+#[derive(Clone, Default)]
+struct Refusals {
+    is_on: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+}
+
+impl Refusals {
+    /// `flash` that refuses what `is_it` says, while it is on.
+    fn of(
+        &self,
+        flash: &Arc<dyn Device>,
+        is_it: impl Fn(&Op) -> bool + Send + Sync + 'static,
+    ) -> Arc<dyn Device> {
+        let Refusals { is_on, count } = self.clone();
+        refusing(flash, move |op| {
+            is_on.load(Ordering::Relaxed)
+                && is_it(op)
+                && count.fetch_add(1, Ordering::Relaxed) < ENOUGH
+        })
+    }
+
+    fn set(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether `op` writes a slot of a small cache on a device with such LBAs.
+fn writes_slot(op: &Op, lba_size: u64) -> bool {
+    matches!(op, Op::Write { lba, .. } if *lba >= Lba(DATA / lba_size))
+}
+
+fn act(port: &mut Port, oracle: &mut Oracle, act: &Act) -> Result<(), DeviceError> {
+    let result = port.run(op(act, 4096));
+    match &result {
+        Ok(_) => oracle.done(act),
+        Err(_) => oracle.maybe(act),
+    }
+    result.map(drop)
+}
+
+fn write(lba: u64, version: u64) -> Act {
+    Act::Write { lba, count: 1, version, fua: false }
+}
+
+#[test]
+fn a_dirty_block_whose_new_slot_is_refused_goes_to_the_origin() {
+    // LBAs of the flash device are smaller than those of the origin: nothing is rewritten in place.
+    let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 512);
+    let refusals = Refusals::default();
+    let bad = refusals.of(&flash, |op| writes_slot(op, 512));
+    let cache = rig::open(&origin, &bad);
+    let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
+    let mut port = Port::open(&cache, 4).unwrap();
+    act(&mut port, &mut oracle, &write(7, 1)).unwrap();
+    act(&mut port, &mut oracle, &Act::Flush).unwrap();
+    refusals.set(true);
+    act(&mut port, &mut oracle, &write(7, 2)).unwrap();
+    assert_eq!(refusals.count(), 1);
+    act(&mut port, &mut oracle, &Act::Flush).unwrap();
+    oracle.check_all(&mut port, &"through the cache");
+    assert_eq!(cache.figures().dirty_blocks, 0);
+    drop((port, cache));
+    oracle.crash();
+    let cache = rig::open(&origin, &flash);
+    oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &"opened again");
+}
+
+#[test]
+fn a_dirty_block_is_not_written_past_its_name_when_the_flash_is_lost() {
+    let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 512);
+    let refusals = Refusals::default();
+    let bad = refusals.of(&flash, |op| matches!(op, Op::Write { .. }));
+    let cache = rig::open(&origin, &bad);
+    let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
+    let mut port = Port::open(&cache, 4).unwrap();
+    act(&mut port, &mut oracle, &write(7, 1)).unwrap();
+    act(&mut port, &mut oracle, &Act::Flush).unwrap();
+    act(&mut port, &mut oracle, &write(8, 1)).unwrap();
+    refusals.set(true);
+    assert!(act(&mut port, &mut oracle, &Act::Flush).is_err());
+    assert!(cache.figures().is_flash_lost);
+    assert!(act(&mut port, &mut oracle, &write(7, 2)).is_err());
+    let _ = act(&mut port, &mut oracle, &Act::Flush);
+    assert!(refusals.count() < 10, "{}", refusals.count());
+    drop((port, cache));
+    oracle.crash();
+    let cache = rig::open(&origin, &flash);
+    oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &"the flash device is back");
+}
