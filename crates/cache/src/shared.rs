@@ -247,7 +247,11 @@ impl Shared {
         if self.set_if_read(set).is_some() {
             return Ok(());
         }
-        let loaded = store.load(set)?;
+        let loaded = match store.load(set) {
+            // What cannot be read twice fails commands, or costs the cache.
+            Err(CacheError::Device(_)) => store.load(set)?,
+            loaded => loaded?,
+        };
         let policy = (self.build_policy)(self.layout.set_slots);
         let mut state = SetState::new(Set::new(set, self.mapping, policy));
         let mut dirty = 0;

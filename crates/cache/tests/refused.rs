@@ -115,3 +115,60 @@ fn a_dirty_block_is_not_written_past_its_name_when_the_flash_is_lost() {
     let cache = rig::open(&origin, &flash);
     oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &"the flash device is back");
 }
+
+#[test]
+fn a_flash_that_dies_before_a_set_was_read_stops_no_write_when_nothing_is_dirty() {
+    for mode in rig::MODES {
+        let (origin, flash) = rig::devices(mode, 4096, 4096);
+        let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
+        let cache = rig::open(&origin, &flash);
+        let mut port = Port::open(&cache, 4).unwrap();
+        (0..20).for_each(|lba| act(&mut port, &mut oracle, &write(lba, 1)).unwrap());
+        cache.clean_all().unwrap();
+        cache.close().unwrap();
+        drop((port, cache));
+
+        let refusals = Refusals::default();
+        let bad = refusals.of(&flash, |_| true);
+        let cache = rig::open(&origin, &bad);
+        let mut port = Port::open(&cache, 4).unwrap();
+        refusals.set(true);
+        for change in
+            [write(3, 2), Act::Zero { lba: 5, count: 2 }, Act::Discard { lba: 9, count: 1 }]
+        {
+            let done = act(&mut port, &mut oracle, &change);
+            assert!(done.is_ok(), "{mode} {change:?}: {done:?}");
+        }
+        act(&mut port, &mut oracle, &Act::Flush).unwrap();
+        oracle.check_all(&mut port, &mode);
+        assert!(cache.figures().is_flash_lost, "{mode}");
+        // It comes back, and is told.
+        refusals.set(false);
+        act(&mut port, &mut oracle, &Act::Flush).unwrap();
+        drop((port, cache));
+        let cache = rig::open(&origin, &flash);
+        oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &format!("{mode}, opened again"));
+    }
+}
+
+#[test]
+fn a_set_that_cannot_be_read_once_is_read_again() {
+    for mode in rig::MODES {
+        let (origin, flash) = rig::devices(mode, 4096, 4096);
+        let cache = rig::open(&origin, &flash);
+        rig::write(&mut Port::open(&cache, 4).unwrap(), 3, 1);
+        cache.close().unwrap();
+        drop(cache);
+
+        let (left, refusals) = (AtomicU64::new(1), Refusals::default());
+        let bad = refusals.of(&flash, move |op| {
+            matches!(op, Op::Read { .. }) && left.swap(0, Ordering::Relaxed) > 0
+        });
+        let cache = rig::open(&origin, &bad);
+        refusals.set(true);
+        let mut port = Port::open(&cache, 4).unwrap();
+        rig::write(&mut port, 3, 2);
+        assert_eq!((refusals.count(), cache.figures().is_flash_lost), (1, false), "{mode}");
+        assert!(rig::read(&mut port, 3)[..] == rig::content(3, 2)[..], "{mode}");
+    }
+}
