@@ -12,7 +12,7 @@
 //! 4. After a failed write of the journal the store writes nothing any more: what failed may
 //!    have happened all the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_base::units::{round_up, to_u64, to_usize};
@@ -238,8 +238,9 @@ pub(crate) struct Store {
     /// Pages that the current area, and the one before it, have changes of.
     touched: Pages,
     pending: Pages,
-    /// Pages that were being written when the cache was last open.
-    announced: BTreeSet<u32>,
+    /// Pages of which the current area says that they were about to be written. Once is enough for
+    /// each, however often that fails.
+    announced: Pages,
     /// Changes found at opening, for sets that were not read yet.
     overlay: BTreeMap<u32, Vec<Change>>,
     /// How often each page was written; it says which copy is the newer one.
@@ -267,6 +268,10 @@ impl Pages {
         } else {
             self.0[word] &= !bit;
         }
+    }
+
+    fn has(&self, page: u32) -> bool {
+        self.0[to_usize(u64::from(page / 64))] >> (page % 64) & 1 == 1
     }
 
     fn first(&self, most: usize) -> Vec<u32> {
@@ -301,7 +306,7 @@ impl Store {
             needs_previous: current.last.needs_previous,
             touched: Pages::new(pages),
             pending: Pages::new(pages),
-            announced: BTreeSet::new(),
+            announced: Pages::new(pages),
             overlay: BTreeMap::new(),
             generations: vec![0; to_usize(pages.into())],
             dirty: current.last.dirty,
@@ -312,7 +317,9 @@ impl Store {
         };
         if let Some(previous) = previous {
             store.remember(previous.changes, false)?;
-            store.announced = current.pages.iter().copied().collect();
+            // The cache may have shrunk since.
+            let known = current.pages.iter().filter(|page| **page < pages);
+            known.for_each(|page| store.announced.put(*page, true));
         }
         store.remember(current.changes, true)?;
         Ok(store)
@@ -353,7 +360,7 @@ impl Store {
                 let bytes = &pair[at..at + BLOCK_SIZE];
                 TablePage::decode(bytes, self.superblock.id, page, n, count)
             };
-            let is_journaled = self.announced.contains(&page);
+            let is_journaled = self.announced.has(page);
             let found = match (copy(0), copy(1)) {
                 (Ok(a), Ok(b)) => Some(if a.generation > b.generation { a } else { b }),
                 (Ok(one), Err(FormatError::Empty)) | (Err(FormatError::Empty), Ok(one)) => {
@@ -487,6 +494,7 @@ impl Store {
         self.number += 1;
         self.crc = crc;
         self.needs_previous = true;
+        self.announced = Pages::new(self.layout.pages());
         self.position = to_u64(bytes.len().next_multiple_of(self.medium.lba_size()));
         std::mem::swap(&mut self.pending, &mut self.touched);
         Ok(())
@@ -503,12 +511,16 @@ impl Store {
         let next = |store: &Store, page: u32| store.generations[to_usize(page.into())] + 1;
         let announced: Vec<Change> = pages
             .iter()
+            .filter(|(page, _)| !self.announced.has(*page))
             .map(|(page, _)| {
                 let name = Name::Clean(next(self, *page).into());
                 Change { slot: *page, name }
             })
             .collect();
-        self.write_record(RecordKind::Pages, &announced)?;
+        if !announced.is_empty() {
+            self.write_record(RecordKind::Pages, &announced)?;
+            announced.iter().for_each(|change| self.announced.put(change.slot, true));
+        }
         let clean_epoch = self.superblock.clean_epoch;
         for (page, names) in &pages {
             let generation = next(self, *page);

@@ -172,3 +172,46 @@ fn a_set_that_cannot_be_read_once_is_read_again() {
         assert!(rig::read(&mut port, 3)[..] == rig::content(3, 2)[..], "{mode}");
     }
 }
+
+#[test]
+fn a_page_that_cannot_be_written_does_not_fill_the_journal() {
+    let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
+    let refusals = Refusals::default();
+    // What lies between journal and slots: the table.
+    let table = Lba(36)..Lba(DATA / 4096);
+    let bad =
+        refusals.of(&flash, move |op| matches!(op, Op::Write { lba, .. } if table.contains(lba)));
+    let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
+    let mut cache = rig::open(&origin, &bad);
+    let mut port = Port::open(&cache, 4).unwrap();
+    // So many records that the other area of the journal is begun.
+    for version in 1..14 {
+        act(&mut port, &mut oracle, &write(version % 8, version)).unwrap();
+        act(&mut port, &mut oracle, &Act::Flush).unwrap();
+        act(&mut port, &mut oracle, &Act::Discard { lba: version % 8, count: 1 }).unwrap();
+        act(&mut port, &mut oracle, &Act::Flush).unwrap();
+    }
+    act(&mut port, &mut oracle, &write(3, 50)).unwrap();
+    act(&mut port, &mut oracle, &Act::Flush).unwrap();
+    refusals.set(true);
+    for _ in 0..3 {
+        for n in 0..30 {
+            assert!(cache.step(false).is_err(), "{n}");
+        }
+        assert!(!cache.figures().is_flash_lost);
+        // Whoever opens it finds the announcement, and goes on.
+        drop((port, cache));
+        cache = rig::open(&origin, &bad);
+        port = Port::open(&cache, 4).unwrap();
+        oracle.check_all(&mut port, &"while it is refused");
+    }
+    refusals.set(false);
+    while cache.step(false).unwrap() {}
+    for version in 60..80 {
+        act(&mut port, &mut oracle, &write(version % 8, version)).unwrap();
+        act(&mut port, &mut oracle, &Act::Flush).unwrap();
+    }
+    drop((port, cache));
+    let cache = rig::open(&origin, &flash);
+    oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &"opened again");
+}
