@@ -514,15 +514,13 @@ fn settle(shared: &Shared, block: u64, target: Target, failed: bool, is_good: bo
             if failed {
                 set.set.release(index);
             } else {
-                if let Some(old) = set.set.lookup(block)
-                    && set.withdraw(old)
-                {
-                    pend(old);
-                }
+                let old = set.set.lookup(block).filter(|old| set.withdraw(*old));
                 set.set.place(index, block, Access::Write);
                 set.set.set_dirty(index, true);
                 Shared::raise(&shared.flash_unflushed);
-                pend(index);
+                // Both at once: a commit that took the old name alone would leave it without one.
+                let moved = old.into_iter().chain([index]).map(|index| shared.slot(number, index));
+                shared.pending.lock().extend(moved);
             }
         }
         Target::Through { slot: Some(slot), is_new: true } => {
