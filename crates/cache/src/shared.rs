@@ -272,6 +272,7 @@ impl Shared {
         }
         self.unread_dirty.fetch_sub(dirty, Ordering::Relaxed);
         *self.sets[to_usize(set.into())].lock() = Some(Box::new(state));
+        store.loaded(set);
         Ok(())
     }
 

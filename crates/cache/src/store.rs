@@ -343,7 +343,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads what the device says of the slots of a set.
+    /// Reads what the device says of the slots of a set. Whoever accepts it says so: [`Store::loaded`].
     pub(crate) fn load(&mut self, set: u32) -> Result<LoadedSet, CacheError> {
         let mut names = vec![Name::None; to_usize(self.layout.set_slots.into())];
         let runs: Vec<(u32, u32)> = self.layout.pages_of(set).collect();
@@ -389,11 +389,16 @@ impl Store {
                 names[to_usize(slot.into())] = if is_kept { name } else { Name::None };
             }
         }
-        for change in self.overlay.remove(&set).unwrap_or_default() {
+        for change in self.overlay.get(&set).into_iter().flatten() {
             names[to_usize(self.layout.place_of(change.slot).1.into())] = change.name;
         }
         let named = (0u32..).zip(names).filter(|(_, name)| *name != Name::None).collect();
         Ok(LoadedSet { names: named })
+    }
+
+    /// What was read of a set is in memory: it is not read again.
+    pub(crate) fn loaded(&mut self, set: u32) {
+        self.overlay.remove(&set);
     }
 
     /// How many changes fit one record.
@@ -562,3 +567,6 @@ impl Store {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
