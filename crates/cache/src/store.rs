@@ -415,7 +415,8 @@ impl Store {
     }
 
     /// Makes changes durable, all or none. `counts` are the dirty names and the names in all after
-    /// them. There has to be room ([`Store::is_full`]).
+    /// them; when it fails, the larger of what they were and would be. There has to be room
+    /// ([`Store::is_full`]).
     pub(crate) fn append(
         &mut self,
         changes: &[Change],
@@ -426,8 +427,10 @@ impl Store {
         }
         let before = (self.dirty, self.named);
         (self.dirty, self.named) = counts;
-        self.write_record(RecordKind::Names, changes)
-            .inspect_err(|_| (self.dirty, self.named) = before)
+        self.write_record(RecordKind::Names, changes).inspect_err(|_| {
+            // It may be there all the same, or not.
+            (self.dirty, self.named) = (before.0.max(counts.0), before.1.max(counts.1));
+        })
     }
 
     /// Ends with a record that says nothing, so that damage to any other one shows. There has to
