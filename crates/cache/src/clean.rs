@@ -107,7 +107,14 @@ impl Cleaner {
                         continue;
                     }
                 },
-                Which::All | Which::From(_) => shared.set(number)?,
+                Which::All | Which::From(_) => match shared.set(number) {
+                    Ok(set) => set,
+                    // What was gathered is pinned: it goes first, and then what comes next.
+                    Err(error) => {
+                        self.next = number + 1;
+                        return if entries.is_empty() { Err(error) } else { Ok(entries) };
+                    }
+                },
             };
             let begin = |set: &mut crate::shared::SetGuard<'_>, index: u32| {
                 let block = set.set.block(index)?;

@@ -215,3 +215,29 @@ fn a_page_that_cannot_be_written_does_not_fill_the_journal() {
     let cache = rig::open(&origin, &flash);
     oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &"opened again");
 }
+
+#[test]
+fn what_is_dirty_elsewhere_is_written_back_while_a_set_cannot_be_read() {
+    let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
+    let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
+    let cache = rig::open(&origin, &flash);
+    let sets = u64::from(cache.figures().sets);
+    let mut port = Port::open(&cache, 4).unwrap();
+    (0..20).for_each(|lba| act(&mut port, &mut oracle, &write(lba, 1)).unwrap());
+    act(&mut port, &mut oracle, &Act::Flush).unwrap();
+    drop((port, cache));
+
+    let refusals = Refusals::default();
+    let page = Lba(36 + 2 * (sets - 1));
+    let bad = refusals.of(&flash, move |op| matches!(op, Op::Read { lba, .. } if *lba == page));
+    let cache = rig::open(&origin, &bad);
+    let before = cache.figures().dirty_blocks;
+    refusals.set(true);
+    let steps: Vec<bool> = (0..4).map(|_| cache.step(true).is_ok()).collect();
+    assert!(steps.contains(&false), "{steps:?}");
+    let left = cache.figures().dirty_blocks;
+    assert!(left > 0 && left < before, "{left} of {before}");
+    refusals.set(false);
+    cache.clean_all().unwrap();
+    oracle.check_all(&mut Port::open(&*origin, 4).unwrap(), &"the origin");
+}
