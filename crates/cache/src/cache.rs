@@ -477,12 +477,15 @@ impl Engine {
             return Ok(false);
         }
         let which = if is_idle { Which::All } else { Which::Due };
-        let mut is_busy = cleaner.clean(shared, which)? > 0;
-        is_busy |= shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES)?;
-        if is_idle && !is_busy {
-            is_busy |= shared.can_name() && cleaner.name_some(shared)?;
-        }
-        Ok(is_busy)
+        // What fails keeps nothing else from being done.
+        let cleaned = cleaner.clean(shared, which).map(|blocks| blocks > 0);
+        let written = shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES);
+        let is_busy = matches!(cleaned, Ok(true)) || matches!(written, Ok(true));
+        let named = match is_idle && !is_busy && shared.can_name() {
+            true => cleaner.name_some(shared),
+            false => Ok(false),
+        };
+        Ok(cleaned? | written? | named?)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_base::Lba;
-use esker_cache::Mode;
+use esker_cache::{Cache, Mode};
 use esker_device::{Device, DeviceError, Op, Port};
 use oracle::{Act, Oracle, op};
 use refusing::refusing;
@@ -240,4 +240,22 @@ fn what_is_dirty_elsewhere_is_written_back_while_a_set_cannot_be_read() {
     refusals.set(false);
     cache.clean_all().unwrap();
     oracle.check_all(&mut Port::open(&*origin, 4).unwrap(), &"the origin");
+}
+
+#[test]
+fn what_an_origin_cannot_take_keeps_nothing_else_from_being_done() {
+    let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
+    let refusals = Refusals::default();
+    let bad = refusals.of(&origin, |op| matches!(op, Op::Write { .. }));
+    let cache = rig::open(&bad, &flash);
+    let mut port = Port::open(&cache, 4).unwrap();
+    (0..4).for_each(|lba| drop(rig::read(&mut port, lba)));
+    rig::write(&mut port, 5, 1);
+    port.flush().unwrap();
+    refusals.set(true);
+    for _ in 0..4 {
+        assert!(cache.step(true).is_err());
+    }
+    let info = Cache::inspect(&flash).unwrap();
+    assert_eq!((info.dirty_blocks, info.named_blocks), (1, 5), "clean blocks have names");
 }
