@@ -259,3 +259,44 @@ fn what_an_origin_cannot_take_keeps_nothing_else_from_being_done() {
     let info = Cache::inspect(&flash).unwrap();
     assert_eq!((info.dirty_blocks, info.named_blocks), (1, 5), "clean blocks have names");
 }
+
+#[test]
+fn a_slot_that_cannot_be_written_is_set_aside() {
+    for mode in rig::MODES {
+        let (origin, flash) = rig::devices(mode, 4096, 4096);
+        let refusals = Refusals::default();
+        let bad = refusals
+            .of(&flash, |op| matches!(op, Op::Write { lba, .. } if *lba == Lba(DATA / 4096 + 3)));
+        refusals.set(true);
+        let cache = rig::open(&origin, &bad);
+        let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
+        let mut port = Port::open(&cache, 4).unwrap();
+        for version in 1..4 {
+            for lba in 0..rig::ORIGIN / 4096 {
+                act(&mut port, &mut oracle, &write(lba, version)).unwrap();
+                let buf = port.run(op(&Act::Read { lba, count: 1 }, 4096)).unwrap().unwrap();
+                oracle.check(lba, &buf, &mode);
+            }
+            cache.clean_all().unwrap();
+        }
+        assert_eq!(refusals.count(), 1, "{mode}");
+        oracle.check_all(&mut port, &mode);
+    }
+}
+
+#[test]
+fn no_more_than_an_eighth_of_a_set_is_set_aside() {
+    let (origin, flash) = rig::devices(Mode::WriteThrough, 4096, 4096);
+    let refusals = Refusals::default();
+    let bad = refusals.of(&flash, |op| writes_slot(op, 4096));
+    let cache = rig::open(&origin, &bad);
+    let (slots, sets) = (cache.figures().slots, u64::from(cache.figures().sets));
+    let mut port = Port::open(&cache, 4).unwrap();
+    refusals.set(true);
+    (0..rig::ORIGIN / 4096).for_each(|lba| rig::write(&mut port, lba, 1));
+    assert!(!cache.figures().is_flash_lost);
+    refusals.set(false);
+    (0..rig::ORIGIN / 4096).for_each(|lba| rig::write(&mut port, lba, 2));
+    cache.close().unwrap();
+    assert_eq!(Cache::inspect(&flash).unwrap().named_blocks, slots - sets);
+}

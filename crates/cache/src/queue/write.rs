@@ -362,11 +362,20 @@ impl Pump {
         match io.what {
             What::ToFlash { first, count } | What::Through { first, count } => {
                 if let Err(error) = result {
-                    let plan = self.plan(work);
+                    let plan = self.works[work].write.as_mut().expect("a write has a plan");
                     plan.failed[first..first + count].fill(true);
-                    let is_dirty = plan.targets[first..first + count]
-                        .iter()
-                        .any(|target| matches!(target, Target::InPlace { was_clean: false, .. }));
+                    let mut is_dirty = false;
+                    for target in &plan.targets[first..first + count] {
+                        match *target {
+                            Target::InPlace { was_clean: false, .. } => is_dirty = true,
+                            Target::InPlace { slot, .. }
+                            | Target::New { slot }
+                            | Target::Through { slot: Some(slot), .. } => {
+                                self.shared.set_of_slot(slot).set_aside(self.shared.index(slot));
+                            }
+                            _ => {}
+                        }
+                    }
                     if is_dirty {
                         let (lba, size) = (self.works[work].lba, self.works[work].size);
                         let error = match self.shared.is_lost() {
@@ -512,7 +521,7 @@ fn settle(shared: &Shared, block: u64, target: Target, failed: bool, is_good: bo
         Target::New { slot } => {
             let index = shared.index(slot);
             if failed {
-                set.set.release(index);
+                set.release(index);
             } else {
                 let old = set.set.lookup(block).filter(|old| set.withdraw(*old));
                 set.set.place(index, block, Access::Write);
@@ -529,7 +538,7 @@ fn settle(shared: &Shared, block: u64, target: Target, failed: bool, is_good: bo
             if is_good && !failed && !is_cancelled && is_free {
                 set.set.place(index, block, Access::Write);
             } else {
-                set.set.release(index);
+                set.release(index);
             }
         }
         Target::Through { slot: Some(slot), is_new: false } => {
