@@ -216,28 +216,12 @@ impl Cache {
         Ok(store::write_superblock(&mut medium, &superblock)?)
     }
 
-    /// Writes everything back that is dirty now.
+    /// Writes everything back.
     ///
     /// # Errors
-    /// A device's; what was not written back is still dirty.
+    /// `Retry` when others go on to write; a device's. What was not written back is still dirty.
     pub fn clean_all(&self) -> Result<(), CacheError> {
-        let mut cleaner = self.engine.cleaner.lock();
-        let shared = &*self.shared();
-        let mut idle = 0;
-        while shared.dirty_blocks() > 0 {
-            // A block that is being written cannot be cleaned: its writer has to go on first.
-            if cleaner.clean(shared, Which::All)? > 0 {
-                idle = 0;
-            } else {
-                idle += 1;
-                if idle > 1_000 {
-                    let why = "blocks are being written; stop using the cache first".to_owned();
-                    return Err(CacheError::Invalid(why));
-                }
-                esker_base::Clock::real().sleep(Duration::from_millis(1));
-            }
-        }
-        Ok(())
+        self.engine.cleaner.lock().clean_all(&self.shared())
     }
 
     /// A step of what is not urgent: cleaning, naming, the checkpoint. For
@@ -261,7 +245,7 @@ impl Cache {
             return Ok(());
         }
         shared.sync_flash()?;
-        while cleaner.name_some(shared)? {}
+        cleaner.name_all(shared)?;
         shared.seal()?;
         shared.flush_origin()?;
         Ok(())

@@ -48,7 +48,7 @@ impl Cache {
         }
         // Until the stop others go on to write: there may be no end to it.
         empty(&shared, &mut cleaner, next.set_slots, shared.slots() / 64 + 16)?;
-        while cleaner.name_some(&shared)? {}
+        cleaner.name_all(&shared)?;
         drop(shared);
 
         let mut current = self.engine.shared.write();
@@ -134,7 +134,7 @@ fn change(shared: &Shared, cleaner: &mut Cleaner, next: &Superblock) -> Result<S
     empty(shared, cleaner, next.set_slots, u64::MAX)?;
     vacate(shared, next.set_slots)?;
     shared.sync_flash()?;
-    while cleaner.name_some(shared)? {}
+    cleaner.name_all(shared)?;
     let mut store = shared.store.lock();
     if next.set_slots > old.set_slots {
         for (table, size) in Layout::of(next).tables(old.set_slots) {
