@@ -194,8 +194,10 @@ impl Cache {
     /// # Errors
     /// The flash device's; the mode is as it was, or the flash device is lost.
     pub fn set_mode(&self, mode: Mode) -> Result<(), CacheError> {
-        let shared = self.shared();
-        shared.change_superblock(&mut shared.store.lock(), |it| it.mode = mode.number())?;
+        // Held until it counts, so that nobody changes the size in between.
+        let shared = self.engine.shared.read();
+        let mut store = shared.store.lock();
+        shared.change_superblock(&mut store, |it| it.mode = mode.number())?;
         shared.set_mode(mode);
         Ok(())
     }
@@ -255,15 +257,20 @@ impl Cache {
     /// then on. The cache must not be in use. From then on this device only passes on.
     ///
     /// # Errors
-    /// A device's; the cache is still attached then, or lost if the flash device does not even say
-    /// so. No block is lost.
+    /// `Retry` when others write; a device's. The cache is still attached then, or lost if the flash
+    /// device does not even say so. No block is lost.
     pub fn detach(&self) -> Result<(), CacheError> {
-        let shared = self.shared();
+        let mut cleaner = self.engine.cleaner.lock();
+        let shared = &*self.shared();
         shared.store.lock().is_attached()?;
-        self.clean_all()?;
+        cleaner.clean_all(shared)?;
         shared.commit(&crate::commit::Wanted::Nothing)?;
         shared.flush_origin()?;
-        shared.change_superblock(&mut shared.store.lock(), |it| it.state = DETACHED)?;
+        let mut store = shared.store.lock();
+        if store.dirty > 0 || shared.dirty_blocks() > 0 {
+            return Err(CacheError::InUse { device: shared.flash.name().to_owned() });
+        }
+        shared.change_superblock(&mut store, |it| it.state = DETACHED)?;
         shared.lose();
         Ok(())
     }

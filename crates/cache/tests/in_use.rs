@@ -5,14 +5,16 @@ mod refusing;
 #[path = "support/rig.rs"]
 mod rig;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use esker_base::ErrorKind;
-use esker_cache::{Cache, Mode};
+use esker_base::thread::spawn_scoped;
+use esker_base::{ErrorKind, Lba, LbaCount};
+use esker_cache::{Cache, CreateOptions, Mode};
 use esker_device::{Device, Op, Port};
 use refusing::refusing;
 
-use rig::{read, write};
+use rig::{content, read, write};
 
 /// Somebody who uses the cache whenever a device below it is asked for something.
 #[derive(Clone, Default)]
@@ -97,4 +99,61 @@ fn writing_everything_back_ends_when_others_go_on_to_write() {
     assert!(written < 1_000, "{written}");
     cache.clean_all().unwrap();
     cache.detach().unwrap();
+}
+
+#[test]
+fn a_cache_that_is_written_while_it_is_detached_stays_attached() {
+    let (origin, flash) = devices();
+    let user = User::default();
+    let busy = user.of(&flash, is_record, 1, |port, _| write(port, 7, 2));
+    let cache = rig::open(&origin, &busy);
+    let mut port = Port::open(&cache, 4).unwrap();
+    write(&mut port, 1, 1);
+    port.flush().unwrap();
+    user.begin(&cache);
+    let detached = cache.detach();
+    assert_eq!(user.end(), 1);
+    assert_eq!(detached.map_err(|error| error.kind()), Err(ErrorKind::Retry));
+    assert!(read(&mut port, 7)[..] == content(7, 2)[..]);
+    cache.detach().unwrap();
+    let mut port = Port::open(&*origin, 1).unwrap();
+    assert!(read(&mut port, 1)[..] == content(1, 1)[..]);
+    assert!(read(&mut port, 7)[..] == content(7, 2)[..]);
+}
+
+#[test]
+fn a_mode_that_is_set_while_the_size_changes_is_the_mode() {
+    // Of sets that have two rows.
+    let options = CreateOptions {
+        flash_bytes: Some(24 << 20),
+        set_bytes: 1008 * 4096,
+        ..rig::large_options(Mode::WriteBack)
+    };
+    let (origin, flash) = rig::large_devices(32 << 20, 64 << 20, &options);
+    let cache = rig::open(&origin, &flash);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (cache, stop) = (&cache, &stop);
+        let changer = spawn_scoped(scope, "changer", move || {
+            let mut port = Port::open(cache, 4).unwrap();
+            for n in 0..150 {
+                // Names to be given before the size is changed.
+                let count = LbaCount(1_000);
+                port.run(Op::Discard { lba: Lba(0), count }).unwrap();
+                (0..1_000).for_each(|block| drop(read(&mut port, block)));
+                cache.resize((48 - n % 2 * 24) << 20).unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let (mut wrong, mut n) = (0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            n += 1;
+            let mode = rig::MODES[n % 3];
+            cache.set_mode(mode).unwrap();
+            wrong += u64::from(cache.mode() != mode);
+        }
+        changer.unwrap().join().unwrap();
+        assert_eq!(wrong, 0, "of {n} modes that were set");
+    });
+    assert_eq!(Cache::inspect(&flash).unwrap().mode, cache.mode());
 }
