@@ -18,7 +18,7 @@ use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
 use crate::layout::{Layout, default_area_bytes};
 use crate::mapping::{Mapping, Placement};
-use crate::omf::{BLOCK, DETACHED, Superblock};
+use crate::omf::{BLOCK, DETACHED, MAX_AREA, Superblock};
 use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
 use crate::queue::Queue;
 use crate::shared::Shared;
@@ -362,13 +362,21 @@ fn plan(
     };
     let slots = slots.clamp(1, most);
     let mut layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
-    // Room for a table of four times the size: the cache may grow.
+    // Room for a table of four times the size, if an area can be so large: the cache may grow.
     if layout.least_area_bytes(4) > area {
-        area = layout.least_area_bytes(4);
+        area = layout.least_area_bytes(4).min(MAX_AREA);
         layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
     }
     if layout.set_slots < 8 {
         return Err(too_small());
+    }
+    if layout.least_area_bytes(1) > area {
+        let set_bytes = u64::from(slots) * BLOCK;
+        return invalid(format!(
+            "sets of {set_bytes} bytes are too small for {flash_bytes} bytes of {}: there are more \
+             of them than a journal has room for; take larger ones, 16 MiB are usual",
+            flash.name()
+        ));
     }
     Ok(Superblock {
         mode: options.mode.number(),
