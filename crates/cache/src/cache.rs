@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::CacheError;
 use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
-use crate::layout::{Layout, default_area_bytes};
+use crate::layout::{LARGEST_SET, Layout, default_area_bytes};
 use crate::mapping::{Mapping, Placement};
 use crate::omf::{BLOCK, DETACHED, MAX_AREA, Superblock};
 use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
@@ -29,6 +29,8 @@ use crate::store::{self, DRAIN_PAGES, Medium, Store};
 const INTERVAL: Duration = Duration::from_millis(20);
 /// For how long nobody may have used the cache before all that is dirty is written back.
 const IDLE: Duration = Duration::from_secs(2);
+/// The most slots of a set of a new cache, which may grow.
+const MOST_NEW_SLOTS: u32 = 32_768;
 /// While the cache is in use, the thread rests this many times as long as it worked.
 const REST: u32 = 9;
 
@@ -297,13 +299,14 @@ impl Cache {
         };
         let set_bytes = match division {
             Division::Single => CreateOptions::default().set_bytes,
-            _ => u64::from(old.set_slots) * BLOCK,
+            // It may have grown beyond what a new one can have.
+            _ => u64::from(old.set_slots.min(MOST_NEW_SLOTS)) * BLOCK,
         };
         let new = CreateOptions {
             mode: Mode::of_number(old.mode),
             flash_bytes,
             set_bytes,
-            run_bytes: u64::from(old.run_blocks) * BLOCK,
+            run_bytes: (u64::from(old.run_blocks) * BLOCK).min(set_bytes),
             division,
             area_bytes: None,
             id: old.id.wrapping_add(1),
@@ -345,7 +348,7 @@ fn plan(
         ));
     }
     let is_single = options.division == Division::Single;
-    let most = if is_single { 65_535 } else { 32_768 };
+    let most = if is_single { LARGEST_SET } else { MOST_NEW_SLOTS };
     let slots = u32::try_from(options.set_bytes / BLOCK).unwrap_or(u32::MAX);
     if !is_single && !(8..=most).contains(&slots) {
         return invalid("a set has from 32 KiB to 128 MiB".to_owned());

@@ -189,3 +189,23 @@ fn sets_that_are_too_small_for_the_flash_are_refused() {
         }
     }
 }
+
+#[test]
+fn a_cache_whose_sets_have_grown_large_is_made_anew() {
+    let options = CreateOptions {
+        flash_bytes: Some(160 << 20),
+        set_bytes: 128 << 20,
+        ..rig::large_options(Mode::WriteBack)
+    };
+    let (origin, flash) = rig::large_devices(BLOCKS * 4096, 400 << 20, &options);
+    let cache = rig::open(&origin, &flash);
+    write(&mut Port::open(&cache, 4).unwrap(), 7, 1);
+    cache.resize(320 << 20).unwrap();
+    assert!(cache.figures().slots > 40_000 * u64::from(cache.figures().sets));
+    cache.close().unwrap();
+    drop(cache);
+    Cache::remake(&origin, &flash, None).unwrap();
+    let info = Cache::inspect(&flash).unwrap();
+    assert!(info.capacity_bytes > 320 << 20 && info.set_bytes <= 128 << 20, "{info:?}");
+    assert!(read(&mut Port::open(&*origin, 1).unwrap(), 7)[..] == content(7, 1)[..]);
+}
