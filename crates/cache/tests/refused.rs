@@ -10,9 +10,10 @@ mod rig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use esker_base::Lba;
+use esker_base::{Lba, LbaCount};
 use esker_cache::{Cache, Mode};
 use esker_device::{Device, DeviceError, Op, Port};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 use oracle::{Act, Oracle, op};
 use refusing::refusing;
 
@@ -299,4 +300,21 @@ fn no_more_than_an_eighth_of_a_set_is_set_aside() {
     (0..rig::ORIGIN / 4096).for_each(|lba| rig::write(&mut port, lba, 2));
     cache.close().unwrap();
     assert_eq!(Cache::inspect(&flash).unwrap().named_blocks, slots - sets);
+}
+
+#[test]
+fn a_discard_that_fails_may_have_changed_the_origin_which_is_flushed() {
+    let (origin, flash) = rig::devices(Mode::WriteThrough, 4096, 4096);
+    let plan = FaultPlan::new();
+    let bad: Arc<dyn Device> = Arc::new(FaultDevice::new(origin, &plan));
+    let cache = rig::open(&bad, &flash);
+    let mut port = Port::open(&cache, 4).unwrap();
+    rig::write(&mut port, 3, 1);
+    port.flush().unwrap();
+    plan.once(Target::Discard, plan.seen(Target::Discard), Effect::Short);
+    let discard = Op::Discard { lba: Lba(2), count: LbaCount(4) };
+    assert!(port.run(discard).is_err());
+    let flushes = plan.seen(Target::Flush);
+    port.flush().unwrap();
+    assert_eq!(plan.seen(Target::Flush), flushes + 1);
 }
