@@ -296,6 +296,9 @@ impl Store {
         medium.flush()?;
         let Replayed { previous, current } = journal::replay(&mut medium, &superblock, &layout)?;
         let pages = layout.pages();
+        // Clean names of another epoch are void.
+        let RecordHeader { dirty, named, clean_epoch, .. } = current.last;
+        let named = if clean_epoch == superblock.clean_epoch { named } else { dirty };
         let mut store = Store {
             superblock,
             layout,
@@ -309,8 +312,8 @@ impl Store {
             announced: Pages::new(pages),
             overlay: BTreeMap::new(),
             generations: vec![0; to_usize(pages.into())],
-            dirty: current.last.dirty,
-            named: current.last.named,
+            dirty,
+            named,
             is_open: true,
             is_broken: false,
             medium,
