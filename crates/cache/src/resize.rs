@@ -33,8 +33,9 @@ impl Cache {
     ///
     /// # Errors
     /// `Invalid` when the flash device is smaller, `NotInPlace` when the cache does not allow that
-    /// size, and the message says what it does allow; `FlashLost`; a device's. The cache is as it was then, unless the flash
-    /// device failed when the superblock was written: then it is lost until it is opened again.
+    /// size, and the message says what it does allow; `FlashLost`; a device's. The cache is as it
+    /// was then, unless the flash device failed when the superblock was written: then it is lost
+    /// until it is opened again.
     pub fn resize(&self, flash_bytes: u64) -> Result<(), CacheError> {
         let mut cleaner = self.engine.cleaner.lock();
         let shared = self.engine.shared();

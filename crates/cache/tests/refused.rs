@@ -10,11 +10,11 @@ mod rig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use esker_base::{Lba, LbaCount};
+use esker_base::{Lba, LbaCount, Rng};
 use esker_cache::{Cache, Mode};
 use esker_device::{Device, DeviceError, Op, Port};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
-use oracle::{Act, Oracle, op};
+use oracle::{Act, Oracle, op, random};
 use refusing::refusing;
 
 /// Where the slots begin on the flash device of small caches.
@@ -317,4 +317,62 @@ fn a_discard_that_fails_may_have_changed_the_origin_which_is_flushed() {
     let flushes = plan.seen(Target::Flush);
     port.flush().unwrap();
     assert_eq!(plan.seen(Target::Flush), flushes + 1);
+}
+
+#[test]
+fn an_outage_at_any_time_loses_nothing_that_was_flushed() {
+    let mut lost = 0;
+    for seed in 0..240 {
+        let mut rng = Rng::new(seed);
+        let mode = rig::MODES[usize::try_from(rng.below(3)).unwrap()];
+        let sizes = [(512, 512), (4096, 4096), (512, 4096), (4096, 512)];
+        let (outer, inner) = sizes[usize::try_from(rng.below(4)).unwrap()];
+        let lbas = rig::ORIGIN / u64::from(outer);
+        let (origin, flash) = rig::devices(mode, outer, inner);
+        let mut oracle = Oracle::new(lbas, outer as usize);
+        // Of several lives: sets are read late in all but the first.
+        for life in 0..3 {
+            let refusals = Refusals::default();
+            let kind = rng.below(4);
+            let bad = refusals.of(&flash, move |op| match kind {
+                0 => true,
+                1 => matches!(op, Op::Read { .. }),
+                2 => matches!(op, Op::Write { .. }),
+                _ => writes_slot(op, inner.into()),
+            });
+            let cache = rig::open(&origin, &bad);
+            let mut port = Port::open(&cache, 4).unwrap();
+            let (from, to) = (rng.below(40), rng.below(60));
+            for n in 0..50 {
+                refusals.set((from..to).contains(&n));
+                let about = format!("seed {seed}, {mode}, {outer} {inner}, life {life}, {n}");
+                match rng.below(12) {
+                    0 => drop(cache.step(rng.chance(1, 2))),
+                    1 => drop(cache.close()),
+                    _ => {
+                        let version = life * 100 + n + 1;
+                        let act = random(&mut rng, lbas, u64::from(4096 / outer), version);
+                        match (port.run(op(&act, outer as usize)), &act) {
+                            (Ok(buf), Act::Read { lba, .. }) => {
+                                oracle.check(*lba, &buf.unwrap(), &about);
+                            }
+                            (Ok(_), _) => oracle.done(&act),
+                            (Err(_), _) => oracle.maybe(&act),
+                        }
+                    }
+                }
+            }
+            refusals.set(false);
+            // It is told of what it has missed.
+            let _ = port.flush();
+            lost += u64::from(cache.figures().is_flash_lost);
+            drop((port, cache));
+            // The process ends; nothing loses power.
+            oracle.crash();
+            let cache = rig::open(&origin, &flash);
+            let about = format!("seed {seed}, {mode}, {outer} {inner}, life {life}, opened again");
+            oracle.check_all(&mut Port::open(&cache, 4).unwrap(), &about);
+        }
+    }
+    assert!(lost > 50, "{lost}");
 }
