@@ -120,6 +120,17 @@ impl Budget {
         }
     }
 
+    /// The same for another capacity, which goes on from what was left and spent there.
+    pub(crate) fn go_on_from(self, before: &Budget) -> Budget {
+        let (seen, left, then) = *before.state.lock();
+        Budget {
+            opened: before.opened,
+            spent: AtomicU64::new(before.spent.load(Ordering::Relaxed)),
+            state: Mutex::new((seen, left.min(self.burst), then)),
+            ..self
+        }
+    }
+
     /// Spends; whether there is any left, if it was looked at.
     fn spend(&self, bytes: u64) -> Option<bool> {
         let rate = self.bytes_per_second?;

@@ -16,9 +16,9 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::CacheError;
 use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
-use crate::layout::{Layout, default_area_bytes};
+use crate::layout::{LARGEST_SET, Layout, default_area_bytes};
 use crate::mapping::{Mapping, Placement};
-use crate::omf::{BLOCK, DETACHED, Superblock};
+use crate::omf::{BLOCK, DETACHED, MAX_AREA, Superblock};
 use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
 use crate::queue::Queue;
 use crate::shared::Shared;
@@ -29,6 +29,8 @@ use crate::store::{self, DRAIN_PAGES, Medium, Store};
 const INTERVAL: Duration = Duration::from_millis(20);
 /// For how long nobody may have used the cache before all that is dirty is written back.
 const IDLE: Duration = Duration::from_secs(2);
+/// The most slots of a set of a new cache, which may grow.
+const MOST_NEW_SLOTS: u32 = 32_768;
 /// While the cache is in use, the thread rests this many times as long as it worked.
 const REST: u32 = 9;
 
@@ -194,8 +196,10 @@ impl Cache {
     /// # Errors
     /// The flash device's; the mode is as it was, or the flash device is lost.
     pub fn set_mode(&self, mode: Mode) -> Result<(), CacheError> {
-        let shared = self.shared();
-        shared.change_superblock(&mut shared.store.lock(), |it| it.mode = mode.number())?;
+        // Held until it counts, so that nobody changes the size in between.
+        let shared = self.engine.shared.read();
+        let mut store = shared.store.lock();
+        shared.change_superblock(&mut store, |it| it.mode = mode.number())?;
         shared.set_mode(mode);
         Ok(())
     }
@@ -216,28 +220,12 @@ impl Cache {
         Ok(store::write_superblock(&mut medium, &superblock)?)
     }
 
-    /// Writes everything back that is dirty now.
+    /// Writes everything back.
     ///
     /// # Errors
-    /// A device's; what was not written back is still dirty.
+    /// `Retry` when others go on to write; a device's. What was not written back is still dirty.
     pub fn clean_all(&self) -> Result<(), CacheError> {
-        let mut cleaner = self.engine.cleaner.lock();
-        let shared = &*self.shared();
-        let mut idle = 0;
-        while shared.dirty_blocks() > 0 {
-            // A block that is being written cannot be cleaned: its writer has to go on first.
-            if cleaner.clean(shared, Which::All)? > 0 {
-                idle = 0;
-            } else {
-                idle += 1;
-                if idle > 1_000 {
-                    let why = "blocks are being written; stop using the cache first".to_owned();
-                    return Err(CacheError::Invalid(why));
-                }
-                esker_base::Clock::real().sleep(Duration::from_millis(1));
-            }
-        }
-        Ok(())
+        self.engine.cleaner.lock().clean_all(&self.shared())
     }
 
     /// A step of what is not urgent: cleaning, naming, the checkpoint. For
@@ -261,7 +249,7 @@ impl Cache {
             return Ok(());
         }
         shared.sync_flash()?;
-        while cleaner.name_some(shared)? {}
+        cleaner.name_all(shared)?;
         shared.seal()?;
         shared.flush_origin()?;
         Ok(())
@@ -271,15 +259,20 @@ impl Cache {
     /// then on. The cache must not be in use. From then on this device only passes on.
     ///
     /// # Errors
-    /// A device's; the cache is still attached then, or lost if the flash device does not even say
-    /// so. No block is lost.
+    /// `Retry` when others write; a device's. The cache is still attached then, or lost if the flash
+    /// device does not even say so. No block is lost.
     pub fn detach(&self) -> Result<(), CacheError> {
-        let shared = self.shared();
+        let mut cleaner = self.engine.cleaner.lock();
+        let shared = &*self.shared();
         shared.store.lock().is_attached()?;
-        self.clean_all()?;
+        cleaner.clean_all(shared)?;
         shared.commit(&crate::commit::Wanted::Nothing)?;
         shared.flush_origin()?;
-        shared.change_superblock(&mut shared.store.lock(), |it| it.state = DETACHED)?;
+        let mut store = shared.store.lock();
+        if store.dirty > 0 || shared.dirty_blocks() > 0 {
+            return Err(CacheError::InUse { device: shared.flash.name().to_owned() });
+        }
+        shared.change_superblock(&mut store, |it| it.state = DETACHED)?;
         shared.lose();
         Ok(())
     }
@@ -306,13 +299,14 @@ impl Cache {
         };
         let set_bytes = match division {
             Division::Single => CreateOptions::default().set_bytes,
-            _ => u64::from(old.set_slots) * BLOCK,
+            // It may have grown beyond what a new one can have.
+            _ => u64::from(old.set_slots.min(MOST_NEW_SLOTS)) * BLOCK,
         };
         let new = CreateOptions {
             mode: Mode::of_number(old.mode),
             flash_bytes,
             set_bytes,
-            run_bytes: u64::from(old.run_blocks) * BLOCK,
+            run_bytes: (u64::from(old.run_blocks) * BLOCK).min(set_bytes),
             division,
             area_bytes: None,
             id: old.id.wrapping_add(1),
@@ -354,7 +348,7 @@ fn plan(
         ));
     }
     let is_single = options.division == Division::Single;
-    let most = if is_single { 65_535 } else { 32_768 };
+    let most = if is_single { LARGEST_SET } else { MOST_NEW_SLOTS };
     let slots = u32::try_from(options.set_bytes / BLOCK).unwrap_or(u32::MAX);
     if !is_single && !(8..=most).contains(&slots) {
         return invalid("a set has from 32 KiB to 128 MiB".to_owned());
@@ -371,13 +365,21 @@ fn plan(
     };
     let slots = slots.clamp(1, most);
     let mut layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
-    // Room for a table of four times the size: the cache may grow.
+    // Room for a table of four times the size, if an area can be so large: the cache may grow.
     if layout.least_area_bytes(4) > area {
-        area = layout.least_area_bytes(4);
+        area = layout.least_area_bytes(4).min(MAX_AREA);
         layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
     }
     if layout.set_slots < 8 {
         return Err(too_small());
+    }
+    if layout.least_area_bytes(1) > area {
+        let set_bytes = u64::from(slots) * BLOCK;
+        return invalid(format!(
+            "sets of {set_bytes} bytes are too small for {flash_bytes} bytes of {}: there are more \
+             of them than a journal has room for; take larger ones, 16 MiB are usual",
+            flash.name()
+        ));
     }
     Ok(Superblock {
         mode: options.mode.number(),
@@ -477,12 +479,15 @@ impl Engine {
             return Ok(false);
         }
         let which = if is_idle { Which::All } else { Which::Due };
-        let mut is_busy = cleaner.clean(shared, which)? > 0;
-        is_busy |= shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES)?;
-        if is_idle && !is_busy {
-            is_busy |= shared.can_name() && cleaner.name_some(shared)?;
-        }
-        Ok(is_busy)
+        // What fails keeps nothing else from being done.
+        let cleaned = cleaner.clean(shared, which).map(|blocks| blocks > 0);
+        let written = shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES);
+        let is_busy = matches!(cleaned, Ok(true)) || matches!(written, Ok(true));
+        let named = match is_idle && !is_busy && shared.can_name() {
+            true => cleaner.name_some(shared),
+            false => Ok(false),
+        };
+        Ok(cleaned? | written? | named?)
     }
 }
 

@@ -9,6 +9,8 @@
 //! 2. A block is clean only after the origin has it durably, and if nothing else was written to its
 //!    slot since it was read.
 
+use std::time::Duration;
+
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, BufPool, Lba};
 use esker_device::{Op, Port};
@@ -26,6 +28,8 @@ const BATCH: usize = 256;
 const LARGEST_WRITE: u64 = 1 << 20;
 /// Bytes of buffers that may lie idle between two batches.
 const MOST_IDLE_BYTES: usize = 4 << 20;
+/// How often, a millisecond each, those who write what is dirty are waited for.
+const IDLE_TRIES: u32 = 1_000;
 /// Commands in flight at a device.
 const DEPTH: usize = 16;
 
@@ -107,7 +111,14 @@ impl Cleaner {
                         continue;
                     }
                 },
-                Which::All | Which::From(_) => shared.set(number)?,
+                Which::All | Which::From(_) => match shared.set(number) {
+                    Ok(set) => set,
+                    // What was gathered is pinned: it goes first, and then what comes next.
+                    Err(error) => {
+                        self.next = number + 1;
+                        return if entries.is_empty() { Err(error) } else { Ok(entries) };
+                    }
+                },
             };
             let begin = |set: &mut crate::shared::SetGuard<'_>, index: u32| {
                 let block = set.set.block(index)?;
@@ -228,25 +239,58 @@ impl Cleaner {
         }
     }
 
+    /// Writes everything back. Others may go on to write: it ends all the same.
+    ///
+    /// # Errors
+    /// `InUse` when they leave no end to it; a device's.
+    pub(crate) fn clean_all(&mut self, shared: &Shared) -> Result<(), CacheError> {
+        // Twice what was dirty at first, and a batch.
+        let mut most = 2 * shared.dirty_blocks() + to_u64(BATCH);
+        let mut idle = 0;
+        while shared.dirty_blocks() > 0 {
+            // A block that is being written cannot be cleaned: its writer has to go on first.
+            let cleaned = self.clean(shared, Which::All)?;
+            most = most.saturating_sub(cleaned);
+            idle = if cleaned > 0 { 0 } else { idle + 1 };
+            if most == 0 || idle > IDLE_TRIES {
+                return Err(CacheError::InUse { device: shared.flash.name().to_owned() });
+            }
+            if cleaned == 0 {
+                esker_base::Clock::real().sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
     /// Gives names to the clean blocks of the next set that has some without; false after a whole
     /// round without any.
     pub(crate) fn name_some(&mut self, shared: &Shared) -> Result<bool, CacheError> {
         for _ in 0..shared.layout.sets {
             let number = self.next_named % shared.layout.sets;
             self.next_named = number + 1;
-            let Some(set) = shared.set_if_read(number) else { continue };
-            let unnamed = set.unnamed_clean_slots();
-            drop(set);
-            if !unnamed.is_empty() {
-                let slots: Vec<u32> =
-                    unnamed.into_iter().map(|index| shared.slot(number, index)).collect();
-                if shared.commit(&Wanted::Named(&slots))? > 0 {
-                    return Ok(true);
-                }
+            if name_set(shared, number)? {
+                return Ok(true);
             }
         }
         Ok(false)
     }
+
+    /// Gives names to all clean blocks that have none now.
+    pub(crate) fn name_all(&mut self, shared: &Shared) -> Result<(), CacheError> {
+        (0..shared.layout.sets).try_for_each(|number| name_set(shared, number).map(drop))
+    }
+}
+
+/// Gives names to the clean blocks of a set that have none, and says whether any got one.
+fn name_set(shared: &Shared, number: u32) -> Result<bool, CacheError> {
+    let Some(set) = shared.set_if_read(number) else { return Ok(false) };
+    let unnamed = set.unnamed_clean_slots();
+    drop(set);
+    if unnamed.is_empty() {
+        return Ok(false);
+    }
+    let slots: Vec<u32> = unnamed.into_iter().map(|index| shared.slot(number, index)).collect();
+    Ok(shared.commit(&Wanted::Named(&slots))? > 0)
 }
 
 impl WriteBack {

@@ -7,8 +7,8 @@
 //! 1. A slot is named dirty, or clean, only after the data in it is durable.
 //! 2. A slot is named clean, or loses the name dirty, only after the origin's content is durable.
 //! 3. A slot without a block is free only after the medium does not name it.
-//! 4. A record that takes names away is never behind one that gives them: whatever prefix of the
-//!    records a crash leaves, no block has two names.
+//! 4. All changes of the names of one block are in one record: whatever prefix of the records a
+//!    crash leaves, no block has two names, and none is without while it moves to another slot.
 
 use std::sync::atomic::Ordering;
 
@@ -25,6 +25,24 @@ pub(crate) enum Wanted<'a> {
     Unnamed(&'a [u32]),
     /// They get names: they survive a restart.
     Named(&'a [u32]),
+}
+
+/// A slot whose name is to change, the name that it has, and the one that it gets.
+type Move = (u32, Name, Name);
+
+/// The block whose name changes.
+fn block_of((_, old, new): &Move) -> Option<u64> {
+    new.block().or(old.block())
+}
+
+/// How many of `moves`, which are in the order of their blocks, go into a record of at most `most`
+/// changes: none of the last block's is left for the next one.
+fn in_one_record(moves: &[Move], most: usize) -> usize {
+    if moves.len() <= most {
+        return moves.len();
+    }
+    let is_between = |at: &usize| block_of(&moves[*at - 1]) != block_of(&moves[*at]);
+    (1..=most).rev().find(is_between).unwrap_or(most)
 }
 
 impl Shared {
@@ -65,7 +83,7 @@ impl Shared {
         pending: &[u32],
         wanted: &Wanted<'_>,
     ) -> Result<usize, CacheError> {
-        let mut moves: Vec<(u32, Name, Name)> = Vec::new();
+        let mut moves: Vec<Move> = Vec::new();
         let mut propose = |slots: &[u32], is_wanted: Option<bool>| {
             for &slot in slots {
                 let mut set = self.set_of_slot(slot);
@@ -93,27 +111,22 @@ impl Shared {
         }
         let count = moves.len();
         let result = self.write_moves(store, &mut moves);
-        for (slot, old, new) in moves {
-            let mut set = self.set_of_slot(slot);
-            match (result.is_ok(), old == new) {
-                (true, _) | (false, true) => set.apply(self.index(slot), new),
-                // A record that failed may be there all the same: nobody relies on either name.
-                (false, false) if store.is_broken() => {}
-                (false, false) => set.give_up(self.index(slot)),
+        // A record that failed may be there all the same: nobody relies on either name.
+        if result.is_err() && !store.is_broken() {
+            for (slot, _, _) in moves.iter().filter(|(_, old, new)| old != new) {
+                self.set_of_slot(*slot).give_up(self.index(*slot));
             }
         }
         result.map(|()| count)
     }
 
-    /// Writes changes; what is durable when it fails has its new name as the old one, too.
-    fn write_moves(
-        &self,
-        store: &mut Store,
-        moves: &mut [(u32, Name, Name)],
-    ) -> Result<(), CacheError> {
+    /// Writes changes; what is durable when it fails has its new name as the old one, too. A set
+    /// knows of its new names once they are durable: the record behind them may need the area that
+    /// they are in, and then it is what sets say that goes to the table.
+    fn write_moves(&self, store: &mut Store, moves: &mut [Move]) -> Result<(), CacheError> {
         // A dirty block that was written back may have been rewritten in place just before.
-        let gives_name = |(_, _, new): &(u32, Name, Name)| *new != Name::None;
-        let trusts_origin = |(_, old, new): &(u32, Name, Name)| {
+        let gives_name = |(_, _, new): &Move| *new != Name::None;
+        let trusts_origin = |(_, old, new): &Move| {
             matches!(old, Name::Dirty(_)) || matches!((old, new), (Name::None, Name::Clean(_)))
         };
         if moves.iter().any(trusts_origin) {
@@ -122,13 +135,17 @@ impl Shared {
         if moves.iter().any(gives_name) {
             self.flush_flash(store)?;
         }
-        moves.sort_by_key(|(slot, _, new)| (*new != Name::None, *slot));
-        let most = store.record_changes();
-        for part in moves.chunks_mut(most) {
+        moves.sort_by_key(|one| (block_of(one), one.0));
+        let mut rest = moves;
+        while !rest.is_empty() {
+            let count = in_one_record(rest, store.record_changes());
+            let part;
+            (part, rest) = rest.split_at_mut(count);
             let changes: Vec<Change> =
                 part.iter().map(|(slot, _, name)| Change { slot: *slot, name: *name }).collect();
             self.append(store, &changes, part)?;
-            for (_, old, new) in part {
+            for (slot, old, new) in part {
+                self.set_of_slot(*slot).apply(self.index(*slot), *new);
                 *old = *new;
             }
         }
@@ -139,7 +156,7 @@ impl Shared {
         &self,
         store: &mut Store,
         changes: &[Change],
-        moves: &[(u32, Name, Name)],
+        moves: &[Move],
     ) -> Result<(), CacheError> {
         self.make_room(store, changes.len())?;
         let counts = |is_it: fn(&Name) -> bool, before: u32| {

@@ -45,6 +45,12 @@ pub enum CacheError {
         /// The flash device.
         device: String,
     },
+    /// Others go on to write what has to be written back.
+    #[error("{device}: the cache on it is in use: blocks are being written; stop using it first")]
+    InUse {
+        /// The flash device.
+        device: String,
+    },
     /// What was read is not what was written.
     #[error(
         "{device}: {what} at offset {offset} is damaged: {why}; what was not written back to the \
@@ -89,6 +95,7 @@ impl CacheError {
             CacheError::NoCache { .. } => ErrorKind::NotFound,
             CacheError::Exists { .. } => ErrorKind::Exists,
             CacheError::Detached { .. } => ErrorKind::Closed,
+            CacheError::InUse { .. } => ErrorKind::Retry,
             CacheError::Corrupt { .. } => ErrorKind::Corrupt,
             CacheError::FlashLost { .. } => ErrorKind::Io,
         }

@@ -24,6 +24,8 @@ pub const VERSION: u32 = 2;
 pub const DETACHED: u8 = 1;
 /// The most rows of slots.
 pub const MAX_ROWS: usize = 16;
+/// The most bytes of a journal area: a record says where it begins in four bytes.
+pub const MAX_AREA: u64 = 1 << 32;
 
 const SUPER_MAGIC: &[u8; 8] = b"ESKCACHE";
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"EKCJ");
@@ -293,7 +295,7 @@ impl Superblock {
                 "the size of a journal area",
                 self.area_bytes,
                 self.area_bytes.is_multiple_of(BLOCK)
-                    && (4 * BLOCK..=1 << 32).contains(&self.area_bytes),
+                    && (4 * BLOCK..=MAX_AREA).contains(&self.area_bytes),
             ),
         ];
         match values.into_iter().find(|(_, _, is_good)| !is_good) {

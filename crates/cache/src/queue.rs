@@ -539,11 +539,14 @@ impl Shared {
         }
     }
 
-    /// Whether a write may go to the origin although the medium names what it held there.
+    /// Whether a write may go to the origin although the flash device, which has just failed, names
+    /// what it held there: it may when nothing dirty is there, and nothing is cached from then on.
     pub(crate) fn may_miss_writes(&self) -> bool {
-        if !self.is_lost() || self.owes_dirty() {
+        if self.owes_dirty() {
             return false;
         }
+        self.store.lock().abandon();
+        self.lose();
         self.miss_write();
         self.catch_up();
         true

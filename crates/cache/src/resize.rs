@@ -33,8 +33,9 @@ impl Cache {
     ///
     /// # Errors
     /// `Invalid` when the flash device is smaller, `NotInPlace` when the cache does not allow that
-    /// size, and the message says what it does allow; `FlashLost`; a device's. The cache is as it was then, unless the flash
-    /// device failed when the superblock was written: then it is lost until it is opened again.
+    /// size, and the message says what it does allow; `FlashLost`; a device's. The cache is as it
+    /// was then, unless the flash device failed when the superblock was written: then it is lost
+    /// until it is opened again.
     pub fn resize(&self, flash_bytes: u64) -> Result<(), CacheError> {
         let mut cleaner = self.engine.cleaner.lock();
         let shared = self.engine.shared();
@@ -48,7 +49,7 @@ impl Cache {
         }
         // Until the stop others go on to write: there may be no end to it.
         empty(&shared, &mut cleaner, next.set_slots, shared.slots() / 64 + 16)?;
-        while cleaner.name_some(&shared)? {}
+        cleaner.name_all(&shared)?;
         drop(shared);
 
         let mut current = self.engine.shared.write();
@@ -134,7 +135,7 @@ fn change(shared: &Shared, cleaner: &mut Cleaner, next: &Superblock) -> Result<S
     empty(shared, cleaner, next.set_slots, u64::MAX)?;
     vacate(shared, next.set_slots)?;
     shared.sync_flash()?;
-    while cleaner.name_some(shared)? {}
+    cleaner.name_all(shared)?;
     let mut store = shared.store.lock();
     if next.set_slots > old.set_slots {
         for (table, size) in Layout::of(next).tables(old.set_slots) {

@@ -128,15 +128,17 @@ impl Shared {
     }
 
     /// What is shared from now on, over what the flash device says now: nothing may be under way.
-    /// Counts, mode and queue pairs stay; sets are read again when they are used.
+    /// Counts, mode, budget and queue pairs stay; sets are read again when they are used.
     pub(crate) fn reopened(&self, store: Store, mapping: Mapping) -> Result<Shared, CacheError> {
         let (origin, flash) = (self.origin.clone(), self.flash.clone());
         let new = Shared::new(origin, flash, store, mapping, self.options.clone())?;
         new.set_mode(self.mode());
         new.store.lock().medium.written = self.metadata_bytes();
         *new.queues.lock() = std::mem::take(&mut *self.queues.lock());
+        let is_over_budget = self.is_over_budget.load(Ordering::Relaxed).into();
+        let budget = new.budget.go_on_from(&self.budget);
         let (counted, own) = (self.counted.clone(), self.own.clone());
-        Ok(Shared { counted, own, ..new })
+        Ok(Shared { counted, own, budget, is_over_budget, ..new })
     }
 
     // ---- state -----------------------------------------------------------------------------------
@@ -247,7 +249,11 @@ impl Shared {
         if self.set_if_read(set).is_some() {
             return Ok(());
         }
-        let loaded = store.load(set)?;
+        let loaded = match store.load(set) {
+            // What cannot be read twice fails commands, or costs the cache.
+            Err(CacheError::Device(_)) => store.load(set)?,
+            loaded => loaded?,
+        };
         let policy = (self.build_policy)(self.layout.set_slots);
         let mut state = SetState::new(Set::new(set, self.mapping, policy));
         let mut dirty = 0;
@@ -268,6 +274,7 @@ impl Shared {
         }
         self.unread_dirty.fetch_sub(dirty, Ordering::Relaxed);
         *self.sets[to_usize(set.into())].lock() = Some(Box::new(state));
+        store.loaded(set);
         Ok(())
     }
 

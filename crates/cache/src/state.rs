@@ -2,8 +2,9 @@
 //!
 //! Called under the set's lock by the queue pairs, `commit`, `clean` and `range`; does no I/O.
 //!
-//! A slot is *free*, *reserved* (someone writes to it), *placed* (its block is found), or in
-//! *limbo*: its block was taken out, but the medium still names it or someone still reads it.
+//! A slot is *free*, *reserved* (someone writes to it, or the device has refused that and it is set
+//! aside), *placed* (its block is found), or in *limbo*: its block was taken out, but the medium
+//! still names it or someone still reads it.
 //!
 //! Invariants
 //! 1. A slot becomes free only when the medium does not name it, no change of its name is under
@@ -30,6 +31,8 @@ pub(crate) struct SetState {
     writes: Vec<Intent>,
     fills: Vec<Intent>,
     cleaning: Vec<(u32, bool)>,
+    /// Slots that the device refused to write.
+    aside: Vec<u32>,
 }
 
 /// A block that is being written, or filled in from the origin.
@@ -61,6 +64,7 @@ impl SetState {
             writes: Vec::new(),
             fills: Vec::new(),
             cleaning: Vec::new(),
+            aside: Vec::new(),
         }
     }
 
@@ -162,6 +166,22 @@ impl SetState {
         }
         if let Some(at) = self.limbo.iter().position(|(other, _)| *other == slot) {
             self.limbo.swap_remove(at);
+            self.release(slot);
+        }
+    }
+
+    /// The device has refused to write `slot`, whose block is or goes elsewhere: it is not used
+    /// again until the cache is opened anew, unless an eighth of the set is set aside already.
+    pub(crate) fn set_aside(&mut self, slot: u32) {
+        let has_room = self.aside.len() < self.set.slots() as usize / 8;
+        if has_room && !self.aside.contains(&slot) {
+            self.aside.push(slot);
+        }
+    }
+
+    /// Frees a reserved slot, unless it is set aside.
+    pub(crate) fn release(&mut self, slot: u32) {
+        if !self.aside.contains(&slot) {
             self.set.release(slot);
         }
     }
@@ -377,7 +397,8 @@ impl SetState {
         let lists = self.limbo.capacity() * size_of::<(u32, u64)>()
             + self.pins.capacity() * size_of::<(u32, u32)>()
             + (self.writes.capacity() + self.fills.capacity()) * size_of::<Intent>()
-            + self.cleaning.capacity() * size_of::<(u32, bool)>();
+            + self.cleaning.capacity() * size_of::<(u32, bool)>()
+            + self.aside.capacity() * size_of::<u32>();
         size_of::<SetState>() - size_of::<Set>()
             + self.set.memory_bytes()
             + bits.iter().map(|bits| bits.heap_bytes()).sum::<usize>()

@@ -12,7 +12,7 @@
 //! 4. After a failed write of the journal the store writes nothing any more: what failed may
 //!    have happened all the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_base::units::{round_up, to_u64, to_usize};
@@ -238,8 +238,9 @@ pub(crate) struct Store {
     /// Pages that the current area, and the one before it, have changes of.
     touched: Pages,
     pending: Pages,
-    /// Pages that were being written when the cache was last open.
-    announced: BTreeSet<u32>,
+    /// Pages of which the current area says that they were about to be written. Once is enough for
+    /// each, however often that fails.
+    announced: Pages,
     /// Changes found at opening, for sets that were not read yet.
     overlay: BTreeMap<u32, Vec<Change>>,
     /// How often each page was written; it says which copy is the newer one.
@@ -269,6 +270,10 @@ impl Pages {
         }
     }
 
+    fn has(&self, page: u32) -> bool {
+        self.0[to_usize(u64::from(page / 64))] >> (page % 64) & 1 == 1
+    }
+
     fn first(&self, most: usize) -> Vec<u32> {
         let words = (0u32..).zip(&self.0).filter(|(_, word)| **word != 0);
         let pages = words.flat_map(|(index, &word)| {
@@ -291,6 +296,9 @@ impl Store {
         medium.flush()?;
         let Replayed { previous, current } = journal::replay(&mut medium, &superblock, &layout)?;
         let pages = layout.pages();
+        // Clean names of another epoch are void.
+        let RecordHeader { dirty, named, clean_epoch, .. } = current.last;
+        let named = if clean_epoch == superblock.clean_epoch { named } else { dirty };
         let mut store = Store {
             superblock,
             layout,
@@ -301,18 +309,20 @@ impl Store {
             needs_previous: current.last.needs_previous,
             touched: Pages::new(pages),
             pending: Pages::new(pages),
-            announced: BTreeSet::new(),
+            announced: Pages::new(pages),
             overlay: BTreeMap::new(),
             generations: vec![0; to_usize(pages.into())],
-            dirty: current.last.dirty,
-            named: current.last.named,
+            dirty,
+            named,
             is_open: true,
             is_broken: false,
             medium,
         };
         if let Some(previous) = previous {
             store.remember(previous.changes, false)?;
-            store.announced = current.pages.iter().copied().collect();
+            // The cache may have shrunk since.
+            let known = current.pages.iter().filter(|page| **page < pages);
+            known.for_each(|page| store.announced.put(*page, true));
         }
         store.remember(current.changes, true)?;
         Ok(store)
@@ -336,7 +346,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads what the device says of the slots of a set.
+    /// Reads what the device says of the slots of a set. Whoever accepts it says so: [`Store::loaded`].
     pub(crate) fn load(&mut self, set: u32) -> Result<LoadedSet, CacheError> {
         let mut names = vec![Name::None; to_usize(self.layout.set_slots.into())];
         let runs: Vec<(u32, u32)> = self.layout.pages_of(set).collect();
@@ -353,7 +363,7 @@ impl Store {
                 let bytes = &pair[at..at + BLOCK_SIZE];
                 TablePage::decode(bytes, self.superblock.id, page, n, count)
             };
-            let is_journaled = self.announced.contains(&page);
+            let is_journaled = self.announced.has(page);
             let found = match (copy(0), copy(1)) {
                 (Ok(a), Ok(b)) => Some(if a.generation > b.generation { a } else { b }),
                 (Ok(one), Err(FormatError::Empty)) | (Err(FormatError::Empty), Ok(one)) => {
@@ -382,11 +392,16 @@ impl Store {
                 names[to_usize(slot.into())] = if is_kept { name } else { Name::None };
             }
         }
-        for change in self.overlay.remove(&set).unwrap_or_default() {
+        for change in self.overlay.get(&set).into_iter().flatten() {
             names[to_usize(self.layout.place_of(change.slot).1.into())] = change.name;
         }
         let named = (0u32..).zip(names).filter(|(_, name)| *name != Name::None).collect();
         Ok(LoadedSet { names: named })
+    }
+
+    /// What was read of a set is in memory: it is not read again.
+    pub(crate) fn loaded(&mut self, set: u32) {
+        self.overlay.remove(&set);
     }
 
     /// How many changes fit one record.
@@ -403,7 +418,8 @@ impl Store {
     }
 
     /// Makes changes durable, all or none. `counts` are the dirty names and the names in all after
-    /// them. There has to be room ([`Store::is_full`]).
+    /// them; when it fails, the larger of what they were and would be. There has to be room
+    /// ([`Store::is_full`]).
     pub(crate) fn append(
         &mut self,
         changes: &[Change],
@@ -414,8 +430,10 @@ impl Store {
         }
         let before = (self.dirty, self.named);
         (self.dirty, self.named) = counts;
-        self.write_record(RecordKind::Names, changes)
-            .inspect_err(|_| (self.dirty, self.named) = before)
+        self.write_record(RecordKind::Names, changes).inspect_err(|_| {
+            // It may be there all the same, or not.
+            (self.dirty, self.named) = (before.0.max(counts.0), before.1.max(counts.1));
+        })
     }
 
     /// Ends with a record that says nothing, so that damage to any other one shows. There has to
@@ -487,6 +505,7 @@ impl Store {
         self.number += 1;
         self.crc = crc;
         self.needs_previous = true;
+        self.announced = Pages::new(self.layout.pages());
         self.position = to_u64(bytes.len().next_multiple_of(self.medium.lba_size()));
         std::mem::swap(&mut self.pending, &mut self.touched);
         Ok(())
@@ -503,12 +522,16 @@ impl Store {
         let next = |store: &Store, page: u32| store.generations[to_usize(page.into())] + 1;
         let announced: Vec<Change> = pages
             .iter()
+            .filter(|(page, _)| !self.announced.has(*page))
             .map(|(page, _)| {
                 let name = Name::Clean(next(self, *page).into());
                 Change { slot: *page, name }
             })
             .collect();
-        self.write_record(RecordKind::Pages, &announced)?;
+        if !announced.is_empty() {
+            self.write_record(RecordKind::Pages, &announced)?;
+            announced.iter().for_each(|change| self.announced.put(change.slot, true));
+        }
         let clean_epoch = self.superblock.clean_epoch;
         for (page, names) in &pages {
             let generation = next(self, *page);
@@ -550,3 +573,6 @@ impl Store {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

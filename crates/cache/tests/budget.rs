@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esker_base::Clock;
 use esker_base::policy::Kind;
-use esker_cache::{Admission, Cache, Mode, OpenOptions};
+use esker_cache::{Admission, Cache, CreateOptions, Mode, OpenOptions};
 use esker_device::{Device, Port};
 
 const BLOCKS: u64 = 64 << 10;
@@ -97,4 +97,32 @@ fn what_is_read_once_is_not_written_to_the_flash_when_it_has_to_come_again() {
         let (all, again) = (written(policy, Admission::All), written(policy, Admission::Again));
         assert!(all > 20_000 && again < all / 10, "{policy}: {again} of {all}");
     }
+}
+
+#[test]
+fn the_budget_goes_on_when_the_size_changes() {
+    let clock = Clock::virtual_time();
+    let made =
+        CreateOptions { flash_bytes: Some(16 << 20), ..rig::large_options(Mode::WriteThrough) };
+    let (origin, flash) = rig::large_devices(BLOCKS * 4096, 64 << 20, &made);
+    let options =
+        OpenOptions { writes_per_day: Some(1.0), clock: clock.clone(), ..rig::open_options() };
+    let cache = Cache::open(origin, flash, options).unwrap();
+    let mut port = Port::open(&cache, 4).unwrap();
+    clock.sleep(Duration::from_secs(12 * 3_600));
+    read(&mut port, 0..8_000);
+    let before = cache.figures();
+    assert!(before.is_over_budget);
+    cache.resize(32 << 20).unwrap();
+    read(&mut port, 8_000..16_000);
+    let after = cache.figures();
+    assert_eq!(after.fills, before.fills, "nothing was earned");
+    assert!(after.is_over_budget && after.slots > before.slots);
+    assert!(after.turnovers_per_day < before.turnovers_per_day * 2.0, "the time goes on");
+    // A larger cache earns more.
+    clock.sleep(Duration::from_secs(3_600));
+    read(&mut port, 20_000..28_000);
+    let bytes = (cache.figures().fills - after.fills) * 4096;
+    let hour = after.capacity_bytes / 24;
+    assert!(bytes + OVERDRAFT > hour && bytes < hour + OVERDRAFT, "{bytes} of {hour}");
 }

@@ -138,6 +138,7 @@ fn write_through_goes_on_without_its_flash_and_loses_nothing() {
         act(&mut port, &mut oracle, &Act::Flush).unwrap();
         drop(port);
         drop(cache);
+        assert_eq!(Cache::inspect(&rig.flash).unwrap().named_blocks, 0, "{mode}");
         let cache = rig::open(&rig.origin, &rig.flash);
         let mut port = Port::open(&cache, 4).unwrap();
         oracle.check_all(&mut port, &"opened again");

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use esker_base::thread::spawn_scoped;
-use esker_base::{AlignedBuf, Lba, Rng};
+use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
 use esker_cache::{Cache, CreateOptions, Mode, OpenOptions};
-use esker_device::{Command, Device, Op, Port, Tag};
+use esker_device::{Command, Device, NullDevice, Op, Port, Tag};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
 use rig::{content, read, write};
@@ -157,7 +157,7 @@ fn readers_and_writers_go_on_while_the_size_changes() {
             let resized = cache.resize(bytes);
             assert!(
                 resized.is_ok()
-                    || matches!(&resized, Err(error) if error.kind() == esker_base::ErrorKind::Invalid),
+                    || matches!(&resized, Err(error) if error.kind() == ErrorKind::Invalid),
                 "{resized:?}"
             );
         }
@@ -166,4 +166,46 @@ fn readers_and_writers_go_on_while_the_size_changes() {
     });
     assert!(counts.iter().all(|&count| count >= 500), "{counts:?}");
     assert!(cache.figures().host_written_bytes > 0);
+}
+
+#[test]
+fn sets_that_are_too_small_for_the_flash_are_refused() {
+    let tebibytes = |count: u64| LbaCount((count << 40) / 4096);
+    let origin = NullDevice::new(tebibytes(64), 4096);
+    let flash: Arc<dyn Device> = Arc::new(NullDevice::new(tebibytes(15), 4096));
+    for (set_bytes, is_good) in [(32 << 10, false), (256 << 10, false), (4 << 20, true)] {
+        let options = CreateOptions {
+            set_bytes,
+            run_bytes: 32 << 10,
+            area_bytes: None,
+            ..rig::large_options(Mode::WriteBack)
+        };
+        match Cache::create(&origin, &flash, &options) {
+            Ok(()) => assert!(is_good, "sets of {set_bytes} bytes"),
+            Err(error) => {
+                assert!(!is_good && error.kind() == ErrorKind::Invalid, "{error}");
+                assert!(error.to_string().contains("sets of"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cache_whose_sets_have_grown_large_is_made_anew() {
+    let options = CreateOptions {
+        flash_bytes: Some(160 << 20),
+        set_bytes: 128 << 20,
+        ..rig::large_options(Mode::WriteBack)
+    };
+    let (origin, flash) = rig::large_devices(BLOCKS * 4096, 400 << 20, &options);
+    let cache = rig::open(&origin, &flash);
+    write(&mut Port::open(&cache, 4).unwrap(), 7, 1);
+    cache.resize(320 << 20).unwrap();
+    assert!(cache.figures().slots > 40_000 * u64::from(cache.figures().sets));
+    cache.close().unwrap();
+    drop(cache);
+    Cache::remake(&origin, &flash, None).unwrap();
+    let info = Cache::inspect(&flash).unwrap();
+    assert!(info.capacity_bytes > 320 << 20 && info.set_bytes <= 128 << 20, "{info:?}");
+    assert!(read(&mut Port::open(&*origin, 1).unwrap(), 7)[..] == content(7, 1)[..]);
 }

@@ -161,8 +161,9 @@ impl Pump {
     pub(super) fn finish_range(&mut self, work: usize) {
         let range = self.works[work].range.take().expect("a range");
         let shared = self.shared.clone();
+        // What failed may have been done in part.
+        Shared::raise(&shared.origin_unflushed);
         if self.works[work].error.is_none() {
-            Shared::raise(&shared.origin_unflushed);
             let swept = shared.sweep(range.first, range.end, |set, block, index| {
                 set.cancel(block);
                 if let Some(index) = index

@@ -402,13 +402,16 @@ impl Pump {
             let (block, index) = (block + u64::from(n), self.shared.index(slot + n));
             self.ahead.remove(&block);
             let is_cancelled = set.end_fill(block);
+            if result.is_err() {
+                set.set_aside(index);
+            }
             let is_known = set.set.lookup(block).is_some();
             let is_good = result.is_ok() && !is_cancelled && !is_known;
             if is_good && !self.shared.is_in_range(block) {
                 set.set.place(index, block, Access::Read);
                 add(&self.counts.fills, 1);
             } else {
-                set.set.release(index);
+                set.release(index);
                 add(&self.counts.fills_dropped, 1);
             }
         }

@@ -170,9 +170,11 @@ impl Pump {
             }
             needs.commit |= set.is_in_limbo(block);
             drop(set);
-            if let Some(slot) = self.allocate_for(block, |_| true) {
+            if !is_around && let Some(slot) = self.allocate_for(block, |_| true) {
                 return Target::New { slot };
             }
+            // A name that could not be taken away afterwards would hide what the origin gets.
+            needs.commit |= shared.is_lost();
             // Whoever is cleaning it has to be done before the origin is written.
             drop(shared.gate.lock());
             return Target::Over;
@@ -360,11 +362,20 @@ impl Pump {
         match io.what {
             What::ToFlash { first, count } | What::Through { first, count } => {
                 if let Err(error) = result {
-                    let plan = self.plan(work);
+                    let plan = self.works[work].write.as_mut().expect("a write has a plan");
                     plan.failed[first..first + count].fill(true);
-                    let is_dirty = plan.targets[first..first + count]
-                        .iter()
-                        .any(|target| matches!(target, Target::InPlace { was_clean: false, .. }));
+                    let mut is_dirty = false;
+                    for target in &plan.targets[first..first + count] {
+                        match *target {
+                            Target::InPlace { was_clean: false, .. } => is_dirty = true,
+                            Target::InPlace { slot, .. }
+                            | Target::New { slot }
+                            | Target::Through { slot: Some(slot), .. } => {
+                                self.shared.set_of_slot(slot).set_aside(self.shared.index(slot));
+                            }
+                            _ => {}
+                        }
+                    }
                     if is_dirty {
                         let (lba, size) = (self.works[work].lba, self.works[work].size);
                         let error = match self.shared.is_lost() {
@@ -510,17 +521,15 @@ fn settle(shared: &Shared, block: u64, target: Target, failed: bool, is_good: bo
         Target::New { slot } => {
             let index = shared.index(slot);
             if failed {
-                set.set.release(index);
+                set.release(index);
             } else {
-                if let Some(old) = set.set.lookup(block)
-                    && set.withdraw(old)
-                {
-                    pend(old);
-                }
+                let old = set.set.lookup(block).filter(|old| set.withdraw(*old));
                 set.set.place(index, block, Access::Write);
                 set.set.set_dirty(index, true);
                 Shared::raise(&shared.flash_unflushed);
-                pend(index);
+                // Both at once: a commit that took the old name alone would leave it without one.
+                let moved = old.into_iter().chain([index]).map(|index| shared.slot(number, index));
+                shared.pending.lock().extend(moved);
             }
         }
         Target::Through { slot: Some(slot), is_new: true } => {
@@ -529,7 +538,7 @@ fn settle(shared: &Shared, block: u64, target: Target, failed: bool, is_good: bo
             if is_good && !failed && !is_cancelled && is_free {
                 set.set.place(index, block, Access::Write);
             } else {
-                set.set.release(index);
+                set.release(index);
             }
         }
         Target::Through { slot: Some(slot), is_new: false } => {
