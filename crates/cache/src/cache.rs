@@ -9,7 +9,7 @@ use std::time::Duration;
 use esker_base::thread;
 use esker_base::units::{round_down, round_up};
 use esker_device::{
-    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, QueuePair,
+    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, QueuePair, occupant,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -82,7 +82,7 @@ impl Cache {
     /// Makes a cache on `flash` for `origin`, whose content stays as it is.
     ///
     /// # Errors
-    /// `Exists` when there is one, unless it may be overwritten; `Invalid` for sizes that do not go
+    /// `Exists` when there is one, or something else, unless it may be overwritten; `Invalid` for sizes that do not go
     /// together; a device's.
     pub fn create(
         origin: &dyn Device,
@@ -92,7 +92,11 @@ impl Cache {
         let mut medium = Medium::open(flash)?;
         if !options.overwrite {
             match store::read_superblock(&mut medium) {
-                Err(CacheError::NoCache { .. }) => {}
+                Err(CacheError::NoCache { device }) => {
+                    if let Some(found) = occupant(&**flash)? {
+                        return Err(CacheError::Occupied { device, found });
+                    }
+                }
                 Ok((found, _)) if found.state == DETACHED => {}
                 Ok(_) | Err(CacheError::Corrupt { .. }) => {
                     return Err(CacheError::Exists { device: flash.name().to_owned() });

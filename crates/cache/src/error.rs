@@ -1,7 +1,7 @@
 //! Errors of the cache.
 
 use esker_base::ErrorKind;
-use esker_device::DeviceError;
+use esker_device::{DeviceError, Occupant};
 use thiserror::Error;
 
 use crate::omf::FormatError;
@@ -38,6 +38,17 @@ pub enum CacheError {
     Exists {
         /// The flash device.
         device: String,
+    },
+    /// The flash device is someone's.
+    #[error(
+        "{device}: it holds {} already, at byte {}; choose another one, or, if what is there may be \
+         lost, make the cache with `esker cache create --overwrite`", found.what, found.offset
+    )]
+    Occupied {
+        /// The flash device.
+        device: String,
+        /// What was found there.
+        found: Occupant,
     },
     /// The cache was detached: its origin may have changed since.
     #[error("{device}: the cache on it was detached from its origin; make a new one")]
@@ -93,7 +104,7 @@ impl CacheError {
             CacheError::Thread(error) => ErrorKind::from(error),
             CacheError::Device(error) => error.kind(),
             CacheError::NoCache { .. } => ErrorKind::NotFound,
-            CacheError::Exists { .. } => ErrorKind::Exists,
+            CacheError::Exists { .. } | CacheError::Occupied { .. } => ErrorKind::Exists,
             CacheError::Detached { .. } => ErrorKind::Closed,
             CacheError::InUse { .. } => ErrorKind::Retry,
             CacheError::Corrupt { .. } => ErrorKind::Corrupt,

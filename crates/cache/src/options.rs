@@ -108,7 +108,7 @@ pub struct CreateOptions {
     pub area_bytes: Option<u64>,
     /// Identifies the cache, and seeds its mapping.
     pub id: u64,
-    /// Whether a cache that is there may be lost, dirty blocks and all.
+    /// Whether what is on the flash device may be lost: a cache, dirty blocks and all, or anything else.
     pub overwrite: bool,
 }
 

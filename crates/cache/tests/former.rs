@@ -314,3 +314,23 @@ fn a_detached_cache_passes_on_and_leaves_the_flash_device_to_others() {
         check(others.oracle, &other, &flash, &"the other cache");
     }
 }
+
+#[test]
+fn what_others_have_on_a_flash_device_is_not_written_over_unasked() {
+    // A file system of 4 KiB blocks, and a btrfs.
+    for (offset, mark) in [(1080, &[0x53, 0xef][..]), (0x1_0040, b"_BHRfS_M")] {
+        let (origin, flash) = (device("origin", rig::ORIGIN, 512), device("flash", FLASH, 512));
+        let mut port = Port::open(&*flash, 1).unwrap();
+        let lba = Lba(offset / 512);
+        let mut content = AlignedBuf::zeroed(512);
+        content[usize::try_from(offset % 512).unwrap()..][..mark.len()].copy_from_slice(mark);
+        port.write(lba, content.clone(), None).unwrap();
+        let options = rig::create_options(Mode::WriteBack);
+        let error = Cache::create(&*origin, &flash, &options).unwrap_err();
+        assert!(matches!(error, CacheError::Occupied { .. }), "{error}");
+        assert!(error.to_string().contains("--overwrite"), "{error}");
+        assert_eq!(port.read(lba, AlignedBuf::zeroed(512)).unwrap()[..], content[..]);
+        Cache::create(&*origin, &flash, &CreateOptions { overwrite: true, ..options }).unwrap();
+        Cache::create(&*origin, &flash, &options).unwrap_err();
+    }
+}

@@ -11,6 +11,7 @@
 //! | [`mod@file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
 //! | [`null`] | [`NullDevice`]: does nothing, to measure the seam |
 //! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish what they start |
+//! | [`mod@occupant`] | [`fn@occupant`]: whether a device is someone's, asked before it is taken |
 //! | [`conformance`] | what every device's tests run against it |
 //!
 //! # The contract
@@ -33,6 +34,7 @@ pub mod file;
 pub mod immediate;
 pub mod memory;
 pub mod null;
+pub mod occupant;
 pub mod stats;
 
 use std::collections::VecDeque;
@@ -47,6 +49,7 @@ pub use fdp::DataPlacement;
 pub use file::{Create, FileDevice, FileOptions, Preference};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
+pub use occupant::{Occupant, occupant};
 pub use stats::{Counters, DeviceStats};
 
 /// What a device is, as far as its user has to know.

@@ -8,17 +8,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, ErrorKind, Lba};
+use esker_base::ErrorKind;
 use esker_device::file::{Create, FileDevice, FileOptions};
-use esker_device::{Device, DeviceError, Port};
+use esker_device::{Device, DeviceError, Occupant, occupant};
 
 use crate::MediaClass;
 use crate::error::{KvError, Result};
 use crate::manifest::{MANIFEST_BYTES, Manifest, State};
 use crate::recover::Devices;
 use crate::repair::Remains;
-use crate::transfer::Transfer;
 
 /// Where the classes of a new KVDB are to live. A path is a raw block device, a directory (the
 /// class becomes a file in it) or a file that does not exist yet. `None` is a file in the KVDB's
@@ -156,35 +154,13 @@ pub(crate) fn remove_own(dir: &Path, class: MediaClass, known_as: &str) -> Resul
     std::fs::remove_file(&path).map_err(|error| file_error(&path, &error))
 }
 
-/// How much of a device is looked at before it is taken, in bytes.
-const LOOKED_AT: u64 = 128 << 10;
-/// So much at its beginning has to be zeroes. Not all that is looked at: a class that was here before has
-/// zeroed its header and has discarded the rest, which a block device may keep.
-const ZEROES: usize = 4096;
-/// What else shows that a device is someone's: who, at which byte, and what stands there.
-const MARKS: [(&str, usize, &[u8]); 5] = [
-    ("a partition table (GPT)", 0x1000, b"EFI PART"),
-    ("a member of an array (md)", 0x1000, &0xa92b_4efc_u32.to_le_bytes()),
-    ("a device of bcache or bcachefs", 0x1018, &[0xc6, 0x85, 0x73, 0xf6]),
-    ("a device of btrfs", 0x1_0040, b"_BHRfS_M"),
-    // The checksum at the end of the first label's configuration.
-    ("a device of ZFS", 0x1_ffd8, &0x0210_da7a_b10c_7a11_u64.to_le_bytes()),
-];
-
-/// Refuses a device that does not begin with zeroes, or is someone's.
+/// Refuses a device that is someone's.
 pub(crate) fn check_blank(device: &dyn Device, path: &Path) -> Result<()> {
-    let geometry = device.geometry();
-    let bytes = to_usize(geometry.capacity.bytes(geometry.lba_size).min(LOOKED_AT));
-    let mut port = Port::open(device, 1)?;
-    let first = Transfer::of(&geometry).read(&mut port, Lba(0), AlignedBuf::zeroed(bytes))?;
-    let stands_at = |at: usize, mark: &[u8]| first.get(at..at + mark.len()) == Some(mark);
-    let data = first.iter().take(ZEROES).position(|&byte| byte != 0).map(|at| ("data", at));
-    let mark = MARKS.iter().find(|(_, at, mark)| stands_at(*at, mark));
-    let Some((what, at)) = data.or(mark.map(|(what, at, _)| (*what, *at))) else {
+    let Some(Occupant { what, offset }) = occupant(device)? else {
         return Ok(());
     };
     let why = format!(
-        "it holds {what} already, at byte {at}; choose another path, or, if you can spare what is there, \
+        "it holds {what} already, at byte {offset}; choose another path, or, if you can spare what is there, \
          remove the file or zero the first 128 KiB of the device (`blkdiscard -z -l 131072`)"
     );
     Err(KvError::Exists { path: path.to_owned(), why })
@@ -334,41 +310,4 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
         )
     })?;
     Ok((manifest, state))
-}
-
-#[cfg(test)]
-mod tests {
-    use esker_device::MemoryDevice;
-
-    use super::*;
-
-    /// Whether a device with this content is taken, and why not.
-    fn taken(content: &[u8], lba_size: u32) -> Result<(), String> {
-        let device = MemoryDevice::new("memory", content.len() as u64, lba_size);
-        let content = AlignedBuf::padded(content, to_usize(lba_size.into()));
-        Port::open(&device, 1).unwrap().write(Lba(0), content, None).unwrap();
-        check_blank(&device, Path::new("memory")).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_device_that_is_someones_is_not_taken() {
-        let first = [0, 510, 512, 1080, 4095].map(|at| ("data", at, &[1_u8][..]));
-        for (what, at, mark) in MARKS.into_iter().chain(first) {
-            let mut content = vec![0; 256 << 10];
-            content[at..at + mark.len()].copy_from_slice(mark);
-            for lba_size in [512, 4096] {
-                let why = taken(&content, lba_size).unwrap_err();
-                assert!(why.contains(&format!("holds {what} already, at byte {at};")), "{why}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_device_is_taken_with_what_a_removed_class_left() {
-        for bytes in [512, 4096, 64 << 10, 256 << 10] {
-            let mut content = vec![0; bytes];
-            content.iter_mut().skip(ZEROES).for_each(|byte| *byte = 0xe5);
-            assert_eq!(taken(&content, 512), Ok(()), "{bytes} bytes");
-        }
-    }
 }

@@ -28,7 +28,7 @@ pub(crate) enum CacheCommand {
         /// How runs go to sets: hashed, linear or single [default: hashed]
         #[arg(long)]
         map: Option<String>,
-        /// Give up a cache that is there, with what it has not written back
+        /// Give up what is on the flash device: a cache with what it has not written back, or anything else
         #[arg(long)]
         overwrite: bool,
     },
