@@ -26,6 +26,7 @@ pub struct Encoder(pub Vec<u8>);
 macro_rules! put {
     ($($name:ident: $type:ty),*) => {$(
         #[doc = concat!("Appends a `", stringify!($type), "`.")]
+        #[inline]
         pub fn $name(&mut self, value: $type) -> &mut Encoder {
             self.0.extend_from_slice(&value.to_le_bytes());
             self
@@ -37,6 +38,7 @@ impl Encoder {
     put!(u8: u8, u16: u16, u32: u32, u64: u64);
 
     /// Appends `bytes` as they are.
+    #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Encoder {
         self.0.extend_from_slice(bytes);
         self
@@ -46,11 +48,13 @@ impl Encoder {
     ///
     /// # Panics
     /// If there are more than 65,535 bytes: callers check their limits first.
+    #[inline]
     pub fn bytes16(&mut self, bytes: &[u8]) -> &mut Encoder {
         self.u16(u16::try_from(bytes.len()).expect("at most 65,535 bytes")).bytes(bytes)
     }
 
     /// Appends `value` as an unsigned LEB128 number of 1 to 10 bytes.
+    #[inline]
     pub fn varint(&mut self, mut value: u64) -> &mut Encoder {
         loop {
             let low = u8::try_from(value & 0x7f).expect("seven bits");
@@ -76,6 +80,7 @@ macro_rules! take {
         ///
         /// # Errors
         /// [`Truncated`] when the slice ends first.
+        #[inline]
         pub fn $name(&mut self, what: &'static str) -> Result<$type, Truncated> {
             const SIZE: usize = size_of::<$type>();
             let bytes = self.bytes(SIZE, what)?;
@@ -86,6 +91,7 @@ macro_rules! take {
 
 impl<'a> Decoder<'a> {
     /// A decoder at the start of `bytes`.
+    #[inline]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
         Decoder { bytes, offset: 0 }
@@ -97,6 +103,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Truncated`] when the slice ends first.
+    #[inline]
     pub fn bytes(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], Truncated> {
         let left = self.bytes.len() - self.offset;
         if count > left {
@@ -111,6 +118,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Truncated`] when the slice ends first.
+    #[inline]
     pub fn bytes16(&mut self, what: &'static str) -> Result<&'a [u8], Truncated> {
         let count = self.u16(what)?;
         self.bytes(usize::from(count), what)
@@ -120,6 +128,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Truncated`] when the slice ends first or the number does not end.
+    #[inline]
     pub fn varint(&mut self, what: &'static str) -> Result<u64, Truncated> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -133,12 +142,14 @@ impl<'a> Decoder<'a> {
     }
 
     /// How many bytes were read.
+    #[inline]
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset
     }
 
     /// How many bytes are left.
+    #[inline]
     #[must_use]
     pub fn left(&self) -> usize {
         self.bytes.len() - self.offset

@@ -44,15 +44,27 @@ impl AsRef<[u8]> for Tagged {
 impl SharedPage {
     /// Shares a page.
     pub(crate) fn new(page: &Page<impl AsRef<[u8]>>) -> SharedPage {
-        let count = page.count();
-        let mut bytes = vec![0; PAGE_SIZE + count.next_multiple_of(GROUP)];
-        bytes[..PAGE_SIZE].copy_from_slice(page.raw());
         let mut key = Vec::new();
-        for (slot, place) in bytes[PAGE_SIZE..][..count].iter_mut().enumerate() {
-            page.key_to(slot, &mut key);
-            *place = tag(key_hash(&key));
-        }
-        page.kept_in(Tagged(bytes.into()))
+        SharedPage::with_hashes(
+            page,
+            (0..page.count()).map(|slot| {
+                page.key_to(slot, &mut key);
+                key_hash(&key)
+            }),
+        )
+    }
+
+    /// Shares a page whose keys have these hashes.
+    pub(crate) fn with_hashes(
+        page: &Page<impl AsRef<[u8]>>,
+        hashes: impl Iterator<Item = u64>,
+    ) -> SharedPage {
+        let size = PAGE_SIZE + page.count().next_multiple_of(GROUP);
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
+        let (copy, tags) = Arc::make_mut(&mut bytes).split_at_mut(PAGE_SIZE);
+        copy.copy_from_slice(page.raw());
+        tags.iter_mut().zip(hashes).for_each(|(place, hash)| *place = tag(hash));
+        page.kept_in(Tagged(bytes))
     }
 
     /// The slot of `key`, whose hash is `hash`, if it is there. Tags lie side by side, and entries all over

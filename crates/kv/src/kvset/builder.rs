@@ -156,7 +156,8 @@ impl<'a> KvsetBuilder<'a> {
         self.append(page.raw())?;
         // Pages stay in DRAM while all of them fit: a kvset is resident from its beginning on.
         if self.resident.len() == index as usize && self.shop.cache.has_room(1) {
-            let page = SharedPage::new(&page);
+            let hashes = &self.hashes[self.hashes.len() - page.count()..];
+            let page = SharedPage::with_hashes(&page, hashes.iter().copied());
             self.held.add(&page);
             self.resident.push(page);
         }
