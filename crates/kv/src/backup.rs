@@ -257,27 +257,27 @@ impl Copy {
     ) -> Result<u64> {
         state.blocks.retain(|id, _| blocks.contains_key(id));
         let mut last = state.ingested;
+        // In the order of the log.
         for (id, known) in &mut state.blocks {
-            let block = &blocks[id];
-            let is_replayed = known.log && *id >= state.log_first;
-            let (extent, through) = self.block(block, known.log.then_some(seqno))?;
-            known.extent = extent;
-            if is_replayed {
-                last = last.max(through);
-            }
+            known.extent = self.block(&blocks[id], known.log.then_some(seqno), &mut last)?;
         }
         Ok(last)
     }
 
     /// Copies the frames of a block; of a log segment those that begin at or before `through`. Returns
-    /// where they lie, and the seqno of the last record.
-    fn block(&mut self, block: &ValueBlock, through: Option<u64>) -> Result<(Extent, u64)> {
+    /// where they lie, and has `last` go on to where they are the log without a gap.
+    fn block(
+        &mut self,
+        block: &ValueBlock,
+        through: Option<u64>,
+        last: &mut u64,
+    ) -> Result<Extent> {
         let source = &block.allocation;
         let (class, stream, lba_size) =
             (block.media().class, source.stream, block.media().lba_size);
         let size = source.bytes();
         let mut copy = self.allocate(class, stream, (size, size), Some(lba_size))?;
-        let (mut offset, mut bytes, mut last) = (0, 0, 0);
+        let (mut offset, mut bytes) = (0, 0);
         while through.is_some() || bytes < block.bytes {
             let Some((header, payload)) = recover::read_frame(block, offset)? else { break };
             let is_of_log =
@@ -290,7 +290,9 @@ impl Copy {
             frame.extend_from_slice(&payload);
             let frame = AlignedBuf::padded(&frame, to_usize(lba_size.into()));
             bytes += u64::from(header.payload_size);
-            last = (header.first_seqno + u64::from(header.records)).saturating_sub(1);
+            if through.is_some() && header.first_seqno <= *last + 1 {
+                *last = header.last_seqno().max(*last);
+            }
             let at = offset;
             offset += frame.len() as u64;
             copy.write_at(at, frame)?;
@@ -309,7 +311,7 @@ impl Copy {
         self.report.copied_bytes += offset;
         let extent = copy.extent;
         self.held.push(copy);
-        Ok((extent, last))
+        Ok(extent)
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::script::{Script, create_kvss};
-use common::{faulty, in_memory, test_options, tiny_tuning};
+use common::{bytes_of, edit, faulty, in_memory, test_options, tiny_tuning};
 use esker_base::ErrorKind;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Batch, Compression, Devices, KvError, Kvdb, KvsOptions, Layout, Options, Policy};
+use esker_kv::{
+    Batch, Compression, Devices, KvError, Kvdb, KvsOptions, Layout, Options, Policy, Tuning,
+};
 use esker_sim::{CrashRecorder, Effect, FaultPlan, Plan, Target};
 
 fn options() -> Options {
@@ -417,4 +419,36 @@ fn a_kvdb_that_its_manifest_has_no_room_for_is_copied_to_a_larger_one() {
     assert!(report.kvss > 20, "{report:?}");
     let copy = Kvdb::open_on(copy, options()).unwrap();
     assert_eq!(copy.kvs("0").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// What memtables still answer may have rotted where the log has it.
+#[test]
+fn damage_in_the_log_that_is_in_no_kvset_yet_ends_the_backup() {
+    let source = devices("source");
+    let tuning = Tuning { memtable_bytes: 1 << 20, ..tiny_tuning() };
+    let db = Kvdb::create_on(source.clone(), test_options(tuning)).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    for n in 0..500u64 {
+        kvs.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        if n % 20 == 0 {
+            db.sync().unwrap();
+        }
+    }
+    db.sync().unwrap();
+    assert_eq!(db.stats().maintenance.ingests, 0);
+    db.backup_on(&devices("copy")).unwrap();
+    let staging = &**source.staging.as_ref().unwrap();
+    let all = bytes_of(staging);
+    let frames: Vec<u64> = (0..)
+        .zip(all.chunks(512))
+        .filter_map(|(lba, bytes)| bytes.starts_with(b"ESKFRAME").then_some(lba))
+        .collect();
+    assert!(frames.len() > 20);
+    for &lba in &frames[..frames.len() - 1] {
+        edit(staging, lba, |bytes| bytes[100] ^= 1);
+        let error = db.backup_on(&devices("copy")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        edit(staging, lba, |bytes| bytes[100] ^= 1);
+    }
+    db.backup_on(&devices("copy")).unwrap();
 }
