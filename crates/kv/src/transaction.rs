@@ -13,6 +13,7 @@
 //! 2. A transaction that is not among the open ones has no view any more: it can neither read nor commit.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ use crate::write::{check_record, size_with_expiry};
 const HISTORY_PART: u64 = 8;
 /// Writes of a transaction are gathered in chunks of a quarter of this, in bytes.
 const OWN_BYTES: u64 = 16 << 10;
+/// Own writes that newer ones hide may take as much DRAM as the others, and so many bytes.
+const OWN_SLACK: u64 = 1 << 20;
 
 /// What a transaction sees, until it has ended.
 type Sight = Arc<ArcSwapOption<View>>;
@@ -214,6 +217,8 @@ pub struct Transaction {
     /// The writes, with seqnos of their own from 1 on.
     own: Arc<Memtable>,
     own_seqno: u64,
+    /// The DRAM of those that nothing hid when that was looked at last.
+    own_kept: u64,
     /// Bytes of records that committing will write.
     own_size: usize,
     own_max: usize,
@@ -233,6 +238,7 @@ impl Transaction {
             sight,
             own: Arc::new(Memtable::new(OWN_BYTES)),
             own_seqno: 0,
+            own_kept: 0,
             own_size: 0,
             own_max,
             held: BTreeSet::new(),
@@ -347,7 +353,34 @@ impl Transaction {
         self.own_seqno += 1;
         // What it puts expires as of its commit.
         self.own.apply(&record, Expiry::NEVER, self.own_seqno, 0, 0);
+        if self.own.bytes() > 2 * self.own_kept + OWN_SLACK {
+            self.forget_overwritten();
+        }
         Ok(())
+    }
+
+    /// Lets go of the DRAM of own writes that newer ones hide. A cursor keeps those of its time.
+    fn forget_overwritten(&mut self) {
+        let own = Memtable::new(OWN_BYTES);
+        let mut seqno = 0;
+        self.each_own(|kvs, key, change| {
+            seqno += 1;
+            own.apply(&Record { kvs, key, change }, Expiry::NEVER, seqno, 0, 0);
+        });
+        self.own_kept = own.bytes();
+        self.own = Arc::new(own);
+    }
+
+    /// Hands on the own writes that no newer one hides, in an order in which they can be done.
+    fn each_own(&self, mut each: impl FnMut(u32, &[u8], Change<'_>)) {
+        // Before what was written under them later; what was written earlier is left out.
+        for (kvs, prefixes) in self.own.prefixes() {
+            prefixes.iter().for_each(|prefix| each(kvs, prefix, Change::DeletePrefix));
+        }
+        let Ok(()) = self.own.each_newest(|kvs, key, written| {
+            each(kvs, key, written.value.map_or(Change::Delete, Change::Put));
+            Ok::<(), Infallible>(())
+        });
     }
 
     /// Makes the writes happen: all of them or none, now and after a crash. They become durable as
@@ -377,14 +410,7 @@ impl Transaction {
     /// The seqno of the last write; `None` when there were none.
     fn apply(self) -> Result<Option<u64>> {
         let mut batch = Batch::new();
-        // Before what was written under them later; what was written earlier is left out.
-        for (kvs, prefixes) in self.own.prefixes() {
-            prefixes.iter().for_each(|prefix| batch.push(kvs, prefix, Change::DeletePrefix));
-        }
-        self.own.each_newest(|kvs, key, written| {
-            batch.push(kvs, key, written.value.map_or(Change::Delete, Change::Put));
-            Ok::<(), KvError>(())
-        })?;
+        self.each_own(|kvs, key, change| batch.push(kvs, key, change));
         let result = if batch.is_empty() {
             // Nothing to order itself after: what it read was consistent.
             self.sight.load().as_ref().map(|_| None).ok_or_else(|| self.over())
@@ -421,5 +447,62 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         self.engine.transactions.end(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::OWN_SLACK;
+    use crate::testing::kvdb;
+    use esker_base::Rng;
+
+    #[test]
+    fn what_a_transaction_overwrites_takes_no_dram() {
+        let (db, kvs, _) = kvdb();
+        kvs.put(b"0-old", b"old").unwrap();
+        let mut transaction = db.transaction();
+        let mut oracle = BTreeMap::from([(b"0-old".to_vec(), b"old".to_vec())]);
+        let mut rng = Rng::new(1);
+        let mut cursor = None;
+        for n in 0..20_000 {
+            let key = format!("{}-{}", rng.below(3), rng.below(5)).into_bytes();
+            match rng.below(100) {
+                _ if n % 7000 == 6999 => {
+                    transaction.delete_prefix(&kvs, &key[..1]).unwrap();
+                    oracle.retain(|other, _| other[0] != key[0]);
+                }
+                0..10 => {
+                    transaction.delete(&kvs, &key).unwrap();
+                    oracle.remove(&key);
+                }
+                _ => {
+                    let mut value = vec![0; 1000];
+                    rng.fill(&mut value);
+                    transaction.put(&kvs, &key, &value).unwrap();
+                    oracle.insert(key, value);
+                }
+            }
+            let bytes = transaction.own.bytes();
+            assert!(bytes < 2 * OWN_SLACK, "{bytes} after {n}");
+            if n == 10_000 {
+                cursor = Some((transaction.cursor(&kvs).unwrap(), oracle.clone()));
+            }
+        }
+        let (mut cursor, then) = cursor.unwrap();
+        for (key, value) in &then {
+            assert_eq!(cursor.next().unwrap(), Some((&key[..], &value[..])), "as it was then");
+        }
+        assert_eq!(cursor.next().unwrap(), None);
+        for (key, value) in &oracle {
+            assert_eq!(transaction.get(&kvs, key).unwrap().as_ref(), Some(value));
+        }
+        transaction.commit().unwrap();
+        let mut cursor = kvs.cursor().unwrap();
+        for (key, value) in &oracle {
+            assert_eq!(cursor.next().unwrap(), Some((&key[..], &value[..])));
+        }
+        assert_eq!(cursor.next().unwrap(), None);
     }
 }
