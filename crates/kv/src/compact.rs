@@ -236,7 +236,7 @@ impl Compaction {
             }
         }
         // One buffer for all windows: the limit, and the record that exceeds it.
-        let fits = window.records.as_ref().is_some_and(|buf| buf.capacity() >= records);
+        let fits = window.records.as_ref().is_some_and(|buf| buf.len() >= records);
         if records > 0 && !fits {
             window.records = Some(AlignedBuf::zeroed(records.max(to_usize(limit) + VALUE_MAX)));
         }

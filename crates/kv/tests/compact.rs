@@ -14,8 +14,8 @@ use common::{faulty, small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{
-    CompactRequest, Cursor, Devices, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass, Options,
-    Policy, Tuning,
+    CompactRequest, Cursor, Devices, KEY_MAX, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass,
+    Options, Policy, Tuning, VALUE_MAX,
 };
 use esker_sim::{Effect, FaultPlan, Target};
 
@@ -448,4 +448,27 @@ fn compacting_everything_needs_room_for_a_leaf_and_not_for_all() {
     let again = db.compact(CompactRequest::Full).unwrap();
     assert_eq!(again.written_bytes, 0, "there was room for {} leaves: {once:?}", once.leaves);
     check(&kvs, 0..7000);
+}
+
+/// A window takes the record that exceeds its limit, whatever that is and whatever a buffer is rounded up to.
+#[test]
+fn values_of_the_largest_size_are_moved_through_windows_of_any() {
+    let tuning = Tuning { gather_bytes: 5000, block_bytes: 4 << 20, ..small_tuning() };
+    let devices = devices(32 << 20, Some(16 << 20));
+    let options = Options { memory_bytes: 64 << 20, ..test_options(tuning) };
+    let db = Kvdb::create_on(devices.clone(), options).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    kvs.put(b"a", &[1; 200]).unwrap();
+    db.ingest().unwrap();
+    db.compact(CompactRequest::Full).unwrap();
+    let (large, key) = (vec![3; VALUE_MAX], vec![b'z'; KEY_MAX]);
+    kvs.put(b"b", &[2; 4500]).unwrap();
+    kvs.put(&key, &large).unwrap();
+    db.ingest().unwrap();
+    db.compact(CompactRequest::Full).unwrap();
+    assert_eq!(kvs.get(b"a").unwrap().as_deref(), Some(&[1; 200][..]));
+    assert_eq!(kvs.get(b"b").unwrap().as_deref(), Some(&[2; 4500][..]));
+    assert_eq!(kvs.get(&key).unwrap().as_deref(), Some(&large[..]));
+    db.close().unwrap();
+    sound(&devices);
 }
