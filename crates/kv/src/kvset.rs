@@ -285,14 +285,14 @@ impl Kvset {
         Ok(SharedPage::new(&page))
     }
 
-    /// Every entry refers to a block of the table.
+    /// Every entry refers to a place in a block of the table.
     fn check_blocks(&self, page: &Page<&[u8]>) -> Result<(), String> {
         for slot in 0..page.count() {
-            if let (_, Entry::Stored(stored)) = page.entry(slot)
-                && stored.block as usize >= self.blocks.len()
-            {
+            let (suffix, Entry::Stored(stored)) = page.entry(slot) else { continue };
+            let Some((block, _)) = self.blocks.get(stored.block as usize) else {
                 return Err(format!("block number {} of {}", stored.block, self.blocks.len()));
-            }
+            };
+            block.check_place(page.prefix().len() + suffix.len(), &stored)?;
         }
         Ok(())
     }

@@ -52,6 +52,16 @@ impl ValueBlock {
         u64::try_from(part).unwrap_or(u64::MAX)
     }
 
+    /// Refuses a reference beyond its end.
+    pub(crate) fn check_place(&self, key_size: usize, stored: &Stored) -> Result<(), String> {
+        let size = record_size(key_size, to_usize(stored.value_size.into())) as u64;
+        let (end, room) = (u64::from(stored.offset) + size, self.allocation.bytes());
+        if end > room {
+            return Err(format!("a record up to byte {end} of block {}, of {room}", self.id));
+        }
+        Ok(())
+    }
+
     /// Whether it is a segment of the log.
     pub(crate) fn is_log(&self) -> bool {
         self.bytes == 0

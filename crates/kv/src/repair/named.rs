@@ -193,6 +193,8 @@ impl<'a> Walk<'a> {
             let detail = format!("it refers to block number {}, which is gone", stored.block);
             self.keys.corrupt("kvset", 0, detail)
         })?;
+        let beyond = |detail| self.keys.corrupt("kvset", 0, detail);
+        block.check_place(key.len(), stored).map_err(beyond)?;
         let (kvs, mut value) = (self.edit.kvs, Vec::new());
         let key = RecordKey::new(kvs, key);
         let one = Wanted { index: 0, block, key, stored: *stored, age: 0 };

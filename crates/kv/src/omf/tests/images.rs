@@ -221,3 +221,35 @@ impl Drop for Case {
         }
     }
 }
+
+#[test]
+fn a_reference_beyond_its_block_is_damage() {
+    let media = build();
+    let mut changed_ones = 0;
+    for Found { device, at, mend, .. } in structures(&media) {
+        let raw = &media[device][at..][..PAGE_SIZE.min(media[device].len() - at)];
+        let Some((kvset, index)) = Page::address(raw) else { continue };
+        let page = Page::verify(raw, kvset, index).unwrap();
+        for slot in 0..page.count() {
+            let tail = page.suffix_at(slot).end;
+            if raw[tail] != 1 {
+                continue; // no record in a block, or one that expires
+            }
+            let mut changed = media.clone();
+            let bytes = &mut changed[device][at..][..PAGE_SIZE];
+            // Behind the tag and the number of the block: as far as as many bytes can say.
+            let mut offset = tail + 2;
+            while bytes[offset] & 0x80 != 0 {
+                bytes[offset] = 0xff;
+                offset += 1;
+            }
+            bytes[offset] = 0x7f;
+            mend(bytes);
+            let report = Kvdb::check_on(&devices(&changed)).unwrap();
+            assert!(!report.findings.is_empty(), "page {index} of kvset {kvset}, slot {slot}");
+            let _ = use_it(&changed);
+            changed_ones += 1;
+        }
+    }
+    assert!(changed_ones > 20, "{changed_ones}");
+}
