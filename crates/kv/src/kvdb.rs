@@ -447,12 +447,11 @@ impl Kvdb {
             self.engine.check_running()?;
             self.ingest()?;
         }
-        self.shut();
-        Ok(())
+        self.shut()
     }
 
-    /// Ends the threads; what was acknowledged meanwhile becomes durable as far as it can.
-    fn shut(&self) {
+    /// Ends the threads; what was acknowledged meanwhile becomes durable, or why not is the error.
+    fn shut(&self) -> Result<()> {
         let engine = &self.engine;
         {
             // Under the lock: a write is acknowledged before this, or refused.
@@ -469,9 +468,10 @@ impl Kvdb {
         // A writer that waits for space may run a step: no other one begins.
         drop(engine.compacting.lock());
         drop(engine.ingesting.lock());
-        let _ = engine.flush_through(engine.visible.load(Ordering::Acquire));
+        let flushed = engine.flush_through(engine.visible.load(Ordering::Acquire));
         // Whoever has the devices next may use what was free.
         engine.classes.keep_all();
+        flushed
     }
 }
 
@@ -479,15 +479,16 @@ impl Drop for Kvdb {
     fn drop(&mut self) {
         if !self.engine.closing.load(Ordering::Acquire) {
             let _ = self.sync();
-            self.shut();
+            let _ = self.shut();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::kvdb;
+    use crate::testing::{kvdb, kvdb_with};
     use esker_base::{Clock, ErrorKind, thread};
+    use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
@@ -528,5 +529,16 @@ mod tests {
         assert!(db.engine.ingesting.try_lock().is_some());
         drop(step);
         dropped.join().unwrap();
+    }
+
+    #[test]
+    fn what_is_acknowledged_while_it_closes_is_durable_or_closing_fails() {
+        let plan = FaultPlan::new();
+        let (db, kvs, _) = kvdb_with(|device| Arc::new(FaultDevice::new(device, &plan)));
+        db.ingest().unwrap();
+        kvs.put(b"k", b"v").unwrap();
+        plan.from_then_on(Target::Flush, plan.seen(Target::Flush), Effect::Fail);
+        let error = db.shut().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     }
 }

@@ -9,7 +9,12 @@ use crate::{Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
 
 /// A KVDB in memory with a KVS and small blocks, on which nothing happens by itself, and its clock.
 pub(crate) fn kvdb() -> (Kvdb, Kvs, Clock) {
-    let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+    kvdb_with(|device| device)
+}
+
+/// The same, on devices that are wrapped.
+pub(crate) fn kvdb_with(wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> (Kvdb, Kvs, Clock) {
+    let device = |name| wrap(Arc::new(MemoryDevice::new(name, 16 << 20, 512)));
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let clock = Clock::virtual_time();
     let options = Options {
