@@ -116,7 +116,7 @@ impl Rows {
         match item {
             Item::Value(value, _) if !keys_only => self.values.extend_from_slice(value),
             Item::Stored(block, place) if !keys_only => {
-                self.stored_bytes += to_usize(place.value_size.into());
+                self.stored_bytes += to_usize(block.plain_part(place.value_size.into()));
                 stored = Some((self.number_of(block), place));
             }
             _ => {}
