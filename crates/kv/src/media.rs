@@ -46,6 +46,8 @@ pub(crate) struct Media {
     least: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
+    /// Held by who discards.
+    reclaiming: Mutex<()>,
     /// Set when nobody knows any more what the manifest refers to: nothing is freed from then on.
     keeps_all: AtomicBool,
     /// Buffers of reads that are done, for reads to come.
@@ -126,6 +128,7 @@ impl Media {
             )),
             space: Mutex::new(space),
             freed: Mutex::new(Vec::new()),
+            reclaiming: Mutex::new(()),
             keeps_all: AtomicBool::new(false),
             buffers: Mutex::new(Vec::new()),
             traffic: Default::default(),
@@ -192,8 +195,10 @@ impl Media {
         Ok(Allocation { media: self.clone(), extent, stream })
     }
 
-    /// Discards what was freed and makes it available again. Returns how many bytes.
+    /// Discards what was freed and makes it available again. Returns how many bytes. What another thread
+    /// discards is available, too, when this returns.
     pub(crate) fn reclaim(&self) -> Result<u64> {
+        let _one = self.reclaiming.lock();
         let mut port = self.ports.port()?;
         let freed = {
             let mut freed = self.freed.lock();
@@ -221,7 +226,10 @@ impl Media {
             let space = self.space.lock();
             space.free_lbas >= space.reserve_lbas + self.least.0
         };
-        Ok(fits() || (self.reclaim()? > 0 && fits()))
+        Ok(fits() || {
+            self.reclaim()?;
+            fits()
+        })
     }
 
     /// Bytes in use, freed but not yet discarded ones included.
