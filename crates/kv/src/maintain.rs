@@ -431,11 +431,17 @@ impl Engine {
     fn age_step(&self) -> Result<bool> {
         self.balance_memory();
         self.transactions.end_late(&self.options);
-        let worked = self.maintain()? || self.preload();
-        if !worked {
+        let maintained = self.maintain();
+        // What finds no room keeps nobody else waiting.
+        if maintained.as_ref().is_ok_and(|worked| !worked)
+            || maintained.as_ref().is_err_and(KvError::lacks_space)
+        {
+            if self.preload() {
+                return Ok(true);
+            }
             self.rest();
         }
-        Ok(worked)
+        maintained
     }
 }
 

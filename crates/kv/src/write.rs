@@ -291,9 +291,16 @@ impl Engine {
         wait: &mut Wait,
     ) -> Result<MutexGuard<'e, LogTail>> {
         self.check_running()?;
-        let work = || match self.step() {
+        // What another step lacks is not what is lacking here.
+        let moved = |result: Result<bool>| match result {
+            Err(error) if error.lacks_space() => Ok(false),
+            result => result,
+        };
+        let work = || match moved(self.step()) {
             // Once: others may write all the time.
-            Ok(false) if !std::mem::replace(&mut wait.has_ingested, true) => self.ingest_all(),
+            Ok(false) if !std::mem::replace(&mut wait.has_ingested, true) => {
+                moved(self.ingest_all())
+            }
             result => result,
         };
         let worked = MutexGuard::unlocked(&mut log, || self.pace.for_space(work))?;
