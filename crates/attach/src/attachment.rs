@@ -1,6 +1,5 @@
 //! What is mounted, from beginning to end.
 
-use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -243,7 +242,8 @@ impl Attachment {
         for thread in self.threads.drain(..) {
             if let Err(panic) = thread.join() {
                 let mount_point = self.mount_point.clone();
-                outcome = Err(AttachError::Panicked { mount_point, message: said(&*panic) });
+                outcome =
+                    Err(AttachError::Panicked { mount_point, message: thread::said(&*panic) });
             }
         }
         outcome
@@ -254,13 +254,6 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         self.abandon();
     }
-}
-
-/// What a thread said when it panicked.
-fn said(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "nothing that can be shown".to_owned())
 }
 
 /// A channel of its own for a further thread; if that is not allowed, the same one.

@@ -1,5 +1,6 @@
 //! Threads, named, so that a profile and `top -H` can be read.
 
+use std::any::Any;
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
 /// Starts a thread called `name` (Linux shows the first 15 bytes).
@@ -26,4 +27,12 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     run: impl FnOnce() -> T + Send + 'scope,
 ) -> std::io::Result<ScopedJoinHandle<'scope, T>> {
     std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run)
+}
+
+/// What a thread said when it panicked, out of what joining it gave.
+#[must_use]
+pub fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "nothing that can be shown".to_owned())
 }

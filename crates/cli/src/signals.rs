@@ -10,7 +10,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::{Failure, Result};
 
 /// How often is looked for a signal while one is waited for.
-const STEP: Duration = Duration::from_millis(20);
+pub(crate) const STEP: Duration = Duration::from_millis(20);
 
 /// What is wrong when signals cannot be had.
 pub(crate) fn refused(error: io::Error) -> Failure {

@@ -47,7 +47,7 @@ fn serve(args: &ServeArgs) -> Result {
     text.push_str(&plan.served());
     output::print(&text)?;
     loop {
-        match signals.next() {
+        match signals.next(|| target.is_running()) {
             signals::Event::Reload => reload(&mut planner, &target),
             signals::Event::End(why) => {
                 say(&format!("ending: {why}\n"));

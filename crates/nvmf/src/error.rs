@@ -77,6 +77,14 @@ pub enum NvmfError {
         /// What is wrong with it.
         why: String,
     },
+    /// A worker of the target has panicked, which is a defect.
+    #[error(
+        "a worker of the target panicked: {message}; all its connections are closed; report it"
+    )]
+    Panicked {
+        /// What it said.
+        message: String,
+    },
     /// A device of the target failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -96,7 +104,7 @@ impl NvmfError {
             NvmfError::Os { kind, .. } => *kind,
             NvmfError::Command { status, .. } => status.kind(),
             NvmfError::Lost { .. } => ErrorKind::Retry,
-            NvmfError::Protocol { .. } => ErrorKind::Io,
+            NvmfError::Protocol { .. } | NvmfError::Panicked { .. } => ErrorKind::Io,
             NvmfError::Unusable { .. } => ErrorKind::Unsupported,
             NvmfError::Authentication(_) => ErrorKind::Conflict,
             NvmfError::Reservations { .. } => ErrorKind::Corrupt,

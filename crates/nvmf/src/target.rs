@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use esker_base::thread;
 use esker_device::Port;
 use parking_lot::Mutex;
 
@@ -99,10 +100,22 @@ impl Target {
             let listeners = std::mem::take(&mut listeners); // worker 0 has them
             let worker = Worker::new(target.shared.clone(), index, listeners).map_err(starting)?;
             let name = format!("nvmf-{index}");
-            let thread = esker_base::thread::spawn(&name, || worker.run()).map_err(starting)?;
+            let sentinel = Sentinel(target.shared.clone());
+            let run = move || {
+                let _sentinel = sentinel;
+                worker.run();
+            };
+            let thread = thread::spawn(&name, run).map_err(starting)?;
             target.threads.push(thread);
         }
         Ok(target)
+    }
+
+    /// Whether it serves. One in which a worker has panicked does not: it has closed all connections, so
+    /// that hosts go on elsewhere, and [`Target::close`] says so.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.shared.is_stopped.load(Ordering::Acquire)
     }
 
     /// The addresses it listens on, in the order of the configuration.
@@ -221,10 +234,10 @@ impl Target {
     /// every device is flushed.
     ///
     /// # Errors
-    /// The first of a device that cannot be flushed; the others are all the same.
+    /// That a worker has panicked; else the first of a device that cannot be flushed. The others are all
+    /// the same.
     pub fn close(mut self) -> Result<(), NvmfError> {
-        self.stop();
-        let mut outcome = Ok(());
+        let mut outcome = self.stop();
         for subsystem in &*self.shared.subsystems.read() {
             for namespace in subsystem.namespaces() {
                 let flushed = Port::open(&*namespace.device, 1).and_then(|mut port| port.flush());
@@ -234,17 +247,31 @@ impl Target {
         outcome
     }
 
-    fn stop(&mut self) {
-        self.shared.is_stopped.store(true, Ordering::Release);
-        self.shared.mailboxes.iter().for_each(|mailbox| mailbox.waker.wake());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a worker that panicked has said so
+    fn stop(&mut self) -> Result<(), NvmfError> {
+        self.shared.stop();
+        let mut outcome = Ok(());
+        for worker in self.threads.drain(..) {
+            let said = |panic: Box<_>| NvmfError::Panicked { message: thread::said(&*panic) };
+            outcome = outcome.and(worker.join().map_err(said));
         }
+        outcome
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        self.stop();
+        let _ = self.stop(); // a worker that panicked has said so
+    }
+}
+
+/// Stops the target when the worker that has it panics: its hosts would wait for it, and new ones be given
+/// to it.
+struct Sentinel(Arc<Shared>);
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
     }
 }

@@ -270,6 +270,22 @@ fn write(lba: u64, lbas: u32) -> (Sqe, Payload) {
     (range.put(Sqe::new(io::WRITE, 1)), Payload::Out(buf))
 }
 
+#[test]
+fn zeroes_with_force_unit_access_are_flushed_before_they_are_done() {
+    let device = memory(1);
+    let target = serve(device.clone());
+    let (_admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
+    let (sqe, data) = write(0, 8);
+    assert!(host.run(sqe, data).0.status.is_success());
+    for (flushes, fua) in [(0, false), (1, true)] {
+        let range = LbaRange { slba: 0, count: 8, fua, placement: None };
+        let (cqe, _) = host.run(range.put(Sqe::new(io::WRITE_ZEROES, 1)), Payload::None);
+        assert!(cqe.status.is_success());
+        assert_eq!(device.stats().flushes, flushes);
+    }
+    assert!(all_of(&*device, 4096).iter().all(|&byte| byte == 0));
+}
+
 fn abort(sqid: u16, cid: u16) -> Sqe {
     Sqe::new(admin::ABORT, 0).with_dword(10, u32::from(sqid) | u32::from(cid) << 16)
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use esker_base::{Clock, thread};
+use esker_base::{Clock, Nanos};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::failure::Result;
-use crate::signals::refused;
+use crate::signals::{STEP, refused};
 
 /// The exit code when a second signal ends it at once.
 const AT_ONCE: i32 = 1;
@@ -24,7 +24,12 @@ pub(super) enum Event {
 }
 
 /// Signals that are waited for.
-pub(super) struct Waiting(Signals);
+pub(super) struct Waiting {
+    signals: Signals,
+    clock: Clock,
+    /// When the end comes by itself.
+    end: Option<Nanos>,
+}
 
 impl Waiting {
     /// From now on signals are kept until they are asked for; after `time`, if it is given, the end
@@ -38,24 +43,27 @@ impl Waiting {
             flag::register(signal, is_second.clone()).map_err(refused)?;
         }
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(refused)?;
-        if let Some(time) = time {
-            let handle = signals.handle();
-            let wait = move || {
-                Clock::real().sleep(time);
-                handle.close();
-            };
-            thread::spawn("time is up", wait).map_err(refused)?;
-        }
-        Ok(Waiting(signals))
+        let clock = Clock::real();
+        let end = time.map(|time| clock.now() + time);
+        Ok(Waiting { signals, clock, end })
     }
 
-    /// Waits for the next event.
-    pub(super) fn next(&mut self) -> Event {
-        match self.0.forever().next() {
-            Some(SIGHUP) => Event::Reload,
-            Some(SIGINT) => Event::End("interrupted"),
-            Some(_) => Event::End("terminated"),
-            None => Event::End("the time is up"),
+    /// Waits for the next event of a target that `is_running`.
+    pub(super) fn next(&mut self, is_running: impl Fn() -> bool) -> Event {
+        loop {
+            match self.signals.pending().next() {
+                Some(SIGHUP) => return Event::Reload,
+                Some(SIGINT) => return Event::End("interrupted"),
+                Some(_) => return Event::End("terminated"),
+                None => {}
+            }
+            if !is_running() {
+                return Event::End("a worker has panicked");
+            }
+            if self.end.is_some_and(|end| self.clock.now() >= end) {
+                return Event::End("the time is up");
+            }
+            self.clock.sleep(STEP);
         }
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct Job {
     pub(crate) pieces: u32,
     /// The first error of these.
     status: Status,
+    /// It is done when the device is flushed behind it: FUA of what has no data of its own.
+    pub(crate) owes_flush: bool,
     /// What a Compare compares with.
     pub(crate) expected: Option<AlignedBuf>,
     /// The host was asked for its data, which has not come.
@@ -450,6 +452,7 @@ impl Connection {
         }
         let (status, is_whole) = (job.status, job.pieces == 0);
         let expected = job.expected.take();
+        let owes_flush = std::mem::take(&mut job.owes_flush);
         let sends_data = job.sqe.opcode == crate::wire::command::io::READ;
         if self.is_ending {
             self.give_back(core, buf);
@@ -457,6 +460,9 @@ impl Connection {
         }
         if !is_whole {
             return self.give_back(core, buf);
+        }
+        if owes_flush && status.is_success() {
+            return self.submit(core, slot, Op::Flush);
         }
         core.mark_dirty(self);
         match buf {

@@ -65,6 +65,7 @@ pub(crate) fn execute(
                         true => Op::Discard { lba, count },
                         false => Op::WriteZeroes { lba, count },
                     };
+                    connection.job(slot).owes_flush = range.fua;
                     connection.submit(core, slot, op);
                 }
             }

@@ -119,6 +119,12 @@ impl Shared {
         }
     }
 
+    /// Tells all workers to end.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.mailboxes.iter().for_each(|mailbox| mailbox.waker.wake());
+    }
+
     pub(crate) fn tell(&self, worker: usize, message: Message) {
         let mailbox = &self.mailboxes[worker];
         mailbox.messages.lock().push(message);

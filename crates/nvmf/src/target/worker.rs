@@ -32,6 +32,9 @@ use crate::socket::{self, Poller, Ready};
 const TICK: Duration = Duration::from_millis(250);
 /// How long the loop sleeps on a device, before it looks at the sockets again.
 const DEVICE_WAIT: Duration = Duration::from_micros(50);
+/// Batches of one connection that are handled before others have their turn: a host that always has more
+/// to send would keep its worker to itself.
+const TURN_BATCHES: usize = 8;
 /// Free buffers that are kept.
 const POOL_BYTES: usize = 32 << 20;
 
@@ -173,6 +176,8 @@ pub(crate) struct Worker {
     /// Worker 0 has the listeners of all portals that are open.
     listeners: Listeners,
     ready: Vec<Ready>,
+    /// Connections whose turn ended with more at hand, of which nobody tells again.
+    unfinished: Vec<usize>,
     done: Vec<Completion>,
     last_active: Nanos,
     next_tick: Nanos,
@@ -205,6 +210,7 @@ impl Worker {
             connections: Vec::new(),
             listeners,
             ready: Vec::new(),
+            unfinished: Vec::new(),
             done: Vec::new(),
             last_active: now,
             next_tick: now,
@@ -236,9 +242,13 @@ impl Worker {
             self.core.shared.clock.sleep(DEVICE_WAIT); // out of kernel memory: not to be spun on
         }
         self.core.now = self.core.shared.clock.now();
-        let mut is_active = !self.ready.is_empty();
+        let mut is_active = !self.ready.is_empty() || !self.unfinished.is_empty();
+        let unfinished = std::mem::take(&mut self.unfinished);
         for at in 0..self.ready.len() {
             self.act(self.ready[at]);
+        }
+        for index in unfinished {
+            self.receive(index);
         }
         is_active |= self.run_devices(None);
         self.flush();
@@ -264,7 +274,9 @@ impl Worker {
     }
 
     fn timeout(&self) -> Duration {
-        let is_busy = !self.core.dirty.is_empty() || self.core.has_work_in_devices();
+        let is_busy = !self.core.dirty.is_empty()
+            || !self.unfinished.is_empty()
+            || self.core.has_work_in_devices();
         if is_busy || !self.is_past_spinning() {
             return Duration::ZERO;
         }
@@ -288,13 +300,17 @@ impl Worker {
         }
     }
 
+    /// Gives a connection its turn.
     fn receive(&mut self, index: usize) {
-        while let Some(Some(connection)) = self.connections.get_mut(index)
-            && connection.receive(&mut self.core)
-        {
+        for _ in 0..TURN_BATCHES {
+            let Some(Some(connection)) = self.connections.get_mut(index) else { return };
+            if !connection.receive(&mut self.core) {
+                return;
+            }
             self.run_devices(None);
             self.flush();
         }
+        self.unfinished.push(index);
     }
 
     fn read_mail(&mut self) {
