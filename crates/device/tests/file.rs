@@ -225,6 +225,11 @@ fn a_file_can_be_opened_at_once_after_its_last_command() {
             result.unwrap();
         })
         .unwrap();
+        drop((port, device));
+        // Not opened, which would wait a while for the lock.
+        let file = File::open(&path).unwrap();
+        file.try_lock().unwrap();
+        file.unlock().unwrap();
     }
 }
 
