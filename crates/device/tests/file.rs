@@ -273,6 +273,24 @@ fn what_cannot_be_opened_is_refused_with_advice() {
 }
 
 #[test]
+fn a_link_to_what_does_not_exist_is_refused() {
+    let dir = TempDir::new();
+    let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let (answer, answered) = std::sync::mpsc::channel();
+    let ask = {
+        let link = link.clone();
+        move || answer.send(refusal(&link, &options())).unwrap()
+    };
+    esker_base::thread::spawn("link", ask).unwrap();
+    let (kind, why) = answered.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!(kind, ErrorKind::NotFound);
+    assert!(why.contains("links to what does not exist"), "{why}");
+    fs::write(&target, b"").unwrap();
+    assert!(!open(&link, &options()).is_new());
+}
+
+#[test]
 fn a_file_that_may_not_be_written_is_refused() {
     let dir = TempDir::new();
     let path = dir.path().join("file");

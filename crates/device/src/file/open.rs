@@ -77,6 +77,10 @@ fn open_file(path: &Path, options: &FileOptions) -> Result<(File, bool), Refusal
                 other => break other,
             }
             match open_new() {
+                Err(Errno::EXIST) if path.is_symlink() && !path.exists() => {
+                    let why = "it links to what does not exist; create that, or remove the link";
+                    return Err((ErrorKind::NotFound, why.to_owned()));
+                }
                 Err(Errno::EXIST) => {} // somebody was faster
                 other => break other,
             }
