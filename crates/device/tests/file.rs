@@ -291,6 +291,33 @@ fn a_link_to_what_does_not_exist_is_refused() {
 }
 
 #[test]
+fn who_cannot_use_a_new_file_removes_it_from_under_nobody() {
+    let dir = TempDir::new();
+    let path = dir.path().join("contended");
+    let unusable = FileOptions { lba_size: Some(100), ..options() };
+    for round in 0..100 {
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let refused = || {
+                start.wait();
+                FileDevice::open(&path, &unusable).map(drop).unwrap_err();
+            };
+            let refused = esker_base::thread::spawn_scoped(scope, "refused", refused).unwrap();
+            start.wait();
+            // Sooner or later: before it is locked, meanwhile, or when it is gone again.
+            esker_base::Clock::real().sleep(Duration::from_micros(round % 20 * 50));
+            let device = open(&path, &options());
+            let content = AlignedBuf::padded(b"content", 4096);
+            Port::open(&device, 1).unwrap().write(Lba(0), content, None).unwrap();
+            drop(device);
+            refused.join().unwrap();
+        });
+        assert!(fs::read(&path).unwrap().starts_with(b"content"));
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
 fn a_file_that_may_not_be_written_is_refused() {
     let dir = TempDir::new();
     let path = dir.path().join("file");
