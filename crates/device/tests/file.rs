@@ -424,6 +424,38 @@ fn commands_outlive_the_thread_that_submitted_them() {
 }
 
 #[test]
+fn reads_that_wait_for_the_page_cache_outlive_the_thread_that_submitted_them() {
+    let dir = TempDir::new();
+    let path = dir.path().join("evicted");
+    let device = open(&path, &FileOptions { direct: Preference::Never, ..options() });
+    let content = AlignedBuf::padded(&[8; 16 << 20], 4096);
+    Port::open(&device, 1).unwrap().write(Lba(0), content, None).unwrap();
+    let file = File::open(&path).unwrap();
+    for _ in 0..20 {
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut queue = device.queue_pair(16).unwrap();
+        let submit = move || {
+            let read = |n| {
+                let op = Op::Read { lba: Lba(n * 256), buf: AlignedBuf::zeroed(65536) };
+                Command { tag: Tag(n), op }
+            };
+            assert_eq!(queue.submit(&mut (0..16).map(read).collect()).unwrap(), 16);
+            queue
+        };
+        let mut queue = esker_base::thread::spawn("gone", submit).unwrap().join().unwrap();
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.wait(&mut done, None).unwrap();
+        }
+        for done in done {
+            done.result.unwrap();
+            assert!(done.buf.unwrap().iter().all(|&b| b == 8));
+        }
+    }
+}
+
+#[test]
 fn a_queue_pair_dropped_with_commands_in_flight_waits_for_them() {
     let dir = TempDir::new();
     let device = open(&dir.path().join("dropped"), &options());

@@ -68,7 +68,12 @@ pub(super) struct Transfer {
     done: u64,
     /// Index into [`Zeroing::ALL`].
     zeroing: u8,
+    /// How often a call was refused because of the thread that made it.
+    orphaned: u8,
 }
+
+/// How often a call is made again that was refused because of the thread that made it.
+const MOST_ORPHANED: u8 = 8;
 
 impl Transfer {
     /// Starts a command that passed [`Op::check`].
@@ -78,6 +83,7 @@ impl Transfer {
             op: command.op,
             done: 0,
             zeroing: open.zeroing.load(Ordering::Relaxed),
+            orphaned: 0,
         }
     }
 
@@ -129,6 +135,11 @@ impl Transfer {
             Ok(transferred) => transferred,
             // Cancelled is what happens to the calls of a thread that ends before they do.
             Err(Errno::INTR | Errno::AGAIN | Errno::CANCELED) => return Step::Again,
+            // And this to those that wait for the page cache then.
+            Err(Errno::FAULT) if self.orphaned < MOST_ORPHANED => {
+                self.orphaned += 1;
+                return Step::Again;
+            }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.degrades(open) => return Step::Again,
             Err(Errno::OPNOTSUPP | Errno::NOSYS)
                 if matches!(self.op, Op::Discard { .. }) && !open.discards_zero =>
@@ -294,6 +305,17 @@ mod tests {
         assert!(goes_on(&short.advance(&open, Ok(8192))));
         assert_eq!(short.call(&open), at(8192));
         assert_eq!(result(short.advance(&open, Ok(8192))), Ok(()));
+    }
+
+    #[test]
+    fn a_call_whose_thread_has_ended_is_made_again_a_few_times() {
+        let open = unlinked("orphaned", Preference::Prefer);
+        let mut orphan = read(&open);
+        for _ in 0..MOST_ORPHANED {
+            assert!(goes_on(&orphan.advance(&open, Err(Errno::FAULT))));
+        }
+        let error = result(orphan.advance(&open, Err(Errno::FAULT))).unwrap_err();
+        assert!(error.to_string().contains("(os error 14)"), "{error}");
     }
 
     #[test]
