@@ -5,7 +5,8 @@
 //! 1. Every byte of a read or write is transferred, however short the single calls are.
 //! 2. A read ends with zeroes where a regular file has ended.
 //! 3. A call that was interrupted or cancelled is made again: all of them may be repeated.
-//! 4. Write zeroes ends with zeroes on the medium, if need be by writing them.
+//! 4. Write zeroes ends with zeroes on the medium, if need be by writing them; so does a discard
+//!    where discards promise zeroes.
 
 use std::sync::atomic::Ordering;
 
@@ -78,13 +79,11 @@ const MOST_ORPHANED: u8 = 8;
 impl Transfer {
     /// Starts a command that passed [`Op::check`].
     pub(super) fn new(command: Command, open: &OpenFile) -> Transfer {
-        Transfer {
-            tag: command.tag,
-            op: command.op,
-            done: 0,
-            zeroing: open.zeroing.load(Ordering::Relaxed),
-            orphaned: 0,
-        }
+        let zeroing = match command.op {
+            Op::Discard { .. } => Zeroing::PunchHole as u8,
+            _ => open.zeroing.load(Ordering::Relaxed),
+        };
+        Transfer { tag: command.tag, op: command.op, done: 0, zeroing, orphaned: 0 }
     }
 
     /// Whether it reads so little that who waits for it looks for its end ([`super::spin`]).
@@ -108,12 +107,7 @@ impl Transfer {
             Op::Discard { .. } if open.is_block_device => {
                 Call::BlockDiscard { offset, size: bytes }
             }
-            Op::Discard { .. } => Call::Allocate {
-                mode: FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                offset,
-                size: bytes,
-            },
-            Op::WriteZeroes { .. } => {
+            Op::Discard { .. } | Op::WriteZeroes { .. } => {
                 let mode = match self.zeroing() {
                     Zeroing::ZeroRange => FallocateFlags::ZERO_RANGE,
                     Zeroing::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -151,7 +145,7 @@ impl Transfer {
         match self.op {
             Op::Read { .. } => self.advance_read(open, transferred),
             Op::Write { .. } => self.advance_write(open, transferred),
-            Op::WriteZeroes { .. } if self.zeroing() == Zeroing::Write => {
+            Op::Discard { .. } | Op::WriteZeroes { .. } if self.zeroing() == Zeroing::Write => {
                 self.advance_write(open, transferred)
             }
             Op::Flush | Op::Discard { .. } | Op::WriteZeroes { .. } => Step::Done(Ok(())),
@@ -220,11 +214,19 @@ impl Transfer {
         Zeroing::ALL[usize::from(self.zeroing)]
     }
 
-    /// Goes on to the next way of zeroing, for this command and all later ones, if there is one.
+    /// Goes on to the next way of zeroing, if there is one: a discard that promises zeroes for
+    /// itself, write zeroes for all later ones, too.
     fn degrades(&mut self, open: &OpenFile) -> bool {
-        let can = matches!(self.op, Op::WriteZeroes { .. }) && self.zeroing() != Zeroing::Write;
+        let zeroes = match self.op {
+            Op::WriteZeroes { .. } => true,
+            Op::Discard { .. } => open.discards_zero,
+            _ => false,
+        };
+        let can = zeroes && self.zeroing() != Zeroing::Write;
         if can {
             self.zeroing += 1;
+        }
+        if can && matches!(self.op, Op::WriteZeroes { .. }) {
             open.zeroing.fetch_max(self.zeroing, Ordering::Relaxed);
         }
         can
@@ -408,6 +410,32 @@ mod tests {
         let discard = Op::Discard { lba: Lba(0), count: LbaCount(1) };
         let step = transfer(discard, &open).advance(&open, Err(Errno::OPNOTSUPP));
         assert_eq!(result(step), Ok(()));
+    }
+
+    #[test]
+    fn a_discard_that_promised_zeroes_writes_them_where_no_hole_can_be_punched() {
+        let open = unlinked("promised", Preference::Prefer);
+        assert!(open.discards_zero);
+        for errno in [Errno::OPNOTSUPP, Errno::NOSYS] {
+            let (lba, count) = (Lba(1), LbaCount(257));
+            let mut discard = transfer(Op::Discard { lba, count }, &open);
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let hole = Call::Allocate { mode, offset: 4096, size: 257 * 4096 };
+            assert_eq!(discard.call(&open), hole);
+            assert!(goes_on(&discard.advance(&open, Err(errno))));
+            for (at, size) in [(0, ZEROES_SIZE), (1 << 20, 4096)] {
+                let offset = 4096 + at;
+                assert_eq!(discard.call(&open), Call::WriteZeroes { offset, size });
+                let step = discard.advance(&open, Ok(size));
+                assert_eq!(goes_on(&step), at == 0);
+            }
+        }
+        // Of other ways to zero this says nothing.
+        let zero = Op::WriteZeroes { lba: Lba(0), count: LbaCount(1) };
+        let Call::Allocate { mode, .. } = transfer(zero, &open).call(&open) else {
+            panic!("a range is zeroed")
+        };
+        assert_eq!(mode, FallocateFlags::ZERO_RANGE);
     }
 
     #[test]
