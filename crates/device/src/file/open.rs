@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Lba, LbaCount};
@@ -231,6 +231,7 @@ fn settle(
         is_direct,
         uses_io_uring,
         zeroing: AtomicU8::new(0),
+        has_lost: AtomicBool::new(false),
         placement,
         zeroes: OnceLock::new(),
         counters: Counters::default(),

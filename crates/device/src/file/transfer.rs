@@ -7,6 +7,8 @@
 //! 3. A call that was interrupted or cancelled is made again: all of them may be repeated.
 //! 4. Write zeroes ends with zeroes on the medium, if need be by writing them; so does a discard
 //!    where discards promise zeroes.
+//! 5. Once a call that makes writes durable has failed, none says that it has succeeded: the kernel
+//!    tells of what it lost once, to whichever queue pair asks first.
 
 use std::sync::atomic::Ordering;
 
@@ -21,6 +23,10 @@ use crate::{Cause, Command, Completion, DeviceError, Op, Tag};
 
 /// Bytes of zeroes in one write.
 const ZEROES_SIZE: usize = 1 << 20;
+
+/// Why nothing is made durable any more.
+const LOST: &str = "a flush or a write with FUA has failed before, so what was written may be lost; \
+                    mend the cause, then open the file again";
 
 /// A system call on the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +131,20 @@ impl Transfer {
     /// Takes note of how the call that [`Transfer::call`] named has ended: the bytes transferred,
     /// or the error.
     pub(super) fn advance(&mut self, open: &OpenFile, outcome: Result<usize, Errno>) -> Step {
+        match self.after(open, outcome) {
+            Step::Done(Ok(())) if self.is_durable() && open.has_lost.load(Ordering::Relaxed) => {
+                Step::Done(Err(self.error(open, Cause::Gone(LOST.to_owned()))))
+            }
+            step => step,
+        }
+    }
+
+    /// Whether it says of writes that they are durable.
+    fn is_durable(&self) -> bool {
+        matches!(self.op, Op::Flush | Op::Write { fua: true, .. })
+    }
+
+    fn after(&mut self, open: &OpenFile, outcome: Result<usize, Errno>) -> Step {
         let transferred = match outcome {
             Ok(transferred) => transferred,
             // Cancelled is what happens to the calls of a thread that ends before they do.
@@ -140,7 +160,13 @@ impl Transfer {
             {
                 return Step::Done(Ok(())); // a discard promises nothing
             }
-            Err(errno) => return Step::Done(Err(self.os_error(open, errno))),
+            Err(errno) => {
+                // Around the page cache, a write with FUA tells of itself and of nothing else.
+                if self.is_durable() && (!open.is_direct || matches!(self.op, Op::Flush)) {
+                    open.has_lost.store(true, Ordering::Relaxed);
+                }
+                return Step::Done(Err(self.os_error(open, errno)));
+            }
         };
         match self.op {
             Op::Read { .. } => self.advance_read(open, transferred),
@@ -266,14 +292,13 @@ mod tests {
         transfer(Op::Read { lba: Lba(2), buf }, open)
     }
 
+    fn write_with(fua: bool) -> Op {
+        let buf = AlignedBuf::zeroed(4 * 4096);
+        Op::Write { lba: Lba(2), buf, placement: Some(PlacementId(1)), fua }
+    }
+
     fn write(open: &OpenFile) -> Transfer {
-        let op = Op::Write {
-            lba: Lba(2),
-            buf: AlignedBuf::zeroed(4 * 4096),
-            placement: Some(PlacementId(1)),
-            fua: true,
-        };
-        transfer(op, open)
+        transfer(write_with(true), open)
     }
 
     fn goes_on(step: &Step) -> bool {
@@ -380,6 +405,42 @@ mod tests {
         let mut broken = read(&open);
         let error = result(broken.advance(&open, Err(Errno::IO))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn after_a_flush_that_failed_nothing_is_said_to_be_durable() {
+        let durable = |open: &OpenFile| {
+            let results = [
+                result(transfer(Op::Flush, open).advance(open, Ok(0))),
+                result(write(open).advance(open, Ok(4 * 4096))),
+            ];
+            for error in results.iter().filter_map(|result| result.as_ref().err()) {
+                assert_eq!(error.kind(), ErrorKind::Closed);
+                assert!(error.to_string().ends_with(&format!("failed: {LOST}")), "{error}");
+            }
+            results.map(|result| result.is_ok())
+        };
+        for (is_direct, takes_error, expected) in [
+            (true, Op::Flush, false),
+            (false, Op::Flush, false),
+            // Around the page cache it tells of itself only.
+            (true, write_with(true), true),
+            (false, write_with(true), false),
+            (false, write_with(false), true),
+        ] {
+            let mut open = unlinked("lost", Preference::Prefer);
+            open.is_direct = is_direct;
+            assert_eq!(durable(&open), [true; 2]);
+            // One under way meanwhile, on another queue pair, may end well and yet comes too late.
+            let mut other = transfer(Op::Flush, &open);
+            let error = transfer(takes_error, &open).advance(&open, Err(Errno::IO));
+            assert_eq!(result(error).unwrap_err().kind(), ErrorKind::Io);
+            assert_eq!(durable(&open), [expected; 2]);
+            assert_eq!(result(other.advance(&open, Ok(0))).is_ok(), expected);
+            let mut plain = transfer(write_with(false), &open);
+            assert_eq!(result(plain.advance(&open, Ok(4 * 4096))), Ok(()));
+            assert_eq!(result(read(&open).advance(&open, Ok(4 * 4096))), Ok(()));
+        }
     }
 
     #[test]
