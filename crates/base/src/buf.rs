@@ -23,6 +23,8 @@ pub const ALIGNMENT: usize = 4096;
 /// Buffers from this size on, in bytes, are mappings of their own.
 const MAPPED_SIZE: usize = 128 << 10;
 
+const TOO_LARGE: &str = "a buffer below isize::MAX bytes";
+
 /// A buffer of bytes aligned to [`ALIGNMENT`].
 ///
 /// It is moved into a device command and comes back with the completion, so no lifetime and no
@@ -40,9 +42,12 @@ unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
     /// A buffer of `len` zero bytes.
+    ///
+    /// # Panics
+    /// If `len` exceeds `isize::MAX`, as for a `Vec`.
     #[must_use]
     pub fn zeroed(len: usize) -> AlignedBuf {
-        let capacity = len.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let capacity = len.checked_next_multiple_of(ALIGNMENT).expect(TOO_LARGE).max(ALIGNMENT);
         let layout = Self::layout(capacity);
         let raw = if capacity >= MAPPED_SIZE {
             let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -81,7 +86,7 @@ impl AlignedBuf {
     }
 
     fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, ALIGNMENT).expect("a buffer below isize::MAX bytes")
+        Layout::from_size_align(capacity, ALIGNMENT).expect(TOO_LARGE)
     }
 }
 
@@ -154,6 +159,12 @@ mod tests {
             buf[size - 1] = 1;
             assert_eq!(buf.clone()[size - 1], 1);
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "a buffer below isize::MAX bytes")]
+    fn a_size_beyond_what_memory_can_have_is_a_bug() {
+        let _ = AlignedBuf::zeroed(usize::MAX);
     }
 
     #[test]

@@ -133,6 +133,9 @@ impl<'a> Decoder<'a> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8(what)?;
+            if shift == 63 && byte > 1 {
+                break;
+            }
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
@@ -187,5 +190,16 @@ mod tests {
         assert_eq!(error.to_string(), "crc: 4 bytes needed at offset 0, 3 left");
         assert!(Decoder::new(&[0x80; 12]).varint("n").is_err());
         assert!(Decoder::new(&[9, 0, 1]).bytes16("key").is_err());
+    }
+
+    #[test]
+    fn a_number_has_64_bits_at_most() {
+        let ending = |last: u8| {
+            let mut bytes = [0x80; 10];
+            bytes[9] = last;
+            Decoder::new(&bytes).varint("n").ok()
+        };
+        assert_eq!(ending(1), Some(1 << 63));
+        assert_eq!([ending(2), ending(3), ending(0x7f), ending(0x81)], [None; 4]);
     }
 }

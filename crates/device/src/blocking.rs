@@ -127,7 +127,9 @@ impl PortPool {
     /// # Errors
     /// The device's, when it has no queue pair to give.
     pub fn port(&self) -> Result<PooledPort<'_>, DeviceError> {
-        let port = match self.free.lock().pop() {
+        // Others come and go while one is opened.
+        let free = self.free.lock().pop();
+        let port = match free {
             Some(port) => port,
             None => Port::open(&*self.device, self.depth)?,
         };
@@ -161,5 +163,62 @@ impl Drop for PooledPort<'_> {
         if port.batch.is_empty() && port.queue.in_flight() == 0 {
             self.pool.free.lock().push(port);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DeviceStats, Geometry, MemoryDevice, OpKind};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    /// A device that says when it is asked for a queue pair, and then waits for leave to give one.
+    struct Hesitant {
+        memory: MemoryDevice,
+        asked: Sender<()>,
+        leave: Mutex<Receiver<()>>,
+    }
+
+    impl Device for Hesitant {
+        fn name(&self) -> &str {
+            self.memory.name()
+        }
+        fn geometry(&self) -> Geometry {
+            self.memory.geometry()
+        }
+        fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+            self.asked.send(()).unwrap();
+            match self.leave.lock().recv_timeout(Duration::from_secs(10)) {
+                Ok(()) => self.memory.queue_pair(depth),
+                Err(_) => {
+                    let why = "no leave was given".to_owned();
+                    Err(DeviceError::invalid(self.name(), OpKind::Open, Lba(0), 0, why))
+                }
+            }
+        }
+        fn stats(&self) -> DeviceStats {
+            self.memory.stats()
+        }
+    }
+
+    #[test]
+    fn a_port_is_given_back_while_another_is_opened() {
+        let ((asked, is_asked), (give_leave, leave)) = (channel(), channel());
+        let memory = MemoryDevice::new("memory", 1 << 20, 4096);
+        let device = Hesitant { memory, asked, leave: Mutex::new(leave) };
+        let pool = Arc::new(PortPool::new(Arc::new(device), 1));
+        give_leave.send(()).unwrap();
+        let first = pool.port().unwrap();
+        is_asked.recv().unwrap();
+        let open = {
+            let pool = pool.clone();
+            move || pool.port().map(drop)
+        };
+        let second = esker_base::thread::spawn("second", open).unwrap();
+        is_asked.recv().unwrap();
+        drop(first);
+        give_leave.send(()).unwrap();
+        second.join().unwrap().unwrap();
     }
 }

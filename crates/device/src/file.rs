@@ -20,6 +20,7 @@
 //!    reads as zeroes.
 //! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
 //! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
+//! 5. After a flush that failed, no flush and no write with FUA succeeds.
 
 mod discard;
 mod nvme;
@@ -34,7 +35,7 @@ mod uring;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -123,6 +124,8 @@ struct OpenFile {
     uses_io_uring: bool,
     /// How far down the ways to write zeroes (`transfer::Zeroing`) this file system needs to go.
     zeroing: AtomicU8,
+    /// Whether writes may be lost of which the kernel has told, and of which it does not tell again.
+    has_lost: AtomicBool,
     /// Data placement, if writes can carry its ids.
     placement: Option<placement::DrivePlacement>,
     /// What is written where zeroes have to be written out.

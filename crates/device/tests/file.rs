@@ -225,6 +225,11 @@ fn a_file_can_be_opened_at_once_after_its_last_command() {
             result.unwrap();
         })
         .unwrap();
+        drop((port, device));
+        // Not opened, which would wait a while for the lock.
+        let file = File::open(&path).unwrap();
+        file.try_lock().unwrap();
+        file.unlock().unwrap();
     }
 }
 
@@ -265,6 +270,51 @@ fn what_cannot_be_opened_is_refused_with_advice() {
     let (kind, why) = refusal(&path, &options());
     assert_eq!(kind, ErrorKind::Invalid);
     assert!(why.contains("raise it"), "{why}");
+}
+
+#[test]
+fn a_link_to_what_does_not_exist_is_refused() {
+    let dir = TempDir::new();
+    let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let (answer, answered) = std::sync::mpsc::channel();
+    let ask = {
+        let link = link.clone();
+        move || answer.send(refusal(&link, &options())).unwrap()
+    };
+    esker_base::thread::spawn("link", ask).unwrap();
+    let (kind, why) = answered.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!(kind, ErrorKind::NotFound);
+    assert!(why.contains("links to what does not exist"), "{why}");
+    fs::write(&target, b"").unwrap();
+    assert!(!open(&link, &options()).is_new());
+}
+
+#[test]
+fn who_cannot_use_a_new_file_removes_it_from_under_nobody() {
+    let dir = TempDir::new();
+    let path = dir.path().join("contended");
+    let unusable = FileOptions { lba_size: Some(100), ..options() };
+    for round in 0..100 {
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let refused = || {
+                start.wait();
+                FileDevice::open(&path, &unusable).map(drop).unwrap_err();
+            };
+            let refused = esker_base::thread::spawn_scoped(scope, "refused", refused).unwrap();
+            start.wait();
+            // Sooner or later: before it is locked, meanwhile, or when it is gone again.
+            esker_base::Clock::real().sleep(Duration::from_micros(round % 20 * 50));
+            let device = open(&path, &options());
+            let content = AlignedBuf::padded(b"content", 4096);
+            Port::open(&device, 1).unwrap().write(Lba(0), content, None).unwrap();
+            drop(device);
+            refused.join().unwrap();
+        });
+        assert!(fs::read(&path).unwrap().starts_with(b"content"));
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
@@ -370,6 +420,38 @@ fn commands_outlive_the_thread_that_submitted_them() {
         }
         assert_eq!(done.len(), 16);
         done.iter().for_each(|done| done.result.clone().unwrap());
+    }
+}
+
+#[test]
+fn reads_that_wait_for_the_page_cache_outlive_the_thread_that_submitted_them() {
+    let dir = TempDir::new();
+    let path = dir.path().join("evicted");
+    let device = open(&path, &FileOptions { direct: Preference::Never, ..options() });
+    let content = AlignedBuf::padded(&[8; 16 << 20], 4096);
+    Port::open(&device, 1).unwrap().write(Lba(0), content, None).unwrap();
+    let file = File::open(&path).unwrap();
+    for _ in 0..20 {
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut queue = device.queue_pair(16).unwrap();
+        let submit = move || {
+            let read = |n| {
+                let op = Op::Read { lba: Lba(n * 256), buf: AlignedBuf::zeroed(65536) };
+                Command { tag: Tag(n), op }
+            };
+            assert_eq!(queue.submit(&mut (0..16).map(read).collect()).unwrap(), 16);
+            queue
+        };
+        let mut queue = esker_base::thread::spawn("gone", submit).unwrap().join().unwrap();
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.wait(&mut done, None).unwrap();
+        }
+        for done in done {
+            done.result.unwrap();
+            assert!(done.buf.unwrap().iter().all(|&b| b == 8));
+        }
     }
 }
 

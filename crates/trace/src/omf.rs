@@ -454,6 +454,9 @@ fn varint(payload: &[u8], at: &mut usize) -> Result<u64, String> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let byte = byte(payload, at)?;
+        if shift == 63 && byte > 1 {
+            break;
+        }
         value |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Ok(value);

@@ -8,7 +8,7 @@
 //! 2. No two ghosts have the same mark.
 
 use super::hash;
-use super::list::{Large, Lists};
+use super::list::{Large, Lists, Node};
 
 /// An empty place of the table.
 const EMPTY: u32 = u32::MAX;
@@ -24,10 +24,14 @@ pub struct Ghosts<const K: usize> {
 }
 
 impl<const K: usize> Ghosts<K> {
-    /// Room for `capacity` ghosts, at least one.
+    /// Room for `capacity` ghosts, at least one and at most 2^28.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
-        let capacity = capacity.max(1);
+        Self::within(capacity, Large::LIMIT)
+    }
+
+    fn within(capacity: u32, limit: u32) -> Self {
+        let capacity = capacity.clamp(1, limit);
         let places = (capacity as usize * 2).next_power_of_two();
         Ghosts {
             lists: Lists::new(capacity),
@@ -158,7 +162,16 @@ mod tests {
 
     #[test]
     fn ghosts_are_what_a_list_of_keys_is() {
-        let mut ghosts = Ghosts::<2>::new(10);
+        against_keys(Ghosts::new(10));
+    }
+
+    #[test]
+    fn there_is_no_room_beyond_the_limit() {
+        against_keys(Ghosts::within(11, 10));
+    }
+
+    /// Compares room for ten with lists of keys.
+    fn against_keys(mut ghosts: Ghosts<2>) {
         let mut oracle: [Vec<u64>; 2] = Default::default();
         let mut rng = Rng::new(3);
         for _ in 0..20_000 {

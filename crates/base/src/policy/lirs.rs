@@ -33,7 +33,12 @@ impl<N: Node> Lirs<N> {
     /// If `capacity` is 0 or beyond what `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
-        let ghosts = capacity.saturating_mul(2).min(Large::LIMIT - capacity);
+        Self::within(capacity, Large::LIMIT)
+    }
+
+    /// The same, with a stack of at most `limit` entries.
+    pub(super) fn within(capacity: u32, limit: u32) -> Self {
+        let ghosts = capacity.saturating_mul(2).min(limit.saturating_sub(capacity));
         Lirs {
             stack: Lists::new(capacity + ghosts),
             queue: Lists::new(capacity),
@@ -123,10 +128,10 @@ impl<N: Node> Policy for Lirs<N> {
     fn evict(&mut self, _: u64, slots: &dyn Slots) -> Option<u32> {
         if let Some(slot) = self.queue.candidate(0, slots) {
             self.queue.unlink(slot);
-            let key = slots.key(slot);
-            if self.on_stack(slot) && self.ghosts.find(key).is_none() {
-                let capacity = self.capacity();
-                if self.ghosts.len(0) == self.stack.capacity() - capacity
+            let (key, capacity) = (slots.key(slot), self.capacity());
+            let room = self.stack.capacity() - capacity;
+            if room > 0 && self.on_stack(slot) && self.ghosts.find(key).is_none() {
+                if self.ghosts.len(0) == room
                     && let Some(oldest) = self.ghosts.oldest(0)
                 {
                     self.stack.unlink(capacity + oldest);

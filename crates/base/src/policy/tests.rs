@@ -140,6 +140,16 @@ fn every_policy_gives_up_held_slots_that_may_go() {
 }
 
 #[test]
+fn lirs_evicts_where_all_entries_of_the_stack_are_slots() {
+    let mut policy = lirs::Lirs::<list::Small>::within(16, 16);
+    let mut held = Held::new(16);
+    for key in keys(7, 5_000) {
+        refer(&mut policy, &mut held, key).expect("everything may go");
+        assert_eq!(policy.len(), held.count());
+    }
+}
+
+#[test]
 fn names_are_read_back() {
     for kind in Kind::ALL {
         assert_eq!(kind.to_string().parse(), Ok(kind));

@@ -4,10 +4,10 @@
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Lba, LbaCount};
@@ -31,19 +31,58 @@ pub(super) fn os_refusal(error: &io::Error) -> Refusal {
 }
 
 pub(super) fn open(path: &Path, options: &FileOptions) -> Result<OpenFile, DeviceError> {
-    let opened = open_file(path, options).and_then(|(file, is_new)| {
-        let settled = settle(path, options, file, is_new);
-        if settled.is_err() && is_new {
-            // It is empty and nobody has seen it. If it cannot be removed, it stays.
-            let _ = fs::remove_file(path);
-        }
-        settled
+    let attempt = || {
+        let (file, is_created) = open_file(path, options)?;
+        take(path, options, file, is_created)
+    };
+    let opened = (0..TRIES).find_map(|_| attempt().transpose()).unwrap_or_else(|| {
+        let why = "whenever it was opened another one took its place; stop what replaces it";
+        Err((ErrorKind::Conflict, why.to_owned()))
     });
     opened.map_err(|(kind, message)| {
         let cause = Cause::Os { kind, message };
         let name = path.display().to_string();
         DeviceError::new(&name, OpKind::Open, Lba(0), 0, cause)
     })
+}
+
+/// How often a file is opened that is not where it was by the time it is locked.
+const TRIES: usize = 100;
+
+/// Locks the open file, and settles how it will be used. `None` if it is not at `path` any more:
+/// before it was locked, somebody else was free to remove it or to put another one there.
+fn take(
+    path: &Path,
+    options: &FileOptions,
+    file: File,
+    is_created: bool,
+) -> Result<Option<OpenFile>, Refusal> {
+    let locked = lock(&file, options.read_only);
+    // Whoever has locked it.
+    let named = if is_created { sync_directory_of(path) } else { Ok(()) };
+    locked?;
+    if !is_at(&file, path).map_err(|error| os_refusal(&error))? {
+        return Ok(None);
+    }
+    let length = file.metadata().map(|found| found.len()).map_err(|error| os_refusal(&error))?;
+    let is_new = is_created && length == 0;
+    let named = named.map_err(|error| os_refusal(&error));
+    let settled = named.and_then(|()| settle(path, options, &file, is_new));
+    if settled.is_err() && is_new {
+        // Nobody has written to it, nor does before it is gone: until then it is locked. If it
+        // cannot be removed, it stays.
+        let _ = fs::remove_file(path);
+    }
+    settled.map(|open| Some(open(file)))
+}
+
+/// Whether the open file is the one at `path`.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let id = |found: &Metadata| (found.dev(), found.ino());
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(id(&found?) == id(&file.metadata()?)),
+    }
 }
 
 /// Opens the file as the options say; says whether it had to be created.
@@ -77,6 +116,10 @@ fn open_file(path: &Path, options: &FileOptions) -> Result<(File, bool), Refusal
                 other => break other,
             }
             match open_new() {
+                Err(Errno::EXIST) if path.is_symlink() && !path.exists() => {
+                    let why = "it links to what does not exist; create that, or remove the link";
+                    return Err((ErrorKind::NotFound, why.to_owned()));
+                }
                 Err(Errno::EXIST) => {} // somebody was faster
                 other => break other,
             }
@@ -140,21 +183,17 @@ fn is_block_device(found: &Metadata) -> Result<bool, Refusal> {
     Ok(is_block_device)
 }
 
-/// Locks the open file, and finds out how it can be used.
+/// Finds out how the locked file can be used, and so what it becomes.
 fn settle(
     path: &Path,
     options: &FileOptions,
-    file: File,
+    file: &File,
     is_new: bool,
-) -> Result<OpenFile, Refusal> {
-    lock(&file, options.read_only)?;
-    if is_new {
-        sync_directory_of(path).map_err(|error| os_refusal(&error))?;
-    }
-    let medium = probe::medium(&file, options)?;
+) -> Result<impl FnOnce(File) -> OpenFile + use<>, Refusal> {
+    let medium = probe::medium(file, options)?;
     let name = path.display().to_string();
     let mut remarks = Vec::new();
-    let is_direct = wanted(options.direct, "direct I/O", || probe::set_direct(&file, &medium))?
+    let is_direct = wanted(options.direct, "direct I/O", || probe::set_direct(file, &medium))?
         .unwrap_or_else(|why| {
             remarks.push(buffered_remark(&name, &why));
             false
@@ -166,14 +205,15 @@ fn settle(
                 false
             });
     let ways = placement::Ways { is_direct, uses_io_uring };
-    let find = || placement::find(&file, &name, &medium, ways);
+    let find = || placement::find(file, &name, &medium, ways);
     let found = if options.read_only { Ok(None) } else { find() };
     let found = found.unwrap_or_else(|why| {
         remarks.push(placement::remark(&name, &why));
         None
     });
     let (placement, placement_handles) = found.map_or((None, 0), |(it, ids)| (Some(it), ids));
-    Ok(OpenFile {
+    let spin = Spin::new(options.spin);
+    Ok(move |file| OpenFile {
         geometry: Geometry {
             lba_size: medium.lba_size,
             capacity: LbaCount(medium.capacity_bytes / u64::from(medium.lba_size)),
@@ -191,11 +231,12 @@ fn settle(
         is_direct,
         uses_io_uring,
         zeroing: AtomicU8::new(0),
+        has_lost: AtomicBool::new(false),
         placement,
         zeroes: OnceLock::new(),
         counters: Counters::default(),
         clock: Clock::real(),
-        spin: Spin::new(options.spin),
+        spin,
         remarks,
     })
 }
@@ -256,6 +297,51 @@ fn synchronous_remark(name: &str, why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
+
+    /// A path where no file is.
+    fn nowhere(name: &str) -> PathBuf {
+        let name = format!("esker-open-{}-{name}", std::process::id());
+        std::env::temp_dir().join(name)
+    }
+
+    #[test]
+    fn a_new_file_that_somebody_else_locks_first_is_theirs() {
+        let (path, options) = (nowhere("theirs"), FileOptions::default());
+        let (file, is_created) = open_file(&path, &options).unwrap();
+        let again = file.try_clone().unwrap();
+        let theirs = open(&path, &options).unwrap();
+        assert!(is_created && !theirs.is_new);
+        let refused = take(&path, &options, file, is_created).map(drop);
+        assert_eq!(refused.unwrap_err().0, ErrorKind::Conflict);
+        assert_eq!(is_at(&theirs.file, &path).ok(), Some(true), "it is still there");
+        // Nor is it ours when they have gone and left something.
+        theirs.file.set_len(1).unwrap();
+        drop(theirs);
+        let unusable = FileOptions { lba_size: Some(100), ..options };
+        let refused = take(&path, &unusable, again, is_created).map(drop);
+        assert_eq!(refused.unwrap_err().0, ErrorKind::Invalid);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 1);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_gone_or_replaced_when_it_is_locked_is_not_taken() {
+        let (path, options) = (nowhere("replaced"), FileOptions::default());
+        for is_replaced in [false, true] {
+            fs::write(&path, b"old").unwrap();
+            let (file, is_created) = open_file(&path, &options).unwrap();
+            fs::remove_file(&path).unwrap();
+            if is_replaced {
+                fs::write(&path, b"new").unwrap();
+            }
+            assert!(take(&path, &options, file, is_created).unwrap().is_none());
+            assert_eq!(path.exists(), is_replaced, "what is at the path now stays");
+        }
+        let open = open(&path, &options).unwrap();
+        assert_eq!(is_at(&open.file, &path).ok(), Some(true));
+        fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn what_is_refused_is_remarked_on_or_fails_as_preferred() {

@@ -17,11 +17,13 @@ use esker_base::Clock;
 
 /// The largest read that is short, in bytes.
 pub(super) const SHORT: usize = 64 << 10;
-/// What looking in vain takes from the trust of a device, and looking with success adds one of: it
-/// pays where more than four of five looks succeed.
-const LOSS: u32 = 4;
+/// What looking with success adds to the trust of a device.
+const GAIN: u32 = 256;
+/// What looking in vain up to the limit takes from it, a shorter look in proportion: it pays where
+/// more than four of five looks succeed.
+const LOSS: u32 = 4 * GAIN;
 /// The most trust there is, and how much there is at first.
-const TRUST: u32 = 64;
+const TRUST: u32 = 64 * GAIN;
 /// Without trust, one wait of so many looks.
 const RETRIED: u32 = 64;
 /// After so many waits it is forgotten how many waited at once.
@@ -116,11 +118,8 @@ impl Spin {
                 std::hint::spin_loop();
             }
             let past = clock.now().since(start);
-            if past >= self.limit {
-                self.was_in_vain();
-                break;
-            }
-            if left.is_some_and(|left| past >= left) {
+            if past >= self.limit || left.is_some_and(|left| past >= left) {
+                self.was_in_vain(past);
                 break;
             }
         }
@@ -136,13 +135,15 @@ impl Spin {
     fn has_paid(&self) {
         let trust = self.trust.load(Relaxed);
         if trust < TRUST {
-            self.trust.store(trust + 1, Relaxed);
+            self.trust.store((trust + GAIN).min(TRUST), Relaxed);
         }
     }
 
-    fn was_in_vain(&self) {
+    fn was_in_vain(&self, past: Duration) {
+        let loss = u128::from(LOSS) * past.as_nanos() / self.limit.as_nanos();
+        let loss = u32::try_from(loss).map_or(LOSS, |loss| loss.min(LOSS));
         let trust = self.trust.load(Relaxed);
-        self.trust.store(trust.saturating_sub(LOSS), Relaxed);
+        self.trust.store(trust.saturating_sub(loss), Relaxed);
     }
 }
 
@@ -218,5 +219,25 @@ mod tests {
         let left = Some(Duration::from_millis(1));
         assert_eq!(spin.look(&Clock::real(), &crowd.join(), left, nothing), Ok(false));
         assert_eq!(spin.trust.load(Relaxed), TRUST);
+    }
+
+    #[test]
+    fn short_looks_in_vain_count_in_proportion() {
+        let (limit, clock) = (Duration::from_micros(320), Clock::virtual_time());
+        let (spin, crowd) = (Spin::new(limit), crowd(2));
+        let looks = |left: Duration| {
+            let start = clock.now();
+            let nothing = || {
+                clock.advance(Duration::from_micros(1));
+                Ok::<bool, ()>(false)
+            };
+            assert_eq!(spin.look(&clock, &crowd.join(), Some(left), nothing), Ok(false));
+            clock.now() > start
+        };
+        assert!(looks(limit / 4));
+        assert_eq!(spin.trust.load(Relaxed), TRUST - LOSS / 4);
+        let count = (0..6400).filter(|_| looks(limit / 4)).count();
+        let expected = 4 * (TRUST / LOSS) - 1 + 6400 / RETRIED;
+        assert!(expected.abs_diff(u32::try_from(count).unwrap()) <= 2, "{count}");
     }
 }

@@ -5,7 +5,10 @@
 //! 1. Every byte of a read or write is transferred, however short the single calls are.
 //! 2. A read ends with zeroes where a regular file has ended.
 //! 3. A call that was interrupted or cancelled is made again: all of them may be repeated.
-//! 4. Write zeroes ends with zeroes on the medium, if need be by writing them.
+//! 4. Write zeroes ends with zeroes on the medium, if need be by writing them; so does a discard
+//!    where discards promise zeroes.
+//! 5. Once a call that makes writes durable has failed, none says that it has succeeded: the kernel
+//!    tells of what it lost once, to whichever queue pair asks first.
 
 use std::sync::atomic::Ordering;
 
@@ -20,6 +23,10 @@ use crate::{Cause, Command, Completion, DeviceError, Op, Tag};
 
 /// Bytes of zeroes in one write.
 const ZEROES_SIZE: usize = 1 << 20;
+
+/// Why nothing is made durable any more.
+const LOST: &str = "a flush or a write with FUA has failed before, so what was written may be lost; \
+                    mend the cause, then open the file again";
 
 /// A system call on the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +75,21 @@ pub(super) struct Transfer {
     done: u64,
     /// Index into [`Zeroing::ALL`].
     zeroing: u8,
+    /// How often a call was refused because of the thread that made it.
+    orphaned: u8,
 }
+
+/// How often a call is made again that was refused because of the thread that made it.
+const MOST_ORPHANED: u8 = 8;
 
 impl Transfer {
     /// Starts a command that passed [`Op::check`].
     pub(super) fn new(command: Command, open: &OpenFile) -> Transfer {
-        Transfer {
-            tag: command.tag,
-            op: command.op,
-            done: 0,
-            zeroing: open.zeroing.load(Ordering::Relaxed),
-        }
+        let zeroing = match command.op {
+            Op::Discard { .. } => Zeroing::PunchHole as u8,
+            _ => open.zeroing.load(Ordering::Relaxed),
+        };
+        Transfer { tag: command.tag, op: command.op, done: 0, zeroing, orphaned: 0 }
     }
 
     /// Whether it reads so little that who waits for it looks for its end ([`super::spin`]).
@@ -102,12 +113,7 @@ impl Transfer {
             Op::Discard { .. } if open.is_block_device => {
                 Call::BlockDiscard { offset, size: bytes }
             }
-            Op::Discard { .. } => Call::Allocate {
-                mode: FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                offset,
-                size: bytes,
-            },
-            Op::WriteZeroes { .. } => {
+            Op::Discard { .. } | Op::WriteZeroes { .. } => {
                 let mode = match self.zeroing() {
                     Zeroing::ZeroRange => FallocateFlags::ZERO_RANGE,
                     Zeroing::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -125,22 +131,47 @@ impl Transfer {
     /// Takes note of how the call that [`Transfer::call`] named has ended: the bytes transferred,
     /// or the error.
     pub(super) fn advance(&mut self, open: &OpenFile, outcome: Result<usize, Errno>) -> Step {
+        match self.after(open, outcome) {
+            Step::Done(Ok(())) if self.is_durable() && open.has_lost.load(Ordering::Relaxed) => {
+                Step::Done(Err(self.error(open, Cause::Gone(LOST.to_owned()))))
+            }
+            step => step,
+        }
+    }
+
+    /// Whether it says of writes that they are durable.
+    fn is_durable(&self) -> bool {
+        matches!(self.op, Op::Flush | Op::Write { fua: true, .. })
+    }
+
+    fn after(&mut self, open: &OpenFile, outcome: Result<usize, Errno>) -> Step {
         let transferred = match outcome {
             Ok(transferred) => transferred,
             // Cancelled is what happens to the calls of a thread that ends before they do.
             Err(Errno::INTR | Errno::AGAIN | Errno::CANCELED) => return Step::Again,
+            // And this to those that wait for the page cache then.
+            Err(Errno::FAULT) if self.orphaned < MOST_ORPHANED => {
+                self.orphaned += 1;
+                return Step::Again;
+            }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.degrades(open) => return Step::Again,
             Err(Errno::OPNOTSUPP | Errno::NOSYS)
                 if matches!(self.op, Op::Discard { .. }) && !open.discards_zero =>
             {
                 return Step::Done(Ok(())); // a discard promises nothing
             }
-            Err(errno) => return Step::Done(Err(self.os_error(open, errno))),
+            Err(errno) => {
+                // Around the page cache, a write with FUA tells of itself and of nothing else.
+                if self.is_durable() && (!open.is_direct || matches!(self.op, Op::Flush)) {
+                    open.has_lost.store(true, Ordering::Relaxed);
+                }
+                return Step::Done(Err(self.os_error(open, errno)));
+            }
         };
         match self.op {
             Op::Read { .. } => self.advance_read(open, transferred),
             Op::Write { .. } => self.advance_write(open, transferred),
-            Op::WriteZeroes { .. } if self.zeroing() == Zeroing::Write => {
+            Op::Discard { .. } | Op::WriteZeroes { .. } if self.zeroing() == Zeroing::Write => {
                 self.advance_write(open, transferred)
             }
             Op::Flush | Op::Discard { .. } | Op::WriteZeroes { .. } => Step::Done(Ok(())),
@@ -209,11 +240,19 @@ impl Transfer {
         Zeroing::ALL[usize::from(self.zeroing)]
     }
 
-    /// Goes on to the next way of zeroing, for this command and all later ones, if there is one.
+    /// Goes on to the next way of zeroing, if there is one: a discard that promises zeroes for
+    /// itself, write zeroes for all later ones, too.
     fn degrades(&mut self, open: &OpenFile) -> bool {
-        let can = matches!(self.op, Op::WriteZeroes { .. }) && self.zeroing() != Zeroing::Write;
+        let zeroes = match self.op {
+            Op::WriteZeroes { .. } => true,
+            Op::Discard { .. } => open.discards_zero,
+            _ => false,
+        };
+        let can = zeroes && self.zeroing() != Zeroing::Write;
         if can {
             self.zeroing += 1;
+        }
+        if can && matches!(self.op, Op::WriteZeroes { .. }) {
             open.zeroing.fetch_max(self.zeroing, Ordering::Relaxed);
         }
         can
@@ -253,14 +292,13 @@ mod tests {
         transfer(Op::Read { lba: Lba(2), buf }, open)
     }
 
+    fn write_with(fua: bool) -> Op {
+        let buf = AlignedBuf::zeroed(4 * 4096);
+        Op::Write { lba: Lba(2), buf, placement: Some(PlacementId(1)), fua }
+    }
+
     fn write(open: &OpenFile) -> Transfer {
-        let op = Op::Write {
-            lba: Lba(2),
-            buf: AlignedBuf::zeroed(4 * 4096),
-            placement: Some(PlacementId(1)),
-            fua: true,
-        };
-        transfer(op, open)
+        transfer(write_with(true), open)
     }
 
     fn goes_on(step: &Step) -> bool {
@@ -294,6 +332,17 @@ mod tests {
         assert!(goes_on(&short.advance(&open, Ok(8192))));
         assert_eq!(short.call(&open), at(8192));
         assert_eq!(result(short.advance(&open, Ok(8192))), Ok(()));
+    }
+
+    #[test]
+    fn a_call_whose_thread_has_ended_is_made_again_a_few_times() {
+        let open = unlinked("orphaned", Preference::Prefer);
+        let mut orphan = read(&open);
+        for _ in 0..MOST_ORPHANED {
+            assert!(goes_on(&orphan.advance(&open, Err(Errno::FAULT))));
+        }
+        let error = result(orphan.advance(&open, Err(Errno::FAULT))).unwrap_err();
+        assert!(error.to_string().contains("(os error 14)"), "{error}");
     }
 
     #[test]
@@ -359,6 +408,42 @@ mod tests {
     }
 
     #[test]
+    fn after_a_flush_that_failed_nothing_is_said_to_be_durable() {
+        let durable = |open: &OpenFile| {
+            let results = [
+                result(transfer(Op::Flush, open).advance(open, Ok(0))),
+                result(write(open).advance(open, Ok(4 * 4096))),
+            ];
+            for error in results.iter().filter_map(|result| result.as_ref().err()) {
+                assert_eq!(error.kind(), ErrorKind::Closed);
+                assert!(error.to_string().ends_with(&format!("failed: {LOST}")), "{error}");
+            }
+            results.map(|result| result.is_ok())
+        };
+        for (is_direct, takes_error, expected) in [
+            (true, Op::Flush, false),
+            (false, Op::Flush, false),
+            // Around the page cache it tells of itself only.
+            (true, write_with(true), true),
+            (false, write_with(true), false),
+            (false, write_with(false), true),
+        ] {
+            let mut open = unlinked("lost", Preference::Prefer);
+            open.is_direct = is_direct;
+            assert_eq!(durable(&open), [true; 2]);
+            // One under way meanwhile, on another queue pair, may end well and yet comes too late.
+            let mut other = transfer(Op::Flush, &open);
+            let error = transfer(takes_error, &open).advance(&open, Err(Errno::IO));
+            assert_eq!(result(error).unwrap_err().kind(), ErrorKind::Io);
+            assert_eq!(durable(&open), [expected; 2]);
+            assert_eq!(result(other.advance(&open, Ok(0))).is_ok(), expected);
+            let mut plain = transfer(write_with(false), &open);
+            assert_eq!(result(plain.advance(&open, Ok(4 * 4096))), Ok(()));
+            assert_eq!(result(read(&open).advance(&open, Ok(4 * 4096))), Ok(()));
+        }
+    }
+
+    #[test]
     fn zeroes_are_written_where_nothing_better_is_supported() {
         let mut open = unlinked("zeroing", Preference::Prefer);
         open.discards_zero = false;
@@ -386,6 +471,32 @@ mod tests {
         let discard = Op::Discard { lba: Lba(0), count: LbaCount(1) };
         let step = transfer(discard, &open).advance(&open, Err(Errno::OPNOTSUPP));
         assert_eq!(result(step), Ok(()));
+    }
+
+    #[test]
+    fn a_discard_that_promised_zeroes_writes_them_where_no_hole_can_be_punched() {
+        let open = unlinked("promised", Preference::Prefer);
+        assert!(open.discards_zero);
+        for errno in [Errno::OPNOTSUPP, Errno::NOSYS] {
+            let (lba, count) = (Lba(1), LbaCount(257));
+            let mut discard = transfer(Op::Discard { lba, count }, &open);
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let hole = Call::Allocate { mode, offset: 4096, size: 257 * 4096 };
+            assert_eq!(discard.call(&open), hole);
+            assert!(goes_on(&discard.advance(&open, Err(errno))));
+            for (at, size) in [(0, ZEROES_SIZE), (1 << 20, 4096)] {
+                let offset = 4096 + at;
+                assert_eq!(discard.call(&open), Call::WriteZeroes { offset, size });
+                let step = discard.advance(&open, Ok(size));
+                assert_eq!(goes_on(&step), at == 0);
+            }
+        }
+        // Of other ways to zero this says nothing.
+        let zero = Op::WriteZeroes { lba: Lba(0), count: LbaCount(1) };
+        let Call::Allocate { mode, .. } = transfer(zero, &open).call(&open) else {
+            panic!("a range is zeroed")
+        };
+        assert_eq!(mode, FallocateFlags::ZERO_RANGE);
     }
 
     #[test]

@@ -253,16 +253,17 @@ impl QueuePair for Queue {
             if !self.finished.is_empty() || self.is_idle() {
                 return Ok(self.hand_back(done));
             }
-            let left = deadline.map(|deadline| deadline - self.open.clock.now());
-            if left.is_some_and(|left| left.is_zero()) {
+            let left = |queue: &Queue| deadline.map(|deadline| deadline - queue.open.clock.now());
+            let before = left(self);
+            if before.is_some_and(|left| left.is_zero()) {
                 return self.poll(done);
             }
             if self.long == 0
-                && self.look_for_a_while(waiting.get_or_insert_with(Waiting::join), left)?
+                && self.look_for_a_while(waiting.get_or_insert_with(Waiting::join), before)?
             {
                 return Ok(self.hand_back(done));
             }
-            self.enter(1, left).map_err(|error| self.broken(&error))?;
+            self.enter(1, left(self)).map_err(|error| self.broken(&error))?;
         }
     }
 
@@ -323,4 +324,35 @@ const DSYNC: i32 = ReadWriteFlags::DSYNC.bits().cast_signed();
 
 fn size(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("at most the largest transfer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tag;
+    use crate::file::{FileOptions, Preference, open::open};
+    use esker_base::{AlignedBuf, Lba};
+
+    #[test]
+    fn a_wait_that_looks_first_takes_no_longer_than_it_may() {
+        let path = std::env::temp_dir().join(format!("esker-uring-{}", std::process::id()));
+        let (spin, direct) = (Duration::from_secs(3600), Preference::Never);
+        let mut open =
+            open(&path, &FileOptions { spin, direct, ..FileOptions::default() }).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // Nothing comes out of an empty pipe.
+        let (reader, writer) = io::pipe().unwrap();
+        open.file = std::os::fd::OwnedFd::from(reader).into();
+        let (open, clock) = (Arc::new(open), esker_base::Clock::real());
+        let mut queue = Queue::new(open, 1).unwrap();
+        let op = Op::Read { lba: Lba(0), buf: AlignedBuf::zeroed(4096) };
+        queue.submit(&mut [Command { tag: Tag(1), op }].into()).unwrap();
+        let (start, timeout) = (clock.now(), Duration::from_secs(1));
+        let waited = queue.wait(&mut Vec::new(), Some(timeout));
+        let past = clock.now().since(start);
+        drop(writer); // which ends the read, and so lets the queue pair be dropped
+        assert_eq!(waited, Ok(0));
+        assert!(past >= timeout && past < 2 * timeout, "{past:?}");
+        assert_eq!(queue.wait(&mut Vec::new(), None).unwrap(), 1);
+    }
 }

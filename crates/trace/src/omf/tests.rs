@@ -16,6 +16,17 @@ fn zigzag_is_one_to_one() {
     assert_eq!([zigzag(1), zigzag(u64::MAX), zigzag(2)], [2, 1, 4]);
 }
 
+#[test]
+fn a_number_has_64_bits_at_most() {
+    let ending = |last: u8| {
+        let mut payload = [0x80; 10];
+        payload[9] = last;
+        varint(&payload, &mut 0).ok()
+    };
+    assert_eq!(ending(1), Some(1 << 63));
+    assert_eq!([ending(2), ending(3), ending(0x7f), ending(0x81)], [None; 4]);
+}
+
 /// Each part of a request in each of its forms.
 fn requests() -> Vec<Request> {
     let request =
