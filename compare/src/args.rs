@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use esker_base::units::parse_bytes;
 use esker_bench::Workload;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, PeersLog};
 
 /// Esker beside RocksDB, fjall and LMDB: the same workloads, generator, threads, memory and
 /// durability, each engine and round in a process of its own.
@@ -37,6 +37,9 @@ pub(crate) struct RunArgs {
     /// the whole machine
     #[arg(long, default_value = "2GiB", value_parser = memory)]
     pub(crate) memory: Memory,
+    /// Where the logs of RocksDB and fjall are when a write returns
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) peers_log: PeersLog,
     /// Engines to run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Engine::ALL)]
     pub(crate) engines: Vec<Engine>,
@@ -161,6 +164,8 @@ mod tests {
         let names: Vec<&str> = args.workloads.iter().map(|w| &*w.name).collect();
         assert_eq!(names, ["A", "B", "C", "D", "E", "F"]);
         assert_eq!(run(&["--memory", "none"]).unwrap().memory, Memory(None));
+        assert_eq!(args.peers_log, PeersLog::Kernel);
+        assert_eq!(run(&["--peers-log", "memory"]).unwrap().peers_log, PeersLog::Memory);
         assert!(run(&["--smoke"]).unwrap().seconds < 1.0);
     }
 

@@ -29,7 +29,12 @@ pub(crate) fn run(args: RunArgs) -> Result {
     let plan = Plan {
         records: args.records,
         value_bytes: args.value_bytes,
-        setting: Setting { limit_bytes: args.memory.0, machine_bytes, data_bytes: dataset_bytes },
+        setting: Setting {
+            limit_bytes: args.memory.0,
+            machine_bytes,
+            data_bytes: dataset_bytes,
+            peers_log: args.peers_log,
+        },
         threads: args.threads,
         seconds: args.seconds,
         warm_up_seconds: args.warm_up,

@@ -162,6 +162,7 @@ pub(crate) enum Event {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::engine::PeersLog;
     use esker_bench::result::{Latency, OperationResult, Point, Series, Settings};
     use esker_bench::{OperationKind, Unit};
 
@@ -174,6 +175,7 @@ pub(crate) mod tests {
                 limit_bytes: Some(1 << 30),
                 machine_bytes: 8 << 30,
                 data_bytes: 1_023_000,
+                peers_log: PeersLog::Kernel,
             },
             threads: 2,
             seconds: 1.0,
