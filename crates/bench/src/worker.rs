@@ -4,7 +4,8 @@
 //! 1. Only the call of the store lies between the two readings of the clock. (A verified scan
 //!    checks its records inside the visitor, so inside the call.)
 //! 2. Every reserved record number is completed, also when its insert failed.
-//! 3. Under a fixed rate an operation belongs to the moment it was meant to start.
+//! 3. Under a fixed rate an operation belongs to the moment it was meant to start; what the warm-up
+//!    could not start is not made up for while measuring.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -153,6 +154,9 @@ impl Client<'_> {
         while left != Some(0) && !stopped() {
             let mut intended = None;
             if let Some(pace) = &mut pace {
+                if now >= schedule.measure_from {
+                    pace.skip_to(schedule.measure_from);
+                }
                 let start = pace.next_start();
                 now = wait_until(plan.clock, start.min(end), stopped);
                 if now >= end {
