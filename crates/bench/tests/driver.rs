@@ -397,6 +397,20 @@ fn a_thread_that_cannot_start_or_panics_ends_the_run_with_a_reason() {
     assert!(message(Fault::NoSync).contains("sync after workload 'load' failed: the disk is gone"));
 }
 
+/// At the rate asked it would take twenty seconds.
+#[test]
+fn a_panic_in_one_client_ends_the_others_and_leaves_no_number_open() {
+    let store = MapStore::with(Fault::Panic);
+    let mut runner = Runner::new(&store, Clock::real(), dataset(1_000_000)).unwrap();
+    let options =
+        RunOptions { threads: 4, target_ops_per_s: Some(50_000.0), ..RunOptions::default() };
+    let error = runner.load(&options, &mut quiet).unwrap_err();
+    assert!(error.to_string().contains("a broken store"), "{error}");
+    let calls = store.calls.load(Ordering::Relaxed);
+    assert!(calls < 250_000, "{calls} calls");
+    assert_eq!(runner.records(), calls, "every number that was reserved is completed");
+}
+
 #[test]
 fn what_cannot_be_run_is_refused_with_a_reason() {
     let store = MapStore::default();
