@@ -73,7 +73,8 @@ pub(crate) struct RunArgs {
     /// The seed of all random choices
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
-    /// A directory for the databases, on the device to be measured; emptied after each round
+    /// A directory for the databases, on the device to be measured; they are removed, and it too if
+    /// it was not there
     #[arg(long, default_value = "bench-compare.scratch")]
     pub(crate) dir: PathBuf,
     /// Write the figures to this file, also after each engine

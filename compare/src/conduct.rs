@@ -6,9 +6,8 @@
 //! 3. An engine that fails, or that the kernel kills, ends its own trial only.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _, stdout};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use esker_base::units::human_bytes;
@@ -17,12 +16,15 @@ use crate::args::{ReportArgs, RunArgs};
 use crate::cgroup::Cgroup;
 use crate::engine::Setting;
 use crate::failure::{Failure, Result};
+use crate::outputs::Outputs;
+use crate::scratch::Scratch;
 use crate::trial::{Comparison, Event, FORMAT, Job, Plan, Trial};
-use crate::{machine, render, syncs};
+use crate::{machine, syncs};
 
 /// Measures, and reports.
 pub(crate) fn run(args: RunArgs) -> Result {
     let scratch = Scratch::create(&args.dir)?;
+    let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     let dataset_bytes = args.records * (u64::from(args.value_bytes) + KEY_BYTES);
     let machine_bytes =
         machine::memory_bytes().ok_or_else(|| Failure::new("/proc/meminfo cannot be read"))?;
@@ -46,7 +48,7 @@ pub(crate) fn run(args: RunArgs) -> Result {
     let mut comparison = Comparison {
         format: FORMAT.to_owned(),
         commands: vec![command_line()],
-        environment: machine::environment(&scratch.0),
+        environment: machine::environment(scratch.dir()),
         plan,
         trials: Vec::new(),
     };
@@ -58,28 +60,33 @@ pub(crate) fn run(args: RunArgs) -> Result {
             engines.reverse();
         }
         for engine in engines {
+            let dir = scratch.empty()?;
+            // What the kernel holds of the last database went with it.
             dropped &= drop_caches();
             let job = Job {
                 engine,
                 round,
                 plan: comparison.plan.clone(),
                 workloads: args.workloads.clone(),
-                dir: scratch.empty()?,
+                dir,
                 group: None,
                 tracepoints: tracepoints.clone(),
             };
             eprintln!("round {round} of {}: {}", args.rounds, engine.title());
             comparison.trials.push(trial(job)?);
-            keep(&comparison, args.json.as_deref())?;
+            if let Err(failure) = outputs.keep(&comparison) {
+                eprintln!("warning: {failure}");
+            }
         }
     }
     let note = if dropped { "dropped before every engine" } else { "not dropped: not allowed" };
     comparison.environment.insert("page cache".to_owned(), note.to_owned());
-    publish(&comparison, args.json.as_deref(), args.html.as_deref())
+    outputs.publish(&comparison, &mut stdout().lock())
 }
 
 /// Makes one report of several.
 pub(crate) fn report(args: &ReportArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     let mut all: Option<Comparison> = None;
     for file in &args.files {
         let text = fs::read_to_string(file).map_err(|cause| Failure::at(file, "read", &cause))?;
@@ -102,7 +109,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result {
         });
     }
     let comparison = all.ok_or_else(|| Failure::new("no file was given"))?;
-    publish(&comparison, args.json.as_deref(), args.html.as_deref())
+    outputs.publish(&comparison, &mut stdout().lock())
 }
 
 /// The trials of both; a round of the second follows those of the first. None where the plans are
@@ -209,60 +216,7 @@ fn drop_caches() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
-fn keep(comparison: &Comparison, json: Option<&Path>) -> Result {
-    let Some(path) = json else { return Ok(()) };
-    let text = serde_json::to_string(comparison).expect("every field has a JSON form");
-    fs::write(path, text).map_err(|cause| Failure::at(path, "write", &cause))
-}
-
-fn publish(comparison: &Comparison, json: Option<&Path>, html: Option<&Path>) -> Result {
-    keep(comparison, json)?;
-    if let Some(path) = html {
-        let page = render::html(comparison);
-        fs::write(path, page).map_err(|cause| Failure::at(path, "write", &cause))?;
-    }
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(render::markdown(comparison).as_bytes());
-    written.map_err(|cause| Failure::new(format!("cannot write to standard output: {cause}")))
-}
-
 fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     format!("compare/run {}", words.join(" ")).replace("compare/run run", "compare/run")
-}
-
-/// The directory that holds one database at a time; removed when dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    /// Refuses a directory that holds anything, for it will be removed.
-    fn create(dir: &Path) -> Result<Scratch> {
-        let failed = |cause: std::io::Error| Failure::at(dir, "use as scratch directory", &cause);
-        if dir.exists() && fs::read_dir(dir).map_err(failed)?.next().is_some() {
-            let path = dir.display();
-            return Err(Failure::new(format!(
-                "{path} is not empty, and would be removed; remove it, or name another --dir"
-            )));
-        }
-        fs::create_dir_all(dir).map_err(failed)?;
-        Ok(Scratch(dir.to_owned()))
-    }
-
-    /// Removes what is in it, and gives a new directory in it.
-    fn empty(&self) -> Result<PathBuf> {
-        let dir = self.0.join("database");
-        if dir.exists() {
-            fs::remove_dir_all(&dir).map_err(|cause| Failure::at(&dir, "remove", &cause))?;
-        }
-        fs::create_dir(&dir).map_err(|cause| Failure::at(&dir, "create", &cause))?;
-        Ok(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(cause) = fs::remove_dir_all(&self.0) {
-            eprintln!("warning: could not remove {}: {cause}", self.0.display());
-        }
-    }
 }

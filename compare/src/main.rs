@@ -7,6 +7,7 @@
 //! | `conduct` | the rounds: one process for each engine and round, caches dropped between them |
 //! | `child` | that process: load, settling, workloads |
 //! | `engine` | the engines, each behind the laboratory's [`esker_bench::Store`] |
+//! | `scratch`, `outputs` | where databases are made, and where figures go |
 //! | `trial` | what is measured, and its JSON form |
 //! | `cgroup`, `process`, `syncs`, `machine` | the kernel: memory limits, usage, what it all ran on |
 //! | `summary` | medians and ratios |
@@ -23,8 +24,10 @@ mod engine;
 mod failure;
 mod machine;
 mod optimum;
+mod outputs;
 mod process;
 mod render;
+mod scratch;
 mod summary;
 mod syncs;
 mod trial;
