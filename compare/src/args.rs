@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use esker_base::units::parse_bytes;
 use esker_bench::Workload;
@@ -50,16 +51,16 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..100))]
     pub(crate) rounds: u32,
     /// Seconds to measure each workload
-    #[arg(long, default_value_t = 30.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 30.0, value_parser = some_seconds)]
     pub(crate) seconds: f64,
     /// Seconds to run each workload before measuring
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     pub(crate) warm_up: f64,
     /// Operations of each workload, at most
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) operations: Option<u64>,
     /// Client threads
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = RangedU64ValueParser::<usize>::new().range(1..=4_096))]
     pub(crate) threads: usize,
     /// Bytes of a value; nothing in them can be compressed
     #[arg(long, default_value_t = 1_000)]
@@ -145,6 +146,15 @@ fn seconds(text: &str) -> Result<f64, String> {
     if fits { Ok(value) } else { Err(format!("{text} seconds; give 0 to 86,400")) }
 }
 
+/// A measurement shorter than this measures its own beginning and end.
+const MEASURED_MIN_S: f64 = 0.01;
+
+fn some_seconds(text: &str) -> Result<f64, String> {
+    let value = seconds(text)?;
+    let fits = value >= MEASURED_MIN_S;
+    if fits { Ok(value) } else { Err(format!("{text} seconds; give {MEASURED_MIN_S} to 86,400")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +188,10 @@ mod tests {
             (["--engines", "oracle"], "esker"),
             (["--seconds", "1e9"], "0 to 86,400"),
             (["--records", "5"], "1000"),
+            (["--seconds", "0"], "give 0.01 to 86,400"),
+            (["--operations", "0"], "1.."),
+            (["--threads", "0"], "1..=4096"),
+            (["--threads", "5000"], "1..=4096"),
         ] {
             let refusal = run(&args).unwrap_err();
             assert!(refusal.contains(why), "{refusal}");

@@ -81,7 +81,14 @@ pub(crate) fn run(args: RunArgs) -> Result {
     }
     let note = if dropped { "dropped before every engine" } else { "not dropped: not allowed" };
     comparison.environment.insert("page cache".to_owned(), note.to_owned());
-    outputs.publish(&comparison, &mut stdout().lock())
+    outputs.publish(&comparison, &mut stdout().lock())?;
+    match comparison.trials.iter().filter(|trial| trial.is_broken()).count() {
+        0 => Ok(()),
+        count => Err(Failure::new(format!(
+            "{count} of {} trials failed; the remarks in the report say why",
+            comparison.trials.len()
+        ))),
+    }
 }
 
 /// Makes one report of several.

@@ -81,6 +81,12 @@ impl Trial {
         self.phases.iter().find(|phase| phase.run.workload.name == workload)
     }
 
+    /// Whether it failed otherwise than by giving up its load, after which it settles and ends.
+    pub(crate) fn is_broken(&self) -> bool {
+        let gave_up = self.phase("load").is_some_and(|load| load.run.interrupted);
+        self.failure.is_some() && !(gave_up && self.settling.is_some())
+    }
+
     /// Takes in what the process of this trial says.
     pub(crate) fn apply(&mut self, event: Event) {
         match event {
@@ -264,6 +270,29 @@ pub(crate) mod tests {
             ],
         };
         Phase { run, peak_rss_bytes: Some(1 << 20) }
+    }
+
+    #[test]
+    fn a_load_that_was_given_up_breaks_no_trial() {
+        let mut trial = Trial::new(Engine::Lmdb, 1);
+        assert!(!trial.is_broken());
+        trial.apply(Event::Failed { why: "killed".to_owned() });
+        assert!(trial.is_broken());
+        let mut load = phase(1.0);
+        load.run.workload = Workload::load();
+        load.run.interrupted = true;
+        trial.apply(Event::Phase(Box::new(load)));
+        assert!(trial.is_broken(), "it was killed before it was at rest");
+        let settling = Settling {
+            seconds: 1.0,
+            at_rest: true,
+            cpu_ns: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            disk_bytes: 0,
+        };
+        trial.apply(Event::Settled(settling));
+        assert!(!trial.is_broken(), "it came to its end");
     }
 
     #[test]
