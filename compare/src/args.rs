@@ -8,6 +8,7 @@ use esker_base::units::parse_bytes;
 use esker_bench::Workload;
 
 use crate::engine::{Engine, PeersLog};
+use crate::failure::{Failure, Result};
 
 /// Esker beside RocksDB, fjall and LMDB: the same workloads, generator, threads, memory and
 /// durability, each engine and round in a process of its own.
@@ -90,6 +91,21 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// Refuses what is named twice: of a trial and of a round each has one place.
+    pub(crate) fn without_repeats(self) -> Result<RunArgs> {
+        let engines: Vec<&str> = self.engines.iter().map(|engine| engine.title()).collect();
+        let workloads: Vec<&str> = self.workloads.iter().map(|workload| &*workload.name).collect();
+        for (flag, names) in [("--engines", engines), ("--workloads", workloads)] {
+            let repeats = |(at, name): &(usize, &&str)| names[..*at].contains(name);
+            if let Some((_, name)) = names.iter().enumerate().find(repeats) {
+                return Err(Failure::new(format!(
+                    "{flag} names {name} twice; name each once, and give --rounds for more of all"
+                )));
+            }
+        }
+        Ok(self)
+    }
+
     /// The same, small, where `--smoke` asks for it.
     pub(crate) fn smoked(mut self) -> RunArgs {
         if self.smoke {
@@ -124,7 +140,7 @@ pub(crate) struct Memory(pub(crate) Option<u64>);
 /// Below this RocksDB's smallest memtables and the process leave nothing for caches.
 const MEMORY_MIN: u64 = 128 << 20;
 
-fn memory(text: &str) -> Result<Memory, String> {
+fn memory(text: &str) -> std::result::Result<Memory, String> {
     if text == "none" {
         return Ok(Memory(None));
     }
@@ -135,12 +151,12 @@ fn memory(text: &str) -> Result<Memory, String> {
     Ok(Memory(Some(bytes)))
 }
 
-fn workload(name: &str) -> Result<Workload, String> {
+fn workload(name: &str) -> std::result::Result<Workload, String> {
     let found = Workload::preset(name).filter(|found| found.name != Workload::load().name);
     found.ok_or_else(|| format!("'{name}' is no workload; give letters from A to F"))
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> std::result::Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
     let fits = (0.0..=86_400.0).contains(&value);
     if fits { Ok(value) } else { Err(format!("{text} seconds; give 0 to 86,400")) }
@@ -149,7 +165,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// A measurement shorter than this measures its own beginning and end.
 const MEASURED_MIN_S: f64 = 0.01;
 
-fn some_seconds(text: &str) -> Result<f64, String> {
+fn some_seconds(text: &str) -> std::result::Result<f64, String> {
     let value = seconds(text)?;
     let fits = value >= MEASURED_MIN_S;
     if fits { Ok(value) } else { Err(format!("{text} seconds; give {MEASURED_MIN_S} to 86,400")) }
@@ -159,10 +175,10 @@ fn some_seconds(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    fn run(args: &[&str]) -> Result<RunArgs, String> {
+    fn run(args: &[&str]) -> std::result::Result<RunArgs, String> {
         let words = ["bench-compare", "run"].iter().chain(args);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Run(args) => Ok(args.smoked()),
+            Command::Run(args) => Ok(args.without_repeats().map_err(|f| f.to_string())?.smoked()),
             other => panic!("{other:?}"),
         }
     }
@@ -188,6 +204,8 @@ mod tests {
             (["--engines", "oracle"], "esker"),
             (["--seconds", "1e9"], "0 to 86,400"),
             (["--records", "5"], "1000"),
+            (["--workloads", "C,A,C"], "--workloads names C twice"),
+            (["--engines", "esker,esker"], "--engines names Esker twice"),
             (["--seconds", "0"], "give 0.01 to 86,400"),
             (["--operations", "0"], "1.."),
             (["--threads", "0"], "1..=4096"),

@@ -40,7 +40,7 @@ use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(args) => conduct::run(args.smoked()),
+        Command::Run(args) => args.without_repeats().and_then(|args| conduct::run(args.smoked())),
         Command::Report(args) => conduct::report(&args),
         Command::Child => child::run(),
     };
