@@ -122,7 +122,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result {
 /// The trials of both; a round of the second follows those of the first. None where the plans are
 /// not the same.
 fn merged(mut first: Comparison, second: Comparison) -> Option<Comparison> {
-    if first.plan != second.plan {
+    if first.plan.decisive() != second.plan.decisive() {
         return None;
     }
     let rounds = first.trials.iter().map(|trial| trial.round).max().unwrap_or(0);
@@ -226,4 +226,27 @@ fn drop_caches() -> bool {
 fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     format!("compare/run {}", words.join(" ")).replace("compare/run run", "compare/run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::trial::tests::comparison;
+
+    #[test]
+    fn rounds_of_machines_that_differ_go_together_where_a_limit_decides() {
+        let with = |limit_bytes, machine_bytes| {
+            let mut one = comparison(&[(Engine::Esker, &[1.0, 2.0])]);
+            one.plan.setting.limit_bytes = limit_bytes;
+            one.plan.setting.machine_bytes = machine_bytes;
+            one
+        };
+        let limit = Some(1 << 30);
+        let sum = merged(with(limit, 8 << 30), with(limit, (8 << 30) + 4096)).unwrap();
+        let rounds: Vec<u32> = sum.trials.iter().map(|trial| trial.round).collect();
+        assert_eq!(rounds, [1, 2, 3, 4]);
+        assert_eq!(merged(with(None, 8 << 30), with(None, 9 << 30)), None, "it decides itself");
+        assert_eq!(merged(with(limit, 8 << 30), with(Some(2 << 30), 8 << 30)), None);
+    }
 }

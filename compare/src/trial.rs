@@ -38,6 +38,17 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
+impl Plan {
+    /// The plan without what decides nothing: where there is a limit, the machine's memory.
+    pub(crate) fn decisive(&self) -> Plan {
+        let mut plan = self.clone();
+        if plan.setting.limit_bytes.is_some() {
+            plan.setting.machine_bytes = 0;
+        }
+        plan
+    }
+}
+
 /// All that was measured, and where.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Comparison {
