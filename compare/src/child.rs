@@ -25,8 +25,9 @@ use crate::trial::{Event, Job, Phase, Plan, Settling, series};
 const REST_CPU: f64 = 0.05;
 /// ... and wrote less than this in a second ...
 const REST_BYTES_PER_S: f64 = 1e6;
-/// ... for so long.
-const REST: Duration = Duration::from_secs(2);
+/// ... for so long: Esker begins what is due five seconds after the last write, and what has not
+/// begun looks like rest.
+const REST: Duration = Duration::from_secs(7);
 /// What a trial may take beyond the time its phases are given: opening, syncs, closing.
 const SLACK: Duration = Duration::from_secs(600);
 
@@ -243,5 +244,18 @@ impl Store for Measured {
             counter(series::SYNCS, Unit::Count, count);
         }
         samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rest_is_longer_than_the_quiet_after_which_esker_goes_to_work() {
+        let pace = include_str!("../../crates/kv/src/pace.rs");
+        let (_, quiet) = pace.split_once("const QUIET: Duration = Duration::from_secs(").unwrap();
+        let (quiet, _) = quiet.split_once(')').unwrap();
+        assert!(REST > Duration::from_secs(quiet.parse().unwrap()) + Duration::from_secs(1));
     }
 }
