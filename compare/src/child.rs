@@ -4,6 +4,7 @@
 //! Invariants
 //! 1. It joins the group before it allocates for the engine, and counts syncs before it has threads.
 //! 2. It ends by itself, whatever an engine does: a watchdog sees to it.
+//! 3. It ends with the process that started it.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -14,6 +15,7 @@ use esker_bench::{
     BoxError, Dataset, Progress, RunOptions, RunResult, Runner, Sample, Session, Store, Unit,
     ValueFormat,
 };
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::cgroup;
 use crate::failure::{Failure, Result};
@@ -33,6 +35,8 @@ const SLACK: Duration = Duration::from_secs(600);
 
 /// Does what standard input says.
 pub(crate) fn run() -> Result {
+    // Who is alone before this has nobody to say anything to, and ends there.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let job: Job = serde_json::from_reader(io::stdin()).map_err(|error| {
         Failure::new(format!("standard input is no job: {error}; use the subcommand run instead"))
     })?;

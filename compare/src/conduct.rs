@@ -3,11 +3,12 @@
 //! Invariants
 //! 1. One trial at a time, on an empty directory, with the page cache dropped before it.
 //! 2. Every database is removed before the next one is made, whatever became of its trial.
-//! 3. An engine that fails, or that the kernel kills, ends its own trial only.
+//! 3. What a run makes is removed when it ends, also by a signal.
+//! 4. An engine that fails, or that the kernel kills, ends its own trial only.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _, stdout};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use esker_base::units::human_bytes;
@@ -18,11 +19,13 @@ use crate::engine::Setting;
 use crate::failure::{Failure, Result};
 use crate::outputs::Outputs;
 use crate::scratch::Scratch;
+use crate::stop::Stop;
 use crate::trial::{Comparison, Event, FORMAT, Job, Plan, Trial};
 use crate::{machine, syncs};
 
 /// Measures, and reports.
 pub(crate) fn run(args: RunArgs) -> Result {
+    let stop = Stop::catch()?;
     let scratch = Scratch::create(&args.dir)?;
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     let dataset_bytes = args.records * (u64::from(args.value_bytes) + KEY_BYTES);
@@ -73,7 +76,7 @@ pub(crate) fn run(args: RunArgs) -> Result {
                 tracepoints: tracepoints.clone(),
             };
             eprintln!("round {round} of {}: {}", args.rounds, engine.title());
-            comparison.trials.push(trial(job)?);
+            comparison.trials.push(trial(job, &stop)?);
             if let Err(failure) = outputs.keep(&comparison) {
                 eprintln!("warning: {failure}");
             }
@@ -143,17 +146,29 @@ fn merged(mut first: Comparison, second: Comparison) -> Option<Comparison> {
 const KEY_BYTES: u64 = 23;
 
 /// Runs one trial in a process of its own. Only what keeps the others from running is an error.
-fn trial(mut job: Job) -> Result<Trial> {
+fn trial(mut job: Job, stop: &Stop) -> Result<Trial> {
     let mut trial = Trial::new(job.engine, job.round);
     let name = format!("bench-compare-{}", std::process::id());
     let limit = job.plan.setting.limit_bytes;
     let group = limit.map(|limit| Cgroup::create(&name, limit)).transpose()?;
     job.group = group.as_ref().map(Cgroup::processes);
-    let mut child = spawn(&job)?;
-    let listened = listen(&mut child, &mut trial);
-    let status = child.wait().map_err(|cause| {
-        Failure::new(format!("cannot wait for the process of a trial: {cause}"))
-    })?;
+    // Declared after the group, which cannot be removed before it has ended.
+    let mut process = Process(start()?);
+    let child = &mut process.0;
+    let lost = |cause: std::io::Error| {
+        Failure::new(format!("cannot follow the process of a trial: {cause}"))
+    };
+    stop.ends(child).map_err(lost)?;
+    // A process that is killed before it has read all is told of below.
+    let told = tell(child, &job);
+    let listened = listen(child, &mut trial);
+    let status = child.wait().map_err(lost)?;
+    if stop.asked() {
+        return Err(Failure::new(
+            "stopped by a signal; the trials that were over are in the file of --json",
+        ));
+    }
+    told.map_err(lost)?;
     if trial.failure.is_none() && !listened {
         trial.failure = Some(ending(status, limit));
     }
@@ -164,19 +179,33 @@ fn trial(mut job: Job) -> Result<Trial> {
     Ok(trial)
 }
 
-fn spawn(job: &Job) -> Result<Child> {
+/// A process of a trial; killed when dropped before its end.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start() -> Result<Child> {
     let failed = |cause: std::io::Error| {
         Failure::new(format!("cannot start a process for a trial: {cause}"))
     };
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
     command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(failed)?;
+    // In a group of its own it is not hit by what a terminal sends to all.
+    command.process_group(0);
+    command.spawn().map_err(failed)
+}
+
+fn tell(child: &mut Child, job: &Job) -> std::io::Result<()> {
     let text = serde_json::to_vec(job).expect("every field has a JSON form");
     // Closing it, by dropping, ends the job's text.
     let mut input = child.stdin.take().expect("it was asked for");
-    input.write_all(&text).map_err(failed)?;
-    Ok(child)
+    input.write_all(&text)
 }
 
 /// Takes in all that a trial's process says; whether it came to its end.

@@ -8,6 +8,7 @@
 //! | `child` | that process: load, settling, workloads |
 //! | `engine` | the engines, each behind the laboratory's [`esker_bench::Store`] |
 //! | `scratch`, `outputs` | where databases are made, and where figures go |
+//! | `stop` | the signals that end a run |
 //! | `trial` | what is measured, and its JSON form |
 //! | `cgroup`, `process`, `syncs`, `machine` | the kernel: memory limits, usage, what it all ran on |
 //! | `summary` | medians and ratios |
@@ -28,6 +29,7 @@ mod outputs;
 mod process;
 mod render;
 mod scratch;
+mod stop;
 mod summary;
 mod syncs;
 mod trial;
