@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use esker_base::units::parse_bytes;
 use esker_bench::Workload;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, PeersLog};
+use crate::failure::{Failure, Result};
 
 /// Esker beside RocksDB, fjall and LMDB: the same workloads, generator, threads, memory and
 /// durability, each engine and round in a process of its own.
@@ -37,6 +39,9 @@ pub(crate) struct RunArgs {
     /// the whole machine
     #[arg(long, default_value = "2GiB", value_parser = memory)]
     pub(crate) memory: Memory,
+    /// Where the logs of RocksDB and fjall are when a write returns
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) peers_log: PeersLog,
     /// Engines to run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Engine::ALL)]
     pub(crate) engines: Vec<Engine>,
@@ -47,16 +52,16 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..100))]
     pub(crate) rounds: u32,
     /// Seconds to measure each workload
-    #[arg(long, default_value_t = 30.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 30.0, value_parser = some_seconds)]
     pub(crate) seconds: f64,
     /// Seconds to run each workload before measuring
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     pub(crate) warm_up: f64,
     /// Operations of each workload, at most
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) operations: Option<u64>,
     /// Client threads
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = RangedU64ValueParser::<usize>::new().range(1..=4_096))]
     pub(crate) threads: usize,
     /// Bytes of a value; nothing in them can be compressed
     #[arg(long, default_value_t = 1_000)]
@@ -70,7 +75,8 @@ pub(crate) struct RunArgs {
     /// The seed of all random choices
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
-    /// A directory for the databases, on the device to be measured; emptied after each round
+    /// A directory for the databases, on the device to be measured; they are removed, and it too if
+    /// it was not there
     #[arg(long, default_value = "bench-compare.scratch")]
     pub(crate) dir: PathBuf,
     /// Write the figures to this file, also after each engine
@@ -85,6 +91,21 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// Refuses what is named twice: of a trial and of a round each has one place.
+    pub(crate) fn without_repeats(self) -> Result<RunArgs> {
+        let engines: Vec<&str> = self.engines.iter().map(|engine| engine.title()).collect();
+        let workloads: Vec<&str> = self.workloads.iter().map(|workload| &*workload.name).collect();
+        for (flag, names) in [("--engines", engines), ("--workloads", workloads)] {
+            let repeats = |(at, name): &(usize, &&str)| names[..*at].contains(name);
+            if let Some((_, name)) = names.iter().enumerate().find(repeats) {
+                return Err(Failure::new(format!(
+                    "{flag} names {name} twice; name each once, and give --rounds for more of all"
+                )));
+            }
+        }
+        Ok(self)
+    }
+
     /// The same, small, where `--smoke` asks for it.
     pub(crate) fn smoked(mut self) -> RunArgs {
         if self.smoke {
@@ -119,7 +140,7 @@ pub(crate) struct Memory(pub(crate) Option<u64>);
 /// Below this RocksDB's smallest memtables and the process leave nothing for caches.
 const MEMORY_MIN: u64 = 128 << 20;
 
-fn memory(text: &str) -> Result<Memory, String> {
+fn memory(text: &str) -> std::result::Result<Memory, String> {
     if text == "none" {
         return Ok(Memory(None));
     }
@@ -130,25 +151,34 @@ fn memory(text: &str) -> Result<Memory, String> {
     Ok(Memory(Some(bytes)))
 }
 
-fn workload(name: &str) -> Result<Workload, String> {
+fn workload(name: &str) -> std::result::Result<Workload, String> {
     let found = Workload::preset(name).filter(|found| found.name != Workload::load().name);
     found.ok_or_else(|| format!("'{name}' is no workload; give letters from A to F"))
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> std::result::Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
     let fits = (0.0..=86_400.0).contains(&value);
     if fits { Ok(value) } else { Err(format!("{text} seconds; give 0 to 86,400")) }
+}
+
+/// A measurement shorter than this measures its own beginning and end.
+const MEASURED_MIN_S: f64 = 0.01;
+
+fn some_seconds(text: &str) -> std::result::Result<f64, String> {
+    let value = seconds(text)?;
+    let fits = value >= MEASURED_MIN_S;
+    if fits { Ok(value) } else { Err(format!("{text} seconds; give {MEASURED_MIN_S} to 86,400")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(args: &[&str]) -> Result<RunArgs, String> {
+    fn run(args: &[&str]) -> std::result::Result<RunArgs, String> {
         let words = ["bench-compare", "run"].iter().chain(args);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Run(args) => Ok(args.smoked()),
+            Command::Run(args) => Ok(args.without_repeats().map_err(|f| f.to_string())?.smoked()),
             other => panic!("{other:?}"),
         }
     }
@@ -161,6 +191,8 @@ mod tests {
         let names: Vec<&str> = args.workloads.iter().map(|w| &*w.name).collect();
         assert_eq!(names, ["A", "B", "C", "D", "E", "F"]);
         assert_eq!(run(&["--memory", "none"]).unwrap().memory, Memory(None));
+        assert_eq!(args.peers_log, PeersLog::Kernel);
+        assert_eq!(run(&["--peers-log", "memory"]).unwrap().peers_log, PeersLog::Memory);
         assert!(run(&["--smoke"]).unwrap().seconds < 1.0);
     }
 
@@ -172,6 +204,12 @@ mod tests {
             (["--engines", "oracle"], "esker"),
             (["--seconds", "1e9"], "0 to 86,400"),
             (["--records", "5"], "1000"),
+            (["--workloads", "C,A,C"], "--workloads names C twice"),
+            (["--engines", "esker,esker"], "--engines names Esker twice"),
+            (["--seconds", "0"], "give 0.01 to 86,400"),
+            (["--operations", "0"], "1.."),
+            (["--threads", "0"], "1..=4096"),
+            (["--threads", "5000"], "1..=4096"),
         ] {
             let refusal = run(&args).unwrap_err();
             assert!(refusal.contains(why), "{refusal}");

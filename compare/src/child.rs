@@ -4,6 +4,7 @@
 //! Invariants
 //! 1. It joins the group before it allocates for the engine, and counts syncs before it has threads.
 //! 2. It ends by itself, whatever an engine does: a watchdog sees to it.
+//! 3. It ends with the process that started it.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -14,6 +15,7 @@ use esker_bench::{
     BoxError, Dataset, Progress, RunOptions, RunResult, Runner, Sample, Session, Store, Unit,
     ValueFormat,
 };
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::cgroup;
 use crate::failure::{Failure, Result};
@@ -25,13 +27,16 @@ use crate::trial::{Event, Job, Phase, Plan, Settling, series};
 const REST_CPU: f64 = 0.05;
 /// ... and wrote less than this in a second ...
 const REST_BYTES_PER_S: f64 = 1e6;
-/// ... for so long.
-const REST: Duration = Duration::from_secs(2);
+/// ... for so long: Esker begins what is due five seconds after the last write, and what has not
+/// begun looks like rest.
+const REST: Duration = Duration::from_secs(7);
 /// What a trial may take beyond the time its phases are given: opening, syncs, closing.
 const SLACK: Duration = Duration::from_secs(600);
 
 /// Does what standard input says.
 pub(crate) fn run() -> Result {
+    // Who is alone before this has nobody to say anything to, and ends there.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let job: Job = serde_json::from_reader(io::stdin()).map_err(|error| {
         Failure::new(format!("standard input is no job: {error}; use the subcommand run instead"))
     })?;
@@ -243,5 +248,18 @@ impl Store for Measured {
             counter(series::SYNCS, Unit::Count, count);
         }
         samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rest_is_longer_than_the_quiet_after_which_esker_goes_to_work() {
+        let pace = include_str!("../../crates/kv/src/pace.rs");
+        let (_, quiet) = pace.split_once("const QUIET: Duration = Duration::from_secs(").unwrap();
+        let (quiet, _) = quiet.split_once(')').unwrap();
+        assert!(REST > Duration::from_secs(quiet.parse().unwrap()) + Duration::from_secs(1));
     }
 }

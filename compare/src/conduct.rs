@@ -3,12 +3,12 @@
 //! Invariants
 //! 1. One trial at a time, on an empty directory, with the page cache dropped before it.
 //! 2. Every database is removed before the next one is made, whatever became of its trial.
-//! 3. An engine that fails, or that the kernel kills, ends its own trial only.
+//! 3. What a run makes is removed when it ends, also by a signal.
+//! 4. An engine that fails, or that the kernel kills, ends its own trial only.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::io::{BufRead as _, BufReader, Write as _, stdout};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use esker_base::units::human_bytes;
@@ -17,19 +17,29 @@ use crate::args::{ReportArgs, RunArgs};
 use crate::cgroup::Cgroup;
 use crate::engine::Setting;
 use crate::failure::{Failure, Result};
+use crate::outputs::Outputs;
+use crate::scratch::Scratch;
+use crate::stop::Stop;
 use crate::trial::{Comparison, Event, FORMAT, Job, Plan, Trial};
-use crate::{machine, render, syncs};
+use crate::{machine, syncs};
 
 /// Measures, and reports.
 pub(crate) fn run(args: RunArgs) -> Result {
+    let stop = Stop::catch()?;
     let scratch = Scratch::create(&args.dir)?;
+    let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     let dataset_bytes = args.records * (u64::from(args.value_bytes) + KEY_BYTES);
     let machine_bytes =
         machine::memory_bytes().ok_or_else(|| Failure::new("/proc/meminfo cannot be read"))?;
     let plan = Plan {
         records: args.records,
         value_bytes: args.value_bytes,
-        setting: Setting { limit_bytes: args.memory.0, machine_bytes, data_bytes: dataset_bytes },
+        setting: Setting {
+            limit_bytes: args.memory.0,
+            machine_bytes,
+            data_bytes: dataset_bytes,
+            peers_log: args.peers_log,
+        },
         threads: args.threads,
         seconds: args.seconds,
         warm_up_seconds: args.warm_up,
@@ -41,7 +51,7 @@ pub(crate) fn run(args: RunArgs) -> Result {
     let mut comparison = Comparison {
         format: FORMAT.to_owned(),
         commands: vec![command_line()],
-        environment: machine::environment(&scratch.0),
+        environment: machine::environment(scratch.dir()),
         plan,
         trials: Vec::new(),
     };
@@ -53,28 +63,40 @@ pub(crate) fn run(args: RunArgs) -> Result {
             engines.reverse();
         }
         for engine in engines {
+            let dir = scratch.empty()?;
+            // What the kernel holds of the last database went with it.
             dropped &= drop_caches();
             let job = Job {
                 engine,
                 round,
                 plan: comparison.plan.clone(),
                 workloads: args.workloads.clone(),
-                dir: scratch.empty()?,
+                dir,
                 group: None,
                 tracepoints: tracepoints.clone(),
             };
             eprintln!("round {round} of {}: {}", args.rounds, engine.title());
-            comparison.trials.push(trial(job)?);
-            keep(&comparison, args.json.as_deref())?;
+            comparison.trials.push(trial(job, &stop)?);
+            if let Err(failure) = outputs.keep(&comparison) {
+                eprintln!("warning: {failure}");
+            }
         }
     }
     let note = if dropped { "dropped before every engine" } else { "not dropped: not allowed" };
     comparison.environment.insert("page cache".to_owned(), note.to_owned());
-    publish(&comparison, args.json.as_deref(), args.html.as_deref())
+    outputs.publish(&comparison, &mut stdout().lock())?;
+    match comparison.trials.iter().filter(|trial| trial.is_broken()).count() {
+        0 => Ok(()),
+        count => Err(Failure::new(format!(
+            "{count} of {} trials failed; the remarks in the report say why",
+            comparison.trials.len()
+        ))),
+    }
 }
 
 /// Makes one report of several.
 pub(crate) fn report(args: &ReportArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     let mut all: Option<Comparison> = None;
     for file in &args.files {
         let text = fs::read_to_string(file).map_err(|cause| Failure::at(file, "read", &cause))?;
@@ -97,13 +119,13 @@ pub(crate) fn report(args: &ReportArgs) -> Result {
         });
     }
     let comparison = all.ok_or_else(|| Failure::new("no file was given"))?;
-    publish(&comparison, args.json.as_deref(), args.html.as_deref())
+    outputs.publish(&comparison, &mut stdout().lock())
 }
 
 /// The trials of both; a round of the second follows those of the first. None where the plans are
 /// not the same.
 fn merged(mut first: Comparison, second: Comparison) -> Option<Comparison> {
-    if first.plan != second.plan {
+    if first.plan.decisive() != second.plan.decisive() {
         return None;
     }
     let rounds = first.trials.iter().map(|trial| trial.round).max().unwrap_or(0);
@@ -124,17 +146,29 @@ fn merged(mut first: Comparison, second: Comparison) -> Option<Comparison> {
 const KEY_BYTES: u64 = 23;
 
 /// Runs one trial in a process of its own. Only what keeps the others from running is an error.
-fn trial(mut job: Job) -> Result<Trial> {
+fn trial(mut job: Job, stop: &Stop) -> Result<Trial> {
     let mut trial = Trial::new(job.engine, job.round);
     let name = format!("bench-compare-{}", std::process::id());
     let limit = job.plan.setting.limit_bytes;
     let group = limit.map(|limit| Cgroup::create(&name, limit)).transpose()?;
     job.group = group.as_ref().map(Cgroup::processes);
-    let mut child = spawn(&job)?;
-    let listened = listen(&mut child, &mut trial);
-    let status = child.wait().map_err(|cause| {
-        Failure::new(format!("cannot wait for the process of a trial: {cause}"))
-    })?;
+    // Declared after the group, which cannot be removed before it has ended.
+    let mut process = Process(start()?);
+    let child = &mut process.0;
+    let lost = |cause: std::io::Error| {
+        Failure::new(format!("cannot follow the process of a trial: {cause}"))
+    };
+    stop.ends(child).map_err(lost)?;
+    // A process that is killed before it has read all is told of below.
+    let told = tell(child, &job);
+    let listened = listen(child, &mut trial);
+    let status = child.wait().map_err(lost)?;
+    if stop.asked() {
+        return Err(Failure::new(
+            "stopped by a signal; the trials that were over are in the file of --json",
+        ));
+    }
+    told.map_err(lost)?;
     if trial.failure.is_none() && !listened {
         trial.failure = Some(ending(status, limit));
     }
@@ -145,19 +179,33 @@ fn trial(mut job: Job) -> Result<Trial> {
     Ok(trial)
 }
 
-fn spawn(job: &Job) -> Result<Child> {
+/// A process of a trial; killed when dropped before its end.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start() -> Result<Child> {
     let failed = |cause: std::io::Error| {
         Failure::new(format!("cannot start a process for a trial: {cause}"))
     };
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
     command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(failed)?;
+    // In a group of its own it is not hit by what a terminal sends to all.
+    command.process_group(0);
+    command.spawn().map_err(failed)
+}
+
+fn tell(child: &mut Child, job: &Job) -> std::io::Result<()> {
     let text = serde_json::to_vec(job).expect("every field has a JSON form");
     // Closing it, by dropping, ends the job's text.
     let mut input = child.stdin.take().expect("it was asked for");
-    input.write_all(&text).map_err(failed)?;
-    Ok(child)
+    input.write_all(&text)
 }
 
 /// Takes in all that a trial's process says; whether it came to its end.
@@ -204,60 +252,30 @@ fn drop_caches() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
-fn keep(comparison: &Comparison, json: Option<&Path>) -> Result {
-    let Some(path) = json else { return Ok(()) };
-    let text = serde_json::to_string(comparison).expect("every field has a JSON form");
-    fs::write(path, text).map_err(|cause| Failure::at(path, "write", &cause))
-}
-
-fn publish(comparison: &Comparison, json: Option<&Path>, html: Option<&Path>) -> Result {
-    keep(comparison, json)?;
-    if let Some(path) = html {
-        let page = render::html(comparison);
-        fs::write(path, page).map_err(|cause| Failure::at(path, "write", &cause))?;
-    }
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(render::markdown(comparison).as_bytes());
-    written.map_err(|cause| Failure::new(format!("cannot write to standard output: {cause}")))
-}
-
 fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     format!("compare/run {}", words.join(" ")).replace("compare/run run", "compare/run")
 }
 
-/// The directory that holds one database at a time; removed when dropped.
-struct Scratch(PathBuf);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::trial::tests::comparison;
 
-impl Scratch {
-    /// Refuses a directory that holds anything, for it will be removed.
-    fn create(dir: &Path) -> Result<Scratch> {
-        let failed = |cause: std::io::Error| Failure::at(dir, "use as scratch directory", &cause);
-        if dir.exists() && fs::read_dir(dir).map_err(failed)?.next().is_some() {
-            let path = dir.display();
-            return Err(Failure::new(format!(
-                "{path} is not empty, and would be removed; remove it, or name another --dir"
-            )));
-        }
-        fs::create_dir_all(dir).map_err(failed)?;
-        Ok(Scratch(dir.to_owned()))
-    }
-
-    /// Removes what is in it, and gives a new directory in it.
-    fn empty(&self) -> Result<PathBuf> {
-        let dir = self.0.join("database");
-        if dir.exists() {
-            fs::remove_dir_all(&dir).map_err(|cause| Failure::at(&dir, "remove", &cause))?;
-        }
-        fs::create_dir(&dir).map_err(|cause| Failure::at(&dir, "create", &cause))?;
-        Ok(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(cause) = fs::remove_dir_all(&self.0) {
-            eprintln!("warning: could not remove {}: {cause}", self.0.display());
-        }
+    #[test]
+    fn rounds_of_machines_that_differ_go_together_where_a_limit_decides() {
+        let with = |limit_bytes, machine_bytes| {
+            let mut one = comparison(&[(Engine::Esker, &[1.0, 2.0])]);
+            one.plan.setting.limit_bytes = limit_bytes;
+            one.plan.setting.machine_bytes = machine_bytes;
+            one
+        };
+        let limit = Some(1 << 30);
+        let sum = merged(with(limit, 8 << 30), with(limit, (8 << 30) + 4096)).unwrap();
+        let rounds: Vec<u32> = sum.trials.iter().map(|trial| trial.round).collect();
+        assert_eq!(rounds, [1, 2, 3, 4]);
+        assert_eq!(merged(with(None, 8 << 30), with(None, 9 << 30)), None, "it decides itself");
+        assert_eq!(merged(with(limit, 8 << 30), with(Some(2 << 30), 8 << 30)), None);
     }
 }

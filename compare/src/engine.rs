@@ -5,6 +5,7 @@
 mod esker;
 mod fjall;
 mod lmdb;
+mod log;
 mod rocksdb;
 
 use std::path::Path;
@@ -73,6 +74,29 @@ impl Engine {
     }
 }
 
+/// Where the logs of RocksDB and fjall are when a write returns. LMDB has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PeersLog {
+    /// With the kernel, after a system call; on the device when the kernel likes
+    #[default]
+    Kernel,
+    /// In the process's memory; on the device within a tenth of a second, as Esker's
+    Memory,
+}
+
+impl PeersLog {
+    /// What descriptions say of a log called `name`.
+    fn described(self, name: &str) -> String {
+        match self {
+            PeersLog::Kernel => format!("{name} to the kernel at each write, without sync"),
+            PeersLog::Memory => {
+                format!("{name} in memory, written and synced every {} ms", log::EVERY.as_millis())
+            }
+        }
+    }
+}
+
 /// An open database, and how it was opened.
 pub(crate) struct Opened {
     pub(crate) store: Box<dyn Store>,
@@ -90,6 +114,9 @@ pub(crate) struct Setting {
     pub(crate) machine_bytes: u64,
     /// The keys and values of the data set in bytes.
     pub(crate) data_bytes: u64,
+    /// Where the peers' logs are; with the kernel in files that do not say.
+    #[serde(default)]
+    pub(crate) peers_log: PeersLog,
 }
 
 impl Setting {
@@ -150,10 +177,67 @@ mod tests {
         }
     }
 
+    fn of_data(data_bytes: u64) -> Setting {
+        let peers_log = PeersLog::Kernel;
+        Setting { limit_bytes: None, machine_bytes: 24 << 30, data_bytes, peers_log }
+    }
+
+    /// System calls by which this thread has written.
+    fn writes() -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let count = text.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
+        count.parse().unwrap()
+    }
+
+    /// Whether a file below `dir` has `bytes` in it.
+    fn is_in_a_file(dir: &Path, bytes: &[u8]) -> bool {
+        std::fs::read_dir(dir).unwrap().flatten().any(|entry| {
+            let path = entry.path();
+            if path.is_dir() {
+                return is_in_a_file(&path, bytes);
+            }
+            let content = std::fs::read(path).unwrap_or_default();
+            content.windows(bytes.len()).any(|window| window == bytes)
+        })
+    }
+
+    #[test]
+    fn the_log_of_a_peer_is_where_it_was_asked_to_be() {
+        const PUTS: u64 = 2_000;
+        let base = std::env::temp_dir().join(format!("bench-compare-log-{}", std::process::id()));
+        for engine in [Engine::Rocksdb, Engine::Fjall] {
+            for peers_log in [PeersLog::Kernel, PeersLog::Memory] {
+                let dir = base.join(format!("{engine:?}-{peers_log:?}"));
+                std::fs::create_dir_all(&dir).unwrap();
+                let setting =
+                    Setting { peers_log, limit_bytes: Some(256 << 20), ..of_data(1 << 20) };
+                let opened = engine.create(&dir, &setting).unwrap();
+                let said = opened.description.contains("in memory, written and synced every 50 ms");
+                assert_eq!(said, peers_log == PeersLog::Memory, "{}", opened.description);
+                let mut session = opened.store.session().unwrap();
+                let before = writes();
+                for put in 0..PUTS {
+                    session.insert(&put.to_be_bytes(), b"a value").unwrap();
+                }
+                let each = writes() - before >= PUTS;
+                assert_eq!(each, peers_log == PeersLog::Kernel, "a system call for each put");
+                session.insert(b"the last", b"of the values").unwrap();
+                let clock = esker_base::Clock::real();
+                let end = clock.now() + std::time::Duration::from_secs(20);
+                while !is_in_a_file(&dir, b"of the values") {
+                    assert!(clock.now() < end, "{engine:?} does not write its log");
+                    clock.sleep(std::time::Duration::from_millis(10));
+                }
+                drop(session);
+                opened.store.sync().unwrap();
+            }
+        }
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+
     #[test]
     fn the_shares_of_a_limit_leave_room_for_the_rest() {
-        let bounded =
-            Setting { limit_bytes: Some(2 << 30), machine_bytes: 24 << 30, data_bytes: 6 << 30 };
+        let bounded = Setting { limit_bytes: Some(2 << 30), ..of_data(6 << 30) };
         assert_eq!(bounded.memtable_bytes(), (2 << 30) / 100 * 100 / 32);
         let direct = bounded.direct_cache_bytes() + 4 * bounded.memtable_bytes();
         assert!(direct < 2 << 30 && bounded.whole_budget_bytes() < 2 << 30);

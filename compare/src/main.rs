@@ -7,6 +7,8 @@
 //! | `conduct` | the rounds: one process for each engine and round, caches dropped between them |
 //! | `child` | that process: load, settling, workloads |
 //! | `engine` | the engines, each behind the laboratory's [`esker_bench::Store`] |
+//! | `scratch`, `outputs` | where databases are made, and where figures go |
+//! | `stop` | the signals that end a run |
 //! | `trial` | what is measured, and its JSON form |
 //! | `cgroup`, `process`, `syncs`, `machine` | the kernel: memory limits, usage, what it all ran on |
 //! | `summary` | medians and ratios |
@@ -23,8 +25,11 @@ mod engine;
 mod failure;
 mod machine;
 mod optimum;
+mod outputs;
 mod process;
 mod render;
+mod scratch;
+mod stop;
 mod summary;
 mod syncs;
 mod trial;
@@ -37,7 +42,7 @@ use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(args) => conduct::run(args.smoked()),
+        Command::Run(args) => args.without_repeats().and_then(|args| conduct::run(args.smoked())),
         Command::Report(args) => conduct::report(&args),
         Command::Child => child::run(),
     };

@@ -15,6 +15,8 @@ const SCRIPT: &str = include_str!("../assets/compare.js");
 
 /// What a cell says where there is no figure.
 const NOTHING: &str = "–";
+/// What follows a figure of a load that no round brought to its end.
+const GIVEN_UP: &str = ", given up";
 
 /// A table whose first column names its rows.
 struct Table {
@@ -195,9 +197,10 @@ fn matrix(comparison: &Comparison, title: &str, metric: Metric, show: fn(f64) ->
     let mut header = vec!["engine".to_owned()];
     header.extend(workloads.iter().cloned());
     let rows = comparison.engines().into_iter().map(|engine| {
-        let cells = workloads
-            .iter()
-            .map(|workload| median(comparison.figure(engine, workload, metric), show));
+        let cells = workloads.iter().map(|workload| {
+            let figure = median(comparison.figure(engine, workload, metric), show);
+            if comparison.is_given_up(engine, workload) { figure + GIVEN_UP } else { figure }
+        });
         std::iter::once(engine.title().to_owned()).chain(cells).collect()
     });
     Table { title: title.to_owned(), header, rows: rows.collect() }
@@ -215,24 +218,28 @@ fn settling(comparison: &Comparison) -> Table {
     ];
     let rows = comparison.engines().into_iter().map(|engine| {
         let of = |figure: fn(&crate::trial::Settling) -> f64| {
-            let all = comparison.trials_of(engine).filter_map(|trial| trial.settling.as_ref());
+            let all = comparison.loaded(engine).filter_map(|trial| trial.settling.as_ref());
             Spread::of(all.map(figure))
         };
         let all_at_rest = comparison
-            .trials_of(engine)
+            .loaded(engine)
             .filter_map(|trial| trial.settling.as_ref())
             .all(|settling| settling.at_rest);
-        let seconds = median(of(|settling| settling.seconds), short);
-        let data = comparison.plan.setting.data_bytes as f64;
-        let size = of(|settling| settling.disk_bytes as f64).map(|size| size.median / data);
+        let mut seconds = median(of(|settling| settling.seconds), short);
+        if !all_at_rest {
+            seconds += ", not at rest";
+        }
+        if comparison.is_given_up(engine, "load") {
+            seconds += GIVEN_UP;
+        }
         vec![
             engine.title().to_owned(),
-            if all_at_rest { seconds } else { format!("{seconds}, not at rest") },
+            seconds,
             median(of(|settling| settling.cpu_ns as f64 / 1e9), short),
             median(of(|settling| settling.written_bytes as f64), mebibytes),
             median(of(|settling| settling.read_bytes as f64), mebibytes),
             median(comparison.load_written(engine), short),
-            size.map_or(NOTHING.to_owned(), short),
+            median(comparison.size_after_load(engine), short),
         ]
     });
     Table {
@@ -412,6 +419,18 @@ mod tests {
             "- Esker, round 1: killed\n",
             "| engine | A update |",
             "- command: `compare/run`",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_load_that_was_given_up_is_marked() {
+        let text = markdown(&crate::summary::tests::loads_given_up());
+        for line in [
+            "| fjall | 0.90, given up |\n| LMDB | 0.07 |\n| best of the others | LMDB |\n",
+            "| fjall | 30.0, given up | 0.00 | 0 | 0 | 20.0 | 2.00 |\n",
+            "| LMDB | 4.00 | 0.00 | 0 | 0 | 2.00 | 2.00 |\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

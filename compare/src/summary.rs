@@ -132,26 +132,42 @@ impl Comparison {
         self.trials.iter().filter(move |trial| trial.engine == engine)
     }
 
-    /// A figure of one engine in one workload; none where no round has it.
+    /// A figure of one engine in one workload; none where no round has it. Of a load that was given
+    /// up in some rounds, the others count.
     pub(crate) fn figure(&self, engine: Engine, workload: &str, metric: Metric) -> Option<Spread> {
+        let all_given_up = self.is_given_up(engine, workload);
         let phases = self.trials_of(engine).filter_map(|trial| trial.phase(workload));
-        Spread::of(phases.filter_map(|phase| metric.of(phase)))
+        let counted = phases.filter(|phase| all_given_up || !phase.run.interrupted);
+        Spread::of(counted.filter_map(|phase| metric.of(phase)))
+    }
+
+    /// Whether no round of a workload that was run, the load, came to its end.
+    pub(crate) fn is_given_up(&self, engine: Engine, workload: &str) -> bool {
+        let mut phases =
+            self.trials_of(engine).filter_map(|trial| trial.phase(workload)).peekable();
+        phases.peek().is_some() && phases.all(|phase| phase.run.interrupted)
+    }
+
+    /// The trials of an engine that loaded all records; where none did, all.
+    pub(crate) fn loaded(&self, engine: Engine) -> impl Iterator<Item = &Trial> {
+        let all_given_up = self.is_given_up(engine, "load");
+        let whole = |trial: &Trial| trial.phase("load").is_none_or(|load| !load.run.interrupted);
+        self.trials_of(engine).filter(move |trial| all_given_up || whole(trial))
     }
 
     /// Esker beside the other engine with the highest median. A load that was given up does not
     /// count as one.
     pub(crate) fn ratio(&self, workload: &str) -> Option<Ratio> {
         let others = self.engines().into_iter().filter(|engine| *engine != Engine::Esker);
-        let rated = others.filter_map(|engine| {
-            let whole =
-                |trial: &&Trial| trial.phase(workload).is_some_and(|phase| !phase.run.interrupted);
-            self.trials_of(engine).any(|trial| whole(&trial)).then_some(())?;
+        let whole = others.filter(|engine| !self.is_given_up(*engine, workload));
+        let rated = whole.filter_map(|engine| {
             Some((engine, self.figure(engine, workload, Metric::Rate)?.median))
         });
         let (best, _) = rated.max_by(|a, b| a.1.total_cmp(&b.1))?;
         let rate = |engine: Engine, round: u32| {
             let trial = self.trials_of(engine).find(|trial| trial.round == round)?;
-            Metric::Rate.of(trial.phase(workload)?)
+            let phase = trial.phase(workload).filter(|phase| !phase.run.interrupted)?;
+            Metric::Rate.of(phase)
         };
         let each = (1..=self.rounds())
             .filter_map(|round| Some(rate(Engine::Esker, round)? / rate(best, round)?));
@@ -161,17 +177,26 @@ impl Comparison {
     /// Bytes written by the load and what followed it until maintenance was at rest, for each byte
     /// of keys and values.
     pub(crate) fn load_written(&self, engine: Engine) -> Option<Spread> {
-        Spread::of(self.trials_of(engine).filter_map(|trial| {
+        Spread::of(self.loaded(engine).filter_map(|trial| {
             let load = trial.phase("load")?;
             let settling = trial.settling.as_ref()?;
             let written = load.increase(series::WRITTEN)? + settling.written_bytes as f64;
             Some(written / load.run.user_bytes_written.max(1) as f64)
         }))
     }
+
+    /// Bytes that the database took when maintenance was at rest, for each byte of keys and values
+    /// that had been loaded.
+    pub(crate) fn size_after_load(&self, engine: Engine) -> Option<Spread> {
+        Spread::of(self.loaded(engine).filter_map(|trial| {
+            let loaded = trial.phase("load")?.run.user_bytes_written;
+            Some(trial.settling.as_ref()?.disk_bytes as f64 / loaded.max(1) as f64)
+        }))
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::trial::tests::comparison;
 
@@ -196,6 +221,51 @@ mod tests {
         let of = ratio.of_rounds;
         assert_eq!((of.median, of.least, of.most), (2.2, 2.0, 3.0));
         assert_eq!(comparison.ratio("B"), None);
+    }
+
+    /// LMDB gave up the second of three loads, fjall all; records of 1,023 bytes.
+    pub(crate) fn loads_given_up() -> Comparison {
+        let mut figures = comparison(&[
+            (Engine::Esker, &[100.0, 400.0, 300.0]),
+            (Engine::Fjall, &[900.0, 900.0, 900.0]),
+            (Engine::Lmdb, &[50.0, 10.0, 100.0]),
+        ]);
+        for trial in &mut figures.trials {
+            let gave_up = match trial.engine {
+                Engine::Fjall => true,
+                Engine::Lmdb => trial.round == 2,
+                _ => false,
+            };
+            let run = &mut trial.phases[0].run;
+            run.workload = esker_bench::Workload::load();
+            run.interrupted = gave_up;
+            run.user_bytes_written = if gave_up { 10_230 } else { 102_300 };
+            trial.settling = Some(crate::trial::Settling {
+                seconds: if gave_up { 30.0 } else { 4.0 },
+                at_rest: true,
+                cpu_ns: 0,
+                read_bytes: 0,
+                written_bytes: 0,
+                disk_bytes: 2 * run.user_bytes_written,
+            });
+        }
+        figures
+    }
+
+    #[test]
+    fn a_load_that_was_given_up_is_in_no_ratio_and_in_no_median_of_whole_ones() {
+        let figures = loads_given_up();
+        let ratio = figures.ratio("load").unwrap();
+        assert_eq!(ratio.best, Engine::Lmdb, "fjall loaded nothing whole");
+        let of = ratio.of_rounds;
+        assert_eq!((of.median, of.least, of.most), (2.5, 2.0, 3.0));
+        let rate = |engine| figures.figure(engine, "load", Metric::Rate).unwrap().median;
+        assert_eq!((rate(Engine::Lmdb), rate(Engine::Fjall)), (75.0, 900.0));
+        for engine in [Engine::Esker, Engine::Fjall, Engine::Lmdb] {
+            let size = figures.size_after_load(engine).unwrap();
+            assert_eq!((size.least, size.most), (2.0, 2.0), "{engine:?}");
+        }
+        assert!(!figures.is_given_up(Engine::Fjall, "A"), "it was not run");
     }
 
     #[test]

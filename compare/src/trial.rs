@@ -38,6 +38,17 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
 }
 
+impl Plan {
+    /// The plan without what decides nothing: where there is a limit, the machine's memory.
+    pub(crate) fn decisive(&self) -> Plan {
+        let mut plan = self.clone();
+        if plan.setting.limit_bytes.is_some() {
+            plan.setting.machine_bytes = 0;
+        }
+        plan
+    }
+}
+
 /// All that was measured, and where.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Comparison {
@@ -79,6 +90,12 @@ impl Trial {
 
     pub(crate) fn phase(&self, workload: &str) -> Option<&Phase> {
         self.phases.iter().find(|phase| phase.run.workload.name == workload)
+    }
+
+    /// Whether it failed otherwise than by giving up its load, after which it settles and ends.
+    pub(crate) fn is_broken(&self) -> bool {
+        let gave_up = self.phase("load").is_some_and(|load| load.run.interrupted);
+        self.failure.is_some() && !(gave_up && self.settling.is_some())
     }
 
     /// Takes in what the process of this trial says.
@@ -162,6 +179,7 @@ pub(crate) enum Event {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::engine::PeersLog;
     use esker_bench::result::{Latency, OperationResult, Point, Series, Settings};
     use esker_bench::{OperationKind, Unit};
 
@@ -174,6 +192,7 @@ pub(crate) mod tests {
                 limit_bytes: Some(1 << 30),
                 machine_bytes: 8 << 30,
                 data_bytes: 1_023_000,
+                peers_log: PeersLog::Kernel,
             },
             threads: 2,
             seconds: 1.0,
@@ -262,6 +281,29 @@ pub(crate) mod tests {
             ],
         };
         Phase { run, peak_rss_bytes: Some(1 << 20) }
+    }
+
+    #[test]
+    fn a_load_that_was_given_up_breaks_no_trial() {
+        let mut trial = Trial::new(Engine::Lmdb, 1);
+        assert!(!trial.is_broken());
+        trial.apply(Event::Failed { why: "killed".to_owned() });
+        assert!(trial.is_broken());
+        let mut load = phase(1.0);
+        load.run.workload = Workload::load();
+        load.run.interrupted = true;
+        trial.apply(Event::Phase(Box::new(load)));
+        assert!(trial.is_broken(), "it was killed before it was at rest");
+        let settling = Settling {
+            seconds: 1.0,
+            at_rest: true,
+            cpu_ns: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            disk_bytes: 0,
+        };
+        trial.apply(Event::Settled(settling));
+        assert!(!trial.is_broken(), "it came to its end");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
 };
 
-use super::{Opened, Setting, sized, version_of};
+use super::log::LogSyncs;
+use super::{Opened, PeersLog, Setting, sized, version_of};
 
 /// Where values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,7 @@ pub(super) enum Values {
 }
 
 struct Fjall {
+    log: Option<LogSyncs>,
     // Dropped before the database that runs its maintenance.
     keyspace: Keyspace,
     db: Database,
@@ -28,20 +30,24 @@ struct Fjall {
 pub(super) fn create(dir: &Path, setting: &Setting, values: Values) -> Result<Opened, BoxError> {
     let cache_bytes = setting.buffered_cache_bytes();
     let memtable_bytes = setting.memtable_bytes();
+    let in_memory = setting.peers_log == PeersLog::Memory;
     let db = Database::builder(dir)
         .cache_size(cache_bytes)
         .journal_compression(CompressionType::None)
+        .manual_journal_persist(in_memory)
         .max_journaling_size((8 * memtable_bytes).max(64 << 20))
         .open()?;
     let mut description = format!(
-        "{}: {}, {}, Bloom filters of 10 bits, no compression, journal without sync",
+        "{}: {}, {}, Bloom filters of 10 bits, no compression, {}",
         version_of("fjall"),
         sized("cache", cache_bytes),
         sized("memtable", memtable_bytes),
+        setting.peers_log.described("journal"),
     );
     let keyspace = db.keyspace("compare", || {
         let options = KeyspaceCreateOptions::default()
             .max_memtable_size(memtable_bytes)
+            .manual_journal_persist(in_memory)
             .data_block_compression_policy(CompressionPolicy::disabled())
             .index_block_compression_policy(CompressionPolicy::disabled());
         match values {
@@ -56,7 +62,14 @@ pub(super) fn create(dir: &Path, setting: &Setting, values: Values) -> Result<Op
     if values == Values::Separated {
         description += "; values from 256 bytes on in blob files";
     }
-    Ok(Opened { store: Box::new(Fjall { keyspace, db }), description })
+    let log = match setting.peers_log {
+        PeersLog::Kernel => None,
+        PeersLog::Memory => {
+            let db = db.clone();
+            Some(LogSyncs::start(move || Ok(db.persist(PersistMode::SyncData)?))?)
+        }
+    };
+    Ok(Opened { store: Box::new(Fjall { log, keyspace, db }), description })
 }
 
 impl Store for Fjall {
@@ -65,6 +78,7 @@ impl Store for Fjall {
     }
 
     fn sync(&self) -> Result<(), BoxError> {
+        self.log.as_ref().map_or(Ok(()), LogSyncs::check)?;
         Ok(self.db.persist(PersistMode::SyncData)?)
     }
 }

@@ -1,6 +1,7 @@
 //! RocksDB three ways. What is set beyond its defaults is in [`create`], with the reason.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use esker_bench::{BoxError, Session, Store};
@@ -8,7 +9,8 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WriteOptions,
 };
 
-use super::{Opened, Setting, sized, version_of};
+use super::log::LogSyncs;
+use super::{Opened, PeersLog, Setting, sized, version_of};
 
 /// How RocksDB is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +27,9 @@ pub(super) enum Variant {
 const MIN_BLOB_BYTES: u64 = 256;
 
 struct Rocks {
-    db: DB,
+    // Dropped before the database it syncs.
+    log: Option<LogSyncs>,
+    db: Arc<DB>,
     write: WriteOptions,
 }
 
@@ -65,12 +69,14 @@ pub(super) fn create(dir: &Path, setting: &Setting, variant: Variant) -> Result<
     options.set_wal_bytes_per_sync(1 << 20);
     let mut description = format!(
         "{} (crate {}): {}, hyper clock; blocks of 4 KiB, Bloom filters of 10 bits; {}, 4 of \
-         them; 4 background jobs; dynamic levels; no compression; WAL without sync",
+         them; 4 background jobs; dynamic levels; no compression; {}",
         version_of("librocksdb-sys").split_once('+').map_or("unknown", |(_, version)| version),
         version_of("rocksdb"),
         sized("cache", cache_bytes),
         sized("memtables of", memtable_bytes),
+        setting.peers_log.described("WAL"),
     );
+    options.set_manual_wal_flush(setting.peers_log == PeersLog::Memory);
     if variant == Variant::Direct {
         options.set_use_direct_reads(true);
         options.set_use_direct_io_for_flush_and_compaction(true);
@@ -87,8 +93,15 @@ pub(super) fn create(dir: &Path, setting: &Setting, variant: Variant) -> Result<
         options.set_blob_cache(&cache);
         description += "; blob files of 256 MiB, collected, blobs in the same cache";
     }
-    let db = DB::open(&options, dir)?;
-    let store = Rocks { db, write: WriteOptions::default() };
+    let db = Arc::new(DB::open(&options, dir)?);
+    let log = match setting.peers_log {
+        PeersLog::Kernel => None,
+        PeersLog::Memory => {
+            let db = Arc::clone(&db);
+            Some(LogSyncs::start(move || Ok(db.flush_wal(true)?))?)
+        }
+    };
+    let store = Rocks { log, db, write: WriteOptions::default() };
     Ok(Opened { store: Box::new(store), description })
 }
 
@@ -98,6 +111,7 @@ impl Store for Rocks {
     }
 
     fn sync(&self) -> Result<(), BoxError> {
+        self.log.as_ref().map_or(Ok(()), LogSyncs::check)?;
         Ok(self.db.flush_wal(true)?)
     }
 }

@@ -46,6 +46,18 @@ impl Pace {
         self.scheduled += 1;
     }
 
+    /// Leaves out what should have started before `moment` and has not.
+    pub(crate) fn skip_to(&mut self, moment: Nanos) {
+        if self.next_start() >= moment {
+            return;
+        }
+        let before = moment.since(self.begin).as_nanos() as f64 - self.first_ns;
+        self.scheduled = floor(before / self.interval_ns);
+        while self.next_start() < moment {
+            self.scheduled += 1;
+        }
+    }
+
     /// How many operations should have started before `end` and have not.
     pub(crate) fn unstarted(&self, end: Nanos) -> u64 {
         let left = end.since(self.next_start()).as_nanos() as f64;
@@ -99,6 +111,26 @@ mod tests {
         pace.advance();
         assert_eq!(pace.unstarted(Nanos(10_000_000)), 9);
         assert_eq!(pace.unstarted(Nanos(0)), 0);
+    }
+
+    #[test]
+    fn what_is_skipped_leaves_the_others_in_their_places() {
+        for rate in [1_000.0, 3_000.0, 7e6] {
+            for worker in 0..3 {
+                let mut pace = Pace::new(Nanos(500), rate, worker, 3);
+                let moment = Nanos(1_000_500);
+                let mut expected = pace.clone();
+                while expected.next_start() < moment {
+                    expected.advance();
+                }
+                pace.skip_to(moment);
+                assert_eq!(pace.next_start(), expected.next_start(), "{rate} {worker}");
+                pace.advance();
+                let next = pace.next_start();
+                pace.skip_to(moment);
+                assert_eq!(pace.next_start(), next, "nothing was late");
+            }
+        }
     }
 
     #[test]

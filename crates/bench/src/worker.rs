@@ -3,8 +3,10 @@
 //! Invariants
 //! 1. Only the call of the store lies between the two readings of the clock. (A verified scan
 //!    checks its records inside the visitor, so inside the call.)
-//! 2. Every reserved record number is completed, also when its insert failed.
-//! 3. Under a fixed rate an operation belongs to the moment it was meant to start.
+//! 2. Every reserved record number is completed, also when its insert failed or panicked.
+//! 3. Under a fixed rate an operation belongs to the moment it was meant to start; what the warm-up
+//!    could not start is not made up for while measuring.
+//! 4. A panic in one client stops all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -73,6 +75,26 @@ enum Wrong {
     Order(Vec<u8>),
 }
 
+/// Sends all clients home when the one that holds it panics.
+struct StopOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A record number under insertion; completed when dropped.
+struct Reserved<'a>(&'a InsertCounter, u64);
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.0.complete(self.1);
+    }
+}
+
 struct Client<'a> {
     plan: &'a Plan<'a>,
     worker: usize,
@@ -138,6 +160,7 @@ pub(crate) fn work(
 impl Client<'_> {
     fn run(mut self, schedule: Schedule) -> Outcome {
         let plan = self.plan;
+        let _stop_on_panic = StopOnPanic(&plan.stop);
         let threads = plan.options.threads;
         let mut pace = plan
             .options
@@ -153,6 +176,9 @@ impl Client<'_> {
         while left != Some(0) && !stopped() {
             let mut intended = None;
             if let Some(pace) = &mut pace {
+                if now >= schedule.measure_from {
+                    pace.skip_to(schedule.measure_from);
+                }
                 let start = pace.next_start();
                 now = wait_until(plan.clock, start.min(end), stopped);
                 if now >= end {
@@ -193,6 +219,7 @@ impl Client<'_> {
                 self.chooser.choose(records, &mut self.rng)
             }
         };
+        let reserved = (kind == OperationKind::Insert).then(|| Reserved(plan.counter, number));
         plan.dataset.keys.write(number, &mut self.key);
         let writes = !matches!(kind, OperationKind::Read | OperationKind::Scan);
         if writes {
@@ -213,9 +240,7 @@ impl Client<'_> {
             _ => self.point(kind),
         };
         let end = plan.clock.now();
-        if kind == OperationKind::Insert {
-            plan.counter.complete(number);
-        }
+        drop(reserved);
         let measured = intended.unwrap_or(start) >= measure_from;
         match result {
             Ok(effect) => {

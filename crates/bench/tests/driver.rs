@@ -276,6 +276,50 @@ fn a_time_limit_ends_a_run_and_counts_what_never_started() {
     assert_eq!((paced.operations, paced.unstarted_operations), (500, 500));
 }
 
+/// A store of half the rate that is asked: what a second of warm-up leaves behind is not what the
+/// second that is measured has to do.
+#[test]
+fn the_backlog_of_a_warm_up_is_not_measured() {
+    let clock = Clock::virtual_time();
+    let store = MapStore {
+        service: Some((clock.clone(), |_| Duration::from_millis(2))),
+        ..MapStore::default()
+    };
+    let mut runner = Runner::new(&store, clock, dataset(10)).unwrap();
+    runner.load(&operations(1), &mut quiet).unwrap();
+    let options = RunOptions {
+        target_ops_per_s: Some(1_000.0),
+        warm_up: Duration::from_secs(1),
+        time_limit: Some(Duration::from_secs(1)),
+        ..RunOptions::default()
+    };
+    let run = runner.run(&Workload::c(), &options, &mut quiet).unwrap();
+    assert_eq!((run.operations, run.unstarted_operations), (500, 500));
+    let first = run.by_operation[0].intended_latency.as_ref().unwrap();
+    // Bound: the histogram's 0.1 %.
+    assert!(first.min_ns.abs_diff(2_000_000) <= 2_000, "the first one starts when it should");
+}
+
+/// An operation of the warm-up that outlasts the time to measure.
+#[test]
+fn only_operations_of_the_measured_time_are_cut_off() {
+    let clock = Clock::virtual_time();
+    let store = MapStore {
+        service: Some((clock.clone(), |_| Duration::from_secs(5))),
+        ..MapStore::default()
+    };
+    let mut runner = Runner::new(&store, clock, dataset(10)).unwrap();
+    runner.load(&operations(1), &mut quiet).unwrap();
+    let options = RunOptions {
+        target_ops_per_s: Some(1_000.0),
+        warm_up: Duration::from_secs(1),
+        time_limit: Some(Duration::from_secs(1)),
+        ..RunOptions::default()
+    };
+    let run = runner.run(&Workload::c(), &options, &mut quiet).unwrap();
+    assert_eq!((run.operations, run.unstarted_operations), (0, 1_000));
+}
+
 #[test]
 fn warm_up_is_in_no_figure() {
     let clock = Clock::virtual_time();
@@ -351,6 +395,20 @@ fn a_thread_that_cannot_start_or_panics_ends_the_run_with_a_reason() {
     assert!(message(Fault::NoSession).contains("the door is shut"));
     assert!(message(Fault::Panic).contains("a broken store"));
     assert!(message(Fault::NoSync).contains("sync after workload 'load' failed: the disk is gone"));
+}
+
+/// At the rate asked it would take twenty seconds.
+#[test]
+fn a_panic_in_one_client_ends_the_others_and_leaves_no_number_open() {
+    let store = MapStore::with(Fault::Panic);
+    let mut runner = Runner::new(&store, Clock::real(), dataset(1_000_000)).unwrap();
+    let options =
+        RunOptions { threads: 4, target_ops_per_s: Some(50_000.0), ..RunOptions::default() };
+    let error = runner.load(&options, &mut quiet).unwrap_err();
+    assert!(error.to_string().contains("a broken store"), "{error}");
+    let calls = store.calls.load(Ordering::Relaxed);
+    assert!(calls < 250_000, "{calls} calls");
+    assert_eq!(runner.records(), calls, "every number that was reserved is completed");
 }
 
 #[test]

@@ -3,19 +3,20 @@
 //!
 //! `cargo bench -p esker-lab --bench policies -- FOLDER [NAME]`
 //!
-//! Every file of the folder that is a trace is taken, or those whose name begins so (those that
-//! differ in the number of a processor alone are one), at caches of 5, 10, 20 and 40 % of what it
+//! Every file of the folder that is a trace is taken, or those whose name begins so (the
+//! files of a trace by processor, `NAME.blktrace.0` and so on, are one), at caches of 5, 10, 20 and 40 % of what it
 //! touches, as one set and in sets of 16 MiB. A case counts where the optimum is more than one in a hundred below LRU.
 
 #![allow(clippy::print_stdout, clippy::cast_precision_loss)] // figures for people
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use esker_base::Clock;
 use esker_base::policy::{Access, Kind};
 use esker_cache::Geometry;
 use esker_cache::replay::{Config, Trace, TraceBuilder, run, run_all};
+use esker_lab::flash_cache::traces_of;
 use esker_trace::{Op, Options};
 
 type Failure = Box<dyn std::error::Error>;
@@ -32,20 +33,9 @@ fn main() -> Result<(), Failure> {
         return Ok(());
     };
     let begin = arguments.next().unwrap_or_default();
-    let mut files: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for entry in std::fs::read_dir(&folder)? {
-        let path = entry?.path();
-        if path.is_file() && path.extension().is_none_or(|ending| ending != "md") {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let name = name.split('.').next().unwrap_or_default().to_owned();
-            if name.starts_with(&begin) {
-                files.entry(name).or_default().push(path);
-            }
-        }
-    }
+    let traces = traces_of(Path::new(&folder))?.into_iter();
     let mut sums = [Sum::default(), Sum::default()];
-    for (name, mut files) in files {
-        files.sort();
+    for (name, files) in traces.filter(|(name, _)| name.starts_with(&begin)) {
         let trace = load(&files)?;
         println!("\n{name}: {} references, {} blocks", trace.references().len(), trace.footprint());
         for (sets, sum) in ["one set", "sets of 16 MiB"].into_iter().zip(&mut sums) {

@@ -27,6 +27,7 @@ use esker_cache::{Admission, Geometry, Placement, WriteBack};
 use crate::LabError;
 pub use report::FlashCacheReport;
 use report::{Point, SizeResult, VersionResult, WorkloadResult};
+pub use workload::traces_of;
 
 /// What to run.
 #[derive(Clone, Debug)]

@@ -37,22 +37,47 @@ pub(crate) fn sources(options: &FlashCacheOptions) -> Result<(Vec<Source>, Vec<S
     Ok((sources, Vec::new()))
 }
 
-/// The traces of a folder; files that differ in the number of a processor alone are one.
 fn of_folder(path: &Path) -> Result<Vec<Source>, LabError> {
     let unreadable =
         |error: std::io::Error| LabError::Invalid(format!("{}: {error}", path.display()));
-    let mut traces: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for entry in std::fs::read_dir(path).map_err(unreadable)? {
-        let file = entry.map_err(unreadable)?.path();
-        if file.is_file() && file.extension().is_none_or(|ending| ending != "md") {
-            traces.entry(name_of(&file)).or_default().push(file);
+    let traces = traces_of(path).map_err(unreadable)?.into_iter();
+    Ok(traces.map(|(name, files)| Source::Files { name, files, is_found: true }).collect())
+}
+
+/// The traces of a folder, each with a name of its own and its files. The files of a trace by
+/// processor (`NAME.blktrace.0`, `NAME.blktrace.1`, compressed or not) are one; every other file is
+/// one by itself, but for notes (`.md`).
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn traces_of(folder: &Path) -> std::io::Result<Vec<(String, Vec<PathBuf>)>> {
+    let mut traces: BTreeMap<String, Vec<(u32, PathBuf)>> = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        let file = entry?.path();
+        if !file.is_file() || file.extension().is_some_and(|ending| ending == "md") {
+            continue;
         }
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (trace, processor) = match by_processor(&name) {
+            Some((trace, processor)) => (format!("{trace}.blktrace"), processor),
+            None => (name, 0),
+        };
+        traces.entry(trace).or_default().push((processor, file));
     }
-    let made = traces.into_iter().map(|(name, mut files)| {
+    let short: Vec<String> = traces.keys().map(|trace| name_of(Path::new(trace))).collect();
+    let named = traces.into_iter().zip(&short).map(|((trace, mut files), name)| {
         files.sort();
-        Source::Files { name, files, is_found: true }
+        let is_alone = short.iter().filter(|other| *other == name).count() == 1;
+        let name = if is_alone { name.clone() } else { trace };
+        (name, files.into_iter().map(|(_, file)| file).collect())
     });
-    Ok(made.collect())
+    Ok(named.collect())
+}
+
+/// Trace and processor of `NAME.blktrace.0` or `NAME.blktrace.0.zst`.
+fn by_processor(file: &str) -> Option<(&str, u32)> {
+    let (trace, rest) = file.split_once(".blktrace.")?;
+    Some((trace, rest.split('.').next()?.parse().ok()?))
 }
 
 /// `pgbench-ext4` of `/traces/pgbench-ext4.blktrace.0.zst`.
