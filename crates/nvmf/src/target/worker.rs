@@ -310,7 +310,10 @@ impl Worker {
             self.run_devices(None);
             self.flush();
         }
-        self.unfinished.push(index);
+        // It may have had a turn already, because more has come.
+        if !self.unfinished.contains(&index) {
+            self.unfinished.push(index);
+        }
     }
 
     fn read_mail(&mut self) {
