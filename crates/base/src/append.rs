@@ -35,9 +35,20 @@ impl AppendBuf {
     /// A buffer with room for `capacity` bytes.
     #[must_use]
     pub fn new(capacity: usize) -> AppendBuf {
-        let mut memory = AlignedBuf::zeroed(capacity);
-        let ptr = NonNull::from(&mut memory[..]).cast();
+        AppendBuf::over(AlignedBuf::zeroed(capacity))
+    }
+
+    /// A buffer over `memory`, whose content counts for nothing.
+    #[must_use]
+    pub fn over(mut memory: AlignedBuf) -> AppendBuf {
+        let (ptr, capacity) = (NonNull::from(&mut memory[..]).cast(), memory.len());
         AppendBuf { ptr, capacity, len: AtomicUsize::new(0), tail: Mutex::new(()), _memory: memory }
+    }
+
+    /// Bytes it has room for in all.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Bytes appended so far.

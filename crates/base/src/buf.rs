@@ -4,8 +4,9 @@
 //! when it is dropped, whatever the allocator's policy: budgets are about resident memory.
 //!
 //! Invariants
-//! 1. `ptr` points to `capacity` initialised bytes aligned to [`ALIGNMENT`], owned by this value:
-//!    a private anonymous mapping if `capacity >= MAPPED_SIZE`, else of the global allocator.
+//! 1. `ptr` points to `capacity` initialised bytes aligned to [`ALIGNMENT`], owned by this value: a
+//!    piece of `slab` if there is one, else a private anonymous mapping if `capacity >= MAPPED_SIZE`,
+//!    else of the global allocator.
 //! 2. `len <= capacity`.
 
 #![allow(unsafe_code)]
@@ -14,8 +15,11 @@ use std::alloc::{self, Layout};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::slab;
 
 /// The alignment of every [`AlignedBuf`], in bytes: enough for any LBA size up to 4 KiB.
 pub const ALIGNMENT: usize = 4096;
@@ -33,6 +37,7 @@ pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
+    slab: Option<Arc<slab::Shared>>,
 }
 
 // SAFETY: the buffer owns its memory exclusively, as a Vec<u8> does (invariant 1).
@@ -59,7 +64,16 @@ impl AlignedBuf {
             unsafe { alloc::alloc_zeroed(layout) }
         };
         let Some(ptr) = NonNull::new(raw) else { alloc::handle_alloc_error(layout) };
-        AlignedBuf { ptr, len, capacity }
+        AlignedBuf { ptr, len, capacity, slab: None }
+    }
+
+    /// A piece of a slab.
+    ///
+    /// # Safety
+    /// `ptr` is an initialised piece of `slab`, and nobody else uses it until it is given back.
+    pub(crate) unsafe fn of_slab(ptr: NonNull<u8>, slab: Arc<slab::Shared>) -> AlignedBuf {
+        let size = slab.piece();
+        AlignedBuf { ptr, len: size, capacity: size, slab: Some(slab) }
     }
 
     /// A buffer that holds a copy of `bytes`, zero-padded to a multiple of `unit` bytes.
@@ -92,7 +106,10 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.capacity >= MAPPED_SIZE {
+        if let Some(slab) = &self.slab {
+            // SAFETY: taken from there (invariant 1), and nobody has it after this.
+            unsafe { slab.give_back(self.ptr) };
+        } else if self.capacity >= MAPPED_SIZE {
             // SAFETY: mapped in `zeroed` with this very size (invariant 1). It cannot fail: the
             // range is a whole mapping.
             let _ = unsafe { munmap(self.ptr.as_ptr().cast(), self.capacity) };

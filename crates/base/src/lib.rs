@@ -13,6 +13,7 @@
 //! | [`prefetch()`] | asks for memory ahead of need |
 //! | [`policy`] | replacement policies over the slots of a cache |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
+//! | [`slab`] | [`Slab`]: buffers of one size, on huge pages |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: what a caller can do about an error |
 //!
@@ -29,6 +30,7 @@ pub mod policy;
 pub mod pool;
 mod prefetch;
 pub mod rng;
+pub mod slab;
 pub mod thread;
 pub mod units;
 
@@ -39,4 +41,5 @@ pub use error::ErrorKind;
 pub use pool::BufPool;
 pub use prefetch::prefetch;
 pub use rng::Rng;
+pub use slab::Slab;
 pub use units::{Lba, LbaCount};

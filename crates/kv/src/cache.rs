@@ -42,6 +42,7 @@ mod many;
 mod segment;
 mod shard;
 
+use esker_base::Slab;
 use esker_base::units::{to_u64, to_usize};
 
 pub(crate) use many::Sought;
@@ -149,7 +150,8 @@ impl RecordCache {
     /// A cache that takes at most `capacity` bytes, which are allocated as they are needed. Every
     /// shard needs room for two segments: below 4.2 MiB it holds nothing.
     pub(crate) fn new(capacity: u64) -> RecordCache {
-        let shard = || Mutex::new(Shard::new(per_shard(capacity)));
+        let slab = Slab::new(segment::SEGMENT);
+        let shard = || Mutex::new(Shard::new(per_shard(capacity), slab.clone()));
         RecordCache { shards: std::array::from_fn(|_| shard()) }
     }
 

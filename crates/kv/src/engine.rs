@@ -314,7 +314,8 @@ impl Engine {
         let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
         let view = self.view.load();
         let frozen: u64 = view.frozen.iter().map(|frozen| frozen.table.bytes()).sum();
-        let memtables = view.active.bytes().max(tuning.memtable_bytes) + frozen;
+        let active = view.active.bytes() + view.active.kept_bytes();
+        let memtables = active.max(tuning.memtable_bytes) + frozen;
         let parts = memtables + self.window_bytes() + log + self.transactions.history_bytes();
         // Code, stacks, queue pairs, the manifest's state, and what the allocator cannot give back; while
         // there are compactions also what they build.

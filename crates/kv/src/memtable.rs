@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use esker_base::units::to_usize;
+use esker_base::Slab;
+use esker_base::units::{to_u64, to_usize};
 
-use self::list::{Entry, List, Position};
+use self::list::{Entry, List, Position, Source};
 use crate::expiry::Expiry;
 use crate::filter::LiveFilter;
 use crate::ingest::{Newest, Young, YoungValue};
@@ -53,6 +54,9 @@ pub(crate) struct Cover {
 
 /// An ordered map of the youngest writes of all KVSs.
 pub(crate) struct Memtable {
+    /// About how many bytes it is to hold.
+    size: usize,
+    source: Source,
     map: List,
     /// Of the keys in `map`, whatever their KVS: most searches end here, without a walk through it.
     filter: LiveFilter,
@@ -65,19 +69,35 @@ pub(crate) struct Memtable {
 
 /// The filter has this part of a memtable's size: 35 bits a key for records of 1,100 bytes, 5 for the
 /// smallest.
-const FILTER_PART: u64 = 256;
-/// Keys and values go to chunks of this size: each is a mapping of its own, so that a memtable's
-/// memory goes back as a whole.
-const CHUNK_BYTES: u64 = 256 << 10;
+const FILTER_PART: usize = 256;
+/// Keys and values go to chunks of this size, which a memtable's successor uses again: to map as much anew and to
+/// touch it costs who writes as much as to fill it.
+const CHUNK_BYTES: usize = 256 << 10;
 
 impl Memtable {
     /// An empty memtable that is to hold about `size` bytes.
     pub(crate) fn new(size: u64) -> Memtable {
-        let list = || List::new(to_usize(size), to_usize((size / 4).min(CHUNK_BYTES)));
+        let size = to_usize(size);
+        if size / 4 < CHUNK_BYTES {
+            return Memtable::of(size, Source::System(size / 4));
+        }
+        let slab = Slab::new(CHUNK_BYTES);
+        slab.keep(size);
+        Memtable::of(size, Source::Slab(slab))
+    }
+
+    /// An empty one for as much, with what memtables before it no longer need.
+    pub(crate) fn successor(&self) -> Memtable {
+        Memtable::of(self.size, self.source.clone())
+    }
+
+    fn of(size: usize, source: Source) -> Memtable {
         Memtable {
-            map: list(),
-            filter: LiveFilter::new(to_usize(size / FILTER_PART)),
-            prefixes: list(),
+            size,
+            map: List::new(size, source.clone()),
+            filter: LiveFilter::new(size / FILTER_PART),
+            prefixes: List::new(size, source.clone()),
+            source,
             last_seqno: AtomicU64::new(0),
             blocks: Mutex::new(Vec::new()),
         }
@@ -138,6 +158,14 @@ impl Memtable {
     /// DRAM in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.map.memory() + self.prefixes.memory() + self.filter.bytes() as u64
+    }
+
+    /// DRAM that its successors will use, in bytes.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Slab(slab) => to_u64(slab.kept_bytes()),
+            Source::System(_) => 0,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -367,7 +367,8 @@ impl Engine {
             classes,
             dram: Dram {
                 budget_bytes: self.options.memory_bytes,
-                memtable_bytes: view.memtables().map(|table| table.bytes()).sum(),
+                memtable_bytes: view.memtables().map(|table| table.bytes()).sum::<u64>()
+                    + view.active.kept_bytes(),
                 log_buffer_bytes: self.writer.lock().dram_bytes(),
                 filter_bytes: filters,
                 index_bytes: indexes,

@@ -9,7 +9,6 @@ use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
 use crate::log::LogTail;
 use crate::media::Purpose;
-use crate::memtable::Memtable;
 use crate::omf::frame::{Change, Record};
 use crate::options::Maintenance;
 use crate::sync::MutexGuard;
@@ -243,10 +242,8 @@ impl Engine {
         log.seal();
         let log_first = log.segment().clone();
         self.publish(|view| {
-            let active = std::mem::replace(
-                &mut view.active,
-                Arc::new(Memtable::new(self.tuning.memtable_bytes)),
-            );
+            let next = Arc::new(view.active.successor());
+            let active = std::mem::replace(&mut view.active, next);
             view.frozen.insert(0, Arc::new(Frozen { table: active, log_first }));
         });
     }

@@ -43,21 +43,29 @@ impl RecordCache {
     /// of them are in its shard: whoever takes one waits for all memory that is on its way.
     fn look_for(&self, sought: &[Sought], mut look: impl FnMut(&mut Shard, usize)) {
         let order = in_order_of_shards(sought);
-        let of_shards = || order.chunk_by(|&a, &b| sought[a].shard() == sought[b].shard());
-        let lock = |of_one: &[usize]| self.shards[sought[of_one[0]].shard()].lock();
+        let of_shards = order.chunk_by(|&a, &b| sought[a].shard() == sought[b].shard());
+        let of_shards: Vec<&[usize]> = of_shards.collect();
         let hash = |at: &usize| in_shard(sought[*at].hash);
-        for of_one in of_shards() {
-            let shard = lock(of_one);
+        let each = |work: &mut dyn FnMut(&mut Shard, &[usize])| {
+            // Those that others have come last: they will have let go of them by then.
+            let mut busy = Vec::new();
+            for &of_one in &of_shards {
+                match self.shards[sought[of_one[0]].shard()].try_lock() {
+                    Some(mut shard) => work(&mut shard, of_one),
+                    None => busy.push(of_one),
+                }
+            }
+            for of_one in busy {
+                work(&mut self.shards[sought[of_one[0]].shard()].lock(), of_one);
+            }
+        };
+        each(&mut |shard, of_one| {
             of_one.iter().map(hash).for_each(|hash| shard.prefetch_entry(hash));
-        }
-        for of_one in of_shards() {
-            let shard = lock(of_one);
+        });
+        each(&mut |shard, of_one| {
             of_one.iter().map(hash).for_each(|hash| shard.prefetch_record(hash));
-        }
-        for of_one in of_shards() {
-            let mut shard = lock(of_one);
-            of_one.iter().for_each(|&at| look(&mut shard, at));
-        }
+        });
+        each(&mut |shard, of_one| of_one.iter().for_each(|&at| look(shard, at)));
     }
 }
 

@@ -21,14 +21,13 @@
 use std::num::NonZeroU32;
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, prefetch};
+use esker_base::{AlignedBuf, Slab, prefetch};
 
 use super::{RecordAddress, RecordKey, Version, record_hash};
 use crate::kvset::key_hash;
 
-/// Bytes of a segment: enough that its buffer is a mapping of its own and goes back to the
-/// operating system when it is freed ([`AlignedBuf`]).
-pub(super) const SEGMENT: usize = 33 * 4096;
+/// Bytes of a segment, a piece of a [`Slab`].
+pub(super) const SEGMENT: usize = 128 << 10;
 /// The largest record that is cached, in bytes of key and value: a quarter of a segment, so that the
 /// ends of segments stay small.
 pub(super) const RECORD_MAX: usize = 32 << 10;
@@ -180,6 +179,7 @@ pub(super) fn footprint(size: usize) -> usize {
 
 /// The segments of a shard.
 pub(super) struct Segments {
+    slab: Slab,
     slots: Vec<Option<Segment>>,
     free_slots: Vec<usize>,
     spare: Option<AlignedBuf>,
@@ -188,8 +188,9 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    pub(super) fn new() -> Segments {
-        Segments { slots: Vec::new(), free_slots: Vec::new(), spare: None, buffers: 0 }
+    /// None yet; their buffers come from a slab with pieces of [`SEGMENT`] bytes.
+    pub(super) fn new(slab: Slab) -> Segments {
+        Segments { slab, slots: Vec::new(), free_slots: Vec::new(), spare: None, buffers: 0 }
     }
 
     /// Memory of all buffers.
@@ -212,7 +213,7 @@ impl Segments {
     pub(super) fn open(&mut self, queue: Queue) -> usize {
         let bytes = self.spare.take().unwrap_or_else(|| {
             self.buffers += 1;
-            AlignedBuf::zeroed(SEGMENT)
+            self.slab.take()
         });
         let segment = Some(Segment { bytes, fill: 0, queue });
         if let Some(slot) = self.free_slots.pop() {
@@ -242,7 +243,7 @@ impl Segments {
     pub(super) fn trim(&mut self) {
         self.buffers -= usize::from(self.spare.take().is_some());
         if self.buffers == 0 {
-            *self = Segments::new();
+            *self = Segments::new(self.slab.clone());
         }
     }
 

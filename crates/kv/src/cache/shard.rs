@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 
+use esker_base::Slab;
 use esker_base::units::to_u64;
 
 use super::ghost::Ghost;
@@ -52,11 +53,11 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(capacity: usize) -> Shard {
+    pub(super) fn new(capacity: usize, slab: Slab) -> Shard {
         Shard {
             capacity: limit(capacity),
             index: Index::default(),
-            segments: Segments::new(),
+            segments: Segments::new(slab),
             small: VecDeque::new(),
             main: VecDeque::new(),
             ghost: Ghost::default(),

@@ -31,7 +31,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AppendBuf, Rng};
+use esker_base::{AppendBuf, Rng, Slab};
 
 use super::Written;
 use crate::expiry::Expiry;
@@ -121,13 +121,33 @@ impl<T> Chunks<T> {
     }
 }
 
+/// Where chunks of bytes come from.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// Mappings, or the allocator: chunks of so many bytes.
+    System(usize),
+    /// What lists before this one have given back.
+    Slab(Slab),
+}
+
+impl Source {
+    /// A chunk with room for `size` bytes.
+    fn chunk(&self, size: usize) -> AppendBuf {
+        match self {
+            Source::Slab(slab) if size <= slab.piece() => AppendBuf::over(slab.take()),
+            Source::Slab(_) => AppendBuf::new(size),
+            Source::System(usual) => AppendBuf::new(size.max(*usual)),
+        }
+    }
+}
+
 /// Entries in order.
 pub(super) struct List {
     lines: Chunks<Box<[AtomicU64]>>,
     bytes: Chunks<AppendBuf>,
     /// Lines of a chunk: two to the power of this.
     line_bits: u32,
-    chunk_bytes: usize,
+    source: Source,
     /// Links to the first node at each height.
     first: [AtomicU32; HEIGHT],
     /// No node has more links.
@@ -231,13 +251,13 @@ fn link(words: &[AtomicU64], height: usize) -> u32 {
 
 impl List {
     /// An empty list whose entries are to take about `size` bytes.
-    pub(super) fn new(size: usize, chunk_bytes: usize) -> List {
+    pub(super) fn new(size: usize, source: Source) -> List {
         let lines = (size / 16).clamp(LINES_LEAST, LINES_MOST) / (LINE * size_of::<u64>());
         List {
             lines: Chunks::new(),
             bytes: Chunks::new(),
             line_bits: lines.ilog2(),
-            chunk_bytes,
+            source,
             first: [const { AtomicU32::new(NONE) }; HEIGHT],
             height: AtomicUsize::new(1),
             memory: AtomicU64::new(0),
@@ -381,11 +401,10 @@ impl List {
         {
             return (last, start);
         }
-        let size = self.chunk_bytes.max(parts.iter().map(|part| part.len()).sum());
-        let chunk = AppendBuf::new(size);
+        let chunk = self.source.chunk(parts.iter().map(|part| part.len()).sum());
         let start = chunk.append(parts).expect("a new chunk has room");
+        self.memory.fetch_add(to_u64(chunk.capacity()), Ordering::Relaxed);
         self.bytes.set(tail.chunks, chunk);
-        self.memory.fetch_add(to_u64(size), Ordering::Relaxed);
         tail.chunks += 1;
         (tail.chunks - 1, start)
     }
@@ -420,7 +439,7 @@ mod tests {
     fn it_is_an_ordered_map_whatever_is_added() {
         // Keys of few bytes that are often the same, prefixes of each other, and equal in their first 16.
         for (seed, size) in [(1, 0), (2, 1 << 14), (3, 1 << 24)] {
-            let list = List::new(size, (size / 4).min(256 << 10));
+            let list = List::new(size, Source::System((size / 4).min(256 << 10)));
             let mut rng = Rng::new(seed);
             let key = |rng: &mut Rng| {
                 let mut key = vec![0; to_usize(rng.below(3) * 8)];
@@ -464,7 +483,7 @@ mod tests {
     #[test]
     fn readers_see_whole_entries_while_others_are_added() {
         const ENTRIES: u64 = 200_000;
-        let list = List::new(1 << 20, 64 << 10);
+        let list = List::new(1 << 20, Source::System(64 << 10));
         let added = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let add = || {
