@@ -306,16 +306,16 @@ impl Engine {
 
     // ---- memory ----------------------------------------------------------------------------------
 
-    /// DRAM that is not caches: the active memtable at its largest and those being ingested, log buffers,
-    /// the window of maintenance unless that rests, and the filters and indexes there are.
+    /// DRAM that is not caches: memtables at their largest, log buffers, the window of maintenance unless that rests, and the filters and indexes there are.
     fn fixed_bytes(&self) -> (u64, u64) {
         let (filters, indexes) = self.pinned_bytes();
         let tuning = &self.tuning;
         let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
         let view = self.view.load();
-        let frozen: u64 = view.frozen.iter().map(|frozen| frozen.table.bytes()).sum();
-        let active = view.active.bytes() + view.active.kept_bytes();
-        let memtables = active.max(tuning.memtable_bytes) + frozen;
+        // While there is much to ingest, the next memtable fills up meanwhile.
+        let is_quiet = self.pace.is_quiet(self.options.clock.now());
+        let expected = tuning.memtable_bytes * if is_quiet { 1 } else { 2 };
+        let memtables = view.memtable_bytes().max(expected);
         let parts = memtables + self.window_bytes() + log + self.transactions.history_bytes();
         // Code, stacks, queue pairs, the manifest's state, and what the allocator cannot give back; while
         // there are compactions also what they build.
@@ -351,6 +351,7 @@ impl Engine {
         }
         let mut scratch = self.scratch.lock();
         *scratch = Scratch::default();
+        self.view.load().active.release_kept();
         release_unused();
         self.resting.store(true, Ordering::Relaxed);
     }

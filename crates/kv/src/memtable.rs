@@ -162,9 +162,14 @@ impl Memtable {
 
     /// DRAM that its successors will use, in bytes.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        match &self.source {
-            Source::Slab(slab) => to_u64(slab.kept_bytes()),
-            Source::System(_) => 0,
+        self.source.slab().map_or(0, |slab| to_u64(slab.kept_bytes()))
+    }
+
+    /// Gives that DRAM back.
+    pub(crate) fn release_kept(&self) {
+        if let Some(slab) = self.source.slab() {
+            slab.keep(0);
+            slab.keep(self.size);
         }
     }
 

@@ -148,7 +148,9 @@ impl Tuning {
             key_extent_bytes: 4 << 20,
             allocation_bytes: 64 << 10,
             root_kvsets: 4,
-            spill_bytes: share(2, 4 << 20, 1 << 30),
+            // With as much again, which comes while it spills, it is still in the record cache: else
+            // values would be read from the log, in a pass over all of it for each window.
+            spill_bytes: share(4, 4 << 20, 1 << 30),
             compact_kvsets: 6,
             leaf_key_bytes: share(16, 4 << 20, 64 << 20),
             gather_bytes: share(8, 1 << 20, 128 << 20),

@@ -367,8 +367,7 @@ impl Engine {
             classes,
             dram: Dram {
                 budget_bytes: self.options.memory_bytes,
-                memtable_bytes: view.memtables().map(|table| table.bytes()).sum::<u64>()
-                    + view.active.kept_bytes(),
+                memtable_bytes: view.memtable_bytes(),
                 log_buffer_bytes: self.writer.lock().dram_bytes(),
                 filter_bytes: filters,
                 index_bytes: indexes,

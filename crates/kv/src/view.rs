@@ -249,4 +249,9 @@ impl View {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.table))
     }
+
+    /// Their DRAM, and what is kept for the next ones, in bytes.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.memtables().map(|table| table.bytes()).sum::<u64>() + self.active.kept_bytes()
+    }
 }

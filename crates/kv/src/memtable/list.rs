@@ -131,6 +131,13 @@ pub(super) enum Source {
 }
 
 impl Source {
+    pub(super) fn slab(&self) -> Option<&Slab> {
+        match self {
+            Source::System(_) => None,
+            Source::Slab(slab) => Some(slab),
+        }
+    }
+
     /// A chunk with room for `size` bytes.
     fn chunk(&self, size: usize) -> AppendBuf {
         match self {
