@@ -154,8 +154,12 @@ impl Pieces {
         let used = self.used(piece);
         *used -= 1;
         if *used > 0 {
-            // SAFETY: nobody uses the piece. It cannot fail: the range is mapped, and not locked.
-            let _ = unsafe { madvise(piece.0.as_ptr().cast(), size, Advice::LinuxDontNeed) };
+            // A part of a huge page that is unmapped stays in memory with the rest of it, until the system is
+            // short of memory. To call it cold splits the page first.
+            for advice in [Advice::LinuxCold, Advice::LinuxDontNeed] {
+                // SAFETY: nobody uses the piece. It cannot fail: the range is mapped, and not locked.
+                let _ = unsafe { madvise(piece.0.as_ptr().cast(), size, advice) };
+            }
             self.free.insert(piece);
             return;
         }
