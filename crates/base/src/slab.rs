@@ -6,7 +6,7 @@
 //! keep: budgets are about resident memory.
 //!
 //! Invariants
-//! 1. A chunk is a private anonymous mapping of [`CHUNK`] bytes at a multiple of that, of which each piece is
+//! 1. A chunk is a private anonymous mapping of `CHUNK` bytes at a multiple of that, of which each piece is
 //!    in use, kept, or free. It is unmapped when all are free.
 //! 2. A piece in use belongs to one [`AlignedBuf`], which holds the slab; a kept one belongs to the slab. A
 //!    free one is in no memory, but for the newest chunk's when that is huge.
