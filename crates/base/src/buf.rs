@@ -72,7 +72,7 @@ impl AlignedBuf {
     /// # Safety
     /// `ptr` is an initialised piece of `slab`, and nobody else uses it until it is given back.
     pub(crate) unsafe fn of_slab(ptr: NonNull<u8>, slab: Arc<slab::Shared>) -> AlignedBuf {
-        let size = slab.piece();
+        let size = slab.piece;
         AlignedBuf { ptr, len: size, capacity: size, slab: Some(slab) }
     }
 

@@ -11,6 +11,7 @@
 //! 2. A piece in use belongs to one [`AlignedBuf`], which holds the slab; a kept one belongs to the slab. A
 //!    free one is in no memory, but for the newest chunk's when that is huge.
 
+// It maps memory, and hands it out by address to buffers that own their piece.
 #![allow(unsafe_code)]
 
 use std::alloc::{self, Layout};
@@ -37,7 +38,8 @@ pub struct Slab(Arc<Shared>);
 /// What a buffer of a slab keeps alive.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    piece: usize,
+    /// Bytes of a buffer.
+    pub(crate) piece: usize,
     pieces: Mutex<Pieces>,
 }
 
@@ -107,19 +109,17 @@ impl Slab {
     pub fn keep(&self, bytes: usize) {
         let mut pieces = self.0.pieces.lock();
         pieces.most_kept = bytes / self.0.piece;
-        while pieces.kept.len() > pieces.most_kept {
-            let piece = pieces.kept.pop().expect("more than so many");
-            pieces.free(piece, self.0.piece);
-        }
+        let most = pieces.most_kept;
+        pieces.free_kept(most, self.0.piece);
+    }
+
+    /// Frees all that is kept now.
+    pub fn release(&self) {
+        self.0.pieces.lock().free_kept(0, self.0.piece);
     }
 }
 
 impl Shared {
-    /// Bytes of a buffer.
-    pub(crate) fn piece(&self) -> usize {
-        self.piece
-    }
-
     /// Takes a piece back.
     ///
     /// # Safety
@@ -147,6 +147,14 @@ impl Pieces {
         let taken = self.free.pop_first().expect("a new chunk has pieces");
         *self.used(taken) += 1;
         taken
+    }
+
+    /// Frees what is kept beyond so many pieces.
+    fn free_kept(&mut self, most: usize, size: usize) {
+        while self.kept.len() > most {
+            let piece = self.kept.pop().expect("more than so many");
+            self.free(piece, size);
+        }
     }
 
     /// Gives the memory of a piece back, and its chunk when that was the last one.
@@ -285,6 +293,10 @@ mod tests {
         drop((first, second));
         assert_eq!(slab.kept_bytes(), PIECE);
         assert!(slab.take().iter().all(|&byte| byte == 7));
+        slab.release();
+        assert_eq!(slab.kept_bytes(), 0);
+        drop(slab.take());
+        assert_eq!(slab.kept_bytes(), PIECE, "it goes on keeping what comes back");
         slab.keep(0);
         assert_eq!(slab.kept_bytes(), 0);
     }

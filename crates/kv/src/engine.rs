@@ -306,7 +306,8 @@ impl Engine {
 
     // ---- memory ----------------------------------------------------------------------------------
 
-    /// DRAM that is not caches: memtables at their largest, log buffers, the window of maintenance unless that rests, and the filters and indexes there are.
+    /// DRAM that is not caches: memtables at their largest, log buffers, the window of maintenance unless
+    /// that rests, and the filters and indexes there are.
     fn fixed_bytes(&self) -> (u64, u64) {
         let (filters, indexes) = self.pinned_bytes();
         let tuning = &self.tuning;

@@ -54,9 +54,6 @@ pub(crate) struct Cover {
 
 /// An ordered map of the youngest writes of all KVSs.
 pub(crate) struct Memtable {
-    /// About how many bytes it is to hold.
-    size: usize,
-    source: Source,
     map: List,
     /// Of the keys in `map`, whatever their KVS: most searches end here, without a walk through it.
     filter: LiveFilter,
@@ -86,18 +83,16 @@ impl Memtable {
         Memtable::of(size, Source::Slab(slab))
     }
 
-    /// An empty one for as much, with what memtables before it no longer need.
-    pub(crate) fn successor(&self) -> Memtable {
-        Memtable::of(self.size, self.source.clone())
+    /// An empty one that is to hold about `size` bytes, with what memtables before it no longer need.
+    pub(crate) fn successor(&self, size: u64) -> Memtable {
+        Memtable::of(to_usize(size), self.map.source().clone())
     }
 
     fn of(size: usize, source: Source) -> Memtable {
         Memtable {
-            size,
             map: List::new(size, source.clone()),
             filter: LiveFilter::new(size / FILTER_PART),
-            prefixes: List::new(size, source.clone()),
-            source,
+            prefixes: List::new(size, source),
             last_seqno: AtomicU64::new(0),
             blocks: Mutex::new(Vec::new()),
         }
@@ -162,14 +157,13 @@ impl Memtable {
 
     /// DRAM that its successors will use, in bytes.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        self.source.slab().map_or(0, |slab| to_u64(slab.kept_bytes()))
+        self.map.source().slab().map_or(0, |slab| to_u64(slab.kept_bytes()))
     }
 
     /// Gives that DRAM back.
     pub(crate) fn release_kept(&self) {
-        if let Some(slab) = self.source.slab() {
-            slab.keep(0);
-            slab.keep(self.size);
+        if let Some(slab) = self.map.source().slab() {
+            slab.release();
         }
     }
 

@@ -242,7 +242,7 @@ impl Engine {
         log.seal();
         let log_first = log.segment().clone();
         self.publish(|view| {
-            let next = Arc::new(view.active.successor());
+            let next = Arc::new(view.active.successor(self.tuning.memtable_bytes));
             let active = std::mem::replace(&mut view.active, next);
             view.frozen.insert(0, Arc::new(Frozen { table: active, log_first }));
         });

@@ -45,18 +45,19 @@ impl RecordCache {
         let order = in_order_of_shards(sought);
         let of_shards = order.chunk_by(|&a, &b| sought[a].shard() == sought[b].shard());
         let of_shards: Vec<&[usize]> = of_shards.collect();
+        let shard = |of_one: &[usize]| &self.shards[sought[of_one[0]].shard()];
         let hash = |at: &usize| in_shard(sought[*at].hash);
         let each = |work: &mut dyn FnMut(&mut Shard, &[usize])| {
             // Those that others have come last: they will have let go of them by then.
             let mut busy = Vec::new();
             for &of_one in &of_shards {
-                match self.shards[sought[of_one[0]].shard()].try_lock() {
+                match shard(of_one).try_lock() {
                     Some(mut shard) => work(&mut shard, of_one),
                     None => busy.push(of_one),
                 }
             }
             for of_one in busy {
-                work(&mut self.shards[sought[of_one[0]].shard()].lock(), of_one);
+                work(&mut shard(of_one).lock(), of_one);
             }
         };
         each(&mut |shard, of_one| {

@@ -272,6 +272,10 @@ impl List {
         }
     }
 
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
     /// DRAM in use, in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.memory.load(Ordering::Relaxed)
