@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. The whole log is verified before anything is written.
-//! 2. Records are taken in rounds as large as two memtables, and a frame on top of it: one round, if the
+//! 2. Records are taken in rounds as large as two memtables, and a few frames on top of it: one round, if the
 //!    budget is what it was. They are ingested in order; the manifest knows of each how far it came. Values
 //!    that stay in the log are not kept in DRAM.
 
@@ -15,6 +15,7 @@ mod segment;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
@@ -39,6 +40,7 @@ use crate::omf::manifest::Edit;
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::placement::Stream;
+use crate::sync::{mpsc, thread};
 use crate::value::ValueBlock;
 use crate::view::{Frozen, Leaf, Tree, View};
 use crate::{MediaClass, Tuning, VALUE_MAX};
@@ -182,22 +184,20 @@ pub(crate) fn open_structures(
 }
 
 /// A frame of the log whose checksum holds.
-struct LogFrame<'a> {
-    segment: &'a Arc<ValueBlock>,
+struct LogFrame {
+    segment: Arc<ValueBlock>,
     header: FrameHeader,
     /// Its records.
-    payload: &'a [u8],
+    payload: Vec<u8>,
 }
 
-impl LogFrame<'_> {
-    /// Hands each record to `each`, with its seqno and where it begins in the segment. Returns the last
-    /// seqno.
-    fn each_record(&self, mut each: impl FnMut(&Record<'_>, u64, u32)) -> Result<u64> {
+impl LogFrame {
+    /// Hands each record to `each`, with its seqno and where it begins in the segment.
+    fn each_record(&self, mut each: impl FnMut(&Record<'_>, u64, u32)) -> Result<()> {
         let LogFrame { segment, header, payload } = self;
         let records_at = header.offset + HEADER_SIZE as u64;
         let mut at = 0;
-        let mut seqno = header.first_seqno;
-        for _ in 0..header.records {
+        for seqno in (header.first_seqno..).take(to_usize(header.records.into())) {
             let record = match header.kind {
                 FrameKind::Log => Record::decode(&payload[at..]),
                 FrameKind::Aged => Err(Malformed("an aged frame in the log".into())),
@@ -210,9 +210,8 @@ impl LogFrame<'_> {
             let offset = u32::try_from(records_at + at as u64);
             each(&record, seqno, offset.expect("segments are below 4 GiB"));
             at += record.size();
-            seqno += 1;
         }
-        Ok(seqno - 1)
+        Ok(())
     }
 
     /// Adds its records to a memtable.
@@ -220,91 +219,91 @@ impl LogFrame<'_> {
         let mut expiry = Expiry::NEVER;
         self.each_record(|record, seqno, offset| {
             expiry = table.apply(record, expiry, seqno, self.segment.id, offset);
-        })?;
-        Ok(())
+        })
     }
 }
 
-/// The segments in which the manifest lets replay look, in the order of the log.
-fn log_segments<'a>(
-    state: &State,
-    blocks: &'a BTreeMap<u64, Arc<ValueBlock>>,
-) -> impl Iterator<Item = &'a Arc<ValueBlock>> {
-    blocks.range(state.log_first..).map(|(_, block)| block).filter(|block| block.is_log())
+/// The log, as far as the manifest lets replay look.
+#[derive(Clone)]
+struct Log {
+    /// The segments, in the order of the log.
+    segments: Vec<Arc<ValueBlock>>,
+    /// The last seqno that is in a kvset.
+    ingested: u64,
 }
 
-/// Hands the frames of the log whose records are in no kvset yet to `take`, one after the other, until
-/// that has enough. Returns the last seqno.
-///
-/// What a crash has torn is passed over: it was not durable. What was durable and cannot be read
-/// is damage: a frame behind the gap says so, because each states how far the log was durable when
-/// it was written; or because it holds what comes next.
-fn replay(
-    state: &State,
-    blocks: &BTreeMap<u64, Arc<ValueBlock>>,
-    mut take: impl FnMut(LogFrame<'_>) -> Result<ControlFlow<()>>,
-) -> Result<u64> {
-    let mut last = state.ingested;
-    let mut ends = Vec::new();
-    let mut readers = log_segments(state, blocks).map(SegmentReader::new);
-    let mut next = readers.next().transpose()?;
-    while let Some(mut reader) = next {
-        // It begins to read meanwhile.
-        next = readers.next().transpose()?;
-        let segment = reader.segment();
-        while let Some((header, payload)) = reader.next_frame()? {
-            if header.first_seqno > last + 1 {
-                break;
-            }
-            if header.first_seqno == last + 1 {
-                last = header.last_seqno();
-                if take(LogFrame { segment, header, payload })?.is_break() {
-                    return Ok(last);
+impl Log {
+    fn of(state: &State, blocks: &BTreeMap<u64, Arc<ValueBlock>>) -> Log {
+        let blocks = blocks.range(state.log_first..).map(|(_, block)| block);
+        let segments = blocks.filter(|block| block.is_log()).cloned().collect();
+        Log { segments, ingested: state.ingested }
+    }
+
+    /// Hands the frames whose records are in no kvset yet to `take`, one after the other, until that has
+    /// enough. Returns the last seqno.
+    ///
+    /// What a crash has torn is passed over: it was not durable. What was durable and cannot be read
+    /// is damage: a frame behind the gap says so, because each states how far the log was durable when
+    /// it was written; or because it holds what comes next.
+    fn replay(&self, mut take: impl FnMut(LogFrame) -> Result<ControlFlow<()>>) -> Result<u64> {
+        let mut last = self.ingested;
+        let mut ends = Vec::new();
+        let mut readers = self.segments.iter().map(SegmentReader::new);
+        let mut next = readers.next().transpose()?;
+        while let Some(mut reader) = next {
+            // It begins to read meanwhile.
+            next = readers.next().transpose()?;
+            let segment = reader.segment();
+            while let Some((header, payload)) = reader.next_frame()? {
+                if header.first_seqno > last + 1 {
+                    break;
+                }
+                if header.first_seqno == last + 1 {
+                    last = header.last_seqno();
+                    let frame = LogFrame { segment: segment.clone(), header, payload };
+                    if take(frame)?.is_break() {
+                        return Ok(last);
+                    }
                 }
             }
+            ends.push((segment, reader.offset(), reader.held_behind(last)?));
         }
-        ends.push((segment, reader.offset(), reader.held_behind(last)?));
-    }
-    for (segment, offset, held) in ends {
-        if held > last {
-            let (lba, ..) = segment.allocation.span(offset, 1);
-            let detail = format!("it held record {held}, and ends at {last}");
-            return Err(segment.media().corrupt("log", lba, detail));
+        for (segment, offset, held) in ends {
+            if held > last {
+                let (lba, ..) = segment.allocation.span(offset, 1);
+                let detail = format!("it held record {held}, and ends at {last}");
+                return Err(segment.media().corrupt("log", lba, detail));
+            }
         }
+        Ok(last)
     }
-    Ok(last)
+
+    /// Reads it into a memtable. Returns the last seqno.
+    ///
+    /// # Errors
+    /// `Invalid` when the memtable would exceed `memory_bytes`.
+    fn replay_to_memtable(&self, table: &Memtable, memory_bytes: u64) -> Result<u64> {
+        // Held as long as the manifest lets replay begin before them, records or not.
+        self.segments.iter().for_each(|segment| table.refer_to(segment));
+        self.replay(|frame| {
+            frame.apply_to(table)?;
+            if table.bytes() > memory_bytes {
+                return Err(KvError::Options(format!(
+                    "the log holds more than {memory_bytes} bytes that are in no kvset yet, and \
+                     who only reads has them in memory: open the KVDB with a larger budget, or \
+                     once to write"
+                )));
+            }
+            Ok(CONTINUE)
+        })
+    }
 }
 
 /// Reads the log's records that are in no kvset yet, and that is all. Returns the last seqno.
 pub(crate) fn verify_log(state: &State, blocks: &BTreeMap<u64, Arc<ValueBlock>>) -> Result<u64> {
-    replay(state, blocks, |frame| {
+    Log::of(state, blocks).replay(|frame| {
         frame.each_record(|_, _, _| ())?;
-        Ok(ControlFlow::Continue(()))
-    })
-}
-
-/// Reads the log's records that are in no kvset yet into a memtable. Returns the last seqno.
-///
-/// # Errors
-/// `Invalid` when the memtable would exceed `memory_bytes`.
-fn replay_to_memtable(
-    state: &State,
-    blocks: &BTreeMap<u64, Arc<ValueBlock>>,
-    table: &Memtable,
-    memory_bytes: u64,
-) -> Result<u64> {
-    // Held as long as the manifest lets replay begin before them, records or not.
-    log_segments(state, blocks).for_each(|segment| table.refer_to(segment));
-    replay(state, blocks, |frame| {
-        frame.apply_to(table)?;
-        if table.bytes() > memory_bytes {
-            return Err(KvError::Options(format!(
-                "the log holds more than {memory_bytes} bytes that are in no kvset yet, and \
-                 who only reads has them in memory: open the KVDB with a larger budget, or \
-                 once to write"
-            )));
-        }
-        Ok(ControlFlow::Continue(()))
+        Ok(CONTINUE)
     })
 }
 
@@ -362,7 +361,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
         classes.keep_all();
         let table = Memtable::new(tuning.memtable_bytes);
         let limit = options.memory_bytes / 2;
-        let last_seqno = replay_to_memtable(&state, &opened.blocks, &table, limit)?;
+        let last_seqno = Log::of(&state, &opened.blocks).replay_to_memtable(&table, limit)?;
         let log = unwritten_log(tuning, &state, &classes, last_seqno);
         let (view, manifest) = (view_of(&tuning, opened.trees), found.read_only());
         let ids = Ids::after(state.last_id);
@@ -375,10 +374,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     let policies = state.kvss.values().map(|(_, options)| &options.policy);
     let needs_values = may_leave_log(policies, &classes);
     let mut round = Round::new(2 * tuning.memtable_bytes, needs_values);
-    let last_seqno = replay(&state, &opened.blocks, |frame| {
-        // To the end, whether there is room or not.
-        round.take(frame).map(|_| ControlFlow::Continue(()))
-    })?;
+    // To the end, whether there is room or not.
+    let last_seqno = round.read(&Log::of(&state, &opened.blocks), true)?;
     // All is sound as far as it was read: from here on the KVDB is written to.
     let manifest = found.begin()?;
     // What was replayed and the kvsets hold what they need of the blocks; the rest is free from the
@@ -400,8 +397,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
         // What was replayed can be read from a memtable; writers will hear of it.
         Err(error) if error.lacks_space() => {
             let table = Memtable::new(tuning.memtable_bytes);
-            let state = engine.manifest.state();
-            let last = replay_to_memtable(&state, &opened.blocks, &table, u64::MAX)?;
+            let log = Log::of(&engine.manifest.state(), &opened.blocks);
+            let last = log.replay_to_memtable(&table, u64::MAX)?;
             check_again(last, last_seqno, &segment)?;
             engine.show_replayed(table, segment);
             match engine.ingest_oldest() {
@@ -425,10 +422,16 @@ fn check_again(last: u64, wanted: u64, next: &ValueBlock) -> Result<()> {
     Err(next.media().corrupt("log", next.extent().lba, detail))
 }
 
+/// Frames that were read and not taken yet.
+const FRAMES: usize = 4;
+
+const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
+const BREAK: ControlFlow<()> = ControlFlow::Break(());
+
 /// What is ingested at a time when a KVDB is opened.
 struct Round {
     replayed: Replayed,
-    /// Bytes that it may be.
+    /// Bytes that it may be: at least what it has of DRAM, and at least what it stands for of the log.
     limit: u64,
     /// Whether it has all that is left of the log.
     is_last: bool,
@@ -444,15 +447,36 @@ impl Round {
         Round::new(self.limit, self.replayed.needs_values())
     }
 
-    /// Takes a frame as long as there is room; of the others it verifies the records.
-    fn take(&mut self, frame: LogFrame<'_>) -> Result<ControlFlow<()>> {
-        if self.is_last && self.replayed.bytes() < self.limit {
-            self.replayed.take(&frame)?;
-            return Ok(ControlFlow::Continue(()));
-        }
-        self.is_last = false;
-        frame.each_record(|_, _, _| ())?;
-        Ok(ControlFlow::Break(()))
+    /// Takes frames of a log as long as there is room, and goes on `to_the_end` to verify the others, or not.
+    /// Returns the last seqno. A thread reads what this one takes.
+    fn read(&mut self, log: &Log, to_the_end: bool) -> Result<u64> {
+        let (frames, come) = mpsc::sync_channel(FRAMES);
+        let (log, limit) = (log.clone(), self.limit);
+        // It decides where the round ends, so that what it reads does not depend on how fast this one is.
+        let reader = move || {
+            let (mut bytes, mut is_last) = (0, true);
+            let read = log.replay(|frame| {
+                if is_last && bytes < limit {
+                    bytes += Replayed::bytes_of(&frame.header);
+                    // Whoever takes none any more has an error to tell.
+                    return Ok(frames.send(frame).map_or(BREAK, |()| CONTINUE));
+                }
+                is_last = false;
+                frame.each_record(|_, _, _| ())?;
+                Ok(if to_the_end { CONTINUE } else { BREAK })
+            });
+            read.map(|last| (last, is_last))
+        };
+        let reader = thread::spawn("esker-replay", reader).map_err(|error| {
+            KvError::Options(format!("the thread that reads the log could not be started: {error}"))
+        })?;
+        let taken = come.iter().try_for_each(|frame| self.replayed.take(&frame));
+        drop(come);
+        let read = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+        taken?;
+        let last;
+        (last, self.is_last) = read?;
+        Ok(last)
     }
 }
 
@@ -478,7 +502,7 @@ impl Engine {
                 return Ok(());
             }
             round = round.next();
-            let last = replay(&self.manifest.state(), blocks, |frame| round.take(frame))?;
+            let last = round.read(&Log::of(&self.manifest.state(), blocks), false)?;
             if round.is_last {
                 check_again(last, last_seqno, segment)?;
             }

@@ -10,7 +10,7 @@ pub(crate) use esker_base::thread;
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use std::sync::atomic;
+pub(crate) use std::sync::{atomic, mpsc};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::thread::JoinHandle;
 
@@ -18,5 +18,5 @@ pub(crate) use std::thread::JoinHandle;
 mod scheduled;
 #[cfg(feature = "shuttle")]
 pub(crate) use scheduled::{
-    ArcSwap, ArcSwapOption, Condvar, JoinHandle, Mutex, MutexGuard, RwLock, atomic, thread,
+    ArcSwap, ArcSwapOption, Condvar, JoinHandle, Mutex, MutexGuard, RwLock, atomic, mpsc, thread,
 };

@@ -27,26 +27,24 @@ fn options() -> Options {
     Options { memory_bytes: 2 * GIB, maintenance: Maintenance::Manual, ..Options::default() }
 }
 
-/// Fills nine tenths of a memtable in random order and ends as a kill does; returns bytes of keys and
-/// values, which are all in the log.
+/// Fills nine tenths of a memtable in random order and ends as a kill does; returns the bytes of the log, in
+/// which all of it is.
 fn fill(path: &Path, value_size: usize) -> u64 {
     let db = Kvdb::create(path, &Layout::with_staging(), options()).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let full = Tuning::for_budget(2 * GIB).memtable_bytes;
     let mut rng = Rng::new(1);
     let mut value = vec![0; value_size];
-    let mut bytes = 0;
     while db.stats().dram.memtable_bytes < full / 10 * 9 {
         for _ in 0..1000 {
             rng.fill(&mut value);
             let key = rng.below(u64::MAX).to_be_bytes();
             kvs.put(&key, &value).unwrap();
-            bytes += (key.len() + value.len()) as u64;
         }
     }
     db.sync().unwrap();
     assert_eq!(db.stats().maintenance.ingests, 0);
-    bytes
+    db.stats().device_written_bytes
 }
 
 /// What this thread has had of a processor, in the kernel and out of it; 0 where the system does not say.
@@ -188,6 +186,34 @@ fn what_the_log_holds_is_there_in_one_round_or_in_several() {
             assert_eq!(report.findings, Vec::<String>::new());
         }
     }
+}
+
+/// Records are sorted in runs while others are read, of which the first ones all begin alike for longer than
+/// the first eight bytes that are compared at once.
+#[test]
+fn a_log_of_many_runs_is_sorted() {
+    let options = test_options(Tuning { memtable_bytes: 64 << 20, ..small_tuning() });
+    let devices = devices(1 << 20);
+    let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
+    let kvs = db.create_kvs("a", Policy::default()).unwrap();
+    let (mut rng, mut oracle) = (Rng::new(9), BTreeMap::new());
+    for n in 0..100_000_u32 {
+        let begin = if n < 40_000 { "user-of-them-all-" } else { "user-" };
+        let key = format!("{begin}{:05}", rng.below(60_000)).into_bytes();
+        let value = n.to_le_bytes().to_vec();
+        kvs.put(&key, &value).unwrap();
+        oracle.insert(key, value);
+    }
+    db.sync().unwrap();
+    assert_eq!(db.stats().maintenance.ingests, 0);
+    std::mem::forget((db, kvs));
+    let db = Kvdb::open_on(devices, options).unwrap();
+    let mut cursor = db.kvs("a").unwrap().cursor().unwrap();
+    for (key, value) in &oracle {
+        let found = cursor.next().unwrap();
+        assert_eq!(found, Some((&key[..], &value[..])));
+    }
+    assert_eq!(cursor.next().unwrap(), None);
 }
 
 /// Nobody has asked for them yet: what DRAM there is goes to those that somebody asks for.

@@ -50,8 +50,9 @@ pub(crate) struct KvsetBuilder<'a> {
     edit: KvsetEdit,
     keys: KeyExtents,
     page: PageBuilder,
-    /// Pages on their way to the medium.
-    buf: Vec<u8>,
+    /// Pages on their way to the medium: so many bytes of it.
+    buf: AlignedBuf,
+    filled: usize,
     /// Bytes written to the last extent.
     extent_used: u64,
     resident: Vec<SharedPage>,
@@ -92,7 +93,8 @@ impl<'a> KvsetBuilder<'a> {
             },
             keys: KeyExtents { extents: Vec::new() },
             page: PageBuilder::default(),
-            buf: Vec::with_capacity(WRITE_BYTES),
+            buf: AlignedBuf::zeroed(WRITE_BYTES),
+            filled: 0,
             extent_used: 0,
             resident: Vec::new(),
             held,
@@ -168,10 +170,11 @@ impl<'a> KvsetBuilder<'a> {
     /// Appends bytes to the extents.
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let (fits, behind) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.buf.len()));
-            self.buf.extend_from_slice(fits);
+            let (fits, behind) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.filled));
+            self.buf[self.filled..][..fits.len()].copy_from_slice(fits);
+            self.filled += fits.len();
             bytes = behind;
-            if self.buf.len() == WRITE_BYTES {
+            if self.filled == WRITE_BYTES {
                 self.write_buf()?;
             }
         }
@@ -180,8 +183,8 @@ impl<'a> KvsetBuilder<'a> {
 
     /// Writes what was gathered: all extents but the last are full.
     fn write_buf(&mut self) -> Result<()> {
-        let mut rest = &self.buf[..];
-        while !rest.is_empty() {
+        let mut written = 0;
+        while written < self.filled {
             if self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes()) {
                 let Shop { classes, tuning, .. } = self.shop;
                 let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
@@ -192,12 +195,24 @@ impl<'a> KvsetBuilder<'a> {
             }
             let extent = self.keys.extents.last().expect("pushed above");
             let room = to_usize(extent.bytes() - self.extent_used);
-            let (piece, behind) = rest.split_at(rest.len().min(room));
-            let piece = AlignedBuf::padded(piece, to_usize(extent.media.lba_size.into()));
-            self.extent_used += extent.write_at(self.extent_used, piece)?.len() as u64;
-            rest = behind;
+            let size = room.min(self.filled - written);
+            let lba_size = to_usize(extent.media.lba_size.into());
+            let padded = size.next_multiple_of(lba_size);
+            if written == 0 && size == self.filled {
+                // As it mostly is: the buffer goes to the device and comes back.
+                self.buf[size..padded].fill(0);
+                let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
+                buf.set_len(padded);
+                self.buf = extent.write_at(self.extent_used, buf)?;
+                self.buf.set_len(WRITE_BYTES);
+            } else {
+                let piece = &self.buf[written..written + size];
+                extent.write_at(self.extent_used, AlignedBuf::padded(piece, lba_size))?;
+            }
+            self.extent_used += padded as u64;
+            written += size;
         }
-        self.buf.clear();
+        self.filled = 0;
         Ok(())
     }
 

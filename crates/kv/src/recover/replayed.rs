@@ -1,7 +1,7 @@
 //! What replay yields to be ingested at once: records sorted, not in a memtable, because nobody reads
 //! them there. Of a value that is to stay in the log there is only the size.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,13 +13,16 @@ use crate::expiry::Expiry;
 use crate::ingest::{Newest, Young, YoungValue};
 use crate::kvset::head;
 use crate::memtable::Memtable;
-use crate::omf::frame::{Change, Record};
+use crate::omf::frame::{Change, FrameHeader, Record};
 use crate::omf::page::INLINE_MAX;
 use crate::prefixes::Prefixes;
 use crate::value::ValueBlock;
 
 /// How many records ahead of need a key is asked for: in the order of keys, each is somewhere else.
 const AHEAD: usize = 16;
+
+/// So many records of a KVS are sorted while others are read.
+const RUN: usize = 32 << 10;
 
 /// Records of the log.
 pub(super) struct Replayed {
@@ -33,7 +36,6 @@ pub(super) struct Replayed {
     /// Deleted prefixes, and no keys.
     prefixes: Memtable,
     last_seqno: u64,
-    bytes: u64,
 }
 
 /// Versions of the keys of a KVS.
@@ -41,6 +43,10 @@ struct Versions {
     /// What all the keys begin with.
     common: Vec<u8>,
     versions: Vec<Version>,
+    /// Where each run ends that is sorted, the longest first.
+    runs: Vec<usize>,
+    /// The length of `common` when the heads of the runs were taken.
+    common_in_runs: usize,
 }
 
 /// A version of a key.
@@ -76,7 +82,6 @@ impl Replayed {
             kept: Kept::default(),
             prefixes: Memtable::new(64 << 10),
             last_seqno: 0,
-            bytes: 0,
         }
     }
 
@@ -84,9 +89,11 @@ impl Replayed {
         self.needs_values
     }
 
-    /// How much it is, in bytes: at least what it has of DRAM, and at least what it stands for of the log.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// How much a frame is, in bytes: at least what it takes of DRAM, and at least what it is of the log.
+    pub(super) fn bytes_of(header: &FrameHeader) -> u64 {
+        // To merge runs takes half as much again.
+        let version = size_of::<Version>() as u64 * 3 / 2;
+        u64::from(header.payload_size) + u64::from(header.records) * version
     }
 
     /// The segment of the last frame.
@@ -95,12 +102,12 @@ impl Replayed {
     }
 
     /// Adds a frame, in the order of their seqnos. [`Replayed::sort`] is to be called behind the last one.
-    pub(super) fn take(&mut self, frame: &LogFrame<'_>) -> Result<()> {
+    pub(super) fn take(&mut self, frame: &LogFrame) -> Result<()> {
         if self.segments.last().is_none_or(|last| last.id != frame.segment.id) {
             self.segments.push(frame.segment.clone());
         }
         let mut expiry = Expiry::NEVER;
-        self.last_seqno = frame.each_record(|record, seqno, offset| {
+        frame.each_record(|record, seqno, offset| {
             let stated = std::mem::replace(&mut expiry, Expiry::NEVER);
             match record.change {
                 Change::Expire(stated) => expiry = stated,
@@ -110,7 +117,7 @@ impl Replayed {
                 Change::Put(_) | Change::Delete => self.add(record, seqno, offset, stated),
             }
         })?;
-        self.bytes += frame.payload.len() as u64;
+        self.last_seqno = frame.header.last_seqno();
         Ok(())
     }
 
@@ -136,21 +143,17 @@ impl Replayed {
             value,
             value_size: u32::try_from(bytes.len()).expect("VALUE_MAX fits 32 bits"),
         });
-        self.bytes += size_of::<Version>() as u64;
+        if of_kvs.versions.len() - of_kvs.sorted() == RUN {
+            of_kvs.sort_run(&self.kept);
+        }
     }
 
     /// Puts the records in order: KVS, key, the newest version first.
     pub(super) fn sort(&mut self) {
         let Replayed { kvss, kept, .. } = self;
-        for Versions { common, versions } in kvss.values_mut() {
-            for version in versions.iter_mut() {
-                version.head = head(&kept.key(version)[common.len()..]);
-            }
-            versions.sort_unstable_by(|a, b| {
-                let by_key = || kept.key(a).cmp(kept.key(b));
-                let by_age = || Reverse(a.seqno).cmp(&Reverse(b.seqno));
-                a.head.cmp(&b.head).then_with(by_key).then_with(by_age)
-            });
+        for of_kvs in kvss.values_mut() {
+            of_kvs.sort_run(kept);
+            of_kvs.merge(0, kept);
         }
     }
 
@@ -172,7 +175,8 @@ impl Replayed {
 impl Versions {
     /// None yet; the first key is this one.
     fn with(key: &[u8]) -> Versions {
-        Versions { common: key.to_vec(), versions: Vec::new() }
+        let (common, versions, runs) = (key.to_vec(), Vec::new(), Vec::new());
+        Versions { common, versions, runs, common_in_runs: 0 }
     }
 
     /// Notes what a key begins with.
@@ -181,6 +185,38 @@ impl Versions {
             let same = self.common.iter().zip(key).take_while(|(a, b)| a == b).count();
             self.common.truncate(same);
         }
+    }
+
+    /// How many are sorted.
+    fn sorted(&self) -> usize {
+        self.runs.last().copied().unwrap_or(0)
+    }
+
+    /// Sorts what was added since it was called last, and merges runs of the same length.
+    fn sort_run(&mut self, kept: &Kept) {
+        let (from, end) = (self.sorted(), self.versions.len());
+        // With other heads, what is in order stays so.
+        let heads_from = if self.common_in_runs == self.common.len() { from } else { 0 };
+        self.common_in_runs = self.common.len();
+        for version in &mut self.versions[heads_from..] {
+            version.head = head(&kept.key(version)[self.common.len()..]);
+        }
+        self.versions[from..].sort_unstable_by(|a, b| kept.compare(a, b));
+        while let Some(middle) = self.runs.pop() {
+            let before = self.sorted();
+            if middle - before > end - middle {
+                self.runs.push(middle);
+                break;
+            }
+            self.merge(before, kept);
+        }
+        self.runs.push(end);
+    }
+
+    /// Makes one run of those from `from` on.
+    fn merge(&mut self, from: usize, kept: &Kept) {
+        // The stable sort finds runs, and takes a step for each record that it merges.
+        self.versions[from..].sort_by(|a, b| kept.compare(a, b));
     }
 }
 
@@ -221,6 +257,12 @@ impl Kept {
 
     fn prefetch(&self, version: &Version) {
         prefetch(&self.from(version.key)[0]);
+    }
+
+    fn compare(&self, a: &Version, b: &Version) -> Ordering {
+        let by_key = || self.key(a).cmp(self.key(b));
+        let by_age = || b.seqno.cmp(&a.seqno);
+        a.head.cmp(&b.head).then_with(by_key).then_with(by_age)
     }
 
     fn key(&self, version: &Version) -> &[u8] {

@@ -28,8 +28,6 @@ pub(super) struct SegmentReader<'a> {
     offset: u64,
     /// Where it ends.
     end: u64,
-    /// Its records.
-    payload: Vec<u8>,
 }
 
 enum Window {
@@ -52,7 +50,6 @@ impl<'a> SegmentReader<'a> {
             windows: VecDeque::new(),
             offset: 0,
             end: 0,
-            payload: Vec::new(),
         };
         reader.ask_through(0)?;
         Ok(reader)
@@ -64,20 +61,18 @@ impl<'a> SegmentReader<'a> {
 
     /// The next frame with its records, if there is a valid one. What is not valid is read twice: it may
     /// have been damaged on its way.
-    pub(super) fn next_frame(&mut self) -> Result<Option<(FrameHeader, &[u8])>> {
+    pub(super) fn next_frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
         self.offset = self.end;
         self.release(self.offset);
-        let mut header = self.frame()?;
-        if header.is_none()
-            && let Some((valid, payload)) = read_frame_once(self.segment, self.offset)?
-        {
-            (header, self.payload) = (Some(valid), payload);
+        let mut frame = self.frame()?;
+        if frame.is_none() {
+            frame = read_frame_once(self.segment, self.offset)?;
         }
-        Ok(header.map(|header| {
-            let end = self.offset + (HEADER_SIZE + self.payload.len()) as u64;
+        if let Some((_, payload)) = &frame {
+            let end = self.offset + (HEADER_SIZE + payload.len()) as u64;
             self.end = round_up(end, self.segment.media().lba_size.into());
-            (header, &self.payload[..])
-        }))
+        }
+        Ok(frame)
     }
 
     /// Where the frame begins that was read last; where the next one would, when there was none.
@@ -85,8 +80,8 @@ impl<'a> SegmentReader<'a> {
         self.offset
     }
 
-    /// The header of the frame at [`SegmentReader::offset`], whose records are in `payload` then.
-    fn frame(&mut self) -> Result<Option<FrameHeader>> {
+    /// The frame at [`SegmentReader::offset`], with its records.
+    fn frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
         let offset = self.offset;
         if offset + HEADER_SIZE as u64 > self.segment.allocation.bytes() {
             return Ok(None);
@@ -96,14 +91,12 @@ impl<'a> SegmentReader<'a> {
             return Ok(None);
         }
         let size = to_usize(header.payload_size.into());
-        let mut payload = std::mem::take(&mut self.payload);
-        payload.clear();
+        let mut payload = Vec::with_capacity(size);
         while payload.len() < size {
             let bytes = self.bytes_at(offset + (HEADER_SIZE + payload.len()) as u64)?;
             payload.extend_from_slice(&bytes[..bytes.len().min(size - payload.len())]);
         }
-        self.payload = payload;
-        Ok(header.check_payload(&self.payload).is_ok().then_some(header))
+        Ok(header.check_payload(&payload).is_ok().then_some((header, payload)))
     }
 
     /// The last record that was in the log for certain, as far as the headers say that lie at

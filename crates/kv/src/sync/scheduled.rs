@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::sync as scheduled;
-pub(crate) use shuttle::sync::atomic;
+pub(crate) use shuttle::sync::{atomic, mpsc};
 pub(crate) use shuttle::thread::JoinHandle;
 
 /// Threads of the scheduler.
