@@ -118,7 +118,8 @@ impl Superblock {
     pub(super) fn decode(bytes: &[u8]) -> Result<Superblock, FlashError> {
         let mut d = Decoder::new(bytes);
         if d.u64("magic")? != SUPERBLOCK {
-            return Err(damaged("this is no image of a drive"));
+            let why = "this is no image of a drive; `esker ssd create` makes one";
+            return Err(FlashError::Corrupt(why.into()));
         }
         let version = d.u32("version")?;
         if version != VERSION {
