@@ -347,21 +347,22 @@ mod tests {
     fn who_has_waited_long_comes_before_who_asks_again() {
         let (db, kvs, _) = kvdb();
         let engine = &db.engine;
-        let comes_first = |_: &u32| {
+        let comes_first = |until_it_sleeps: Duration| {
             let log = engine.writer.lock();
             let (before, writer) = (log.last_seqno(), kvs.clone());
             let put = thread::spawn("put", move || writer.put(b"k", b"v").unwrap()).unwrap();
             while engine.waiting_long.load(Ordering::Relaxed) == 0 {
                 Clock::real().sleep(Duration::from_millis(1));
             }
-            // Until it sleeps.
-            Clock::real().sleep(Duration::from_millis(5));
+            Clock::real().sleep(until_it_sleeps);
             engine.unlock_writer(log);
             let after = engine.writer.lock().last_seqno();
             put.join().unwrap();
             after > before
         };
-        assert!((0..20).filter(comes_first).count() > 10);
+        // Where others keep all processors busy, it takes long before it sleeps.
+        let mostly = |ms| (0..20).filter(|_| comes_first(Duration::from_millis(ms))).count() > 10;
+        assert!([5, 50, 250].into_iter().any(mostly));
     }
 
     #[test]
