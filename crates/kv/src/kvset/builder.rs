@@ -167,51 +167,49 @@ impl<'a> KvsetBuilder<'a> {
         Ok(())
     }
 
-    /// Appends bytes to the extents.
+    /// Appends bytes to the extents: all but the last are full.
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let (fits, behind) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.filled));
+            // What is gathered at a time goes to one extent.
+            let most = self.extent_room()?.min(WRITE_BYTES);
+            let (fits, behind) = bytes.split_at(bytes.len().min(most - self.filled));
             self.buf[self.filled..][..fits.len()].copy_from_slice(fits);
             self.filled += fits.len();
             bytes = behind;
-            if self.filled == WRITE_BYTES {
+            if self.filled == most {
                 self.write_buf()?;
             }
         }
         Ok(())
     }
 
-    /// Writes what was gathered: all extents but the last are full.
-    fn write_buf(&mut self) -> Result<()> {
-        let mut written = 0;
-        while written < self.filled {
-            if self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes()) {
-                let Shop { classes, tuning, .. } = self.shop;
-                let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
-                let (most, least) = (tuning.key_extent_bytes, tuning.allocation_bytes);
-                let extent = classes.allocate_about(self.place, stream, most, least, purpose)?;
-                self.keys.extents.push(extent);
-                self.extent_used = 0;
-            }
-            let extent = self.keys.extents.last().expect("pushed above");
-            let room = to_usize(extent.bytes() - self.extent_used);
-            let size = room.min(self.filled - written);
-            let lba_size = to_usize(extent.media.lba_size.into());
-            let padded = size.next_multiple_of(lba_size);
-            if written == 0 && size == self.filled {
-                // As it mostly is: the buffer goes to the device and comes back.
-                self.buf[size..padded].fill(0);
-                let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
-                buf.set_len(padded);
-                self.buf = extent.write_at(self.extent_used, buf)?;
-                self.buf.set_len(WRITE_BYTES);
-            } else {
-                let piece = &self.buf[written..written + size];
-                extent.write_at(self.extent_used, AlignedBuf::padded(piece, lba_size))?;
-            }
-            self.extent_used += padded as u64;
-            written += size;
+    /// The bytes that the last extent has room for; of a new one when it is full.
+    fn extent_room(&mut self) -> Result<usize> {
+        if self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes()) {
+            let Shop { classes, tuning, .. } = self.shop;
+            let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
+            let (most, least) = (tuning.key_extent_bytes, tuning.allocation_bytes);
+            let extent = classes.allocate_about(self.place, stream, most, least, purpose)?;
+            self.keys.extents.push(extent);
+            self.extent_used = 0;
         }
+        let extent = self.keys.extents.last().expect("pushed above");
+        Ok(to_usize(extent.bytes() - self.extent_used))
+    }
+
+    /// Writes what was gathered. The buffer goes to the device and comes back.
+    fn write_buf(&mut self) -> Result<()> {
+        if self.filled == 0 {
+            return Ok(());
+        }
+        let extent = self.keys.extents.last().expect("what was gathered has one");
+        let padded = self.filled.next_multiple_of(to_usize(extent.media.lba_size.into()));
+        let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
+        buf[self.filled..padded].fill(0);
+        buf.set_len(padded);
+        self.buf = extent.write_at(self.extent_used, buf)?;
+        self.buf.set_len(WRITE_BYTES);
+        self.extent_used += padded as u64;
         self.filled = 0;
         Ok(())
     }
