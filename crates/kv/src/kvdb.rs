@@ -125,7 +125,6 @@ impl Kvdb {
             let path = dir.unwrap_or_else(|| devices.manifest.name().into());
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
-        let engine = Arc::new(engine);
         let manifest = devices.manifest.clone();
         let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()) };
         if threads {

@@ -82,8 +82,8 @@ impl Engine {
 
     fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
         self.flush_through(frozen.table.last_seqno())?;
-        let kvsets =
-            self.write_root(&*frozen.table, frozen.table.last_seqno(), &frozen.log_first)?;
+        let built = self.build_root_kvsets(&*frozen.table)?;
+        let kvsets = self.commit_root(built, frozen.table.last_seqno(), &frozen.log_first)?;
         let publish = || {
             self.publish(|view| {
                 view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
@@ -97,42 +97,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Turns what was replayed into kvsets: with it all records up to a seqno are in some, and replay
-    /// begins in a segment.
-    pub(crate) fn ingest_young(
+    /// Makes new kvsets of the root durable. With them all records up to `seqno` are in some, and replay
+    /// begins in `log_first`.
+    pub(crate) fn commit_root(
         &self,
-        young: &impl Young,
-        (seqno, log_first): (u64, Arc<ValueBlock>),
-    ) -> Result<()> {
-        let kvsets = self.write_root(young, seqno, &log_first)?;
-        self.publish(|view| view.add_to_roots(&kvsets));
-        self.balance_memory();
-        if !kvsets.is_empty() {
-            self.counters.ingests.add(1);
-        }
-        Ok(())
-    }
-
-    /// Writes kvsets of the root, and makes them durable. With them all records up to `seqno` are in
-    /// some, and replay begins in `log_first`.
-    fn write_root(
-        &self,
-        young: &impl Young,
+        built: Ingested,
         seqno: u64,
         log_first: &Arc<ValueBlock>,
     ) -> Result<Vec<Arc<Kvset>>> {
-        let Ingested { kvsets, values } = self.build_root_kvsets(young)?;
         self.classes.flush()?;
-        let mut edits = Engine::additions(&values, &kvsets);
+        let mut edits = Engine::additions(&built.values, &built.kvsets);
         edits.push(Edit::Ingested { seqno, first: log_first.id });
         self.commit(edits)?;
         *self.replay_from.lock() = log_first.clone();
-        Ok(kvsets)
+        Ok(built.kvsets)
     }
 
     /// Writes the keys of young records, one kvset for each KVS, and the values that do not stay where
     /// the log put them.
-    fn build_root_kvsets(&self, young: &impl Young) -> Result<Ingested> {
+    pub(crate) fn build_root_kvsets(&self, young: &impl Young) -> Result<Ingested> {
         let trees = self.view.load().trees.clone();
         let blocks: BTreeMap<u64, Arc<ValueBlock>> =
             young.blocks().into_iter().map(|block| (block.id, block)).collect();

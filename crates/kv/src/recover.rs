@@ -14,6 +14,7 @@ mod replayed;
 mod segment;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
 use crate::ids::Ids;
-use crate::ingest::{Young, may_leave_log};
+use crate::ingest::{Ingested, Young, may_leave_log};
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
@@ -40,7 +41,7 @@ use crate::omf::manifest::Edit;
 use crate::options::Options;
 use crate::page_cache::PageCache;
 use crate::placement::Stream;
-use crate::sync::{mpsc, thread};
+use crate::sync::{JoinHandle, mpsc, thread};
 use crate::value::ValueBlock;
 use crate::view::{Frozen, Leaf, Tree, View};
 use crate::{MediaClass, Tuning, VALUE_MAX};
@@ -347,7 +348,7 @@ fn is_at(header: &FrameHeader, block: &ValueBlock, offset: u64) -> bool {
 }
 
 /// Opens the KVDB on `devices`; `None` when there is none.
-pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>> {
+pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Engine>>> {
     let Some(found) = Manifest::find(devices.manifest.clone())? else {
         return Ok(None);
     };
@@ -367,7 +368,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
         let ids = Ids::after(state.last_id);
         let log_first = log.segment().clone();
         let parts = Parts { classes, manifest, ids, log, view, pages };
-        let engine = Engine::new(options, parts);
+        let engine = Arc::new(Engine::new(options, parts));
         engine.show_replayed(table, log_first);
         return Ok(Some(engine));
     }
@@ -392,7 +393,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Engine>
     manifest.commit(vec![edit])?;
     let log = LogTail::new(tuning, segment.clone(), last_seqno);
     let view = view_of(&tuning, opened.trees);
-    let engine = Engine::new(options, Parts { classes, manifest, ids, log, view, pages });
+    let parts = Parts { classes, manifest, ids, log, view, pages };
+    let engine = Arc::new(Engine::new(options, parts));
     match engine.ingest_log(&opened.blocks, round, last_seqno, &segment) {
         // What was replayed can be read from a memtable; writers will hear of it.
         Err(error) if error.lacks_space() => {
@@ -422,6 +424,15 @@ fn check_again(last: u64, wanted: u64, next: &ValueBlock) -> Result<()> {
     Err(next.media().corrupt("log", next.extent().lba, detail))
 }
 
+/// What a thread has come to.
+fn join<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+fn no_thread(error: io::Error) -> KvError {
+    KvError::Options(format!("a thread to replay the log could not be started: {error}"))
+}
+
 /// Frames that were read and not taken yet.
 const FRAMES: usize = 4;
 
@@ -430,7 +441,10 @@ const BREAK: ControlFlow<()> = ControlFlow::Break(());
 
 /// What is ingested at a time when a KVDB is opened.
 struct Round {
-    replayed: Replayed,
+    needs_values: bool,
+    /// The records, the oldest first, in parts of about a quarter of what it may be: kvsets are made of them
+    /// side by side.
+    parts: Vec<Replayed>,
     /// Bytes that it may be: at least what it has of DRAM, and at least what it stands for of the log.
     limit: u64,
     /// Whether it has all that is left of the log.
@@ -439,12 +453,7 @@ struct Round {
 
 impl Round {
     fn new(limit: u64, needs_values: bool) -> Round {
-        Round { replayed: Replayed::new(needs_values), limit, is_last: true }
-    }
-
-    /// The one behind it, without a record yet.
-    fn next(self) -> Round {
-        Round::new(self.limit, self.replayed.needs_values())
+        Round { needs_values, parts: Vec::new(), limit, is_last: true }
     }
 
     /// Takes frames of a log as long as there is room, and goes on `to_the_end` to verify the others, or not.
@@ -467,16 +476,25 @@ impl Round {
             });
             read.map(|last| (last, is_last))
         };
-        let reader = thread::spawn("esker-replay", reader).map_err(|error| {
-            KvError::Options(format!("the thread that reads the log could not be started: {error}"))
-        })?;
-        let taken = come.iter().try_for_each(|frame| self.replayed.take(&frame));
+        let reader = thread::spawn("esker-replay", reader).map_err(no_thread)?;
+        let taken = come.iter().try_for_each(|frame| self.take(&frame));
         drop(come);
-        let read = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let read = join(reader);
         taken?;
         let last;
         (last, self.is_last) = read?;
+        self.parts.last_mut().into_iter().for_each(Replayed::sort);
         Ok(last)
+    }
+
+    /// Adds a frame. A part that is full is sorted while others are read.
+    fn take(&mut self, frame: &LogFrame) -> Result<()> {
+        let last = self.parts.last_mut();
+        let full = last.filter(|part| part.bytes() >= self.limit / 4);
+        if full.map(Replayed::sort).is_some() || self.parts.is_empty() {
+            self.parts.push(Replayed::new(self.needs_values));
+        }
+        self.parts.last_mut().expect("pushed above").take(frame)
     }
 }
 
@@ -484,29 +502,58 @@ impl Engine {
     /// Makes kvsets of all that the log holds, in rounds, of which `round` is the first. The log goes on
     /// after `last_seqno` in `segment`.
     fn ingest_log(
-        &self,
+        self: &Arc<Engine>,
         blocks: &BTreeMap<u64, Arc<ValueBlock>>,
         mut round: Round,
         last_seqno: u64,
         segment: &Arc<ValueBlock>,
     ) -> Result<()> {
         loop {
-            let replayed = &mut round.replayed;
-            let end = match replayed.last_segment() {
-                Some(last) if !round.is_last => (replayed.last_seqno(), last.clone()),
+            let Round { needs_values, parts, limit, is_last } = round;
+            let last =
+                parts.last().and_then(|part| Some((part.last_seqno(), part.last_segment()?)));
+            let (seqno, log_first) = match last {
+                Some((seqno, segment)) if !is_last => (seqno, segment.clone()),
                 _ => (last_seqno, segment.clone()),
             };
-            replayed.sort();
-            self.ingest_young(replayed, end)?;
-            if round.is_last {
+            let kvsets = self.commit_root(self.build_all(parts)?, seqno, &log_first)?;
+            self.publish(|view| view.add_to_roots(&kvsets));
+            self.balance_memory();
+            if !kvsets.is_empty() {
+                self.counters.ingests.add(1);
+            }
+            if is_last {
                 return Ok(());
             }
-            round = round.next();
+            round = Round::new(limit, needs_values);
             let last = round.read(&Log::of(&self.manifest.state(), blocks), false)?;
             if round.is_last {
                 check_again(last, last_seqno, segment)?;
             }
         }
+    }
+
+    /// Makes kvsets of each part, side by side where that takes longer than to start threads. So what is small
+    /// is always done in the same order.
+    fn build_all(self: &Arc<Engine>, parts: Vec<Replayed>) -> Result<Ingested> {
+        let in_threads = parts.len() > 1 && parts.iter().any(Replayed::is_long);
+        let builds = parts.into_iter().map(|part| {
+            let engine = self.clone();
+            move || engine.build_root_kvsets(&part)
+        });
+        let built: Vec<Result<Ingested>> = if in_threads {
+            let start = |build| thread::spawn("esker-replay", build).map_err(no_thread);
+            let threads = builds.map(start).collect::<Result<Vec<_>>>()?;
+            threads.into_iter().map(join).collect()
+        } else {
+            builds.map(|build| build()).collect()
+        };
+        built.into_iter().try_fold(Ingested::default(), |mut all, one| {
+            let Ingested { kvsets, values } = one?;
+            all.kvsets.extend(kvsets);
+            all.values.extend(values);
+            Ok(all)
+        })
     }
 
     /// Shows what was replayed in a memtable; once that is ingested, replay begins in `log_first`.

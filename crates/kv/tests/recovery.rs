@@ -189,31 +189,51 @@ fn what_the_log_holds_is_there_in_one_round_or_in_several() {
 }
 
 /// Records are sorted in runs while others are read, of which the first ones all begin alike for longer than
-/// the first eight bytes that are compared at once.
+/// the first eight bytes that are compared at once; and kvsets are made of them in threads, of which each
+/// has newer ones than the one before.
 #[test]
-fn a_log_of_many_runs_is_sorted() {
-    let options = test_options(Tuning { memtable_bytes: 64 << 20, ..small_tuning() });
-    let devices = devices(1 << 20);
-    let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
-    let kvs = db.create_kvs("a", Policy::default()).unwrap();
-    let (mut rng, mut oracle) = (Rng::new(9), BTreeMap::new());
-    for n in 0..100_000_u32 {
-        let begin = if n < 40_000 { "user-of-them-all-" } else { "user-" };
-        let key = format!("{begin}{:05}", rng.below(60_000)).into_bytes();
-        let value = n.to_le_bytes().to_vec();
-        kvs.put(&key, &value).unwrap();
-        oracle.insert(key, value);
+fn a_long_log_is_sorted_in_runs_and_in_parts() {
+    let large = test_options(Tuning { memtable_bytes: 64 << 20, ..small_tuning() });
+    let smaller = test_options(Tuning { memtable_bytes: 8 << 20, ..small_tuning() });
+    for (options, kvsets) in [(large.clone(), 1..=1), (smaller, 2..=4)] {
+        let devices = devices(1 << 20);
+        let db = Kvdb::create_on(devices.clone(), large.clone()).unwrap();
+        let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        let (mut rng, mut oracle) = (Rng::new(9), BTreeMap::new());
+        for n in 0..100_000_u32 {
+            let begin = if n < 40_000 { "user-of-them-all-" } else { "user-" };
+            let key = format!("{begin}{:05}", rng.below(60_000)).into_bytes();
+            match n % 1000 {
+                0 => {
+                    let prefix = &key[..key.len() - 2];
+                    kvs.delete_prefix(prefix).unwrap();
+                    oracle.retain(|key: &Vec<u8>, _| !key.starts_with(prefix));
+                }
+                1..100 => {
+                    kvs.delete(&key).unwrap();
+                    oracle.remove(&key);
+                }
+                _ => {
+                    let value = n.to_le_bytes().to_vec();
+                    kvs.put(&key, &value).unwrap();
+                    oracle.insert(key, value);
+                }
+            }
+        }
+        db.sync().unwrap();
+        assert_eq!(db.stats().maintenance.ingests, 0);
+        std::mem::forget((db, kvs));
+        let db = Kvdb::open_on(devices, options).unwrap();
+        assert_eq!(db.stats().maintenance.ingests, 1);
+        let found = db.stats().kvss[0].root_kvsets;
+        assert!(kvsets.contains(&found), "{found}");
+        let mut cursor = db.kvs("a").unwrap().cursor().unwrap();
+        for (key, value) in &oracle {
+            let found = cursor.next().unwrap();
+            assert_eq!(found, Some((&key[..], &value[..])));
+        }
+        assert_eq!(cursor.next().unwrap(), None);
     }
-    db.sync().unwrap();
-    assert_eq!(db.stats().maintenance.ingests, 0);
-    std::mem::forget((db, kvs));
-    let db = Kvdb::open_on(devices, options).unwrap();
-    let mut cursor = db.kvs("a").unwrap().cursor().unwrap();
-    for (key, value) in &oracle {
-        let found = cursor.next().unwrap();
-        assert_eq!(found, Some((&key[..], &value[..])));
-    }
-    assert_eq!(cursor.next().unwrap(), None);
 }
 
 /// Nobody has asked for them yet: what DRAM there is goes to those that somebody asks for.

@@ -36,6 +36,8 @@ pub(super) struct Replayed {
     /// Deleted prefixes, and no keys.
     prefixes: Memtable,
     last_seqno: u64,
+    /// As [`Replayed::bytes_of`] its frames.
+    bytes: u64,
 }
 
 /// Versions of the keys of a KVS.
@@ -50,6 +52,7 @@ struct Versions {
 }
 
 /// A version of a key.
+#[derive(Clone, Copy)]
 struct Version {
     /// The key's first bytes behind what all begin with.
     head: u64,
@@ -82,11 +85,18 @@ impl Replayed {
             kept: Kept::default(),
             prefixes: Memtable::new(64 << 10),
             last_seqno: 0,
+            bytes: 0,
         }
     }
 
-    pub(super) fn needs_values(&self) -> bool {
-        self.needs_values
+    /// How much it has, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether to make kvsets of it takes longer than to start a thread.
+    pub(super) fn is_long(&self) -> bool {
+        self.kvss.values().map(|of_kvs| of_kvs.versions.len()).sum::<usize>() > RUN
     }
 
     /// How much a frame is, in bytes: at least what it takes of DRAM, and at least what it is of the log.
@@ -118,6 +128,7 @@ impl Replayed {
             }
         })?;
         self.last_seqno = frame.header.last_seqno();
+        self.bytes += Replayed::bytes_of(&frame.header);
         Ok(())
     }
 
@@ -201,7 +212,7 @@ impl Versions {
         for version in &mut self.versions[heads_from..] {
             version.head = head(&kept.key(version)[self.common.len()..]);
         }
-        self.versions[from..].sort_unstable_by(|a, b| kept.compare(a, b));
+        self.sort_from(from, kept);
         while let Some(middle) = self.runs.pop() {
             let before = self.sorted();
             if middle - before > end - middle {
@@ -211,6 +222,21 @@ impl Versions {
             self.merge(before, kept);
         }
         self.runs.push(end);
+    }
+
+    /// Sorts those from `from` on.
+    fn sort_from(&mut self, from: usize, kept: &Kept) {
+        // By heads and where they are, which takes no branches; and by keys and age where heads are the same.
+        let unsorted = &self.versions[from..];
+        let heads = unsorted.iter().map(|version| u128::from(version.head) << 64);
+        let mut order: Vec<u128> = heads.zip(0..).map(|(head, at)| head | at).collect();
+        order.sort_unstable();
+        let at = |order: u128| usize::try_from(order & u128::from(u64::MAX)).expect("an index");
+        let sorted: Vec<Version> = order.into_iter().map(|order| unsorted[at(order)]).collect();
+        self.versions[from..].copy_from_slice(&sorted);
+        for same in self.versions[from..].chunk_by_mut(|a, b| a.head == b.head) {
+            same.sort_unstable_by(|a, b| kept.compare(a, b));
+        }
     }
 
     /// Makes one run of those from `from` on.
