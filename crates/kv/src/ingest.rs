@@ -46,8 +46,8 @@ pub(crate) trait Young {
     /// The seqno of the newest record.
     fn last_seqno(&self) -> u64;
 
-    /// Whether there are keys of more than one KVS.
-    fn holds_many_kvss(&self) -> bool;
+    /// Whether values of a KVS may lie so thinly among those of others that they are to leave the log.
+    fn may_be_thin(&self) -> bool;
 
     /// Whether readers have had the values from DRAM: then they go on to, from the record cache.
     fn serves_readers(&self) -> bool;
@@ -90,17 +90,8 @@ impl YoungValue<'_> {
 }
 
 /// Whether a policy has young values leave the log for the class where they belong.
-fn leave_log(policy: &Policy, classes: &Classes) -> bool {
+pub(crate) fn leave_log(policy: &Policy, classes: &Classes) -> bool {
     policy.young_values.class == MediaClass::Capacity && classes.staging().is_some()
-}
-
-/// Whether values of KVSs with these policies may leave the log when they are ingested: for another class, or
-/// because they lie too thinly.
-pub(crate) fn may_leave_log<'a>(
-    mut policies: impl ExactSizeIterator<Item = &'a Policy>,
-    classes: &Classes,
-) -> bool {
-    policies.len() > 1 || policies.any(|policy| leave_log(policy, classes))
 }
 
 /// How records of the log are divided among KVSs.
@@ -128,7 +119,7 @@ impl Shares {
     /// Those of `young`: of the newest version of each key.
     pub(crate) fn of(young: &impl Young) -> Shares {
         let mut shares = Shares::default();
-        if !young.holds_many_kvss() {
+        if !young.may_be_thin() {
             return shares;
         }
         let count = |kvs, key: &[u8], newest: Newest<'_>| {

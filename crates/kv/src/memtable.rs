@@ -377,7 +377,7 @@ impl Young for Memtable {
         self.last_seqno()
     }
 
-    fn holds_many_kvss(&self) -> bool {
+    fn may_be_thin(&self) -> bool {
         self.map.first().zip(self.map.last()).is_some_and(|(a, b)| a.kvs() != b.kvs())
     }
 

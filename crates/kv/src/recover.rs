@@ -29,7 +29,7 @@ use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
 use crate::ids::Ids;
-use crate::ingest::{Ingested, Young, may_leave_log};
+use crate::ingest::{Ingested, Young, leave_log};
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
@@ -372,8 +372,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
         engine.show_replayed(table, log_first);
         return Ok(Some(engine));
     }
-    let policies = state.kvss.values().map(|(_, options)| &options.policy);
-    let needs_values = may_leave_log(policies, &classes);
+    let mut policies = state.kvss.values().map(|(_, options)| &options.policy);
+    let needs_values = policies.any(|policy| leave_log(policy, &classes));
     let mut round = Round::new(2 * tuning.memtable_bytes, needs_values);
     // To the end, whether there is room or not.
     let last_seqno = round.read(&Log::of(&state, &opened.blocks), true)?;

@@ -313,8 +313,9 @@ impl Young for Replayed {
         self.last_seqno
     }
 
-    fn holds_many_kvss(&self) -> bool {
-        self.kvss.len() > 1
+    fn may_be_thin(&self) -> bool {
+        // Somebody waits until it is open: a spill reads more than it needs instead.
+        false
     }
 
     fn serves_readers(&self) -> bool {
