@@ -510,10 +510,8 @@ impl Engine {
     ) -> Result<()> {
         loop {
             let Round { needs_values, parts, limit, is_last } = round;
-            let last =
-                parts.last().and_then(|part| Some((part.last_seqno(), part.last_segment()?)));
-            let (seqno, log_first) = match last {
-                Some((seqno, segment)) if !is_last => (seqno, segment.clone()),
+            let (seqno, log_first) = match parts.last() {
+                Some(last) if !is_last => (last.last_seqno(), last.last_segment().clone()),
                 _ => (last_seqno, segment.clone()),
             };
             let kvsets = self.commit_root(self.build_all(parts)?, seqno, &log_first)?;
@@ -541,19 +539,21 @@ impl Engine {
             let engine = self.clone();
             move || engine.build_root_kvsets(&part)
         });
-        let built: Vec<Result<Ingested>> = if in_threads {
+        let built: Result<Vec<Ingested>> = if in_threads {
             let start = |build| thread::spawn("esker-replay", build).map_err(no_thread);
             let threads = builds.map(start).collect::<Result<Vec<_>>>()?;
-            threads.into_iter().map(join).collect()
+            // All of them have ended, whatever one has come to.
+            let ended: Vec<_> = threads.into_iter().map(join).collect();
+            ended.into_iter().collect()
         } else {
             builds.map(|build| build()).collect()
         };
-        built.into_iter().try_fold(Ingested::default(), |mut all, one| {
-            let Ingested { kvsets, values } = one?;
+        let mut all = Ingested::default();
+        for Ingested { kvsets, values } in built? {
             all.kvsets.extend(kvsets);
             all.values.extend(values);
-            Ok(all)
-        })
+        }
+        Ok(all)
     }
 
     /// Shows what was replayed in a memtable; once that is ingested, replay begins in `log_first`.

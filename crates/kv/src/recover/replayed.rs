@@ -106,9 +106,9 @@ impl Replayed {
         u64::from(header.payload_size) + u64::from(header.records) * version
     }
 
-    /// The segment of the last frame.
-    pub(super) fn last_segment(&self) -> Option<&Arc<ValueBlock>> {
-        self.segments.last()
+    /// The segment of the last frame, of which there is one.
+    pub(super) fn last_segment(&self) -> &Arc<ValueBlock> {
+        self.segments.last().expect("a frame was taken")
     }
 
     /// Adds a frame, in the order of their seqnos. [`Replayed::sort`] is to be called behind the last one.
