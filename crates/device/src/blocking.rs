@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Lba, LbaCount};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::{Command, Completion, Device, DeviceError, Op, PlacementId, QueuePair, Tag};
 
@@ -106,14 +106,23 @@ impl Port {
 pub struct PortPool {
     device: Arc<dyn Device>,
     depth: usize,
-    free: Mutex<Vec<Port>>,
+    ports: Mutex<Ports>,
+    /// Signalled when a port comes back, or does not.
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct Ports {
+    free: Vec<Port>,
+    /// How many are handed out, or being opened.
+    out: usize,
 }
 
 impl PortPool {
     /// A pool of ports of `device` with `depth` commands each; ports are opened when needed.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, depth: usize) -> PortPool {
-        PortPool { device, depth, free: Mutex::new(Vec::new()) }
+        PortPool { device, depth, ports: Mutex::default(), returned: Condvar::new() }
     }
 
     /// The device behind the pool.
@@ -122,18 +131,38 @@ impl PortPool {
         &self.device
     }
 
-    /// A port, which goes back to the pool when dropped.
+    /// A port, which goes back to the pool when dropped. Where the device has no more queue pairs to give, it
+    /// is one that another thread gives back: so nobody may ask for a second one.
     ///
     /// # Errors
-    /// The device's, when it has no queue pair to give.
+    /// The device's, when it has no queue pair to give and nobody has a port.
     pub fn port(&self) -> Result<PooledPort<'_>, DeviceError> {
-        // Others come and go while one is opened.
-        let free = self.free.lock().pop();
-        let port = match free {
-            Some(port) => port,
-            None => Port::open(&*self.device, self.depth)?,
+        let free = {
+            let mut ports = self.ports.lock();
+            ports.out += 1;
+            ports.free.pop()
         };
+        // Others come and go while one is opened.
+        let opened = free.map_or_else(|| Port::open(&*self.device, self.depth), Ok);
+        let port = opened.or_else(|refused| self.await_port(refused))?;
         Ok(PooledPort { pool: self, port: Some(port) })
+    }
+
+    /// A port that comes back; `refused`, by which another could not be opened, when nobody has one.
+    fn await_port(&self, refused: DeviceError) -> Result<Port, DeviceError> {
+        let mut ports = self.ports.lock();
+        ports.out -= 1;
+        self.returned.notify_all();
+        loop {
+            if let Some(port) = ports.free.pop() {
+                ports.out += 1;
+                return Ok(port);
+            }
+            if ports.out == 0 {
+                return Err(refused);
+            }
+            self.returned.wait(&mut ports);
+        }
     }
 }
 
@@ -158,11 +187,16 @@ impl DerefMut for PooledPort<'_> {
 
 impl Drop for PooledPort<'_> {
     fn drop(&mut self) {
-        // A port whose queue pair broke in the middle of a batch must not serve another caller.
-        let port = self.port.take().expect("present until dropped");
-        if port.batch.is_empty() && port.queue.in_flight() == 0 {
-            self.pool.free.lock().push(port);
+        {
+            let mut ports = self.pool.ports.lock();
+            ports.out -= 1;
+            // A port whose queue pair broke in the middle of a batch must not serve another caller.
+            let is_whole = self.batch.is_empty() && self.queue.in_flight() == 0;
+            if is_whole {
+                ports.free.extend(self.port.take());
+            }
         }
+        self.pool.returned.notify_all();
     }
 }
 
@@ -170,6 +204,7 @@ impl Drop for PooledPort<'_> {
 mod tests {
     use super::*;
     use crate::{DeviceStats, Geometry, MemoryDevice, OpKind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
@@ -200,6 +235,47 @@ mod tests {
         fn stats(&self) -> DeviceStats {
             self.memory.stats()
         }
+    }
+
+    /// A device with so many queue pairs.
+    struct Frugal(MemoryDevice, AtomicUsize);
+
+    impl Device for Frugal {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+        fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+            let less = |left: usize| left.checked_sub(1);
+            self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_err(|_| {
+                let why = "none left".to_owned();
+                DeviceError::invalid(self.name(), OpKind::Open, Lba(0), 0, why)
+            })?;
+            self.0.queue_pair(depth)
+        }
+        fn stats(&self) -> DeviceStats {
+            self.0.stats()
+        }
+    }
+
+    #[test]
+    fn who_finds_no_queue_pair_left_waits_for_one_that_another_has() {
+        let frugal = |pairs: usize| {
+            let memory = MemoryDevice::new("memory", 1 << 20, 4096);
+            Arc::new(PortPool::new(Arc::new(Frugal(memory, pairs.into())), 1))
+        };
+        assert!(frugal(0).port().is_err());
+        let pool = frugal(2);
+        let flush = |pool: Arc<PortPool>| {
+            move || (0..1000).for_each(|_| pool.port().unwrap().flush().unwrap())
+        };
+        let threads: Vec<_> = (0..6)
+            .map(|_| esker_base::thread::spawn("flush", flush(pool.clone())).unwrap())
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(pool.ports.lock().out, 0);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::sync::Mutex;
 /// Reads in flight on one queue pair.
 const DEPTH: usize = 32;
 
+/// So many queue pairs are kept that nobody uses: a device may have few.
+const KEPT: usize = 16;
+
 /// Queue pairs of one device for reads in flight, those that nobody uses.
 #[derive(Default)]
 pub(crate) struct IdleQueues(Mutex<Vec<Box<dyn QueuePair>>>);
@@ -21,6 +24,13 @@ impl IdleQueues {
     fn queue(&self, device: &dyn Device) -> Result<Box<dyn QueuePair>, DeviceError> {
         let free = self.0.lock().pop();
         free.map_or_else(|| device.queue_pair(DEPTH), Ok)
+    }
+
+    fn keep(&self, queue: Box<dyn QueuePair>) {
+        let mut kept = self.0.lock();
+        if kept.len() < KEPT {
+            kept.push(queue);
+        }
     }
 }
 
@@ -122,6 +132,6 @@ impl Drop for InFlight {
                 return; // it waits when it is dropped, and serves nobody else
             }
         }
-        self.media.idle_queues.0.lock().extend(self.queue.take());
+        self.media.idle_queues.keep(self.queue.take().expect("there until it is dropped"));
     }
 }
