@@ -85,7 +85,7 @@ impl Kvdb {
         self.engine.back_up(&devices, &classes)
     }
 
-    /// Like [`Kvdb::backup`], to devices of any kind.
+    /// Like [`Kvdb::backup`], to devices of any kind, which are overwritten as by [`Kvdb::create_on`].
     ///
     /// # Errors
     /// As [`Kvdb::backup`].
@@ -105,7 +105,16 @@ struct Pinned {
 
 impl Engine {
     fn back_up(&self, devices: &Devices, paths: &[(MediaClass, String)]) -> Result<BackupReport> {
-        let Pinned { mut state, seqno, kvsets, blocks } = self.pin();
+        self.copy(self.pin(), devices, paths)
+    }
+
+    fn copy(
+        &self,
+        pinned: Pinned,
+        devices: &Devices,
+        paths: &[(MediaClass, String)],
+    ) -> Result<BackupReport> {
+        let Pinned { mut state, seqno, kvsets, blocks } = pinned;
         self.flush_through(seqno)?;
         let mut copy = Copy::new(devices.classes(&self.options));
         for kvset in &kvsets {
@@ -132,7 +141,13 @@ impl Engine {
     /// later: that moment is waited out.
     fn pin(&self) -> Pinned {
         loop {
-            let (view, seqno) = self.snapshot();
+            // Frames are copied whole: one ends here, because what is written from now on may be of a KVS
+            // that the copy does not know.
+            let (view, seqno) = {
+                let mut log = self.lock_in_turn();
+                log.seal();
+                self.snapshot()
+            };
             let state = self.manifest.state();
             if describes(&state, &view) {
                 return Pinned::new(state, &view, seqno);
@@ -364,5 +379,34 @@ impl Extents<'_> {
             (self.extents, self.used) = (&self.extents[1..], 0);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::kvdb;
+    use crate::{Batch, Maintenance, Options, Policy};
+    use esker_device::{Device, MemoryDevice};
+
+    #[test]
+    fn a_batch_of_a_kvs_that_is_newer_than_the_copy_is_not_in_it_by_half() {
+        let (db, old, _) = kvdb();
+        old.put(b"before", b"v").unwrap();
+        let pinned = db.engine.pin();
+        let new = db.create_kvs("new", Policy::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.put(&old, b"half", b"v");
+        batch.put(&new, b"half", b"v");
+        db.write(&batch).unwrap();
+        let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        db.engine.copy(pinned, &devices, &devices.names()).unwrap();
+        let options = Options { maintenance: Maintenance::Manual, ..Options::default() };
+        let copy = Kvdb::open_on(devices, options).unwrap();
+        let kvs = copy.kvs("a").unwrap();
+        assert_eq!(kvs.get(b"before").unwrap().as_deref(), Some(&b"v"[..]));
+        assert_eq!(kvs.get(b"half").unwrap(), None);
+        assert!(copy.kvs("new").is_err());
     }
 }
