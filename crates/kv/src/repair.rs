@@ -38,6 +38,7 @@ use std::sync::Arc;
 use esker_device::{Device, MemoryDevice};
 use serde::Serialize;
 
+use crate::KvsOptions;
 use crate::error::Result;
 use crate::kvdb::Kvdb;
 use crate::layout::{self, Layout, NamedDevice};
@@ -184,7 +185,7 @@ impl Kvdb {
         repair(remains, &devices, &classes, options)
     }
 
-    /// Like [`Kvdb::repair`], to devices of any kind.
+    /// Like [`Kvdb::repair`], to devices of any kind, which are overwritten as by [`Kvdb::create_on`].
     ///
     /// # Errors
     /// As [`Kvdb::repair`].
@@ -238,10 +239,8 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     if let (None, Some(state)) = (&survey.damage, &survey.state) {
         survey.damage = found.newer_than(state);
     }
-    for (id, (name, options)) in &survey.names {
-        if !survey.dropped.contains(id) {
-            salvage.create(*id, name, *options)?;
-        }
+    for (id, name, options) in to_create(&survey) {
+        salvage.create(id, name, options)?;
     }
     if survey.damage.is_none() {
         salvage.know_all();
@@ -265,6 +264,17 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
         unnamed::salvage(&mut salvage, &survey, &found)?;
     }
     salvage.finish(manifest)
+}
+
+/// The KVSs that are to be there again. Of those that had the same name the newest comes first, which keeps it:
+/// the others were dropped before, and nothing is left that says so.
+fn to_create(survey: &Survey) -> Vec<(u32, &str, KvsOptions)> {
+    let left = survey.names.iter().filter(|(id, _)| !survey.dropped.contains(id));
+    let left: Vec<_> = left.map(|(id, (name, options))| (*id, &name[..], *options)).collect();
+    let newest: BTreeMap<&str, u32> = left.iter().map(|(id, name, _)| (*name, *id)).collect();
+    let (keep, lose): (Vec<_>, Vec<_>) =
+        left.into_iter().partition(|(id, name, _)| newest[name] == *id);
+    [keep, lose].concat()
 }
 
 /// The classes that are left.

@@ -18,9 +18,10 @@ pub(crate) struct Survey {
     pub(crate) state: Option<State>,
     /// Why that may not be the last one.
     pub(crate) damage: Option<String>,
-    /// Names and policies of KVSs, from whatever record still tells, the newest one last.
+    /// Names and policies of KVSs, from the state and from whatever record is newer and still tells; without
+    /// a state, from all of them.
     pub(crate) names: BTreeMap<u32, (String, KvsOptions)>,
-    /// KVSs that were dropped.
+    /// KVSs that were dropped, as far as it can be told.
     pub(crate) dropped: BTreeSet<u32>,
 }
 
@@ -44,7 +45,10 @@ impl Manifest {
         let Ok(mut medium) = Medium::open(device) else { return Ok(survey) };
         let regions = [medium.sound(0, u64::MAX)?, medium.sound(1, u64::MAX)?];
         let valid = regions.into_iter().filter(|region| region.records > 0);
-        survey.state = valid.max_by_key(|region| region.epoch).map(|region| region.state);
+        let newest = valid.max_by_key(|region| region.epoch);
+        // Records before that have come to what the state says.
+        let behind = newest.as_ref().map_or((0, 0), |region| (region.epoch, region.records));
+        survey.state = newest.map(|region| region.state);
         let mut records = Vec::new();
         for region in 0..2 {
             records.extend(medium.loose_records(region));
@@ -52,13 +56,24 @@ impl Manifest {
         // Those of a KVDB that was here before have ids of their own, which are this one's as well.
         if let Some(state) = &survey.state {
             records.retain(|(header, _)| header.uuid == state.uuid);
+            survey.names.clone_from(&state.kvss);
         }
-        records.sort_by_key(|(header, _)| (header.epoch, header.index));
-        for edit in records.into_iter().flat_map(|(_, edits)| edits) {
-            match edit {
-                Edit::Kvs { id, name, options } => drop(survey.names.insert(id, (name, options))),
-                Edit::KvsDropped { id } => drop(survey.dropped.insert(id)),
-                _ => {}
+        let at = |header: &RecordHeader| (header.epoch, header.index);
+        records.sort_by_key(|(header, _)| at(header));
+        for (header, edits) in records {
+            for edit in edits {
+                match edit {
+                    Edit::Kvs { id, name, options } if at(&header) >= behind => {
+                        survey.names.insert(id, (name, options));
+                    }
+                    Edit::Kvs { id, .. } if !survey.names.contains_key(&id) => {
+                        survey.dropped.insert(id);
+                    }
+                    Edit::KvsDropped { id } => {
+                        survey.dropped.insert(id);
+                    }
+                    _ => {}
+                }
             }
         }
         Ok(survey)
@@ -151,5 +166,24 @@ mod tests {
         let survey = Manifest::survey(device).unwrap();
         assert!(survey.damage.is_some() && survey.dropped.is_empty(), "{:?}", survey.dropped);
         assert_eq!(survey.names.into_keys().collect::<Vec<_>>(), [1, 3, 4]);
+    }
+
+    #[test]
+    fn a_kvs_that_was_dropped_before_the_sound_state_is_not_back_by_an_older_record() {
+        let device = device();
+        let begin = || Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
+        Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+        let manifest = begin();
+        manifest.commit(vec![kvs(2)]).unwrap();
+        manifest.commit(vec![kvs(3)]).unwrap();
+        begin().commit(vec![Edit::KvsDropped { id: 3 }]).unwrap();
+        // It leaves the record in which the third one was made, and the next one has that of its drop.
+        begin().commit(vec![kvs(4)]).unwrap();
+        begin().commit(vec![kvs(5)]).unwrap();
+        zero(&device, 0, 1);
+        let survey = Manifest::survey(device).unwrap();
+        assert_eq!(survey.state.unwrap().kvss.into_keys().collect::<Vec<_>>(), [1, 2, 4]);
+        assert_eq!(survey.names.into_keys().collect::<Vec<_>>(), [1, 2, 4, 5]);
+        assert_eq!(survey.dropped.into_iter().collect::<Vec<_>>(), [3]);
     }
 }
