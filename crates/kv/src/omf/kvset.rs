@@ -104,11 +104,7 @@ impl<'a> KvsetMeta<'a> {
         }
         let computed = crc32c(&bytes[HEADER_SIZE..d.offset()]);
         expect_crc("kvset meta body", body_crc, computed)?;
-        let mut keys = Decoder::new(index);
-        for _ in 0..=pages {
-            keys.bytes16("index key")?;
-        }
-        expect(keys.left() == 0, || "bytes after the page index".into())?;
+        check_index(index, pages)?;
         check_prefixes(prefixes)?;
         expect(
             (flags == 0) == (expiries.count == 0)
@@ -122,6 +118,19 @@ impl<'a> KvsetMeta<'a> {
         )?;
         Ok(KvsetMeta { kvset, kvs, pages, filter, index, prefixes, expiries })
     }
+}
+
+/// The first key of each page, then the last of all, which may be the first of the last page.
+fn check_index(section: &[u8], pages: u32) -> Result<(), Malformed> {
+    let mut d = Decoder::new(section);
+    let mut last: Option<&[u8]> = None;
+    for n in 0..=pages {
+        let key = d.bytes16("index key")?;
+        let ascends = |last| if n < pages { last < key } else { last <= key };
+        expect(last.is_none_or(ascends), || "index keys that do not ascend".into())?;
+        last = Some(key);
+    }
+    expect(d.left() == 0, || "bytes after the page index".into())
 }
 
 /// Searches rely on the order.
