@@ -37,8 +37,7 @@ impl Target<'_> {
 pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool) -> Result {
     let (db, _devices) = place::open_in(dir, options)?;
     let media = to.media(has_staging(&db));
-    media.check_lasting()?;
-    let devices = media.open()?;
+    let devices = place::new_devices(to.dir, &media)?;
     let report = db.backup_with(to.dir, &media.layout(), &devices.named()?)?;
     if json {
         let whole = serde_json::to_value(report).map_err(io::Error::from)?;
