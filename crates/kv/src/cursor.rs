@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
+use crate::VALUE_MAX;
 use crate::ahead::{ReadAhead, Way};
 use crate::cache::RecordKey;
 use crate::engine::Engine;
@@ -116,7 +117,8 @@ impl Rows {
         match item {
             Item::Value(value, _) if !keys_only => self.values.extend_from_slice(value),
             Item::Stored(block, place) if !keys_only => {
-                self.stored_bytes += to_usize(block.plain_part(place.value_size.into()));
+                let plain = block.plain_part(place.value_size.into()).min(VALUE_MAX as u64);
+                self.stored_bytes += to_usize(plain);
                 stored = Some((self.number_of(block), place));
             }
             _ => {}
