@@ -59,7 +59,9 @@ pub(crate) struct Engine {
     pub(crate) visible: AtomicU64,
     /// Every record up to this seqno is durable.
     pub(crate) durable: AtomicU64,
-    pub(crate) flushing: Mutex<()>,
+    /// Held by who flushes the log. Why that failed: then nobody knows what of it is durable, and it is not
+    /// tried again.
+    pub(crate) flushing: Mutex<Option<Arc<KvError>>>,
     /// Guards the names and options of KVSs, and which classes there are.
     pub(crate) naming: Mutex<()>,
     /// Memtables that were ingested, as long as somebody may read them: freeing one takes longer than a
@@ -130,7 +132,7 @@ impl Engine {
             pending: Condvar::new(),
             visible: AtomicU64::new(last_seqno),
             durable: AtomicU64::new(last_seqno),
-            flushing: Mutex::new(()),
+            flushing: Mutex::default(),
             naming: Mutex::new(()),
             ingesting: Mutex::default(),
             compacting: Mutex::new(()),
@@ -164,10 +166,12 @@ impl Engine {
 
     // ---- stopping ----------------------------------------------------------------------------
 
-    /// Refuses writes from now on: what is on the media may not be what the engine believes.
+    /// Refuses writes from now on: what is on the media may not be what the engine believes. What was
+    /// acknowledged before becomes durable all the same, as long as the log can be written.
     pub(crate) fn stop(&self, cause: &KvError) {
         self.classes.keep_all();
         let _ = self.stopped.set(Arc::new(cause.clone()));
+        self.pending.notify_all();
         self.room.notify_all();
         self.work.notify();
     }
@@ -262,22 +266,24 @@ impl Engine {
 
     /// Makes every record up to `seqno` durable, together with what others have appended since.
     pub(crate) fn flush_through(&self, seqno: u64) -> Result<()> {
-        let leader = self.flushing.lock();
+        let mut leader = self.flushing.lock();
         let durable = self.durable.load(Ordering::Acquire);
         if durable >= seqno {
             return Ok(());
         }
-        if let Some(cause) = self.stopped() {
+        if let Some(cause) = &*leader {
             return Err(KvError::Stopped { cause: cause.clone() });
         }
         let mut flight = self.lock_in_turn().take_flight(durable);
-        let buffers = self.stop_at_any(flight.fly())?;
+        let flown = self.stop_at_any(flight.fly());
+        *leader = flown.as_ref().err().cloned().map(Arc::new);
+        let buffers = flown?;
         self.durable.store(flight.through, Ordering::Release);
         self.counters.log_flushes.add(1);
         let begins = {
             let mut writer = self.lock_in_turn();
             writer.landed(&flight, buffers);
-            writer.begin_opening()
+            self.stopped().is_none() && writer.begin_opening()
         };
         drop(leader);
         self.room.notify_all();

@@ -99,7 +99,8 @@ impl Kvdb {
         layout::device_names(dir.as_ref())
     }
 
-    /// Creates a KVDB on devices of any kind, and opens it.
+    /// Creates a KVDB on devices of any kind, and opens it. Nothing but the manifest's device is asked whether
+    /// it holds something: the others are overwritten.
     ///
     /// # Errors
     /// As [`Kvdb::create`].
@@ -299,6 +300,10 @@ impl Kvdb {
     /// # Errors
     /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
     pub fn step(&self) -> Result<bool> {
+        if !self.engine.options.read_only {
+            // Whether it has stopped or not: what was acknowledged is to be durable in time.
+            self.engine.flush_when_due()?;
+        }
         self.engine.check_running()?;
         self.engine.step()
     }
@@ -344,7 +349,7 @@ impl Kvdb {
         self.add_staging_on(blank, name.clone())
     }
 
-    /// Gives the KVDB a staging class on a device of any kind.
+    /// Like [`Kvdb::add_staging_named`], but whatever the device holds is overwritten.
     ///
     /// # Errors
     /// As [`Kvdb::add_staging`].
@@ -485,8 +490,11 @@ impl Drop for Kvdb {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::Policy;
     use crate::testing::{kvdb, kvdb_with};
     use esker_base::{Clock, ErrorKind, thread};
+    use esker_device::MemoryDevice;
     use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
@@ -528,6 +536,31 @@ mod tests {
         assert!(db.engine.ingesting.try_lock().is_some());
         drop(step);
         dropped.join().unwrap();
+    }
+
+    /// Something else is damaged, and the log is not.
+    #[test]
+    fn what_was_acknowledged_before_it_stopped_becomes_durable_in_time() {
+        let (db, kvs, clock) = kvdb();
+        kvs.put(b"k", b"v").unwrap();
+        db.engine.stop(&KvError::Cancelled);
+        assert_eq!(kvs.put(b"k", b"w").unwrap_err().kind(), ErrorKind::Conflict);
+        clock.advance(Duration::from_secs(1));
+        let _ = db.step();
+        let durable = |db: &Kvdb| db.engine.durable.load(Ordering::Acquire);
+        assert_eq!(durable(&db), 1);
+
+        let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        let db = Kvdb::create_on(devices, Options::default()).unwrap();
+        db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
+        db.engine.stop(&KvError::Cancelled);
+        let clock = Clock::real();
+        let limit = clock.now() + Duration::from_secs(10);
+        while durable(&db) < 1 && clock.now() < limit {
+            clock.sleep(Duration::from_millis(1));
+        }
+        assert_eq!(durable(&db), 1);
     }
 
     #[test]

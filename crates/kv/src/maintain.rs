@@ -379,6 +379,13 @@ impl Engine {
                 None => drop(self.pending.wait_for(&mut log, IDLE)),
             }
         }
+        // Nothing is written behind that, now that it is stopped; who closes it flushes.
+        let seqno = log.last_seqno();
+        if self.stopped().is_some() {
+            MutexGuard::unlocked(&mut log, || {
+                let _ = self.flush_through(seqno);
+            });
+        }
     }
 
     fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
