@@ -396,8 +396,10 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     let parts = Parts { classes, manifest, ids, log, view, pages };
     let engine = Arc::new(Engine::new(options, parts));
     match engine.ingest_log(&opened.blocks, round, last_seqno, &segment) {
-        // What was replayed can be read from a memtable; writers will hear of it.
+        // What was replayed can be read from a memtable; writers will hear of it. It counts as durable, and
+        // who was killed may have written it without a flush.
         Err(error) if error.lacks_space() => {
+            engine.classes.flush()?;
             let table = Memtable::new(tuning.memtable_bytes);
             let log = Log::of(&engine.manifest.state(), &opened.blocks);
             let last = log.replay_to_memtable(&table, u64::MAX)?;

@@ -311,8 +311,13 @@ fn a_log_without_room_for_its_keys_is_read_all_the_same() {
     for nth in [10, 0] {
         plan.from_then_on(Target::Write, plan.seen(Target::Write) + nth, Effect::NoSpace);
         let options = test_options(Tuning { memtable_bytes: 64 << 10, ..large });
+        let flushes = plan.seen(Target::Flush);
         let db = Kvdb::open_on(full.clone(), options).unwrap();
         assert!(plan.fired() > 0);
+        assert!(
+            plan.seen(Target::Flush) > flushes,
+            "what was never flushed would pass for durable"
+        );
         assert_eq!(db.stats().maintenance.ingests > 0, nth > 0);
         assert_eq!(content(&db), oracle);
         let error = db.ingest().unwrap_err();
