@@ -274,15 +274,21 @@ impl Engine {
         if root_bytes >= at.spill_bytes {
             let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).max(100);
             let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
-            // The fullest first; the others in case it finds no room.
+            // The fullest first; the others in case it finds no room. One that leaves no room for others comes last.
             let mut trees: Vec<_> = view.trees.values().filter(|it| !it.root.is_empty()).collect();
             trees.sort_by_key(|tree| std::cmp::Reverse(tree.root_bytes));
-            due.extend(trees.iter().map(|tree| (urgency, Job::Spill { kvs: tree.kvs })));
+            due.extend(trees.iter().map(|tree| {
+                let least = tree.root.last().map_or(0, |kvset| kvset.key_bytes());
+                let fits = least <= self.room_to_spill(&view, tree);
+                (if fits { urgency } else { 0 }, Job::Spill { kvs: tree.kvs })
+            }));
         }
         for tree in view.trees.values() {
             let entries: Vec<u64> = tree.root.iter().map(|kvset| kvset.edit.entries).collect();
+            let keys = |newest: usize| tree.root[..newest].iter().map(|kvset| kvset.key_bytes());
             if let Some(newest) = merge_run(&entries, at.root_kvsets)
                 && !self.is_emptying(tree.kvs)
+                && keys(newest).sum::<u64>() <= self.most_keys(&tree.options.policy)
             {
                 let urgency = newest * 100 / at.root_kvsets;
                 due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
@@ -330,15 +336,18 @@ impl Engine {
             return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
         let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
-        if leaf.key_bytes() > self.tuning.leaf_key_bytes && pages >= 2 {
-            return Some((100, Job::Split { kvs, leaf: leaf.id }));
+        let large = self.leaf_key_bytes(&tree.options.policy);
+        let size = leaf.key_bytes() * 100 / large.max(1);
+        if size > 100 && pages >= 2 {
+            let urgency = usize::try_from(size).unwrap_or(usize::MAX);
+            return Some((urgency, Job::Split { kvs, leaf: leaf.id }));
         }
         if let Some(urgency) = self.worth_sorting(leaf, &tree.options.policy) {
             return Some((urgency, Job::Sort { kvs, leaf: leaf.id }));
         }
         let next = tree.leaves.get(n + 1)?;
         // Both halves of a split exceed this by far: what was split is not joined at once.
-        if leaf.key_bytes() + next.key_bytes() > self.tuning.leaf_key_bytes / 4 {
+        if leaf.key_bytes() + next.key_bytes() > large / 4 {
             return None;
         }
         // Each is merged by itself first: the order of kvsets is one within a leaf, and the prefixes
@@ -392,12 +401,40 @@ impl Engine {
         savings.into_iter().map(|saving| (urgency, saving.job)).collect()
     }
 
+    /// The most keys that are rewritten as one, in bytes: a kvset of the root that is aged, a leaf that is merged.
+    /// All of them are there twice until that is done, and may have nothing but what is kept for maintenance.
+    fn most_keys(&self, policy: &Policy) -> u64 {
+        self.most_at(policy.old_keys, Media::reserve_bytes) / 4
+    }
+
+    /// The keys with which a leaf is large, in bytes.
+    fn leaf_key_bytes(&self, policy: &Policy) -> u64 {
+        self.tuning.leaf_key_bytes.min(self.most_keys(policy))
+    }
+
+    /// The keys that a spill may lay down, in bytes. Each leaf may take a unit more, and is to be merged
+    /// afterwards; and two memtables may be ingested meanwhile, which are like the one before.
+    pub(crate) fn room_to_spill(&self, view: &View, tree: &Tree) -> u64 {
+        let keys = |kvset: &Arc<Kvset>| kvset.key_bytes();
+        let largest = tree.leaves.iter().map(Leaf::key_bytes).max().unwrap_or(0);
+        let units = tree.leaves.len() as u64 * self.tuning.allocation_bytes;
+        let ingested: u64 =
+            view.trees.values().filter_map(|tree| tree.root.first().map(keys)).sum();
+        let free = self.free_bytes_at(tree.options.policy.old_keys);
+        free.saturating_sub(largest + units + 2 * ingested)
+    }
+
     /// What is free at a place, in bytes: in the one of its classes that has more.
-    fn free_bytes_at(&self, place: Place) -> u64 {
+    pub(crate) fn free_bytes_at(&self, place: Place) -> u64 {
+        self.most_at(place, Media::free_bytes)
+    }
+
+    /// What the classes of a place have, that one which has more.
+    fn most_at(&self, place: Place, of: impl Fn(&Media) -> u64) -> u64 {
         let classes = &self.classes;
         let preferred = classes.taking(place.class).unwrap_or_else(|| classes.capacity.clone());
         let other = place.fallback().and_then(|other| classes.taking(other));
-        other.map_or(0, |media| media.free_bytes()).max(preferred.free_bytes())
+        other.map_or(0, |media| of(&media)).max(of(&preferred))
     }
 
     fn least_saving(&self, cost: u64) -> u64 {
@@ -522,6 +559,21 @@ impl Job {
     pub(crate) fn rewrite(blocks: BTreeSet<u64>) -> Rewrite {
         if blocks.is_empty() { Rewrite::None } else { Rewrite::In(blocks) }
     }
+}
+
+/// How many of a root's oldest kvsets go to the leaves at a time: as many as have `bytes`, because gathering values
+/// takes as many passes over all of them as they exceed its window; and not more than have keys of `room` bytes,
+/// because all of these are there twice until it is done. One at least.
+pub(crate) fn spill_run(root: &[Arc<Kvset>], bytes: u64, room: u64) -> usize {
+    let (mut taken, mut keys) = (0, 0);
+    let oldest = root.iter().rev().take_while(|kvset| {
+        let fits = keys == 0 || keys + kvset.key_bytes() <= room;
+        let wanted = taken < bytes;
+        taken += kvset.bytes();
+        keys += kvset.key_bytes();
+        fits && wanted
+    });
+    oldest.count()
 }
 
 /// How many of a root's newest kvsets to merge, of those with so many entries, newest first: `least`, when

@@ -204,7 +204,7 @@ pub(crate) fn check_ttl(ttl_ms: Option<u64>) -> Result<()> {
 
 /// What space a write may use.
 pub(crate) fn purpose(deletes_only: bool) -> Purpose {
-    if deletes_only { Purpose::Maintenance } else { Purpose::User }
+    if deletes_only { Purpose::Delete } else { Purpose::User }
 }
 
 /// Where the value of a key is.

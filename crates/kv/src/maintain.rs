@@ -14,7 +14,7 @@ use esker_base::memory::release_unused;
 use crate::KvsOptions;
 use crate::cache::RecordAddress;
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
-use crate::due::Job;
+use crate::due::{Job, spill_run};
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::ingest::{Ingested, RootBuilder, Shares, Young};
@@ -186,9 +186,13 @@ impl Engine {
         let mut compaction = self.plan(job);
         compaction.asked = asked;
         let compacted = match compaction.run(self) {
-            // No room for the values: their keys alone go to the leaves. That takes little, and
-            // frees what they hide there.
-            Err(error) if error.lacks_space() && matches!(job, Job::Spill { .. }) => {
+            // No room for the values: their keys alone go to the leaves. That takes less, if there are
+            // values, and frees what they hide there.
+            Err(error)
+                if error.lacks_space()
+                    && matches!(job, Job::Spill { .. })
+                    && compaction.inputs.iter().any(|kvset| !kvset.blocks.is_empty()) =>
+            {
                 compaction.rewrite = Rewrite::None;
                 compaction.run(self)?
             }
@@ -233,14 +237,9 @@ impl Engine {
             Job::Spill { .. } => {
                 let leaves = tree.leaves.iter();
                 let targets = leaves.map(|leaf| target(leaf, leaf.kvsets.is_empty())).collect();
-                // The oldest ones, and not more than were planned for: gathering values takes as
-                // many passes over all of them as they exceed its window.
-                let (mut newer, mut bytes) = (tree.root.len(), 0);
-                while newer > 0 && bytes < self.spill_bytes() {
-                    newer -= 1;
-                    bytes += tree.root[newer].bytes();
-                }
-                (tree.root[newer..].to_vec(), targets, Rewrite::All)
+                let oldest =
+                    spill_run(&tree.root, self.spill_bytes(), self.room_to_spill(&view, tree));
+                (tree.root[tree.root.len() - oldest..].to_vec(), targets, Rewrite::All)
             }
             Job::Merge { newest, .. } => {
                 let root = Target { leaf: 0, lower: Arc::from([]), bottom: false };

@@ -68,6 +68,9 @@ const TRANSFER_SIZE: u32 = 1 << 20;
 /// is room for what it replayed has taken one in vain.
 const OPENINGS: u64 = 8;
 
+/// What may be cut in pieces leaves its class before it is cut in more than so many.
+const PIECES: u64 = 32;
+
 #[derive(Default)]
 struct Traffic {
     read_ops: AtomicU64,
@@ -79,7 +82,7 @@ struct Space {
     /// Free runs: first LBA to count. No two are adjacent.
     free: BTreeMap<u64, u64>,
     free_lbas: u64,
-    /// Kept for maintenance, so that deletes can make room.
+    /// Kept for maintenance, and a quarter of it for deletes, so that they can make room.
     reserve_lbas: u64,
     /// Kept even from maintenance, so that a full KVDB can be opened: that takes a log segment.
     opening_lbas: u64,
@@ -90,6 +93,8 @@ struct Space {
 pub(crate) enum Purpose {
     /// New data: refused when only the reserve is left.
     User,
+    /// Deletes: refused when only three quarters of the reserve are left.
+    Delete,
     /// Maintenance, which ends with more space than it began.
     Maintenance,
     /// Opening, which must not fail for lack of space.
@@ -175,10 +180,12 @@ impl Media {
         purpose: Purpose,
     ) -> Result<Allocation> {
         let wanted = round_up(LbaCount::holding(bytes, self.lba_size).0, self.unit.0);
-        let mut lba = self.space.lock().take(wanted, purpose);
+        // Whatever is written to the log takes as much again when it becomes a kvset, at most.
+        let again = if stream == Stream::Log { wanted } else { 0 };
+        let mut lba = self.space.lock().take(wanted, again, purpose);
         if lba.is_none() {
             self.reclaim()?;
-            lba = self.space.lock().take(wanted, purpose);
+            lba = self.space.lock().take(wanted, again, purpose);
         }
         let lba = lba.ok_or(KvError::NoSpace { class: self.class, needed: bytes })?;
         let extent = Extent { class: self.class, lba: Lba(lba), count: LbaCount(wanted) };
@@ -282,9 +289,11 @@ impl Media {
 }
 
 impl Space {
-    fn take(&mut self, wanted: u64, purpose: Purpose) -> Option<u64> {
+    /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for what becomes of them.
+    fn take(&mut self, wanted: u64, again: u64, purpose: Purpose) -> Option<u64> {
         let kept = match purpose {
-            Purpose::User => self.reserve_lbas,
+            Purpose::User => self.reserve_lbas + again,
+            Purpose::Delete => self.reserve_lbas / 4 * 3 + again,
             Purpose::Maintenance => self.opening_lbas,
             Purpose::Opening => 0,
         };
@@ -511,7 +520,8 @@ impl Classes {
     }
 
     /// Like [`Classes::allocate`] for something that may be cut in pieces: less than `bytes`, but
-    /// not less than `least`, when there is no piece of that size.
+    /// not less than `least`, when there is no piece of that size. A class is not left because what is free
+    /// there lies in pieces, unless these are crumbs.
     pub(crate) fn allocate_about(
         &self,
         place: Place,
@@ -520,10 +530,17 @@ impl Classes {
         least: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
-        match self.allocate(place, stream, bytes.max(least), purpose) {
-            Err(KvError::NoSpace { .. }) if bytes / 2 >= least => {
-                self.allocate_about(place, stream, bytes / 2, least, purpose)
+        let piece = |place: Place, least: u64| {
+            let mut size = bytes.max(least);
+            loop {
+                match self.allocate(place, stream, size, purpose) {
+                    Err(KvError::NoSpace { .. }) if size / 2 >= least => size /= 2,
+                    result => return result,
+                }
             }
+        };
+        match piece(Place::only(place.class), least.max(bytes / PIECES)) {
+            Err(KvError::NoSpace { .. }) => piece(place, least),
             result => result,
         }
     }

@@ -382,7 +382,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     // What was replayed and the kvsets hold what they need of the blocks; the rest is free from the
     // commit of the new log start on.
     let ids = Ids::reopen(state.last_id);
-    let (segment, edit) = match new_segment(&classes, &ids, &tuning, Purpose::Maintenance, 0) {
+    let (segment, edit) = match new_segment(&classes, &ids, &tuning, Purpose::User, 0) {
         // A full KVDB opens all the same, with as small a segment as there is.
         Err(error) if error.lacks_space() => {
             let smallest = Tuning { block_bytes: tuning.allocation_bytes, ..tuning };

@@ -250,6 +250,11 @@ impl View {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.table))
     }
 
+    /// Whether their records lie on this class, of which they may free some.
+    pub(crate) fn has_log_on(&self, class: MediaClass) -> bool {
+        self.memtables().flat_map(|table| table.blocks()).any(|it| it.media().class == class)
+    }
+
     /// Their DRAM, and what is kept for the next ones, in bytes.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.memtables().map(|table| table.bytes()).sum::<u64>() + self.active.kept_bytes()

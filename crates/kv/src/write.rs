@@ -148,6 +148,8 @@ impl Engine {
                 self.check_running()?;
                 wait.steps = self.counters.steps.get();
                 if tree.has_strays(class) || !media.has_room()? {
+                    // To ingest frees nothing but some of the log.
+                    wait.has_ingested |= !view.has_log_on(class);
                     return Ok(Some(KvError::ClassFull { class, kvs: tree.name.to_string() }));
                 }
             }

@@ -156,6 +156,43 @@ fn a_device_smaller_than_the_parts_holds_data_and_makes_room_again() {
     }
 }
 
+/// What goes to the leaves is there twice until it has gone there, and here that is nearly all there is.
+#[test]
+fn a_kvdb_full_of_keys_makes_room_again_when_they_are_deleted() {
+    let tuning = Tuning {
+        memtable_bytes: 128 << 10,
+        block_bytes: 2 << 20,
+        frame_bytes: 8 << 10,
+        key_extent_bytes: 256 << 10,
+        allocation_bytes: 4 << 10,
+        root_kvsets: 4,
+        spill_bytes: 512 << 10,
+        compact_kvsets: 6,
+        leaf_key_bytes: 256 << 10,
+        gather_bytes: 256 << 10,
+    };
+    for capacity_bytes in [6 << 20, 8 << 20] {
+        let db = Kvdb::create_on(devices(capacity_bytes, None), test_options(tuning)).unwrap();
+        let kvs = db.create_kvs("k", Policy::default()).unwrap();
+        let key = |n: u64| [n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(); 4].concat();
+        let fill = |from: u64| {
+            let full = |n: &u64| kvs.put(&key(*n), &n.to_be_bytes()).is_err();
+            (from..).find(full).unwrap()
+        };
+        let end = fill(0);
+        assert!(end * 40 > capacity_bytes / 2, "{end} of {capacity_bytes}\n{}", db.stats());
+        for n in 0..end {
+            assert!(kvs.get(&key(n)).unwrap().is_some(), "{n} of {end}");
+        }
+        for n in 0..end {
+            let deleted = kvs.delete(&key(n));
+            deleted.unwrap_or_else(|error| panic!("{n} of {end}: {error}\n{}", db.stats()));
+        }
+        let again = fill(end) - end;
+        assert!(again > end / 4 * 3, "{again} after {end} were deleted\n{}", db.stats());
+    }
+}
+
 #[test]
 fn keys_fill_extents_of_any_size_and_never_leave_them() {
     let sizes = [(4 << 10, 4 << 10), (20 << 10, 8 << 10), (48 << 10, 64 << 10), (5000, 4 << 10)];
