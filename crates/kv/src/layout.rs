@@ -79,9 +79,17 @@ impl NamedDevice {
             let why = format!("'{}' is a path: a device is named otherwise", self.name);
             return Err(KvError::Options(why));
         }
+        let (size, most) = (self.name.len(), NAME_MAX);
+        if size > most {
+            let why = format!("a device's name has {size} bytes, and may have {most}");
+            return Err(KvError::Options(why));
+        }
         Ok(())
     }
 }
+
+/// The longest name of a device, in bytes: as long as a path.
+const NAME_MAX: usize = 4096;
 
 /// Whether the manifest means a path.
 fn is_path(known_as: &str) -> bool {

@@ -69,7 +69,7 @@ const TRANSFER_SIZE: u32 = 1 << 20;
 const OPENINGS: u64 = 8;
 
 /// What may be cut in pieces leaves its class before it is cut in more than so many.
-const PIECES: u64 = 32;
+const PIECES: u64 = 8;
 
 #[derive(Default)]
 struct Traffic {
