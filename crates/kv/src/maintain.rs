@@ -378,7 +378,7 @@ impl Engine {
                 None => drop(self.pending.wait_for(&mut log, IDLE)),
             }
         }
-        // Nothing is written behind that, now that it is stopped; who closes it flushes.
+        // The last that was acknowledged before it stopped. Who closes it flushes by itself.
         let seqno = log.last_seqno();
         if self.stopped().is_some() {
             MutexGuard::unlocked(&mut log, || {

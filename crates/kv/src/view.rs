@@ -250,7 +250,7 @@ impl View {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.table))
     }
 
-    /// Whether their records lie on this class, of which they may free some.
+    /// Whether records of memtables lie on this class: to ingest them may free some of it.
     pub(crate) fn has_log_on(&self, class: MediaClass) -> bool {
         self.memtables().flat_map(|table| table.blocks()).any(|it| it.media().class == class)
     }
