@@ -335,7 +335,9 @@ impl Engine {
 
     /// One step of whatever is due, the timed flush of the log included; false when nothing is.
     pub(crate) fn step(&self) -> Result<bool> {
+        // Stopped or not: what was acknowledged is to be durable in time.
         self.flush_when_due()?;
+        self.check_running()?;
         self.transactions.end_late(&self.options);
         Ok(self.ingest_or_make_room()? || self.maintain()? || self.preload())
     }
