@@ -178,8 +178,8 @@ impl Pinned {
         let kvsets: Vec<Arc<Kvset>> =
             view.trees.values().flat_map(|tree| tree.kvsets()).cloned().collect();
         let aged = kvsets.iter().flat_map(|kvset| kvset.blocks.iter().map(|(block, _)| block));
-        let log = view.memtables().flat_map(|table| table.blocks());
-        let blocks = aged.cloned().chain(log).map(|block| (block.id, block)).collect();
+        let blocks =
+            aged.cloned().chain(view.log_blocks()).map(|block| (block.id, block)).collect();
         Pinned { state, seqno, kvsets, blocks }
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{KvError, Result};
 use crate::kvset::cursor::KvsetCursor;
 use crate::omf::page::Stored;
 use crate::prefixes::after;
-use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, Source};
+use crate::source::{AnySource, Item, LeavesSource, MemtableSource, Merge, ReplayedSource, Source};
 use crate::sync::atomic::Ordering;
 use crate::value::{ValueBlock, Values, Wanted};
 use crate::view::{Tree, View};
@@ -189,7 +189,9 @@ impl Cursor {
         let memtables =
             view.memtables().map(|table| MemtableSource::new(table.clone(), kvs, seqno));
         let memtables = own.into_iter().chain(memtables).map(AnySource::Memtable);
-        let mut sources: Vec<AnySource> = memtables.collect();
+        let replayed = view.replayed().map(|table| ReplayedSource::new(table.clone(), kvs));
+        let mut sources: Vec<AnySource> =
+            memtables.chain(replayed.map(AnySource::Replayed)).collect();
         let tree = view.tree(kvs).cloned();
         if let Some(tree) = &tree {
             let root = tree.root.iter().cloned().map(KvsetCursor::new);

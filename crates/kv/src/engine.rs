@@ -21,7 +21,6 @@ use crate::log::{LogTail, new_segment};
 use crate::manifest::Manifest;
 use crate::manual::Manual;
 use crate::media::{Classes, Purpose};
-use crate::memtable::Memtable;
 use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
 use crate::pace::Pace;
@@ -31,7 +30,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex, MutexGuard};
 use crate::transaction::Transactions;
 use crate::value::{ValueBlock, Values};
-use crate::view::{Tree, View};
+use crate::view::{Table, Tree, View};
 use crate::{Tuning, VALUE_MAX};
 
 /// Everything that the handles and threads of a KVDB share.
@@ -64,9 +63,9 @@ pub(crate) struct Engine {
     pub(crate) flushing: Mutex<Option<Arc<KvError>>>,
     /// Guards the names and options of KVSs, and which classes there are.
     pub(crate) naming: Mutex<()>,
-    /// Memtables that were ingested, as long as somebody may read them: freeing one takes longer than a
+    /// Tables that were ingested, as long as somebody may read them: freeing one takes longer than a
     /// put or a get may, so it is for the lane to do.
-    pub(crate) ingesting: Mutex<Vec<Arc<Memtable>>>,
+    pub(crate) ingesting: Mutex<Vec<Table>>,
     pub(crate) compacting: Mutex<()>,
     publishing: Mutex<()>,
     /// The memory of the compaction under way.

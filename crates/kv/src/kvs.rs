@@ -8,12 +8,14 @@ use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::expiry::{Expiry, Moment, Time};
+use crate::ingest::Young;
 use crate::kvset::Found;
 use crate::media::Purpose;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::omf::page::Stored;
 use crate::policy::{KvsOptions, Policy};
+use crate::source::Item;
 use crate::sync::atomic::Ordering;
 use crate::value::{ValueBlock, Wanted};
 use crate::view::View;
@@ -213,7 +215,7 @@ enum Located<'v> {
     Absent,
     /// Written to the caller's buffer.
     Copied,
-    /// In this block; it is the newest one in a tree of this age.
+    /// In this block; it is the newest one in a tree of this age, or will be.
     Stored(&'v Arc<ValueBlock>, Stored, u64),
 }
 
@@ -279,8 +281,8 @@ impl Engine {
         Ok(values)
     }
 
-    /// Looks for a key at `moment`, newest first: in the memtables, among the cached records, in the root
-    /// and in the leaf.
+    /// Looks for a key at `moment`, newest first: in the memtables, in what was replayed, among the cached
+    /// records, in the root and in the leaf.
     fn locate<'v>(
         &self,
         view: &'v View,
@@ -305,6 +307,21 @@ impl Engine {
                 Some(true) => return Ok(Located::Copied),
                 Some(false) => return Ok(Located::Absent),
                 None => {}
+            }
+        }
+        for table in view.replayed() {
+            match table.get(kvs, bytes) {
+                None => {}
+                Some(Item::Tombstone) => return Ok(Located::Absent),
+                Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
+                Some(Item::Value(value, _)) => {
+                    out.clear();
+                    out.extend_from_slice(value);
+                    return Ok(Located::Copied);
+                }
+                Some(Item::Stored(block, stored)) => {
+                    return Ok(Located::Stored(block, stored, table.last_seqno()));
+                }
             }
         }
         let is_newest = |age| tree.is_newest(bytes, key_hash, age);

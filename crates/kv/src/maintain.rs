@@ -19,17 +19,16 @@ use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::ingest::{Ingested, RootBuilder, Shares, Young};
 use crate::kvset::Kvset;
-use crate::memtable::Memtable;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
 use crate::value::ValueBlock;
-use crate::view::{Frozen, Leaf, Tree};
+use crate::view::{Frozen, Leaf, Table, Tree};
 
 impl Engine {
     // ---- ingest --------------------------------------------------------------------------------
 
-    /// Turns the oldest frozen memtable into kvsets; false when there is none.
+    /// Turns the oldest of what is frozen into kvsets; false when there is none.
     pub(crate) fn ingest_oldest(&self) -> Result<bool> {
         let mut ingested = self.ingesting.lock();
         self.check_wanted(false)?;
@@ -82,7 +81,10 @@ impl Engine {
 
     fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
         self.flush_through(frozen.table.last_seqno())?;
-        let built = self.build_root_kvsets(&*frozen.table)?;
+        let built = match &frozen.table {
+            Table::Memtable(table) => self.build_root_kvsets(&**table),
+            Table::Replayed(table) => self.build_root_kvsets(&**table),
+        }?;
         let kvsets = self.commit_root(built, frozen.table.last_seqno(), &frozen.log_first)?;
         let publish = || {
             self.publish(|view| {
@@ -90,7 +92,11 @@ impl Engine {
                 view.add_to_roots(&kvsets);
             });
         };
-        self.transactions.ingested(&frozen.table, &self.options, publish);
+        match &frozen.table {
+            Table::Memtable(table) => self.transactions.ingested(table, &self.options, publish),
+            // It is older than any transaction.
+            Table::Replayed(_) => publish(),
+        }
         self.balance_memory();
         self.counters.ingests.add(1);
         self.counters.steps.add(1);
@@ -436,9 +442,9 @@ impl Engine {
     }
 }
 
-/// Frees memtables that nobody else has: those that were ingested, when nobody reads them any more.
-pub(crate) fn free_unread(ingested: &mut Vec<Arc<Memtable>>) {
-    ingested.retain(|table| Arc::strong_count(table) > 1);
+/// Frees tables that nobody else has: those that were ingested, when nobody reads them any more.
+pub(crate) fn free_unread(ingested: &mut Vec<Table>) {
+    ingested.retain(Table::is_shared);
 }
 
 /// What scans of leaves read in vain counts no more when a leaf's values have been put in order, and half

@@ -299,7 +299,7 @@ impl Engine {
     /// Refuses when capacity cannot take what is on `staging`.
     fn check_room_without(&self, staging: &Media) -> Result<()> {
         let view = self.view.load();
-        let mut needed: u64 = view.memtables().map(|table| table.bytes()).sum();
+        let mut needed = view.young_bytes();
         for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
             let keys = kvset.key_extents().iter().filter(|keys| keys.media.class == staging.class);
             let values = kvset.blocks.iter().filter(|(b, _)| b.media().class == staging.class);

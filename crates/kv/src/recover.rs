@@ -1,14 +1,14 @@
 //! Opening a KVDB: from the manifest to trees, and from the log to what they lack.
 //!
 //! Replay takes frames in the order of their seqnos and stops at the first gap, so what it yields
-//! is a prefix of what was written, across all KVSs. What it yields is sorted and ingested at once, and
-//! the log goes on in a fresh segment: a frame behind the gap is never looked at again.
+//! is a prefix of what was written, across all KVSs. What it yields is sorted and shown; maintenance ingests
+//! it. The log goes on in a fresh segment: a frame behind the gap is never looked at again.
 //!
 //! Invariants
 //! 1. The whole log is verified before anything is written.
 //! 2. Records are taken in rounds as large as two memtables, and a few frames on top of it: one round, if the
-//!    budget is what it was. They are ingested in order; the manifest knows of each how far it came. Values
-//!    that stay in the log are not kept in DRAM.
+//!    budget is what it was. All but the last round are ingested at once, in order; the manifest knows how far
+//!    that came. Values that stay in the log are not kept in DRAM.
 
 mod replayed;
 mod segment;
@@ -23,13 +23,12 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 use esker_device::Device;
 
-use self::replayed::Replayed;
+pub(crate) use self::replayed::Replayed;
 use self::segment::SegmentReader;
 use crate::engine::{Engine, Parts};
 use crate::error::{KvError, Result};
-use crate::expiry::Expiry;
 use crate::ids::Ids;
-use crate::ingest::{Ingested, Young, leave_log};
+use crate::ingest::{Ingested, leave_log};
 use crate::kvset::Kvset;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::{Manifest, State};
@@ -43,7 +42,7 @@ use crate::page_cache::PageCache;
 use crate::placement::Stream;
 use crate::sync::{JoinHandle, mpsc, thread};
 use crate::value::ValueBlock;
-use crate::view::{Frozen, Leaf, Tree, View};
+use crate::view::{Frozen, Leaf, Table, Tree, View};
 use crate::{MediaClass, Tuning, VALUE_MAX};
 
 /// The devices of a KVDB.
@@ -214,14 +213,6 @@ impl LogFrame {
         }
         Ok(())
     }
-
-    /// Adds its records to a memtable.
-    fn apply_to(&self, table: &Memtable) -> Result<()> {
-        let mut expiry = Expiry::NEVER;
-        self.each_record(|record, seqno, offset| {
-            expiry = table.apply(record, expiry, seqno, self.segment.id, offset);
-        })
-    }
 }
 
 /// The log, as far as the manifest lets replay look.
@@ -277,26 +268,6 @@ impl Log {
             }
         }
         Ok(last)
-    }
-
-    /// Reads it into a memtable. Returns the last seqno.
-    ///
-    /// # Errors
-    /// `Invalid` when the memtable would exceed `memory_bytes`.
-    fn replay_to_memtable(&self, table: &Memtable, memory_bytes: u64) -> Result<u64> {
-        // Held as long as the manifest lets replay begin before them, records or not.
-        self.segments.iter().for_each(|segment| table.refer_to(segment));
-        self.replay(|frame| {
-            frame.apply_to(table)?;
-            if table.bytes() > memory_bytes {
-                return Err(KvError::Options(format!(
-                    "the log holds more than {memory_bytes} bytes that are in no kvset yet, and \
-                     who only reads has them in memory: open the KVDB with a larger budget, or \
-                     once to write"
-                )));
-            }
-            Ok(CONTINUE)
-        })
     }
 }
 
@@ -358,31 +329,36 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     check_classes(&state, &classes, Err)?;
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages, Err)?;
+    let log = Log::of(&state, &opened.blocks);
     if options.read_only {
         classes.keep_all();
-        let table = Memtable::new(tuning.memtable_bytes);
-        let limit = options.memory_bytes / 2;
-        let last_seqno = Log::of(&state, &opened.blocks).replay_to_memtable(&table, limit)?;
-        let log = unwritten_log(tuning, &state, &classes, last_seqno);
+        let mut round = Round::new(options.memory_bytes / 2, false);
+        let last_seqno = round.read(&log, true)?;
+        if !round.is_last {
+            let limit = round.limit;
+            return Err(KvError::Options(format!(
+                "the log holds more than {limit} bytes that are in no kvset yet, and who only reads sorts all \
+                 of them in memory: open the KVDB with a larger budget, or once to write, and close it"
+            )));
+        }
+        let tail = unwritten_log(tuning, &state, &classes, last_seqno);
         let (view, manifest) = (view_of(&tuning, opened.trees), found.read_only());
-        let ids = Ids::after(state.last_id);
-        let log_first = log.segment().clone();
-        let parts = Parts { classes, manifest, ids, log, view, pages };
-        let engine = Arc::new(Engine::new(options, parts));
-        engine.show_replayed(table, log_first);
-        return Ok(Some(engine));
+        let (ids, next) = (Ids::after(state.last_id), tail.segment().clone());
+        let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
+        engine.show_replayed(round.parts, &next);
+        return Ok(Some(Arc::new(engine)));
     }
     let mut policies = state.kvss.values().map(|(_, options)| &options.policy);
     let needs_values = policies.any(|policy| leave_log(policy, &classes));
     let mut round = Round::new(2 * tuning.memtable_bytes, needs_values);
     // To the end, whether there is room or not.
-    let last_seqno = round.read(&Log::of(&state, &opened.blocks), true)?;
+    let last_seqno = round.read(&log, true)?;
     // All is sound as far as it was read: from here on the KVDB is written to.
     let manifest = found.begin()?;
-    // What was replayed and the kvsets hold what they need of the blocks; the rest is free from the
-    // commit of the new log start on.
+    // What was replayed and the kvsets hold what they need of the blocks; the rest is free once the log
+    // begins behind it.
     let ids = Ids::reopen(state.last_id);
-    let (segment, edit) = match new_segment(&classes, &ids, &tuning, Purpose::User, 0) {
+    let (next, edit) = match new_segment(&classes, &ids, &tuning, Purpose::User, 0) {
         // A full KVDB opens all the same, with as small a segment as there is.
         Err(error) if error.lacks_space() => {
             let smallest = Tuning { block_bytes: tuning.allocation_bytes, ..tuning };
@@ -391,29 +367,11 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
         segment => segment?,
     };
     manifest.commit(vec![edit])?;
-    let log = LogTail::new(tuning, segment.clone(), last_seqno);
+    let tail = LogTail::new(tuning, next.clone(), last_seqno);
     let view = view_of(&tuning, opened.trees);
-    let parts = Parts { classes, manifest, ids, log, view, pages };
-    let engine = Arc::new(Engine::new(options, parts));
-    match engine.ingest_log(&opened.blocks, round, last_seqno, &segment) {
-        // What was replayed can be read from a memtable; writers will hear of it. It counts as durable, and
-        // who was killed may have written it without a flush.
-        Err(error) if error.lacks_space() => {
-            engine.classes.flush()?;
-            let table = Memtable::new(tuning.memtable_bytes);
-            let log = Log::of(&engine.manifest.state(), &opened.blocks);
-            let last = log.replay_to_memtable(&table, u64::MAX)?;
-            check_again(last, last_seqno, &segment)?;
-            engine.show_replayed(table, segment);
-            match engine.ingest_oldest() {
-                Err(error) if error.lacks_space() => {}
-                result => drop(result?),
-            }
-        }
-        result => result?,
-    }
-    drop(opened.blocks);
-    Ok(Some(engine))
+    let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
+    engine.take_over(&log, &opened.blocks, round, (last_seqno, &next))?;
+    Ok(Some(Arc::new(engine)))
 }
 
 /// Refuses a log that was read to `wanted` and ends at `last` now that it is read again. It lies before
@@ -437,6 +395,9 @@ fn no_thread(error: io::Error) -> KvError {
 
 /// Frames that were read and not taken yet.
 const FRAMES: usize = 4;
+/// What was replayed from more segments is ingested at once: opened again and again, and killed before
+/// maintenance has come to it, a KVDB would have a segment more each time.
+const LEFT_SEGMENTS: usize = 8;
 
 const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
 const BREAK: ControlFlow<()> = ControlFlow::Break(());
@@ -444,8 +405,7 @@ const BREAK: ControlFlow<()> = ControlFlow::Break(());
 /// What is ingested at a time when a KVDB is opened.
 struct Round {
     needs_values: bool,
-    /// The records, the oldest first, in parts of about a quarter of what it may be: kvsets are made of them
-    /// side by side.
+    /// The records, the oldest first, in parts of about a quarter of what it may be, of which kvsets are made.
     parts: Vec<Replayed>,
     /// Bytes that it may be: at least what it has of DRAM, and at least what it stands for of the log.
     limit: u64,
@@ -501,69 +461,65 @@ impl Round {
 }
 
 impl Engine {
-    /// Makes kvsets of all that the log holds, in rounds, of which `round` is the first. The log goes on
-    /// after `last_seqno` in `segment`.
-    fn ingest_log(
-        self: &Arc<Engine>,
+    /// Takes over what the log holds up to `last_seqno`, of which `round` is the beginning; it goes on in
+    /// `next`. It is left to maintenance to make kvsets, but for what is too much for that.
+    fn take_over(
+        &self,
+        log: &Log,
         blocks: &BTreeMap<u64, Arc<ValueBlock>>,
         mut round: Round,
-        last_seqno: u64,
-        segment: &Arc<ValueBlock>,
+        (last_seqno, next): (u64, &Arc<ValueBlock>),
     ) -> Result<()> {
-        loop {
-            let Round { needs_values, parts, limit, is_last } = round;
-            let (seqno, log_first) = match parts.last() {
-                Some(last) if !is_last => (last.last_seqno(), last.last_segment().clone()),
-                _ => (last_seqno, segment.clone()),
-            };
-            let kvsets = self.commit_root(self.build_all(parts)?, seqno, &log_first)?;
-            self.publish(|view| view.add_to_roots(&kvsets));
-            self.balance_memory();
-            if !kvsets.is_empty() {
-                self.counters.ingests.add(1);
-            }
-            if is_last {
-                return Ok(());
+        while !round.is_last {
+            let Round { needs_values, parts, mut limit, .. } = round;
+            let goes_on = parts.last().expect("a round that is full").last_segment().clone();
+            self.show_replayed(parts, &goes_on);
+            if !self.ingest_replayed()? {
+                // All of it has to be in DRAM, then. Writers will hear of it.
+                self.publish(|view| view.frozen.clear());
+                limit = u64::MAX;
             }
             round = Round::new(limit, needs_values);
             let last = round.read(&Log::of(&self.manifest.state(), blocks), false)?;
             if round.is_last {
-                check_again(last, last_seqno, segment)?;
+                check_again(last, last_seqno, next)?;
             }
         }
-    }
-
-    /// Makes kvsets of each part, side by side where that takes longer than to start threads. So what is small
-    /// is always done in the same order.
-    fn build_all(self: &Arc<Engine>, parts: Vec<Replayed>) -> Result<Ingested> {
-        let in_threads = parts.len() > 1 && parts.iter().any(Replayed::is_long);
-        let builds = parts.into_iter().map(|part| {
-            let engine = self.clone();
-            move || engine.build_root_kvsets(&part)
-        });
-        let built: Result<Vec<Ingested>> = if in_threads {
-            let start = |build| thread::spawn("esker-replay", build).map_err(no_thread);
-            let threads = builds.map(start).collect::<Result<Vec<_>>>()?;
-            // All of them have ended, whatever one has come to.
-            let ended: Vec<_> = threads.into_iter().map(join).collect();
-            ended.into_iter().collect()
-        } else {
-            builds.map(|build| build()).collect()
+        let Some(newest) = round.parts.last_mut() else {
+            return self.commit_root(Ingested::default(), last_seqno, next).map(drop);
         };
-        let mut all = Ingested::default();
-        for Ingested { kvsets, values } in built? {
-            all.kvsets.extend(kvsets);
-            all.values.extend(values);
+        // As long as the manifest lets replay begin in them, records or not.
+        newest.hold(&log.segments);
+        self.show_replayed(round.parts, next);
+        if log.segments.len() <= LEFT_SEGMENTS || !self.ingest_replayed()? {
+            // It counts as durable, and who was killed may have written it without a flush.
+            self.classes.flush()?;
         }
-        Ok(all)
+        Ok(())
     }
 
-    /// Shows what was replayed in a memtable; once that is ingested, replay begins in `log_first`.
-    fn show_replayed(&self, table: Memtable, log_first: Arc<ValueBlock>) {
-        if !table.is_empty() {
-            let frozen = Arc::new(Frozen { table: Arc::new(table), log_first });
-            self.publish(|view| view.frozen.push(frozen));
-            self.balance_memory();
+    /// Shows what was replayed, the oldest part first; once all of it is ingested, replay begins in `next`.
+    fn show_replayed(&self, parts: Vec<Replayed>, next: &Arc<ValueBlock>) {
+        let mut frozen = Vec::new();
+        let mut log_first = next.clone();
+        for part in parts.into_iter().rev() {
+            let first = part.first_segment().clone();
+            let table = Table::Replayed(Arc::new(part));
+            frozen.push(Arc::new(Frozen { table, log_first }));
+            log_first = first;
+        }
+        self.publish(|view| view.frozen = frozen);
+        self.balance_memory();
+    }
+
+    /// Makes kvsets of all that was replayed; false when there is no room for them.
+    fn ingest_replayed(&self) -> Result<bool> {
+        loop {
+            match self.ingest_oldest() {
+                Err(error) if error.lacks_space() => return Ok(false),
+                Ok(true) => {}
+                ended => return ended.map(|_| true),
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::kvset::cursor::KvsetCursor;
 use crate::memtable::{Memtable, Written};
 use crate::omf::page::{Entry, Stored};
 use crate::prefixes::behind;
+use crate::recover::Replayed;
 use crate::value::ValueBlock;
 use crate::view::Tree;
 
@@ -211,6 +212,72 @@ impl Source for MemtableSource {
 
     fn cover(&self, key: &[u8]) -> Option<usize> {
         self.table.cover(self.kvs, key, self.seqno).map(|cover| cover.size)
+    }
+}
+
+/// One KVS in what was replayed. Everybody sees all of it.
+pub(crate) struct ReplayedSource {
+    table: Arc<Replayed>,
+    kvs: u32,
+    /// The number of the key it is on.
+    at: Option<usize>,
+}
+
+impl ReplayedSource {
+    pub(crate) fn new(table: Arc<Replayed>, kvs: u32) -> ReplayedSource {
+        ReplayedSource { table, kvs, at: None }
+    }
+
+    fn go_to(&mut self, at: Option<usize>) {
+        self.at = at.filter(|&at| at < self.table.count(self.kvs));
+    }
+}
+
+impl Source for ReplayedSource {
+    fn key(&self) -> Option<&[u8]> {
+        self.at.map(|at| self.table.key(self.kvs, at))
+    }
+
+    fn item(&self) -> Item<'_> {
+        self.at.map_or(Item::Tombstone, |at| self.table.item(self.kvs, at))
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let at = match from {
+            Bound::Included(key) => self.table.count_below(self.kvs, key),
+            Bound::Excluded(key) => self.table.count_through(self.kvs, key),
+            Bound::Unbounded => 0,
+        };
+        self.go_to(Some(at));
+        Ok(())
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let behind = match from {
+            Bound::Included(key) => self.table.count_through(self.kvs, key),
+            Bound::Excluded(key) => self.table.count_below(self.kvs, key),
+            Bound::Unbounded => self.table.count(self.kvs),
+        };
+        self.go_to(behind.checked_sub(1));
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.go_to(self.at.map(|at| at + 1));
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.go_to(self.at.and_then(|at| at.checked_sub(1)));
+        Ok(())
+    }
+
+    fn hides(&self) -> bool {
+        self.table.hides()
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        self.table.cover(self.kvs, key)
     }
 }
 
@@ -450,6 +517,7 @@ impl Source for LeavesSource {
 /// Any of the sources a cursor merges.
 pub(crate) enum AnySource {
     Memtable(MemtableSource),
+    Replayed(ReplayedSource),
     Kvset(KvsetCursor),
     Leaves(LeavesSource),
 }
@@ -458,6 +526,7 @@ macro_rules! each {
     ($self:ident, $source:ident => $call:expr) => {
         match $self {
             AnySource::Memtable($source) => $call,
+            AnySource::Replayed($source) => $call,
             AnySource::Kvset($source) => $call,
             AnySource::Leaves($source) => $call,
         }

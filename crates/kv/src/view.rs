@@ -5,16 +5,18 @@
 //!
 //! Invariants
 //! 1. For a key, everything in `active` is newer than in `frozen`, that than in the root, that
-//!    than in the leaf. Among frozen memtables, and among the kvsets of a node, the first is the
-//!    newest.
+//!    than in the leaf. Of what is frozen, and among the kvsets of a node, the first is the newest; what was
+//!    replayed is older than any memtable.
 //! 2. The first leaf's lower bound is empty; the bounds ascend. A leaf's kvsets hold only keys of
 //!    its range.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use crate::ingest::Young;
 use crate::kvset::Kvset;
 use crate::memtable::Memtable;
+use crate::recover::Replayed;
 use crate::sync::atomic::AtomicU64;
 use crate::value::ValueBlock;
 use crate::{KvsOptions, MediaClass, Place};
@@ -213,11 +215,53 @@ pub(crate) struct View {
     pub(crate) trees: BTreeMap<u32, Arc<Tree>>,
 }
 
-/// A memtable on its way to kvsets.
+/// Records on their way to kvsets.
 pub(crate) struct Frozen {
-    pub(crate) table: Arc<Memtable>,
-    /// Once it is ingested, replay begins in this log segment.
+    pub(crate) table: Table,
+    /// Once they are ingested, replay begins in this log segment.
     pub(crate) log_first: Arc<ValueBlock>,
+}
+
+/// Records of the log that are in no kvset yet, and get no more.
+#[derive(Clone)]
+pub(crate) enum Table {
+    Memtable(Arc<Memtable>),
+    /// The log had them when the KVDB was opened.
+    Replayed(Arc<Replayed>),
+}
+
+impl Table {
+    /// The log segments that hold the records.
+    pub(crate) fn blocks(&self) -> Vec<Arc<ValueBlock>> {
+        match self {
+            Table::Memtable(table) => table.blocks(),
+            Table::Replayed(table) => table.blocks(),
+        }
+    }
+
+    /// DRAM in use, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Table::Memtable(table) => table.bytes(),
+            Table::Replayed(table) => table.bytes(),
+        }
+    }
+
+    /// The seqno of the newest record.
+    pub(crate) fn last_seqno(&self) -> u64 {
+        match self {
+            Table::Memtable(table) => table.last_seqno(),
+            Table::Replayed(table) => table.last_seqno(),
+        }
+    }
+
+    /// Whether anybody else has it.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Table::Memtable(table) => Arc::strong_count(table) > 1,
+            Table::Replayed(table) => Arc::strong_count(table) > 1,
+        }
+    }
 }
 
 impl View {
@@ -247,16 +291,40 @@ impl View {
 
     /// All memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.table))
+        let frozen = self.frozen.iter().filter_map(|frozen| match &frozen.table {
+            Table::Memtable(table) => Some(table),
+            Table::Replayed(_) => None,
+        });
+        std::iter::once(&self.active).chain(frozen)
     }
 
-    /// Whether records of memtables lie on this class: to ingest them may free some of it.
+    /// What was replayed and is in no kvset yet, newest first. Every memtable is newer.
+    pub(crate) fn replayed(&self) -> impl Iterator<Item = &Arc<Replayed>> {
+        self.frozen.iter().filter_map(|frozen| match &frozen.table {
+            Table::Memtable(_) => None,
+            Table::Replayed(table) => Some(table),
+        })
+    }
+
+    /// The log segments whose records are in no kvset yet.
+    pub(crate) fn log_blocks(&self) -> impl Iterator<Item = Arc<ValueBlock>> {
+        let frozen = self.frozen.iter().flat_map(|frozen| frozen.table.blocks());
+        self.active.blocks().into_iter().chain(frozen)
+    }
+
+    /// Whether records that are in no kvset yet lie on this class: to ingest them may free some of it.
     pub(crate) fn has_log_on(&self, class: MediaClass) -> bool {
-        self.memtables().flat_map(|table| table.blocks()).any(|it| it.media().class == class)
+        self.log_blocks().any(|block| block.media().class == class)
     }
 
-    /// Their DRAM, and what is kept for the next ones, in bytes.
+    /// DRAM of what is in no kvset yet, in bytes.
+    pub(crate) fn young_bytes(&self) -> u64 {
+        let frozen = self.frozen.iter().map(|frozen| frozen.table.bytes());
+        self.active.bytes() + frozen.sum::<u64>()
+    }
+
+    /// The same, and what is kept for the next memtables.
     pub(crate) fn memtable_bytes(&self) -> u64 {
-        self.memtables().map(|table| table.bytes()).sum::<u64>() + self.active.kept_bytes()
+        self.young_bytes() + self.active.kept_bytes()
     }
 }

@@ -13,7 +13,7 @@ use crate::omf::frame::{Change, Record};
 use crate::options::Maintenance;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
-use crate::view::{Frozen, View};
+use crate::view::{Frozen, Table, View};
 use crate::{KEY_MAX, VALUE_MAX};
 
 /// Waits of one writer for another are long from this on: shorter ones are what a lock costs.
@@ -246,7 +246,7 @@ impl Engine {
         self.publish(|view| {
             let next = Arc::new(view.active.successor(self.tuning.memtable_bytes));
             let active = std::mem::replace(&mut view.active, next);
-            view.frozen.insert(0, Arc::new(Frozen { table: active, log_first }));
+            view.frozen.insert(0, Arc::new(Frozen { table: Table::Memtable(active), log_first }));
         });
     }
 

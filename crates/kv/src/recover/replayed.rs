@@ -1,5 +1,5 @@
-//! What replay yields to be ingested at once: records sorted, not in a memtable, because nobody reads
-//! them there. Of a value that is to stay in the log there is only the size.
+//! What replay yields: the newest version of each key, sorted. It is as good as a memtable that is frozen,
+//! and made in less time than that or a kvset. A value that is to stay in the log is read from there.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,8 +14,9 @@ use crate::ingest::{Newest, Young, YoungValue};
 use crate::kvset::head;
 use crate::memtable::Memtable;
 use crate::omf::frame::{Change, FrameHeader, Record};
-use crate::omf::page::INLINE_MAX;
+use crate::omf::page::{INLINE_MAX, Stored};
 use crate::prefixes::Prefixes;
+use crate::source::Item;
 use crate::value::ValueBlock;
 
 /// How many records ahead of need a key is asked for: in the order of keys, each is somewhere else.
@@ -25,12 +26,12 @@ const AHEAD: usize = 16;
 const RUN: usize = 32 << 10;
 
 /// Records of the log.
-pub(super) struct Replayed {
+pub(crate) struct Replayed {
     /// Whether ingest may write values elsewhere.
     needs_values: bool,
-    /// Where the records lie.
+    /// Where the records lie, and what is held besides.
     segments: Vec<Arc<ValueBlock>>,
-    /// Puts and deletes of each KVS.
+    /// Puts and deletes of each KVS; once they are sorted, the newest of each key.
     kvss: BTreeMap<u32, Versions>,
     kept: Kept,
     /// Deleted prefixes, and no keys.
@@ -89,14 +90,9 @@ impl Replayed {
         }
     }
 
-    /// How much it has, in bytes.
-    pub(super) fn bytes(&self) -> u64 {
+    /// How much it has, in bytes: as [`Replayed::bytes_of`] its frames.
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// Whether to make kvsets of it takes longer than to start a thread.
-    pub(super) fn is_long(&self) -> bool {
-        self.kvss.values().map(|of_kvs| of_kvs.versions.len()).sum::<usize>() > RUN
     }
 
     /// How much a frame is, in bytes: at least what it takes of DRAM, and at least what it is of the log.
@@ -106,7 +102,12 @@ impl Replayed {
         u64::from(header.payload_size) + u64::from(header.records) * version
     }
 
-    /// The segment of the last frame, of which there is one.
+    /// The segment of the first frame, of which there is one.
+    pub(super) fn first_segment(&self) -> &Arc<ValueBlock> {
+        self.segments.first().expect("a frame was taken")
+    }
+
+    /// The segment of the last frame.
     pub(super) fn last_segment(&self) -> &Arc<ValueBlock> {
         self.segments.last().expect("a frame was taken")
     }
@@ -159,12 +160,88 @@ impl Replayed {
         }
     }
 
-    /// Puts the records in order: KVS, key, the newest version first.
+    /// Puts the records in the order of KVSs and keys, and forgets those that newer ones hide.
     pub(super) fn sort(&mut self) {
-        let Replayed { kvss, kept, .. } = self;
-        for of_kvs in kvss.values_mut() {
+        let Replayed { kvss, kept, prefixes, .. } = self;
+        for (&kvs, of_kvs) in kvss {
             of_kvs.sort_run(kept);
             of_kvs.merge(0, kept);
+            let versions = &mut of_kvs.versions;
+            versions.dedup_by(|older, newer| {
+                older.head == newer.head && kept.key(older) == kept.key(newer)
+            });
+            if prefixes.hides() {
+                versions.retain(|version| {
+                    let cover = prefixes.cover(kvs, kept.key(version), u64::MAX);
+                    cover.is_none_or(|cover| cover.seqno < version.seqno)
+                });
+            }
+        }
+    }
+
+    /// Keeps these segments as well, as long as it is there.
+    pub(super) fn hold(&mut self, segments: &[Arc<ValueBlock>]) {
+        self.segments.extend_from_slice(segments);
+    }
+
+    /// How many keys of a KVS there are.
+    pub(crate) fn count(&self, kvs: u32) -> usize {
+        self.kvss.get(&kvs).map_or(0, |of_kvs| of_kvs.versions.len())
+    }
+
+    /// How many of them come before `key`.
+    pub(crate) fn count_below(&self, kvs: u32, key: &[u8]) -> usize {
+        let of_kvs = self.kvss.get(&kvs);
+        of_kvs.map_or(0, |of_kvs| of_kvs.count(key, &self.kept, Ordering::is_lt))
+    }
+
+    /// How many of them come before `key`, or are it.
+    pub(crate) fn count_through(&self, kvs: u32, key: &[u8]) -> usize {
+        let of_kvs = self.kvss.get(&kvs);
+        of_kvs.map_or(0, |of_kvs| of_kvs.count(key, &self.kept, Ordering::is_le))
+    }
+
+    /// One of the keys of a KVS.
+    pub(crate) fn key(&self, kvs: u32, at: usize) -> &[u8] {
+        self.kept.key(&self.kvss[&kvs].versions[at])
+    }
+
+    /// What it maps to.
+    pub(crate) fn item(&self, kvs: u32, at: usize) -> Item<'_> {
+        self.item_of(&self.kvss[&kvs].versions[at])
+    }
+
+    /// What `key` maps to; nothing, too, where it was deleted with a prefix.
+    pub(crate) fn get(&self, kvs: u32, key: &[u8]) -> Option<Item<'_>> {
+        let of_kvs = self.kvss.get(&kvs);
+        let found = of_kvs.and_then(|of_kvs| {
+            let at = of_kvs.count(key, &self.kept, Ordering::is_lt);
+            of_kvs.versions.get(at).filter(|version| self.kept.key(version) == key)
+        });
+        let covered = || self.cover(kvs, key).map(|_| Item::Tombstone);
+        found.map(|version| self.item_of(version)).or_else(covered)
+    }
+
+    /// Whether any prefix was deleted.
+    pub(crate) fn hides(&self) -> bool {
+        self.prefixes.hides()
+    }
+
+    /// The bytes of the prefix that was deleted with what is older of `key`.
+    pub(crate) fn cover(&self, kvs: u32, key: &[u8]) -> Option<usize> {
+        self.prefixes.cover(kvs, key, u64::MAX).map(|cover| cover.size)
+    }
+
+    fn item_of(&self, version: &Version) -> Item<'_> {
+        let &Version { offset, value_size, expiry, .. } = version;
+        match version.value {
+            Value::Deleted => Item::Tombstone,
+            Value::Kept => Item::Value(self.kept.value(version), expiry),
+            Value::InLog => {
+                let segment = &self.segments[version.segment as usize];
+                // It is in no kvset, which would have numbers for blocks.
+                Item::Stored(segment, Stored { block: 0, offset, value_size, expiry })
+            }
         }
     }
 
@@ -237,6 +314,17 @@ impl Versions {
         for same in self.versions[from..].chunk_by_mut(|a, b| a.head == b.head) {
             same.sort_unstable_by(|a, b| kept.compare(a, b));
         }
+    }
+
+    /// How many keys compare so with `key`, once they are sorted: all before the first that does not.
+    fn count(&self, key: &[u8], kept: &Kept, so: impl Fn(Ordering) -> bool) -> usize {
+        let Some(rest) = key.strip_prefix(&self.common[..]) else {
+            return if so(self.common[..].cmp(key)) { self.versions.len() } else { 0 };
+        };
+        let head = head(rest);
+        self.versions.partition_point(|version| {
+            so(version.head.cmp(&head).then_with(|| kept.key(version).cmp(key)))
+        })
     }
 
     /// Makes one run of those from `from` on.
@@ -314,7 +402,7 @@ impl Young for Replayed {
     }
 
     fn may_be_thin(&self) -> bool {
-        // Somebody waits until it is open: a spill reads more than it needs instead.
+        // That takes values in DRAM: a spill reads more than it needs instead.
         false
     }
 
@@ -327,23 +415,11 @@ impl Young for Replayed {
         mut each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         for (&kvs, Versions { versions, .. }) in &self.kvss {
-            let mut last: Option<&Version> = None;
             for (n, version) in versions.iter().enumerate() {
                 if let Some(soon) = versions.get(n + AHEAD) {
                     self.kept.prefetch(soon);
                 }
-                let key = self.kept.key(version);
-                let is_key =
-                    |last: &Version| last.head == version.head && self.kept.key(last) == key;
-                let same = last.is_some_and(is_key);
-                last = Some(version);
-                let hidden = || {
-                    let cover = self.prefixes.cover(kvs, key, u64::MAX);
-                    cover.is_some_and(|cover| cover.seqno > version.seqno)
-                };
-                if !same && !hidden() {
-                    each(kvs, key, self.newest(version))?;
-                }
+                each(kvs, self.kept.key(version), self.newest(version))?;
             }
         }
         Ok(())
