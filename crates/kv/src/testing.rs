@@ -14,8 +14,17 @@ pub(crate) fn kvdb() -> (Kvdb, Kvs, Clock) {
 
 /// The same, on devices that are wrapped.
 pub(crate) fn kvdb_with(wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> (Kvdb, Kvs, Clock) {
-    let device = |name| wrap(Arc::new(MemoryDevice::new(name, 16 << 20, 512)));
-    let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+    let device = |name| wrap(device(name));
+    kvdb_on(Devices { manifest: device("m"), capacity: device("c"), staging: None })
+}
+
+/// Memory of 16 MiB.
+pub(crate) fn device(name: &str) -> Arc<dyn Device> {
+    Arc::new(MemoryDevice::new(name, 16 << 20, 512))
+}
+
+/// The same, on these devices.
+pub(crate) fn kvdb_on(devices: Devices) -> (Kvdb, Kvs, Clock) {
     let clock = Clock::virtual_time();
     let options = Options {
         maintenance: Maintenance::Manual,

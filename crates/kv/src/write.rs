@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::Nanos;
+
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::expiry::Expiry;
@@ -52,7 +54,12 @@ struct Wait {
     steps: u64,
     /// Whether it has made kvsets of what is in memory.
     has_ingested: bool,
+    /// When it began.
+    began: Option<Nanos>,
 }
+
+/// How long a writer waits for space while maintenance makes some: others may take all of it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// Writes records, all or none: appends them to the log and makes them visible. `size` is the
@@ -282,7 +289,7 @@ impl Engine {
     }
 
     /// Waits for maintenance to make space; `full` is the answer when it has nothing left to do, and has
-    /// done nothing since room was looked for.
+    /// done nothing since room was looked for, or when the writer has waited for too long.
     fn await_space<'e>(
         &'e self,
         mut log: MutexGuard<'e, LogTail>,
@@ -302,9 +309,12 @@ impl Engine {
             }
             result => result,
         };
+        let now = self.options.clock.now();
+        let patient = now.since(*wait.began.get_or_insert(now)) < PATIENCE;
         let worked = MutexGuard::unlocked(&mut log, || self.pace.for_space(work))?;
         self.check_running()?;
-        if worked || self.counters.steps.get() != wait.steps { Ok(log) } else { Err(full) }
+        let moves = worked || self.counters.steps.get() != wait.steps;
+        if patient && moves { Ok(log) } else { Err(full) }
     }
 
     /// What the threads would have done meanwhile.
@@ -365,6 +375,25 @@ mod tests {
         // Where others keep all processors busy, it takes long before it sleeps.
         let mostly = |ms| (0..20).filter(|_| comes_first(Duration::from_millis(ms))).count() > 10;
         assert!([5, 50, 250].into_iter().any(mostly));
+    }
+
+    #[test]
+    fn who_waits_for_space_gives_up_while_others_go_on() {
+        let (db, _, clock) = kvdb();
+        let engine = &db.engine;
+        let full = || KvError::ClassFull { class: crate::MediaClass::Capacity, kvs: "a".into() };
+        // Steps that others do, of which none makes room for this one.
+        let mut wait = Wait::default();
+        let mut waits = || {
+            wait.steps = engine.counters.steps.get();
+            engine.counters.steps.add(1);
+            engine.await_space(engine.writer.lock(), full(), &mut wait).map(drop)
+        };
+        waits().unwrap();
+        clock.advance(PATIENCE / 2);
+        waits().unwrap();
+        clock.advance(PATIENCE / 2);
+        assert!(waits().unwrap_err().lacks_space());
     }
 
     #[test]
