@@ -196,6 +196,11 @@ impl Device for FileDevice {
         self.0.discards_zero
     }
 
+    fn usable_bytes(&self) -> Option<u64> {
+        let open = &*self.0;
+        if open.is_block_device { None } else { probe::usable_bytes(&open.file) }
+    }
+
     fn stats(&self) -> DeviceStats {
         self.0.counters.snapshot(&self.0.name)
     }

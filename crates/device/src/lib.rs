@@ -92,6 +92,12 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// How many bytes it can hold, those included that it holds, where that may be less than its capacity: a
+    /// file holds what its file system has room for. It may change at any time.
+    fn usable_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// What this device and the devices under it have carried so far.
     fn stats(&self) -> DeviceStats;
 

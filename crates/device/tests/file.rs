@@ -353,6 +353,11 @@ fn a_full_file_system_is_no_space_and_names_the_write() {
         let buf = AlignedBuf::zeroed(4 << 20);
         let error = port.write(Lba(2), buf, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace);
+        let usable = || device.usable_bytes().unwrap();
+        let all = usable();
+        assert!((900 << 10..=1 << 20).contains(&all), "{all}");
+        port.write(Lba(2), AlignedBuf::zeroed(512 << 10), None).unwrap();
+        assert!(usable().abs_diff(all) < 16 << 10, "{all} and now {}", usable());
         let start = format!("{}: write of 4194304 bytes at LBA 2 failed", path.display());
         assert!(error.to_string().starts_with(&start), "{error}");
         assert_eq!(device.stats().errors, 1);

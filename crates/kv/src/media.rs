@@ -82,10 +82,15 @@ struct Space {
     /// Free runs: first LBA to count. No two are adjacent.
     free: BTreeMap<u64, u64>,
     free_lbas: u64,
+    capacity_lbas: u64,
+    /// How many of them the device can hold; the others are free, and of no use.
+    usable_lbas: u64,
+    /// Of a block of values.
+    block_lbas: u64,
     /// Kept for maintenance, and a quarter of it for deletes, so that they can make room.
     reserve_lbas: u64,
-    /// Kept even from maintenance, so that a full KVDB can be opened: that takes a log segment.
-    opening_lbas: u64,
+    /// The least that an allocation takes.
+    unit_lbas: u64,
 }
 
 /// Who asks for space.
@@ -109,15 +114,16 @@ impl Media {
         let unit = LbaCount::holding(tuning.allocation_bytes.max(u64::from(lba_size)), lba_size);
         let first = u64::from(HEADER_BYTES / lba_size);
         let free_lbas = geometry.capacity.0.saturating_sub(first);
-        let capacity_bytes = geometry.capacity.bytes(lba_size);
-        let reserve_bytes =
-            (8 * tuning.block_bytes).max(capacity_bytes / 64).min(capacity_bytes / 8);
-        let space = Space {
+        let mut space = Space {
             free: BTreeMap::from([(first, free_lbas)]),
             free_lbas,
-            reserve_lbas: reserve_bytes / u64::from(lba_size),
-            opening_lbas: (OPENINGS * unit.0).min(reserve_bytes / 4 / u64::from(lba_size)),
+            capacity_lbas: geometry.capacity.0,
+            usable_lbas: 0,
+            block_lbas: tuning.block_bytes / u64::from(lba_size),
+            reserve_lbas: 0,
+            unit_lbas: unit.0,
         };
+        space.measure(&*device);
         Media {
             class,
             lba_size,
@@ -182,10 +188,15 @@ impl Media {
         let wanted = round_up(LbaCount::holding(bytes, self.lba_size).0, self.unit.0);
         // Whatever is written to the log takes as much again when it becomes a kvset, at most.
         let again = if stream == Stream::Log { wanted } else { 0 };
-        let mut lba = self.space.lock().take(wanted, again, purpose);
+        let take = || {
+            let mut space = self.space.lock();
+            space.measure(&**self.device());
+            space.take(wanted, again, purpose)
+        };
+        let mut lba = take();
         if lba.is_none() {
             self.reclaim()?;
-            lba = self.space.lock().take(wanted, again, purpose);
+            lba = take();
         }
         let lba = lba.ok_or(KvError::NoSpace { class: self.class, needed: bytes })?;
         let extent = Extent { class: self.class, lba: Lba(lba), count: LbaCount(wanted) };
@@ -231,22 +242,24 @@ impl Media {
     pub(crate) fn has_room(&self) -> Result<bool> {
         let fits = || {
             let space = self.space.lock();
-            space.free_lbas >= space.reserve_lbas + self.least.0
+            space.available() >= space.reserve_lbas + self.least.0
         };
         Ok(fits() || {
             self.reclaim()?;
+            self.space.lock().measure(&**self.device());
             fits()
         })
     }
 
     /// Bytes in use, freed but not yet discarded ones included.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.capacity_bytes().saturating_sub(self.free_bytes())
+        let space = self.space.lock();
+        LbaCount(space.capacity_lbas - space.free_lbas).bytes(self.lba_size)
     }
 
     /// Bytes that are free now, what is kept for maintenance included.
     pub(crate) fn free_bytes(&self) -> u64 {
-        LbaCount(self.space.lock().free_lbas).bytes(self.lba_size)
+        LbaCount(self.space.lock().available()).bytes(self.lba_size)
     }
 
     /// Bytes that are kept for maintenance.
@@ -262,8 +275,9 @@ impl Media {
         Ok(port.flush()?)
     }
 
+    /// What it can hold, in bytes, as far as that was known when space was taken last.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.device().geometry().capacity.bytes(self.lba_size)
+        LbaCount(self.space.lock().usable_lbas).bytes(self.lba_size)
     }
 
     pub(crate) fn count_read(&self, stream: Stream, ops: u64, bytes: usize) {
@@ -289,15 +303,30 @@ impl Media {
 }
 
 impl Space {
+    /// Asks how much the device can hold now.
+    fn measure(&mut self, device: &dyn Device) {
+        let lba_size = u64::from(device.geometry().lba_size);
+        let usable = device.usable_bytes().map_or(u64::MAX, |bytes| bytes / lba_size);
+        self.usable_lbas = self.capacity_lbas.min(usable);
+        self.reserve_lbas =
+            (8 * self.block_lbas).max(self.usable_lbas / 64).min(self.usable_lbas / 8);
+    }
+
+    /// Free LBAs that can be used.
+    fn available(&self) -> u64 {
+        self.free_lbas.saturating_sub(self.capacity_lbas - self.usable_lbas)
+    }
+
     /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for what becomes of them.
     fn take(&mut self, wanted: u64, again: u64, purpose: Purpose) -> Option<u64> {
         let kept = match purpose {
             Purpose::User => self.reserve_lbas + again,
             Purpose::Delete => self.reserve_lbas / 4 * 3 + again,
-            Purpose::Maintenance => self.opening_lbas,
+            // Not even that may take what a full KVDB needs to be opened: a log segment.
+            Purpose::Maintenance => (OPENINGS * self.unit_lbas).min(self.reserve_lbas / 4),
             Purpose::Opening => 0,
         };
-        if self.free_lbas < wanted + kept {
+        if self.available() < wanted + kept {
             return None;
         }
         let (&start, &count) = self.free.iter().find(|(_, count)| **count >= wanted)?;

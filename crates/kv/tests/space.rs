@@ -4,7 +4,8 @@ mod common;
 
 use std::sync::Arc;
 
-use common::records::{devices, value};
+use common::records::{check, devices, put, value};
+use common::sparse::FileSystem;
 use common::{small_tuning, test_options};
 use esker_base::{ErrorKind, Rng};
 use esker_device::MemoryDevice;
@@ -28,8 +29,7 @@ fn fill(db: &Kvdb, kvs: &Kvs, first: u64) -> u64 {
     unreachable!("the device is finite")
 }
 
-fn fills_and_frees(staging_bytes: Option<u64>) {
-    let devices = devices(6 << 20, staging_bytes);
+fn fills_and_frees(devices: Devices) {
     let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let mut start = 0;
@@ -67,12 +67,36 @@ fn fills_and_frees(staging_bytes: Option<u64>) {
 
 #[test]
 fn a_full_kvdb_reads_and_deletes_and_has_room_again() {
-    fills_and_frees(Some(4 << 20));
+    fills_and_frees(devices(6 << 20, Some(4 << 20)));
 }
 
 #[test]
 fn a_full_kvdb_with_capacity_alone_reads_and_deletes_and_has_room_again() {
-    fills_and_frees(None);
+    fills_and_frees(devices(6 << 20, None));
+}
+
+#[test]
+fn a_kvdb_in_files_is_full_when_their_file_system_is() {
+    let system = FileSystem::new(12 << 20);
+    let manifest = Arc::new(MemoryDevice::new("manifest", 2 << 20, 4096));
+    let (capacity, staging) = (system.file("capacity"), Some(system.file("staging")));
+    let devices = Devices { manifest, capacity, staging };
+    fills_and_frees(devices.clone());
+    assert_eq!(system.refused(), 0, "a write failed for want of space");
+    // Others take what there is, and give it back.
+    let db = Kvdb::open_on(devices, test_options(small_tuning())).unwrap();
+    let kvs = db.kvs("k").unwrap();
+    put(&kvs, 0..200);
+    let taken = i64::try_from(system.free_bytes() / 8 * 7).unwrap();
+    system.take(taken);
+    let end = fill(&db, &kvs, 200);
+    check(&kvs, 0..end);
+    system.take(-taken);
+    put(&kvs, end..end + 200);
+    db.settle().unwrap();
+    check(&kvs, 0..end + 200);
+    let class = |n: usize| db.stats().classes[n].capacity_bytes;
+    assert!(class(0) <= 12 << 20 && class(1) <= 12 << 20, "{}", db.stats());
 }
 
 #[test]

@@ -246,6 +246,10 @@ impl Device for FaultDevice {
         self.device.discards_zero()
     }
 
+    fn usable_bytes(&self) -> Option<u64> {
+        self.device.usable_bytes()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.device.stats()
     }

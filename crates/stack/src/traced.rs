@@ -69,6 +69,10 @@ impl Device for Traced {
         self.inner.discards_zero()
     }
 
+    fn usable_bytes(&self) -> Option<u64> {
+        self.inner.usable_bytes()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
     }

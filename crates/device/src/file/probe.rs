@@ -151,6 +151,15 @@ fn largest_size(file: &File, wish: u64) -> u64 {
     possible
 }
 
+/// What a file can hold with what its file system has left; `None` where that does not say. A hundredth of
+/// it may be wanted for the file system's own structures.
+pub(super) fn usable_bytes(file: &File) -> Option<u64> {
+    let held = file.metadata().ok()?.blocks() * 512;
+    let system = rustix::fs::fstatvfs(file).ok().filter(|system| system.f_blocks > 0)?;
+    let left = system.f_bavail.saturating_mul(system.f_frsize);
+    Some(held.saturating_add(left - left / 100))
+}
+
 /// Whether a part of the file can be freed; tried where it has no content.
 fn punches_holes(file: &File, end: u64, capacity_bytes: u64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -85,7 +85,8 @@ impl Found {
 
     /// Looks at the first `bytes` bytes of a class.
     fn scan(&mut self, number: usize, media: &Media, bytes: u64, salvage: &mut Salvage<'_>) {
-        let end = bytes.min(media.capacity_bytes());
+        let capacity = media.device().geometry().capacity.bytes(media.lba_size);
+        let end = bytes.min(capacity);
         for offset in (0..end).step_by(to_usize(PIECE)) {
             let (lba, size) = (Lba(offset / u64::from(media.lba_size)), PIECE.min(end - offset));
             let piece = read_parts(media, lba, size, |error| salvage.finding(error));

@@ -6,6 +6,7 @@ pub(crate) mod records;
 pub(crate) mod sample;
 pub(crate) mod script;
 pub(crate) mod shaped;
+pub(crate) mod sparse;
 
 use std::sync::Arc;
 

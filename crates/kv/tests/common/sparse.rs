@@ -1,0 +1,171 @@
+//! A file system of a few MiB in memory, and sparse files on it whose capacity is far larger: a write for
+//! which it has no room fails, as with files.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::units::to_u64;
+use esker_base::{ErrorKind, LbaCount};
+use esker_device::{
+    Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op,
+    QueuePair,
+};
+use parking_lot::Mutex;
+
+const LBA_SIZE: u32 = 4096;
+
+/// See the head of this file.
+#[derive(Clone)]
+pub(crate) struct FileSystem(Arc<Mutex<Blocks>>);
+
+struct Blocks {
+    left: u64,
+    /// The file and the LBA of each block in use.
+    held: BTreeSet<(u64, u64)>,
+    files: u64,
+    refused: u64,
+}
+
+impl FileSystem {
+    pub(crate) fn new(bytes: u64) -> FileSystem {
+        let left = bytes / u64::from(LBA_SIZE);
+        FileSystem(Arc::new(Mutex::new(Blocks {
+            left,
+            held: BTreeSet::new(),
+            files: 0,
+            refused: 0,
+        })))
+    }
+
+    /// A file that may become as large as a TiB, if there is room.
+    pub(crate) fn file(&self, name: &str) -> Arc<dyn Device> {
+        let mut blocks = self.0.lock();
+        blocks.files += 1;
+        let inner = MemoryDevice::new(name, 1 << 40, LBA_SIZE);
+        Arc::new(SparseFile { inner, number: blocks.files, system: self.clone() })
+    }
+
+    /// Bytes that nobody has.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.0.lock().left * u64::from(LBA_SIZE)
+    }
+
+    /// Takes bytes for others, or gives some back.
+    pub(crate) fn take(&self, bytes: i64) {
+        let mut blocks = self.0.lock();
+        blocks.left = blocks.left.checked_add_signed(-bytes / i64::from(LBA_SIZE)).unwrap();
+    }
+
+    /// How many writes failed.
+    pub(crate) fn refused(&self) -> u64 {
+        self.0.lock().refused
+    }
+}
+
+struct SparseFile {
+    inner: MemoryDevice,
+    number: u64,
+    system: FileSystem,
+}
+
+impl Device for SparseFile {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let (inner, name) = (self.inner.queue_pair(depth)?, self.name().to_owned());
+        let (number, system, refused) = (self.number, self.system.clone(), Vec::new());
+        Ok(Box::new(Queue { name, number, system, inner, refused }))
+    }
+
+    fn discards_zero(&self) -> bool {
+        true
+    }
+
+    fn usable_bytes(&self) -> Option<u64> {
+        let blocks = self.system.0.lock();
+        let held = blocks.held.range((self.number, 0)..(self.number + 1, 0)).count();
+        Some((blocks.left + to_u64(held)) * u64::from(LBA_SIZE))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+struct Queue {
+    name: String,
+    number: u64,
+    system: FileSystem,
+    inner: Box<dyn QueuePair>,
+    refused: Vec<Completion>,
+}
+
+impl Queue {
+    /// Whether there is room for a command.
+    fn admits(&self, op: &Op) -> bool {
+        let mut blocks = self.system.0.lock();
+        let (lba, bytes) = op.range(LBA_SIZE);
+        let range = lba.0..(lba + LbaCount(bytes / u64::from(LBA_SIZE))).0;
+        let each = range.map(|lba| (self.number, lba));
+        match op {
+            Op::Write { .. } => {
+                let new: Vec<_> = each.filter(|block| !blocks.held.contains(block)).collect();
+                let Some(left) = blocks.left.checked_sub(to_u64(new.len())) else {
+                    blocks.refused += 1;
+                    return false;
+                };
+                blocks.left = left;
+                blocks.held.extend(new);
+            }
+            Op::Discard { .. } => {
+                let given = each.filter(|block| blocks.held.remove(block)).count();
+                blocks.left += to_u64(given);
+            }
+            _ => {}
+        }
+        true
+    }
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let taken = commands.len();
+        for Command { tag, op } in commands.drain(..) {
+            if self.admits(&op) {
+                self.inner.submit(&mut VecDeque::from([Command { tag, op }]))?;
+                continue;
+            }
+            let (lba, bytes) = op.range(LBA_SIZE);
+            let cause =
+                Cause::Os { kind: ErrorKind::NoSpace, message: "the file system is full".into() };
+            let error = DeviceError::new(&self.name, op.kind(), lba, bytes, cause);
+            self.refused.push(Completion { tag, result: Err(error), buf: op.into_buf() });
+        }
+        Ok(taken)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        let refused = self.refused.len();
+        done.append(&mut self.refused);
+        Ok(refused + self.inner.poll(done)?)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        _timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.poll(done) // everything completes within submit
+    }
+
+    fn in_flight(&self) -> usize {
+        self.refused.len() + self.inner.in_flight()
+    }
+}
