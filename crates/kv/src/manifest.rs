@@ -60,10 +60,13 @@ pub(crate) struct BlockState {
     pub(crate) bytes: u64,
     /// What they would be with no value compressed.
     pub(crate) plain_bytes: u64,
+    /// How many kvsets refer to it.
+    references: u64,
 }
 
 impl State {
-    fn apply(&mut self, edit: Edit) -> Result<(), Malformed> {
+    /// Applies an edit. Blocks that may be used no more go to `doubtful`: another edit of the record may use them.
+    fn apply(&mut self, edit: Edit, doubtful: &mut Vec<u64>) -> Result<(), Malformed> {
         let known = |holds: bool, what: &str, id: u64| {
             expect(holds, || format!("an edit names {what} {id}, which does not exist"))
         };
@@ -84,13 +87,21 @@ impl State {
             Edit::KvsDropped { id } => {
                 known(self.kvss.remove(&id).is_some(), "KVS", id.into())?;
                 self.leaves.retain(|_, (kvs, _)| *kvs != id);
-                self.kvsets.retain(|_, kvset| kvset.kvs != id);
+                let gone = self.kvsets.extract_if(.., |_, kvset| kvset.kvs == id);
+                let gone: Vec<KvsetEdit> = gone.map(|(_, kvset)| kvset).collect();
+                gone.iter().for_each(|kvset| self.let_go(kvset, doubtful));
             }
             Edit::Block { id, extent, log, bytes, plain_bytes } => {
                 self.last_id = self.last_id.max(id);
-                self.blocks.insert(id, BlockState { extent, log, bytes, plain_bytes });
+                let references = self.blocks.get(&id).map_or(0, |former| former.references);
+                self.blocks.insert(id, BlockState { extent, log, bytes, plain_bytes, references });
+                doubtful.push(id);
             }
-            Edit::Ingested { seqno, first } => (self.ingested, self.log_first) = (seqno, first),
+            Edit::Ingested { seqno, first } => {
+                let passed = self.log_first..first.max(self.log_first);
+                doubtful.extend(self.blocks.range(passed).map(|(id, _)| *id));
+                (self.ingested, self.log_first) = (seqno, first);
+            }
             Edit::Leaf { id, kvs, lower } => {
                 known(self.kvss.contains_key(&kvs), "KVS", kvs.into())?;
                 self.last_id = self.last_id.max(id);
@@ -106,14 +117,32 @@ impl State {
                 let owner = self.leaves.get(&leaf).map(|(kvs, _)| *kvs);
                 known(leaf == 0 || owner == Some(kvset.kvs), "leaf", leaf)?;
                 for (block, _) in &kvset.blocks {
-                    known(self.blocks.contains_key(block), "block", *block)?;
+                    let there = self.blocks.get_mut(block);
+                    known(there.is_some(), "block", *block)?;
+                    there.into_iter().for_each(|block| block.references += 1);
                 }
                 self.last_id = self.last_id.max(kvset.id);
-                self.kvsets.insert(kvset.id, kvset);
+                if let Some(former) = self.kvsets.insert(kvset.id, kvset) {
+                    self.let_go(&former, doubtful);
+                }
             }
-            Edit::KvsetRemoved { id } => known(self.kvsets.remove(&id).is_some(), "kvset", id)?,
+            Edit::KvsetRemoved { id } => {
+                let gone = self.kvsets.remove(&id);
+                known(gone.is_some(), "kvset", id)?;
+                gone.iter().for_each(|kvset| self.let_go(kvset, doubtful));
+            }
         }
         Ok(())
+    }
+
+    /// A kvset is gone: the blocks that it referred to may go as well.
+    fn let_go(&mut self, kvset: &KvsetEdit, doubtful: &mut Vec<u64>) {
+        for (id, _) in &kvset.blocks {
+            if let Some(block) = self.blocks.get_mut(id) {
+                block.references -= 1;
+                doubtful.push(*id);
+            }
+        }
     }
 
     /// Whether something lies on this class.
@@ -124,14 +153,16 @@ impl State {
     }
 
     fn apply_all(&mut self, edits: Vec<Edit>) -> Result<(), Malformed> {
-        edits.into_iter().try_for_each(|edit| self.apply(edit))?;
+        let mut doubtful = Vec::new();
+        edits.into_iter().try_for_each(|edit| self.apply(edit, &mut doubtful))?;
         // Blocks live as long as a kvset refers to them or replay may read them.
-        let mut used: Vec<u64> =
-            self.kvsets.values().flat_map(|kvset| kvset.blocks.iter().map(|(id, _)| *id)).collect();
-        used.sort_unstable();
-        let log_first = self.log_first;
-        self.blocks
-            .retain(|id, block| (block.log && *id >= log_first) || used.binary_search(id).is_ok());
+        for id in doubtful {
+            let is_unused =
+                |block: &BlockState| block.references == 0 && !(block.log && id >= self.log_first);
+            if self.blocks.get(&id).is_some_and(is_unused) {
+                self.blocks.remove(&id);
+            }
+        }
         Ok(())
     }
 
@@ -148,7 +179,7 @@ impl State {
             options: *options,
         }));
         edits.extend(self.blocks.iter().map(|(&id, block)| {
-            let &BlockState { extent, log, bytes, plain_bytes } = block;
+            let &BlockState { extent, log, bytes, plain_bytes, .. } = block;
             Edit::Block { id, extent, log, bytes, plain_bytes }
         }));
         edits.push(ingested);
@@ -530,6 +561,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use esker_base::Rng;
     use esker_device::MemoryDevice;
 
     fn device() -> Arc<dyn Device> {
@@ -553,6 +585,80 @@ mod tests {
         let again = Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
         again.commit(vec![kvs(700)]).unwrap();
         assert_eq!(Manifest::read(&device).unwrap().unwrap().kvss.len(), 2);
+    }
+
+    #[test]
+    fn blocks_are_there_as_long_as_something_needs_them() {
+        let mut rng = Rng::new(7);
+        let mut state = State::default();
+        state.apply_all(vec![kvs(1), kvs(2)]).unwrap();
+        let next = std::cell::Cell::new(10);
+        let id = || next.replace(next.get() + 1);
+        let extent = Extent { class: MediaClass::Capacity, lba: Lba(8), count: LbaCount(8) };
+        let (mut gone, mut kvss) = (0, vec![1, 2]);
+        for _ in 0..3000 {
+            let mut edits = Vec::new();
+            let mut there: Vec<u64> = state.blocks.keys().copied().collect();
+            for _ in 0..rng.below(3) {
+                let (id, log) = (id(), rng.chance(1, 2));
+                edits.push(Edit::Block { id, extent, log, bytes: 1, plain_bytes: 1 });
+                there.push(id);
+            }
+            let owner = kvss[to_usize(rng.below(kvss.len() as u64))];
+            for _ in 0..rng.below(3) {
+                let id = id();
+                let mut own = there.clone();
+                own.retain(|_| rng.chance(1, 4));
+                let blocks = own.into_iter().map(|id| (id, 1)).collect();
+                let extents = vec![extent];
+                let (entries, tombstones, pages, meta_size) = (1, 0, 1, 1);
+                let (kvs, leaf, age) = (owner, 0, 1);
+                edits.push(Edit::Kvset(KvsetEdit {
+                    id,
+                    kvs,
+                    leaf,
+                    age,
+                    entries,
+                    tombstones,
+                    pages,
+                    meta_size,
+                    extents,
+                    blocks,
+                }));
+            }
+            let removed = state.kvsets.keys().copied().filter(|_| rng.chance(1, 6));
+            edits.extend(removed.map(|id| Edit::KvsetRemoved { id }));
+            if rng.chance(1, 5) {
+                let first = state.log_first.max(next.get() - rng.below(8));
+                edits.push(Edit::Ingested { seqno: 1, first });
+            }
+            if rng.chance(1, 100) {
+                let fresh = u32::try_from(id()).unwrap();
+                edits.push(kvs(fresh));
+                edits.push(Edit::KvsDropped { id: std::mem::replace(&mut kvss[0], fresh) });
+                kvss.swap(0, 1);
+            }
+            let before = state.blocks.len();
+            state.apply_all(edits).unwrap();
+            gone += usize::from(state.blocks.len() < before);
+            let mut again = State::default();
+            again.apply_all(state.edits()).unwrap();
+            for state in [&state, &again] {
+                let referred = |id: &u64| {
+                    let kvsets = state.kvsets.values();
+                    kvsets.filter(|kvset| kvset.blocks.iter().any(|(own, _)| own == id)).count()
+                        as u64
+                };
+                for (id, block) in &state.blocks {
+                    assert_eq!(block.references, referred(id));
+                    assert!(block.references > 0 || block.log && *id >= state.log_first, "{id}");
+                }
+                let named = state.kvsets.values().flat_map(|kvset| &kvset.blocks);
+                named.for_each(|(id, _)| assert!(state.blocks.contains_key(id), "{id}"));
+            }
+            assert!(state.blocks.keys().eq(again.blocks.keys()));
+        }
+        assert!(gone > 100, "{gone}");
     }
 
     #[test]
