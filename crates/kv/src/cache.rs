@@ -155,10 +155,12 @@ impl RecordCache {
         RecordCache { shards: std::array::from_fn(|_| shard()) }
     }
 
-    /// Changes the capacity. A smaller one evicts and frees what is too much before it returns.
+    /// Changes the capacity. A smaller one evicts and frees what is too much before it returns, a few segments
+    /// of a shard at a time: others come in between.
     pub(crate) fn set_capacity(&self, capacity: u64) {
         for shard in &self.shards {
-            shard.lock().set_capacity(per_shard(capacity));
+            let mut evicted = 0;
+            while !shard.lock().set_capacity(per_shard(capacity), &mut evicted) {}
         }
     }
 

@@ -34,6 +34,8 @@ const PROMOTED: u8 = 1;
 /// After so many segments evicted for one place, a record needs one visit more to stay: this
 /// bounds how long an insert takes when everything is hot.
 const PATIENCE: usize = 4;
+/// So many segments are evicted at most before others come to the shard: a millisecond's worth.
+const AT_ONCE: usize = 16;
 
 /// Aligned so that two locks never share a pair of cache lines.
 #[repr(align(128))]
@@ -211,14 +213,23 @@ impl Shard {
         place.is_some()
     }
 
-    /// Changes the capacity, and frees what is too much.
-    pub(super) fn set_capacity(&mut self, capacity: usize) {
+    /// Changes the capacity, and frees what is too much; false when it has evicted a few segments of it and is to
+    /// be called again. `evicted` is how many these calls have evicted together.
+    pub(super) fn set_capacity(&mut self, capacity: usize, evicted: &mut usize) -> bool {
         self.capacity = limit(capacity);
         // The main queue is gone through whole before a record needs one visit more to stay.
         let patience = self.main.len().max(PATIENCE);
-        let mut evicted = 0;
-        while !self.fits(0) && self.evict(Queue::Main, evicted / patience) {
-            evicted += 1;
+        let most = *evicted + AT_ONCE;
+        while !self.fits(0) {
+            if *evicted == most {
+                // As much as there is: who takes in a record meanwhile does not evict all the rest for it.
+                self.capacity = self.used() - self.segments.spare_bytes() + SEGMENT;
+                return false;
+            }
+            if !self.evict(Queue::Main, *evicted / patience) {
+                break;
+            }
+            *evicted += 1;
             self.shrink_index();
         }
         let is_empty = self.small.is_empty() && self.main.is_empty();
@@ -229,6 +240,7 @@ impl Shard {
         if is_empty || self.used() > self.capacity {
             self.segments.trim();
         }
+        true
     }
 
     /// What this shard has done and holds.

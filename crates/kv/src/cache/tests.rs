@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use esker_base::Rng;
 use esker_base::policy::{self, Access, Kind, Policy};
+use esker_base::units::to_u64;
 
 use super::segment::{RECORD_MAX, SEGMENT};
 use super::*;
@@ -275,6 +276,29 @@ fn a_smaller_capacity_frees_memory_at_once_and_keeps_the_hottest() {
     assert!(!insert(&cache, 1, &[b"there is no room"]));
     cache.set_capacity(64 * MIB);
     assert!(insert(&cache, 1, &[b"now there is"]));
+}
+
+#[test]
+fn a_smaller_capacity_comes_a_few_segments_at_a_time() {
+    let cache = RecordCache::new(64 * MIB);
+    (0..60_000).for_each(|n| _ = read(&cache, n));
+    (0..60_000).for_each(|n| _ = read(&cache, n)); // so all of them stay once
+    let shard = &cache.shards[0];
+    let used = || shard.lock().stats().bytes;
+    let (mut before, mut calls, mut evicted) = (used(), 0, 0);
+    while !shard.lock().set_capacity(1 << 20, &mut evicted) {
+        calls += 1;
+        let now = used();
+        assert!(
+            before.saturating_sub(now) <= 17 * to_u64(SEGMENT),
+            "{before} bytes and then {now}"
+        );
+        before = now;
+        // Nor does who comes in between evict all the rest.
+        (0..20).for_each(|n| _ = insert(&cache, 1_000_000 + 100 * calls + n, &[&[7; 900]]));
+        assert!(before.abs_diff(used()) <= 8 * to_u64(SEGMENT));
+    }
+    assert!(calls > 1 && used() <= 1 << 20, "{calls} calls, {} bytes", used());
 }
 
 #[test]
