@@ -24,7 +24,7 @@ use crate::media::{Classes, Purpose};
 use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::Options;
 use crate::pace::Pace;
-use crate::page_cache::PageCache;
+use crate::page_cache::{PAGE_DRAM, PageCache};
 use crate::stats::Counters;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex, MutexGuard};
@@ -396,8 +396,17 @@ impl Engine {
     pub(crate) fn balance_memory(&self) {
         let (parts, pinned) = self.fixed_bytes();
         let rest = self.options.memory_bytes.saturating_sub(parts + pinned);
-        self.pages.set_limit(rest / 10 * 9);
-        let records = rest.saturating_sub(self.pages.resident_bytes());
-        self.values.cache.set_capacity(records);
+        let limit = rest / 10 * 9;
+        self.pages.set_limit(limit);
+        let pages = if self.options.read_only {
+            // Nobody divides it again when pages have come.
+            let view = self.view.load();
+            let kvsets = view.trees.values().flat_map(|tree| tree.kvsets());
+            let pages = kvsets.map(|kvset| u64::from(kvset.edit.pages)).sum::<u64>();
+            limit.min(pages * PAGE_DRAM)
+        } else {
+            self.pages.resident_bytes()
+        };
+        self.values.cache.set_capacity(rest.saturating_sub(pages));
     }
 }

@@ -98,7 +98,7 @@ impl SharedPage {
 }
 
 /// The DRAM of a page of about so many keys as there mostly are.
-const PAGE_DRAM: u64 = PAGE_SIZE as u64 + 256;
+pub(crate) const PAGE_DRAM: u64 = PAGE_SIZE as u64 + 256;
 
 /// All key pages of a KVDB.
 pub(crate) struct PageCache {

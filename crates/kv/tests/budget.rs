@@ -69,3 +69,31 @@ fn the_memory_of_compactions_is_the_caches_while_there_are_none() {
     assert!(again + window < at_rest, "{at_rest} bytes at rest, {again} at work again");
     db.close().unwrap();
 }
+
+#[test]
+fn who_only_reads_keeps_to_the_budget() {
+    let device =
+        |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 1 << 28, 4096)) };
+    let devices =
+        Devices { manifest: device("manifest"), capacity: device("capacity"), staging: None };
+    let options = Options { memory_bytes: MEMORY_BYTES, ..Options::default() };
+    let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
+    let kvs = db.create_kvs("records", Policy::default()).unwrap();
+    for number in 0..105_000u32 {
+        let key = number.wrapping_mul(0x9e37_79b9).to_be_bytes().repeat(25);
+        kvs.put(&key, &[7; 150]).unwrap();
+    }
+    db.close().unwrap();
+    let db = Kvdb::open_on(devices, Options { read_only: true, ..options }).unwrap();
+    let kvs = db.kvs("records").unwrap();
+    for _ in 0..2 {
+        let mut cursor = kvs.cursor().unwrap();
+        while let Some((key, _)) = cursor.next().unwrap() {
+            kvs.get(key).unwrap().unwrap();
+        }
+    }
+    let dram = db.stats().dram;
+    assert!(dram.key_page_bytes > MEMORY_BYTES / 4, "{dram:?}");
+    assert!(dram.record_cache_bytes > MEMORY_BYTES / 8, "{dram:?}");
+    assert!(dram.total_bytes() <= MEMORY_BYTES * 7 / 8, "{dram:?}");
+}
