@@ -52,6 +52,8 @@ pub(crate) struct Thresholds {
     spill_bytes: u64,
     root_kvsets: usize,
     compact_kvsets: usize,
+    /// The same, if that saves some space.
+    saving_kvsets: usize,
     /// Bytes on the media for each 100 bytes that are live.
     space_percent: u64,
 }
@@ -225,14 +227,17 @@ impl Engine {
         // Who waits for more to come must expect some: what is old is found sooner, and read in order.
         let is_quiet = self.pace.is_quiet(self.options.clock.now());
         let spill_bytes = if is_quiet { spill_bytes / 4 } else { spill_bytes };
-        let at = Thresholds { spill_bytes, root_kvsets, compact_kvsets, space_percent };
+        let saving_kvsets = compact_kvsets;
+        let at =
+            Thresholds { spill_bytes, root_kvsets, compact_kvsets, saving_kvsets, space_percent };
         match full(&self.classes.capacity).max(staging) {
             0..70 => at,
-            70..85 => Thresholds { compact_kvsets: 2, space_percent: space_percent.min(115), ..at },
+            70..85 => Thresholds { saving_kvsets: 2, space_percent: space_percent.min(115), ..at },
             _ => Thresholds {
                 spill_bytes: 1,
                 root_kvsets: usize::MAX,
                 compact_kvsets: 2,
+                saving_kvsets: 2,
                 space_percent: space_percent.min(105),
             },
         }
@@ -332,9 +337,11 @@ impl Engine {
             // It costs nothing.
             return Some((usize::MAX, Job::Expire { kvs, leaf: leaf.id, oldest }));
         }
-        if leaf.kvsets.len() >= at.compact_kvsets {
+        let is_early = leaf.kvsets.len() >= at.saving_kvsets && self.merge_saves(leaf, now_ms);
+        let most = if is_early { at.saving_kvsets } else { at.compact_kvsets };
+        if leaf.kvsets.len() >= most {
             let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
-            let urgency = leaf.kvsets.len() * 100 / at.compact_kvsets;
+            let urgency = leaf.kvsets.len() * 100 / most;
             return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
         let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
@@ -365,6 +372,15 @@ impl Engine {
             None => Job::Join { kvs, leaf: leaf.id, next: next.id },
         };
         Some((100, job))
+    }
+
+    /// Whether merging the keys of a leaf, which has two kvsets at least, saves some space: garbage, and the ends
+    /// of extents.
+    fn merge_saves(&self, leaf: &Leaf, now_ms: u64) -> bool {
+        let ends = (leaf.kvsets.len() as u64 - 1) * self.tuning.allocation_bytes / 2;
+        // Of all bytes, because filters say of one key in a hundred that it is hidden.
+        let bytes = leaf.key_bytes() + leaf.value_bytes();
+        ends >= leaf.key_bytes() / LEAST_GAIN || leaf.dead_bytes(now_ms) >= bytes / LEAST_GAIN
     }
 
     /// What scans have read of a leaf in vain, in percent of what it costs to put its values in order, if
@@ -617,7 +633,7 @@ mod tests {
     use esker_base::Rng;
 
     use super::*;
-    use crate::testing::{device, kvdb, kvdb_on};
+    use crate::testing::{device, kvdb, kvdb_on, small_blocks};
     use crate::{Devices, Kvdb, Kvs, Policy};
 
     /// Ingests `count` records of 1 KiB, none of which hides another.
@@ -657,7 +673,7 @@ mod tests {
     fn what_is_to_come_home_comes_first_when_a_writer_may_wait_for_it() {
         let staging = Some(device("s"));
         let devices = Devices { manifest: device("m"), capacity: device("c"), staging };
-        let (db, kvs, _) = kvdb_on(devices);
+        let (db, kvs, _) = kvdb_on(devices, small_blocks());
         kvs.set_policy(Policy::CAPACITY_ONLY).unwrap();
         ingest(&db, &kvs, 200);
         let busy = db.create_kvs("b", Policy::default()).unwrap();
@@ -668,6 +684,51 @@ mod tests {
         let first = || db.engine.due().swap_remove(0);
         assert_eq!(first(), Job::Spill { kvs: busy.id });
         assert_eq!(db.engine.pace.for_space(first), Job::Spill { kvs: kvs.id });
+    }
+
+    #[test]
+    fn where_space_is_short_leaves_are_merged_early_that_save_some() {
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        let tuning = Tuning { allocation_bytes: 4096, ..small_blocks() };
+        let (db, kvs, _) = kvdb_on(devices, tuning);
+        let put = |range: std::ops::Range<u64>| {
+            let mut rng = Rng::new(range.start);
+            range.for_each(|_| {
+                kvs.put(&rng.below(u64::MAX).to_be_bytes().repeat(4), &[7; 8]).unwrap();
+            });
+            db.ingest().unwrap();
+        };
+        let percent = || db.engine.classes.capacity.used_bytes() * 100 / (16 << 20);
+        let mut first = 0;
+        while percent() < 70 {
+            put(first..first + 15_000);
+            first += 15_000;
+            db.settle().unwrap();
+        }
+        let run = |job| {
+            let done = db.engine.run(&job, false).map(|()| true);
+            db.engine.ran(&done).unwrap();
+            done.unwrap();
+        };
+        let view = db.engine.view.load_full();
+        let leaves: Vec<u64> =
+            view.tree(kvs.id).unwrap().leaves.iter().map(|leaf| leaf.id).collect();
+        drop(view);
+        for leaf in leaves {
+            run(Job::Collect { kvs: kvs.id, leaf, blocks: BTreeSet::new() });
+        }
+        let due = || {
+            assert!((70..85).contains(&percent()), "{}", percent());
+            db.engine.due().iter().any(|job| matches!(job, Job::Compact { .. }))
+        };
+        let spill = |range| {
+            put(range);
+            run(Job::Spill { kvs: kvs.id });
+        };
+        spill(1_000_000..1_000_500);
+        assert!(!due(), "there is nothing to be saved");
+        spill(0..15_000);
+        assert!(due(), "some of it is garbage");
     }
 
     #[test]

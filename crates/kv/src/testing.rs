@@ -15,7 +15,13 @@ pub(crate) fn kvdb() -> (Kvdb, Kvs, Clock) {
 /// The same, on devices that are wrapped.
 pub(crate) fn kvdb_with(wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> (Kvdb, Kvs, Clock) {
     let device = |name| wrap(device(name));
-    kvdb_on(Devices { manifest: device("m"), capacity: device("c"), staging: None })
+    let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+    kvdb_on(devices, small_blocks())
+}
+
+/// Small blocks, and what else suits a budget of 16 MiB.
+pub(crate) fn small_blocks() -> Tuning {
+    Tuning { block_bytes: 64 << 10, ..Tuning::for_budget(16 << 20) }
 }
 
 /// Memory of 16 MiB.
@@ -24,13 +30,13 @@ pub(crate) fn device(name: &str) -> Arc<dyn Device> {
 }
 
 /// The same, on these devices.
-pub(crate) fn kvdb_on(devices: Devices) -> (Kvdb, Kvs, Clock) {
+pub(crate) fn kvdb_on(devices: Devices, tuning: Tuning) -> (Kvdb, Kvs, Clock) {
     let clock = Clock::virtual_time();
     let options = Options {
         maintenance: Maintenance::Manual,
         clock: clock.clone(),
         memory_bytes: 16 << 20,
-        tuning: Some(Tuning { block_bytes: 64 << 10, ..Tuning::for_budget(16 << 20) }),
+        tuning: Some(tuning),
         ..Options::default()
     };
     let db = Kvdb::create_on(devices, options).unwrap();
