@@ -432,3 +432,28 @@ fn a_whole_database_goes_through_a_dump_and_loses_nothing() {
     let future = b"\\dump 1 1\n\\kvs default shape=round\n";
     run_in(["kv", "load", &other], future).fails(64, &["line 2", "no attribute 'shape'"]);
 }
+
+#[test]
+fn half_a_line_at_the_end_of_a_dump_is_not_loaded() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    run_in(["kv", "load", &db, "default"], b"k1\tone\nk2\tfull-value-two\n").succeeds();
+    run(["kv", "create-kvs", &db, "t", "--ttl", "86400"]).succeeds();
+    let dump = run(["kv", "dump", &db]).succeeds().out();
+    let cut_behind = |text: &str| &dump.as_bytes()[..dump.find(text).unwrap() + text.len()];
+    let cut_off = ["the dump is cut off in this line", "load the file again"];
+    let fails = |input: &[u8], line: &str| {
+        run_in(["kv", "load", &db], input).fails(64, &[&[line], &cut_off[..]].concat());
+    };
+    fails(cut_behind("k2\tfull-v"), "line 4: ");
+    assert_eq!(run(["kv", "get", &db, "default", "k2"]).succeeds().out(), "full-value-two");
+    run(["kv", "drop-kvs", &db, "t"]).succeeds();
+    fails(cut_behind("ttl_ms=86"), "line 6: ");
+    run(["kv", "get", &db, "t", "k"]).fails(66, &["no KVS 't'"]);
+    fails(cut_behind("\\dump 1 2"), "line 1: ");
+    // The count tells whether an end is whole.
+    run_in(["kv", "load", &db], dump.trim_end().as_bytes()).succeeds();
+    // Other programs need not end the last line.
+    run_in(["kv", "load", &db, "default"], b"k1\t1\nk2\t2").succeeds();
+    assert_eq!(run(["kv", "scan", &db, "default"]).succeeds().out(), "k1\t1\nk2\t2\n");
+}

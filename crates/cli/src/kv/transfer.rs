@@ -222,12 +222,23 @@ impl<'a> Loading<'a> {
             if read == 0 {
                 return self.check_end().map_err(at);
             }
+            if self.is_cut_off(&line, number == 1) {
+                let why = "the dump is cut off in this line: the rest is missing";
+                return Err(at(Failure::usage(why)));
+            }
             let body = line.strip_suffix(b"\n").unwrap_or(&line);
             let body = body.strip_suffix(b"\r").unwrap_or(body);
             let parsed = lines::parse(body).map_err(Failure::usage);
             parsed.and_then(|parsed| self.line(parsed, number == 1)).map_err(at)?;
         }
         Ok(())
+    }
+
+    /// Whether a line of a dump ends before its newline: what is there would pass for all of it. The count of
+    /// `\end` tells by itself.
+    fn is_cut_off(&self, line: &[u8], is_first: bool) -> bool {
+        let is_dump = self.dumped.is_some() || is_first && line.starts_with(b"\\dump");
+        is_dump && !line.ends_with(b"\n") && !line.starts_with(b"\\end")
     }
 
     fn line(&mut self, line: Line, is_first: bool) -> Result {
