@@ -80,7 +80,7 @@ impl Kvdb {
         layout: &Layout,
         given: &BTreeMap<MediaClass, NamedDevice>,
     ) -> Result<BackupReport> {
-        let classes = layout.classes(given)?;
+        let classes = layout.classes(dir.as_ref(), given)?;
         let devices = layout::make(dir.as_ref(), &classes, given)?;
         self.engine.back_up(&devices, &classes)
     }

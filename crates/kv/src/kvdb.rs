@@ -59,7 +59,7 @@ impl Kvdb {
     ) -> Result<Kvdb> {
         options.check_to_create()?;
         let dir = dir.as_ref();
-        let classes = layout.classes(given)?;
+        let classes = layout.classes(dir, given)?;
         let devices = layout::make(dir, &classes, given)?;
         recover::create(&devices, &classes, &options)?;
         Kvdb::start(devices, Some(dir.to_owned()), options)
@@ -327,8 +327,8 @@ impl Kvdb {
     /// `Exists` when it has one already or the path holds data; `Conflict` when somebody still reads from the
     /// device since it was removed; a device's.
     pub fn add_staging(&self, path: Option<PathBuf>) -> Result<()> {
-        let path = layout::known_as(MediaClass::Staging, &path)?;
         let dir = self.dir.clone().unwrap_or_default();
+        let path = layout::known_as(&dir, MediaClass::Staging, &path)?;
         self.add_staging_on(|| layout::make_class(&dir, &path), path.clone())
     }
 
@@ -394,7 +394,7 @@ impl Kvdb {
         staging.clear_header()?;
         staging.reclaim()?;
         match (&self.dir, known_as) {
-            (Some(dir), Some(known_as)) => layout::remove_own(dir, MediaClass::Staging, &known_as),
+            (Some(dir), Some(known_as)) => layout::remove_own(dir, &known_as),
             _ => Ok(()),
         }
     }

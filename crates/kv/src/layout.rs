@@ -1,8 +1,8 @@
 //! Where a KVDB lives: a directory with the manifest, and a device for each class: a file, a block
 //! device, or one that the caller opened and knows by a name of its own.
 //!
-//! The manifest has a text for each class. It is an absolute path, or the name of a file in the
-//! directory; anything else is a caller's name.
+//! The manifest has a text for each class. It is an absolute path, or that of a file in the directory:
+//! the name that it has for the class, or what follows `./`. Anything else is a caller's name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,12 +47,13 @@ impl Layout {
     /// the layout names.
     pub(crate) fn classes(
         &self,
+        dir: &Path,
         given: &BTreeMap<MediaClass, NamedDevice>,
     ) -> Result<Vec<(MediaClass, String)>> {
-        let mut classes =
-            vec![(MediaClass::Capacity, known_as(MediaClass::Capacity, &self.capacity)?)];
+        let known_as = |class, path| -> Result<_> { Ok((class, known_as(dir, class, path)?)) };
+        let mut classes = vec![known_as(MediaClass::Capacity, &self.capacity)?];
         if let Some(staging) = &self.staging {
-            classes.push((MediaClass::Staging, known_as(MediaClass::Staging, staging)?));
+            classes.push(known_as(MediaClass::Staging, staging)?);
         }
         for (class, named) in given {
             named.check()?;
@@ -93,8 +94,13 @@ const NAME_MAX: usize = 4096;
 
 /// Whether the manifest means a path.
 fn is_path(known_as: &str) -> bool {
-    let inside = MediaClass::ALL.map(file_name);
-    known_as.starts_with('/') || inside.iter().any(|name| name == known_as)
+    let is_below = known_as.starts_with("./") || is_file_name(Path::new(known_as));
+    known_as.starts_with('/') || is_below
+}
+
+/// Whether it is the file of a class in the KVDB's own directory.
+fn is_file_name(path: &Path) -> bool {
+    MediaClass::ALL.iter().any(|class| path == Path::new(&file_name(*class)))
 }
 
 /// The file of a class in the KVDB's own directory.
@@ -102,18 +108,36 @@ fn file_name(class: MediaClass) -> String {
     format!("{class}.esker")
 }
 
-/// The path by which the manifest knows a class.
-pub(crate) fn known_as(class: MediaClass, path: &Option<PathBuf>) -> Result<String> {
+/// The path by which the manifest of the KVDB in `dir` knows a class.
+pub(crate) fn known_as(dir: &Path, class: MediaClass, path: &Option<PathBuf>) -> Result<String> {
     let Some(path) = path else {
         return Ok(file_name(class));
     };
     let mut absolute = std::path::absolute(path).map_err(|error| file_error(path, &error))?;
-    if absolute.is_dir() {
+    if absolute.is_dir() || resolved(&absolute) == resolved(dir) {
         absolute.push(file_name(class));
     }
-    absolute.into_os_string().into_string().map_err(|path| {
+    let known_as = match place_inside(dir, &absolute) {
+        Some(inside) if is_file_name(&inside) => inside,
+        Some(inside) => Path::new(".").join(inside),
+        None => absolute,
+    };
+    known_as.into_os_string().into_string().map_err(|path| {
         KvError::Options(format!("{}: a class's path must be UTF-8", path.display()))
     })
+}
+
+/// Where a file lies in the KVDB's own directory, or below it; `None` when it lies elsewhere.
+fn place_inside(dir: &Path, file: &Path) -> Option<PathBuf> {
+    let parent = resolved(file.parent()?)?;
+    Some(parent.strip_prefix(resolved(dir)?).ok()?.join(file.file_name()?))
+}
+
+/// A path without links, as far as it is there.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    let rest = || Some(resolved(path.parent()?)?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(rest)
 }
 
 fn file_error(path: &Path, error: &std::io::Error) -> KvError {
@@ -154,11 +178,12 @@ pub(crate) fn make_class(dir: &Path, path: &str) -> Result<Arc<dyn Device>> {
 }
 
 /// Removes the file of a class that has ended, if it is in the KVDB's own directory.
-pub(crate) fn remove_own(dir: &Path, class: MediaClass, known_as: &str) -> Result<()> {
-    if known_as != file_name(class) {
+pub(crate) fn remove_own(dir: &Path, known_as: &str) -> Result<()> {
+    // By the path: it may be an absolute one.
+    let path = dir.join(known_as);
+    if !is_path(known_as) || place_inside(dir, &path).is_none() {
         return Ok(());
     }
-    let path = dir.join(known_as);
     std::fs::remove_file(&path).map_err(|error| file_error(&path, &error))
 }
 
@@ -318,4 +343,100 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
         )
     })?;
     Ok((manifest, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recover;
+    use crate::{Kvdb, Options, Policy};
+
+    const CLASS: MediaClass = MediaClass::Staging;
+
+    fn staging_of(dir: &Path) -> String {
+        open_manifest(dir, true).unwrap().1.classes[&CLASS].clone()
+    }
+
+    fn check(dir: &Path) {
+        let db = Kvdb::open(dir, Options::default()).unwrap();
+        assert_eq!(db.kvs("k").unwrap().get(b"key").unwrap().unwrap(), b"value");
+    }
+
+    #[test]
+    fn a_class_in_the_directory_moves_with_it_and_its_file_goes_with_it() {
+        for (path, known_as) in [
+            ("e", "staging.esker"),
+            ("e/staging.esker", "staging.esker"),
+            ("e/../link/./staging.esker", "staging.esker"),
+            ("e/capacity.esker", "capacity.esker"),
+            ("link/fast", "./fast"),
+            ("e/below", "./below/staging.esker"),
+        ] {
+            for is_added in [false, true] {
+                let scratch = tempfile::tempdir().unwrap();
+                let (dir, moved) = (scratch.path().join("e"), scratch.path().join("moved"));
+                let path = scratch.path().join(path);
+                if is_added || path != dir {
+                    std::fs::create_dir_all(dir.join("below")).unwrap();
+                }
+                std::os::unix::fs::symlink(&dir, scratch.path().join("link")).unwrap();
+                let capacity = Some(scratch.path().join("capacity"));
+                let staging = (!is_added).then(|| Some(path.clone()));
+                let layout = Layout { staging, capacity };
+                let db = Kvdb::create(&dir, &layout, Options::default()).unwrap();
+                if is_added {
+                    db.add_staging(Some(path.clone())).unwrap();
+                }
+                db.create_kvs("k", Policy::default()).unwrap().put(b"key", b"value").unwrap();
+                db.close().unwrap();
+                assert_eq!(staging_of(&dir), known_as);
+                assert!(dir.join(known_as).exists());
+                std::fs::rename(&dir, &moved).unwrap();
+                check(&moved);
+                let db = Kvdb::open(&moved, Options::default()).unwrap();
+                db.remove_staging().unwrap();
+                assert!(!moved.join(known_as).exists(), "{known_as} stayed");
+                drop(db);
+                check(&moved);
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_elsewhere_is_known_by_its_path_and_its_file_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("e");
+        let path = scratch.path().join("e-staging");
+        let layout = Layout { staging: Some(Some(path.clone())), capacity: None };
+        let db = Kvdb::create(&dir, &layout, Options::default()).unwrap();
+        db.create_kvs("k", Policy::default()).unwrap().put(b"key", b"value").unwrap();
+        db.close().unwrap();
+        assert_eq!(Path::new(&staging_of(&dir)), path);
+        std::fs::rename(&dir, scratch.path().join("moved")).unwrap();
+        let dir = scratch.path().join("moved");
+        check(&dir);
+        Kvdb::open(&dir, Options::default()).unwrap().remove_staging().unwrap();
+        assert!(path.exists());
+    }
+
+    /// As manifests of former builds have it.
+    #[test]
+    fn a_class_in_the_directory_may_be_known_by_an_absolute_path() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (dir, options) = (scratch.path().join("e"), Options::default());
+        let path = dir.join("staging.esker");
+        let mut classes = Layout::with_staging().classes(&dir, &BTreeMap::new()).unwrap();
+        classes.last_mut().unwrap().1 = path.to_str().unwrap().to_owned();
+        let devices = make(&dir, &classes, &BTreeMap::new()).unwrap();
+        recover::create(&devices, &classes, &options).unwrap();
+        drop(devices);
+        let db = Kvdb::open(&dir, options.clone()).unwrap();
+        db.create_kvs("k", Policy::default()).unwrap().put(b"key", b"value").unwrap();
+        db.close().unwrap();
+        assert_eq!(Path::new(&staging_of(&dir)), path);
+        check(&dir);
+        Kvdb::open(&dir, options).unwrap().remove_staging().unwrap();
+        assert!(!path.exists());
+        check(&dir);
+    }
 }

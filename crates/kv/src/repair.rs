@@ -180,7 +180,7 @@ impl Kvdb {
         options: Options,
     ) -> Result<RepairReport> {
         options.check_to_create()?;
-        let classes = layout.classes(given)?;
+        let classes = layout.classes(dir.as_ref(), given)?;
         let devices = layout::make(dir.as_ref(), &classes, given)?;
         repair(remains, &devices, &classes, options)
     }

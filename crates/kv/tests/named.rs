@@ -73,7 +73,7 @@ fn a_device_with_content_and_a_name_that_is_a_path_are_refused() {
         let dir = scratch.path().join(dir);
         Kvdb::create_with(dir, &Layout::capacity_only(), &given, options())
     };
-    for path in ["/dev/null", "capacity.esker", "staging.esker", ""] {
+    for path in ["/dev/null", "capacity.esker", "staging.esker", "./staging", ""] {
         assert_eq!(create("db", path).err().unwrap().kind(), ErrorKind::Invalid, "{path}");
     }
     create("db", "mem:a").unwrap().close().unwrap();
