@@ -161,9 +161,18 @@ impl Engine {
         let _lane = self.compacting.lock();
         self.check_wanted(false)?;
         self.reclaim()?;
+        self.run_first(self.due(), false)
+    }
+
+    /// Runs the first of these steps that finds room; false when there is none of them. The lane is the caller's.
+    pub(crate) fn run_first(
+        &self,
+        jobs: impl IntoIterator<Item = Job>,
+        asked: bool,
+    ) -> Result<bool> {
         let mut outcome = Ok(false);
-        for job in self.due() {
-            outcome = self.run(&job, false).map(|()| true);
+        for job in jobs {
+            outcome = self.run(&job, asked).map(|()| true);
             self.ran(&outcome)?;
             // What finds no room may be helped by another step, which makes some.
             if !outcome.as_ref().is_err_and(KvError::lacks_space) {
@@ -174,7 +183,7 @@ impl Engine {
     }
 
     /// Ends a step, or a try: what it has freed, or taken in vain, is to be had by whatever is planned next.
-    pub(crate) fn ran(&self, outcome: &Result<bool>) -> Result<()> {
+    fn ran(&self, outcome: &Result<bool>) -> Result<()> {
         self.reclaim()?;
         if matches!(outcome, Ok(true)) {
             self.counters.steps.add(1);
@@ -188,7 +197,7 @@ impl Engine {
     }
 
     /// Runs a step. The lane is the caller's.
-    pub(crate) fn run(&self, job: &Job, asked: bool) -> Result<()> {
+    fn run(&self, job: &Job, asked: bool) -> Result<()> {
         let mut compaction = self.plan(job);
         compaction.asked = asked;
         let compacted = match compaction.run(self) {

@@ -157,22 +157,16 @@ impl Engine {
     }
 
     /// Runs one step of what was asked for; the lane is taken for it alone.
-    fn step_asked(&self, choose: impl FnOnce() -> Option<Job>) -> Result<bool> {
-        let lane = self.compacting.lock();
+    fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl FnOnce() -> J) -> Result<bool> {
+        let _lane = self.compacting.lock();
         self.check_wanted(true)?;
-        let Some(job) = choose() else {
-            return Ok(false);
-        };
-        let outcome = self.run(&job, true).map(|()| true);
-        self.ran(&outcome)?;
-        drop(lane);
-        self.fail_stop(outcome)
+        self.run_first(choose(), true)
     }
 
     fn save_space(&self, goal: u64) -> Result<()> {
         let choose = || {
-            let (_, job) = self.savings(&self.view.load(), goal).into_iter().next()?;
-            Some(job)
+            let savings = self.savings(&self.view.load(), goal);
+            savings.into_iter().map(|(_, job)| job)
         };
         while self.step_asked(choose)? {}
         Ok(())
@@ -368,5 +362,48 @@ impl Engine {
         self.commit(vec![Edit::ClassRemoved { class }])?;
         self.classes.remove_staging();
         Ok(Some(naming))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Stream;
+    use crate::testing::{device, kvdb_on};
+    use crate::{Devices, Kvs, Policy};
+
+    #[test]
+    fn a_step_that_finds_no_room_is_in_no_other_ones_way() {
+        let staging = Some(device("s"));
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging };
+        let (db, worst, _) = kvdb_on(devices);
+        worst.set_policy("all=staging/none".parse::<Policy>().unwrap()).unwrap();
+        let other = db.create_kvs("other", Policy::CAPACITY_ONLY).unwrap();
+        let put = |kvs: &Kvs, keys: u64| {
+            (0..keys).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 2000]).unwrap());
+        };
+        put(&worst, 1000);
+        put(&other, 1000);
+        db.compact(CompactRequest::Full).unwrap();
+        put(&worst, 1000);
+        put(&other, 300);
+        db.ingest().unwrap();
+        let staging = db.engine.classes.staging().unwrap();
+        let mut taken = Vec::new();
+        for bytes in [1 << 20, 64 << 10, 4 << 10] {
+            while let Ok(more) = staging.allocate(Stream::OldKeys, bytes, Purpose::Maintenance) {
+                taken.push(more);
+            }
+        }
+        let kvs_of = |job: Job| match job {
+            Job::Spill { kvs } | Job::Collect { kvs, .. } => kvs,
+            job => panic!("{job:?}"),
+        };
+        let savings = || db.engine.savings(&db.engine.view.load(), 102).into_iter();
+        let kvss = || savings().map(|(_, job)| kvs_of(job)).collect::<Vec<u32>>();
+        assert_eq!(kvss(), [worst.id, other.id]);
+        let full = db.compact(CompactRequest::SpaceAmplification(1.02)).unwrap_err();
+        assert!(full.lacks_space(), "{full}");
+        assert_eq!(kvss(), [worst.id]);
     }
 }
