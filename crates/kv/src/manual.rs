@@ -83,6 +83,32 @@ enum Sweep {
     Leaving(MediaClass),
 }
 
+/// What was there at some time: records up to this one, and blocks up to this id.
+struct Before {
+    seqno: u64,
+    id: u64,
+}
+
+impl Before {
+    /// Whether a step that saves space does so with what was there. Such steps come to an end, whatever is written
+    /// meanwhile: what they make of it together with newer records is new, and refers to fewer of those blocks.
+    fn concerns(&self, view: &View, job: &Job) -> bool {
+        let is_old = |kvset: &Arc<Kvset>| kvset.edit.age <= self.seqno;
+        let tree = |kvs| view.tree(kvs).expect("a job names a KVS that exists");
+        match job {
+            Job::Collect { kvs, leaf, blocks } => {
+                let leaf = tree(*kvs).leaves.iter().find(|it| it.id == *leaf);
+                leaf.is_some_and(|leaf| leaf.kvsets.iter().any(is_old))
+                    || blocks.iter().any(|id| *id <= self.id)
+            }
+            Job::Spill { kvs } => tree(*kvs).root.last().is_some_and(|oldest| {
+                is_old(oldest) || oldest.blocks.iter().any(|(block, _)| block.id <= self.id)
+            }),
+            _ => true,
+        }
+    }
+}
+
 /// A leaf is done after so many steps, whatever is written to it meanwhile.
 const PASSES: usize = 4;
 /// How long to wait for a log segment that is being opened before looking again.
@@ -163,12 +189,15 @@ impl Engine {
         self.run_first(choose(), true)
     }
 
+    /// Saves space of what is there now. What others write meanwhile is left to maintenance: with it there would be
+    /// no end.
     fn save_space(&self, goal: u64) -> Result<()> {
-        let choose = || {
-            let savings = self.savings(&self.view.load(), goal);
-            savings.into_iter().map(|(_, job)| job)
-        };
-        while self.step_asked(choose)? {}
+        let before = Before { seqno: self.visible.load(Ordering::Acquire), id: self.ids.last() };
+        while self.step_asked(|| {
+            let view = self.view.load();
+            let savings = self.savings(&view, goal).into_iter().map(|(_, job)| job);
+            savings.filter(|job| before.concerns(&view, job)).collect::<Vec<Job>>()
+        })? {}
         Ok(())
     }
 

@@ -147,6 +147,37 @@ fn a_goal_is_reached_and_one_that_cannot_be_is_refused() {
     assert!(!db.compact_status().active);
 }
 
+/// What others write meanwhile is left to maintenance: with it there would be no end.
+#[test]
+fn a_goal_that_others_keep_out_of_reach_ends() {
+    let options = Options { space_amplification: 3.0, ..threaded() };
+    let db = Kvdb::create_on(devices(256 << 20, Some(32 << 20)), options).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    let overwrite = |rng: &mut Rng| {
+        let n = rng.below(16_000);
+        kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+    };
+    let mut rng = Rng::new(7);
+    (0..48_000).for_each(|_| overwrite(&mut rng));
+    db.settle().unwrap();
+    let (used, before) = (used(&db), db.compact_status().space_amplification);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                (0..100).for_each(|_| overwrite(&mut rng));
+                if db.compact_status().written_bytes > 8 * used {
+                    db.cancel_compact();
+                }
+            }
+        });
+        let status = db.compact(CompactRequest::SpaceAmplification(1.02));
+        done.store(true, Ordering::Release);
+        let status = status.unwrap();
+        assert!(!status.cancelled && status.space_amplification < before, "{before}: {status:?}");
+    });
+}
+
 #[test]
 fn leaves_that_have_become_small_are_joined() {
     let devices = devices(96 << 20, Some(32 << 20));
