@@ -91,7 +91,8 @@ impl Kvs {
     ///
     /// # Errors
     /// `Invalid` when key or value exceed the limits, `NoSpace` when the media are full, `Closed`
-    /// when the KVDB is closed, or the device error since which it takes no writes.
+    /// when the KVDB is closed, or the device error since which it takes no writes. With that one the
+    /// write may have happened: it is seen before it is durable.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(key, Change::Put(value))?;
         self.engine.counters.puts.add(1);
