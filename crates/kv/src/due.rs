@@ -705,11 +705,7 @@ mod tests {
             first += 15_000;
             db.settle().unwrap();
         }
-        let run = |job| {
-            let done = db.engine.run(&job, false).map(|()| true);
-            db.engine.ran(&done).unwrap();
-            done.unwrap();
-        };
+        let run = |job| assert!(db.engine.run_first([job], false).unwrap());
         let view = db.engine.view.load_full();
         let leaves: Vec<u64> =
             view.tree(kvs.id).unwrap().leaves.iter().map(|leaf| leaf.id).collect();

@@ -398,14 +398,14 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::placement::Stream;
-    use crate::testing::{device, kvdb_on};
+    use crate::testing::{device, kvdb_on, small_blocks};
     use crate::{Devices, Kvs, Policy};
 
     #[test]
     fn a_step_that_finds_no_room_is_in_no_other_ones_way() {
         let staging = Some(device("s"));
         let devices = Devices { manifest: device("m"), capacity: device("c"), staging };
-        let (db, worst, _) = kvdb_on(devices);
+        let (db, worst, _) = kvdb_on(devices, small_blocks());
         worst.set_policy("all=staging/none".parse::<Policy>().unwrap()).unwrap();
         let other = db.create_kvs("other", Policy::CAPACITY_ONLY).unwrap();
         let put = |kvs: &Kvs, keys: u64| {
