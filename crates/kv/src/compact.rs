@@ -99,6 +99,22 @@ impl Window {
         self.keys.clear();
         self.entries.clear();
     }
+
+    /// Gives back what windows before this one have taken and this one does not need, if it is much: all that is
+    /// kept is counted once.
+    fn let_go(&mut self, records: usize, limit: u64) {
+        if records > 0 {
+            self.keys.shrink_to(2 * self.keys.len());
+            self.entries.shrink_to(2 * self.entries.len());
+        } else if self.dram() as u64 > limit / 4 {
+            self.records = None;
+        }
+    }
+
+    /// What it has taken but for records, in bytes.
+    fn dram(&self) -> usize {
+        self.keys.capacity() + self.entries.capacity() * size_of::<WindowEntry>()
+    }
 }
 
 struct WindowEntry {
@@ -124,6 +140,9 @@ enum WindowKind {
         at: usize,
     },
 }
+
+/// What an inline value takes of DRAM.
+const INLINE_DRAM: usize = 32;
 
 /// Reads in flight while values are gathered.
 pub(crate) const READS: usize = 4;
@@ -208,14 +227,17 @@ impl Compaction {
         now_ms: u64,
     ) -> Result<()> {
         window.clear();
-        let mut records = 0;
+        let (mut records, mut inline) = (0, 0);
         while let Some(key) = merge.key() {
             let item = merge.item();
             let kind = match item {
                 Item::Tombstone => WindowKind::Tombstone,
                 // It must go on hiding older versions.
                 _ if item.expiry().has_passed(now_ms) => WindowKind::Tombstone,
-                Item::Value(value, expiry) => WindowKind::Inline(value.to_vec(), expiry),
+                Item::Value(value, expiry) => {
+                    inline += INLINE_DRAM;
+                    WindowKind::Inline(value.to_vec(), expiry)
+                }
                 Item::Stored(block, stored) => {
                     let Stored { offset, value_size, expiry, .. } = stored;
                     if self.moves(block.id) {
@@ -231,10 +253,11 @@ impl Compaction {
             window.entries.push(WindowEntry { key_end: window.keys.len(), kind });
             merge.next()?;
             let entries = window.entries.len() * size_of::<WindowEntry>();
-            if (window.keys.len() + entries + records) as u64 >= limit {
+            if (window.keys.len() + entries + inline + records) as u64 >= limit {
                 break;
             }
         }
+        window.let_go(records, limit);
         // One buffer for all windows: the limit, and the record that exceeds it.
         let fits = window.records.as_ref().is_some_and(|buf| buf.len() >= records);
         if records > 0 && !fits {
@@ -616,8 +639,39 @@ impl<'a> Output<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::due::Job;
     use crate::placement::Stream;
     use crate::testing::kvdb;
+    use crate::{Kvs, Policy};
+
+    #[test]
+    fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
+        let (db, keys, _) = kvdb();
+        let records = db.create_kvs("b", Policy::default()).unwrap();
+        for n in 0..20_000u64 {
+            keys.put(&n.to_be_bytes().repeat(4), &[7; 16]).unwrap();
+        }
+        (0..2000u64).for_each(|n| records.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+        db.ingest().unwrap();
+        let limit = db.engine.tuning.gather_bytes;
+        let dram = || {
+            let scratch = db.engine.scratch();
+            let kept = scratch.window.records.as_ref().map_or(0, |records| records.len());
+            (scratch.window.dram() as u64, kept as u64)
+        };
+        let spill = |kvs: &Kvs| db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+        assert!(spill(&records));
+        let (of_keys, of_records) = dram();
+        assert!(of_keys < limit / 4 && of_records >= limit, "{of_keys} and {of_records}");
+        assert!(spill(&keys));
+        let (of_keys, of_records) = dram();
+        assert!(of_keys > limit / 2 && of_records == 0, "{of_keys} and {of_records}");
+        (2000..4000u64).for_each(|n| records.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+        db.ingest().unwrap();
+        assert!(spill(&records));
+        let (of_keys, of_records) = dram();
+        assert!(of_keys < limit / 4 && of_records >= limit, "{of_keys} and {of_records}");
+    }
 
     #[test]
     fn what_found_no_room_holds_on_to_no_block() {
