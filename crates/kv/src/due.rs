@@ -61,6 +61,9 @@ pub(crate) struct Thresholds {
 /// A step that saves less than this share of what it writes is not worth it.
 const LEAST_GAIN: u64 = 20;
 
+/// So many small blocks of a leaf are rewritten as a few.
+const CRUMBS: usize = 128;
+
 /// What the media hold, and what of it is needed, in bytes. Log segments that replay may need are
 /// needed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -344,6 +347,10 @@ impl Engine {
             let urgency = leaf.kvsets.len() * 100 / most;
             return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
+        if let Some(blocks) = self.crumbs_in(leaf, &tree.options.policy) {
+            let urgency = blocks.len() * 100 / CRUMBS;
+            return Some((urgency, Job::Collect { kvs, leaf: leaf.id, blocks }));
+        }
         let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
         let large = self.leaf_key_bytes(&tree.options.policy);
         let size = leaf.key_bytes() * 100 / large.max(1);
@@ -372,6 +379,20 @@ impl Engine {
             None => Job::Join { kvs, leaf: leaf.id, next: next.id },
         };
         Some((100, job))
+    }
+
+    /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
+    /// manifest and kvset, whatever its size, and each spill adds one.
+    fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<u64>> {
+        let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
+        if all < CRUMBS {
+            return None;
+        }
+        let mut crumbs = leaf.blocks();
+        crumbs.retain(|_, block| block.allocation.bytes() < self.tuning.block_bytes / 16);
+        let bytes: u64 = crumbs.values().map(|block| block.allocation.bytes()).sum();
+        let fits = bytes <= self.free_bytes_at(policy.old_values) / 2;
+        (crumbs.len() >= CRUMBS && fits).then(|| crumbs.into_keys().collect())
     }
 
     /// Whether merging the keys of a leaf, which has two kvsets at least, saves some space: garbage, and the ends
@@ -684,6 +705,29 @@ mod tests {
         let first = || db.engine.due().swap_remove(0);
         assert_eq!(first(), Job::Spill { kvs: busy.id });
         assert_eq!(db.engine.pace.for_space(first), Job::Spill { kvs: kvs.id });
+    }
+
+    #[test]
+    fn many_small_blocks_of_a_leaf_become_few() {
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        let tuning =
+            Tuning { allocation_bytes: 4096, block_bytes: 1 << 20, ..Tuning::for_budget(16 << 20) };
+        let (db, kvs, _) = kvdb_on(devices, tuning);
+        let blocks = || {
+            let view = db.engine.view.load();
+            view.tree(kvs.id).unwrap().leaves.iter().map(|leaf| leaf.blocks().len()).sum::<usize>()
+        };
+        let mut most = 0;
+        for n in 0..200u64 {
+            kvs.put(&n.to_be_bytes(), &[7; 3900]).unwrap();
+            db.ingest().unwrap();
+            db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+            db.settle().unwrap();
+            most = most.max(blocks());
+        }
+        assert!((CRUMBS - 1..=CRUMBS).contains(&most) && blocks() < 100, "{most} and {}", blocks());
+        (0..200u64)
+            .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 3900]));
     }
 
     #[test]

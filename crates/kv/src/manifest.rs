@@ -29,7 +29,7 @@ use crate::{KvsOptions, MediaClass};
 
 pub(crate) use survey::Survey;
 
-/// The largest region: room for a snapshot of some hundred terabytes.
+/// The largest region: room for a snapshot with a million of references to blocks, of some tens of terabytes.
 const REGION_MAX: u64 = 64 << 20;
 /// What a manifest file may grow to.
 pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
