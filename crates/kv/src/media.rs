@@ -123,7 +123,7 @@ impl Media {
             reserve_lbas: 0,
             unit_lbas: unit.0,
         };
-        space.measure(&*device);
+        space.bound(usable_lbas(&*device));
         Media {
             class,
             lba_size,
@@ -189,8 +189,9 @@ impl Media {
         // Whatever is written to the log takes as much again when it becomes a kvset, at most.
         let again = if stream == Stream::Log { wanted } else { 0 };
         let take = || {
+            let usable = usable_lbas(&**self.device());
             let mut space = self.space.lock();
-            space.measure(&**self.device());
+            space.bound(usable);
             space.take(wanted, again, purpose)
         };
         let mut lba = take();
@@ -246,7 +247,8 @@ impl Media {
         };
         Ok(fits() || {
             self.reclaim()?;
-            self.space.lock().measure(&**self.device());
+            let usable = usable_lbas(&**self.device());
+            self.space.lock().bound(usable);
             fits()
         })
     }
@@ -302,12 +304,17 @@ impl Media {
     }
 }
 
+/// How many LBAs a device can hold now.
+fn usable_lbas(device: &dyn Device) -> u64 {
+    let geometry = device.geometry();
+    let usable = device.usable_bytes().map(|bytes| bytes / u64::from(geometry.lba_size));
+    usable.unwrap_or(geometry.capacity.0)
+}
+
 impl Space {
-    /// Asks how much the device can hold now.
-    fn measure(&mut self, device: &dyn Device) {
-        let lba_size = u64::from(device.geometry().lba_size);
-        let usable = device.usable_bytes().map_or(u64::MAX, |bytes| bytes / lba_size);
-        self.usable_lbas = self.capacity_lbas.min(usable);
+    /// Says how much the device can hold now.
+    fn bound(&mut self, usable_lbas: u64) {
+        self.usable_lbas = self.capacity_lbas.min(usable_lbas);
         self.reserve_lbas =
             (8 * self.block_lbas).max(self.usable_lbas / 64).min(self.usable_lbas / 8);
     }
