@@ -679,7 +679,7 @@ mod tests {
         let most = db.engine.spill_bytes();
         assert_eq!(most, 4 << 20, "a quarter of the medium, and not half of the budget");
         while db.engine.view.load().root_bytes() < most {
-            assert_eq!(spills(), []);
+            assert_eq!(spills(), [] as [u32; 0]);
             ingest(&db, &small, 100);
             ingest(&db, &large, 200);
         }

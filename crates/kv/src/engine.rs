@@ -22,7 +22,7 @@ use crate::manifest::Manifest;
 use crate::manual::Manual;
 use crate::media::{Classes, Purpose};
 use crate::omf::manifest::{Edit, KvsetEdit};
-use crate::options::Options;
+use crate::options::{Maintenance, Options};
 use crate::pace::Pace;
 use crate::page_cache::{PAGE_DRAM, PageCache};
 use crate::stats::Counters;
@@ -51,6 +51,8 @@ pub(crate) struct Engine {
     /// Signalled when writers may go on, and when the log has something to flush.
     pub(crate) room: Condvar,
     pub(crate) pending: Condvar,
+    /// Signalled when a segment is to be opened ahead of need.
+    pub(crate) opening: Condvar,
     /// The log segment in which the manifest lets replay begin: it must stay even when nothing
     /// refers to its records any more.
     pub(crate) replay_from: Mutex<Arc<ValueBlock>>,
@@ -129,6 +131,7 @@ impl Engine {
             waiting_long: AtomicU64::new(0),
             room: Condvar::new(),
             pending: Condvar::new(),
+            opening: Condvar::new(),
             visible: AtomicU64::new(last_seqno),
             durable: AtomicU64::new(last_seqno),
             flushing: Mutex::default(),
@@ -171,6 +174,7 @@ impl Engine {
         self.classes.keep_all();
         let _ = self.stopped.set(Arc::new(cause.clone()));
         self.pending.notify_all();
+        self.opening.notify_all();
         self.room.notify_all();
         self.work.notify();
     }
@@ -287,13 +291,22 @@ impl Engine {
         drop(leader);
         self.room.notify_all();
         if begins {
-            // Others may flush meanwhile. A failure here is met again, and reported, by the write
-            // that needs the segment.
-            let segment = self.open_segment(Purpose::User, to_usize(self.tuning.frame_bytes));
-            self.writer.lock().opened(segment.ok());
-            self.room.notify_all();
+            match self.options.maintenance {
+                // That may wait for discards and for the manifest, and what is acknowledged meanwhile for a flush.
+                Maintenance::Threads => drop(self.opening.notify_one()),
+                Maintenance::Manual => self.open_ahead(&mut self.writer.lock()),
+            }
         }
         Ok(())
+    }
+
+    /// Opens the segment that the log needs next. A failure here is met again, and reported, by the write that
+    /// needs the segment.
+    pub(crate) fn open_ahead(&self, log: &mut MutexGuard<'_, LogTail>) {
+        let size = to_usize(self.tuning.frame_bytes);
+        let segment = MutexGuard::unlocked(log, || self.open_segment(Purpose::User, size));
+        log.opened(segment.ok());
+        self.room.notify_all();
     }
 
     fn stop_at_any<T>(&self, result: Result<T>) -> Result<T> {

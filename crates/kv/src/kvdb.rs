@@ -457,6 +457,7 @@ impl Kvdb {
             let _writer = engine.writer.lock();
             engine.closing.store(true, Ordering::Release);
             engine.pending.notify_all();
+            engine.opening.notify_all();
             engine.room.notify_all();
         }
         engine.work.notify();
@@ -487,7 +488,7 @@ impl Drop for Kvdb {
 mod tests {
     use super::*;
     use crate::Policy;
-    use crate::testing::{kvdb, kvdb_with};
+    use crate::testing::{kvdb, kvdb_with, small_blocks};
     use esker_base::{Clock, ErrorKind, thread};
     use esker_device::MemoryDevice;
     use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
@@ -556,6 +557,34 @@ mod tests {
             clock.sleep(Duration::from_millis(1));
         }
         assert_eq!(durable(&db), 1);
+    }
+
+    #[test]
+    fn what_is_acknowledged_while_a_segment_is_opened_becomes_durable_in_time() {
+        let device = |name| Arc::new(MemoryDevice::new(name, 16 << 20, 512));
+        let plan = FaultPlan::new();
+        let manifest = Arc::new(FaultDevice::new(device("m"), &plan));
+        let devices = Devices { manifest, capacity: device("c"), staging: None };
+        let tuning = Some(small_blocks());
+        let options = Options { memory_bytes: 16 << 20, tuning, ..Options::default() };
+        let db = Kvdb::create_on(devices, options).unwrap();
+        let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        let (clock, span) = (Clock::real(), Duration::from_secs(5));
+        let delay = Effect::DelaySpan { clock: clock.clone(), span };
+        plan.from_then_on(Target::Any, plan.seen(Target::Any), delay);
+        let began = clock.now();
+        // A part of a segment of 64 KiB, and then less.
+        for (seqno, size) in [(1, 20_000), (2, 10)] {
+            kvs.put(b"k", &vec![7; size]).unwrap();
+            while db.engine.durable.load(Ordering::Acquire) < seqno {
+                clock.sleep(Duration::from_millis(1));
+            }
+        }
+        assert!(clock.now().since(began) < span);
+        while plan.fired() == 0 {
+            clock.sleep(Duration::from_millis(1));
+        }
+        assert!(db.engine.writer.lock().is_opening());
     }
 
     #[test]

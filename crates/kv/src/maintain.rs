@@ -404,6 +404,17 @@ impl Engine {
         }
     }
 
+    fn open_loop(&self) {
+        let mut log = self.writer.lock();
+        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
+            if log.is_opening() {
+                self.open_ahead(&mut log);
+            } else {
+                self.opening.wait_for(&mut log, IDLE);
+            }
+        }
+    }
+
     fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
         loop {
             // First: who closes or stops the engine sets that, and then makes a new generation.
@@ -425,9 +436,10 @@ impl Engine {
     /// Starts the threads of a KVDB. They end when it closes.
     pub(crate) fn start_threads(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
         let engine = || self.clone();
-        let (flush, ingest, age) = (engine(), engine(), engine());
+        let (flush, open, ingest, age) = (engine(), engine(), engine(), engine());
         Ok(vec![
             thread::spawn("esker-flush", move || flush.flush_loop())?,
+            thread::spawn("esker-open", move || open.open_loop())?,
             thread::spawn("esker-ingest", move || ingest.lane_loop(Engine::ingest_oldest))?,
             thread::spawn("esker-age", move || age.lane_loop(Engine::age_step))?,
         ])
