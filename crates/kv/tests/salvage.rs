@@ -5,7 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{bytes_of, edit, faulty, in_memory, remains, small_tuning, test_options, used};
+use common::{
+    bytes_of, edit, faulty, in_memory, newest_records, remains, small_tuning, test_options, used,
+};
 use esker_base::{ErrorKind, Lba};
 use esker_device::Device;
 use esker_kv::{
@@ -37,16 +39,6 @@ fn repair(remains: &Remains) -> (RepairReport, Content) {
 
 fn name_of(report: &RepairReport) -> Vec<&str> {
     report.kvss.iter().map(|kvs| &*kvs.name).collect()
-}
-
-/// Where the records of a manifest's newest epoch begin, in their order.
-fn newest_records(manifest: &dyn Device) -> Vec<u64> {
-    let bytes = bytes_of(manifest);
-    let records = bytes.chunks(LBA).zip(0..).filter(|(lba, _)| lba.starts_with(b"ESKMANIF"));
-    let epoch = |lba: &[u8]| u64::from_le_bytes(lba[16..24].try_into().unwrap());
-    let records: Vec<(u64, u64)> = records.map(|(bytes, lba)| (epoch(bytes), lba)).collect();
-    let newest = records.iter().map(|(epoch, _)| *epoch).max().unwrap();
-    records.into_iter().filter(|(epoch, _)| *epoch == newest).map(|(_, lba)| lba).collect()
 }
 
 fn flip(device: &dyn Device, lba: u64) {

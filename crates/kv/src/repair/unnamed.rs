@@ -41,7 +41,11 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
             FrameKind::Log if block.id >= log_first => {
                 // What was there before may have had the same id.
                 let log = headers.into_iter().filter(|header| header.kind == FrameKind::Log);
-                frames.0.extend(log.map(|header| (block.clone(), header)));
+                let log: Vec<FrameHeader> = log.collect();
+                frames.0.extend(log.iter().map(|header| (block.clone(), *header)));
+                // What is in kvsets is not replayed: lost ones may refer to it as to any older value.
+                let old = log.into_iter().filter(|header| header.first_seqno <= ingested);
+                older.push((block, old.collect()));
             }
             FrameKind::Aged if block.id > known => {
                 written.push((block.id, Written::Values(block, headers)));

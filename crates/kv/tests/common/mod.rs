@@ -77,6 +77,16 @@ pub(crate) fn used(device: &dyn Device) -> Vec<u64> {
     lbas.filter(|(bytes, _)| bytes.iter().any(|byte| *byte != 0)).map(|(_, lba)| lba).collect()
 }
 
+/// Where the records of a manifest's newest epoch begin, in their order.
+pub(crate) fn newest_records(manifest: &dyn Device) -> Vec<u64> {
+    let (bytes, lba_size) = (bytes_of(manifest), manifest.geometry().lba_size as usize);
+    let records = bytes.chunks(lba_size).zip(0..).filter(|(lba, _)| lba.starts_with(b"ESKMANIF"));
+    let epoch = |lba: &[u8]| u64::from_le_bytes(lba[16..24].try_into().unwrap());
+    let records: Vec<(u64, u64)> = records.map(|(bytes, lba)| (epoch(bytes), lba)).collect();
+    let newest = records.iter().map(|(epoch, _)| *epoch).max().unwrap();
+    records.into_iter().filter(|(epoch, _)| *epoch == newest).map(|(_, lba)| lba).collect()
+}
+
 /// Changes an LBA on the medium.
 pub(crate) fn edit(device: &dyn Device, lba: u64, change: impl FnOnce(&mut [u8])) {
     let mut port = Port::open(device, 1).unwrap();
