@@ -4,7 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// No KVDB has more ids at a time that it has given out and not named.
+/// No KVDB has more ids at a time that it has given out and not named: a step takes them when it begins, and
+/// names them when it commits.
 const UNNAMED: u64 = 4096;
 
 /// Gives out ids.
@@ -37,6 +38,11 @@ impl Ids {
     /// How many ids had been given out there, this one included.
     pub(crate) fn count_of(id: u64) -> u32 {
         u32::try_from(id & u64::from(u32::MAX)).expect("32 bits")
+    }
+
+    /// Whether an id may yet be named when those up to `last` are taken.
+    pub(crate) fn may_be_named_after(id: u64, last: u64) -> bool {
+        id > last.saturating_sub(UNNAMED)
     }
 
     pub(crate) fn after(last: u64) -> Ids {

@@ -6,7 +6,7 @@
 //! | manifest | what is read | in which order |
 //! | --- | --- | --- |
 //! | whole | what it names: kvsets, values, the log | its own: leaves, root, log |
-//! | damaged, or older than the media | what its newest sound region names; and what lies on the media and is younger | then by id, and the log by seqno |
+//! | damaged, or older than the media | what its newest sound region names; and what lies on the media and is younger, or may be | then by id, and the log by seqno |
 //! | lost | every page, value frame and log frame on the media | by id, and the log by seqno |
 //!
 //! | file | what |
@@ -236,8 +236,8 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     let classes: Classes = remains.classes.iter().map(media).collect();
     let mut salvage = Salvage::new(into, &survey.dropped);
     let found = Found::of(&classes, remains, survey.state.as_ref(), &mut salvage);
-    if let (None, Some(state)) = (&survey.damage, &survey.state) {
-        survey.damage = found.newer_than(state);
+    if survey.damage.is_none() {
+        survey.damage = found.newer_than(&survey);
     }
     for (id, name, options) in to_create(&survey) {
         salvage.create(id, name, options)?;

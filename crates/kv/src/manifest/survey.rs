@@ -9,7 +9,8 @@ use esker_device::Device;
 use super::{Manifest, Medium, Region, State};
 use crate::KvsOptions;
 use crate::error::{KvError, Result};
-use crate::omf::manifest::{Edit, RecordHeader};
+use crate::ids::Ids;
+use crate::omf::manifest::{Edit, KvsetEdit, RecordHeader};
 
 /// What is left of a manifest.
 #[derive(Default)]
@@ -23,6 +24,55 @@ pub(crate) struct Survey {
     pub(crate) names: BTreeMap<u32, (String, KvsOptions)>,
     /// KVSs that were dropped, as far as it can be told.
     pub(crate) dropped: BTreeSet<u32>,
+    /// Blocks and kvsets that were named up to that state, whether they are in use then or not, and as far as
+    /// it can be told.
+    pub(crate) named: BTreeSet<u64>,
+}
+
+impl Survey {
+    /// Whether a block or kvset may have been named only after the state. One with a lower id than others
+    /// there may: a step that takes long commits after those that began later.
+    pub(crate) fn may_be_later(&self, id: u64) -> bool {
+        let last = self.state.as_ref().map_or(0, |state| state.last_id);
+        Ids::may_be_named_after(id, last) && !self.named.contains(&id)
+    }
+
+    /// Adds what records say that are whole by themselves. Those before `behind`, an epoch and an index, have
+    /// come to what the state says.
+    fn add_records(&mut self, mut medium: Medium, behind: (u64, u64)) {
+        let mut records = Vec::new();
+        for region in 0..2 {
+            records.extend(medium.loose_records(region));
+        }
+        // Those of a KVDB that was here before have ids of their own, which are this one's as well.
+        if let Some(state) = &self.state {
+            records.retain(|(header, _)| header.uuid == state.uuid);
+            self.names.clone_from(&state.kvss);
+        }
+        let at = |header: &RecordHeader| (header.epoch, header.index);
+        records.sort_by_key(|(header, _)| at(header));
+        for (header, edits) in records {
+            for edit in edits {
+                match edit {
+                    Edit::Block { id, .. } | Edit::Kvset(KvsetEdit { id, .. })
+                        if at(&header) < behind =>
+                    {
+                        self.named.insert(id);
+                    }
+                    Edit::Kvs { id, name, options } if at(&header) >= behind => {
+                        self.names.insert(id, (name, options));
+                    }
+                    Edit::Kvs { id, .. } if !self.names.contains_key(&id) => {
+                        self.dropped.insert(id);
+                    }
+                    Edit::KvsDropped { id } => {
+                        self.dropped.insert(id);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
 }
 
 impl Manifest {
@@ -31,51 +81,26 @@ impl Manifest {
     /// # Errors
     /// `Unsupported` when another release wrote it.
     pub(crate) fn survey(device: Arc<dyn Device>) -> Result<Survey> {
+        let mut survey = Survey::default();
         let why = match Manifest::find(device.clone()) {
             Ok(Some(found)) => {
-                let names = found.state.kvss.clone();
-                return Ok(Survey { state: Some(found.state), names, ..Survey::default() });
+                survey.state = Some(found.state);
+                survey.add_records(found.medium, (u64::MAX, 0));
+                return Ok(survey);
             }
             Ok(None) => format!("{}: there is no valid manifest", device.name()),
             Err(error @ KvError::Version { .. }) => return Err(error),
             Err(error) => error.to_string(),
         };
-        let mut survey = Survey { damage: Some(why), ..Survey::default() };
+        survey.damage = Some(why);
         // A device that cannot even be opened has told all it will.
         let Ok(mut medium) = Medium::open(device) else { return Ok(survey) };
         let regions = [medium.sound(0, u64::MAX)?, medium.sound(1, u64::MAX)?];
         let valid = regions.into_iter().filter(|region| region.records > 0);
         let newest = valid.max_by_key(|region| region.epoch);
-        // Records before that have come to what the state says.
         let behind = newest.as_ref().map_or((0, 0), |region| (region.epoch, region.records));
         survey.state = newest.map(|region| region.state);
-        let mut records = Vec::new();
-        for region in 0..2 {
-            records.extend(medium.loose_records(region));
-        }
-        // Those of a KVDB that was here before have ids of their own, which are this one's as well.
-        if let Some(state) = &survey.state {
-            records.retain(|(header, _)| header.uuid == state.uuid);
-            survey.names.clone_from(&state.kvss);
-        }
-        let at = |header: &RecordHeader| (header.epoch, header.index);
-        records.sort_by_key(|(header, _)| at(header));
-        for (header, edits) in records {
-            for edit in edits {
-                match edit {
-                    Edit::Kvs { id, name, options } if at(&header) >= behind => {
-                        survey.names.insert(id, (name, options));
-                    }
-                    Edit::Kvs { id, .. } if !survey.names.contains_key(&id) => {
-                        survey.dropped.insert(id);
-                    }
-                    Edit::KvsDropped { id } => {
-                        survey.dropped.insert(id);
-                    }
-                    _ => {}
-                }
-            }
-        }
+        survey.add_records(medium, behind);
         Ok(survey)
     }
 }
@@ -117,8 +142,10 @@ impl Medium {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use esker_base::AlignedBuf;
+    use crate::MediaClass;
+    use crate::media::Extent;
     use esker_base::codec::Encoder;
+    use esker_base::{AlignedBuf, LbaCount};
     use esker_device::{MemoryDevice, Port};
 
     fn device() -> Arc<dyn Device> {
@@ -185,5 +212,23 @@ mod tests {
         assert_eq!(survey.state.unwrap().kvss.into_keys().collect::<Vec<_>>(), [1, 2, 4]);
         assert_eq!(survey.names.into_keys().collect::<Vec<_>>(), [1, 2, 4, 5]);
         assert_eq!(survey.dropped.into_iter().collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn what_was_named_once_is_not_named_later() {
+        let device = device();
+        let extent = Extent { class: MediaClass::Capacity, lba: Lba(8), count: LbaCount(8) };
+        let block = |id| Edit::Block { id, extent, log: false, bytes: 0, plain_bytes: 0 };
+        let manifest = Manifest::create(device.clone(), [1; 16], Vec::new()).unwrap();
+        // No kvset refers to them, so each is gone at once.
+        for id in [9990, 10_000, 9980, 9970] {
+            manifest.commit(vec![block(id)]).unwrap();
+        }
+        zero(&device, 3, 1);
+        let survey = Manifest::survey(device).unwrap();
+        assert!(survey.damage.is_some() && survey.state.as_ref().unwrap().blocks.is_empty());
+        let ids = [5904, 5905, 9970, 9980, 9990, 10_000, 10_001];
+        let later = ids.map(|id| survey.may_be_later(id));
+        assert_eq!(later, [false, true, true, true, false, false, true]);
     }
 }

@@ -293,8 +293,8 @@ fn caveats(manifest: ManifestState, kvss: &[KvsRepair], findings: &[String]) -> 
     say(
         manifest == ManifestState::Damaged,
         "changes of the structure are lost with the end of the manifest: what they made was searched for \
-         on the media, deleted keys may be back, values that were to expire may have lost their time, and \
-         keys may be missing without a finding",
+         on the media, deleted keys may be back, values may be older than they were or have lost their time \
+         to live, and keys may be missing without a finding",
     );
     say(
         manifest == ManifestState::Lost,

@@ -9,7 +9,7 @@ use esker_base::{AlignedBuf, Lba, LbaCount};
 use super::salvage::Salvage;
 use super::{Classes, Remains};
 use crate::ids::Ids;
-use crate::manifest::State;
+use crate::manifest::{State, Survey};
 use crate::media::{Allocation, Extent, Media};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE};
 use crate::omf::kvset::KvsetMeta;
@@ -62,15 +62,18 @@ impl Found {
 
     /// What proves that the manifest had later records: a log segment is in it before it is written, and a
     /// kvset is overwritten or discarded only when another record has let go of it, mostly for a new one.
-    pub(super) fn newer_than(&self, state: &State) -> Option<String> {
-        let known = state.last_id;
-        let end = format!("the manifest ends at structure {known}");
+    pub(super) fn newer_than(&self, survey: &Survey) -> Option<String> {
+        let state = survey.state.as_ref()?;
+        let end = format!("the manifest ends at structure {}", state.last_id);
+        let named = state.blocks.iter().filter(|(_, block)| block.log).map(|(id, _)| *id);
+        let last = named.max().unwrap_or(0).max(state.log_first);
         let is_log = |frames: &Vec<FrameHeader>| frames[0].kind == FrameKind::Log;
-        let logs = self.blocks.iter().filter(|(_, frames)| is_log(frames));
-        if let Some(newest) = logs.map(|((id, _), _)| *id).max().filter(|id| *id > known) {
+        let logs = self.blocks.iter().filter(|(_, frames)| is_log(frames)).map(|((id, _), _)| *id);
+        if let Some(newest) = logs.filter(|id| *id > last && survey.may_be_later(*id)).max() {
             return Some(format!("{end}, and there is log segment {newest}"));
         }
-        let newest = self.pages.iter().map(|(kvset, ..)| *kvset).max().filter(|id| *id > known)?;
+        let kvsets = self.pages.iter().map(|(kvset, ..)| *kvset);
+        let newest = kvsets.filter(|id| survey.may_be_later(*id)).max()?;
         let gone = state.kvsets.values().find(|kvset| self.is_gone(kvset))?.id;
         Some(format!("{end} and names kvset {gone}, which is gone, and there is kvset {newest}"))
     }

@@ -8,6 +8,8 @@
 //! version that may be newer, because the prefix is in an older segment, comes back and is uncertain.
 //! A value that was older than the manifest's sound part already, and is in use by what is younger, is found by
 //! its key page: key, offset and size.
+//! A kvset that may have been named late, after others with higher ids, may as well be what a step left that was
+//! interrupted. It speaks for keys of which nothing else is known, and so do values that only it refers to.
 //! Prefixes in kvsets are passed over, because only the manifest knew in which leaf they hide anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +30,7 @@ use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
 use crate::omf::page::{Entry, PAGE_SIZE, Page};
 use crate::value::ValueBlock;
 
-/// Salvages what is younger than all that the survey's state names.
+/// Salvages what the survey's state does not name.
 pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found) -> Result<()> {
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
@@ -54,7 +56,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
         }
     }
     for &(kvset, index, (number, lba)) in &found.pages {
-        if kvset > known {
+        if survey.may_be_later(kvset) {
             written.push((kvset, Written::Keys(index, found.media[number].clone(), Lba(lba))));
         }
     }
@@ -63,6 +65,12 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
     let references = References::of(&written, found, known > 0);
     for (block, headers) in &older {
         references.fill_in(salvage, block, headers)?;
+    }
+    let late = written.partition_point(|(id, _)| *id <= known);
+    for (id, written) in written.drain(..late) {
+        if let Written::Keys(index, media, at) = written {
+            keys(salvage, found, (id, index), &media, at, fill_in)?;
+        }
     }
     let log = Versions::of(&frames, ingested)?;
     let mut order = Order { log, references, after_log: false };
@@ -96,6 +104,45 @@ impl Written {
 fn read_page(media: &Media, at: Lba, kvset: u64, index: u32) -> Option<Page<Vec<u8>>> {
     let bytes = scan::read(media, at, PAGE_SIZE as u64).ok()?;
     Page::verify(bytes[..PAGE_SIZE].to_vec(), kvset, index).ok()
+}
+
+/// Hands out what a page says by itself: short values, and deletes. Where a longer value is, only the manifest
+/// knew; its record says by itself whose it is.
+fn keys<'a>(
+    salvage: &mut Salvage<'a>,
+    found: &Found,
+    (kvset, index): (u64, u32),
+    media: &Media,
+    at: Lba,
+    mut each: impl FnMut(&mut Salvage<'a>, &Record<'_>, Expiry) -> Result<()>,
+) -> Result<()> {
+    let Some(page) = read_page(media, at, kvset, index) else { return Ok(()) };
+    let mut key = Vec::new();
+    for slot in 0..page.count() {
+        page.key_to(slot, &mut key);
+        let (change, expiry) = match page.entry(slot).1 {
+            Entry::Stored(_) => continue,
+            Entry::Tombstone => (Change::Delete, Expiry::NEVER),
+            Entry::Inline(value, expiry) => (Change::Put(value), expiry),
+        };
+        let Some(&kvs) = found.owners.get(&kvset) else {
+            let why = "its KVS is not known: its meta is lost";
+            salvage.finding(format!("kvset {kvset}: {why}"));
+            return Ok(());
+        };
+        each(salvage, &Record { kvs, key: &key, change }, expiry)?;
+    }
+    Ok(())
+}
+
+/// Puts a value where nothing else is known of the key.
+fn fill_in(salvage: &mut Salvage<'_>, record: &Record<'_>, expiry: Expiry) -> Result<()> {
+    let is_put = record.change.value().is_some();
+    if !is_put || salvage.so_far(record.kvs, record.key)?.is_some() {
+        return Ok(());
+    }
+    salvage.doubt(record.kvs, record.key)?;
+    salvage.apply(record, expiry)
 }
 
 /// Names a key of a KVS.
@@ -219,14 +266,8 @@ impl References {
     ) -> Result<()> {
         for header in headers {
             log::records(block, header, &log::payload(block, header), |one| {
-                let (kvs, key) = (one.record.kvs, one.record.key);
-                let Some(expiry) = self.expiry_of(one) else { return Ok(()) };
-                let is_put = one.record.change.value().is_some();
-                if !is_put || salvage.so_far(kvs, key)?.is_some() {
-                    return Ok(());
-                }
-                salvage.doubt(kvs, key)?;
-                salvage.apply(&one.record, expiry)
+                let expiry = self.expiry_of(one);
+                expiry.map_or(Ok(()), |expiry| fill_in(salvage, &one.record, expiry))
             })?;
         }
         Ok(())
@@ -252,8 +293,9 @@ impl Order {
             match written {
                 Written::Values(block, headers) => self.values(salvage, block, headers)?,
                 Written::Keys(index, media, at) => {
-                    let kvs = found.owners.get(id).copied();
-                    self.keys(salvage, (*id, *index), kvs, media, *at)?;
+                    keys(salvage, found, (*id, *index), media, *at, |salvage, record, expiry| {
+                        self.version(salvage, *id, record, expiry)
+                    })?;
                 }
             }
         }
@@ -277,35 +319,6 @@ impl Order {
                 self.version(salvage, block.id, &one.record, expiry.unwrap_or(Expiry::NEVER))
             })?;
             damage.into_iter().for_each(|damage| salvage.finding(damage));
-        }
-        Ok(())
-    }
-
-    /// What a page says by itself: short values, and deletes. Where a longer value is, only the manifest
-    /// knew; its record says by itself whose it is.
-    fn keys(
-        &self,
-        salvage: &mut Salvage<'_>,
-        (kvset, index): (u64, u32),
-        kvs: Option<u32>,
-        media: &Arc<Media>,
-        at: Lba,
-    ) -> Result<()> {
-        let Some(page) = read_page(media, at, kvset, index) else { return Ok(()) };
-        let mut key = Vec::new();
-        for slot in 0..page.count() {
-            page.key_to(slot, &mut key);
-            let (change, expiry) = match page.entry(slot).1 {
-                Entry::Stored(_) => continue,
-                Entry::Tombstone => (Change::Delete, Expiry::NEVER),
-                Entry::Inline(value, expiry) => (Change::Put(value), expiry),
-            };
-            let Some(kvs) = kvs else {
-                let why = "its KVS is not known: its meta is lost";
-                salvage.finding(format!("kvset {kvset}: {why}"));
-                return Ok(());
-            };
-            self.version(salvage, kvset, &Record { kvs, key: &key, change }, expiry)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A device that stops at a command of one's choice until somebody has done something.
+//! A device that stops at a command of one's choice until somebody has done something, perhaps with it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,14 +53,16 @@ impl Hook {
 
     fn pass(&self) {
         let mut armed = self.0.lock();
-        match armed.as_mut() {
-            Some(at) if at.left > 0 => at.left -= 1,
-            Some(at) => {
-                at.reached.send(()).expect("somebody waits for it");
-                at.done.recv().expect("and says when it is done");
-                *armed = None;
-            }
-            None => {}
+        if let Some(at) = armed.as_mut().filter(|at| at.left > 0) {
+            at.left -= 1;
+            return;
+        }
+        let at = armed.take();
+        // Others may come here meanwhile.
+        drop(armed);
+        if let Some(at) = at {
+            at.reached.send(()).expect("somebody waits for it");
+            at.done.recv().expect("and says when it is done");
         }
     }
 }
