@@ -160,16 +160,21 @@ impl Media {
         Ok(port.flush()?)
     }
 
-    /// Checks that the device belongs to this class of this KVDB.
-    pub(crate) fn check_header(&self, uuid: [u8; 16]) -> Result<()> {
+    /// The header that says which KVDB the device belongs to.
+    pub(crate) fn header(&self) -> Result<ClassHeader> {
         let buf = AlignedBuf::zeroed(to_usize(self.lba_size.into()));
         let buf = self.ports.port()?.read(Lba(0), buf)?;
         if let Some(found) = ClassHeader::other_version(&buf) {
             let device = self.device().name().to_owned();
             return Err(KvError::Version { what: "class header", device, lba: Lba(0), found });
         }
-        let header = ClassHeader::decode(&buf[..class::SIZE])
-            .map_err(|malformed| self.corrupt("class header", Lba(0), malformed.0))?;
+        ClassHeader::decode(&buf[..class::SIZE])
+            .map_err(|malformed| self.corrupt("class header", Lba(0), malformed.0))
+    }
+
+    /// Checks that the device belongs to this class of this KVDB.
+    pub(crate) fn check_header(&self, uuid: [u8; 16]) -> Result<()> {
+        let header = self.header()?;
         let wanted = ClassHeader { class: self.class, lba_size: self.lba_size, uuid };
         if header != wanted {
             let detail = format!("{wanted:?} expected, {header:?} found: is it another KVDB's?");

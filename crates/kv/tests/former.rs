@@ -4,9 +4,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::remains;
-use common::sample::{LBA_SIZE, Media, options};
-use esker_kv::{Devices, Kvdb, Policy};
+use common::sample::{LBA_SIZE, Media, options, read_all};
+use esker_kv::{Devices, Kvdb, Policy, Remains};
 
 /// Forgets the KVDB, and leaves the rest.
 fn wipe(devices: &Devices) -> Devices {
@@ -84,4 +86,56 @@ fn a_repair_salvages_nothing_of_a_former_kvdb() {
     let report = Kvdb::repair_on(&remains(&devices), &salvaged, options()).unwrap();
     assert!(report.is_sound(), "{report:?}");
     check(salvaged, &[2; 12]);
+}
+
+/// What a repair finds without a manifest: a byte of each value, by number.
+fn found_without_a_manifest(devices: &Devices) -> BTreeMap<u32, u8> {
+    let salvaged = Media::blank().devices();
+    let left = Remains { manifest: None, ..remains(devices) };
+    Kvdb::repair_on(&left, &salvaged, options()).unwrap();
+    let found = read_all(&Kvdb::open_on(salvaged, options()).unwrap()).unwrap();
+    let number = |key: Vec<u8>| u32::from_be_bytes(key.try_into().unwrap());
+    found.into_iter().map(|((_, key), value)| (number(key), value[0])).collect()
+}
+
+/// Media that hold the log of a former KVDB behind that of the present one, which has more
+/// records in a frame.
+/// Which of both has the higher ids is drawn.
+fn with_a_former_kvdb() -> Devices {
+    let former = Media::blank().devices();
+    write_and_vanish(create(&former), 1, 0..200);
+    let devices = wipe(&former);
+    let db = create(&devices);
+    let kvs = db.kvs("kvs").unwrap();
+    (190..340u32).for_each(|number| kvs.put(&number.to_be_bytes(), &[2; 100]).unwrap());
+    db.sync().unwrap();
+    devices
+}
+
+#[test]
+fn without_a_manifest_class_headers_say_whose_it_is() {
+    for _ in 0..8 {
+        let found = found_without_a_manifest(&with_a_former_kvdb());
+        assert_eq!(found, (190..340).map(|number| (number, 2)).collect());
+    }
+}
+
+#[test]
+fn no_kvdb_undoes_what_another_one_has_logged() {
+    for _ in 0..8 {
+        let found = found_without_a_manifest(&wipe(&with_a_former_kvdb()));
+        assert!((200..340).all(|number| found.get(&number) == Some(&2)), "{found:?}");
+    }
+}
+
+#[test]
+fn without_a_manifest_all_of_a_copy_is_found_whatever_origin_its_ids_have() {
+    let source = Media::blank().devices();
+    write_and_vanish(create(&source), 1, 0..10);
+    let original = Kvdb::open_on(source, options()).unwrap();
+    let copy = Media::blank().devices();
+    original.backup_on(&copy).unwrap();
+    write_and_vanish(Kvdb::open_on(copy.clone(), options()).unwrap(), 2, 10..35);
+    let wanted = (0..35).map(|number| (number, if number < 10 { 1 } else { 2 })).collect();
+    assert_eq!(found_without_a_manifest(&copy), wanted);
 }

@@ -1,5 +1,6 @@
 //! The log as far as it can be found: frames, in the order of their seqnos.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
@@ -9,6 +10,7 @@ use super::scan::{PIECE, read_parts};
 use crate::compression::Unpacker;
 use crate::error::Result;
 use crate::expiry::Expiry;
+use crate::ids::Ids;
 use crate::omf::Malformed;
 use crate::omf::frame::{
     Change, FrameHeader, FrameKind, HEADER_SIZE, Record, StoredRecord, record_size,
@@ -151,20 +153,31 @@ impl LogFrames {
         self.0 = kept;
     }
 
+    /// The same where several KVDBs may have logged, of which none undoes what another one did.
+    pub(super) fn settle_each_origin(&mut self) {
+        let mut origins: BTreeMap<u64, LogFrames> = BTreeMap::new();
+        for frame in std::mem::take(&mut self.0) {
+            origins.entry(Ids::origin_of(frame.0.id)).or_default().0.push(frame);
+        }
+        for mut one in origins.into_values() {
+            one.settle();
+            self.0.extend(one.0);
+        }
+    }
+
     /// Puts and deletes what the records behind `ingested` say, in the order of their seqnos, and
     /// names the records that are missing in between, if somebody knows where the log begins. If not, parts
-    /// of it may be gone because they were ingested.
+    /// of it may be gone because they were ingested. The frames are settled.
     ///
     /// A frame that none proves to have been durable counts as [`recover`](crate::recover) counts it:
     /// whole and without a gap before it, or not at all. What was durable is no gap, found or not; nor is
     /// anything one where nobody knows what was ingested.
     pub(super) fn replay(
-        mut self,
+        self,
         salvage: &mut Salvage<'_>,
         ingested: u64,
         knows_begin: bool,
     ) -> Result<()> {
-        self.settle();
         let durable = self.0.iter().map(|(_, header)| header.durable_seqno).max().unwrap_or(0);
         let mut last = ingested;
         for (segment, header) in &self.0 {

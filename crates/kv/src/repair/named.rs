@@ -58,6 +58,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, state: &State, classes: &Classe
             }
         }
     }
+    log.settle();
     log.replay(salvage, state.ingested, true)
 }
 

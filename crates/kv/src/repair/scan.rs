@@ -57,7 +57,26 @@ impl Found {
         for (number, media) in media.iter().enumerate() {
             found.scan(number, media, remains.classes[&media.class].1, salvage);
         }
+        if state.is_none() {
+            found.keep_own();
+        }
         found
+    }
+
+    /// Lets go of what another KVDB has left, where class headers say whose the media are and there are ids as
+    /// their KVDB gives them out. Those of a copy do not follow from its uuid.
+    fn keep_own(&mut self) {
+        let headers = self.media.iter().filter_map(|media| media.header().ok());
+        let origins = headers.map(|header| Ids::origin_of(Ids::begin(header.uuid)));
+        let mut origins: Vec<u64> = origins.collect();
+        origins.dedup();
+        let &[origin] = &origins[..] else { return };
+        let is_own = |id: u64| Ids::origin_of(id) == origin;
+        let mut ids = self.blocks.keys().map(|(id, _)| *id).chain(self.pages.iter().map(|it| it.0));
+        if ids.any(is_own) {
+            self.blocks.retain(|(id, _), _| is_own(*id));
+            self.pages.retain(|(kvset, ..)| is_own(*kvset));
+        }
     }
 
     /// What proves that the manifest had later records: a log segment is in it before it is written, and a

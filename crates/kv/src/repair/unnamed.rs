@@ -61,7 +61,11 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
         }
     }
     written.sort_by_key(|(id, written)| (*id, written.index()));
-    frames.settle();
+    match state {
+        // All are the KVDB's own: those of a copy, which follow those of its source, too.
+        Some(_) => frames.settle(),
+        None => frames.settle_each_origin(),
+    }
     let references = References::of(&written, found, known > 0);
     for (block, headers) in &older {
         references.fill_in(salvage, block, headers)?;
