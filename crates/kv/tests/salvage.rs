@@ -339,3 +339,20 @@ fn what_an_interrupted_step_has_written_is_not_taken_for_what_came_later() {
         }
     }
 }
+
+#[test]
+fn names_that_were_invented_are_told_and_no_others() {
+    let devices = devices();
+    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+    db.create_kvs("kvs-cache", Policy::default()).unwrap().put(b"k", b"v").unwrap();
+    db.sync().unwrap();
+    std::mem::forget(db);
+    let (report, _) = repair(&remains(&devices));
+    assert!(report.is_sound() && report.caveats.is_empty(), "{report:#?}");
+    let (report, _) = repair(&Remains { manifest: None, ..remains(&devices) });
+    let name = name_of(&report)[0];
+    assert!(
+        report.caveats.iter().any(|it| it.contains("names") && it.contains(name)),
+        "{report:#?}"
+    );
+}

@@ -28,6 +28,8 @@ pub(super) struct Salvage<'a> {
     dropped: &'a BTreeSet<u32>,
     /// Whether there are no others than were created: whatever else is found was dropped.
     knows_all: bool,
+    /// KVSs that are there and of which nobody knew the name.
+    invented: Vec<String>,
     findings: Distinct<String>,
 }
 
@@ -52,6 +54,7 @@ impl<'a> Salvage<'a> {
             kvss: BTreeMap::new(),
             dropped,
             knows_all: false,
+            invented: Vec::new(),
             findings: Distinct::default(),
         }
     }
@@ -87,6 +90,7 @@ impl<'a> Salvage<'a> {
         }
         if !self.kvss.contains_key(&id) {
             self.create(id, &format!("kvs-{id}"), KvsOptions::default())?;
+            self.invented.push(self.kvss[&id].kvs.name().to_owned());
         }
         Ok(self.kvss.get_mut(&id))
     }
@@ -244,7 +248,7 @@ impl<'a> Salvage<'a> {
             kvss.push(KvsRepair { name, recovered, lost, lost_ranges, uncertain });
         }
         let findings = self.findings.in_order();
-        let caveats = caveats(manifest, &kvss, &findings);
+        let caveats = caveats(manifest, &kvss, &self.invented, &findings);
         Ok(RepairReport { manifest, kvss, findings, caveats })
     }
 }
@@ -273,7 +277,12 @@ impl<T> Default for Distinct<T> {
 }
 
 /// What cannot be known of a result.
-fn caveats(manifest: ManifestState, kvss: &[KvsRepair], findings: &[String]) -> Vec<String> {
+fn caveats(
+    manifest: ManifestState,
+    kvss: &[KvsRepair],
+    invented: &[String],
+    findings: &[String],
+) -> Vec<String> {
     let mut caveats = Vec::new();
     let mut say = |applies: bool, caveat: &str| {
         if applies {
@@ -303,9 +312,12 @@ fn caveats(manifest: ManifestState, kvss: &[KvsRepair], findings: &[String]) -> 
          values may be older than they were or have lost their time to live, and keys may be missing \
          without a finding",
     );
+    let names = invented.join(", ");
     say(
-        kvss.iter().any(|kvs| kvs.name.starts_with("kvs-")),
-        "names and policies of KVSs called kvs-N are lost: N is the id they had",
+        !invented.is_empty(),
+        &format!(
+            "names and policies of some KVSs are lost; these are called by their ids: {names}"
+        ),
     );
     say(
         kvss.iter().any(|kvs| kvs.uncertain > 0),
