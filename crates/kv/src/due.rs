@@ -301,9 +301,7 @@ impl Engine {
                 let urgency = newest * 100 / at.root_kvsets;
                 due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
             }
-            // A writer may wait for just that, as long as others have more urgent steps to come.
-            let urgency = if self.pace.is_without_space() { usize::MAX } else { 100 };
-            due.extend(self.strays(tree).map(|job| (urgency, job)));
+            due.extend(self.strays(tree).map(|job| (100, job)));
             let shaped = |n| self.shape(tree, n, &at);
             due.extend((0..tree.leaves.len()).filter_map(shaped));
         }
@@ -688,23 +686,6 @@ mod tests {
             view.trees.values().find(|tree| &*tree.name == name).unwrap().kvs
         };
         assert_eq!(spills(), [kvs("b"), kvs("a")]);
-    }
-
-    #[test]
-    fn what_is_to_come_home_comes_first_when_a_writer_may_wait_for_it() {
-        let staging = Some(device("s"));
-        let devices = Devices { manifest: device("m"), capacity: device("c"), staging };
-        let (db, kvs, _) = kvdb_on(devices, small_blocks());
-        kvs.set_policy(Policy::CAPACITY_ONLY).unwrap();
-        ingest(&db, &kvs, 200);
-        let busy = db.create_kvs("b", Policy::default()).unwrap();
-        while db.engine.view.load().root_bytes() < db.engine.spill_bytes() * 3 / 2 {
-            ingest(&db, &busy, 200);
-        }
-        kvs.set_policy("all=staging/none".parse::<Policy>().unwrap()).unwrap();
-        let first = || db.engine.due().swap_remove(0);
-        assert_eq!(first(), Job::Spill { kvs: busy.id });
-        assert_eq!(db.engine.pace.for_space(first), Job::Spill { kvs: kvs.id });
     }
 
     #[test]

@@ -56,11 +56,6 @@ impl Pace {
         done
     }
 
-    /// Whether a writer waits for space.
-    pub(crate) fn is_without_space(&self) -> bool {
-        self.without_space.load(Ordering::Relaxed) > 0
-    }
-
     /// Whether writers take long to fill a memtable now, or write nothing.
     pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
         let ended = Nanos(self.ended_ns.load(Ordering::Relaxed));
@@ -207,7 +202,7 @@ impl<'a> GivingWay<'a> {
         let engine = self.engine;
         let is_awaited = engine.closing.load(Ordering::Acquire)
             || engine.compact_is_active()
-            || engine.pace.is_without_space();
+            || engine.pace.without_space.load(Ordering::Relaxed) > 0;
         if !self.can_wait || is_awaited {
             return Duration::ZERO;
         }
