@@ -29,7 +29,8 @@ use crate::{KvsOptions, MediaClass};
 
 pub(crate) use survey::Survey;
 
-/// The largest region: room for a snapshot with a million of references to blocks, of some tens of terabytes.
+/// The largest region: room for a snapshot with a million references to blocks, which are of 2 MiB at least in
+/// the long run, as `due.rs` puts smaller ones together.
 const REGION_MAX: u64 = 64 << 20;
 /// What a manifest file may grow to.
 pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
