@@ -1,6 +1,7 @@
 //! What the engine's tests share.
 #![allow(dead_code)] // each test binary uses its part
 
+pub(crate) mod checked;
 pub(crate) mod oracle;
 pub(crate) mod records;
 pub(crate) mod sample;

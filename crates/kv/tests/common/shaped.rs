@@ -1,16 +1,15 @@
 //! A device in memory with a geometry of the test's choice. It holds its user to that geometry,
 //! and writes down what it was given to do.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::Lba;
 use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, OpKind,
-    PlacementId, QueuePair,
+    Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, OpKind, PlacementId, QueuePair,
 };
 use parking_lot::Mutex;
+
+use super::checked::Checked;
 
 /// A command that was taken.
 #[derive(Clone, Debug)]
@@ -68,14 +67,13 @@ impl Device for ShapedDevice {
     }
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        Ok(Box::new(Queue {
-            name: self.inner.name().to_owned(),
-            geometry: self.geometry,
-            record: self.record.clone(),
-            inner: self.inner.queue_pair(depth)?,
-            depth,
-            refused: Vec::new(),
-        }))
+        let (name, geometry) = (self.inner.name().to_owned(), self.geometry);
+        let record = self.record.clone();
+        let check = move |op: &Op| {
+            let checked = check(&name, &geometry, &record, op);
+            checked.inspect_err(|error| record.0.lock().1.push(error.clone()))
+        };
+        Ok(Box::new(Checked::new(self.inner.queue_pair(depth)?, depth, check)))
     }
 
     fn stats(&self) -> DeviceStats {
@@ -83,65 +81,18 @@ impl Device for ShapedDevice {
     }
 }
 
-struct Queue {
-    name: String,
-    geometry: Geometry,
-    record: Record,
-    inner: Box<dyn QueuePair>,
-    depth: usize,
-    refused: Vec<Completion>,
-}
-
-impl Queue {
-    fn check(&self, op: &Op) -> Result<(), DeviceError> {
-        op.check(&self.name, &self.geometry)?;
-        let (lba, bytes) = op.range(self.geometry.lba_size);
-        let (head, placement) = match op {
-            Op::Write { buf, placement, .. } => (buf[..buf.len().min(16)].to_vec(), *placement),
-            _ => (Vec::new(), None),
-        };
-        if placement.is_some_and(|id| id.0 >= self.geometry.placement_handles) {
-            let why = format!("{placement:?} of {}", self.geometry.placement_handles);
-            return Err(DeviceError::invalid(&self.name, op.kind(), lba, bytes, why));
-        }
-        self.record.0.lock().0.push(Taken { kind: op.kind(), lba, bytes, head, placement });
-        Ok(())
+/// Notes what a command is to do, if it keeps to the geometry.
+fn check(name: &str, geometry: &Geometry, record: &Record, op: &Op) -> Result<(), DeviceError> {
+    op.check(name, geometry)?;
+    let (lba, bytes) = op.range(geometry.lba_size);
+    let (head, placement) = match op {
+        Op::Write { buf, placement, .. } => (buf[..buf.len().min(16)].to_vec(), *placement),
+        _ => (Vec::new(), None),
+    };
+    if placement.is_some_and(|id| id.0 >= geometry.placement_handles) {
+        let why = format!("{placement:?} of {}", geometry.placement_handles);
+        return Err(DeviceError::invalid(name, op.kind(), lba, bytes, why));
     }
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let mut taken = 0;
-        while self.in_flight() < self.depth
-            && let Some(Command { tag, op }) = commands.pop_front()
-        {
-            match self.check(&op) {
-                Ok(()) => drop(self.inner.submit(&mut VecDeque::from([Command { tag, op }]))?),
-                Err(error) => {
-                    self.record.0.lock().1.push(error.clone());
-                    self.refused.push(Completion { tag, result: Err(error), buf: op.into_buf() });
-                }
-            }
-            taken += 1;
-        }
-        Ok(taken)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        let refused = self.refused.len();
-        done.append(&mut self.refused);
-        Ok(refused + self.inner.poll(done)?)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        _timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.poll(done) // everything completes within submit
-    }
-
-    fn in_flight(&self) -> usize {
-        self.refused.len() + self.inner.in_flight()
-    }
+    record.0.lock().0.push(Taken { kind: op.kind(), lba, bytes, head, placement });
+    Ok(())
 }

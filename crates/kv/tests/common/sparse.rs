@@ -1,17 +1,17 @@
 //! A file system of a few MiB in memory, and sparse files on it whose capacity is far larger: a write for
 //! which it has no room fails, as with files.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::units::to_u64;
 use esker_base::{ErrorKind, LbaCount};
 use esker_device::{
-    Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op,
-    QueuePair,
+    Cause, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
 use parking_lot::Mutex;
+
+use super::checked::Checked;
 
 const LBA_SIZE: u32 = 4096;
 
@@ -57,6 +57,31 @@ impl FileSystem {
         blocks.left = blocks.left.checked_add_signed(-bytes / i64::from(LBA_SIZE)).unwrap();
     }
 
+    /// Whether there is room for a command to a file.
+    fn admits(&self, number: u64, op: &Op) -> bool {
+        let mut blocks = self.0.lock();
+        let (lba, bytes) = op.range(LBA_SIZE);
+        let range = lba.0..(lba + LbaCount(bytes / u64::from(LBA_SIZE))).0;
+        let each = range.map(|lba| (number, lba));
+        match op {
+            Op::Write { .. } => {
+                let new: Vec<_> = each.filter(|block| !blocks.held.contains(block)).collect();
+                let Some(left) = blocks.left.checked_sub(to_u64(new.len())) else {
+                    blocks.refused += 1;
+                    return false;
+                };
+                blocks.left = left;
+                blocks.held.extend(new);
+            }
+            Op::Discard { .. } => {
+                let given = each.filter(|block| blocks.held.remove(block)).count();
+                blocks.left += to_u64(given);
+            }
+            _ => {}
+        }
+        true
+    }
+
     /// How many writes failed.
     pub(crate) fn refused(&self) -> u64 {
         self.0.lock().refused
@@ -79,9 +104,17 @@ impl Device for SparseFile {
     }
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let (inner, name) = (self.inner.queue_pair(depth)?, self.name().to_owned());
-        let (number, system, refused) = (self.number, self.system.clone(), Vec::new());
-        Ok(Box::new(Queue { name, number, system, inner, refused }))
+        let (name, number, system) = (self.name().to_owned(), self.number, self.system.clone());
+        let check = move |op: &Op| {
+            if system.admits(number, op) {
+                return Ok(());
+            }
+            let (lba, bytes) = op.range(LBA_SIZE);
+            let message = "the file system is full".into();
+            let cause = Cause::Os { kind: ErrorKind::NoSpace, message };
+            Err(DeviceError::new(&name, op.kind(), lba, bytes, cause))
+        };
+        Ok(Box::new(Checked::new(self.inner.queue_pair(depth)?, depth, check)))
     }
 
     fn discards_zero(&self) -> bool {
@@ -96,76 +129,5 @@ impl Device for SparseFile {
 
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
-    }
-}
-
-struct Queue {
-    name: String,
-    number: u64,
-    system: FileSystem,
-    inner: Box<dyn QueuePair>,
-    refused: Vec<Completion>,
-}
-
-impl Queue {
-    /// Whether there is room for a command.
-    fn admits(&self, op: &Op) -> bool {
-        let mut blocks = self.system.0.lock();
-        let (lba, bytes) = op.range(LBA_SIZE);
-        let range = lba.0..(lba + LbaCount(bytes / u64::from(LBA_SIZE))).0;
-        let each = range.map(|lba| (self.number, lba));
-        match op {
-            Op::Write { .. } => {
-                let new: Vec<_> = each.filter(|block| !blocks.held.contains(block)).collect();
-                let Some(left) = blocks.left.checked_sub(to_u64(new.len())) else {
-                    blocks.refused += 1;
-                    return false;
-                };
-                blocks.left = left;
-                blocks.held.extend(new);
-            }
-            Op::Discard { .. } => {
-                let given = each.filter(|block| blocks.held.remove(block)).count();
-                blocks.left += to_u64(given);
-            }
-            _ => {}
-        }
-        true
-    }
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let taken = commands.len();
-        for Command { tag, op } in commands.drain(..) {
-            if self.admits(&op) {
-                self.inner.submit(&mut VecDeque::from([Command { tag, op }]))?;
-                continue;
-            }
-            let (lba, bytes) = op.range(LBA_SIZE);
-            let cause =
-                Cause::Os { kind: ErrorKind::NoSpace, message: "the file system is full".into() };
-            let error = DeviceError::new(&self.name, op.kind(), lba, bytes, cause);
-            self.refused.push(Completion { tag, result: Err(error), buf: op.into_buf() });
-        }
-        Ok(taken)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        let refused = self.refused.len();
-        done.append(&mut self.refused);
-        Ok(refused + self.inner.poll(done)?)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        _timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.poll(done) // everything completes within submit
-    }
-
-    fn in_flight(&self) -> usize {
-        self.refused.len() + self.inner.in_flight()
     }
 }
