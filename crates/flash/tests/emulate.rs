@@ -153,7 +153,8 @@ fn completions_go_to_the_queue_pair_they_belong_to() {
             }
         }
         // Commands in flight have no order: when the second batch comes, in real time, decides.
-        let tags = |index: usize| done[index].iter().map(|done| done.tag.0).collect::<BTreeSet<_>>();
+        let tags =
+            |index: usize| done[index].iter().map(|done| done.tag.0).collect::<BTreeSet<_>>();
         assert_eq!(tags(0), (0..4).collect());
         assert_eq!(tags(1), (100..108).collect());
         assert_eq!(done.map(|done| done.len()), [4, 8]);

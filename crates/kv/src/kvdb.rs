@@ -469,9 +469,11 @@ impl Kvdb {
         drop(engine.compacting.lock());
         drop(engine.ingesting.lock());
         let flushed = engine.flush_through(engine.visible.load(Ordering::Acquire));
+        let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;
+        let given = if ends_well { engine.writer.lock().let_go() } else { Ok(()) };
         // Whoever has the devices next may use what was free.
         engine.classes.keep_all();
-        flushed
+        flushed.and(given)
     }
 }
 

@@ -76,6 +76,8 @@ pub(crate) fn new_segment(
     let bytes = tuning.block_bytes;
     let (place, stream) = (Place::prefer(MediaClass::Staging), Stream::Log);
     let allocation = classes.allocate_about(place, stream, bytes, least, purpose)?;
+    // What is in the log is visible: there is nobody to refuse a frame to.
+    allocation.hold()?;
     let id = ids.next();
     let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0, plain_bytes: 0 };
     Ok((Arc::new(ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 }), edit))
@@ -126,6 +128,12 @@ impl LogTail {
     /// That segment, and the one that was opened ahead of need.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<ValueBlock>> {
         [&self.segment].into_iter().chain(&self.spare)
+    }
+
+    /// Gives back the room of what was not written of them; nothing is written to them any more.
+    pub(crate) fn let_go(&self) -> Result<()> {
+        self.segment.allocation.let_go(self.position)?;
+        self.spare.as_ref().map_or(Ok(()), |spare| spare.allocation.let_go(0))
     }
 
     /// DRAM of the log's buffers, in bytes.

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use esker_base::units::{round_up, to_usize};
-use esker_base::{AlignedBuf, Lba, LbaCount};
-use esker_device::{Device, PortPool};
+use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
+use esker_device::{Device, Op, PortPool};
 
 use crate::error::{KvError, Result};
 use crate::in_flight::IdleQueues;
@@ -395,6 +395,35 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
+    /// Takes the room now that writing will need: a file has what its file system still has then.
+    pub(crate) fn hold(&self) -> Result<()> {
+        let Extent { class, lba, count } = self.extent;
+        match self.where_shared(Op::WriteZeroes { lba, count }) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                Err(KvError::NoSpace { class, needed: self.bytes() })
+            }
+            result => result,
+        }
+    }
+
+    /// Gives back what [`Allocation::hold`] took and nothing was written to, from `offset` on.
+    pub(crate) fn let_go(&self, offset: u64) -> Result<()> {
+        let Extent { lba, count, .. } = self.extent;
+        let used = LbaCount::holding(offset, self.media.lba_size).min(count);
+        if used == count {
+            return Ok(());
+        }
+        self.where_shared(Op::Discard { lba: lba + used, count: LbaCount(count.0 - used.0) })
+    }
+
+    /// Runs what is of use where the room of a device is not its own.
+    fn where_shared(&self, op: Op) -> Result<()> {
+        if self.media.device().usable_bytes().is_some() {
+            self.media.ports.port()?.run(op)?;
+        }
+        Ok(())
+    }
+
     /// Reads `size` bytes at `offset`; returns the buffer and where in it the bytes begin. One
     /// device read, unless the device takes no transfer of that size.
     pub(crate) fn read_at(&self, offset: u64, size: usize) -> Result<(AlignedBuf, usize)> {

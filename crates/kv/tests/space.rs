@@ -29,6 +29,14 @@ fn fill(db: &Kvdb, kvs: &Kvs, first: u64) -> u64 {
     unreachable!("the device is finite")
 }
 
+/// A KVDB's devices, both classes in files on one file system.
+fn in_files(bytes: u64) -> (FileSystem, Devices) {
+    let system = FileSystem::new(bytes);
+    let manifest = Arc::new(MemoryDevice::new("manifest", 2 << 20, 4096));
+    let (capacity, staging) = (system.file("capacity"), Some(system.file("staging")));
+    (system, Devices { manifest, capacity, staging })
+}
+
 fn fills_and_frees(devices: Devices) {
     let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
@@ -77,10 +85,7 @@ fn a_full_kvdb_with_capacity_alone_reads_and_deletes_and_has_room_again() {
 
 #[test]
 fn a_kvdb_in_files_is_full_when_their_file_system_is() {
-    let system = FileSystem::new(12 << 20);
-    let manifest = Arc::new(MemoryDevice::new("manifest", 2 << 20, 4096));
-    let (capacity, staging) = (system.file("capacity"), Some(system.file("staging")));
-    let devices = Devices { manifest, capacity, staging };
+    let (system, devices) = in_files(12 << 20);
     fills_and_frees(devices.clone());
     assert_eq!(system.refused(), 0, "a write failed for want of space");
     // Others take what there is, and give it back.
@@ -97,6 +102,46 @@ fn a_kvdb_in_files_is_full_when_their_file_system_is() {
     check(&kvs, 0..end + 200);
     let class = |n: usize| db.stats().classes[n].capacity_bytes;
     assert!(class(0) <= 12 << 20 && class(1) <= 12 << 20, "{}", db.stats());
+}
+
+#[test]
+fn what_is_in_the_log_has_room_whatever_others_take() {
+    let (system, devices) = in_files(12 << 20);
+    let db = Kvdb::create_on(devices, test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    put(&kvs, 0..100);
+    db.settle().unwrap();
+    let taken = i64::try_from(system.free_bytes()).unwrap();
+    system.take(taken);
+    // Until the segments that are open are full.
+    let end = (100..100_000_u64).find(|&n| {
+        let refused = kvs.put(&n.to_be_bytes(), &value(n)).and_then(|()| db.sync()).err();
+        refused.inspect(|error| assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}")).is_some()
+    });
+    let end = end.expect("there is no room for so many");
+    assert!(end > 110, "{end}");
+    assert_eq!(db.stats().stopped, None);
+    check(&kvs, 0..end);
+    system.take(-taken);
+    put(&kvs, end..end + 200);
+    db.settle().unwrap();
+    check(&kvs, 0..end + 200);
+}
+
+#[test]
+fn a_closed_kvdb_keeps_no_room_for_its_log() {
+    let (system, devices) = in_files(12 << 20);
+    let held = || (12 << 20) - system.free_bytes();
+    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    put(&db.create_kvs("k", Policy::default()).unwrap(), 0..1);
+    assert!(held() >= 64 << 10, "{}", held());
+    drop(db); // one record in the log, for the next opening
+    assert!(held() < 32 << 10, "{}", held());
+    let db = Kvdb::open_on(devices.clone(), test_options(small_tuning())).unwrap();
+    check(&db.kvs("k").unwrap(), 0..1);
+    db.close().unwrap();
+    assert!(held() < 32 << 10, "{}", held());
+    check(&Kvdb::open_on(devices, test_options(small_tuning())).unwrap().kvs("k").unwrap(), 0..1);
 }
 
 #[test]

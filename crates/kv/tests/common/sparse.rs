@@ -64,7 +64,7 @@ impl FileSystem {
         let range = lba.0..(lba + LbaCount(bytes / u64::from(LBA_SIZE))).0;
         let each = range.map(|lba| (number, lba));
         match op {
-            Op::Write { .. } => {
+            Op::Write { .. } | Op::WriteZeroes { .. } => {
                 let new: Vec<_> = each.filter(|block| !blocks.held.contains(block)).collect();
                 let Some(left) = blocks.left.checked_sub(to_u64(new.len())) else {
                     blocks.refused += 1;
