@@ -131,8 +131,10 @@ const AHEAD_MAX: u64 = 1 << 20;
 const LONG_WALK: u64 = 256 << 10;
 
 impl ReadAhead {
-    /// Another walk begins.
+    /// Another walk begins: it goes elsewhere.
     pub(crate) fn begin(&mut self) {
+        self.clear();
+        (self.long, self.held) = (None, None);
         self.met.clear();
         self.first_reads.clear();
         self.walked = 0;

@@ -216,6 +216,25 @@ impl QueuePair for Queue {
 }
 
 #[test]
+fn windows_of_walks_that_are_over_are_not_kept() {
+    let cold = Cold::new(4096, true);
+    let (db, kvs) = cold.open(PLENTY, |device| device);
+    for expected in [0, 1] {
+        let mut cursor = kvs.cursor().unwrap().expecting(expected);
+        let mut most = 0;
+        // Downwards, so that none goes on where another one ended; none of them is cached.
+        for n in (0..KEYS).rev().skip(expected).step_by(7).filter(|n| n % 500 != 7) {
+            cursor.seek(&n.to_be_bytes()).unwrap();
+            step(&mut cursor, true, n).unwrap();
+            let held = db.stats().dram.window_bytes;
+            assert!(held.is_multiple_of(4096), "{held} bytes are no buffers");
+            most = most.max(held);
+        }
+        assert!((4096..64 << 10).contains(&most), "{expected} expected: {most} bytes");
+    }
+}
+
+#[test]
 fn what_comes_next_is_under_way_and_little_is_read_in_vain() {
     for in_order in [true, false] {
         let cold = Cold::new(4096, in_order);

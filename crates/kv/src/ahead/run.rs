@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use esker_base::AlignedBuf;
+use esker_base::buf::ALIGNMENT;
 use esker_base::units::{round_down, round_up, to_usize};
 use esker_device::Tag;
 
@@ -55,9 +56,9 @@ impl Run {
         true
     }
 
-    /// Bytes of all windows.
+    /// What all windows take in DRAM, in bytes: a buffer is larger than what it was asked for.
     pub(crate) fn bytes(&self) -> u64 {
-        self.windows.iter().map(|window| window.end - window.start).sum()
+        self.windows.iter().map(Window::bytes).sum()
     }
 
     /// What to read for the bytes from `start` to `end`, which it does not have: twice as much each time
@@ -210,6 +211,14 @@ impl Run {
 }
 
 impl Window {
+    /// What it takes in DRAM.
+    fn bytes(&self) -> u64 {
+        match &self.state {
+            State::Here(buf) => buf.capacity() as u64,
+            _ => round_up(self.end - self.start, ALIGNMENT as u64),
+        }
+    }
+
     fn slice(&self, start: u64, end: u64) -> &[u8] {
         let State::Here(bytes) = &self.state else { unreachable!("it has read") };
         let from = self.skip + to_usize(start - self.start);
