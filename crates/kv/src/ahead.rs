@@ -4,6 +4,7 @@
 
 mod run;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -102,6 +103,8 @@ struct BlockRun {
     lasts: bool,
     /// Where the walk is in it, if records of it are wanted now.
     at: Option<u64>,
+    /// How often others were read since one of it was.
+    idle: u32,
 }
 
 /// Where a walk goes.
@@ -125,6 +128,9 @@ const WINDOWS_LEAST: u64 = 1 << 20;
 const WINDOWS_MOST: u64 = 8 << 20;
 /// Blocks in which a cursor can be at a time.
 const RUNS: usize = 128;
+/// A block of which nothing was wanted in so many reads is one that the walk has left: it would keep its
+/// share from others for ever.
+const IDLE_MAX: u32 = 32;
 /// The most that is read ahead of need of one block, in bytes.
 const AHEAD_MAX: u64 = 1 << 20;
 /// A walk that has read more, in bytes, is one through data and not to a few rows.
@@ -239,7 +245,8 @@ impl ReadAhead {
     fn run_of(&mut self, block: &Arc<ValueBlock>, lasts: bool) -> usize {
         let of_block = |it: &BlockRun| lasts && it.lasts && it.block.id == block.id;
         self.runs.iter().rposition(of_block).unwrap_or_else(|| {
-            self.runs.push(BlockRun { block: block.clone(), run: Run::default(), lasts, at: None });
+            let (block, run) = (block.clone(), Run::default());
+            self.runs.push(BlockRun { block, run, lasts, at: None, idle: 0 });
             self.runs.len() - 1
         })
     }
@@ -301,7 +308,8 @@ impl ReadAhead {
         let piece = one.piece();
         let run = self.position(&piece).expect("load() covers all of them");
         let reads = under_way(&mut self.in_flight, one.block.media());
-        let run = &mut self.runs[run].run;
+        let BlockRun { run, idle, .. } = &mut self.runs[run];
+        *idle = 0;
         // What a long walk reads is not what is read again before other records are.
         let source = if self.walked > LONG_WALK { Source::LongWalk } else { Source::Medium };
         self.walked += piece.size as u64;
@@ -309,8 +317,8 @@ impl ReadAhead {
         values.take(one, record, source, each)
     }
 
-    /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long when
-    /// there are too many. Returns the bytes of what is left.
+    /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long, the
+    /// sooner the more there are. Returns the bytes of what is left.
     fn leave(&mut self, forward: bool, budget: u64) -> u64 {
         let in_flight = &mut self.in_flight;
         for it in &mut self.runs {
@@ -318,16 +326,16 @@ impl ReadAhead {
                 it.run.leave(at, forward, under_way(in_flight, it.block.media()));
             }
         }
-        self.runs.sort_by_key(|it| it.at.is_some());
+        self.runs.sort_by_key(|it| Reverse(it.idle));
         let mut bytes: u64 = self.runs.iter().map(|it| it.run.bytes()).sum();
         let mut count = self.runs.len();
         self.runs.retain_mut(|it| {
-            let kept = it.lasts && bytes <= budget && count <= RUNS;
+            let kept = it.lasts && it.idle < IDLE_MAX && bytes <= budget && count <= RUNS;
             if !kept {
                 (bytes, count) = (bytes - it.run.bytes(), count - 1);
                 it.run.clear(under_way(in_flight, it.block.media()));
             }
-            it.at = None;
+            (it.at, it.idle) = (None, it.idle + 1);
             kept
         });
         bytes

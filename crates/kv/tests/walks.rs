@@ -26,9 +26,8 @@ fn value(n: u64) -> Vec<u8> {
     value
 }
 
-/// No room for key pages or records.
-fn options(memory_bytes: u64) -> Options {
-    let tuning = Tuning {
+fn tuning() -> Tuning {
+    Tuning {
         memtable_bytes: 512 << 10,
         spill_bytes: 1300 << 10,
         leaf_key_bytes: 4 << 20,
@@ -36,17 +35,27 @@ fn options(memory_bytes: u64) -> Options {
         key_extent_bytes: 256 << 10,
         gather_bytes: 1 << 20,
         ..small_tuning()
-    };
+    }
+}
+
+/// No room for key pages or records.
+fn options(memory_bytes: u64, tuning: Tuning) -> Options {
     Options { memory_bytes, ..test_options(tuning) }
 }
 
 const LITTLE: u64 = 2 << 20;
 const PLENTY: u64 = 256 << 20;
 
+/// What fills the large value of a key.
+fn byte_of(n: u64) -> u8 {
+    u8::try_from(n % 251).unwrap()
+}
+
 /// A KVDB on `wrap`ped devices, its values in key order or not.
 struct Cold {
     devices: Devices,
     bytes: u64,
+    tuning: Tuning,
 }
 
 impl Cold {
@@ -54,7 +63,7 @@ impl Cold {
         let device = |name: &str| Arc::new(MemoryDevice::new(name, 64 << 20, lba_size));
         let (manifest, capacity) = (device("manifest"), device("capacity"));
         let devices = Devices { manifest, capacity, staging: None };
-        let db = Kvdb::create_on(devices.clone(), options(LITTLE)).unwrap();
+        let db = Kvdb::create_on(devices.clone(), options(LITTLE, tuning())).unwrap();
         let kvs = db.create_kvs("k", Policy::default()).unwrap();
         let mut bytes = 0;
         for n in 0..KEYS {
@@ -69,7 +78,27 @@ impl Cold {
         }
         drop(kvs);
         db.close().unwrap();
-        Cold { devices, bytes }
+        Cold { devices, bytes, tuning: tuning() }
+    }
+
+    /// `count` values of so many bytes, in key order in blocks of a size.
+    fn large(count: u64, value_bytes: usize, block_bytes: u64) -> Cold {
+        let device = |name: &str, bytes| Arc::new(MemoryDevice::new(name, bytes, 4096));
+        let (manifest, capacity) = (device("manifest", 64 << 20), device("capacity", 256 << 20));
+        let devices = Devices { manifest, capacity, staging: None };
+        // One spill takes all of them.
+        let tuning = Tuning { spill_bytes: 64 << 20, block_bytes, ..tuning() };
+        let db = Kvdb::create_on(devices.clone(), options(PLENTY, tuning)).unwrap();
+        let kvs = db.create_kvs("k", Policy::default()).unwrap();
+        for n in 0..count {
+            kvs.put(&n.to_be_bytes(), &vec![byte_of(n); value_bytes]).unwrap();
+        }
+        db.ingest().unwrap();
+        db.settle().unwrap();
+        db.compact(CompactRequest::Full).unwrap();
+        drop(kvs);
+        db.close().unwrap();
+        Cold { devices, bytes: count * (8 + value_bytes as u64), tuning }
     }
 
     fn open(
@@ -79,7 +108,7 @@ impl Cold {
     ) -> (Kvdb, Kvs) {
         let (manifest, capacity) = (self.devices.manifest.clone(), self.devices.capacity.clone());
         let devices = Devices { manifest, capacity: wrap(capacity), staging: None };
-        let db = Kvdb::open_on(devices, options(memory_bytes)).unwrap();
+        let db = Kvdb::open_on(devices, options(memory_bytes, self.tuning)).unwrap();
         let kvs = db.kvs("k").unwrap();
         (db, kvs)
     }
@@ -232,6 +261,24 @@ fn windows_of_walks_that_are_over_are_not_kept() {
         }
         assert!((4096..64 << 10).contains(&most), "{expected} expected: {most} bytes");
     }
+}
+
+#[test]
+fn a_walk_reads_ahead_of_need_however_many_blocks_it_has_come_through() {
+    let (count, value_bytes) = (4000, 10_000);
+    let cold = Cold::large(count, value_bytes, 256 << 10);
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let watch = |inner| -> Arc<dyn Device> { Arc::new(Watched { inner, seen: seen.clone() }) };
+    let (_db, kvs) = cold.open(PLENTY, watch);
+    let mut cursor = kvs.cursor().unwrap();
+    let mut ahead = [0; 10];
+    for n in 0..count {
+        assert_eq!(cursor.next().unwrap().unwrap().1.len(), value_bytes);
+        let tenth = &mut ahead[usize::try_from(n * 10 / count).unwrap()];
+        *tenth = seen.lock().under_way.max(*tenth);
+    }
+    println!("reads ahead of need in each tenth: {ahead:?}");
+    assert!(ahead.iter().all(|tenth| *tenth > 0), "{ahead:?} in each tenth");
 }
 
 #[test]
