@@ -39,8 +39,6 @@ pub(crate) struct Run {
     size: u64,
     /// From where on the walk has gone through in a row.
     origin: Option<u64>,
-    /// Whether it is so long that it is read ahead of need.
-    is_long: bool,
 }
 
 impl Run {
@@ -82,7 +80,6 @@ impl Run {
         let wanted = wanted.clamp(size, most);
         if !follows {
             self.origin = Some(if forward { start } else { end });
-            self.is_long = false;
         }
         if forward {
             (start, (start + wanted).min(allocation.bytes()))
@@ -150,7 +147,6 @@ impl Run {
         at: (u64, bool),
         target: u64,
     ) -> Result<()> {
-        self.is_long = true;
         while let Some((start, end)) = self.next(allocation, at, target) {
             let (lba, skip, bytes) = allocation.span(start, to_usize(end - start));
             let tag = reads.start(lba, bytes)?;
