@@ -208,7 +208,11 @@ impl ReadAhead {
             // The log's values lie in the order of their writing: what is next to one is not next.
             let way = way.filter(|_| !one.block.is_log());
             let run = self.run_of(one.block, way.is_some());
-            let record = piece.size;
+            // Where the walk comes to it, a part may be there, or on the way.
+            let forward = way.is_none_or(|way| way.forward);
+            let (from, to) = self.runs[run].run.missing((piece.start, piece.end()), forward);
+            let needed = to_usize(to - from);
+            let piece = Piece { start: from, size: needed, ..piece };
             let piece = match way {
                 Some(Way { forward, ends: false }) => self.widen(run, piece, forward, budget),
                 Some(Way { forward, ends: true }) => span(piece, &missing[at..], forward),
@@ -217,7 +221,7 @@ impl ReadAhead {
             let Piece { block, start, size } = piece;
             if way.is_some() && self.met.insert(block.id) {
                 let (.., read_bytes) = block.allocation.span(start, size);
-                let used = if way.is_some_and(|way| way.ends) { size } else { record };
+                let used = if way.is_some_and(|way| way.ends) { size } else { needed };
                 self.first_reads.push((block.id, (read_bytes - used) as u64));
             }
             self.runs[run].run.want(start, piece.end());

@@ -282,6 +282,31 @@ fn a_walk_reads_ahead_of_need_however_many_blocks_it_has_come_through() {
 }
 
 #[test]
+fn of_large_values_nothing_is_read_twice() {
+    let cold = Cold::large(60, 700_000, 32 << 20);
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let watch = |inner| -> Arc<dyn Device> { Arc::new(Watched { inner, seen: seen.clone() }) };
+    for forward in [true, false] {
+        let (_db, kvs) = cold.open(32 << 20, watch);
+        let mut cursor = kvs.cursor().unwrap();
+        if !forward {
+            cursor.seek_to_last().unwrap();
+        }
+        seen.lock().read = 0;
+        for at in 0..60 {
+            let n = if forward { at } else { 59 - at };
+            let row = if forward { cursor.next() } else { cursor.prev() };
+            let (key, value) = row.unwrap().expect("a row");
+            assert_eq!(u64::from_be_bytes(key.try_into().unwrap()), n);
+            assert!(value == vec![byte_of(n); 700_000], "the value of {n}");
+        }
+        let percent = seen.lock().read * 100 / cold.bytes;
+        println!("forward {forward}: {percent} bytes read for 100");
+        assert!(percent <= 110, "forward {forward}: {percent} bytes read for 100");
+    }
+}
+
+#[test]
 fn what_comes_next_is_under_way_and_little_is_read_in_vain() {
     for in_order in [true, false] {
         let cold = Cold::new(4096, in_order);

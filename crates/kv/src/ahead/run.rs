@@ -44,14 +44,22 @@ pub(crate) struct Run {
 impl Run {
     /// Whether it has these bytes, or they are on the way.
     pub(crate) fn covers(&self, start: u64, end: u64) -> bool {
-        let mut at = start;
-        while at < end {
+        let (start, end) = self.missing((start, end), true);
+        start == end
+    }
+
+    /// What is left of the bytes from `start` to `end` behind those that it has, or that are on the way.
+    pub(crate) fn missing(&self, (start, end): (u64, u64), forward: bool) -> (u64, u64) {
+        let (mut from, mut to) = (start, end);
+        while from < to {
+            let at = if forward { from } else { to - 1 };
             match self.windows.iter().find(|window| window.start <= at && at < window.end) {
-                Some(window) => at = window.end,
-                None => return false,
+                Some(window) if forward => from = window.end.min(to),
+                Some(window) => to = window.start.max(from),
+                None => break,
             }
         }
-        true
+        (from, to)
     }
 
     /// What all windows take in DRAM, in bytes: a buffer is larger than what it was asked for.
