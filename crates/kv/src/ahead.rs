@@ -39,7 +39,7 @@ pub(crate) struct ReadAhead {
     walked: u64,
     /// While it reads ahead of need.
     long: Option<Counted>,
-    /// The bytes of all windows, since the first.
+    /// The bytes of all windows and of spare buffers, since the first.
     held: Option<Counted>,
 }
 
@@ -133,6 +133,8 @@ const RUNS: usize = 128;
 const IDLE_MAX: u32 = 32;
 /// The most that is read ahead of need of one block, in bytes.
 const AHEAD_MAX: u64 = 1 << 20;
+/// Buffers that are kept for reads to come of a class, in bytes: those of a few windows.
+const SPARE_MAX: u64 = 4 * WINDOW_MAX;
 /// A walk that has read more, in bytes, is one through data and not to a few rows.
 const LONG_WALK: u64 = 256 << 10;
 
@@ -140,7 +142,11 @@ impl ReadAhead {
     /// Another walk begins: it goes elsewhere.
     pub(crate) fn begin(&mut self) {
         self.clear();
-        (self.long, self.held) = (None, None);
+        self.long = None;
+        let spare = self.spare_bytes();
+        if let Some(held) = &mut self.held {
+            held.set(spare);
+        }
         self.met.clear();
         self.first_reads.clear();
         self.walked = 0;
@@ -184,7 +190,7 @@ impl ReadAhead {
                 self.take(values, one, &mut each)?;
             }
         }
-        let held_bytes = self.leave(way.forward, budget);
+        let held_bytes = self.leave(way.forward, budget) + self.spare_bytes();
         let all = &values.windows.held;
         self.held.get_or_insert_with(|| Counted::in_sum(all)).set(held_bytes);
         Ok(())
@@ -345,6 +351,10 @@ impl ReadAhead {
         bytes
     }
 
+    fn spare_bytes(&self) -> u64 {
+        self.in_flight.iter().map(InFlight::spare_bytes).sum()
+    }
+
     fn clear(&mut self) {
         for mut it in self.runs.drain(..) {
             it.run.clear(under_way(&mut self.in_flight, it.block.media()));
@@ -366,7 +376,7 @@ pub(crate) fn reads_of<'f>(
     media: &Arc<Media>,
 ) -> Option<&'f mut InFlight> {
     if under_way(in_flight, media).is_none() {
-        in_flight.push(InFlight::new(media).ok()?);
+        in_flight.push(InFlight::new(media, SPARE_MAX).ok()?);
     }
     under_way(in_flight, media)
 }

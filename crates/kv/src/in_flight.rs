@@ -44,27 +44,47 @@ pub(crate) struct InFlight {
     finished: Vec<Completion>,
     /// Reads that nobody wants any more.
     forgotten: Vec<Tag>,
+    /// Buffers for reads to come.
     spare: Vec<AlignedBuf>,
+    spare_bytes: u64,
+    /// As much as there may be of them.
+    spare_max: u64,
     last: u64,
 }
 
 impl InFlight {
-    pub(crate) fn new(media: &Arc<Media>) -> Result<InFlight> {
-        let queue = Some(media.idle_queues.queue(&**media.device())?);
-        let (waiting, finished) = (VecDeque::new(), Vec::new());
-        let (forgotten, spare) = (Vec::new(), Vec::new());
-        Ok(InFlight { media: media.clone(), queue, waiting, finished, forgotten, spare, last: 0 })
+    /// None yet. For those to come it keeps buffers of up to `spare_max` bytes.
+    pub(crate) fn new(media: &Arc<Media>, spare_max: u64) -> Result<InFlight> {
+        Ok(InFlight {
+            media: media.clone(),
+            queue: Some(media.idle_queues.queue(&**media.device())?),
+            waiting: VecDeque::new(),
+            finished: Vec::new(),
+            forgotten: Vec::new(),
+            spare: Vec::new(),
+            spare_bytes: 0,
+            spare_max,
+            last: 0,
+        })
     }
 
     pub(crate) fn media(&self) -> &Arc<Media> {
         &self.media
     }
 
+    /// What the buffers take that it keeps for reads to come.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spare_bytes
+    }
+
     /// Begins to read `bytes` bytes from `lba` on.
     pub(crate) fn start(&mut self, lba: Lba, bytes: usize) -> Result<Tag> {
         let pooled = self.spare.iter().position(|buf| buf.capacity() >= bytes);
-        let mut buf =
-            pooled.map_or_else(|| AlignedBuf::zeroed(bytes), |at| self.spare.swap_remove(at));
+        let mut buf = match pooled {
+            Some(at) => self.spare.swap_remove(at),
+            None => AlignedBuf::zeroed(bytes),
+        };
+        self.spare_bytes -= pooled.map_or(0, |_| buf.capacity() as u64);
         buf.set_len(bytes);
         self.last += 1;
         let tag = Tag(self.last);
@@ -112,10 +132,12 @@ impl InFlight {
         }
     }
 
-    /// Takes back a buffer for reads to come.
+    /// Takes back a buffer for reads to come, if there is room for it.
     pub(crate) fn give_back(&mut self, buf: AlignedBuf) {
-        if self.spare.len() < DEPTH {
+        let bytes = self.spare_bytes + buf.capacity() as u64;
+        if bytes <= self.spare_max {
             self.spare.push(buf);
+            self.spare_bytes = bytes;
         }
     }
 }
@@ -133,5 +155,32 @@ impl Drop for InFlight {
             }
         }
         self.media.idle_queues.keep(self.queue.take().expect("there until it is dropped"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MediaClass, testing};
+
+    #[test]
+    fn buffers_for_reads_to_come_are_kept_up_to_a_limit_in_bytes() {
+        let (device, tuning) = (testing::device("m"), testing::small_blocks());
+        let media = Arc::new(Media::new(MediaClass::Capacity, device, &tuning));
+        let mut reads = InFlight::new(&media, 1 << 20).unwrap();
+        let kept = |reads: &InFlight| reads.spare.iter().map(|buf| buf.capacity() as u64).sum();
+        for bytes in [100_000, 300_000, 700_000].into_iter().cycle().take(60) {
+            reads.give_back(AlignedBuf::zeroed(bytes));
+            assert!(reads.spare_bytes() <= 1 << 20, "{} bytes", reads.spare_bytes());
+            assert_eq!(reads.spare_bytes(), kept(&reads));
+        }
+        // One of them is used again.
+        let before = reads.spare_bytes();
+        let tag = reads.start(Lba(0), 64 << 10).unwrap();
+        assert!(reads.spare_bytes() < before);
+        assert_eq!(reads.spare_bytes(), kept(&reads));
+        let buf = reads.wait_for(tag).unwrap();
+        reads.give_back(buf);
+        assert_eq!(reads.spare_bytes(), before);
     }
 }

@@ -184,7 +184,7 @@ pub struct Dram {
     pub record_cache_bytes: u64,
     /// What the record cache may grow to.
     pub record_cache_capacity_bytes: u64,
-    /// Values that cursors hold for rows to come, not yet asked for.
+    /// Values that cursors hold for rows to come, not yet asked for, and the buffers they keep for more.
     pub window_bytes: u64,
 }
 

@@ -42,10 +42,11 @@ impl<'a> SegmentReader<'a> {
     /// Begins to read a segment.
     pub(super) fn new(segment: &'a Arc<ValueBlock>) -> Result<SegmentReader<'a>> {
         let media = segment.media();
+        let window_bytes = media.transfer_size as u64;
         let mut reader = SegmentReader {
             segment,
-            reads: InFlight::new(media)?,
-            window_bytes: media.transfer_size as u64,
+            reads: InFlight::new(media, READS * window_bytes)?,
+            window_bytes,
             first: 0,
             windows: VecDeque::new(),
             offset: 0,
