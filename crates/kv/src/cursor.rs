@@ -219,12 +219,13 @@ impl Cursor {
     }
 
     /// The same cursor over the keys that begin with `prefix` alone, before the first of them. It reads
-    /// no value beyond them.
+    /// no value beyond them, and comes to its end where the keys beyond cannot be read.
     ///
     /// # Errors
     /// When keys cannot be read.
     pub fn within(mut self, prefix: &[u8]) -> Result<Cursor> {
         self.prefix = prefix.to_vec();
+        self.merge.stay_within(&prefix.into());
         self.seek_to_first()?;
         Ok(self)
     }

@@ -299,6 +299,19 @@ pub(crate) struct Merge<S> {
     aimed: bool,
 }
 
+impl Merge<AnySource> {
+    /// Looks on media for no other keys from now on than those that begin with `prefix`.
+    pub(crate) fn stay_within(&mut self, prefix: &Arc<[u8]>) {
+        for source in &mut self.sources {
+            match source {
+                AnySource::Kvset(kvset) => kvset.stay_within(prefix),
+                AnySource::Leaves(leaves) => leaves.prefix = Some(prefix.clone()),
+                AnySource::Memtable(_) | AnySource::Replayed(_) => {}
+            }
+        }
+    }
+}
+
 impl<S: Source> Merge<S> {
     /// Newest source first.
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
@@ -434,21 +447,29 @@ pub(crate) struct LeavesSource {
     tree: Arc<Tree>,
     leaf: usize,
     merge: Merge<KvsetCursor>,
+    /// It goes on to no leaf for other keys than those that begin so.
+    prefix: Option<Arc<[u8]>>,
 }
 
 impl LeavesSource {
     pub(crate) fn new(tree: Arc<Tree>) -> LeavesSource {
-        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()) }
+        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()), prefix: None }
     }
 
     fn enter(&mut self, leaf: usize) {
         self.leaf = leaf;
         self.merge = merge_kvsets(&self.tree.leaves[leaf].kvsets);
+        if let Some(prefix) = &self.prefix {
+            self.merge.sources.iter_mut().for_each(|kvset| kvset.stay_within(prefix));
+        }
     }
 
     /// While this leaf has nothing more, goes to the first key of the next one.
     fn settle(&mut self) -> Result<()> {
-        while self.merge.key().is_none() && self.leaf + 1 < self.tree.leaves.len() {
+        while self.merge.key().is_none()
+            && let Some(next) = self.tree.leaves.get(self.leaf + 1)
+            && self.prefix.as_ref().is_none_or(|prefix| next.lower.starts_with(prefix))
+        {
             self.enter(self.leaf + 1);
             self.merge.seek(Bound::Unbounded)?;
         }
@@ -456,7 +477,10 @@ impl LeavesSource {
     }
 
     fn settle_back(&mut self) -> Result<()> {
-        while self.merge.key().is_none() && self.leaf > 0 {
+        while self.merge.key().is_none()
+            && self.leaf > 0
+            && self.prefix.as_ref().is_none_or(|prefix| self.tree.leaves[self.leaf].lower > *prefix)
+        {
             self.enter(self.leaf - 1);
             self.merge.seek_back(Bound::Unbounded)?;
         }

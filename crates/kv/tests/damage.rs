@@ -318,6 +318,19 @@ fn a_walk_comes_as_far_as_what_is_sound() {
             assert_eq!(cursor.prev().unwrap().unwrap().0, key.as_bytes(), "LBA {lba}");
         }
         must_name(&cursor.prev().unwrap_err().to_string(), "a walk back");
+        // Within a prefix it is over where the page begins that cannot be read.
+        for (key, forward) in [(&keys[at(first) - 1], true), (&keys[at(last) + 1], false)] {
+            let mut cursor = kvs.cursor().unwrap().keys_only().within(key.as_bytes()).unwrap();
+            if !forward {
+                cursor.seek_to_last().unwrap();
+            }
+            let mut step = || {
+                let row = if forward { cursor.next() } else { cursor.prev() };
+                row.unwrap().map(|(key, _)| key.to_vec())
+            };
+            assert_eq!(step().unwrap(), key.as_bytes(), "LBA {lba}");
+            assert_eq!(step(), None, "LBA {lba}, forward {forward}");
+        }
     }
     assert!(met > 3, "{met} damaged pages");
 }

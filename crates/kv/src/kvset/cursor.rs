@@ -3,6 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use esker_base::units::to_usize;
+
 use super::Kvset;
 use super::ahead::PagesAhead;
 use crate::error::Result;
@@ -12,6 +14,8 @@ use crate::page_cache::SharedPage;
 /// A position in a kvset: on an entry, or nowhere.
 pub(crate) struct KvsetCursor {
     kvset: Arc<Kvset>,
+    /// It turns to no page for other keys than those that begin so.
+    prefix: Option<Arc<[u8]>>,
     page: Option<SharedPage>,
     page_index: u32,
     slot: usize,
@@ -36,6 +40,7 @@ impl KvsetCursor {
     pub(crate) fn new(kvset: Arc<Kvset>) -> KvsetCursor {
         KvsetCursor {
             kvset,
+            prefix: None,
             page: None,
             page_index: 0,
             slot: 0,
@@ -46,6 +51,11 @@ impl KvsetCursor {
             missed: None,
             ahead: None,
         }
+    }
+
+    /// From now on it has to find no keys but those that begin with `prefix`, and is sought among them.
+    pub(crate) fn stay_within(&mut self, prefix: &Arc<[u8]>) {
+        self.prefix = Some(prefix.clone());
     }
 
     pub(crate) fn kvset(&self) -> &Arc<Kvset> {
@@ -125,16 +135,9 @@ impl KvsetCursor {
         if found {
             return self.go(index, slot);
         }
-        match (slot.checked_sub(1), index.checked_sub(1)) {
-            (Some(slot), _) => self.go(index, slot),
-            (None, Some(index)) => {
-                let slot = self.turn_to(index)?.count() - 1;
-                self.go(index, slot)
-            }
-            (None, None) => {
-                self.page = None;
-                Ok(())
-            }
+        match slot.checked_sub(1) {
+            Some(slot) => self.go(index, slot),
+            None => self.go_before(index),
         }
     }
 
@@ -143,15 +146,10 @@ impl KvsetCursor {
     }
 
     pub(crate) fn prev(&mut self) -> Result<()> {
-        if self.slot > 0 {
-            return self.go(self.page_index, self.slot - 1);
+        match self.slot.checked_sub(1) {
+            Some(slot) => self.go(self.page_index, slot),
+            None => self.go_before(self.page_index),
         }
-        let Some(index) = self.page_index.checked_sub(1) else {
-            self.page = None;
-            return Ok(());
-        };
-        let slot = self.turn_to(index)?.count() - 1;
-        self.go(index, slot)
     }
 
     /// The page, which it takes if it has another one.
@@ -196,9 +194,30 @@ impl KvsetCursor {
             return Ok(());
         }
         self.page = None;
-        if page_index + 1 < self.kvset.edit.pages {
-            return self.go(page_index + 1, 0);
+        let next = page_index + 1;
+        let is_within = |prefix: &Arc<[u8]>| self.first_key(next).starts_with(prefix);
+        if next < self.kvset.edit.pages && self.prefix.as_ref().is_none_or(is_within) {
+            return self.go(next, 0);
         }
         Ok(())
+    }
+
+    /// Goes to the last key before a page.
+    fn go_before(&mut self, page_index: u32) -> Result<()> {
+        let begins_above = |prefix: &Arc<[u8]>| self.first_key(page_index) > &prefix[..];
+        match page_index.checked_sub(1) {
+            Some(index) if self.prefix.as_ref().is_none_or(begins_above) => {
+                let slot = self.turn_to(index)?.count() - 1;
+                self.go(index, slot)
+            }
+            _ => {
+                self.page = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn first_key(&self, page_index: u32) -> &[u8] {
+        self.kvset.index.key(to_usize(page_index.into()))
     }
 }
