@@ -1,8 +1,9 @@
 //! Where results go: standard output, and files that are known to be writable before the work
 //! begins.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use esker_base::ErrorKind;
@@ -21,6 +22,53 @@ pub(crate) fn print(text: &str) -> Result {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Has `write` write the file at `path`; `failed` says what an error of it means. A regular file is there, or takes
+/// the place of an older one, when all of it is durable: before that, and after a failure, nothing has changed.
+pub(crate) fn write_whole<T>(
+    path: &Path,
+    failed: impl Fn(io::Error) -> Failure,
+    write: impl FnOnce(&mut BufWriter<&File>) -> Result<T>,
+) -> Result<T> {
+    let filled = |file: &File| {
+        let mut out = BufWriter::new(file);
+        let written = write(&mut out)?;
+        out.flush().map_err(&failed)?;
+        Ok(written)
+    };
+    // A link stays, and what it leads to is replaced.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let old = match OpenOptions::new().write(true).open(path) {
+        Ok(file) => Some((file.metadata().map_err(&failed)?, file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    if let Some((metadata, file)) = &old
+        && !metadata.is_file()
+    {
+        return filled(file);
+    }
+    let parent = directory(path);
+    let new = tempfile::Builder::new()
+        .prefix(".esker-")
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(parent)
+        .map_err(&failed)?;
+    let written = filled(new.as_file())?;
+    if let Some((metadata, _)) = old {
+        new.as_file().set_permissions(metadata.permissions()).map_err(&failed)?;
+    }
+    new.as_file().sync_all().map_err(&failed)?;
+    new.persist(path).map_err(|error| failed(error.error))?;
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(&failed)?;
+    Ok(written)
+}
+
+/// The directory of a file.
+fn directory(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// The outputs of a measurement: a table for people, and files.
@@ -81,8 +129,7 @@ fn make_sure(path: &Path) -> Result {
     let outcome = if path.exists() {
         OpenOptions::new().write(true).open(path).map(drop)
     } else {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        tempfile::tempfile_in(parent.unwrap_or(Path::new("."))).map(drop)
+        tempfile::tempfile_in(directory(path)).map(drop)
     };
     outcome.map_err(|error| unwritable(path, &error))
 }

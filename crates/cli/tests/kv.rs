@@ -2,8 +2,10 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Stdio;
 
 use common::{Scratch, esker, run, run_in, text};
@@ -265,6 +267,15 @@ fn a_second_process_is_told_that_the_database_is_in_use() {
     run(["kv", "get", &db, "default", "k"]).succeeds();
 }
 
+/// Damages a value of the database.
+fn flip_a_byte_of(scratch: &Scratch, value: &[u8]) {
+    let staging = scratch.path("db").join("staging.esker");
+    let mut bytes = fs::read(&staging).unwrap();
+    let at = bytes.windows(100).position(|w| w == &value[..100]).unwrap();
+    bytes[at + 50] ^= 1;
+    fs::write(&staging, bytes).unwrap();
+}
+
 #[test]
 fn damage_is_found_by_check_and_costs_exit_code_65() {
     let scratch = Scratch::new();
@@ -273,17 +284,39 @@ fn damage_is_found_by_check_and_costs_exit_code_65() {
     run_in(["kv", "put", &db, "default", "k", "-"], &value).succeeds();
     let sound = run(["kv", "check", &db]).succeeds().out();
     assert!(sound.contains("1 values") && sound.ends_with("sound\n"), "{sound}");
-    let staging = scratch.path("db").join("staging.esker");
-    let mut bytes = fs::read(&staging).unwrap();
-    let at = bytes.windows(100).position(|w| w == &value[..100]).unwrap();
-    bytes[at + 50] ^= 1;
-    fs::write(&staging, bytes).unwrap();
+    flip_a_byte_of(&scratch, &value);
     let checked = run(["kv", "check", &db]).fails(65, &["restore it from a copy"]);
     assert!(checked.out().contains("damaged: "), "{}", checked.out());
     let json = run(["kv", "check", &db, "--json"]).fails(65, &["damage"]).out();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(!json["findings"].as_array().unwrap().is_empty());
     run(["kv", "get", &db, "default", "k"]).fails(65, &["damaged", "esker kv repair"]);
+}
+
+#[test]
+fn a_dump_that_fails_leaves_the_last_one_as_it_was() {
+    let scratch = Scratch::new();
+    let (db, value) = (scratch.database(), vec![b'v'; 10_000]);
+    let (file, link) = (scratch.path("dump"), scratch.path("link"));
+    let dump = |file: &Path| run(["kv", "dump", &db, "default", &text(file)]);
+    run_in(["kv", "put", &db, "default", "k", "-"], &value).succeeds();
+    fs::write(&file, "older").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    dump(&link).succeeds();
+    assert!(link.is_symlink());
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    let whole = fs::read(&file).unwrap();
+    assert!(whole.ends_with(b"v\n\\end 1\n"), "{}", whole.escape_ascii());
+
+    flip_a_byte_of(&scratch, &value);
+    dump(&file).fails(65, &["damaged"]);
+    assert!(fs::read(&file).unwrap() == whole, "the last dump is gone");
+    dump(&scratch.path("other")).fails(65, &["damaged"]);
+    let left = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.collect();
+    left.sort();
+    assert_eq!(left, ["db", "dump", "link"]);
 }
 
 #[test]

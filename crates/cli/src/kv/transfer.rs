@@ -10,7 +10,7 @@ use esker_kv::{Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, VALUE_MAX
 use super::lines::{self, Line, Mark};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
-use crate::output::is_dash;
+use crate::output::{self, is_dash};
 
 /// A batch of a load is written when it holds this many records or bytes.
 const BATCH_RECORDS: usize = 1_000;
@@ -69,7 +69,7 @@ impl Range {
     }
 }
 
-/// Writes KVSs, as they are at one moment, to `file`.
+/// Writes KVSs, as they are at one moment, to `file`, which has all of them or stays as it was.
 pub(super) fn dump(db: &Kvdb, kvss: &[Kvs], file: &Path) -> Result {
     if is_dash(file) {
         let mut out = BufWriter::new(io::stdout().lock());
@@ -78,9 +78,7 @@ pub(super) fn dump(db: &Kvdb, kvss: &[Kvs], file: &Path) -> Result {
     }
     let advice = "name a file that can be written, on a file system with room";
     let failed = |error: io::Error| Failure::file(file, &error, advice);
-    let mut out = BufWriter::new(File::create(file).map_err(failed)?);
-    let count = dump_to(db, kvss, &mut out, failed)?;
-    out.flush().map_err(failed)?;
+    let count = output::write_whole(file, failed, |out| dump_to(db, kvss, out, failed))?;
     eprintln!("esker: {} records written to {}", grouped(count), file.display());
     Ok(())
 }
