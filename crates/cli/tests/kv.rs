@@ -484,6 +484,8 @@ fn half_a_line_at_the_end_of_a_dump_is_not_loaded() {
     fails(cut_behind("ttl_ms=86"), "line 6: ");
     run(["kv", "get", &db, "t", "k"]).fails(66, &["no KVS 't'"]);
     fails(cut_behind("\\dump 1 2"), "line 1: ");
+    run_in(["kv", "load", &db], b"").fails(64, &["nothing to load: no \\dump line came"]);
+    run_in(["kv", "load", &db, "default"], b"").succeeds();
     // The count tells whether an end is whole.
     run_in(["kv", "load", &db], dump.trim_end().as_bytes()).succeeds();
     // Other programs need not end the last line.

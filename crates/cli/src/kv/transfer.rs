@@ -319,7 +319,12 @@ impl<'a> Loading<'a> {
     }
 
     fn check_end(&self) -> Result {
-        let Some(kvss) = self.dumped else { return Ok(()) };
+        let Some(kvss) = self.dumped else {
+            // Records alone need a KVS that is named; a dump that is empty was cut off.
+            let is_named = self.given.is_some();
+            let why = "there is nothing to load: no \\dump line came";
+            return if is_named { Ok(()) } else { Err(Failure::usage(why)) };
+        };
         if self.current.is_some() {
             return Err(Failure::usage("the dump ends without its \\end: some of it is missing"));
         }
