@@ -325,36 +325,37 @@ fn check(dir: &Path, json: bool) -> Result {
     let devices = Devices::untimed_of_database(dir)?;
     let report = Kvdb::check_with(dir, &devices.given())?;
     let damages = report.findings.len();
+    // That nobody reads the text changes nothing about the damage.
+    let verdict = if damages == 0 {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            ErrorKind::Corrupt,
+            format!(
+                "{}: {damages} damages found; restore it from a copy, or salvage it with `esker kv repair`",
+                dir.display()
+            ),
+        ))
+    };
     if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
-        output::print(&format!("{whole:#}\n"))?;
-    } else {
-        let mut text = String::new();
-        for finding in &report.findings {
-            let _ = writeln!(text, "damaged: {finding}");
-        }
-        let _ = writeln!(
-            text,
-            "{}: read {} KVSs, {} kvsets with {} entries, {} values of {}, {} log records",
-            dir.display(),
-            report.kvss,
-            report.kvsets,
-            grouped(report.entries),
-            grouped(report.values),
-            human_bytes(report.value_bytes),
-            grouped(report.log_records)
-        );
-        text.push_str(if damages == 0 { "sound\n" } else { "" });
-        output::print(&text)?;
+        return verdict.and(output::print(&format!("{whole:#}\n")));
     }
-    if damages == 0 {
-        return Ok(());
+    let mut text = String::new();
+    for finding in &report.findings {
+        let _ = writeln!(text, "damaged: {finding}");
     }
-    Err(Failure::new(
-        ErrorKind::Corrupt,
-        format!(
-            "{}: {damages} damages found; restore it from a copy, or salvage it with `esker kv repair`",
-            dir.display()
-        ),
-    ))
+    let _ = writeln!(
+        text,
+        "{}: read {} KVSs, {} kvsets with {} entries, {} values of {}, {} log records",
+        dir.display(),
+        report.kvss,
+        report.kvsets,
+        grouped(report.entries),
+        grouped(report.values),
+        human_bytes(report.value_bytes),
+        grouped(report.log_records)
+    );
+    text.push_str(if damages == 0 { "sound\n" } else { "" });
+    verdict.and(output::print(&text))
 }

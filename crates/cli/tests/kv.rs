@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Scratch, esker, run, run_in, text};
+use common::{Scratch, esker, ran, run, run_in, text};
 
 #[test]
 fn what_was_put_is_got_scanned_deleted_and_gone() {
@@ -291,6 +291,24 @@ fn damage_is_found_by_check_and_costs_exit_code_65() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(!json["findings"].as_array().unwrap().is_empty());
     run(["kv", "get", &db, "default", "k"]).fails(65, &["damaged", "esker kv repair"]);
+}
+
+#[test]
+fn damage_costs_exit_code_65_when_nobody_reads_of_it_too() {
+    let scratch = Scratch::new();
+    let (db, value) = (scratch.database(), vec![b'v'; 10_000]);
+    run_in(["kv", "put", &db, "default", "k", "-"], &value).succeeds();
+    flip_a_byte_of(&scratch, &value);
+    let unread = |args: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        ran(esker().args(args).stdout(writer).output().unwrap())
+    };
+    let [new, other] = ["new", "other"].map(|name| text(&scratch.path(name)));
+    unread(&["kv", "check", &db]).fails(65, &["damages found"]);
+    unread(&["kv", "check", &db, "--json"]).fails(65, &["damages found"]);
+    unread(&["kv", "repair", &db, &new]).fails(65, &["not all of it is sound"]);
+    unread(&["kv", "repair", &db, &other, "--json"]).fails(65, &["not all of it is sound"]);
 }
 
 #[test]

@@ -76,15 +76,17 @@ pub(super) fn repair(
     let media = to.media(false);
     let new = place::new_devices(to.dir, &media)?;
     let report = Kvdb::repair_with(&remains, to.dir, &media.layout(), &new.named()?, options)?;
-    if json {
+    let text = if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
-        output::print(&format!("{whole:#}\n"))?;
+        format!("{whole:#}\n")
     } else {
-        output::print(&told(&report))?;
-    }
+        told(&report)
+    };
+    let printed = output::print(&text);
     if report.is_sound() {
-        return Ok(());
+        return printed;
     }
+    // Whether anybody reads the text or not.
     let (dir, to) = (dir.display(), to.dir.display());
     let message = format!(
         "{dir}: not all of it is sound; what could be salvaged is in {to}, read above what is not"
