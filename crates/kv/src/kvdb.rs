@@ -325,8 +325,12 @@ impl Kvdb {
     ///
     /// # Errors
     /// `Exists` when it has one already or the path holds data; `Conflict` when somebody still reads from the
-    /// device since it was removed; a device's.
+    /// device since it was removed; `Invalid` for no path when the KVDB has no directory; a device's.
     pub fn add_staging(&self, path: Option<PathBuf>) -> Result<()> {
+        if self.dir.is_none() && path.is_none() {
+            let why = "it has no directory: name a path for the class, or use add_staging_device";
+            return Err(KvError::Options(why.into()));
+        }
         let dir = self.dir.clone().unwrap_or_default();
         let path = layout::known_as(&dir, MediaClass::Staging, &path)?;
         self.add_staging_on(|| layout::make_class(&dir, &path), path.clone())

@@ -182,6 +182,10 @@ fn staging_can_be_added_to_a_live_kvdb() {
         range.for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
     };
     put(0..500);
+    // Without a directory there is no place that goes without saying.
+    let placeless = db.add_staging(None).unwrap_err();
+    assert!(placeless.to_string().contains("use add_staging_device"), "{placeless}");
+    assert!(!std::path::Path::new("staging.esker").exists());
     let staging: Arc<dyn esker_device::Device> =
         Arc::new(MemoryDevice::new("staging", 8 << 20, 512));
     db.add_staging_device(staging.clone()).unwrap();
