@@ -13,6 +13,7 @@
 //! 4. Nothing is written to the devices of the original, but for the log flush at the beginning.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use crate::kvdb::Kvdb;
 use crate::kvset::Kvset;
 use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::State;
-use crate::media::{Allocation, Classes, Extent, Purpose};
+use crate::media::{Allocation, Classes, Extent, Media, Purpose};
 use crate::omf::frame::{FrameKind, HEADER_SIZE};
 use crate::options::MediaClass;
 use crate::placement::Stream;
@@ -59,7 +60,9 @@ impl Kvdb {
     /// open it with [`Options::read_only`](crate::Options::read_only) and call this.
     ///
     /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
-    /// no KVDB, and the call may be repeated. What the copy holds is kept on the original's media as long
+    /// no KVDB, and the call may be repeated; after a failure the files that it made are gone. In files the
+    /// copy leaves the room that new data would leave, for the KVDB itself may be on the same file system.
+    /// What the copy holds is kept on the original's media as long
     /// as the call runs, as a snapshot would.
     ///
     /// # Errors
@@ -81,8 +84,12 @@ impl Kvdb {
         given: &BTreeMap<MediaClass, NamedDevice>,
     ) -> Result<BackupReport> {
         let classes = layout.classes(dir.as_ref(), given)?;
+        let new = layout::new_files(dir.as_ref(), &classes);
         let devices = layout::make(dir.as_ref(), &classes, given)?;
-        self.engine.back_up(&devices, &classes)
+        self.engine.back_up(&devices, &classes).inspect_err(|_| {
+            // As far as they go: why the copy failed is what has to be told.
+            new.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        })
     }
 
     /// Like [`Kvdb::backup`], to devices of any kind, which are overwritten as by [`Kvdb::create_on`].
@@ -116,7 +123,7 @@ impl Engine {
     ) -> Result<BackupReport> {
         let Pinned { mut state, seqno, kvsets, blocks } = pinned;
         self.flush_through(seqno)?;
-        let mut copy = Copy::new(devices.classes(&self.options));
+        let mut copy = Copy::new(&self.classes, devices.classes(&self.options));
         for kvset in &kvsets {
             let extents = copy.kvset(kvset)?;
             state.kvsets.get_mut(&kvset.edit.id).expect("of this moment").extents = extents;
@@ -185,7 +192,8 @@ impl Pinned {
 }
 
 /// A copy under construction.
-struct Copy {
+struct Copy<'a> {
+    original: &'a Classes,
     classes: Classes,
     /// Space in use: nothing is given out twice while it is held.
     held: Vec<Allocation>,
@@ -194,10 +202,28 @@ struct Copy {
     report: BackupReport,
 }
 
-impl Copy {
-    fn new(classes: Classes) -> Copy {
+impl Copy<'_> {
+    fn new(original: &Classes, classes: Classes) -> Copy<'_> {
         let (held, ends) = (Vec::new(), BTreeMap::new());
-        Copy { classes, held, ends, report: BackupReport::default() }
+        Copy { original, classes, held, ends, report: BackupReport::default() }
+    }
+
+    /// Like [`Media::allocate`], and in files leaves what new data would leave: for the copy, and for the original
+    /// where both may be on one file system. A device is the copy's alone, to the last LBA.
+    fn take(&self, media: &Arc<Media>, stream: Stream, bytes: u64) -> Result<Allocation> {
+        if media.device().usable_bytes().is_none() {
+            return media.allocate(stream, bytes, Purpose::Maintenance);
+        }
+        let keeps_reserve = |original: &Media| {
+            let usable = original.device().usable_bytes().unwrap_or(u64::MAX);
+            usable >= original.used_bytes() + original.reserve_bytes() + bytes
+        };
+        let beside = |original: &Arc<Media>| may_share_room(original, media);
+        if !self.original.all().into_iter().filter(beside).all(|original| keeps_reserve(&original))
+        {
+            return Err(KvError::NoSpace { class: media.class, needed: bytes });
+        }
+        media.allocate(stream, bytes, Purpose::User)
     }
 
     /// Space for at least `least` bytes and about `bytes`, where a source with LBAs of `lba_size` bytes
@@ -224,7 +250,7 @@ impl Copy {
             }
             let mut size = bytes;
             loop {
-                match media.allocate(stream, size.max(least), Purpose::Maintenance) {
+                match self.take(&media, stream, size.max(least)) {
                     Err(KvError::NoSpace { .. }) if size > least => size /= 2,
                     Err(full @ KvError::NoSpace { .. }) => break refused = Some(full),
                     result => return result,
@@ -328,6 +354,13 @@ impl Copy {
         self.held.push(copy);
         Ok(extent)
     }
+}
+
+/// Whether two classes may be files on one file system.
+fn may_share_room(one: &Media, other: &Media) -> bool {
+    let system = |media: &Media| Some(std::fs::metadata(media.device().name()).ok()?.dev());
+    let systems = (system(one), system(other));
+    !matches!(systems, (Some(one), Some(other)) if one != other)
 }
 
 /// Zeroes an extent from `from` on: what the device held there before must not look like the log.

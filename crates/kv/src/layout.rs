@@ -226,6 +226,13 @@ pub(crate) fn make(
     })
 }
 
+/// The files that [`make`] would make: the manifest first.
+pub(crate) fn new_files(dir: &Path, classes: &[(MediaClass, String)]) -> Vec<PathBuf> {
+    let classes = classes.iter().filter(|(_, path)| is_path(path)).map(|(_, path)| &path[..]);
+    let files = [MANIFEST].into_iter().chain(classes).map(|path| dir.join(path));
+    files.filter(|path| !path.exists()).collect()
+}
+
 /// Refuses devices of a KVDB that is there.
 pub(crate) fn check_without_kvdb(devices: &Devices) -> Result<()> {
     if Manifest::read(&devices.manifest)?.is_none() {

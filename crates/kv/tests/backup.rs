@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::script::{Script, create_kvss};
-use common::{bytes_of, edit, faulty, in_memory, test_options, tiny_tuning};
+use common::sparse::FileSystem;
+use common::{bytes_of, edit, faulty, in_memory, records, small_tuning, test_options, tiny_tuning};
 use esker_base::ErrorKind;
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{
@@ -367,6 +368,54 @@ fn a_copy_that_does_not_fit_is_no_space_and_the_source_goes_on() {
         script.step(&db, &kvss).unwrap();
     }
     assert!((3..8).contains(&refused), "{refused} refused");
+}
+
+#[test]
+fn a_copy_beside_the_original_leaves_it_the_room_that_it_keeps_for_itself() {
+    for kib in [128, 256, 512, 1024, 2048] {
+        let system = FileSystem::new(16 << 20);
+        let options = || test_options(small_tuning());
+        let on_system = |name: &str| Devices {
+            capacity: system.file(&format!("{name} capacity")),
+            staging: Some(system.file(&format!("{name} staging"))),
+            manifest: Arc::new(MemoryDevice::new(name, 2 << 20, 4096)),
+        };
+        let db = Kvdb::create_on(on_system("source"), options()).unwrap();
+        let kvs = db.create_kvs("k", Policy::default()).unwrap();
+        records::put(&kvs, 0..4000);
+        db.settle().unwrap();
+        db.sync().unwrap();
+        let others = i64::try_from(system.free_bytes()).unwrap() - (kib << 10);
+        system.take(others);
+        let full = db.backup_on(&on_system("copy")).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+        let put = |n: u64| kvs.put(&n.to_be_bytes(), &records::value(n)).and_then(|()| db.sync());
+        let full = (4000..).find_map(|n| put(n).err()).unwrap();
+        assert!(matches!(full, KvError::NoSpace { .. }), "{kib} KiB: {full}");
+        assert_eq!((db.stats().stopped, system.refused()), (None, 0), "{kib} KiB");
+        records::check(&kvs, 0..4000);
+    }
+}
+
+#[test]
+fn a_failed_copy_takes_its_files_with_it() {
+    let plan = FaultPlan::new();
+    let large = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 4 << 20, 4096)) };
+    let source = Devices { capacity: large("c"), staging: Some(large("s")), ..devices("source") };
+    let (db, script) = scripted(&faulty(&source, &plan), 4, 150);
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, capacity) = (scratch.path().join("copy"), scratch.path().join("capacity"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("staging.esker"), b"").unwrap();
+    let layout = Layout { capacity: Some(capacity.clone()), ..Layout::with_staging() };
+    plan.once(Target::Read, plan.seen(Target::Read) + 8, Effect::Fail);
+    db.backup(&dir, &layout).unwrap_err();
+    let left: Vec<_> = dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["staging.esker"], "what was there stays");
+    assert!(!capacity.exists());
+    db.backup(&dir, &layout).unwrap();
+    let copy = Kvdb::open(&dir, options()).unwrap();
+    assert_eq!(script.state_of(&copy), Some(script.written()));
 }
 
 #[test]
