@@ -71,7 +71,9 @@ pub struct Options {
     /// durable before it returns. Default 8 MiB.
     pub durability_bytes: u64,
     /// A transaction that is open for longer ends by itself, in milliseconds: what it reads, and what
-    /// others have written since it began, is kept as long as it lives. Default 300,000 (5 minutes).
+    /// others have written since it began, is kept as long as it lives. Default 300,000 (5 minutes). It ends
+    /// before that when what others have written, in memtables that are kept to find conflicts, takes more
+    /// than an eighth of `memory_bytes`.
     pub transaction_ms: u64,
     /// Maintenance lets the media hold at most this many bytes for each live byte, where it is
     /// given time for it: at least 1.02. What is lower costs more writes. Default 1.25.

@@ -187,6 +187,11 @@ impl Transactions {
 /// may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
 /// written.
 ///
+/// A transaction is meant to be short. It ends by itself, and answers
+/// [`KvError::TransactionExpired`], after [`Options::transaction_ms`], or when memtables that were ingested
+/// since it began, which are kept to find conflicts, take more than an eighth of [`Options::memory_bytes`]:
+/// beside busy writers that is after one or two full memtables.
+///
 /// ```
 /// # use esker_kv::{Kvdb, Layout, Options, Policy, KvError};
 /// # fn main() -> Result<(), KvError> {
@@ -256,7 +261,8 @@ impl Transaction {
     fn over(&self) -> KvError {
         let options = &self.engine.options;
         KvError::TransactionExpired(format!(
-            "it was open for more than {} s, or others have written more than {} MiB since it began",
+            "it was open for more than {} s, or what others wrote since it began takes more than {} MiB of memory \
+             in full memtables, which are kept to find conflicts",
             options.transaction_ms / 1000,
             (options.memory_bytes / HISTORY_PART) >> 20,
         ))
