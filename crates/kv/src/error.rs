@@ -12,6 +12,10 @@ use crate::{KEY_MAX, MediaClass, VALUE_MAX};
 /// The result of an engine call.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
 
+/// What to do about damage.
+pub(crate) const SALVAGE_ADVICE: &str =
+    "; restore it from a copy, or salvage what is sound with `esker kv repair`";
+
 /// An error of the engine.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
@@ -20,11 +24,7 @@ pub enum KvError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A medium returned something else than what was written.
-    #[error(
-        "{device}: {what} at LBA {} is damaged: {detail}; restore it from a copy, or salvage what is sound with \
-         `esker kv repair`",
-        lba.0
-    )]
+    #[error("{device}: {what} at LBA {} is damaged: {detail}{}", lba.0, SALVAGE_ADVICE)]
     Corrupt {
         /// The structure.
         what: &'static str,

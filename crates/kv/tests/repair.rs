@@ -336,6 +336,7 @@ fn the_header_of_a_class_costs_nothing_and_is_told() {
         assert_eq!(judge(device.name(), &history, &report, &found), 0);
         assert_eq!(report.findings.len(), 1, "{report:#?}");
         assert!(report.findings[0].contains(device.name()), "{report:#?}");
+        assert!(!report.findings[0].contains("esker kv repair"), "it is what was asked for");
         edit(&**device, 0, |bytes| bytes.copy_from_slice(&saved));
     }
 }

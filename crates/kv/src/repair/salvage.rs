@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{KeyRange, KvsRepair, ManifestState, RepairReport};
 use crate::KvsOptions;
-use crate::error::{KvError, Result};
+use crate::error::{KvError, Result, SALVAGE_ADVICE};
 use crate::expiry::Expiry;
 use crate::kvdb::Kvdb;
 use crate::kvs::Kvs;
@@ -206,8 +206,9 @@ impl<'a> Salvage<'a> {
         }
     }
 
+    /// A line of the report. What it advises is being done.
     pub(super) fn finding(&mut self, finding: String) {
-        self.findings.add(finding);
+        self.findings.add(finding.replace(SALVAGE_ADVICE, ""));
     }
 
     fn write(&mut self) -> Result<()> {
