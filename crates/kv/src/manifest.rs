@@ -553,7 +553,8 @@ impl Writer {
         }
         let needed = payload.0.len();
         Err(KvError::Options(format!(
-            "{}: the manifest needs {needed} bytes, more than half of its device: give it a larger one",
+            "{}: the manifest needs {needed} bytes, more than half of its device: give it a larger one, or, in a \
+             directory, where its size is fixed, dump the KVDB and load it into several",
             self.medium.device.name()
         )))
     }

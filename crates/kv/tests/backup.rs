@@ -462,7 +462,7 @@ fn a_kvdb_that_its_manifest_has_no_room_for_is_copied_to_a_larger_one() {
     let full = (1..10_000)
         .find_map(|n| db.create_kvs(&n.to_string(), KvsOptions::default()).err())
         .expect("the device is finite");
-    assert!(full.to_string().contains("give it a larger one"), "{full}");
+    assert!(full.to_string().contains("give it a larger one, or, in a directory"), "{full}");
     let copy = devices("copy");
     let report = db.backup_on(&copy).unwrap();
     assert!(report.kvss > 20, "{report:?}");
