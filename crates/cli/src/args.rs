@@ -33,7 +33,7 @@ pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};
     about = "A flash-native storage stack: a key-value engine on two media classes, and the \
              laboratory that measures it",
     after_help = "Examples:\n  \
-        esker demo                                see it work, about a minute and a half\n  \
+        esker demo                                see it work, about a minute\n  \
         esker kv create /data/db --staging        create a database\n  \
         esker kv put /data/db default hello world\n  \
         esker kv get /data/db default hello\n  \
