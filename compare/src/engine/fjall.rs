@@ -31,17 +31,19 @@ pub(super) fn create(dir: &Path, setting: &Setting, values: Values) -> Result<Op
     let cache_bytes = setting.buffered_cache_bytes();
     let memtable_bytes = setting.memtable_bytes();
     let in_memory = setting.peers_log == PeersLog::Memory;
+    let journal_bytes = (8 * memtable_bytes).max(64 << 20);
     let db = Database::builder(dir)
         .cache_size(cache_bytes)
         .journal_compression(CompressionType::None)
         .manual_journal_persist(in_memory)
-        .max_journaling_size((8 * memtable_bytes).max(64 << 20))
+        .max_journaling_size(journal_bytes)
         .open()?;
     let mut description = format!(
-        "{}: {}, {}, Bloom filters of 10 bits, no compression, {}",
+        "{}: {}, {}, {}, Bloom filters of 10 bits, no compression, {}",
         version_of("fjall"),
         sized("cache", cache_bytes),
         sized("memtable", memtable_bytes),
+        sized("journals of at most", journal_bytes),
         setting.peers_log.described("journal"),
     );
     let keyspace = db.keyspace("compare", || {

@@ -68,12 +68,15 @@ pub(super) fn create(dir: &Path, setting: &Setting, variant: Variant) -> Result<
     options.set_bytes_per_sync(1 << 20);
     options.set_wal_bytes_per_sync(1 << 20);
     let mut description = format!(
-        "{} (crate {}): {}, hyper clock; blocks of 4 KiB, Bloom filters of 10 bits; {}, 4 of \
-         them; 4 background jobs; dynamic levels; no compression; {}",
+        "{} (crate {}): {}, hyper clock, index and filter blocks in it, those of level 0 and the top ones \
+         pinned; format version 6, blocks of 4 KiB, Bloom filters of 10 bits; {}, 4 of them; 4 background jobs; \
+         dynamic levels, {}, files of 64 MiB; {}; synced by each MiB, WAL and files; no compression; {}",
         version_of("librocksdb-sys").split_once('+').map_or("unknown", |(_, version)| version),
         version_of("rocksdb"),
         sized("cache", cache_bytes),
         sized("memtables of", memtable_bytes),
+        sized("base", 4 * memtable_bytes),
+        sized("WALs of at most", 8 * memtable_bytes),
         setting.peers_log.described("WAL"),
     );
     options.set_manual_wal_flush(setting.peers_log == PeersLog::Memory);
