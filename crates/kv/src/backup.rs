@@ -13,7 +13,6 @@
 //! 4. Nothing is written to the devices of the original, but for the log flush at the beginning.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ use crate::kvdb::Kvdb;
 use crate::kvset::Kvset;
 use crate::layout::{self, Layout, NamedDevice};
 use crate::manifest::State;
-use crate::media::{Allocation, Classes, Extent, Media, Purpose};
+use crate::media::{Allocation, Classes, Extent, Purpose};
 use crate::omf::frame::{FrameKind, HEADER_SIZE};
 use crate::options::MediaClass;
 use crate::placement::Stream;
@@ -123,7 +122,7 @@ impl Engine {
     ) -> Result<BackupReport> {
         let Pinned { mut state, seqno, kvsets, blocks } = pinned;
         self.flush_through(seqno)?;
-        let mut copy = Copy::new(&self.classes, devices.classes(&self.options));
+        let mut copy = Copy::new(devices.classes(&self.options));
         for kvset in &kvsets {
             let extents = copy.kvset(kvset)?;
             state.kvsets.get_mut(&kvset.edit.id).expect("of this moment").extents = extents;
@@ -192,8 +191,7 @@ impl Pinned {
 }
 
 /// A copy under construction.
-struct Copy<'a> {
-    original: &'a Classes,
+struct Copy {
     classes: Classes,
     /// Space in use: nothing is given out twice while it is held.
     held: Vec<Allocation>,
@@ -202,28 +200,10 @@ struct Copy<'a> {
     report: BackupReport,
 }
 
-impl Copy<'_> {
-    fn new(original: &Classes, classes: Classes) -> Copy<'_> {
+impl Copy {
+    fn new(classes: Classes) -> Copy {
         let (held, ends) = (Vec::new(), BTreeMap::new());
-        Copy { original, classes, held, ends, report: BackupReport::default() }
-    }
-
-    /// Like [`Media::allocate`], and in files leaves what new data would leave: for the copy, and for the original
-    /// where both may be on one file system. A device is the copy's alone, to the last LBA.
-    fn take(&self, media: &Arc<Media>, stream: Stream, bytes: u64) -> Result<Allocation> {
-        if media.device().usable_bytes().is_none() {
-            return media.allocate(stream, bytes, Purpose::Maintenance);
-        }
-        let keeps_reserve = |original: &Media| {
-            let usable = original.device().usable_bytes().unwrap_or(u64::MAX);
-            usable >= original.used_bytes() + original.reserve_bytes() + bytes
-        };
-        let beside = |original: &Arc<Media>| may_share_room(original, media);
-        if !self.original.all().into_iter().filter(beside).all(|original| keeps_reserve(&original))
-        {
-            return Err(KvError::NoSpace { class: media.class, needed: bytes });
-        }
-        media.allocate(stream, bytes, Purpose::User)
+        Copy { classes, held, ends, report: BackupReport::default() }
     }
 
     /// Space for at least `least` bytes and about `bytes`, where a source with LBAs of `lba_size` bytes
@@ -248,9 +228,12 @@ impl Copy<'_> {
                 )));
                 continue;
             }
+            // A device is the copy's alone, to the last LBA; where a file is, there may be the original's.
+            let is_shared = media.device().usable_bytes().is_some();
+            let purpose = if is_shared { Purpose::User } else { Purpose::Maintenance };
             let mut size = bytes;
             loop {
-                match self.take(&media, stream, size.max(least)) {
+                match media.allocate(stream, size.max(least), purpose) {
                     Err(KvError::NoSpace { .. }) if size > least => size /= 2,
                     Err(full @ KvError::NoSpace { .. }) => break refused = Some(full),
                     result => return result,
@@ -354,13 +337,6 @@ impl Copy<'_> {
         self.held.push(copy);
         Ok(extent)
     }
-}
-
-/// Whether two classes may be files on one file system.
-fn may_share_room(one: &Media, other: &Media) -> bool {
-    let system = |media: &Media| Some(std::fs::metadata(media.device().name()).ok()?.dev());
-    let systems = (system(one), system(other));
-    !matches!(systems, (Some(one), Some(other)) if one != other)
 }
 
 /// Zeroes an extent from `from` on: what the device held there before must not look like the log.
