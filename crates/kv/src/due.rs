@@ -62,7 +62,7 @@ pub(crate) struct Thresholds {
 const LEAST_GAIN: u64 = 20;
 
 /// So many small blocks of a leaf are rewritten as a few.
-const CRUMBS: usize = 128;
+pub(crate) const CRUMBS: usize = 128;
 
 /// What the media hold, and what of it is needed, in bytes. Log segments that replay may need are
 /// needed.
@@ -380,17 +380,18 @@ impl Engine {
     }
 
     /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
-    /// manifest and kvset, whatever its size, and each spill adds one.
+    /// manifest and kvset, whatever its size, and each spill adds one. What rewriting has left small waits for as
+    /// many more.
     fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<u64>> {
         let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
-        if all < CRUMBS {
+        let least = CRUMBS.max(2 * leaf.crumbs_left);
+        if all < least {
             return None;
         }
-        let mut crumbs = leaf.blocks();
-        crumbs.retain(|_, block| block.allocation.bytes() < self.tuning.block_bytes / 16);
+        let crumbs = leaf.crumbs(self.tuning.block_bytes);
         let bytes: u64 = crumbs.values().map(|block| block.allocation.bytes()).sum();
         let fits = bytes <= self.free_bytes_at(policy.old_values) / 2;
-        (crumbs.len() >= CRUMBS && fits).then(|| crumbs.into_keys().collect())
+        (crumbs.len() >= least && fits).then(|| crumbs.into_keys().collect())
     }
 
     /// Whether merging the keys of a leaf, which has two kvsets at least, saves some space: garbage, and the ends

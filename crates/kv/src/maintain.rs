@@ -14,7 +14,7 @@ use esker_base::memory::release_unused;
 use crate::KvsOptions;
 use crate::cache::RecordAddress;
 use crate::compact::{Compacted, Compaction, Rewrite, Target};
-use crate::due::{Job, spill_run};
+use crate::due::{CRUMBS, Job, spill_run};
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
 use crate::ingest::{Ingested, RootBuilder, Shares, Young};
@@ -331,6 +331,7 @@ impl Engine {
                 tree.forget(compaction.age());
             }
             forget_scans(tree, compaction);
+            count_crumbs(tree, compaction, self.tuning.block_bytes);
         });
         let address = |block, offset| RecordAddress { block, offset };
         for (hash, old_block, old_offset, block, offset) in done.moved {
@@ -477,6 +478,20 @@ fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
         let kept = if compaction.sorts() { 0 } else { in_vain.load(Ordering::Relaxed) / 2 };
         // A new one: walks that began before go on counting what they find in the old blocks.
         *in_vain = Arc::new(kept.into());
+    }
+}
+
+/// Counts the small blocks that are left where many blocks were rewritten, and those that are left of them by what
+/// comes afterwards.
+fn count_crumbs(tree: &mut Tree, compaction: &Compaction, block_bytes: u64) {
+    let many = matches!(&compaction.rewrite, Rewrite::In(blocks) if blocks.len() >= CRUMBS);
+    for target in &compaction.targets {
+        let at = tree.leaf_of(&target.lower);
+        let leaf = &mut tree.leaves[at];
+        let most = if many { usize::MAX } else { leaf.crumbs_left };
+        if most > 0 {
+            leaf.crumbs_left = leaf.crumbs(block_bytes).len().min(most);
+        }
     }
 }
 

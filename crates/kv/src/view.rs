@@ -32,12 +32,15 @@ pub(crate) struct Leaf {
     pub(crate) hidden: Hidden,
     /// Bytes that scans have read in vain since its values were last put in key order.
     pub(crate) in_vain: Arc<AtomicU64>,
+    /// So many small blocks were left when they were last rewritten as a few, or are left of them: where space lies
+    /// in pieces that gives small ones again.
+    pub(crate) crumbs_left: usize,
 }
 
 impl Leaf {
     pub(crate) fn new(id: u64, lower: Arc<[u8]>) -> Leaf {
         let (kvsets, hidden, in_vain) = (Vec::new(), Hidden::default(), Arc::default());
-        Leaf { id, lower, kvsets, hidden, in_vain }
+        Leaf { id, lower, kvsets, hidden, in_vain, crumbs_left: 0 }
     }
 
     /// Bytes of the values it refers to.
@@ -57,6 +60,13 @@ impl Leaf {
     /// The blocks that it refers to, by id.
     pub(crate) fn blocks(&self) -> BTreeMap<u64, &Arc<ValueBlock>> {
         self.kvsets.iter().flat_map(|kvset| &kvset.blocks).map(|(b, _)| (b.id, b)).collect()
+    }
+
+    /// Those of them that are small, when blocks of `block_bytes` are wanted.
+    pub(crate) fn crumbs(&self, block_bytes: u64) -> BTreeMap<u64, &Arc<ValueBlock>> {
+        let mut crumbs = self.blocks();
+        crumbs.retain(|_, block| block.allocation.bytes() < block_bytes / 16);
+        crumbs
     }
 }
 

@@ -1,8 +1,11 @@
 use std::time::Duration;
 
 use esker_base::Rng;
+use esker_device::{Device, MemoryDevice};
 
 use super::*;
+use crate::media::Purpose;
+use crate::placement::Stream;
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
 use crate::{Devices, Kvdb, Kvs, Policy};
 
@@ -59,6 +62,36 @@ fn many_small_blocks_of_a_leaf_become_few() {
     }
     assert!((CRUMBS - 1..=CRUMBS).contains(&most) && blocks() < 100, "{most} and {}", blocks());
     (0..200u64).for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 3900]));
+}
+
+#[test]
+fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
+    let capacity: Arc<dyn Device> = Arc::new(MemoryDevice::new("c", 80 << 20, 512));
+    let devices = Devices { manifest: device("m"), capacity, staging: None };
+    let tuning =
+        Tuning { allocation_bytes: 4096, block_bytes: 1 << 20, ..Tuning::for_budget(16 << 20) };
+    let (db, kvs, _) = kvdb_on(devices, tuning);
+    let capacity = db.engine.classes.capacity.clone();
+    let take = || capacity.allocate(Stream::OldValues, 32 << 10, Purpose::Maintenance).ok();
+    let mut taken: Vec<_> = std::iter::from_fn(take).collect();
+    let mut is_kept = false;
+    taken.retain(|_| {
+        is_kept = !is_kept;
+        is_kept
+    });
+    capacity.reclaim().unwrap();
+    let many = CRUMBS as u64;
+    for n in 0..2 * many + 10 {
+        (6 * n..6 * n + 6).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5000]).unwrap());
+        db.ingest().unwrap();
+        db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+        assert!((0..20).any(|_| !db.step().unwrap()), "after {n}: {}", db.stats());
+    }
+    let view = db.engine.view.load();
+    let left = view.tree(kvs.id).unwrap().leaves[0].blocks().len() as u64;
+    assert!(left >= 2 * many, "there is room for larger ones: {left}");
+    assert_eq!(db.engine.counters.collections.get(), 2);
+    (0..6 * many).for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 5000]));
 }
 
 #[test]
