@@ -14,6 +14,7 @@ use esker_base::units::to_usize;
 use crate::compact::{READS, Scratch};
 use crate::error::{KvError, Result};
 use crate::expiry::WallClock;
+use crate::futile::Futile;
 use crate::ids::Ids;
 use crate::kvset::Kvset;
 use crate::kvset::builder::Shop;
@@ -69,6 +70,8 @@ pub(crate) struct Engine {
     /// put or a get may, so it is for the lane to do.
     pub(crate) ingesting: Mutex<Vec<Table>>,
     pub(crate) compacting: Mutex<()>,
+    /// Steps of that lane that need not be tried now.
+    pub(crate) futile: Mutex<Futile>,
     publishing: Mutex<()>,
     /// The memory of the compaction under way.
     scratch: Mutex<Scratch>,
@@ -138,6 +141,7 @@ impl Engine {
             naming: Mutex::new(()),
             ingesting: Mutex::default(),
             compacting: Mutex::new(()),
+            futile: Mutex::default(),
             publishing: Mutex::new(()),
             scratch: Mutex::default(),
             resting: AtomicBool::new(true),

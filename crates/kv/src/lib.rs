@@ -130,6 +130,7 @@ mod engine;
 mod error;
 mod expiry;
 mod filter;
+mod futile;
 mod ids;
 mod in_flight;
 mod ingest;

@@ -171,13 +171,22 @@ impl Engine {
         asked: bool,
     ) -> Result<bool> {
         let mut outcome = Ok(false);
+        let mut before = self.chance();
         for job in jobs {
+            if !asked && let Some(full) = self.futile.lock().why(&job, &before) {
+                outcome = Err(full);
+                continue;
+            }
             outcome = self.run(&job, asked).map(|()| true);
             self.ran(&outcome)?;
             // What finds no room may be helped by another step, which makes some.
-            if !outcome.as_ref().is_err_and(KvError::lacks_space) {
+            let Err(full) = &outcome else { break };
+            if !full.lacks_space() {
                 break;
             }
+            let after = self.chance();
+            self.futile.lock().add(job, &before, &after, full);
+            before = after;
         }
         self.fail_stop(outcome)
     }

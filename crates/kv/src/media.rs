@@ -269,6 +269,13 @@ impl Media {
         LbaCount(self.space.lock().available()).bytes(self.lba_size)
     }
 
+    /// The same, of what the device can hold now.
+    pub(crate) fn free_bytes_now(&self) -> u64 {
+        let usable = usable_lbas(&**self.device());
+        self.space.lock().bound(usable);
+        self.free_bytes()
+    }
+
     /// Bytes that are kept for maintenance.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         LbaCount(self.space.lock().reserve_lbas).bytes(self.lba_size)
