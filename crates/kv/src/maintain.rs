@@ -360,11 +360,16 @@ impl Engine {
 
     /// One step of whatever is due, the timed flush of the log included; false when nothing is.
     pub(crate) fn step(&self) -> Result<bool> {
+        Ok(self.step_for_space()? || self.preload())
+    }
+
+    /// The same, of what may make room: key pages that are loaded ahead make none.
+    pub(crate) fn step_for_space(&self) -> Result<bool> {
         // Stopped or not: what was acknowledged is to be durable in time.
         self.flush_when_due()?;
         self.check_running()?;
         self.transactions.end_late(&self.options);
-        Ok(self.ingest_or_make_room()? || self.maintain()? || self.preload())
+        Ok(self.ingest_or_make_room()? || self.maintain()?)
     }
 
     /// Ingests the oldest memtable, or runs another step when there is no room for that: it may make some.

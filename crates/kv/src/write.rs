@@ -302,7 +302,7 @@ impl Engine {
             Err(error) if error.lacks_space() => Ok(false),
             result => result,
         };
-        let work = || match moved(self.step()) {
+        let work = || match moved(self.step_for_space()) {
             // Once: others may write all the time.
             Ok(false) if !std::mem::replace(&mut wait.has_ingested, true) => {
                 moved(self.ingest_all())
@@ -332,7 +332,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::kvdb;
+    use crate::testing::{device, kvdb, kvdb_on, small_blocks};
+    use crate::{CompactRequest, Devices, Kvdb};
     use esker_base::{Clock, thread};
 
     #[test]
@@ -394,6 +395,23 @@ mod tests {
         waits().unwrap();
         clock.advance(PATIENCE / 2);
         assert!(waits().unwrap_err().lacks_space());
+    }
+
+    #[test]
+    fn who_waits_for_space_does_not_wait_for_key_pages_to_be_loaded() {
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        let (db, kvs, _) = kvdb_on(devices.clone(), small_blocks());
+        (0..10_000u64).for_each(|n| kvs.put(&n.to_be_bytes(), b"v").unwrap());
+        db.compact(CompactRequest::Full).unwrap();
+        let options = db.engine.options.clone();
+        db.close().unwrap();
+        let db = Kvdb::open_on(devices, options).unwrap();
+        let engine = &db.engine;
+        let full = KvError::ClassFull { class: crate::MediaClass::Capacity, kvs: "a".into() };
+        let waits = engine.await_space(engine.writer.lock(), full, &mut Wait::default());
+        assert!(waits.map(drop).unwrap_err().lacks_space());
+        assert_eq!(engine.pages.resident_bytes(), 0);
+        assert!(engine.preload(), "there are some to be loaded");
     }
 
     #[test]
