@@ -158,6 +158,8 @@ pub(crate) struct RootBuilder<'a> {
     keys: KvsetBuilder<'a>,
     /// Where values go that do not stay in the log.
     values: Option<BlockWriter<'a>>,
+    /// Whether there was no room for one: then the others stay, and nobody looks again.
+    is_full: bool,
     /// The class whose values stay in the log: they are where they belong.
     home: Option<MediaClass>,
     /// Whether values go to the record cache.
@@ -194,7 +196,7 @@ impl<'a> RootBuilder<'a> {
         keys.hide(hides);
         let now_ms = engine.wall_clock.now_ms();
         let (kvs, record) = (tree.kvs, Vec::new());
-        RootBuilder { kvs, age, engine, keys, values, home, caches, record, now_ms }
+        RootBuilder { kvs, age, engine, keys, values, is_full: false, home, caches, record, now_ms }
     }
 
     /// Adds what a key maps to; keys ascend. `blocks` are the log's.
@@ -242,14 +244,17 @@ impl<'a> RootBuilder<'a> {
         let Some(values) = &mut self.values else {
             return Ok(stays);
         };
-        if self.home == Some(blocks[&stays.0].media().class) {
+        if self.is_full || self.home == Some(blocks[&stays.0].media().class) {
             return Ok(stays);
         }
         let record = Record { kvs: self.kvs, key, change: Change::Put(value) };
         self.record.resize(record.size(), 0);
         record.encode_to(&mut self.record);
         match values.push(&self.record, &self.engine.ids) {
-            Err(KvError::NoSpace { .. }) => Ok(stays),
+            Err(KvError::NoSpace { .. }) => {
+                self.is_full = true;
+                Ok(stays)
+            }
             placed => placed,
         }
     }
@@ -275,7 +280,11 @@ impl<'a> RootBuilder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Devices;
     use crate::memtable::{Memtable, Written};
+    use crate::testing::{device, kvdb_on, small_blocks};
+    use esker_device::{Device, DeviceError, DeviceStats, Geometry, QueuePair};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     /// A memtable in which each KVS has so many records with values of so many bytes, in turn.
     fn shares(kvss: &[(u64, usize)]) -> Shares {
@@ -312,6 +321,55 @@ mod tests {
     fn large_values_far_from_each_other_are_read_alone_and_stay() {
         assert_eq!(thin(&[(30, 100_000), (10, 8_000)]), [false, false]);
         assert_eq!(thin(&[(30, 100_000), (10, 500)]), [false, true]);
+    }
+
+    /// Counts how often it is asked what it can hold.
+    struct Asked {
+        inner: Arc<dyn Device>,
+        times: AtomicU64,
+    }
+
+    impl Device for Asked {
+        fn name(&self) -> &str {
+            self.inner.name()
+        }
+
+        fn geometry(&self) -> Geometry {
+            self.inner.geometry()
+        }
+
+        fn usable_bytes(&self) -> Option<u64> {
+            self.times.fetch_add(1, Ordering::Relaxed);
+            self.inner.usable_bytes()
+        }
+
+        fn queue_pair(&self, depth: usize) -> std::result::Result<Box<dyn QueuePair>, DeviceError> {
+            self.inner.queue_pair(depth)
+        }
+
+        fn stats(&self) -> DeviceStats {
+            self.inner.stats()
+        }
+    }
+
+    #[test]
+    fn where_one_value_finds_no_room_the_others_do_not_look_for_any() {
+        let asked = Arc::new(Asked { inner: device("c"), times: AtomicU64::new(0) });
+        let (capacity, staging) = (asked.clone(), Some(device("s")));
+        let devices = Devices { manifest: device("m"), capacity, staging };
+        let (db, _, _) = kvdb_on(devices, small_blocks());
+        let kvs = db.create_kvs("b", Policy::CAPACITY_ONLY).unwrap();
+        (0..500u64).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+        let capacity = db.engine.classes.capacity.clone();
+        let take = |bytes| capacity.allocate(Stream::Log, bytes, Purpose::Maintenance);
+        let taken: Vec<_> = std::iter::from_fn(|| take(64 << 10).ok()).collect();
+        let before = asked.times.load(Ordering::Relaxed);
+        db.ingest().unwrap();
+        let times = asked.times.load(Ordering::Relaxed) - before;
+        assert!((1..100).contains(&times), "{times}");
+        drop(taken);
+        (0..500u64)
+            .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 1000]));
     }
 
     #[test]
