@@ -403,13 +403,14 @@ impl Engine {
         ends >= leaf.key_bytes() / LEAST_GAIN || leaf.dead_bytes(now_ms) >= bytes / LEAST_GAIN
     }
 
-    /// What scans have read of a leaf in vain, in percent of what it costs to put its values in order, if
-    /// that is enough to do it.
+    /// How urgent it is to put a leaf's values in order, if scans have read as much in vain as it costs. The more
+    /// they have the more, but less than any threshold: only scans wait for it, and writers may have to for a spill.
     fn worth_sorting(&self, leaf: &Leaf, policy: &Policy) -> Option<usize> {
         let in_vain = leaf.in_vain.load(Ordering::Relaxed);
         let cost = 2 * (leaf.value_bytes() + leaf.key_bytes());
         let worth = in_vain >= cost && cost > 0 && self.can_sort(leaf, policy);
-        worth.then(|| usize::try_from(in_vain * 100 / cost).unwrap_or(usize::MAX))
+        let percent = in_vain.saturating_mul(100) / cost.max(1);
+        worth.then(|| 99 - usize::try_from(9800 / percent.max(100)).unwrap_or(0))
     }
 
     /// Whether there is room for a leaf's values twice.

@@ -43,6 +43,23 @@ fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
 }
 
 #[test]
+fn what_scans_wait_for_comes_behind_what_writers_may_wait_for() {
+    let (db, kvs, _) = kvdb();
+    ingest(&db, &kvs, 200);
+    db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+    let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].clone();
+    leaf.in_vain.store(100 << 20, Ordering::Relaxed);
+    let sort = Job::Sort { kvs: kvs.id, leaf: leaf.id };
+    assert_eq!(db.engine.due(), std::slice::from_ref(&sort));
+    while db.engine.view.load().root_bytes() < db.engine.spill_bytes() {
+        ingest(&db, &kvs, 200);
+    }
+    let due = db.engine.due();
+    assert!(due.contains(&Job::Spill { kvs: kvs.id }), "{due:?}");
+    assert_eq!(due.last(), Some(&sort));
+}
+
+#[test]
 fn many_small_blocks_of_a_leaf_become_few() {
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let tuning =
