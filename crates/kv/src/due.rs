@@ -279,18 +279,21 @@ impl Engine {
         let at = self.thresholds(&view);
         let mut due: Vec<(usize, Job)> = Vec::new();
         let root_bytes = view.root_bytes();
+        // One that leaves no room for others comes last.
+        let spill = |tree: &Tree, urgency: usize| {
+            let least = tree.root.last().map_or(0, |kvset| kvset.key_bytes());
+            let fits = least <= self.room_to_spill(&view, tree);
+            (if fits { urgency } else { 0 }, Job::Spill { kvs: tree.kvs })
+        };
         if root_bytes >= at.spill_bytes {
             let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).max(100);
             let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
-            // The fullest first; the others in case it finds no room. One that leaves no room for others comes last.
+            // The fullest first; the others in case it finds no room.
             let mut trees: Vec<_> = view.trees.values().filter(|it| !it.root.is_empty()).collect();
             trees.sort_by_key(|tree| std::cmp::Reverse(tree.root_bytes));
-            due.extend(trees.iter().map(|tree| {
-                let least = tree.root.last().map_or(0, |kvset| kvset.key_bytes());
-                let fits = least <= self.room_to_spill(&view, tree);
-                (if fits { urgency } else { 0 }, Job::Spill { kvs: tree.kvs })
-            }));
+            due.extend(trees.iter().map(|tree| spill(tree, urgency)));
         }
+        due.extend(self.holds_log(&view).map(|(tree, urgency)| spill(tree, urgency)));
         for tree in view.trees.values() {
             let entries: Vec<u64> = tree.root.iter().map(|kvset| kvset.edit.entries).collect();
             let keys = |newest: usize| tree.root[..newest].iter().map(|kvset| kvset.key_bytes());
@@ -308,6 +311,23 @@ impl Engine {
         due.extend(self.savings(&view, at.space_percent));
         due.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
         due.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// Who refers to the oldest log segment that any root does, when all of these take half of what the log lies on:
+    /// a root that is never the fullest may hold a little in each. With the urgency of its spill.
+    fn holds_log<'v>(&self, view: &'v View) -> Option<(&'v Tree, usize)> {
+        let class = self.classes.staging().map_or(MediaClass::Capacity, |media| media.class);
+        let mut held: BTreeMap<u64, (u64, &Tree)> = BTreeMap::new();
+        for tree in view.trees.values() {
+            let blocks = tree.root.iter().flat_map(|kvset| &kvset.blocks).map(|(block, _)| block);
+            for block in blocks.filter(|block| block.is_log() && block.media().class == class) {
+                held.entry(block.id).or_insert((block.allocation.bytes(), tree));
+            }
+        }
+        let bytes: u64 = held.values().map(|(bytes, _)| bytes).sum();
+        let urgency = bytes * 100 / (self.classes.log_capacity_bytes() / 2).max(1);
+        let (_, tree) = held.into_values().next().filter(|_| urgency >= 100)?;
+        Some((tree, usize::try_from(urgency).unwrap_or(usize::MAX)))
     }
 
     /// The step that brings something home which lies where it must not, if there is room now.

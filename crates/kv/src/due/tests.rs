@@ -43,6 +43,34 @@ fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
 }
 
 #[test]
+fn who_writes_little_keeps_no_more_of_the_log_than_half_of_what_it_lies_on() {
+    let memory = |name, bytes| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, bytes, 512)) };
+    let (capacity, staging) = (memory("c", 96 << 20), Some(memory("s", 4 << 20)));
+    let devices = Devices { manifest: device("m"), capacity, staging };
+    let (db, small, _) = kvdb_on(devices, small_blocks());
+    small.set_policy(Policy::STAGING_MIN_CAPACITY).unwrap();
+    let large = db.create_kvs("b", Policy::STAGING_MIN_CAPACITY).unwrap();
+    // So much that nothing is to be saved.
+    (0..24).for_each(|_| ingest(&db, &large, 1000));
+    db.settle().unwrap();
+    let held = || {
+        let view = db.engine.view.load();
+        let kvsets = view.trees.values().flat_map(|tree| &tree.root);
+        let blocks = kvsets.flat_map(|kvset| &kvset.blocks).filter(|(block, _)| block.is_log());
+        let sizes = blocks.map(|(block, _)| (block.id, block.allocation.bytes()));
+        sizes.collect::<BTreeMap<u64, u64>>().into_values().sum::<u64>()
+    };
+    for n in 0..60 {
+        (0..300u64).for_each(|at| large.put(&(n << 32 | at).to_be_bytes(), &[7; 1024]).unwrap());
+        ingest(&db, &small, 1);
+        db.settle().unwrap();
+        assert!(held() < 2 << 20, "{n}: {}", held());
+    }
+    let spills = db.engine.counters.spills.get();
+    assert!((20..60).contains(&spills), "{spills}");
+}
+
+#[test]
 fn what_scans_wait_for_comes_behind_what_writers_may_wait_for() {
     let (db, kvs, _) = kvdb();
     ingest(&db, &kvs, 200);
