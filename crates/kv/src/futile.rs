@@ -42,7 +42,7 @@ pub(crate) struct Futile {
 /// expired.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// And how long any wait is at most.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
 
 impl Futile {
     /// Why a step need not be tried.
