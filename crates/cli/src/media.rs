@@ -80,7 +80,8 @@ impl Media {
 
     /// Opens the devices that are no paths.
     pub(crate) fn open(&self) -> Result<Devices> {
-        Devices::open(self.specs().map(|(class, spec)| (class, spec.clone())), Create::IfMissing)
+        let specs = self.specs().map(|(class, spec)| (class, spec.clone()));
+        Devices::open(&Stack::new(), specs, Create::IfMissing)
     }
 }
 
@@ -105,8 +106,11 @@ impl Devices {
         Devices(BTreeMap::new())
     }
 
-    fn open(specs: impl Iterator<Item = (MediaClass, Spec)>, create: Create) -> Result<Devices> {
-        let stack = Stack::new();
+    fn open(
+        stack: &Stack,
+        specs: impl Iterator<Item = (MediaClass, Spec)>,
+        create: Create,
+    ) -> Result<Devices> {
         let mut devices = BTreeMap::new();
         for (class, spec) in specs {
             if spec.time() == Some(Time::Virtual) {
@@ -120,18 +124,20 @@ impl Devices {
     }
 
     /// Opens those on which the database in `dir` stands.
-    pub(crate) fn of_database(dir: &Path) -> Result<Devices> {
-        Devices::open(specs_of(dir)?.into_iter(), Create::Never)
+    pub(crate) fn of_database(dir: &Path, read_only: bool) -> Result<Devices> {
+        let stack = Stack::new().read_only(read_only);
+        Devices::open(&stack, specs_of(dir)?.into_iter(), Create::Never)
     }
 
-    /// The same without the time of models: nothing is measured.
+    /// The same, to read only and without the time of models: nothing is measured.
     pub(crate) fn untimed_of_database(dir: &Path) -> Result<Devices> {
         Devices::untimed(specs_of(dir)?)
     }
 
     fn untimed(specs: impl IntoIterator<Item = (MediaClass, Spec)>) -> Result<Devices> {
         let specs = specs.into_iter();
-        Devices::open(specs.map(|(class, spec)| (class, spec.with_time(Time::None))), Create::Never)
+        let specs = specs.map(|(class, spec)| (class, spec.with_time(Time::None)));
+        Devices::open(&Stack::new().read_only(true), specs, Create::Never)
     }
 
     /// Opens those of a damaged database, where `old` says if it says anything.
@@ -153,7 +159,8 @@ impl Devices {
     /// Opens one that is to become the staging class of a database that is kept.
     pub(crate) fn staging(spec: &Spec) -> Result<Devices> {
         check_lasting(spec)?;
-        Devices::open([(MediaClass::Staging, spec.clone())].into_iter(), Create::IfMissing)
+        let specs = [(MediaClass::Staging, spec.clone())].into_iter();
+        Devices::open(&Stack::new(), specs, Create::IfMissing)
     }
 
     /// For a new database, with the names by which it finds them again.

@@ -103,7 +103,7 @@ pub(crate) fn new_devices(dir: &Path, media: &Media) -> Result<Devices> {
 /// Opens the database in `dir`.
 pub(crate) fn open_in(dir: &Path, options: Options) -> Result<(Kvdb, Devices)> {
     find_in(dir)?;
-    let devices = Devices::of_database(dir)?;
+    let devices = Devices::of_database(dir, options.read_only)?;
     Ok((Kvdb::open_with(dir, &devices.given(), options)?, devices))
 }
 

@@ -357,6 +357,30 @@ fn a_closed_pipe_ends_a_dump_quietly() {
 }
 
 #[test]
+fn readers_share_a_class_that_is_a_file_of_a_specification() {
+    let scratch = Scratch::new();
+    let (db, capacity) = (text(&scratch.path("db")), text(&scratch.path("capacity")));
+    for (n, spec) in ["file:P?lba=512", "traced:(file:P?lba=512)?to=T"].iter().enumerate() {
+        let (db, capacity) = (format!("{db}{n}"), format!("{capacity}{n}"));
+        let trace = text(&scratch.path("trace"));
+        let spec = spec.replace('P', &capacity).replace("to=T", &format!("to={trace}"));
+        run(["kv", "create", &db, "--capacity", &spec]).succeeds();
+        let lines: String = (0..200).map(|n| format!("k{n}\t{}\n", "v".repeat(5_000))).collect();
+        run_in(["kv", "load", &db, "default"], lines.as_bytes()).succeeds();
+        let mut dump =
+            esker().args(["kv", "dump", &db, "default"]).stdout(Stdio::piped()).spawn().unwrap();
+        // It has the database open, and more to say than the pipe takes.
+        let mut out = dump.stdout.take().unwrap();
+        out.read_exact(&mut [0; 10]).unwrap();
+        run(["kv", "get", &db, "default", "k1"]).succeeds();
+        run(["kv", "check", &db]).succeeds();
+        run(["kv", "put", &db, "default", "k", "v"]).fails(77, &[]);
+        drop(out);
+        assert!(dump.wait().unwrap().success());
+    }
+}
+
+#[test]
 fn files_that_cannot_be_read_or_written_are_named() {
     let scratch = Scratch::new();
     let db = scratch.database();

@@ -24,6 +24,8 @@ use crate::{Spec, StackError, Time, Traced};
 /// Opens specifications.
 pub struct Stack {
     clock: Clock,
+    /// Whether files are opened to read only.
+    read_only: bool,
     state: Mutex<State>,
 }
 
@@ -111,7 +113,14 @@ impl Stack {
     #[must_use]
     pub fn with_clock(clock: Clock) -> Stack {
         assert!(clock.is_virtual(), "the clock of a stack is for models in virtual time");
-        Stack { clock, state: Mutex::default() }
+        Stack { clock, read_only: false, state: Mutex::default() }
+    }
+
+    /// The same stack, which opens `file:` to read only, also inside `traced:`: several may then have it open.
+    /// Models and caches keep books in their files, and are opened as ever.
+    #[must_use]
+    pub fn read_only(self, read_only: bool) -> Stack {
+        Stack { read_only, ..self }
     }
 
     /// The clock of models with `time=virtual`.
@@ -127,9 +136,13 @@ impl Stack {
     /// `NotFound` and `Exists` as `create` says, `Invalid` for what contradicts itself or the drive
     /// that is there, `Corrupt` for a damaged image or another file, or a device's error.
     pub fn open(&self, spec: &Spec, create: Create) -> Result<Opened, StackError> {
+        self.open_as(spec, create, self.read_only)
+    }
+
+    fn open_as(&self, spec: &Spec, create: Create, read_only: bool) -> Result<Opened, StackError> {
         let plain = |device: Arc<dyn Device>| Ok(Opened { device, model: None });
         match spec {
-            Spec::File(file) => plain(Arc::new(file.open(create)?)),
+            Spec::File(file) => plain(Arc::new(file.open(create, read_only)?)),
             Spec::Memory(memory) => plain(Arc::new(memory.open(&spec.to_string()))),
             Spec::Null(null) => plain(Arc::new(null.open())),
             Spec::Ssd(ssd) => {
@@ -140,7 +153,7 @@ impl Stack {
                 Ok(Opened { device: Arc::new(namespace), model: Some(model) })
             }
             Spec::Disk(disk) => self.disk(disk, create),
-            Spec::Traced(traced) => self.traced(spec, traced, create),
+            Spec::Traced(traced) => self.traced(spec, traced, create, read_only),
             Spec::Cache(cache) => plain(Arc::new(self.cache(cache, create)?)),
             Spec::Remote(remote) => match remote.open() {
                 Ok(initiator) => plain(Arc::new(initiator)),
@@ -154,8 +167,9 @@ impl Stack {
         spec: &Spec,
         traced: &TracedSpec,
         create: Create,
+        read_only: bool,
     ) -> Result<Opened, StackError> {
-        let Opened { device, model } = self.open(&traced.inner, create)?;
+        let Opened { device, model } = self.open_as(&traced.inner, create, read_only)?;
         let clock = match traced.inner.time() {
             Some(Time::Virtual) => self.clock.clone(),
             _ => Clock::real(),
@@ -170,8 +184,9 @@ impl Stack {
     /// # Errors
     /// As [`Stack::open`]; `NotFound` when it has to be there and is not.
     pub fn cache(&self, spec: &CacheSpec, create: Create) -> Result<Cache, StackError> {
-        let origin = self.open(&spec.origin, create)?.device;
-        let flash = self.open(&spec.flash, create)?.device;
+        // It writes to both, whoever reads.
+        let origin = self.open_as(&spec.origin, create, false)?.device;
+        let flash = self.open_as(&spec.flash, create, false)?.device;
         let failed =
             |error: &CacheError| StackError::cache(Spec::Cache(Box::new(spec.clone())), error);
         if create != Create::Never

@@ -101,7 +101,7 @@ impl FileSpec {
         }
     }
 
-    pub(crate) fn open(&self, create: Create) -> Result<FileDevice, StackError> {
+    pub(crate) fn open(&self, create: Create, read_only: bool) -> Result<FileDevice, StackError> {
         let defaults = FileOptions::default();
         let options = FileOptions {
             create,
@@ -109,7 +109,7 @@ impl FileSpec {
             lba_size: self.lba,
             direct: self.direct.unwrap_or_default(),
             io_uring: self.uring.unwrap_or_default(),
-            read_only: false,
+            read_only,
             spin: self.spin.map_or(defaults.spin, |us| Duration::from_micros(us.into())),
         };
         Ok(FileDevice::open(&self.path, &options)?)
