@@ -327,6 +327,7 @@ impl Kvdb {
     /// `Exists` when it has one already or the path holds data; `Conflict` when somebody still reads from the
     /// device since it was removed; `Invalid` for no path when the KVDB has no directory; a device's.
     pub fn add_staging(&self, path: Option<PathBuf>) -> Result<()> {
+        self.engine.check_running()?;
         if self.dir.is_none() && path.is_none() {
             let why = "it has no directory: name a path for the class, or use add_staging_device";
             return Err(KvError::Options(why.into()));
