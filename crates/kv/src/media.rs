@@ -18,7 +18,7 @@ use crate::in_flight::IdleQueues;
 use crate::omf::class::{self, ClassHeader};
 use crate::placement::Stream;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{ArcSwapOption, Mutex};
+use crate::sync::{ArcSwapOption, Mutex, MutexGuard};
 use crate::transfer::Transfer;
 use crate::{MediaClass, Place, Tuning};
 
@@ -183,6 +183,14 @@ impl Media {
         Ok(())
     }
 
+    /// Its space, as much of it as the device can hold now.
+    fn measured(&self) -> MutexGuard<'_, Space> {
+        let usable = usable_lbas(&**self.device());
+        let mut space = self.space.lock();
+        space.bound(usable);
+        space
+    }
+
     /// Takes an extent of at least `bytes` bytes for data of `stream`.
     pub(crate) fn allocate(
         self: &Arc<Self>,
@@ -193,16 +201,10 @@ impl Media {
         let wanted = round_up(LbaCount::holding(bytes, self.lba_size).0, self.unit.0);
         // Whatever is written to the log takes as much again when it becomes a kvset, at most.
         let again = if stream == Stream::Log { wanted } else { 0 };
-        let take = || {
-            let usable = usable_lbas(&**self.device());
-            let mut space = self.space.lock();
-            space.bound(usable);
-            space.take(wanted, again, purpose)
-        };
-        let mut lba = take();
+        let mut lba = self.measured().take(wanted, again, purpose);
         if lba.is_none() {
             self.reclaim()?;
-            lba = take();
+            lba = self.measured().take(wanted, again, purpose);
         }
         let lba = lba.ok_or(KvError::NoSpace { class: self.class, needed: bytes })?;
         let extent = Extent { class: self.class, lba: Lba(lba), count: LbaCount(wanted) };
@@ -246,15 +248,10 @@ impl Media {
 
     /// Whether users may put more here.
     pub(crate) fn has_room(&self) -> Result<bool> {
-        let fits = || {
-            let space = self.space.lock();
-            space.available() >= space.reserve_lbas + self.least.0
-        };
-        Ok(fits() || {
+        let fits = |space: &Space| space.available() >= space.reserve_lbas + self.least.0;
+        Ok(fits(&self.space.lock()) || {
             self.reclaim()?;
-            let usable = usable_lbas(&**self.device());
-            self.space.lock().bound(usable);
-            fits()
+            fits(&self.measured())
         })
     }
 
@@ -271,9 +268,7 @@ impl Media {
 
     /// The same, of what the device can hold now.
     pub(crate) fn free_bytes_now(&self) -> u64 {
-        let usable = usable_lbas(&**self.device());
-        self.space.lock().bound(usable);
-        self.free_bytes()
+        LbaCount(self.measured().available()).bytes(self.lba_size)
     }
 
     /// Bytes that are kept for maintenance.
