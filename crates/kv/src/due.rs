@@ -14,6 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use esker_base::units::to_usize;
+
 use crate::compact::Rewrite;
 use crate::engine::Engine;
 use crate::kvset::{Kvset, key_hash};
@@ -429,8 +431,7 @@ impl Engine {
         let in_vain = leaf.in_vain.load(Ordering::Relaxed);
         let cost = 2 * (leaf.value_bytes() + leaf.key_bytes());
         let worth = in_vain >= cost && cost > 0 && self.can_sort(leaf, policy);
-        let percent = in_vain.saturating_mul(100) / cost.max(1);
-        worth.then(|| 99 - usize::try_from(9800 / percent.max(100)).unwrap_or(0))
+        worth.then(|| 99 - to_usize(98 * cost / in_vain))
     }
 
     /// Whether there is room for a leaf's values twice.
