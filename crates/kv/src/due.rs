@@ -119,6 +119,20 @@ impl<'v> Blocks<'v> {
         block.allocation.bytes() - self.alive(block)
     }
 
+    /// What it costs to collect `dead` bytes in `leaves` that are not known to be garbage yet, once they are: they lie
+    /// among as much that is needed as all the garbage does.
+    fn to_collect(&self, dead: u64, leaves: &[Leaf]) -> u64 {
+        let (mut keys, mut alive, mut garbage) = (0, 0, dead);
+        for leaf in leaves {
+            keys += leaf.key_bytes();
+            for block in leaf.blocks().into_values() {
+                alive += self.alive(block);
+                garbage += self.garbage(block);
+            }
+        }
+        keys + share(alive.saturating_sub(dead), dead, garbage)
+    }
+
     fn space(&self) -> Space {
         let mut space = Space::default();
         for (block, _) in self.blocks.values() {
@@ -210,12 +224,14 @@ impl Tree {
 struct Saving {
     saved: u64,
     cost: u64,
+    /// What it costs besides, later, to collect the garbage that it leaves behind.
+    later: u64,
     job: Job,
 }
 
 impl Saving {
     fn gain(&self) -> u64 {
-        self.saved * 1000 / self.cost.max(1)
+        self.saved * 1000 / (self.cost + self.later).max(1)
     }
 }
 
@@ -513,8 +529,10 @@ impl Engine {
         let saved = freed.map(|(block, _)| blocks.garbage(block)).sum::<u64>();
         let keys: u64 = tree.root.iter().map(|kvset| kvset.key_bytes()).sum();
         let cost = keys + own.values().map(|(_, bytes)| bytes).sum::<u64>();
-        let saved = saved + tree.dead_bytes(self.wall_clock.now_ms());
-        (!tree.root.is_empty()).then_some(Saving { saved, cost, job: Job::Spill { kvs: tree.kvs } })
+        let dead = tree.dead_bytes(self.wall_clock.now_ms());
+        let (saved, later) = (saved + dead, blocks.to_collect(dead, &tree.leaves));
+        let job = Job::Spill { kvs: tree.kvs };
+        (!tree.root.is_empty()).then_some(Saving { saved, cost, later, job })
     }
 
     /// What a leaf may save: by merging its keys, which shows what is garbage; by rewriting the
@@ -523,36 +541,39 @@ impl Engine {
         let job = |blocks| Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks };
         let keys = leaf.key_bytes();
         let dead = leaf.dead_bytes(self.wall_clock.now_ms());
-        let merge = (dead > 0).then(|| {
-            let (saved, cost) = (dead, keys + dead);
-            Saving { saved, cost, job: job(BTreeSet::new()) }
+        let merge = (dead > 0).then(|| Saving {
+            saved: dead,
+            cost: keys + dead,
+            later: 0,
+            job: job(BTreeSet::new()),
         });
         let mut poor: Vec<&Arc<ValueBlock>> = leaf.blocks().into_values().collect();
-        let sum = |blocks: &[&Arc<ValueBlock>], of: &dyn Fn(&ValueBlock) -> u64| -> u64 {
-            blocks.iter().map(|block| of(block)).sum()
-        };
-        let size = sum(&poor, &|block| block.allocation.bytes()).max(1);
-        let average = sum(&poor, &|block| blocks.garbage(block)) * 100 / size;
-        // At least one block has this share of garbage itself. The poorest go first, and not more
-        // than there is room for: each makes more.
-        poor.retain(|b| blocks.garbage(b) * 100 >= average * b.allocation.bytes());
         poor.sort_by_key(|block| {
             let size = block.allocation.bytes().max(1);
             std::cmp::Reverse(blocks.garbage(block) * 1000 / size)
         });
-        let mut room = self.free_bytes_at(tree.options.policy.old_values) / 2;
-        let fits = |block: &&Arc<ValueBlock>| {
-            let fits = blocks.alive(block) <= room;
-            room = room.saturating_sub(blocks.alive(block));
-            fits
-        };
-        let poor: Vec<&Arc<ValueBlock>> = poor.into_iter().take_while(fits).collect();
-        let alive = sum(&poor, &|block| blocks.alive(block));
-        let again = self.rewritten(&poor, blocks);
-        let saved = sum(&poor, &|block| block.allocation.bytes()).saturating_sub(again);
+        // The poorest go first: as many as gain most together, because all of them share the cost of the keys; and
+        // not more than there is room for.
+        let room = self.free_bytes_at(tree.options.policy.old_values) / 2;
+        let (mut alive, mut garbage, mut most, mut taken) = (0, 0, 0, 0);
+        for (n, block) in poor.iter().enumerate() {
+            alive += blocks.alive(block);
+            garbage += blocks.garbage(block);
+            if alive > room {
+                break;
+            }
+            let gain = garbage * 1000 / (alive + keys).max(1);
+            if gain >= most {
+                (most, taken) = (gain, n + 1);
+            }
+        }
+        poor.truncate(taken);
+        let alive: u64 = poor.iter().map(|block| blocks.alive(block)).sum();
+        let size: u64 = poor.iter().map(|block| block.allocation.bytes()).sum();
+        let saved = size.saturating_sub(self.rewritten(&poor, blocks));
         let collect = (saved > 0).then(|| {
             let ids = poor.iter().map(|block| block.id).collect();
-            Saving { saved, cost: alive + keys, job: job(ids) }
+            Saving { saved, cost: alive + keys, later: 0, job: job(ids) }
         });
         [merge, collect]
     }

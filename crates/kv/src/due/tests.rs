@@ -140,6 +140,44 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
 }
 
 #[test]
+fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
+    let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+    let tuning = Tuning { allocation_bytes: 4096, ..small_blocks() };
+    let (db, kvs, _) = kvdb_on(devices, tuning);
+    let run = |job| assert!(db.engine.run_first([job], false).unwrap());
+    let put = |count: u64| {
+        // Spread over all keys.
+        let keys = (0..count).map(|n| (n * 769 % 2000).to_be_bytes());
+        keys.for_each(|key| kvs.put(&key, &[7; 1024]).unwrap());
+        db.ingest().unwrap();
+    };
+    for count in [2000, 1000, 800] {
+        put(count);
+        run(Job::Spill { kvs: kvs.id });
+    }
+    let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].id;
+    run(Job::Collect { kvs: kvs.id, leaf, blocks: BTreeSet::new() });
+    put(100);
+    let best = || {
+        let view = db.engine.view.load_full();
+        let Job::Collect { blocks, .. } = db.engine.savings(&view, 102).remove(0).1 else {
+            return None;
+        };
+        let all = view.tree(kvs.id).unwrap().leaves[0].blocks();
+        let sizes = blocks.iter().map(|id| all[id].allocation.bytes());
+        let bytes = sizes.sum::<u64>() >> 10;
+        run(Job::Collect { kvs: kvs.id, leaf, blocks });
+        Some(bytes)
+    };
+    let first = best()
+        .expect("of what was spilled second, four fifths are garbage, of the rest at most half");
+    assert!((64..1200).contains(&first), "{first} KiB");
+    assert!(std::iter::from_fn(best).count() > 0);
+    let left = db.engine.savings(&db.engine.view.load(), 102);
+    assert_eq!(left, [(left[0].0, Job::Spill { kvs: kvs.id })]);
+}
+
+#[test]
 fn where_space_is_short_leaves_are_merged_early_that_save_some() {
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let tuning = Tuning { allocation_bytes: 4096, ..small_blocks() };
