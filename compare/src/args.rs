@@ -45,8 +45,8 @@ pub(crate) struct RunArgs {
     /// Engines to run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Engine::ALL)]
     pub(crate) engines: Vec<Engine>,
-    /// Workloads of YCSB to run after the load, which is always run
-    #[arg(long, value_delimiter = ',', default_value = "A,B,C,D,E,F", value_parser = workload)]
+    /// Workloads of YCSB to run after the load, which is always run; in this order
+    #[arg(long, value_delimiter = ',', default_value = "A,B,C,F,D,E", value_parser = workload)]
     pub(crate) workloads: Vec<Workload>,
     /// Rounds: each runs every engine once, every second one in the opposite order
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..100))]
