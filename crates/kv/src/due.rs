@@ -75,9 +75,9 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Bytes used for each 100 that are live.
+    /// Bytes used for each 100 that are live, rounded up: what is over a goal by little is over it.
     pub(crate) fn percent(self) -> u64 {
-        self.used * 100 / self.live.max(1)
+        (self.used * 100).div_ceil(self.live.max(1))
     }
 }
 
