@@ -224,7 +224,7 @@ impl Tree {
 struct Saving {
     saved: u64,
     cost: u64,
-    /// What it costs besides, later, to collect the garbage that it leaves behind.
+    /// What it costs besides, later, to collect the garbage that a spill leaves behind.
     later: u64,
     job: Job,
 }
@@ -519,6 +519,9 @@ impl Engine {
 
     /// A spill lets go of log segments, and of what newer versions hide.
     fn saved_by_spill(&self, tree: &Tree, blocks: &Blocks<'_>) -> Option<Saving> {
+        if tree.root.is_empty() {
+            return None;
+        }
         let mut own: BTreeMap<u64, (&ValueBlock, u64)> = BTreeMap::new();
         for (block, bytes) in tree.root.iter().flat_map(|kvset| &kvset.blocks) {
             own.entry(block.id).or_insert((&**block, 0)).1 += bytes;
@@ -531,8 +534,7 @@ impl Engine {
         let cost = keys + own.values().map(|(_, bytes)| bytes).sum::<u64>();
         let dead = tree.dead_bytes(self.wall_clock.now_ms());
         let (saved, later) = (saved + dead, blocks.to_collect(dead, &tree.leaves));
-        let job = Job::Spill { kvs: tree.kvs };
-        (!tree.root.is_empty()).then_some(Saving { saved, cost, later, job })
+        Some(Saving { saved, cost, later, job: Job::Spill { kvs: tree.kvs } })
     }
 
     /// What a leaf may save: by merging its keys, which shows what is garbage; by rewriting the
@@ -541,6 +543,8 @@ impl Engine {
         let job = |blocks| Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks };
         let keys = leaf.key_bytes();
         let dead = leaf.dead_bytes(self.wall_clock.now_ms());
+        // It frees little itself. What it uncovers counts in full, because blocks spilled lately are mostly garbage
+        // then, and cheap to collect.
         let merge = (dead > 0).then(|| Saving {
             saved: dead,
             cost: keys + dead,
