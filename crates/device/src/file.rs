@@ -8,6 +8,7 @@
 //! | `uring` | the queue pair that makes them through `io_uring`, many at a time |
 //! | `spin` | waits for short reads that begin by looking for their end |
 //! | `synchronous` | makes them one at a time, where `io_uring` is refused |
+//! | `identity` | what tells the file or block device from others |
 //! | `discard` | `BLKDISCARD`, which has no safe wrapper |
 //! | `nvme` | commands passed through to an NVMe drive |
 //! | `placement` | whether writes carry placement ids |
@@ -23,6 +24,7 @@
 //! 5. After a flush that failed, no flush and no write with FUA succeeds.
 
 mod discard;
+mod identity;
 mod nvme;
 mod open;
 mod placement;
@@ -43,7 +45,8 @@ use esker_base::{AlignedBuf, Clock, Lba};
 
 use crate::immediate::Immediate;
 use crate::{
-    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, OpKind, QueuePair,
+    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind,
+    QueuePair,
 };
 
 /// How to open a [`FileDevice`].
@@ -199,6 +202,10 @@ impl Device for FileDevice {
     fn usable_bytes(&self) -> Option<u64> {
         let open = &*self.0;
         if open.is_block_device { None } else { probe::usable_bytes(&open.file) }
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        identity::of(&self.0.file, self.0.is_block_device)
     }
 
     fn stats(&self) -> DeviceStats {

@@ -5,6 +5,7 @@
 //! | [`command`] | [`Command`], [`Completion`]: what goes in and what comes out |
 //! | [`error`] | [`DeviceError`]: which device, operation and address, and why |
 //! | [`fdp`] | [`DataPlacement`]: a drive that keeps streams of writes apart, and tells what it did |
+//! | [`mod@identity`] | [`Identity`]: what tells a device from others, in every life of it |
 //! | [`stats`] | [`DeviceStats`]: what each layer of a stack has carried |
 //! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
@@ -31,6 +32,7 @@ pub mod conformance;
 pub mod error;
 pub mod fdp;
 pub mod file;
+pub mod identity;
 pub mod immediate;
 pub mod memory;
 pub mod null;
@@ -47,6 +49,7 @@ pub use command::{Command, Completion, Op, OpKind, PlacementId, Tag};
 pub use error::{Cause, DeviceError, MAX_DEPTH};
 pub use fdp::DataPlacement;
 pub use file::{Create, FileDevice, FileOptions, Preference};
+pub use identity::{Fact, Identity};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use occupant::{Occupant, occupant};
@@ -95,6 +98,12 @@ pub trait Device: Send + Sync {
     /// How many bytes it can hold, those included that it holds, where that may be less than its capacity: a
     /// file holds what its file system has room for. It may change at any time.
     fn usable_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// What tells it from other devices, the same whenever it is opened; none where nothing lasting does. A
+    /// device that only passes commands on has the identity of the one under it.
+    fn identity(&self) -> Option<Identity> {
         None
     }
 

@@ -11,7 +11,8 @@ use parking_lot::RwLock;
 
 use crate::immediate::{Execute, Immediate};
 use crate::{
-    Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Op, QueuePair,
+    Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Identity, Op,
+    QueuePair,
 };
 
 /// Bytes per chunk of sparse storage.
@@ -23,6 +24,7 @@ pub struct MemoryDevice(Arc<Shared>);
 struct Shared {
     name: String,
     geometry: Geometry,
+    identity: Option<Identity>,
     chunks: RwLock<BTreeMap<u64, Box<[u8]>>>,
     counters: Counters,
 }
@@ -50,9 +52,20 @@ impl MemoryDevice {
         MemoryDevice(Arc::new(Shared {
             name: name.to_owned(),
             geometry,
+            identity: None,
             chunks: RwLock::new(BTreeMap::new()),
             counters: Counters::default(),
         }))
+    }
+
+    /// The same device with an identity, as one that lasts has it.
+    ///
+    /// # Panics
+    /// If it is in use.
+    #[must_use]
+    pub fn identified(mut self, identity: Identity) -> MemoryDevice {
+        Arc::get_mut(&mut self.0).expect("a device that nobody uses yet").identity = Some(identity);
+        self
     }
 
     /// Bytes of memory that hold content.
@@ -78,6 +91,10 @@ impl Device for MemoryDevice {
 
     fn discards_zero(&self) -> bool {
         true
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.0.identity.clone()
     }
 
     fn stats(&self) -> DeviceStats {

@@ -27,7 +27,7 @@ mod pace;
 mod queue;
 
 use esker_base::Nanos;
-use esker_device::{DeviceError, DeviceStats, Op};
+use esker_device::{DeviceError, DeviceStats, Identity, Op};
 
 pub use content::Content;
 pub use device::Emulated;
@@ -76,6 +76,12 @@ pub trait Model: Send {
     /// devices that store the content.
     fn account(&self, part: &Self::Part, stats: &mut DeviceStats) {
         let _ = (part, stats);
+    }
+
+    /// What tells a device on the model from others, if the device that stores it says so.
+    fn identity(&self, part: &Self::Part) -> Option<Identity> {
+        let _ = part;
+        None
     }
 
     /// What the user should know about the model: the figures in it that are assumptions, say.

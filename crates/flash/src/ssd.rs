@@ -8,7 +8,7 @@ use esker_device::fdp::{
     HandleStatus, HandleUse, Reporter, Statistics,
 };
 use esker_device::{
-    Device, DeviceError, DeviceStats, Geometry, MemoryDevice, PlacementId, QueuePair,
+    Device, DeviceError, DeviceStats, Geometry, Identity, MemoryDevice, PlacementId, QueuePair,
 };
 
 use crate::FlashError;
@@ -378,6 +378,10 @@ impl Device for Namespace {
     fn discards_zero(&self) -> bool {
         let geometry = self.device.geometry();
         self.ssd.emulation.with(|drive| drive.parameters.page_size == geometry.lba_size)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.device.identity()
     }
 
     /// The namespace's own operations; below, the drive with what all namespaces wrote and what

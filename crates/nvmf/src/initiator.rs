@@ -22,7 +22,9 @@ mod shared;
 use std::sync::Arc;
 
 use esker_base::Lba;
-use esker_device::{DataPlacement, Device, DeviceError, DeviceStats, Geometry, OpKind, QueuePair};
+use esker_device::{
+    DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind, QueuePair,
+};
 
 pub use config::InitiatorConfig;
 
@@ -76,6 +78,11 @@ impl Device for Initiator {
 
     fn discards_zero(&self) -> bool {
         self.keeper.shared.discards_zero
+    }
+
+    /// The identifiers of the namespace, whichever target serves it.
+    fn identity(&self) -> Option<Identity> {
+        self.keeper.shared.device_identity.clone()
     }
 
     fn stats(&self) -> DeviceStats {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{Clock, Lba, LbaCount};
-use esker_device::{Device, DeviceError, DeviceStats, Geometry, Op, OpKind, QueuePair};
+use esker_device::{Device, DeviceError, DeviceStats, Geometry, Identity, Op, OpKind, QueuePair};
 use parking_lot::Mutex;
 
 /// Which commands a fault counts.
@@ -248,6 +248,10 @@ impl Device for FaultDevice {
 
     fn usable_bytes(&self) -> Option<u64> {
         self.device.usable_bytes()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.device.identity()
     }
 
     fn stats(&self) -> DeviceStats {

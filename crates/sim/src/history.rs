@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount, Rng};
-use esker_device::Geometry;
+use esker_device::{Geometry, Identity};
 
 use crate::contents::Contents;
 use crate::enumerate::{Images, Plan};
@@ -41,6 +41,7 @@ pub(crate) struct Attached {
     pub(crate) name: String,
     pub(crate) geometry: Geometry,
     pub(crate) discards_zero: bool,
+    pub(crate) identity: Option<Identity>,
     pub(crate) contents: Contents,
 }
 

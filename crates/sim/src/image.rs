@@ -7,7 +7,8 @@ use std::sync::Arc;
 use esker_base::ErrorKind;
 use esker_device::immediate::{Execute, Immediate};
 use esker_device::{
-    Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Op, QueuePair,
+    Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Identity, Op,
+    QueuePair,
 };
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -155,6 +156,7 @@ impl Image {
             name: attached.name.clone(),
             geometry: attached.geometry,
             discards_zero: attached.discards_zero,
+            identity: attached.identity.clone(),
             contents: Mutex::new(contents),
             counters: Counters::default(),
         })))
@@ -225,6 +227,7 @@ struct Shared {
     name: String,
     geometry: Geometry,
     discards_zero: bool,
+    identity: Option<Identity>,
     contents: Mutex<Contents>,
     counters: Counters,
 }
@@ -245,6 +248,10 @@ impl Device for ImageDevice {
 
     fn discards_zero(&self) -> bool {
         self.0.discards_zero
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.0.identity.clone()
     }
 
     fn stats(&self) -> DeviceStats {

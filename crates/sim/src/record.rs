@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, Port, QueuePair,
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Identity, Op, Port, QueuePair,
 };
 use parking_lot::Mutex;
 
@@ -119,6 +119,7 @@ impl CrashRecorder {
             name: recorded.device.name().to_owned(),
             geometry: crash_geometry(&*recorded.device),
             discards_zero: recorded.discards_zero,
+            identity: recorded.device.identity(),
             contents: recorded.contents.clone(),
         });
         History::new(
@@ -174,6 +175,10 @@ impl Device for CrashDevice {
 
     fn discards_zero(&self) -> bool {
         self.discards_zero
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.device.identity()
     }
 
     fn stats(&self) -> DeviceStats {

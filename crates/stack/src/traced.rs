@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use esker_base::Clock;
 use esker_device::{
-    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Op, OpKind,
-    QueuePair,
+    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, Op,
+    OpKind, QueuePair,
 };
 use esker_trace::{Op as TracedOp, Recorder, Recording, TraceError};
 
@@ -71,6 +71,10 @@ impl Device for Traced {
 
     fn usable_bytes(&self) -> Option<u64> {
         self.inner.usable_bytes()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.inner.identity()
     }
 
     fn stats(&self) -> DeviceStats {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_u64;
 use esker_base::{LbaCount, Nanos};
-use esker_device::{Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op};
+use esker_device::{Device, DeviceError, DeviceStats, Geometry, Identity, MemoryDevice, Op};
 
 use super::DiskParameters;
 use super::mechanism::{Mechanism, Way};
@@ -362,6 +362,10 @@ impl Model for Disk {
                 self.begin(now_ns, request);
             }
         }
+    }
+
+    fn identity(&self, (): &()) -> Option<Identity> {
+        self.content.device().identity()
     }
 
     fn account(&self, (): &(), stats: &mut DeviceStats) {

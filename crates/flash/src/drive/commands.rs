@@ -3,7 +3,7 @@
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Nanos};
 use esker_device::fdp::{Event as PlacementEvent, EventType};
-use esker_device::{Cause, DeviceError, DeviceStats, Op, OpKind};
+use esker_device::{Cause, DeviceError, DeviceStats, Identity, Op, OpKind};
 
 use super::model::{Drive, NamespacePart};
 use super::stage::Source;
@@ -292,6 +292,11 @@ impl Model for Drive {
                 finished.retain(|(ticket, _)| *ticket != lost);
             }
         }
+    }
+
+    fn identity(&self, part: &NamespacePart) -> Option<Identity> {
+        let image = if self.is_kept() { self.device.identity() } else { None };
+        Some(image?.part(&format!("namespace-{}", part.id)))
     }
 
     fn account(&self, _: &NamespacePart, stats: &mut DeviceStats) {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use esker_device::{Completion, Counters, Device, DeviceError, DeviceStats, Geometry, QueuePair};
+use esker_device::{
+    Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair,
+};
 
 use super::Model;
 use super::emulation::{Emulation, Ended};
@@ -60,6 +62,10 @@ impl<M: Model + 'static> Device for Emulated<M> {
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(&self.namespace.name, depth)?;
         Ok(Box::new(Queue::new(self.emulation.clone(), self.namespace.clone(), depth)))
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.emulation.with(|model| model.identity(&self.namespace.part))
     }
 
     fn stats(&self) -> DeviceStats {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Nanos};
+use esker_device::Fact;
 use esker_device::fdp::controller::Transfer;
 use parking_lot::Mutex;
 
@@ -58,6 +59,22 @@ impl Facts {
     pub(crate) fn identity(&self) -> Identity {
         let IdentifyNamespace { lbaf0_lbads: lbads, lbaf0_ms: metadata_bytes, .. } = self.namespace;
         Identity { uuid: self.uuid, lbads, metadata_bytes }
+    }
+
+    /// The identifiers that tell the namespace from others, as `/sys` of Linux shows them.
+    pub(crate) fn device_identity(&self) -> Option<esker_device::Identity> {
+        let hex = |bytes: &[u8]| {
+            bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+        };
+        let grouped = |id: [u8; 16]| {
+            let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]];
+            parts.map(hex).join("-")
+        };
+        esker_device::Identity::default()
+            .with(Fact::Uuid, &self.uuid.map(grouped).unwrap_or_default())
+            .with(Fact::Nguid, &grouped(self.namespace.nguid))
+            .with(Fact::Eui64, &self.namespace.eui64.map(|byte| format!("{byte:02x}")).join(" "))
+            .found()
     }
 }
 

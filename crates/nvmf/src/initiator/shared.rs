@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     capacity: AtomicU64,
     handles: AtomicU16,
     identity: Identity,
+    /// The same for whoever uses the device.
+    pub(crate) device_identity: Option<esker_device::Identity>,
     pub(crate) has_discard: bool,
     pub(crate) has_write_zeroes: bool,
     /// Whether Write Zeroes deallocates. Dataset Management is advice that a controller need not
@@ -84,6 +86,7 @@ impl Shared {
             capacity: AtomicU64::new(geometry.capacity.0),
             handles: AtomicU16::new(0),
             identity: facts.identity(),
+            device_identity: facts.device_identity(),
             has_discard: facts.controller.oncs & ONCS_DSM != 0,
             has_write_zeroes: facts.controller.oncs & ONCS_WRITE_ZEROES != 0,
             discards_zero: facts.controller.oncs & ONCS_WRITE_ZEROES != 0
