@@ -1,4 +1,14 @@
-//! A device on which chosen commands fail, come up short, are delayed or carry wrong bits.
+//! A device on which chosen commands fail, come up short, are delayed, lost, misdirected or carry wrong bits.
+//!
+//! | a device that | is made of |
+//! | --- | --- |
+//! | fails | [`Effect::Fail`] |
+//! | loses a write that it acknowledged; lies about a flush | [`Effect::Lose`] |
+//! | writes or reads another place | [`Effect::Misdirect`] |
+//! | flips bits | [`Effect::Corrupt`] |
+//! | is slow | [`Effect::DelaySpan`], from a command on |
+//! | is stuck | [`Effect::Hang`] |
+//! | returns with an earlier content | [`ImageDevice::fork`](crate::ImageDevice::fork), put back later |
 //!
 //! A [`FaultPlan`] counts commands over all devices it is shared with, in the order in which they
 //! are submitted, so a test can break command 0, 1, 2… of a program until none is left:
@@ -81,6 +91,17 @@ pub enum Effect {
         /// How many polls; a wait polls until something completes.
         count: u32,
     },
+    /// It never reaches the device, and completes as if it had: a lost write, a flush that made nothing
+    /// durable. Nothing happens to a read.
+    Lose,
+    /// A read or a write goes to the LBA `distance` further on, round the end of the device, and
+    /// succeeds. Nothing happens to other commands.
+    Misdirect {
+        /// How many LBAs.
+        distance: LbaCount,
+    },
+    /// It runs, and does not complete until [`FaultPlan::heal`].
+    Hang,
     /// The bits of `mask` are flipped in the byte at `offset` modulo the size of a read or a
     /// write; it succeeds. Nothing happens to other commands.
     Corrupt {
@@ -115,6 +136,8 @@ struct State {
     /// Commands seen: reads, writes, flushes, discards.
     seen: [u64; 4],
     fired: u64,
+    /// How often the plan was healed.
+    healed: u64,
 }
 
 impl FaultPlan {
@@ -146,9 +169,10 @@ impl FaultPlan {
         self.0.lock().unreadable.push(lba);
     }
 
-    /// Removes all faults; the counts go on.
+    /// Removes all faults and lets go of commands that hang; the counts go on.
     pub fn heal(&self) {
         let mut state = self.0.lock();
+        state.healed += 1;
         state.faults.clear();
         state.unreadable.clear();
     }
@@ -163,6 +187,10 @@ impl FaultPlan {
     #[must_use]
     pub fn fired(&self) -> u64 {
         self.0.lock().fired
+    }
+
+    fn healed(&self) -> u64 {
+        self.0.lock().healed
     }
 
     /// Counts a command of a device with such LBAs and says what happens to it.
@@ -194,8 +222,13 @@ impl FaultPlan {
             OpKind::Flush => 2,
             _ => 3,
         }] += 1;
-        let carries_data = matches!(op, Op::Read { .. } | Op::Write { .. });
-        let effect = effect.filter(|e| carries_data || !matches!(e, Effect::Corrupt { .. }));
+        let effect = effect.filter(|effect| match (effect, op.kind()) {
+            (Effect::Corrupt { .. } | Effect::Misdirect { .. }, kind) => {
+                matches!(kind, OpKind::Read | OpKind::Write)
+            }
+            (Effect::Lose, kind) => kind != OpKind::Read,
+            _ => true,
+        });
         state.fired += u64::from(effect.is_some());
         effect
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use esker_base::ErrorKind;
 use esker_device::immediate::{Execute, Immediate};
 use esker_device::{
-    Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Identity, Op,
-    QueuePair,
+    Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Identity,
+    MemoryDevice, Op, QueuePair,
 };
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -220,8 +220,39 @@ impl fmt::Display for Image {
     }
 }
 
-/// A device of an image: in memory, copy-on-write.
+/// A device of an image, or one that begins empty: in memory, copy-on-write.
 pub struct ImageDevice(Arc<Shared>);
+
+impl ImageDevice {
+    /// An empty device of `bytes` bytes in LBAs of `lba_size` bytes.
+    #[must_use]
+    pub fn new(name: &str, bytes: u64, lba_size: u32) -> ImageDevice {
+        let geometry = MemoryDevice::new(name, bytes, lba_size).geometry();
+        ImageDevice(Arc::new(Shared {
+            name: name.to_owned(),
+            geometry,
+            discards_zero: true,
+            identity: None,
+            contents: Mutex::default(),
+            counters: Counters::default(),
+        }))
+    }
+
+    /// Another device with the name and the content that this one has at this moment. Put in its place later, it
+    /// is a device that returns stale.
+    #[must_use]
+    pub fn fork(&self) -> ImageDevice {
+        let Shared { name, geometry, discards_zero, identity, contents, .. } = &*self.0;
+        ImageDevice(Arc::new(Shared {
+            name: name.clone(),
+            geometry: *geometry,
+            discards_zero: *discards_zero,
+            identity: identity.clone(),
+            contents: Mutex::new(contents.lock().fork()),
+            counters: Counters::default(),
+        }))
+    }
+}
 
 struct Shared {
     name: String,

@@ -8,7 +8,7 @@
 //! | [`enumerate`] | [`Plan`], [`Images`]: which crash images to look at, lazily |
 //! | [`image`] | [`Image`], [`ImageId`]: one state that a crash may leave, as fresh devices |
 //! | [`lba_set`] | [`LbaSet`]: which LBAs of a torn write are there |
-//! | [`fault`] | [`FaultDevice`], [`FaultPlan`]: fail, shorten, delay or corrupt the Nth command |
+//! | [`fault`] | [`FaultDevice`], [`FaultPlan`]: fail, shorten, delay, lose, misdirect or corrupt the Nth command |
 //!
 //! # A crash test
 //!

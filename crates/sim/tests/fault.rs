@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount, Rng};
 use esker_device::{Cause, Command, Device, MemoryDevice, Op, Port, QueuePair, Tag};
-use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, ImageDevice, Target};
 
 fn device(plan: &FaultPlan) -> (Arc<MemoryDevice>, FaultDevice) {
     let memory = Arc::new(MemoryDevice::new("m", 1 << 20, 512));
@@ -227,4 +227,73 @@ fn a_command_held_for_polls_lets_others_pass() {
     plan.from_then_on(Target::Any, 0, Effect::DelayPolls { count: 7 });
     queue.submit(&mut VecDeque::from([op(5)])).unwrap();
     assert_eq!(queue.wait(&mut done, None).unwrap(), 1, "a wait polls as often as it takes");
+}
+
+#[test]
+fn lost_write_and_lying_flush_succeed_and_never_reach_the_device() {
+    let plan = FaultPlan::new();
+    let recorder = CrashRecorder::new();
+    let memory = Arc::new(MemoryDevice::new("m", 1 << 20, 512));
+    let device = FaultDevice::new(recorder.attach(memory.clone()), &plan);
+    let mut port = Port::open(&device, 1).unwrap();
+    port.run(write(0, 1, 512)).unwrap();
+    plan.once(Target::Write, 1, Effect::Lose);
+    let buf = port.run(write(0, 2, 512)).unwrap();
+    assert_eq!(&buf.unwrap()[..], [2; 512], "the buffer comes back");
+    assert_eq!(bytes(&*memory, 0, 512), [1; 512]);
+    plan.once(Target::Flush, 0, Effect::Lose);
+    port.flush().unwrap();
+    assert_eq!(recorder.history().flushes(0), 0);
+    port.flush().unwrap();
+    assert_eq!((recorder.history().flushes(0), plan.fired()), (1, 2));
+    plan.from_then_on(Target::Read, 0, Effect::Lose);
+    assert_eq!(&port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap()[..], [1; 512]);
+}
+
+#[test]
+fn misdirected_commands_succeed_elsewhere() {
+    let plan = FaultPlan::new();
+    let (memory, device) = device(&plan);
+    let mut port = Port::open(&device, 1).unwrap();
+    let last = device.geometry().capacity.0 - 1;
+    let elsewhere = |distance| Effect::Misdirect { distance: LbaCount(distance) };
+    plan.once(Target::Write, 0, elsewhere(7));
+    port.run(write(3, 5, 1024)).unwrap();
+    assert_eq!((bytes(&*memory, 3, 512), bytes(&*memory, 10, 1024)), (vec![0; 512], vec![5; 1024]));
+    plan.once(Target::Read, 0, elsewhere(8));
+    assert_eq!(&port.read(Lba(2), AlignedBuf::zeroed(512)).unwrap()[..], [5; 512]);
+    plan.once(Target::Write, 1, elsewhere(1));
+    port.run(write(last, 6, 512)).unwrap();
+    assert_eq!(bytes(&*memory, 0, 512), [6; 512], "round the end");
+    plan.once(Target::Flush, 0, elsewhere(1));
+    port.flush().unwrap();
+    assert_eq!(plan.fired(), 3);
+}
+
+#[test]
+fn hanging_command_completes_when_the_plan_is_healed() {
+    let plan = FaultPlan::new();
+    plan.once(Target::Read, 0, Effect::Hang);
+    let (_, device) = device(&plan);
+    let mut queue = device.queue_pair(2).unwrap();
+    submit(&mut *queue, Op::Read { lba: Lba(0), buf: AlignedBuf::zeroed(512) });
+    let mut done = Vec::new();
+    let brief = Some(Duration::from_millis(3));
+    assert_eq!((queue.poll(&mut done).unwrap(), queue.wait(&mut done, brief).unwrap()), (0, 0));
+    submit(&mut *queue, Op::Flush);
+    assert_eq!(queue.wait(&mut done, None).unwrap(), 1, "others pass");
+    assert_eq!(queue.in_flight(), 1);
+    plan.heal();
+    assert_eq!(queue.wait(&mut done, None).unwrap(), 1);
+}
+
+#[test]
+fn forked_device_keeps_the_content_of_its_moment() {
+    let device = ImageDevice::new("m", 1 << 20, 512);
+    Port::open(&device, 1).unwrap().run(write(0, 1, 512)).unwrap();
+    let stale = device.fork();
+    Port::open(&device, 1).unwrap().run(write(0, 2, 512)).unwrap();
+    assert_eq!((bytes(&stale, 0, 512), bytes(&device, 0, 512)), (vec![1; 512], vec![2; 512]));
+    Port::open(&stale, 1).unwrap().run(write(0, 3, 512)).unwrap();
+    assert_eq!(bytes(&device, 0, 512), [2; 512]);
 }

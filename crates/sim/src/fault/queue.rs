@@ -28,6 +28,8 @@ enum Rest {
 enum Until {
     Moment(Clock, Nanos),
     Polls(u32),
+    /// Until the plan was healed more often than so many times.
+    Healed(FaultPlan, u64),
 }
 
 impl Until {
@@ -40,6 +42,7 @@ impl Until {
                 *count = count.saturating_sub(1);
                 over
             }
+            Until::Healed(plan, before) => plan.healed() > *before,
         }
     }
 }
@@ -47,6 +50,7 @@ impl Until {
 pub(super) struct Queue {
     name: String,
     lba_size: u32,
+    capacity: LbaCount,
     plan: FaultPlan,
     inner: Box<dyn QueuePair>,
     depth: usize,
@@ -70,6 +74,7 @@ impl Queue {
         Queue {
             name: device.name().to_owned(),
             lba_size: device.geometry().lba_size,
+            capacity: device.geometry().capacity,
             plan,
             inner,
             depth,
@@ -116,6 +121,19 @@ impl Queue {
                 Rest::Hold(Until::Moment(clock, due))
             }
             Some(Effect::DelayPolls { count }) => Rest::Hold(Until::Polls(count)),
+            Some(Effect::Lose) => {
+                reaches = false;
+                Rest::Nothing
+            }
+            Some(Effect::Misdirect { distance }) => {
+                if let Op::Read { lba, .. } | Op::Write { lba, .. } = &mut op {
+                    // Where the whole command has room.
+                    let room = self.capacity.0.saturating_sub(bytes / lba_size) + 1;
+                    lba.0 = lba.0.saturating_add(distance.0) % room.max(1);
+                }
+                Rest::Nothing
+            }
+            Some(Effect::Hang) => Rest::Hold(Until::Healed(self.plan.clone(), self.plan.healed())),
             Some(Effect::Corrupt { offset, mask }) => {
                 if let Op::Write { buf, .. } = &mut op {
                     flip(buf, offset, mask);
@@ -176,9 +194,12 @@ impl Queue {
     fn idle(&self, limit: Option<Duration>) {
         let moments = self.held.iter().filter_map(|(until, _)| match until {
             Until::Moment(clock, due) => Some((clock, due.since(clock.now()))),
-            Until::Polls(_) => None,
+            Until::Polls(_) | Until::Healed(..) => None,
         });
-        if let Some((clock, left)) = moments.min_by_key(|(_, left)| *left) {
+        if self.held.iter().any(|(until, _)| matches!(until, Until::Healed(..))) {
+            let brief = Duration::from_millis(1); // until it is asked again
+            self.time.sleep(limit.map_or(brief, |limit| limit.min(brief)));
+        } else if let Some((clock, left)) = moments.min_by_key(|(_, left)| *left) {
             clock.sleep(left.min(limit.unwrap_or(left)));
         }
     }
@@ -230,7 +251,7 @@ impl QueuePair for Queue {
             } else if self.inner.in_flight() == 0 {
                 let virtual_only = self.held.iter().all(|(until, _)| match until {
                     Until::Moment(clock, _) => clock.is_virtual(),
-                    Until::Polls(_) => false,
+                    Until::Polls(_) | Until::Healed(..) => false,
                 });
                 if virtual_only && timeout.is_some() {
                     self.idle(timeout); // which takes no real time at all
