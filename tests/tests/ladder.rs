@@ -130,6 +130,22 @@ fn printing_the_environment_and_unsafe_code_are_found() {
     assert_one(&check("kv", "#[cfg(test)]\nuse a::b;\nfn f() { println!() }"), "x.rs:3");
 }
 
+#[test]
+fn files_are_made_by_one_module_that_spares_dev() {
+    let crates = root().join("crates");
+    let mut findings = Vec::new();
+    for entry in std::fs::read_dir(&crates).unwrap() {
+        for (path, text) in source::files(&entry.unwrap().path().join("src")) {
+            findings.extend(source::makes_files(&path.display().to_string(), &text));
+        }
+    }
+    assert_none(&findings);
+    for call in ["File::create(p)", "fs::write(p, b)", "fs::create_dir_all(p)", "o.create(true)"] {
+        assert_one(&source::makes_files("x.rs", &format!("fn f() {{ {call}; }}")), "x.rs:1");
+    }
+    assert_none(&source::makes_files("x.rs", "// File::create(p)\nfn f() { files::create(p) }"));
+}
+
 /// The longest file of Rust, in lines.
 const FILE_LINES: usize = 700;
 

@@ -1,4 +1,4 @@
-//! What every crate of Esker stands on, and nothing that does I/O.
+//! What every crate of Esker stands on, and nothing that does I/O, but for making files.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -8,6 +8,7 @@
 //! | [`codec`] | the little-endian encoder and decoder that all media and wire formats use |
 //! | [`checksum`] | CRC-32C |
 //! | [`clock`] | [`Clock`]: real, dilated or virtual time |
+//! | [`files`] | makes files and directories, never under `/dev` |
 //! | [`memory`] | gives freed memory back to the operating system |
 //! | [`pool`] | [`BufPool`]: buffers that are used again |
 //! | [`prefetch()`] | asks for memory ahead of need |
@@ -25,6 +26,7 @@ pub mod checksum;
 pub mod clock;
 pub mod codec;
 pub mod error;
+pub mod files;
 pub mod memory;
 pub mod policy;
 pub mod pool;

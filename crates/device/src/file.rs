@@ -17,8 +17,8 @@
 //! 1. The file is locked against other processes and other opens of it (`flock`) for as long as
 //!    the device or a queue pair of it lives; a block device is also held against mounting. Those who
 //!    only read share the lock, and hold nothing against mounting.
-//! 2. A regular file grows by writes beyond its end, up to the capacity; what lies beyond its end
-//!    reads as zeroes.
+//! 2. A regular file grows by writes beyond its end, up to the capacity, unless its size is fixed; what
+//!    lies beyond its end reads as zeroes.
 //! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
 //! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
 //! 5. After a flush that failed, no flush and no write with FUA succeeds.
@@ -57,6 +57,9 @@ pub struct FileOptions {
     /// The size in bytes up to which a regular file may grow; by default 16 TiB, or what the file
     /// system allows if that is less. A block device has the size it has.
     pub capacity_bytes: Option<u64>,
+    /// A regular file has one size: the one it has, or `capacity_bytes`, to which a shorter or a new
+    /// file is extended by a hole when it is opened. Without, writes beyond its end make it grow.
+    pub fixed: bool,
     /// Bytes per LBA; by default 4,096, or the logical block size of a block device whose size is
     /// no multiple of that.
     pub lba_size: Option<u32>,
@@ -79,6 +82,7 @@ impl Default for FileOptions {
         FileOptions {
             create: Create::default(),
             capacity_bytes: None,
+            fixed: false,
             lba_size: None,
             direct: Preference::default(),
             io_uring: Preference::default(),
@@ -91,10 +95,10 @@ impl Default for FileOptions {
 /// What to do about the existence of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Create {
-    /// Create the file if there is none.
+    /// Create the file if there is none; never under `/dev`.
     #[default]
     IfMissing,
-    /// The file must not exist.
+    /// The file must not exist; it is not created under `/dev`.
     New,
     /// The file must exist.
     Never,

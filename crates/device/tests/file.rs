@@ -273,6 +273,59 @@ fn what_cannot_be_opened_is_refused_with_advice() {
 }
 
 #[test]
+fn fixed_file_has_one_size_and_new_one_is_hole() {
+    let dir = TempDir::new();
+    let path = dir.path().join("fixed");
+    let fixed = |capacity_bytes| FileOptions { capacity_bytes, fixed: true, ..options() };
+    let (kind, why) = refusal(&path, &fixed(None));
+    assert_eq!(kind, ErrorKind::Invalid);
+    assert!(why.contains("it has no size"), "{why}");
+    assert!(!path.exists(), "a file that was not opened is not left behind");
+    let blocks = || fs::metadata(&path).unwrap().blocks();
+    for capacity in [Some(4 * MIB), None, Some(8 * MIB), None] {
+        let device = open(&path, &fixed(capacity));
+        let geometry = device.geometry();
+        let bytes = geometry.capacity.bytes(geometry.lba_size);
+        assert_eq!((bytes, device.len_bytes()), (fs::metadata(&path).unwrap().len(), Ok(bytes)));
+        assert!(capacity.is_none_or(|capacity| capacity == bytes));
+        assert_eq!(blocks(), 0, "a hole takes no room");
+        assert!(device.discards_zero());
+    }
+    for (length, capacity, part) in [
+        (0, None, "`truncate -s 8589934592 '"),
+        (100, None, "less than an LBA of 4096; lengthen it with `truncate -s 4096 '"),
+        (512, None, "less than an LBA of 4096; lengthen it with `truncate -s 4096 '"),
+        (4096 + 100, None, "no multiple of an LBA of 4096; lengthen it with `truncate -s 8192 '"),
+        (4096 + 512, None, "or say an LBA of 512 bytes"),
+        (8192, Some(4096), "say no capacity, or at least 8192"),
+        (8192, Some(8192 + 100), "is no multiple of an LBA of 4096; say 12288"),
+    ] {
+        File::create(&path).unwrap().set_len(length).unwrap();
+        let (kind, why) = refusal(&path, &fixed(capacity));
+        assert_eq!(kind, ErrorKind::Invalid);
+        assert!(why.contains(part), "no '{part}' in: {why}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), length, "it is left as it was");
+    }
+    // Those who only read change nothing.
+    File::create(&path).unwrap().set_len(4096).unwrap();
+    let reader = open(&path, &FileOptions { read_only: true, ..fixed(Some(8192)) });
+    assert_eq!(reader.geometry().capacity, LbaCount(2));
+    assert_eq!(reader.len_bytes(), Ok(4096));
+}
+
+#[test]
+fn nothing_is_created_under_dev() {
+    for create in [Create::IfMissing, Create::New, Create::Never] {
+        for path in ["/dev/esker-none", "/dev/esker-none/file"] {
+            let (kind, why) = refusal(Path::new(path), &FileOptions { create, ..options() });
+            assert_eq!(kind, ErrorKind::NotFound);
+            assert!(why.contains("there is no such device"), "{why}");
+            assert!(!Path::new("/dev/esker-none").exists());
+        }
+    }
+}
+
+#[test]
 fn a_link_to_what_does_not_exist_is_refused() {
     let dir = TempDir::new();
     let (link, target) = (dir.path().join("link"), dir.path().join("target"));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_base::ErrorKind;
+use esker_base::{ErrorKind, files};
 use esker_device::file::{Create, FileDevice, FileOptions};
 use esker_device::{Device, DeviceError, Occupant, occupant};
 
@@ -205,7 +205,7 @@ pub(crate) fn make(
     classes: &[(MediaClass, String)],
     given: &BTreeMap<MediaClass, NamedDevice>,
 ) -> Result<Devices> {
-    std::fs::create_dir_all(dir).map_err(|error| file_error(dir, &error))?;
+    files::create_dir_all(dir).map_err(|error| file_error(dir, &error))?;
     let manifest = dir.join(MANIFEST);
     if manifest.exists() && has_manifest(&manifest)? {
         let why = "there is a KVDB here already; open it, or choose another directory";

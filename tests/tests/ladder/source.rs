@@ -64,6 +64,34 @@ pub(crate) fn findings(library: &str, name: &str, text: &str) -> Vec<String> {
     findings
 }
 
+/// Calls that make files and directories. Those of `esker_base::files` refuse to do so under `/dev`.
+const MAKES: [&str; 6] = [
+    "File::create",
+    "fs::write(",
+    "fs::create_dir",
+    ".create(true)",
+    ".create_new(true)",
+    "OFlags::CREATE",
+];
+
+/// The files that may call them: that module, one that asks it, and one that writes the kernel's switches.
+const MAKERS: [&str; 3] =
+    ["base/src/files.rs", "device/src/file/open.rs", "trace/src/capture/tracefs.rs"];
+
+/// Where the file `name` makes a file by itself.
+pub(crate) fn makes_files(name: &str, text: &str) -> Vec<String> {
+    let is_test = name.ends_with("/tests.rs") || name.contains("/tests/");
+    if is_test || MAKERS.iter().any(|maker| name.ends_with(maker)) {
+        return Vec::new();
+    }
+    let code = without_tests(&blank(text)).to_owned();
+    let makes = |line: &str| MAKES.iter().any(|call| line.contains(call));
+    let lines = (1..).zip(code.lines()).filter(|(_, line)| makes(line));
+    lines
+        .map(|(number, _)| format!("{name}:{number}: files are made by esker_base::files"))
+        .collect()
+}
+
 /// Whether a line that names the lint of unsafe code does what it may: allow it in a whole file, or
 /// forbid it.
 fn is_lint(line: &str, is_attribute: bool) -> bool {

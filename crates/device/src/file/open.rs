@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
-use esker_base::{Clock, ErrorKind, Lba, LbaCount};
+use esker_base::{Clock, ErrorKind, Lba, LbaCount, files};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -107,6 +107,10 @@ fn open_file(path: &Path, options: &FileOptions) -> Result<(File, bool), Refusal
     let open = |flags| open_patiently(path, flags).map(File::from);
     let open_old = || open(flags).map(|file| (file, false));
     let open_new = || open(flags | OFlags::CREATE | OFlags::EXCL).map(|file| (file, true));
+    if files::is_missing_device(path) {
+        // Whether it was to be created or not.
+        files::may_create(path).map_err(|error| os_refusal(&error))?;
+    }
     let opened = match create {
         Create::New => open_new(),
         Create::Never => open_old(),
@@ -190,7 +194,7 @@ fn settle(
     file: &File,
     is_new: bool,
 ) -> Result<impl FnOnce(File) -> OpenFile + use<>, Refusal> {
-    let medium = probe::medium(file, options)?;
+    let medium = probe::medium(path, file, options)?;
     let name = path.display().to_string();
     let mut remarks = Vec::new();
     let is_direct = wanted(options.direct, "direct I/O", || probe::set_direct(file, &medium))?

@@ -50,7 +50,7 @@ pub(super) fn length(file: &File, is_block_device: bool) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-pub(super) fn medium(file: &File, options: &FileOptions) -> Result<Medium, Refusal> {
+pub(super) fn medium(path: &Path, file: &File, options: &FileOptions) -> Result<Medium, Refusal> {
     let metadata = file.metadata().map_err(|error| os_refusal(&error))?;
     let is_block_device = metadata.file_type().is_block_device();
     let length = length(file, is_block_device).map_err(|error| os_refusal(&error))?;
@@ -67,9 +67,15 @@ pub(super) fn medium(file: &File, options: &FileOptions) -> Result<Medium, Refus
         });
     }
     let lba_size = file_lba_size(options)?;
-    let capacity_bytes = file_capacity(file, options, length, lba_size)?;
+    let capacity_bytes = match options.fixed {
+        true => fixed_capacity(path, options, length, lba_size)?,
+        false => file_capacity(file, options, length, lba_size)?,
+    };
+    if options.fixed && !options.read_only && capacity_bytes > length {
+        extend(file, capacity_bytes)?;
+    }
     let block_size = u32::try_from(metadata.blksize()).unwrap_or(lba_size);
-    let can_discard = punches_holes(file, round_up(length, u64::from(lba_size)), capacity_bytes);
+    let can_discard = punches_holes(file, round_up(length, u64::from(lba_size)));
     Ok(Medium {
         is_block_device,
         lba_size,
@@ -101,6 +107,73 @@ fn block_lba_size(file: &File, options: &FileOptions, length: u64) -> Result<u32
         return Err((ErrorKind::Invalid, why));
     }
     Ok(lba_size)
+}
+
+/// The size of a file that does not grow: the one it has, unless another one was said.
+fn fixed_capacity(
+    path: &Path,
+    options: &FileOptions,
+    length: u64,
+    lba_size: u32,
+) -> Result<u64, Refusal> {
+    let (name, lba) = (path.display(), u64::from(lba_size));
+    let invalid = |why: String| Err((ErrorKind::Invalid, why));
+    let larger = |size: u64| format!("`truncate -s {size} '{name}'`");
+    if let Some(wish) = options.capacity_bytes {
+        let fitting = round_up(wish, lba);
+        return match wish {
+            _ if wish != fitting => invalid(format!(
+                "a capacity of {wish} bytes is no multiple of an LBA of {lba_size}; say {fitting}{}",
+                smaller_lba(wish)
+            )),
+            _ if wish < length => invalid(format!(
+                "it has {length} bytes already, so its capacity cannot be {wish}; say no capacity, or at \
+                 least {}, or cut it off ({}), which loses what is beyond",
+                round_up(length, lba),
+                larger(wish)
+            )),
+            _ => Ok(wish),
+        };
+    }
+    if length == 0 {
+        return invalid(format!(
+            "the file is empty, so it has no size; say a capacity, or make it as large as the device is to \
+             be, such as {}",
+            larger(8 << 30)
+        ));
+    }
+    if length.is_multiple_of(lba) {
+        return Ok(length);
+    }
+    let is = if length < lba { "less than" } else { "no multiple of" };
+    invalid(format!(
+        "it has {length} bytes, {is} an LBA of {lba_size}; lengthen it with {}{}",
+        larger(round_up(length, lba)),
+        smaller_lba(length)
+    ))
+}
+
+/// Which smaller LBA would do.
+fn smaller_lba(bytes: u64) -> String {
+    match bytes.is_multiple_of(512) {
+        true => ", or say an LBA of 512 bytes (lba=512)".to_owned(),
+        false => String::new(),
+    }
+}
+
+/// Makes a file longer by a hole, so that whoever opens it later finds the same size.
+fn extend(file: &File, capacity_bytes: u64) -> Result<(), Refusal> {
+    let extended = file.set_len(capacity_bytes).and_then(|()| file.sync_all());
+    extended.map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
+            let why = "the file system allows no file of";
+            (
+                ErrorKind::Invalid,
+                format!("{why} {}; lower its capacity", human_bytes(capacity_bytes)),
+            )
+        }
+        _ => os_refusal(&error),
+    })
 }
 
 fn file_capacity(
@@ -161,13 +234,9 @@ pub(super) fn usable_bytes(file: &File) -> Option<u64> {
 }
 
 /// Whether a part of the file can be freed; tried where it has no content.
-fn punches_holes(file: &File, end: u64, capacity_bytes: u64) -> bool {
+fn punches_holes(file: &File, end: u64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    end >= capacity_bytes
-        || !matches!(
-            rustix::fs::fallocate(file, mode, end, 1),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS)
-        )
+    !matches!(rustix::fs::fallocate(file, mode, end, 1), Err(Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// Makes reads and writes go around the page cache, or says why that is refused.

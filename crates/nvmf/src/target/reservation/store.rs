@@ -11,7 +11,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use esker_base::ErrorKind;
+use esker_base::{ErrorKind, files};
 use parking_lot::Mutex;
 
 use super::omf::{self, Key, Record};
@@ -74,8 +74,7 @@ impl Store {
 fn lock(path: &Path) -> Result<File, NvmfError> {
     let beside = beside(path, ".lock");
     let failure = |error| NvmfError::os(format!("locking {}", beside.display()), &error);
-    let file = File::options().create(true).truncate(false).write(true).open(&beside);
-    let file = file.map_err(failure)?;
+    let file = files::open_or_create(&beside).map_err(failure)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(NvmfError::Os {
@@ -96,7 +95,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 fn write(path: &Path, records: &BTreeMap<Key, Record>) -> io::Result<()> {
     let new = beside(path, ".new");
-    let mut file = File::create(&new)?;
+    let mut file = files::create(&new)?;
     file.write_all(&omf::encode(records))?;
     file.sync_all()?;
     fs::rename(&new, path)?;

@@ -1,0 +1,143 @@
+//! New files and directories: every library and command that makes one asks here first.
+//!
+//! Invariant: nothing is made under `/dev`. A name there that leads nowhere is a device that is misspelt or
+//! missing, and a regular file in its place takes writes that the device never sees. `/dev/shm` is a file
+//! system for files, and is excepted.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where device nodes stand.
+const DEVICES: &str = "/dev";
+/// The file system for files among them.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// How many links the kernel follows in one path.
+const MOST_LINKS: usize = 40;
+
+/// Refuses to make `path`, a file or a directory, under `/dev`; what is there already may be opened.
+///
+/// # Errors
+/// `NotFound`, with what to do.
+pub fn may_create(path: &Path) -> io::Result<()> {
+    if !is_missing_device(path) {
+        return Ok(());
+    }
+    let why = "there is no such device, and nothing is created under /dev; check the name (`lsblk` lists \
+               the block devices), or name a file elsewhere";
+    Err(io::Error::new(io::ErrorKind::NotFound, why))
+}
+
+/// Whether `path` leads to a place under `/dev` where nothing is.
+#[must_use]
+pub fn is_missing_device(path: &Path) -> bool {
+    !path.exists() && {
+        let place = destination(path, MOST_LINKS);
+        place.starts_with(DEVICES) && !place.starts_with(SHARED_MEMORY)
+    }
+}
+
+/// Opens a file to write it from its beginning; makes it if there is none.
+///
+/// # Errors
+/// As [`may_create`], or the system's.
+pub fn create(path: &Path) -> io::Result<File> {
+    may_create(path)?;
+    File::create(path)
+}
+
+/// Makes a file that is not there yet.
+///
+/// # Errors
+/// As [`may_create`], or the system's.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    may_create(path)?;
+    File::options().read(true).write(true).create_new(true).open(path)
+}
+
+/// Opens a file to write, as it is; makes it if there is none.
+///
+/// # Errors
+/// As [`may_create`], or the system's.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
+    may_create(path)?;
+    File::options().create(true).truncate(false).write(true).open(path)
+}
+
+/// Makes `bytes` the content of a file.
+///
+/// # Errors
+/// As [`may_create`], or the system's.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    may_create(path)?;
+    fs::write(path, bytes)
+}
+
+/// Makes a directory, with those above it.
+///
+/// # Errors
+/// As [`may_create`], or the system's.
+pub fn create_dir_all(path: &Path) -> io::Result<()> {
+    may_create(path)?;
+    fs::create_dir_all(path)
+}
+
+/// Where a path leads, without links, as far as it is there. A link whose end is missing is followed all the
+/// same: making the file would make that end.
+fn destination(path: &Path, links: usize) -> PathBuf {
+    if let Ok(found) = path.canonicalize() {
+        return found;
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return path.to_owned();
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    match (path.read_link(), links.checked_sub(1)) {
+        (Ok(target), Some(links)) => destination(&parent.join(target), links),
+        _ => destination(parent, links).join(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_name_under_dev_is_refused_however_it_is_reached() {
+        let dir = std::env::temp_dir().join(format!("esker-base-files-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (link, folder) = (dir.join("link"), dir.join("folder"));
+        std::os::unix::fs::symlink("/dev/esker-none", &link).unwrap();
+        std::os::unix::fs::symlink("/dev", &folder).unwrap();
+        let roundabout = dir.join("../../dev/esker-none");
+        let paths = [
+            Path::new("/dev/esker-none"),
+            Path::new("//dev/./esker-none"),
+            Path::new("/dev/esker-none/file"),
+            Path::new("/proc/self/root/dev/esker-none"),
+            &link,
+            &folder.join("esker-none"),
+        ];
+        for path in paths {
+            let refused = may_create(path).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::NotFound, "{}", path.display());
+            assert!(refused.to_string().contains("no such device"), "{refused}");
+            assert!(create(path).is_err() && create_new(path).is_err());
+            assert!(open_or_create(path).is_err());
+            assert!(write(path, "x").is_err() && create_dir_all(path).is_err());
+        }
+        if std::env::temp_dir() == Path::new("/tmp") {
+            assert!(may_create(&roundabout).is_err());
+        }
+        assert!(!Path::new("/dev/esker-none").exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_is_there_and_what_lies_elsewhere_may_be_written() {
+        for path in ["/dev/null", "/dev", "/dev/shm/esker-none", "/tmp/esker-none", "esker-none"] {
+            assert!(may_create(Path::new(path)).is_ok(), "{path}");
+        }
+        write(Path::new("/dev/null"), "x").unwrap();
+    }
+}
