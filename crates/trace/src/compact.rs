@@ -1,16 +1,19 @@
 //! The compact format: a writer, and a decoder for [`crate::Trace`].
 //!
-//! Calls `omf.rs` for the bytes.
+//! Calls `omf.rs` for the bytes; `append` goes on with a file.
 //!
 //! Invariants
 //! 1. A device's name is in the file before the first request for it.
 //! 2. A file that was not finished is read up to its last whole chunk, and the reader says so;
 //!    damage anywhere else is an error.
 
-use std::fs::File;
+mod append;
+
+use std::fs::{File, TryLockError};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use esker_base::files;
 use esker_base::units::{to_u64, to_usize};
 
 use crate::error::{Result, TraceError};
@@ -30,6 +33,8 @@ pub struct Writer<W: Write> {
     chunk: Option<RequestEncoder>,
     requests: u64,
     dropped: u64,
+    /// The time in the file that is zero for whoever writes.
+    shift_ns: u64,
 }
 
 /// What was written.
@@ -49,8 +54,34 @@ impl Writer<BufWriter<File>> {
     /// # Errors
     /// When the file cannot be made or written.
     pub fn create(path: &Path) -> Result<Writer<BufWriter<File>>> {
-        let file = File::create(path).map_err(|error| TraceError::file(path, "creating", error))?;
+        let file =
+            files::create(path).map_err(|error| TraceError::file(path, "creating", error))?;
         Writer::new(BufWriter::new(file), path)
+    }
+
+    /// Writes a new file, where none is yet.
+    ///
+    /// # Errors
+    /// `Exists` when there is one, or when it cannot be made or written.
+    pub fn create_new(path: &Path) -> Result<Writer<BufWriter<File>>> {
+        let file = files::create_new(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => TraceError::exists(path),
+            _ => TraceError::file(path, "creating", error),
+        })?;
+        lock(&file, path)?;
+        Writer::new(BufWriter::new(file), path)
+    }
+}
+
+/// Keeps others from going on with a file that is being written.
+fn lock(file: &File, path: &Path) -> Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let why = "somebody else is writing it; name another file, or end that first";
+            Err(TraceError::Conflict(format!("{}: {why}", path.display())))
+        }
+        Err(TryLockError::Error(error)) => Err(TraceError::file(path, "locking", error)),
     }
 }
 
@@ -69,9 +100,16 @@ impl<W: Write> Writer<W> {
             chunk: None,
             requests: 0,
             dropped: 0,
+            shift_ns: 0,
         };
         writer.write(&omf::encode_file_header())?;
         Ok(writer)
+    }
+
+    /// The file that errors name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The number of the device called `name`, by which requests refer to it.
@@ -111,8 +149,9 @@ impl<W: Write> Writer<W> {
         }
         Request::checked(0, request.op, request.offset, request.length, request.device)
             .map_err(TraceError::Invalid)?;
-        let chunk = self.chunk.get_or_insert_with(|| RequestEncoder::new(request.time_ns));
-        chunk.push(request);
+        let time_ns = self.shift_ns.saturating_add(request.time_ns);
+        let chunk = self.chunk.get_or_insert_with(|| RequestEncoder::new(time_ns));
+        chunk.push(&Request { time_ns, ..*request });
         self.requests += 1;
         if chunk.count() == CHUNK_REQUESTS {
             self.end_chunk()?;
@@ -327,7 +366,14 @@ impl Decode for CompactDecoder {
 /// # Errors
 /// When either cannot be read or written; the file is then incomplete.
 pub fn convert(trace: &mut crate::Trace, path: &Path) -> Result<Written> {
-    let mut writer = Writer::create(path)?;
+    convert_to(trace, Writer::create(path)?)
+}
+
+/// Writes all requests of a trace with `writer`.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub fn convert_to<W: Write>(trace: &mut crate::Trace, mut writer: Writer<W>) -> Result<Written> {
     let mut batch = Vec::new();
     loop {
         batch.clear();

@@ -69,6 +69,12 @@ pub enum TraceError {
         /// What is wrong.
         what: String,
     },
+    /// A file is there where a new one is to be made.
+    #[error("{path}: there is a file already; append to it or replace it, or name another one")]
+    Exists {
+        /// The file.
+        path: String,
+    },
     /// What was asked for makes no sense; the message says what does.
     #[error("{0}")]
     Invalid(String),
@@ -95,11 +101,18 @@ impl TraceError {
             TraceError::Malformed { .. }
             | TraceError::Undetected { .. }
             | TraceError::Damaged { .. } => ErrorKind::Corrupt,
+            TraceError::Exists { .. } => ErrorKind::Exists,
             TraceError::Invalid(_) => ErrorKind::Invalid,
             TraceError::NotFound(_) => ErrorKind::NotFound,
             TraceError::Unsupported(_) => ErrorKind::Unsupported,
             TraceError::Conflict(_) => ErrorKind::Conflict,
         }
+    }
+
+    /// A file is at `path` already.
+    #[must_use]
+    pub fn exists(path: &Path) -> TraceError {
+        TraceError::Exists { path: path.display().to_string() }
     }
 
     pub(crate) fn file(path: &Path, doing: &'static str, source: io::Error) -> TraceError {

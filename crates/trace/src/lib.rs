@@ -46,7 +46,7 @@ pub mod reuse;
 pub mod stats;
 
 pub use capture::Capture;
-pub use compact::{Writer, Written, convert};
+pub use compact::{Writer, Written, convert, convert_to};
 pub use error::{Place, TraceError};
 pub use format::Format;
 pub use load::{MysqlLoad, MysqlOptions};

@@ -8,6 +8,8 @@
 //!    dropped, and the buffer is left as it is.
 //! 2. Requests are in the order in which they were recorded, and their times never go back.
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -96,6 +98,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// A recording to a file in the compact format, by a thread of its own.
 pub struct Recording {
     recorder: Arc<Recorder>,
+    numbers: Vec<u32>,
     thread: Option<JoinHandle<Result<Written>>>,
 }
 
@@ -111,10 +114,22 @@ impl Recording {
         clock: Clock,
         capacity: usize,
     ) -> Result<Recording> {
-        let mut writer = Writer::create(path)?;
-        for device in devices {
-            writer.device(device)?;
-        }
+        Recording::with(Writer::create(path)?, devices, clock, capacity)
+    }
+
+    /// The same with `writer`. Where its trace knows devices already, they keep their numbers, and
+    /// [`Recording::number`] has those of `devices`.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn with(
+        mut writer: Writer<BufWriter<File>>,
+        devices: &[&str],
+        clock: Clock,
+        capacity: usize,
+    ) -> Result<Recording> {
+        let numbers = devices.iter().map(|device| writer.device(device)).collect::<Result<_>>()?;
+        let path = writer.path().to_owned();
         let recorder = Arc::new(Recorder::new(clock, capacity));
         let source = Arc::clone(&recorder);
         let thread = esker_base::thread::spawn("trace-recorder", move || {
@@ -139,8 +154,17 @@ impl Recording {
             writer.dropped(source.dropped());
             Ok(writer.finish()?.1)
         })
-        .map_err(|error| TraceError::file(path, "starting a thread for", error))?;
-        Ok(Recording { recorder, thread: Some(thread) })
+        .map_err(|error| TraceError::file(&path, "starting a thread for", error))?;
+        Ok(Recording { recorder, numbers, thread: Some(thread) })
+    }
+
+    /// The number in the trace of a device, which is the `index`th of those it was started with.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[must_use]
+    pub fn number(&self, index: usize) -> u32 {
+        self.numbers[index]
     }
 
     /// What requests are recorded with.

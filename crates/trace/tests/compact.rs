@@ -253,3 +253,51 @@ fn a_recording_that_lost_requests_says_so() {
     assert_eq!(recording.finish().unwrap().dropped, 1);
     assert!(read(&path).2[0].contains("1 requests got lost"));
 }
+
+#[test]
+fn appended_trace_is_one_trace_with_its_devices_and_later_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    let at =
+        |time_ns, device, offset| Request { time_ns, offset, length: 512, device, op: Op::Read };
+    let push = |mut writer: Writer<_>, names: &[&str], requests: &[Request]| {
+        names.iter().for_each(|name| drop(writer.device(name).unwrap()));
+        requests.iter().for_each(|request| writer.push(request).unwrap());
+        writer
+    };
+    let many: Vec<Request> = (0..9000).map(|n| at(n * 10, 0, n * 512)).collect();
+    let mut writer = push(Writer::create_new(&path).unwrap(), &["a"], &many);
+    writer.dropped(2);
+    let busy = Writer::append(&path).map(drop).unwrap_err();
+    assert_eq!(busy.kind(), ErrorKind::Conflict);
+    writer.finish().unwrap();
+    assert_eq!(Writer::create_new(&path).map(drop).unwrap_err().kind(), ErrorKind::Exists);
+
+    let mut writer = push(Writer::append(&path).unwrap(), &["b", "a"], &[at(5, 1, 0), at(7, 0, 0)]);
+    writer.dropped(3);
+    let written = writer.finish().unwrap().1;
+    assert_eq!((written.requests, written.dropped), (9002, 5));
+    assert!(read(&path).2[0].contains("5 requests got lost"));
+    // A recorder that is killed leaves no end.
+    let mut writer = push(Writer::append(&path).unwrap(), &["b"], &[at(1, 1, 512)]);
+    writer.flush().unwrap();
+    drop(writer);
+    let writer = push(Writer::append(&path).unwrap(), &["b"], &[]);
+    assert_eq!(writer.finish().unwrap().1.requests, 9003);
+    let (requests, error, remarks) = read(&path);
+    assert!(error.is_none() && remarks.is_empty(), "{error:?} {remarks:?}");
+    assert_eq!(requests[..9000], many[..]);
+    let last = 8999 * 10;
+    assert_eq!(requests[9000..], [at(last + 5, 1, 0), at(last + 7, 0, 0), at(last + 8, 1, 512)]);
+
+    // What is no trace, or is damaged, is left as it was.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[100] ^= 1;
+    for (content, part) in [(bytes, "checksum"), (b"dear reader".to_vec(), ""), (Vec::new(), "")] {
+        fs::write(&path, &content).unwrap();
+        let refused = Writer::append(&path).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt);
+        assert!(refused.to_string().contains(part), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), content);
+    }
+}
