@@ -141,9 +141,16 @@ impl Medium {
         self.port.flush()
     }
 
+    /// Makes a range read as zeroes. A discard that does so is preferred: in a file a hole stays one, where zeroes
+    /// would take room.
     pub(crate) fn zero(&mut self, offset: u64, size: u64) -> Result<(), DeviceError> {
         let count = LbaCount(size / u64::from(self.geometry.lba_size));
-        self.port.run(Op::WriteZeroes { lba: self.lba(offset), count }).map(drop)
+        let lba = self.lba(offset);
+        let op = match self.device.discards_zero() {
+            true => Op::Discard { lba, count },
+            false => Op::WriteZeroes { lba, count },
+        };
+        self.port.run(op).map(drop)
     }
 }
 
