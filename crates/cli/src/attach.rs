@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Attaches a device until it is told to end.
 pub(crate) fn attach(args: &AttachArgs) -> Result {
     let mut signals = StopSignals::catch()?;
-    let spec = args.device.parse::<Spec>()?.sized()?;
-    let opened = Stack::new().open(&spec, Create::IfMissing)?;
+    let spec = args.device.parse::<Spec>()?;
+    let opened = Stack::new().open(&spec, Create::Never)?;
     let remarks = opened.remarks();
     for remark in &remarks {
         eprintln!("esker: note: {remark}");

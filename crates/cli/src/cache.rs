@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esker_base::units::human_bytes;
 use esker_cache::{Cache, CacheError, CreateOptions, Info, Mode, OpenOptions};
 use esker_device::{Create, Device};
-use esker_stack::{CacheSpec, Spec, Stack};
+use esker_stack::{CacheParts, CacheSpec, Spec, Stack};
 
 use crate::args::{CacheCommand, CacheDevices};
 use crate::failure::{Failure, Result};
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             output::print(&format!("{flash}: {mode} from now on\n"))
         }
         CacheCommand::Resize { devices, size, anew } => {
-            let (origin, flash) = both(devices, size.is_none())?;
+            let CacheParts { origin, flash } = both(devices)?;
             match anew {
                 true => Cache::remake(&origin, &flash, *size).map_err(failed)?,
                 false => {
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             output::print(&shown(&Cache::inspect(&flash).map_err(failed)?))
         }
         CacheCommand::Detach { devices } => {
-            let (origin, flash) = both(devices, false)?;
+            let CacheParts { origin, flash } = both(devices)?;
             let cache = Cache::open(origin, flash, OpenOptions::default()).map_err(failed)?;
             let dirty = cache.figures().dirty_blocks;
             cache.detach().map_err(failed)?;
@@ -77,15 +77,10 @@ fn open(device: &str, create: Create) -> Result<Arc<dyn Device>> {
     Ok(Stack::new().open(&device.parse::<Spec>()?, create)?.device)
 }
 
-/// Origin and flash; with `sized`, a flash file that says no capacity does not grow.
-fn both(devices: &CacheDevices, sized: bool) -> Result<(Arc<dyn Device>, Arc<dyn Device>)> {
-    let stack = Stack::new();
-    let (origin, mut flash): (Spec, Spec) = (devices.origin.parse()?, devices.flash.parse()?);
-    if sized {
-        flash = flash.sized()?;
-    }
-    let origin = stack.open(&origin, Create::Never)?.device;
-    Ok((origin, stack.open(&flash, Create::Never)?.device))
+/// Origin and flash, which are there.
+fn both(devices: &CacheDevices) -> Result<CacheParts> {
+    let spec = spec(devices, None, [("size", &None), ("sets", &None), ("run", &None)], &None)?;
+    Ok(Stack::new().cache_devices(&spec, Create::Never)?)
 }
 
 /// The specification that these arguments mean; it checks them all.
@@ -109,14 +104,8 @@ fn spec(
     }
 }
 
-fn create(mut spec: CacheSpec, overwrite: bool) -> Result {
-    spec.origin = spec.origin.sized()?;
-    if spec.size.is_none() {
-        spec.flash = spec.flash.sized()?;
-    }
-    let stack = Stack::new();
-    let origin = stack.open(&spec.origin, Create::IfMissing)?.device;
-    let flash = stack.open(&spec.flash, Create::IfMissing)?.device;
+fn create(spec: CacheSpec, overwrite: bool) -> Result {
+    let CacheParts { origin, flash } = Stack::new().cache_devices(&spec, Create::IfMissing)?;
     let options = CreateOptions { overwrite, ..spec.create_options() };
     Cache::create(&*origin, &flash, &options).map_err(failed)?;
     let device = Spec::Cache(Box::new(CacheSpec {

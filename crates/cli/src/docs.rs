@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap_complete::Shell;
+use esker_base::files;
 
 use crate::failure::{Failure, Result};
 use crate::{args, output};
@@ -22,7 +23,7 @@ fn pages(command: &clap::Command, dir: &Path) -> Result<usize> {
     let mut text = Vec::new();
     page.render(&mut text)?;
     let advice = "give a directory that exists and can be written";
-    std::fs::write(&path, text).map_err(|error| Failure::file(&path, &error, advice))?;
+    files::write(&path, text).map_err(|error| Failure::file(&path, &error, advice))?;
     let shown = command.get_subcommands().filter(|sub| sub.get_name() != "help");
     let below: Result<Vec<usize>> = shown.map(|sub| pages(sub, dir)).collect();
     Ok(1 + below?.iter().sum::<usize>())

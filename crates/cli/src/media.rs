@@ -67,9 +67,9 @@ impl Media {
 
     /// The paths that are outside of the database's directory.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.all().filter_map(|(_, medium)| match medium {
-            Medium::Path(path) => Some(&**path),
-            Medium::Device(spec) => spec.path(),
+        self.all().flat_map(|(_, medium)| match medium {
+            Medium::Path(path) => vec![&**path],
+            Medium::Device(spec) => spec.paths(),
         })
     }
 
@@ -78,11 +78,28 @@ impl Media {
         self.specs().try_for_each(|(_, spec)| check_lasting(spec))
     }
 
-    /// Opens the devices that are no paths.
+    /// Opens the devices that are no paths, and makes what is missing of them.
     pub(crate) fn open(&self) -> Result<Devices> {
         let specs = self.specs().map(|(class, spec)| (class, spec.clone()));
-        Devices::open(&Stack::new(), specs, Create::IfMissing)
+        Devices::open(&classes(), specs, |_| Create::IfMissing)
     }
+
+    /// The same for a database that is kept.
+    pub(crate) fn open_kept(&self) -> Result<Devices> {
+        let specs = self.specs().map(|(class, spec)| (class, spec.clone()));
+        Devices::open(&classes(), specs, kept)
+    }
+}
+
+/// Opens what a KVDB lives on: files that grow.
+fn classes() -> Stack {
+    Stack::new().growing(true)
+}
+
+/// What is made for a new database that is kept: its files and images. A cache is not: it has an origin with
+/// content, and is made by a command of its own.
+fn kept(spec: &Spec) -> Create {
+    if spec.is_cache() { Create::Never } else { Create::IfMissing }
 }
 
 /// Refuses a device whose content ends with the process.
@@ -109,7 +126,7 @@ impl Devices {
     fn open(
         stack: &Stack,
         specs: impl Iterator<Item = (MediaClass, Spec)>,
-        create: Create,
+        create: impl Fn(&Spec) -> Create,
     ) -> Result<Devices> {
         let mut devices = BTreeMap::new();
         for (class, spec) in specs {
@@ -117,7 +134,7 @@ impl Devices {
                 let why = "virtual time is for one thread, and a database has several";
                 return Err(Failure::usage(format!("{spec}: {why}; say time=none, real or 10x")));
             }
-            let opened = stack.open(&spec, create)?;
+            let opened = stack.open(&spec, create(&spec))?;
             devices.insert(class, (spec, opened));
         }
         Ok(Devices(devices))
@@ -125,19 +142,20 @@ impl Devices {
 
     /// Opens those on which the database in `dir` stands.
     pub(crate) fn of_database(dir: &Path, read_only: bool) -> Result<Devices> {
-        let stack = Stack::new().read_only(read_only);
-        Devices::open(&stack, specs_of(dir)?.into_iter(), Create::Never)
+        let opened =
+            Devices::open(&classes().read_only(read_only), specs_of(dir)?.into_iter(), never);
+        opened.map_err(|failure| of_a_class(failure, dir))
     }
 
     /// The same, to read only and without the time of models: nothing is measured.
     pub(crate) fn untimed_of_database(dir: &Path) -> Result<Devices> {
-        Devices::untimed(specs_of(dir)?)
+        Devices::untimed(specs_of(dir)?).map_err(|failure| of_a_class(failure, dir))
     }
 
     fn untimed(specs: impl IntoIterator<Item = (MediaClass, Spec)>) -> Result<Devices> {
         let specs = specs.into_iter();
         let specs = specs.map(|(class, spec)| (class, spec.with_time(Time::None)));
-        Devices::open(&Stack::new().read_only(true), specs, Create::Never)
+        Devices::open(&classes().read_only(true), specs, never)
     }
 
     /// Opens those of a damaged database, where `old` says if it says anything.
@@ -160,7 +178,7 @@ impl Devices {
     pub(crate) fn staging(spec: &Spec) -> Result<Devices> {
         check_lasting(spec)?;
         let specs = [(MediaClass::Staging, spec.clone())].into_iter();
-        Devices::open(&Stack::new(), specs, Create::IfMissing)
+        Devices::open(&classes(), specs, kept)
     }
 
     /// For a new database, with the names by which it finds them again.
@@ -265,6 +283,16 @@ impl Devices {
         }
         drives.into_values().map(|(classes, report)| (classes.join(" and "), report)).collect()
     }
+}
+
+fn never(_: &Spec) -> Create {
+    Create::Never
+}
+
+/// A device that holds a class is not made anew, whatever its own message says.
+fn of_a_class(failure: Failure, dir: &Path) -> Failure {
+    let why = "a class of the database is on it, and one that is made anew holds nothing of it";
+    failure.and(format!("{}: {why}", dir.display()))
 }
 
 /// The devices of the database in `dir` that are no paths.

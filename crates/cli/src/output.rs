@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use esker_base::ErrorKind;
+use esker_base::{ErrorKind, files};
 
 use crate::failure::{Failure, Result};
 
@@ -49,6 +49,7 @@ pub(crate) fn write_whole<T>(
     {
         return filled(file);
     }
+    files::may_create(path).map_err(&failed)?;
     let parent = directory(path);
     let new = tempfile::Builder::new()
         .prefix(".esker-")
@@ -104,7 +105,7 @@ impl Outputs {
     /// Writes the files, and says where the report lies.
     pub(crate) fn finish(&self, json: &serde_json::Value, html: &str) -> Result {
         if let Some(path) = &self.report {
-            fs::write(path, html).map_err(|error| unwritable(path, &error))?;
+            files::write(path, html).map_err(|error| unwritable(path, &error))?;
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
             self.say(&format!("report: {}\n", path.display()))?;
         }
@@ -115,7 +116,7 @@ impl Outputs {
         if is_dash(path) {
             return print(&text);
         }
-        fs::write(path, text).map_err(|error| unwritable(path, &error))?;
+        files::write(path, text).map_err(|error| unwritable(path, &error))?;
         self.say(&format!("JSON: {}\n", path.display()))
     }
 }
@@ -129,7 +130,7 @@ fn make_sure(path: &Path) -> Result {
     let outcome = if path.exists() {
         OpenOptions::new().write(true).open(path).map(drop)
     } else {
-        tempfile::tempfile_in(directory(path)).map(drop)
+        files::may_create(path).and_then(|()| tempfile::tempfile_in(directory(path)).map(drop))
     };
     outcome.map_err(|error| unwritable(path, &error))
 }

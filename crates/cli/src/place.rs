@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use esker_base::ErrorKind;
+use esker_base::{ErrorKind, files};
 use esker_kv::{Kvdb, Options};
 
 use crate::args;
@@ -47,6 +47,8 @@ impl Place {
     fn create_temporary(&self, options: Options) -> Result<(Kvdb, Devices)> {
         let parent = std::env::temp_dir();
         let advice = "set TMPDIR to a directory that can be written, or name one with --db";
+        files::may_create(&parent.join("esker-"))
+            .map_err(|error| Failure::file(&parent, &error, advice))?;
         let scratch = tempfile::Builder::new()
             .prefix("esker-")
             .tempdir_in(&parent)
@@ -97,7 +99,7 @@ pub(crate) fn new_devices(dir: &Path, media: &Media) -> Result<Devices> {
     media.check_lasting()?;
     // The engine refuses a directory with a database; no image must have been made by then.
     let is_taken = Kvdb::device_names(dir).is_ok();
-    if is_taken { Ok(Devices::none()) } else { media.open() }
+    if is_taken { Ok(Devices::none()) } else { media.open_kept() }
 }
 
 /// Opens the database in `dir`.

@@ -8,7 +8,7 @@ use std::path::Path;
 use esker_base::units::human_bytes;
 use esker_device::Create;
 use esker_flash::{FlashError, Ssd};
-use esker_stack::{Model, Spec, SsdSpec, Stack, Time};
+use esker_stack::{DiskSpec, Model, Spec, SsdSpec, Stack, Time};
 
 use crate::args::{Division, NamespaceCommand, SsdCommand};
 use crate::failure::{Failure, Result};
@@ -76,7 +76,11 @@ fn open(image: &Path) -> Result<(Model, Ssd)> {
 }
 
 fn create(drive: &str, image: &Path, division: &Division) -> Result {
-    let spec = described(drive, division)?;
+    let spec = match described(drive, division)? {
+        Spec::Ssd(spec) => *spec,
+        Spec::Disk(spec) => return create_disk(drive, spec, image),
+        other => return Err(Failure::usage(format!("{other}: it is no drive"))),
+    };
     if spec.image.is_some() || spec.drive.is_some() || spec.time.is_some() || spec.nsid.is_some() {
         let why = "a drive in a file has no image=, drive=, time= or nsid= when it is made; those \
                    are for who opens it";
@@ -102,12 +106,33 @@ fn create(drive: &str, image: &Path, division: &Division) -> Result {
     output::print(&text)
 }
 
+/// Makes the image of a disk, which holds content only: a hole of its size.
+fn create_disk(drive: &str, spec: DiskSpec, image: &Path) -> Result {
+    if spec.image.is_some() || spec.time.is_some() {
+        let why =
+            "a disk in a file has no image= or time= when it is made; those are for who opens it";
+        return Err(Failure::usage(format!("{drive}: {why}")));
+    }
+    let spec = Spec::Disk(DiskSpec { image: Some(image.to_owned()), ..spec });
+    let opened = Stack::new().open(&spec.clone().with_time(Time::None), Create::New)?;
+    let geometry = opened.device.geometry();
+    let title = opened.model.as_ref().and_then(|model| model.profile.as_ref());
+    let mut text = format!(
+        "created {}: {} of {}\ndisk: {spec}\n",
+        image.display(),
+        human_bytes(geometry.capacity.bytes(geometry.lba_size)),
+        title.map_or("an unknown profile", |profile| profile.title),
+    );
+    for assumption in opened.model.iter().flat_map(Model::assumptions) {
+        text.push_str(&wrapped("assumed: ", 9, &assumption));
+    }
+    output::print(&text)
+}
+
 /// The drive, and the options as if they had been keys of it: what is wrong with them is said once.
-fn described(drive: &str, division: &Division) -> Result<SsdSpec> {
-    let mut text = match drive.strip_prefix("ssd:") {
-        Some(_) => drive.to_owned(),
-        None => format!("ssd:{drive}"),
-    };
+fn described(drive: &str, division: &Division) -> Result<Spec> {
+    let has_scheme = ["ssd:", "disk:"].iter().any(|scheme| drive.starts_with(scheme));
+    let mut text = if has_scheme { drive.to_owned() } else { format!("ssd:{drive}") };
     let options = [
         ("capacity", &division.capacity),
         ("namespaces", &division.namespaces),
@@ -119,8 +144,5 @@ fn described(drive: &str, division: &Division) -> Result<SsdSpec> {
         text.push(if text.contains('?') { '&' } else { '?' });
         text.push_str(&format!("{key}={value}"));
     }
-    match text.parse::<Spec>()? {
-        Spec::Ssd(spec) => Ok(*spec),
-        other => Err(Failure::usage(format!("{other}: it is no solid-state drive"))),
-    }
+    Ok(text.parse()?)
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use esker_base::units::human_bytes;
 use esker_trace::read::files_of;
-use esker_trace::{Options, Trace, Written};
+use esker_trace::{Options, Trace, Writer, Written};
 
 use crate::args::{TraceCommand, TraceInput};
 use crate::failure::{Failure, Result};
@@ -71,9 +71,11 @@ fn convert(input: &TraceInput, output: &Path) -> Result {
         }
     }
     let mut trace = open(input)?;
-    let written = esker_trace::convert(&mut trace, output).inspect_err(|_| {
-        // What is there of it would look like a trace that was cut.
-        let _ = std::fs::remove_file(output);
+    let advice = "name a file that can be written, on a file system with room";
+    let failed = |error| Failure::file(output, &error, advice);
+    // Half of it would look like a trace that was cut.
+    let written = output::write_whole(output, failed, |out| {
+        Ok(esker_trace::convert_to(&mut trace, Writer::new(out, output)?)?)
     })?;
     remark(&trace);
     output::print(&said_of(output, &written))

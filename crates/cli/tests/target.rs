@@ -92,7 +92,10 @@ fn signals_end_it_in_order_and_have_it_read_its_configuration_again() {
     let scratch = Scratch::new();
     let config = scratch.path("target.toml");
     let (one, two) = (text(&scratch.path("one")), text(&scratch.path("two")));
-    let devices = [format!("file:{one}?capacity=4MiB"), format!("file:{two}?capacity=4MiB")];
+    for path in [&one, &two] {
+        fs::File::create(path).unwrap().set_len(4 << 20).unwrap();
+    }
+    let devices = [one, format!("file:{two}?lba=512")];
     let head = "listen = [\"127.0.0.1:0\"]\n";
     let host = "nqn.2026-01.io.esker:host";
     fs::write(&config, format!("{head}{}", subsystem(A, host, &devices[..1]))).unwrap();

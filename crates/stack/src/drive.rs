@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use esker_base::units::{round_down, to_usize};
-use esker_base::{AlignedBuf, Lba};
+use esker_base::{AlignedBuf, Lba, files};
 use esker_device::{Create, Device, DeviceError, FileDevice, FileOptions, Port};
 use esker_flash::profile::Profile;
 use esker_flash::{FlashError, Pace, Ssd};
@@ -44,7 +44,10 @@ pub(crate) fn make(spec: &SsdSpec, name: &str, pace: Pace) -> Result<Ssd, StackE
         Some(path) => {
             let bytes = Ssd::image_bytes(&parameters);
             let bytes = bytes.map_err(|error| StackError::flash(spec, error))?;
-            let device = open_file(path, Create::IfMissing, Some(bytes), None)?;
+            let device = open_file(
+                path,
+                FileOptions { capacity_bytes: Some(bytes), ..FileOptions::default() },
+            )?;
             let is_new = device.is_new();
             let made = Ssd::create(name, &parameters, Arc::new(device), pace).and_then(divided);
             if made.is_err() && is_new {
@@ -77,7 +80,7 @@ fn divide(spec: &SsdSpec, ssd: &Ssd, namespaces: u32) -> Result<(), FlashError> 
 
 /// Opens the drive whose image is at `path`.
 pub(crate) fn open(spec: &SsdSpec, path: &Path, pace: Pace) -> Result<Ssd, StackError> {
-    let device = open_file(path, Create::Never, None, None)?;
+    let device = open_file(path, existing())?;
     Ssd::open(Arc::new(device), pace).map_err(|error| StackError::flash(spec, error))
 }
 
@@ -105,14 +108,13 @@ fn count<T>(list: &[T]) -> u32 {
 }
 
 /// Opens the file or block device in which an image lies.
-pub(crate) fn open_file(
-    path: &Path,
-    create: Create,
-    capacity_bytes: Option<u64>,
-    lba_size: Option<u32>,
-) -> Result<FileDevice, StackError> {
-    let options = FileOptions { create, capacity_bytes, lba_size, ..FileOptions::default() };
+pub(crate) fn open_file(path: &Path, options: FileOptions) -> Result<FileDevice, StackError> {
     Ok(FileDevice::open(path, &options)?)
+}
+
+/// How an image that is there is opened: it has no size of its own to say.
+fn existing() -> FileOptions {
+    FileOptions { create: Create::Never, ..FileOptions::default() }
 }
 
 /// Whether there is something at `path` already: a file that is not empty, or a block device that
@@ -121,10 +123,11 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, StackError> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => Ok(found.len() > 0),
         Ok(_) => {
-            let device = open_file(path, Create::Never, None, None)?;
+            let device = open_file(path, existing())?;
             Ok(!begins_with_zeroes(&device)?)
         }
-        // Whoever opens it says what is wrong.
+        // Whoever opens it says what is wrong; under `/dev` nothing is to be made.
+        Err(_) if files::is_missing_device(path) => open_file(path, existing()).map(|_| true),
         Err(_) => Ok(false),
     }
 }

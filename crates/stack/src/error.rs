@@ -40,10 +40,29 @@ pub enum StackError {
         why: String,
     },
     /// There must be an image, and there is none.
-    #[error("{}: there is no image here; check the path, or create one with `esker ssd create`", path.display())]
+    #[error("{}: there is no image here; check the path, or create it with `{create}`", path.display())]
     NotFound {
         /// Where.
         path: PathBuf,
+        /// The command that creates it.
+        create: String,
+    },
+    /// There must be a file, and there is none.
+    #[error("{}: there is no such file; check the path, or create it with `truncate -s {} '{}'`",
+        path.display(), bytes.map_or_else(|| "8G".to_owned(), |bytes| bytes.to_string()), path.display())]
+    NoFile {
+        /// Where.
+        path: PathBuf,
+        /// How large it is said to be.
+        bytes: Option<u64>,
+    },
+    /// Devices of a cache are not there.
+    #[error("{spec}: {why}")]
+    Incomplete {
+        /// The specification.
+        spec: String,
+        /// What is missing, and what would be right.
+        why: String,
     },
     /// There must not be an image, and there is something.
     #[error("{}: there is something already; choose another path, or remove it", path.display())]
@@ -87,16 +106,12 @@ pub enum StackError {
         /// What a caller can do about it.
         kind: ErrorKind,
     },
-    /// A file that is to be a disk says nowhere how large it is.
-    #[error("{}: {why}; name a file that exists, or its size: 'file:{}?capacity=8GiB'",
+    /// A file that is to be made says nowhere how large it is to be.
+    #[error("{}: there is no such file; name a file that exists, or its size: 'file:{}?capacity=8GiB'",
         path.display(), path.display())]
     NoSize {
         /// Where.
         path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-        /// What a caller can do about it.
-        kind: ErrorKind,
     },
     /// A device failed to open.
     #[error(transparent)]
@@ -121,7 +136,12 @@ impl StackError {
     }
 
     pub(crate) fn trace(spec: impl Display, cause: &TraceError) -> StackError {
-        StackError::Trace { spec: spec.to_string(), cause: cause.to_string(), kind: cause.kind() }
+        let keys = match cause {
+            TraceError::Exists { .. } => " (if-exists=append, if-exists=replace)",
+            _ => "",
+        };
+        let cause_text = format!("{cause}{keys}");
+        StackError::Trace { spec: spec.to_string(), cause: cause_text, kind: cause.kind() }
     }
 
     pub(crate) fn cache(spec: impl Display, cause: &CacheError) -> StackError {
@@ -135,13 +155,14 @@ impl StackError {
             StackError::Syntax { .. }
             | StackError::Invalid { .. }
             | StackError::Contradiction { .. } => ErrorKind::Invalid,
-            StackError::NotFound { .. } => ErrorKind::NotFound,
+            StackError::NotFound { .. }
+            | StackError::NoFile { .. }
+            | StackError::NoSize { .. }
+            | StackError::Incomplete { .. } => ErrorKind::NotFound,
             StackError::Exists { .. } => ErrorKind::Exists,
             StackError::Flash { cause, .. } => cause.kind(),
             StackError::Remote { cause, .. } => cause.kind(),
-            StackError::Trace { kind, .. }
-            | StackError::Cache { kind, .. }
-            | StackError::NoSize { kind, .. } => *kind,
+            StackError::Trace { kind, .. } | StackError::Cache { kind, .. } => *kind,
             StackError::Device(error) => error.kind(),
         }
     }

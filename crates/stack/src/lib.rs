@@ -8,6 +8,7 @@
 //! | [`stack`] | [`Stack`]: opens specifications; those that name one drive share it |
 //! | `traced` | [`Traced`]: a device that records what it is asked |
 //! | `drive` | makes, finds and checks drives |
+//! | `missing` | what to say of a device that is not there |
 //! | [`error`] | [`StackError`] |
 //!
 //! # Grammar
@@ -25,6 +26,12 @@
 //!    without a scheme needs its parentheses in pairs. At most eight lie within one another.
 //! 4. Each key comes at most once. What is not known is an error that lists what there is.
 //! 5. The text of a [`Spec`] reads back as the same one.
+//!
+//! # What is there, and how large it is
+//!
+//! With [`Create::Never`](esker_device::Create) nothing is made but what ends with the process: memory, models
+//! without an image, and caches on them. A file has the size it has; `capacity` is the size of a new one, or one to
+//! which it is extended.
 //!
 //! ```
 //! use esker_device::{Create, Device};
@@ -44,6 +51,7 @@
 
 mod drive;
 pub mod error;
+mod missing;
 pub mod spec;
 pub mod stack;
 mod syntax;
@@ -52,8 +60,9 @@ mod traced;
 
 pub use error::StackError;
 pub use spec::{
-    CacheSpec, DiskSpec, FileSpec, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec, TracedSpec,
+    CacheSpec, DiskSpec, FileSpec, IfExists, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec,
+    TracedSpec,
 };
-pub use stack::{Model, Opened, Stack};
+pub use stack::{CacheParts, Model, Opened, Stack};
 pub use time::Time;
 pub use traced::Traced;

@@ -31,11 +31,12 @@ use crate::time::Time;
 
 pub use cache::CacheSpec;
 pub use disk::DiskSpec;
+pub(crate) use plain::Access;
 pub use plain::{FileSpec, MemorySpec, NullSpec};
 pub use remote::RemoteSpec;
 pub use ssd::SsdSpec;
 pub(crate) use ssd::{differs, show_placement};
-pub use traced::TracedSpec;
+pub use traced::{IfExists, TracedSpec};
 
 /// A device, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,23 +76,34 @@ impl Spec {
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         match self {
-            Spec::Remote(_) => true,
+            Spec::File(_) | Spec::Remote(_) => true,
+            Spec::Memory(_) | Spec::Null(_) => false,
+            Spec::Ssd(ssd) => ssd.image.is_some(),
+            Spec::Disk(disk) => disk.image.is_some(),
             Spec::Traced(traced) => traced.inner.is_lasting(),
             Spec::Cache(cache) => cache.origin.is_lasting() && cache.flash.is_lasting(),
-            _ => self.path().is_some(),
         }
     }
 
-    /// The file or block device in which content lies, if any.
+    /// The files or block devices in which content lies.
     #[must_use]
-    pub fn path(&self) -> Option<&Path> {
+    pub fn paths(&self) -> Vec<&Path> {
         match self {
-            Spec::File(file) => Some(&file.path),
-            Spec::Ssd(ssd) => ssd.image.as_deref(),
-            Spec::Disk(disk) => disk.image.as_deref(),
-            Spec::Traced(traced) => traced.inner.path(),
-            Spec::Cache(cache) => cache.origin.path(),
-            Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
+            Spec::File(file) => vec![&file.path],
+            Spec::Ssd(ssd) => ssd.image.as_deref().into_iter().collect(),
+            Spec::Disk(disk) => disk.image.as_deref().into_iter().collect(),
+            Spec::Traced(traced) => traced.inner.paths(),
+            Spec::Cache(cache) => [cache.origin.paths(), cache.flash.paths()].concat(),
+            Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => Vec::new(),
+        }
+    }
+
+    /// Whether it is a cache, recorded or not.
+    #[must_use]
+    pub fn is_cache(&self) -> bool {
+        match self {
+            Spec::Traced(traced) => traced.inner.is_cache(),
+            other => matches!(other, Spec::Cache(_)),
         }
     }
 
@@ -121,22 +133,6 @@ impl Spec {
             Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => {}
         }
         self
-    }
-
-    /// The same for whoever hands a device on as a disk: each file that says no capacity has the size
-    /// that it has now, instead of growing.
-    ///
-    /// # Errors
-    /// When such a file is empty, or not there.
-    pub fn sized(mut self) -> Result<Spec, StackError> {
-        match &mut self {
-            Spec::File(file) => file.fix_size()?,
-            Spec::Traced(traced) => traced.inner = traced.inner.clone().sized()?,
-            // These have the size they were made with.
-            Spec::Cache(_) | Spec::Ssd(_) | Spec::Disk(_) | Spec::Remote(_) => {}
-            Spec::Memory(_) | Spec::Null(_) => {}
-        }
-        Ok(self)
     }
 
     /// The specification that finds the same device again from any directory: with an absolute path,

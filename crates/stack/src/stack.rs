@@ -9,23 +9,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use esker_base::{AlignedBuf, Clock, Lba};
+use esker_base::Clock;
 use esker_cache::{Cache, CacheError};
-use esker_device::{Create, Device, Port};
+use esker_device::{Create, Device, FileOptions};
 use esker_flash::disk::Disk;
 use esker_flash::profile::Profile;
 use esker_flash::{Pace, Ssd};
+use esker_trace::TraceError;
 use parking_lot::Mutex;
 
-use crate::drive;
-use crate::spec::{CacheSpec, DiskSpec, SsdSpec, TracedSpec};
+use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, TracedSpec};
 use crate::{Spec, StackError, Time, Traced};
+use crate::{drive, missing};
 
 /// Opens specifications.
 pub struct Stack {
     clock: Clock,
-    /// Whether files are opened to read only.
-    read_only: bool,
+    access: Access,
     state: Mutex<State>,
 }
 
@@ -56,6 +56,14 @@ pub struct Opened {
     pub device: Arc<dyn Device>,
     /// What it is a model of, if it is one.
     pub model: Option<Model>,
+}
+
+/// The devices of a cache.
+pub struct CacheParts {
+    /// What is slow and large.
+    pub origin: Arc<dyn Device>,
+    /// What is fast.
+    pub flash: Arc<dyn Device>,
 }
 
 /// What a device is a model of.
@@ -113,14 +121,21 @@ impl Stack {
     #[must_use]
     pub fn with_clock(clock: Clock) -> Stack {
         assert!(clock.is_virtual(), "the clock of a stack is for models in virtual time");
-        Stack { clock, read_only: false, state: Mutex::default() }
+        Stack { clock, access: Access::default(), state: Mutex::default() }
     }
 
     /// The same stack, which opens `file:` to read only, also inside `traced:`: several may then have it open.
     /// Models and caches keep books in their files, and are opened as ever.
     #[must_use]
     pub fn read_only(self, read_only: bool) -> Stack {
-        Stack { read_only, ..self }
+        Stack { access: Access { read_only, ..self.access }, ..self }
+    }
+
+    /// The same stack, for the classes of a KVDB: a `file:`, also inside `traced:`, grows with what is written to
+    /// it. Everywhere else a file has one size: the one it has, or the capacity that was said.
+    #[must_use]
+    pub fn growing(self, growing: bool) -> Stack {
+        Stack { access: Access { growing, ..self.access }, ..self }
     }
 
     /// The clock of models with `time=virtual`.
@@ -130,19 +145,20 @@ impl Stack {
     }
 
     /// Opens a device. `create` is about the file of a device that lasts: whether it, or the drive
-    /// in it, is made or must be there. A remote namespace is connected to, and always there.
+    /// in it, is made or must be there; the same of a cache on a flash device that lasts. A remote
+    /// namespace is connected to, and always there.
     ///
     /// # Errors
-    /// `NotFound` and `Exists` as `create` says, `Invalid` for what contradicts itself or the drive
+    /// `NotFound` and `Exists` as `create` says, or for a new file without a size, `Invalid` for what contradicts itself or the drive
     /// that is there, `Corrupt` for a damaged image or another file, or a device's error.
     pub fn open(&self, spec: &Spec, create: Create) -> Result<Opened, StackError> {
-        self.open_as(spec, create, self.read_only)
+        self.open_as(spec, create, self.access)
     }
 
-    fn open_as(&self, spec: &Spec, create: Create, read_only: bool) -> Result<Opened, StackError> {
+    fn open_as(&self, spec: &Spec, create: Create, access: Access) -> Result<Opened, StackError> {
         let plain = |device: Arc<dyn Device>| Ok(Opened { device, model: None });
         match spec {
-            Spec::File(file) => plain(Arc::new(file.open(create, read_only)?)),
+            Spec::File(file) => plain(Arc::new(file.open(create, access)?)),
             Spec::Memory(memory) => plain(Arc::new(memory.open(&spec.to_string()))),
             Spec::Null(null) => plain(Arc::new(null.open())),
             Spec::Ssd(ssd) => {
@@ -153,7 +169,7 @@ impl Stack {
                 Ok(Opened { device: Arc::new(namespace), model: Some(model) })
             }
             Spec::Disk(disk) => self.disk(disk, create),
-            Spec::Traced(traced) => self.traced(spec, traced, create, read_only),
+            Spec::Traced(traced) => self.traced(spec, traced, create, access),
             Spec::Cache(cache) => plain(Arc::new(self.cache(cache, create)?)),
             Spec::Remote(remote) => match remote.open() {
                 Ok(initiator) => plain(Arc::new(initiator)),
@@ -167,34 +183,54 @@ impl Stack {
         spec: &Spec,
         traced: &TracedSpec,
         create: Create,
-        read_only: bool,
+        access: Access,
     ) -> Result<Opened, StackError> {
-        let Opened { device, model } = self.open_as(&traced.inner, create, read_only)?;
+        let failed = |error: TraceError| StackError::trace(spec, &error);
+        // Before anything is made for a trace that cannot be.
+        traced.check().map_err(failed)?;
+        let Opened { device, model } = self.open_as(&traced.inner, create, access)?;
         let clock = match traced.inner.time() {
             Some(Time::Virtual) => self.clock.clone(),
             _ => Clock::real(),
         };
-        let device = Traced::new(device, &traced.to, clock, traced.buffer());
-        let device = device.map_err(|error| StackError::trace(spec, &error))?;
+        let writer = traced.writer().map_err(failed)?;
+        let device = Traced::new(device, writer, clock, traced.buffer()).map_err(failed)?;
         Ok(Opened { device: Arc::new(device), model })
     }
 
-    /// Opens the cache of a specification; makes it if there is none on the flash device.
+    /// Opens the cache of a specification. If there is none on the flash device, it is made, unless `create` says
+    /// that it must be there and the flash device lasts.
     ///
     /// # Errors
     /// As [`Stack::open`]; `NotFound` when it has to be there and is not.
     pub fn cache(&self, spec: &CacheSpec, create: Create) -> Result<Cache, StackError> {
-        // It writes to both, whoever reads.
-        let origin = self.open_as(&spec.origin, create, false)?.device;
-        let flash = self.open_as(&spec.flash, create, false)?.device;
+        let CacheParts { origin, flash } = self.cache_devices(spec, create)?;
         let failed =
             |error: &CacheError| StackError::cache(Spec::Cache(Box::new(spec.clone())), error);
-        if create != Create::Never
-            && let Err(CacheError::NoCache { .. }) = Cache::inspect(&flash)
-        {
+        if let Err(error @ CacheError::NoCache { .. }) = Cache::inspect(&flash) {
+            if create == Create::Never && spec.flash.is_lasting() {
+                return Err(missing::no_cache(spec, &error));
+            }
             Cache::create(&*origin, &flash, &spec.create_options()).map_err(|e| failed(&e))?;
         }
         Cache::open(origin, flash, spec.open_options()).map_err(|error| failed(&error))
+    }
+
+    /// Opens the origin and the flash device of a cache.
+    ///
+    /// # Errors
+    /// As [`Stack::open`].
+    pub fn cache_devices(
+        &self,
+        spec: &CacheSpec,
+        create: Create,
+    ) -> Result<CacheParts, StackError> {
+        if create == Create::Never {
+            missing::check(spec)?;
+        }
+        // A cache writes to both, whoever reads, and neither grows.
+        let open = |part| self.open_as(part, create, Access::default());
+        Ok(CacheParts { origin: open(&spec.origin)?.device, flash: open(&spec.flash)?.device })
     }
 
     /// Opens or makes the drive of a specification, which may have no namespace yet.
@@ -243,22 +279,26 @@ impl Stack {
             Some(path) => {
                 let geometry = disk(None)?.geometry();
                 let bytes = geometry.capacity.bytes(geometry.lba_size);
-                let is_there = expect_image(path, create)?;
-                if is_there {
+                let create_it = || missing::create_disk(spec, path);
+                if expect_image(path, create, create_it)? {
                     let has = std::fs::metadata(path).map_or(0, |found| found.len());
                     if has != bytes && path.is_file() {
                         let why = format!("has {has} bytes, not {bytes}");
                         return Err(StackError::contradiction(spec, why));
                     }
                 }
-                let lba_size = geometry.lba_size;
-                let file = drive::open_file(path, Create::IfMissing, Some(bytes), Some(lba_size))?;
-                if !is_there && path.is_file() {
-                    // The length of the file says how large the disk is.
-                    let last = Lba(geometry.capacity.0 - 1);
-                    let zeroes = AlignedBuf::zeroed(lba_size as usize);
-                    Port::open(&file, 1)?.write(last, zeroes, None)?;
-                }
+                // The length of the file says how large the disk is.
+                let file = drive::open_file(
+                    path,
+                    FileOptions {
+                        // What is there already has been looked at.
+                        create: if create == Create::Never { create } else { Create::IfMissing },
+                        capacity_bytes: Some(bytes),
+                        fixed: true,
+                        lba_size: Some(geometry.lba_size),
+                        ..FileOptions::default()
+                    },
+                )?;
                 disk(Some(Arc::new(file)))?
             }
         };
@@ -304,18 +344,25 @@ fn key_of(spec: &SsdSpec) -> Result<Option<Key>, StackError> {
     Ok(std::fs::canonicalize(path).ok().map(Key::Image))
 }
 
-/// Whether there is an image; an error if there should not be, or should.
-fn expect_image(path: &Path, create: Create) -> Result<bool, StackError> {
+/// Whether there is an image; an error if there should not be, or should. `create_it` says with which command it
+/// is created.
+fn expect_image(
+    path: &Path,
+    create: Create,
+    create_it: impl FnOnce() -> String,
+) -> Result<bool, StackError> {
     let path_now = || path.to_owned();
     match (drive::is_there(path)?, create) {
         (true, Create::New) => Err(StackError::Exists { path: path_now() }),
-        (false, Create::Never) => Err(StackError::NotFound { path: path_now() }),
+        (false, Create::Never) => {
+            Err(StackError::NotFound { path: path_now(), create: create_it() })
+        }
         (is_there, _) => Ok(is_there),
     }
 }
 
 fn open_image(spec: &SsdSpec, path: &Path, create: Create, pace: Pace) -> Result<Ssd, StackError> {
-    if expect_image(path, create)? {
+    if expect_image(path, create, || missing::create_drive(spec, path))? {
         let ssd = drive::open(spec, path, pace)?;
         drive::check(spec, &ssd)?;
         return Ok(ssd);

@@ -9,7 +9,8 @@
 //!    in [`Device::remarks`] and in the trace.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::fs::File;
+use std::io::BufWriter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,32 +19,35 @@ use esker_device::{
     Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, Op,
     OpKind, QueuePair,
 };
-use esker_trace::{Op as TracedOp, Recorder, Recording, TraceError};
+use esker_trace::{Op as TracedOp, Recorder, Recording, TraceError, Writer};
 
 /// A device whose commands are recorded.
 pub struct Traced {
     inner: Arc<dyn Device>,
     recorder: Arc<Recorder>,
+    /// The device's number in the trace.
+    number: u32,
     path: String,
     /// Ends with the device: the last of the requests are written then.
     _recording: Recording,
 }
 
 impl Traced {
-    /// Records what `inner` is asked, in a new file at `path`, with times of `clock` and a buffer of
-    /// `capacity` requests (32 bytes each).
+    /// Records what `inner` is asked with `writer`, with times of `clock` and a buffer of `capacity` requests (32
+    /// bytes each).
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// When the thread that writes cannot be started.
     pub fn new(
         inner: Arc<dyn Device>,
-        path: &Path,
+        writer: Writer<BufWriter<File>>,
         clock: Clock,
         capacity: usize,
     ) -> Result<Traced, TraceError> {
-        let recording = Recording::start(path, &[inner.name()], clock, capacity)?;
-        let (recorder, path) = (recording.recorder(), path.display().to_string());
-        Ok(Traced { inner, recorder, path, _recording: recording })
+        let path = writer.path().display().to_string();
+        let recording = Recording::with(writer, &[inner.name()], clock, capacity)?;
+        let (recorder, number) = (recording.recorder(), recording.number(0));
+        Ok(Traced { inner, recorder, number, path, _recording: recording })
     }
 }
 
@@ -60,6 +64,7 @@ impl Device for Traced {
         Ok(Box::new(Queue {
             inner: self.inner.queue_pair(depth)?,
             recorder: self.recorder.clone(),
+            number: self.number,
             lba_size: self.inner.geometry().lba_size,
             depth,
         }))
@@ -102,6 +107,7 @@ impl Device for Traced {
 struct Queue {
     inner: Box<dyn QueuePair>,
     recorder: Arc<Recorder>,
+    number: u32,
     lba_size: u32,
     depth: usize,
 }
@@ -117,7 +123,12 @@ impl Queue {
             _ => TracedOp::Flush,
         };
         // What is dropped is counted there.
-        self.recorder.record(0, kind, lba.0.saturating_mul(u64::from(self.lba_size)), bytes);
+        self.recorder.record(
+            self.number,
+            kind,
+            lba.0.saturating_mul(u64::from(self.lba_size)),
+            bytes,
+        );
     }
 }
 
@@ -161,7 +172,8 @@ mod tests {
         let path = dir.path().join("trace");
         let memory = Arc::new(MemoryDevice::new("memory", 1 << 20, 4096));
         let clock = Clock::virtual_time();
-        let traced = Traced::new(memory, &path, clock.clone(), 1000).unwrap();
+        let traced =
+            Traced::new(memory, Writer::create_new(&path).unwrap(), clock.clone(), 1000).unwrap();
         let mut port = Port::open(&traced, 2).unwrap();
         port.write(Lba(1), AlignedBuf::zeroed(8192), None).unwrap();
         clock.advance(Duration::from_micros(7));
@@ -189,7 +201,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let memory = Arc::new(MemoryDevice::new("memory", 1 << 20, 4096));
         let path = dir.path().join("trace");
-        let traced = Traced::new(memory, &path, Clock::virtual_time(), 0).unwrap();
+        let traced =
+            Traced::new(memory, Writer::create_new(&path).unwrap(), Clock::virtual_time(), 0)
+                .unwrap();
         let mut port = Port::open(&traced, 1).unwrap();
         for _ in 0..3 {
             port.flush().unwrap();
@@ -202,7 +216,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let memory = Arc::new(MemoryDevice::new("memory", 8 << 20, 512));
         let path = dir.path().join("trace");
-        let traced = Traced::new(memory, &path, Clock::real(), 1 << 16).unwrap();
+        let traced =
+            Traced::new(memory, Writer::create_new(&path).unwrap(), Clock::real(), 1 << 16)
+                .unwrap();
         conformance::check(&traced, 8, 3000, 1);
     }
 }

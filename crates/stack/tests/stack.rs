@@ -67,7 +67,7 @@ fn every_kind_stores_what_is_written_to_it() {
     let scratch = Scratch::new();
     let stack = Stack::new();
     let texts = [
-        "@/plain",
+        "file:@/plain?capacity=1MiB",
         "file:@/other?capacity=1GiB&direct=never&lba=512",
         "mem:1MiB?lba=512",
         "ssd:micron-5210?capacity=1GiB&time=none",

@@ -45,6 +45,7 @@ check_xfs_lives_on_a_file() {
 }
 
 check_ext4_lives_on_a_model_of_a_drive() {
+    "$ESKER" ssd create micron-7450 "$check/drive" --capacity 512MiB
     lives "ssd:micron-7450?capacity=512MiB&time=none&image=$check/drive" ext4
 }
 

@@ -11,7 +11,8 @@ use clap::Args;
     esker attach disk.img /mnt/disk                       /mnt/disk/disk is the device\n  \
     esker attach --loop 'ssd:micron-7450?capacity=8GiB' /mnt/disk   and so is a /dev/loopN\n  \
     mkfs.ext4 /dev/loop0 && mount /dev/loop0 /mnt/files\n  \
-    esker attach 'file:new.img?capacity=8GiB' /mnt/disk   a file that is made\n\n\
+    truncate -s 8G new.img && esker attach new.img /mnt/disk   a new file, of which nothing is written yet\n\n\
+    The device must be there, and nothing is made: see truncate(1), `esker ssd create`, `esker cache create`.\n\
     It serves the device until it is interrupted (SIGINT, SIGTERM) or `esker detach` is run; while\n\
     somebody uses the device it goes on serving, unless it is told a second time.")]
 pub(crate) struct AttachArgs {

@@ -24,10 +24,11 @@ pub(crate) enum SsdCommand {
     #[command(after_help = "Examples:\n  \
             esker ssd create micron-7450 drive.img --capacity 8GiB\n  \
             esker ssd create micron-7450 drive.img --capacity 8GiB --namespaces 4 --fdp on\n  \
-            esker ssd create 'micron-7450?op=0.07&cleaning=fifo' drive.img --capacity 8GiB\n\n\
+            esker ssd create 'micron-7450?op=0.07&cleaning=fifo' drive.img --capacity 8GiB\n  \
+            esker ssd create disk:sata-7200 disk.img --capacity 64GiB\n\n\
             A namespace of it is a device wherever one can be given: 'ssd:?image=drive.img&nsid=2'.")]
     Create {
-        /// The profile, as `esker ssd profiles` names it; or a whole device specification
+        /// The profile, as `esker ssd profiles` names it; or a whole device specification, of a disk too
         drive: String,
         /// The file, which must not exist
         image: PathBuf,

@@ -184,8 +184,8 @@ impl<'a> Planner<'a> {
             let opened = match self.open.get(&key).cloned().or_else(|| take(left, &key.2)) {
                 Some(opened) => opened,
                 None => {
-                    let spec = key.2.parse::<Spec>()?.sized()?;
-                    let opened = self.stack.open(&spec, Create::IfMissing)?;
+                    let spec = key.2.parse::<Spec>()?;
+                    let opened = self.stack.open(&spec, Create::Never)?;
                     plan.remarks.extend(opened.remarks());
                     opened
                 }

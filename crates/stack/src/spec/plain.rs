@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use esker_base::{ErrorKind, LbaCount};
+use esker_base::{LbaCount, files};
 use esker_device::{Create, FileDevice, FileOptions, MemoryDevice, NullDevice, Preference};
 
 use super::{bytes_of, path_of};
@@ -25,7 +25,8 @@ const LBA_SIZE: u32 = 4096;
 pub struct FileSpec {
     /// Where it is.
     pub path: PathBuf,
-    /// The size in bytes up to which a file may grow; see [`FileOptions::capacity_bytes`].
+    /// The size in bytes of a file, or up to which it may grow; see [`FileOptions::capacity_bytes`] and
+    /// [`FileOptions::fixed`].
     pub capacity: Option<u64>,
     /// Bytes per LBA; see [`FileOptions::lba_size`].
     pub lba: Option<u32>,
@@ -79,41 +80,37 @@ impl FileSpec {
         parts
     }
 
-    /// A file that says no capacity gets the size that it has.
-    pub(super) fn fix_size(&mut self) -> Result<(), StackError> {
-        if self.capacity.is_some() {
-            return Ok(());
+    pub(crate) fn open(&self, create: Create, access: Access) -> Result<FileDevice, StackError> {
+        let is_missing = !self.path.exists() && !files::is_missing_device(&self.path);
+        // A class of a KVDB that is gone is not to be made by anybody.
+        if is_missing && create == Create::Never && !access.growing {
+            return Err(StackError::NoFile { path: self.path.clone(), bytes: self.capacity });
         }
-        let no_size = |why: &str, kind| StackError::NoSize {
-            path: self.path.clone(),
-            why: why.to_owned(),
-            kind,
-        };
-        match std::fs::metadata(&self.path) {
-            Ok(found) if found.is_file() && found.len() == 0 => {
-                Err(no_size("the file is empty", ErrorKind::Invalid))
-            }
-            Ok(found) => {
-                self.capacity = found.is_file().then_some(found.len());
-                Ok(())
-            }
-            Err(error) => Err(no_size(&error.to_string(), ErrorKind::from(&error))),
+        if is_missing && self.capacity.is_none() && !access.growing {
+            return Err(StackError::NoSize { path: self.path.clone() });
         }
-    }
-
-    pub(crate) fn open(&self, create: Create, read_only: bool) -> Result<FileDevice, StackError> {
         let defaults = FileOptions::default();
         let options = FileOptions {
             create,
             capacity_bytes: self.capacity,
+            fixed: !access.growing,
             lba_size: self.lba,
             direct: self.direct.unwrap_or_default(),
             io_uring: self.uring.unwrap_or_default(),
-            read_only,
+            read_only: access.read_only,
             spin: self.spin.map_or(defaults.spin, |us| Duration::from_micros(us.into())),
         };
         Ok(FileDevice::open(&self.path, &options)?)
     }
+}
+
+/// How files are opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Access {
+    /// To read only.
+    pub(crate) read_only: bool,
+    /// So that writes beyond its end make a file grow.
+    pub(crate) growing: bool,
 }
 
 /// Memory: sparse, gone at the end.

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(spec.give_up, Some(Duration::from_secs(90)));
         assert_eq!(spec.to_string(), text);
         let spec = Spec::Remote(Box::new(spec));
-        assert!(spec.is_lasting() && spec.path().is_none());
+        assert!(spec.is_lasting() && spec.paths().is_empty());
         let Spec::Remote(again) = spec.for_reopening().unwrap() else { panic!("the same kind") };
         assert_eq!(again.key_file, Some(std::env::current_dir().unwrap().join("k")));
     }

@@ -51,7 +51,8 @@ fn what_is_said_is_what_it_means() {
 
 #[test]
 fn a_device_within_another_is_what_it_is() {
-    let text = "traced:(ssd:micron-7450?capacity=8GiB&time=none)?to=/tmp/a%28&buffer=9";
+    let text =
+        "traced:(ssd:micron-7450?capacity=8GiB&time=none)?to=/tmp/a%28&if-exists=append&buffer=9";
     let traced = spec(text);
     assert_eq!(traced.to_string(), text);
     assert_eq!((traced.time(), traced.is_lasting()), (Some(Time::None), false));
