@@ -9,7 +9,8 @@ use std::time::Duration;
 use esker_base::thread;
 use esker_base::units::{round_down, round_up};
 use esker_device::{
-    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, QueuePair, occupant,
+    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair,
+    occupant,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -18,8 +19,9 @@ use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
 use crate::layout::{LARGEST_SET, Layout, default_area_bytes};
 use crate::mapping::{Mapping, Placement};
-use crate::omf::{BLOCK, DETACHED, MAX_AREA, Superblock};
+use crate::omf::{BLOCK, DETACHED, MAX_AREA, Origin, Superblock};
 use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
+use crate::origin::{learn, meet};
 use crate::queue::Queue;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -60,6 +62,10 @@ pub struct Info {
     pub is_detached: bool,
     /// Bytes of the origin when it was made.
     pub origin_bytes: u64,
+    /// What tells the origin from other devices, if it is known.
+    pub origin: Option<String>,
+    /// Sampled blocks of the origin that have to be what they were.
+    pub armed_samples: u32,
     /// Bytes of the flash device that it uses.
     pub flash_bytes: u64,
     /// Bytes of its slots.
@@ -104,8 +110,11 @@ impl Cache {
                 Err(error) => return Err(error),
             }
         }
-        let superblock = plan(origin, &**flash, options)?;
+        let mut superblock = plan(origin, &**flash, options)?;
         mapping_of(&superblock)?;
+        if let Some(known) = learn(origin, &superblock)? {
+            superblock.origin = known;
+        }
         store::format(&mut medium, &superblock)
     }
 
@@ -122,10 +131,14 @@ impl Cache {
             _ => "one set",
         };
         let store = Store::open(medium, superblock)?;
+        let superblock = &store.superblock;
+        let identity = &superblock.origin.identity;
         Ok(Info {
             mode: Mode::of_number(superblock.mode),
             is_detached: superblock.state == DETACHED,
             origin_bytes: superblock.origin_bytes,
+            origin: (!identity.is_empty()).then(|| identity.clone()),
+            armed_samples: superblock.origin.armed.count_ones(),
             flash_bytes: superblock.flash_bytes,
             capacity_bytes: superblock.slots() * BLOCK,
             sets: superblock.sets,
@@ -141,8 +154,8 @@ impl Cache {
     /// must not have been written without it.
     ///
     /// # Errors
-    /// `NotFound`, `Closed` when it was detached, `Corrupt`, `Invalid` when the devices do not fit;
-    /// a device's.
+    /// `NotFound`, `Closed` when it was detached, `Corrupt`, `Invalid` when the devices do not fit,
+    /// `Conflict` when they do not belong together; a device's. No byte of the origin was written then.
     pub fn open(
         origin: Arc<dyn Device>,
         flash: Arc<dyn Device>,
@@ -150,18 +163,20 @@ impl Cache {
     ) -> Result<Cache, CacheError> {
         let mut medium = Medium::open(&flash)?;
         let (superblock, is_whole) = store::read_superblock(&mut medium)?;
-        check(&superblock, &*origin, &*flash)?;
+        check_sizes(&superblock, &*origin, &*flash)?;
         let mapping = mapping_of(&superblock)?;
         let mut remarks = Vec::new();
         if !is_whole {
             remarks.push(format!("{}: one copy of the superblock is damaged", flash.name()));
         }
-        let store = Store::open(medium, superblock)?;
+        let mode_there = superblock.mode;
+        let mut store = Store::open(medium, superblock)?;
+        remarks.extend(meet(&*origin, &mut store)?);
         let background = options.background;
         let shared = Shared::new(origin.clone(), flash, store, mapping, options)?;
         let shared = Arc::new(shared);
         let mode = shared.mode();
-        if mode.number() != superblock.mode {
+        if mode.number() != mode_there {
             shared.store.lock().update(|superblock| superblock.mode = mode.number())?;
         }
         let cleaner = Mutex::new(Cleaner::new(&shared)?);
@@ -256,19 +271,20 @@ impl Cache {
         cleaner.name_all(shared)?;
         shared.seal()?;
         shared.flush_origin()?;
-        Ok(())
+        cleaner.resample(shared)
     }
 
     /// Writes everything back and lets go of the origin, which may be used without the cache from
     /// then on. The cache must not be in use. From then on this device only passes on.
     ///
     /// # Errors
-    /// `Retry` when others write; a device's. The cache is still attached then, or lost if the flash
+    /// `Retry` when others write, `Conflict` when the origin was written without the cache; a device's. The cache is still attached then, or lost if the flash
     /// device does not even say so. No block is lost.
     pub fn detach(&self) -> Result<(), CacheError> {
         let mut cleaner = self.engine.cleaner.lock();
         let shared = &*self.shared();
         shared.store.lock().is_attached()?;
+        shared.check_origin()?;
         cleaner.clean_all(shared)?;
         shared.commit(&crate::commit::Wanted::Nothing)?;
         shared.flush_origin()?;
@@ -277,6 +293,7 @@ impl Cache {
             return Err(CacheError::InUse { device: shared.flash.name().to_owned() });
         }
         shared.change_superblock(&mut store, |it| it.state = DETACHED)?;
+        shared.watch.end();
         shared.lose();
         Ok(())
     }
@@ -295,7 +312,7 @@ impl Cache {
     ) -> Result<(), CacheError> {
         let options = OpenOptions { background: Background::Manual, ..OpenOptions::default() };
         let cache = Cache::open(origin.clone(), flash.clone(), options)?;
-        let old = cache.shared().store.lock().superblock;
+        let old = cache.shared().store.lock().superblock.clone();
         let division = match old.mapping {
             0 => Division::Hashed,
             1 => Division::Linear,
@@ -399,6 +416,7 @@ fn plan(
         sets: layout.sets,
         clean_epoch: 1,
         area_bytes: layout.area_bytes,
+        origin: Origin::default(),
     })
 }
 
@@ -411,7 +429,8 @@ pub(crate) fn mapping_of(superblock: &Superblock) -> Result<Mapping, CacheError>
     Mapping::new(placement, blocks, superblock.sets, superblock.run_blocks, seed)
 }
 
-fn check(
+/// An error unless the cache is attached, and both devices are large enough for it.
+pub(crate) fn check_sizes(
     superblock: &Superblock,
     origin: &dyn Device,
     flash: &dyn Device,
@@ -491,7 +510,11 @@ impl Engine {
             true => cleaner.name_some(shared),
             false => Ok(false),
         };
-        Ok(cleaned? | written? | named?)
+        let resampled = match is_idle && !is_busy && shared.can_name() {
+            true => cleaner.resample_seldom(shared),
+            false => Ok(()),
+        };
+        resampled.and(Ok(cleaned? | written? | named?))
     }
 }
 
@@ -523,6 +546,12 @@ impl Device for Cache {
 
     fn discards_zero(&self) -> bool {
         self.origin.discards_zero()
+    }
+
+    /// The origin as the cache has it: what is on the flash device only is part of it.
+    fn identity(&self) -> Option<Identity> {
+        let id = self.shared().store.lock().superblock.id;
+        Some(self.origin.identity()?.part(&format!("cache-{id:x}")))
     }
 
     fn stats(&self) -> DeviceStats {

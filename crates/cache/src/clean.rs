@@ -6,13 +6,14 @@
 //! Invariants
 //! 1. A block is written back only from a slot that the medium names dirty: so a crash in between
 //!    finds it dirty still.
-//! 2. A block is clean only after the origin has it durably, and if nothing else was written to its
+//! 2. No sample of the origin is armed at a block when that is written back.
+//! 3. A block is clean only after the origin has it durably, and if nothing else was written to its
 //!    slot since it was read.
 
 use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, BufPool, Lba};
+use esker_base::{AlignedBuf, BufPool, Lba, Nanos};
 use esker_device::{Op, Port};
 
 use crate::CacheError;
@@ -36,12 +37,14 @@ const DEPTH: usize = 16;
 /// Ports of its own, and where it stands.
 pub(crate) struct Cleaner {
     flash: Port,
-    origin: Port,
+    pub(crate) origin: Port,
     rule: WriteBack,
     pool: BufPool,
     /// The set to look at next, for cleaning and for naming.
     next: u32,
     next_named: u32,
+    /// When samples of the origin were taken last.
+    pub(crate) resampled: Option<Nanos>,
 }
 
 /// What is to be cleaned.
@@ -70,7 +73,8 @@ impl Cleaner {
         let flash = Port::open(&*shared.flash, DEPTH)?;
         let origin = Port::open(&*shared.origin, DEPTH)?;
         let pool = BufPool::new(MOST_IDLE_BYTES);
-        Ok(Cleaner { flash, origin, rule, pool, next: 0, next_named: 0 })
+        let (next, next_named, resampled) = (0, 0, None);
+        Ok(Cleaner { flash, origin, rule, pool, next, next_named, resampled })
     }
 
     /// Cleans up to a batch, and says how many blocks are clean now that were dirty before.
@@ -196,6 +200,13 @@ impl Cleaner {
                 _ => runs.push((n, 1)),
             }
         }
+        let bytes_of = |entries: &[Entry], (first, count): (usize, usize)| {
+            let block = entries[first].block;
+            block * BLOCK..(block + to_u64(count)) * BLOCK
+        };
+        for run in &runs {
+            shared.release_samples(bytes_of(entries, *run), false)?;
+        }
         let lba_size = u64::from(shared.origin_geometry.lba_size);
         let writes: Vec<Op> = runs
             .iter()
@@ -224,7 +235,10 @@ impl Cleaner {
                 let (first, count) = runs[n];
                 entries[first..first + count].iter_mut().for_each(|entry| entry.is_done = true);
             }
-            Err(found) => error = Some(found.into()),
+            Err(found) => {
+                shared.watch.distrust(&bytes_of(entries, runs[n]));
+                error = Some(found.into());
+            }
         });
         let done = entries.iter().filter(|entry| entry.is_done).count();
         add_shared(&shared.own.origin_written_bytes, to_u64(done) * BLOCK);

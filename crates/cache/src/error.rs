@@ -5,6 +5,7 @@ use esker_device::{DeviceError, Occupant};
 use thiserror::Error;
 
 use crate::omf::FormatError;
+use crate::origin::{Pairing, advice};
 
 /// Why the cache could not do what it was asked for.
 #[derive(Debug, Error)]
@@ -56,6 +57,12 @@ pub enum CacheError {
         /// The flash device.
         device: String,
     },
+    /// The origin is another one than that of the cache, or was written without it.
+    #[error("{pair}; {}", advice(pair))]
+    WrongOrigin {
+        /// What tells.
+        pair: Box<Pairing>,
+    },
     /// Others go on to write what has to be written back.
     #[error("{device}: the cache on it is in use: blocks are being written; stop using it first")]
     InUse {
@@ -106,6 +113,7 @@ impl CacheError {
             CacheError::NoCache { .. } => ErrorKind::NotFound,
             CacheError::Exists { .. } | CacheError::Occupied { .. } => ErrorKind::Exists,
             CacheError::Detached { .. } => ErrorKind::Closed,
+            CacheError::WrongOrigin { .. } => ErrorKind::Conflict,
             CacheError::InUse { .. } => ErrorKind::Retry,
             CacheError::Corrupt { .. } => ErrorKind::Corrupt,
             CacheError::FlashLost { .. } => ErrorKind::Io,

@@ -215,6 +215,7 @@ mod tests {
             sets: 2,
             clean_epoch: 1,
             area_bytes: 64 << 10,
+            origin: crate::omf::Origin::default(),
         };
         let header = |kind, number, offset, previous_crc| RecordHeader {
             kind,

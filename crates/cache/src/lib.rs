@@ -14,6 +14,7 @@
 //! | `state`, `shared` | a set in use; what the queue pairs share |
 //! | `queue` | a queue pair: reads, writes, discards |
 //! | `commit`, `clean` | makes names durable; writes dirty blocks back |
+//! | `origin` | [`Pairing`]: whether an origin is the one that the flash device knows |
 //! | `resize` | more or fewer slots, in use |
 //! | `admit`, `counts` | what is let in: streams, admission, the budget of writes; counters |
 //! | [`error`] | [`CacheError`] |
@@ -32,6 +33,7 @@ pub mod layout;
 pub mod mapping;
 pub mod omf;
 pub mod options;
+mod origin;
 mod queue;
 pub mod replay;
 mod resize;
@@ -47,6 +49,7 @@ pub use error::CacheError;
 pub use layout::Layout;
 pub use mapping::{Mapping, Placement};
 pub use options::{Admission, Background, CreateOptions, Division, Mode, OpenOptions};
+pub use origin::{Dirty, Pairing};
 pub use sets::{Geometry, Set, Sets};
 pub use stats::Stats;
 pub use writeback::WriteBack;

@@ -9,16 +9,21 @@
 //! 3. A decoder takes any bytes. A count is checked against the bytes that are there before
 //!    anything is allocated for it.
 
+mod origin;
+
 use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder, Truncated};
 use thiserror::Error;
+
+pub use origin::{MAX_IDENTITY, MAX_SAMPLES, Origin, Sample};
 
 /// Bytes of a cached block, of a slot, of a superblock and of a table page.
 pub const BLOCK: u64 = 4096;
 /// The same as a size in memory.
 pub const BLOCK_SIZE: usize = 4096;
-/// The version of the format that this build writes. It reads version 1, too, which had one row.
-pub const VERSION: u32 = 2;
+/// The version of the format that this build writes. It reads version 1, which had one row, and version 2, which
+/// knew nothing of its origin but the size.
+pub const VERSION: u32 = 3;
 /// The state of a cache that was detached: the origin may have changed, and the flash device may be
 /// another cache's.
 pub const DETACHED: u8 = 1;
@@ -32,7 +37,7 @@ const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"EKCJ");
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"EKCT");
 
 /// Bytes of a superblock that have a meaning; the rest of its 4,096 are zeroes.
-pub const SUPER_SIZE: usize = 88 + 4 * MAX_ROWS;
+pub const SUPER_SIZE: usize = 88 + 4 * MAX_ROWS + origin::ORIGIN_SIZE;
 /// Bytes of a journal record before its changes.
 pub const RECORD_HEADER: usize = 64;
 /// Bytes of one change in a journal record.
@@ -183,7 +188,8 @@ impl Name {
 /// | 80 | 4 | rows; none in version 1 |
 /// | 84 | 4 | reserved |
 /// | 88 | 64 | slots of a set in each row |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// | 152 | 1,304 | what is known of the origin: [`Origin`]; nothing before version 3 |
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// The mode's number.
     pub mode: u8,
@@ -211,6 +217,8 @@ pub struct Superblock {
     pub clean_epoch: u32,
     /// Bytes of each of the two journal areas.
     pub area_bytes: u64,
+    /// What is known of the origin.
+    pub origin: Origin,
 }
 
 impl Superblock {
@@ -226,6 +234,7 @@ impl Superblock {
         for slots in self.rows.slots {
             e.u32(slots);
         }
+        self.origin.encode(&mut e);
         let mut bytes = e.0;
         debug_assert_eq!(bytes.len(), SUPER_SIZE);
         bytes.resize(BLOCK_SIZE, 0);
@@ -273,11 +282,24 @@ impl Superblock {
             sets: d.u32("sets")?,
             clean_epoch: d.u32("clean epoch")?,
             area_bytes: d.u64("area bytes")?,
+            origin: Origin::default(),
         };
         found.rows = match version {
             1 => Rows::one(found.set_slots),
             _ => Rows::decode(&mut d)?,
         };
+        let used = match version {
+            1 => 80,
+            2 => SUPER_SIZE - origin::ORIGIN_SIZE,
+            _ => {
+                found.origin = Origin::decode(&mut d, found.origin_bytes)?;
+                SUPER_SIZE
+            }
+        };
+        // The checksum does not cover the version: a wrong one must not hide what follows.
+        if bytes[used..BLOCK_SIZE].iter().any(|&byte| byte != 0) {
+            return Err(FormatError::Value { what: "the version", found: version.into() });
+        }
         found.check()?;
         Ok(found)
     }

@@ -512,6 +512,11 @@ impl Pump {
         self.works[work].error.get_or_insert(error);
     }
 
+    /// The bytes of the origin that a command is about.
+    fn bytes(&self, work: usize) -> std::ops::Range<u64> {
+        self.works[work].offset..self.works[work].end()
+    }
+
     /// The blocks that a command touches: the first, and the one behind the last.
     fn blocks_of(&self, work: usize) -> std::ops::Range<u64> {
         let work = &self.works[work];
@@ -531,9 +536,17 @@ impl Shared {
     pub(crate) fn catch_up(&self) {
         if self.has_missed_writes() {
             let mut store = self.store.lock();
-            match store.update(|superblock| superblock.clean_epoch += 1) {
-                // No name counts of what was detached.
-                Ok(()) | Err(CacheError::Detached { .. }) => self.caught_up(),
+            let missed = self.watch.missed();
+            let updated = store.update(|superblock| {
+                superblock.clean_epoch += 1;
+                superblock.origin.armed &= !missed;
+            });
+            match updated {
+                // Nothing counts of what was detached.
+                Ok(()) | Err(CacheError::Detached { .. }) => {
+                    self.watch.disarm(missed);
+                    self.caught_up();
+                }
                 Err(_) => {}
             }
         }

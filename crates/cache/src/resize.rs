@@ -65,7 +65,7 @@ impl Cache {
 
 /// The superblock of a cache of this size.
 fn plan(shared: &Shared, flash_bytes: u64) -> Result<Superblock, CacheError> {
-    let (layout, superblock) = (&shared.layout, shared.store.lock().superblock);
+    let (layout, superblock) = (&shared.layout, shared.store.lock().superblock.clone());
     let flash_bytes = flash_bytes / BLOCK * BLOCK;
     let geometry = shared.flash.geometry();
     let has = geometry.capacity.bytes(geometry.lba_size);
@@ -97,7 +97,7 @@ fn plan(shared: &Shared, flash_bytes: u64) -> Result<Superblock, CacheError> {
 
 fn with_rows(superblock: &Superblock, rows: Rows, flash_bytes: u64) -> Superblock {
     let set_slots = rows.as_slice().iter().sum();
-    Superblock { rows, set_slots, flash_bytes, ..*superblock }
+    Superblock { rows, set_slots, flash_bytes, ..superblock.clone() }
 }
 
 /// Writes back what is dirty in slots from index `least` of their sets on, in `most` batches at
@@ -131,14 +131,14 @@ fn stop(queues: &[Arc<PumpCell>]) -> Vec<MutexGuard<'_, Pump>> {
 
 /// Changes the rows on the medium, while nothing is under way.
 fn change(shared: &Shared, cleaner: &mut Cleaner, next: &Superblock) -> Result<Shared, CacheError> {
-    let old = shared.store.lock().superblock;
+    let old_slots = shared.layout.set_slots;
     empty(shared, cleaner, next.set_slots, u64::MAX)?;
     vacate(shared, next.set_slots)?;
     shared.sync_flash()?;
     cleaner.name_all(shared)?;
     let mut store = shared.store.lock();
-    if next.set_slots > old.set_slots {
-        for (table, size) in Layout::of(next).tables(old.set_slots) {
+    if next.set_slots > old_slots {
+        for (table, size) in Layout::of(next).tables(old_slots) {
             store.medium.zero(table, size)?;
         }
         store.medium.flush()?;
@@ -146,10 +146,10 @@ fn change(shared: &Shared, cleaner: &mut Cleaner, next: &Superblock) -> Result<S
     shared.change_superblock(&mut store, |superblock| {
         *superblock = with_rows(superblock, next.rows, next.flash_bytes);
     })?;
-    let superblock = store.superblock;
+    let superblock = store.superblock.clone();
     drop(store);
     let reopened = Medium::open(&shared.flash)
-        .and_then(|medium| Store::open(medium, superblock))
+        .and_then(|medium| Store::open(medium, superblock.clone()))
         .and_then(|store| shared.reopened(store, mapping_of(&superblock)?));
     reopened.inspect_err(|_| {
         shared.store.lock().abandon();

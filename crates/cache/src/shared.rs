@@ -24,6 +24,7 @@ use crate::counts::{Counted, Counts};
 use crate::mapping::Mapping;
 use crate::omf::{BLOCK, Name, Superblock};
 use crate::options::{Mode, OpenOptions};
+use crate::origin::Watch;
 use crate::queue::PumpCell;
 use crate::sets::Set;
 use crate::state::SetState;
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     is_lost: AtomicBool,
     /// The origin was written although the medium names what it then held.
     has_missed_writes: AtomicBool,
+    /// The samples of the origin.
+    pub(crate) watch: Watch,
     pub(crate) origin_unflushed: AtomicBool,
     pub(crate) flash_unflushed: AtomicBool,
     pub(crate) is_over_budget: AtomicBool,
@@ -87,7 +90,7 @@ impl Shared {
         mapping: Mapping,
         options: OpenOptions,
     ) -> Result<Shared, CacheError> {
-        let superblock = store.superblock;
+        let superblock = store.superblock.clone();
         let layout = store.layout.clone();
         let origin_port = Mutex::new(Port::open(&*origin, 16)?);
         let mode = options.mode.unwrap_or(Mode::of_number(superblock.mode));
@@ -115,6 +118,7 @@ impl Shared {
             mode: AtomicU8::new(mode.number()),
             is_lost: AtomicBool::new(false),
             has_missed_writes: AtomicBool::new(false),
+            watch: Watch::new(&superblock.origin),
             origin_unflushed: AtomicBool::new(true),
             flash_unflushed: AtomicBool::new(false),
             is_over_budget: AtomicBool::new(false),
@@ -134,6 +138,7 @@ impl Shared {
         let new = Shared::new(origin, flash, store, mapping, self.options.clone())?;
         new.set_mode(self.mode());
         new.store.lock().medium.written = self.metadata_bytes();
+        new.watch.go_on_from(&self.watch);
         *new.queues.lock() = std::mem::take(&mut *self.queues.lock());
         let is_over_budget = self.is_over_budget.load(Ordering::Relaxed).into();
         let budget = new.budget.go_on_from(&self.budget);

@@ -166,7 +166,7 @@ pub(crate) fn read_superblock(medium: &mut Medium) -> Result<(Superblock, bool),
     let is_whole = copies.iter().all(Result::is_ok);
     let newest = copies.iter().flatten().max_by_key(|found| found.generation);
     if let Some(found) = newest {
-        return Ok((*found, is_whole));
+        return Ok((found.clone(), is_whole));
     }
     let [first, second] = copies.map(|copy| copy.expect_err("neither is good"));
     let is_none = |error: &FormatError| matches!(error, FormatError::Empty | FormatError::Magic(_));
@@ -184,6 +184,13 @@ pub(crate) fn write_superblock(
     medium: &mut Medium,
     superblock: &Superblock,
 ) -> Result<(), DeviceError> {
+    // A crash may have torn copy 1. Copy 0 is all there is then: it is written once the other one is good again.
+    if let Ok(bytes) = medium.read(0, 2 * BLOCK_SIZE)
+        && let Ok(there) = Superblock::decode(&bytes[..BLOCK_SIZE], 0)
+        && Superblock::decode(&bytes[BLOCK_SIZE..], 1).is_err()
+    {
+        medium.write(BLOCK, &there.encode(1), true)?;
+    }
     for copy in [0, 1] {
         medium.write(u64::from(copy) * BLOCK, &superblock.encode(copy), true)?;
     }
@@ -193,9 +200,11 @@ pub(crate) fn write_superblock(
 /// Makes a cache: what was on the flash device is lost.
 pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(), CacheError> {
     let layout = Layout::of(superblock);
-    // After a crash the copies may differ. Copy 1 is never the newer one, and must not come back.
-    for copy in [1, 0] {
-        medium.zero(copy * BLOCK, BLOCK)?;
+    // After a crash the copies may differ. Copy 1 is never the newer one, and must not come back. Copy 0 goes
+    // with its first LBA: if a crash tore it, it would be damaged, and not gone.
+    let first = to_u64(medium.lba_size());
+    for (offset, size) in [(BLOCK, BLOCK), (0, first), (0, BLOCK)] {
+        medium.zero(offset, size)?;
         medium.flush()?;
     }
     medium.zero(layout.area(0), 2 * layout.area_bytes)?;
@@ -204,6 +213,12 @@ pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(),
     }
     let (bytes, _) = start_record(superblock, 1, 1, 0, (0, 0), false).encode(&[]);
     medium.write(layout.area_of(1), &bytes, false)?;
+    // What a crash tears of a superblock is damaged. All but its first LBA goes before that, without which it is
+    // none.
+    let copy = superblock.encode(0);
+    if let Some(tail) = copy.get(medium.lba_size()..).filter(|tail| !tail.is_empty()) {
+        medium.write(first, tail, false)?;
+    }
     medium.flush()?;
     write_superblock(medium, superblock)?;
     Ok(())
@@ -572,11 +587,11 @@ impl Store {
         self.is_attached()?;
         // What failed may be on the medium all the same: what comes next has to be newer.
         self.superblock.generation += 1;
-        let mut superblock = self.superblock;
+        let mut superblock = self.superblock.clone();
         change(&mut superblock);
         write_superblock(&mut self.medium, &superblock)?;
-        self.superblock = superblock;
         self.is_broken |= superblock.state == DETACHED;
+        self.superblock = superblock;
         Ok(())
     }
 }

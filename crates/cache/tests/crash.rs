@@ -8,7 +8,9 @@ mod rig;
 
 use std::sync::Arc;
 
-use esker_base::{LbaCount, Rng};
+use esker_base::units::to_usize;
+use esker_base::{AlignedBuf, Lba, LbaCount, Rng};
+use esker_cache::omf::Superblock;
 use esker_cache::{Cache, Mode};
 use esker_device::{Device, Port};
 use esker_sim::{CrashRecorder, Image, Plan};
@@ -117,7 +119,30 @@ impl Script {
     fn check(&self, image: &Image, seed: u64) {
         let about = format!("seed {seed}, {image}\n{:?}", self.steps.get(image.marks().len()));
         let oracle = self.expected(image.marks().len());
+        check_samples(image, seed, &about);
         check_devices(oracle, &image.device(0), &image.device(1), &about);
+    }
+}
+
+/// What a crash has left belongs together, and does not any more once a sampled block is changed that the cache
+/// has not written.
+fn check_samples(image: &Image, seed: u64, about: &dyn std::fmt::Display) {
+    let (origin, flash) = (image.device(0), image.device(1));
+    let pair = Cache::pairing(&*origin, &flash).unwrap_or_else(|error| panic!("{error}: {about}"));
+    assert!(pair.is_right() && pair.found == Some(rig::identity()), "{pair}: {about}");
+    let copies = Port::open(&*flash, 1).unwrap().read(Lba(0), AlignedBuf::zeroed(8192)).unwrap();
+    let copies = (0..).zip(copies.chunks(4096)).map(|(copy, it)| Superblock::decode(it, copy));
+    let newest = copies.flatten().max_by_key(|copy| copy.generation).unwrap();
+    assert_eq!(pair.compared, newest.origin.armed.count_ones() as usize, "{about}");
+    let armed = (0..64).filter(|n| newest.origin.armed >> n & 1 == 1);
+    let armed: Vec<u64> = armed.map(|n: usize| newest.origin.samples[n].block).collect();
+    if !armed.is_empty() {
+        let block = armed[to_usize(seed) % armed.len()];
+        let lba = Lba(block * (4096 / u64::from(origin.geometry().lba_size)));
+        let mut port = Port::open(&*origin, 1).unwrap();
+        port.write(lba, AlignedBuf::padded(&[0xa5; 4096], 4096), None).unwrap();
+        let pair = Cache::pairing(&*origin, &flash).unwrap();
+        assert_eq!(pair.differing, [block], "{about}");
     }
 }
 
@@ -131,6 +156,8 @@ fn check_devices(
 ) {
     let cache = Cache::open(origin.clone(), flash.clone(), rig::open_options())
         .unwrap_or_else(|error| panic!("{error}: {about}"));
+    // What was written before the crash is sampled anew.
+    assert_eq!(Cache::inspect(flash).unwrap().armed_samples, 64, "{about}");
     let mut port = Port::open(&cache, 4).unwrap();
     oracle.check_all(&mut port, &format!("first, {about}"));
     oracle.check_all(&mut port, &format!("again, {about}"));
@@ -379,4 +406,62 @@ fn a_crash_while_the_cache_grows_or_shrinks_loses_nothing() {
         }
         assert!(images > 50, "{images} images");
     }
+}
+
+#[test]
+fn superblock_that_was_torn_before_survives_another_crash() {
+    for torn in [0, 1] {
+        // With LBAs of 512 bytes a copy of the superblock is eight of them.
+        let (origin, flash) = rig::devices(Mode::WriteThrough, 512, 512);
+        let mut port = Port::open(&*flash, 1).unwrap();
+        port.write(Lba(torn * 8 + 3), AlignedBuf::padded(b"torn", 512), None).unwrap();
+        let recorder = CrashRecorder::new();
+        let extent = flash.geometry().capacity;
+        let recorded: Arc<dyn Device> = recorder.attach_holding(flash, extent).unwrap();
+        Cache::change_mode(&recorded, Mode::WriteBack).unwrap();
+        let mut images = 0;
+        for image in recorder.history().images(&Plan { tears: 8, ..thorough(7) }) {
+            let opened = Cache::open(origin.clone(), image.device(0), rig::open_options());
+            opened.unwrap_or_else(|error| panic!("{error}: {image}"));
+            images += 1;
+        }
+        assert!(images > 8, "{images} images");
+    }
+}
+
+#[test]
+fn block_that_was_discarded_may_read_as_anything() {
+    // An origin that promises nothing of what was discarded, not even after a flush.
+    let mut images = 0;
+    for seed in 0..6 {
+        let mut rng = Rng::new(seed);
+        let mode = rig::MODES[to_usize(seed % 3)];
+        let (origin, flash) = rig::devices(mode, 4096, 4096);
+        let recorder = CrashRecorder::new();
+        let origin: Arc<dyn Device> = recorder.attach(origin);
+        let extent = flash.geometry().capacity;
+        let flash: Arc<dyn Device> = recorder.attach_holding(flash, extent).unwrap();
+        let cache = rig::open(&origin, &flash);
+        let mut port = Port::open(&cache, 4).unwrap();
+        for version in 1..30 {
+            let (lba, count) = (rng.below(60), 1 + rng.below(4));
+            let act = match rng.below(4) {
+                0 => Act::Discard { lba, count },
+                1 => Act::Flush,
+                _ => Act::Write { lba, count, version, fua: false },
+            };
+            port.run(op(&act, 4096)).unwrap();
+            if rng.chance(1, 6) {
+                cache.clean_all().unwrap();
+                cache.close().unwrap();
+            }
+        }
+        for image in recorder.history().images(&plan(seed)) {
+            let (origin, flash) = (image.device(0), image.device(1));
+            let opened = Cache::open(origin, flash, rig::open_options());
+            opened.unwrap_or_else(|error| panic!("{error}: {image}"));
+            images += 1;
+        }
+    }
+    assert!(images > 500, "{images} images");
 }

@@ -24,9 +24,10 @@ struct Rig {
 /// A cache of some 3,500 slots, before an origin whose every block says its number.
 fn rig(options: OpenOptions) -> Rig {
     let made = rig::large_options(Mode::WriteBack);
-    let (origin, flash) = rig::large_devices(BLOCKS * 4096, 16 << 20, &made);
+    let (origin, flash) = rig::bare_devices(BLOCKS * 4096, 16 << 20);
     let mut port = Port::open(&*origin, 4).unwrap();
     (0..BLOCKS).for_each(|block| write(&mut port, block, 0));
+    Cache::create(&*origin, &flash, &made).unwrap();
     let plan = FaultPlan::new();
     let origin = Arc::new(FaultDevice::new(origin, &plan));
     Rig { cache: Cache::open(origin, flash, options).unwrap(), plan }

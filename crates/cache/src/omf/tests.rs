@@ -21,6 +21,16 @@ fn superblock() -> Superblock {
         sets: 4000,
         clean_epoch: 2,
         area_bytes: 64 << 20,
+        origin: Origin {
+            identity: "wwid=eui.0025388b01, part=sector-2048".to_owned(),
+            samples: vec![
+                Sample { block: 0, crc: 0x0102_0304 },
+                Sample { block: 16, crc: 0x1112_1314 },
+                Sample { block: 9_999, crc: 0x2122_2324 },
+            ],
+            armed: 0b101,
+            untold: 0b010,
+        },
     }
 }
 
@@ -99,6 +109,11 @@ fn the_bytes_on_the_medium_are_what_they_were() {
         (4, "reserved"),
     ];
     fields.extend([(4, "slots in a row"); MAX_ROWS]);
+    fields.extend([(4, "samples"), (4, "bytes of the identity"), (8, "armed"), (8, "untold")]);
+    for _ in 0..MAX_SAMPLES {
+        fields.extend([(8, "sampled block"), (4, "its crc")]);
+    }
+    fields.extend([(16, "identity"); MAX_IDENTITY / 16]);
     golden("superblock.txt", &dump("Superblock, copy 1", &superblock().encode(1), &fields));
     let mut fields = vec![
         (4, "magic"),
@@ -212,11 +227,11 @@ fn any_bytes_may_be_decoded() {
 fn a_superblock_of_version_1_has_one_row() {
     let mut bytes = Superblock { rows: Rows::one(4096), ..superblock() }.encode(0);
     bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
-    bytes[80..SUPER_SIZE].fill(0);
+    bytes[80..].fill(0);
     let crc = crc32c(&bytes[16..]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     let found = Superblock::decode(&bytes, 0).unwrap();
-    assert_eq!(found.rows.as_slice(), [4096]);
+    assert_eq!((found.rows.as_slice(), found.origin), (&[4096][..], Origin::default()));
     // In version 2 there have to be rows, and as many slots as there are in a set.
     bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
     let crc = crc32c(&bytes[16..]);
@@ -224,4 +239,49 @@ fn a_superblock_of_version_1_has_one_row() {
     assert!(Superblock::decode(&bytes, 0).is_err());
     let other = Superblock { rows: Rows::of(&[4000, 95]), ..superblock() };
     assert!(Superblock::decode(&other.encode(0), 0).is_err());
+}
+
+#[test]
+fn superblock_of_version_2_knows_no_origin() {
+    let of_version = |version: u32, mut bytes: Vec<u8>| {
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        let crc = crc32c(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        Superblock::decode(&bytes, 0)
+    };
+    let old = Superblock { origin: Origin::default(), ..superblock() };
+    assert_eq!(of_version(2, old.encode(0)), Ok(old));
+    let hidden = of_version(2, superblock().encode(0));
+    assert_eq!(hidden, Err(FormatError::Value { what: "the version", found: 2 }));
+    assert_eq!(of_version(4, superblock().encode(0)), Err(FormatError::Version { found: 4 }));
+}
+
+#[test]
+fn what_no_origin_can_be_is_refused() {
+    let sample = |block| Sample { block, crc: 1 };
+    let samples = |blocks: &[u64]| blocks.iter().map(|&block| sample(block)).collect::<Vec<_>>();
+    let refused = [
+        Origin { samples: samples(&[5, 5]), ..Origin::default() },
+        Origin { samples: samples(&[6, 5]), ..Origin::default() },
+        Origin { samples: samples(&[(1 << 40) / BLOCK]), ..Origin::default() },
+        Origin { samples: samples(&[5]), armed: 0b10, ..Origin::default() },
+        Origin { samples: samples(&[5]), untold: 0b10, ..Origin::default() },
+    ];
+    for origin in refused {
+        let bytes = Superblock { origin: origin.clone(), ..superblock() }.encode(0);
+        assert!(Superblock::decode(&bytes, 0).is_err(), "{origin:?}");
+    }
+    let of = |at: usize, value: u32| {
+        let mut bytes = superblock().encode(0);
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        let crc = crc32c(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        Superblock::decode(&bytes, 0)
+    };
+    assert!(of(152, 2).is_err() && of(152, 65).is_err(), "the number of samples");
+    assert!(of(156, 513).is_err() && of(944, u32::MAX).is_err(), "the identity");
+    let all = samples(&(0..64).collect::<Vec<_>>());
+    let full = Origin { samples: all, armed: u64::MAX, ..Origin::default() };
+    let bytes = Superblock { origin: full.clone(), ..superblock() }.encode(0);
+    assert_eq!(Superblock::decode(&bytes, 0).map(|found| found.origin), Ok(full));
 }

@@ -4,7 +4,8 @@
 //! 1. A clean name is gone before the origin is changed.
 //! 2. A dirty block is forgotten only after the origin has done it, and its name goes only after
 //!    that is durable: until then a crash brings back what was there, never what was before it.
-//! 3. Nothing that was read from or written to the origin while it was changed is cached.
+//! 3. No sample of the origin is armed at a block of the range when the origin is changed.
+//! 4. Nothing that was read from or written to the origin while it was changed is cached.
 
 use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
@@ -122,7 +123,7 @@ impl Pump {
         {
             return Err(error);
         }
-        Ok(())
+        shared.release_samples(self.bytes(work), self.works[work].kind == OpKind::Discard)
     }
 
     /// A block that is zeroed in part: a dirty one gets the zeroes in its slot, a clean one is
@@ -163,7 +164,9 @@ impl Pump {
         let shared = self.shared.clone();
         // What failed may have been done in part.
         Shared::raise(&shared.origin_unflushed);
-        if self.works[work].error.is_none() {
+        if self.works[work].error.is_some() {
+            shared.watch.distrust(&self.bytes(work));
+        } else {
             let swept = shared.sweep(range.first, range.end, |set, block, index| {
                 set.cancel(block);
                 if let Some(index) = index

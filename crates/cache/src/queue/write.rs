@@ -7,7 +7,8 @@
 //! 1. Nothing is written to a slot that the medium names, but new content of the dirty block that
 //!    it names.
 //! 2. Nothing is written to the origin while the medium names a slot for the block.
-//! 3. A block is dirty, and pending, before its write is acknowledged.
+//! 3. No sample of the origin is armed at a block when the origin is written there.
+//! 4. A block is dirty, and pending, before its write is acknowledged.
 
 use std::ops::Range;
 
@@ -65,6 +66,8 @@ impl Target {
 struct Needs {
     unname: Vec<u32>,
     commit: bool,
+    /// Whether the origin is written.
+    origin: bool,
 }
 
 impl Pump {
@@ -86,21 +89,34 @@ impl Pump {
                 true => self.target(work, block, is_around, &mut needs),
                 false => Target::Outside,
             };
+            needs.origin |= target.slot().is_none();
             targets.push(target);
         }
         let failed = vec![false; targets.len()];
         let plan = Plan { first: blocks.start, targets, failed, is_second: false };
         self.works[work].write = Some(Box::new(plan));
-        if needs.commit
-            && let Err(error) = self.shared.commit(&Wanted::Unnamed(&needs.unname))
-            && !self.shared.may_miss_writes()
-        {
+        if let Err(error) = self.prepare_write(work, &needs) {
             self.fail(work, error);
             self.plan(work).failed.fill(true);
             return self.finish_write(work);
         }
         self.send_writes(work);
         self.go_on(work);
+    }
+
+    /// Takes names and samples away that would contradict the origin once it is written.
+    fn prepare_write(&self, work: usize, needs: &Needs) -> Result<(), CacheError> {
+        let shared = &self.shared;
+        if needs.commit
+            && let Err(error) = shared.commit(&Wanted::Unnamed(&needs.unname))
+            && !shared.may_miss_writes()
+        {
+            return Err(error);
+        }
+        match needs.origin {
+            true => shared.release_samples(self.bytes(work), false),
+            false => Ok(()),
+        }
     }
 
     fn plan(&mut self, work: usize) -> &mut Plan {
@@ -389,6 +405,7 @@ impl Pump {
             _ => {
                 Shared::raise(&self.shared.origin_unflushed);
                 if let Err(error) = result {
+                    self.shared.watch.distrust(&self.bytes(work));
                     self.works[work].error.get_or_insert(error);
                 }
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Clock, Lba};
 use esker_cache::{Background, Cache, CreateOptions, Division, Mode, OpenOptions};
-use esker_device::{Device, MemoryDevice, Op, Port};
+use esker_device::{Device, Fact, Identity, MemoryDevice, Op, Port};
 
 /// Bytes of the origin.
 pub(crate) const ORIGIN: u64 = 64 * 4096;
@@ -51,26 +51,41 @@ pub(crate) fn open_options() -> OpenOptions {
     }
 }
 
+/// What tells the origin of [`devices`] from others.
+pub(crate) fn identity() -> Identity {
+    Identity::default().with(Fact::Wwid, "naa.5000")
+}
+
 /// A pair of devices with a cache on the second.
 pub(crate) fn devices(
     mode: Mode,
     origin_lba: u32,
     flash_lba: u32,
 ) -> (Arc<dyn Device>, Arc<dyn Device>) {
-    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", ORIGIN, origin_lba));
+    let origin = MemoryDevice::new("origin", ORIGIN, origin_lba).identified(identity());
+    let origin: Arc<dyn Device> = Arc::new(origin);
     let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", FLASH + SPARE, flash_lba));
     Cache::create(&*origin, &flash, &create_options(mode)).unwrap();
     (origin, flash)
 }
 
-/// A pair of devices of so many bytes, in LBAs of 4096, with a cache on the second.
+/// A pair of devices of so many bytes, in LBAs of 4096, with nothing on them.
+pub(crate) fn bare_devices(
+    origin_bytes: u64,
+    flash_bytes: u64,
+) -> (Arc<dyn Device>, Arc<dyn Device>) {
+    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", origin_bytes, 4096));
+    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", flash_bytes, 4096));
+    (origin, flash)
+}
+
+/// The same with a cache on the second.
 pub(crate) fn large_devices(
     origin_bytes: u64,
     flash_bytes: u64,
     options: &CreateOptions,
 ) -> (Arc<dyn Device>, Arc<dyn Device>) {
-    let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", origin_bytes, 4096));
-    let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", flash_bytes, 4096));
+    let (origin, flash) = bare_devices(origin_bytes, flash_bytes);
     Cache::create(&*origin, &flash, options).unwrap();
     (origin, flash)
 }
