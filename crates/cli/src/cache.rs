@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use esker_base::units::human_bytes;
-use esker_cache::{Cache, CacheError, CreateOptions, Info, Mode, OpenOptions};
+use esker_cache::{Cache, CacheError, CreateOptions, Dirty, Info, Mode, OpenOptions};
 use esker_device::{Create, Device};
 use esker_stack::{CacheParts, CacheSpec, Spec, Stack};
 
@@ -46,6 +46,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             }
             output::print(&shown(&Cache::inspect(&flash).map_err(failed)?))
         }
+        CacheCommand::Accept { devices, dirty } => accept(devices, dirty.as_deref()),
         CacheCommand::Detach { devices } => {
             let CacheParts { origin, flash } = both(devices)?;
             let cache = Cache::open(origin, flash, OpenOptions::default()).map_err(failed)?;
@@ -56,6 +57,48 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             output::print(&format!("{written} written back; {origin} has everything\n"))
         }
     }
+}
+
+/// Says what will become of a cache whose origin is to be another, and does it.
+fn accept(devices: &CacheDevices, dirty: Option<&str>) -> Result {
+    let chosen = match dirty {
+        None => None,
+        Some("keep") => Some(Dirty::Keep),
+        Some("drop") => Some(Dirty::Drop),
+        Some(other) => {
+            let why = "what becomes of dirty blocks is keep or drop";
+            return Err(invalid(format!("'{other}': {why}")));
+        }
+    };
+    let (origin, flash) = both(devices, false)?;
+    let pair = Cache::pairing(&*origin, &flash).map_err(failed)?;
+    if pair.is_right() {
+        return output::print(&format!("{pair}: there is nothing to accept\n"));
+    }
+    let name = origin.name();
+    let dirty = human_bytes(pair.dirty_blocks * 4096);
+    let keep = format!("{dirty} are kept, and go over what {name} holds there when written back");
+    let drop = format!("{dirty} are dropped, and lost; {name} stays as it is");
+    let dirty_blocks = match (pair.dirty_blocks, chosen) {
+        (0, _) => "dirty blocks: there are none".to_owned(),
+        (_, Some(Dirty::Keep)) => format!("dirty blocks: {keep}"),
+        (_, Some(Dirty::Drop)) => format!("dirty blocks: {drop}"),
+        (_, None) => {
+            format!(
+                "dirty blocks, with --dirty keep: {keep}\ndirty blocks, with --dirty drop: {drop}"
+            )
+        }
+    };
+    let clean = human_bytes(pair.clean_blocks * 4096);
+    output::print(&format!(
+        "{pair}\nclean blocks: {clean} are forgotten, and read from {name} anew\n{dirty_blocks}\n"
+    ))?;
+    if pair.dirty_blocks > 0 && chosen.is_none() {
+        let why = "nothing was changed: say with --dirty keep or --dirty drop what becomes of dirty blocks";
+        return Err(invalid(why.to_owned()));
+    }
+    Cache::accept(&*origin, &flash, chosen.unwrap_or(Dirty::Keep)).map_err(failed)?;
+    output::print(&format!("done: {name} is the origin of the cache on {}\n", flash.name()))
 }
 
 fn failed(error: CacheError) -> Failure {
@@ -128,10 +171,11 @@ fn pretty(info: &Info) -> Result<String> {
 
 fn shown(info: &Info) -> String {
     let Info { mode, sets, mapping, .. } = info;
+    let known = info.origin.as_deref().unwrap_or("of no known identity");
     let attached = if info.is_detached { "detached" } else { "attached" };
     format!(
         "{mode}, {attached}\n\
-         origin      {}\n\
+         origin      {}: {known}\n\
          flash       {}, of which {} for blocks\n\
          sets        {sets} of {}, runs of {}, {mapping}\n\
          dirty       {}\n\

@@ -62,3 +62,90 @@ fn plain_files_have_the_size_they_have() {
         assert!(std::fs::metadata(path).unwrap().len() <= bytes);
     }
 }
+
+/// Two disks of one size, each with a flash device of one size, and a dirty block in each cache.
+fn two_pairs(scratch: &Scratch) -> [(String, String); 2] {
+    ["a", "b"].map(|name| {
+        let (disk, flash) =
+            (scratch.path(&format!("{name}.img")), scratch.path(&format!("{name}.fl")));
+        let content: Vec<u8> = name.bytes().cycle().take(16 << 20).collect();
+        std::fs::write(&disk, content).unwrap();
+        std::fs::File::create(&flash).unwrap().set_len(4 << 20).unwrap();
+        let (disk, flash) = (text(&disk), text(&flash));
+        run(["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "1MiB"]).succeeds();
+        let device = esker_stack::Stack::new();
+        let spec = format!(
+            "cache:(file:{disk}?capacity=16MiB)?flash=(file:{flash}?capacity=4MiB)&bypass=off"
+        );
+        let device =
+            device.open(&spec.parse().unwrap(), esker_device::Create::Never).unwrap().device;
+        let mut port = esker_device::Port::open(&*device, 1).unwrap();
+        let block = esker_base::AlignedBuf::padded(&[name.as_bytes()[0] + 1; 4096], 4096);
+        port.write(esker_base::Lba(700), block, None).unwrap();
+        port.flush().unwrap();
+        (disk, flash)
+    })
+}
+
+#[test]
+fn swapped_flash_devices_are_refused_until_one_is_accepted() {
+    let scratch = Scratch::new();
+    let [(disk_a, flash_a), (disk_b, flash_b)] = two_pairs(&scratch);
+    let info = run(["cache", "info", &flash_a]).succeeds().out();
+    assert!(info.contains("16.00 MiB: ") && info.contains("inode="), "{info}");
+    let read = |path: &str| std::fs::read(path).unwrap();
+    let before = [&disk_a, &flash_a, &disk_b, &flash_b].map(|path| read(path));
+    let words =
+        ["is not the origin of the cache on", "inode=", "nothing was changed", "cache accept"];
+    let swapped = format!("cache:({disk_a})?flash=({flash_b})");
+    run(["cache", "detach", &disk_a, &flash_b]).fails(77, &words);
+    run(["cache", "resize", &disk_a, &flash_b]).fails(77, &words);
+    run(["cache", "resize", &disk_a, &flash_b, "--anew"]).fails(77, &words);
+    run(["kv", "create", &text(&scratch.path("db")), "--capacity", &swapped]).fails(77, &words);
+    // What would become of it is said first, and nothing is done before the user has chosen.
+    let asked = run(["cache", "accept", &disk_a, &flash_b]);
+    let said = asked.out();
+    for words in
+        ["clean blocks: ", "with --dirty keep: 4.00 KiB are kept", "with --dirty drop: 4.00"]
+    {
+        assert!(said.contains(words), "no '{words}' in: {said}");
+    }
+    asked.fails(64, &["nothing was changed", "--dirty keep or --dirty drop"]);
+    run(["cache", "accept", &disk_a, &flash_b, "--dirty", "both"]).fails(64, &["keep or drop"]);
+    assert!(before == [&disk_a, &flash_a, &disk_b, &flash_b].map(|path| read(path)), "changed");
+
+    let dropped = run(["cache", "accept", &disk_a, &flash_b, "--dirty", "drop"]).succeeds().out();
+    assert!(
+        dropped.contains("4.00 KiB are dropped, and lost") && dropped.contains("done"),
+        "{dropped}"
+    );
+    run(["cache", "detach", &disk_a, &flash_b]).succeeds();
+    assert!(read(&disk_a) == before[0], "another disk's blocks went over it");
+    let kept = run(["cache", "accept", &disk_b, &flash_a, "--dirty", "keep"]).succeeds().out();
+    assert!(kept.contains("4.00 KiB are kept, and go over what"), "{kept}");
+    let again = run(["cache", "accept", &disk_b, &flash_a]).succeeds().out();
+    assert!(again.contains("there is nothing to accept"), "{again}");
+    run(["cache", "detach", &disk_b, &flash_a]).succeeds();
+    assert_eq!(read(&disk_b)[700 * 4096..701 * 4096], [b'b'; 4096], "block 700 is a's dirty one");
+}
+
+#[test]
+fn disk_that_was_written_without_its_cache_is_refused() {
+    let scratch = Scratch::new();
+    let [(disk, flash), _] = two_pairs(&scratch);
+    // As a mount does, and whoever restores an old copy.
+    let changed = |at: u64| {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::options().write(true).open(&disk).unwrap();
+        file.write_all_at(b"changed", at).unwrap();
+    };
+    changed(1024);
+    let words =
+        ["was written without its cache", "1 of 6", "first one at byte 0", "4.00 KiB are on"];
+    run(["cache", "detach", &disk, &flash]).fails(77, &words);
+    let copy = text(&scratch.path("copy.img"));
+    std::fs::copy(&disk, &copy).unwrap();
+    run(["cache", "detach", &copy, &flash]).fails(77, &["is not the origin", "1 of 6"]);
+    run(["cache", "accept", &disk, &flash, "--dirty", "keep"]).succeeds();
+    run(["cache", "detach", &disk, &flash]).succeeds();
+}

@@ -66,6 +66,19 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         anew: bool,
     },
+    /// Make a device the origin of a cache that was made for another one, or whose origin was changed
+    #[command(after_help = "Examples:\n  esker cache accept disk.img flash.img\n  \
+            esker cache accept disk.img flash.img --dirty keep\n\n\
+            It says what is going to become of every block, and then does that. What was cached clean is\n\
+            read from the device anew. While there are blocks that only the flash device has, --dirty has\n\
+            to say what becomes of them; without it nothing is changed.")]
+    Accept {
+        #[command(flatten)]
+        devices: CacheDevices,
+        /// Blocks that are not on the origin yet: keep (written over what this device holds) or drop
+        #[arg(long, value_name = "keep|drop")]
+        dirty: Option<String>,
+    },
     /// Write everything back, so that the origin can be used without the cache
     #[command(after_help = "Example:\n  esker cache detach disk.img flash.img")]
     Detach {
