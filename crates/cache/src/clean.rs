@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, BufPool, Lba, Nanos};
-use esker_device::{Op, Port};
+use esker_device::{Cause, DeviceError, Op, OpKind, Port};
 
 use crate::CacheError;
 use crate::commit::Wanted;
@@ -167,6 +167,7 @@ impl Cleaner {
     }
 
     fn write_back(&mut self, shared: &Shared, entries: &mut [Entry]) -> Result<(), CacheError> {
+        let losses = shared.origin_losses();
         let mut error: Option<CacheError> = None;
         let pool = &mut self.pool;
         let reads = entries.iter().map(|entry| Op::Read {
@@ -246,6 +247,11 @@ impl Cleaner {
         Shared::raise(&shared.origin_unflushed);
         written?;
         shared.flush_origin()?;
+        if shared.origin_losses() != losses {
+            // Another one's flush failed in between: what was written here may be gone.
+            let why = "a flush failed while blocks were written back; they are still dirty";
+            return Err(origin_lost(shared, why).into());
+        }
         match error {
             // Something was cleaned: the rest is tried again.
             Some(error) if done == 0 => Err(error),
@@ -293,6 +299,12 @@ impl Cleaner {
     pub(crate) fn name_all(&mut self, shared: &Shared) -> Result<(), CacheError> {
         (0..shared.layout.sets).try_for_each(|number| name_set(shared, number).map(drop))
     }
+}
+
+/// The origin has failed a flush that another one asked for.
+pub(crate) fn origin_lost(shared: &Shared, why: &str) -> DeviceError {
+    let cause = Cause::Media(why.to_owned());
+    DeviceError::new(shared.origin.name(), OpKind::Flush, Lba(0), 0, cause)
 }
 
 /// Gives names to the clean blocks of a set that have none, and says whether any got one.

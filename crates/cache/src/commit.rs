@@ -64,6 +64,7 @@ impl Shared {
 
     fn commit_with(&self, store: &mut Store, wanted: &Wanted<'_>) -> Result<usize, CacheError> {
         if store.is_broken() {
+            self.lose();
             return Err(CacheError::FlashLost { device: self.flash.name().to_owned() });
         }
         let taken = std::mem::take(&mut *self.pending.lock());
@@ -203,7 +204,11 @@ impl Shared {
         if contents.is_empty() {
             return Ok(false);
         }
-        store.write_pages(contents)?;
+        store.write_pages(contents).inspect_err(|_| {
+            if store.is_broken() {
+                self.lose();
+            }
+        })?;
         Ok(true)
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Pump {
     ahead: BTreeSet<u64>,
     streams: Streams,
     counts: Arc<Counts>,
+    /// Failed flushes of the origin that the user of this queue pair was told of.
+    known_losses: u64,
 }
 
 /// A command of the host.
@@ -161,6 +163,7 @@ impl Queue {
             ahead: BTreeSet::new(),
             streams: Streams::new(shared.options.sequential_bytes, shared.options.read_ahead_bytes),
             counts: shared.counted.open(),
+            known_losses: shared.host_losses(),
         };
         let pump = Arc::new(Mutex::new(pump));
         let mut queues = shared.queues.lock();
@@ -317,11 +320,25 @@ impl Pump {
     }
 
     fn flush(&mut self, work: usize) {
-        let result = self.sync();
+        let synced = self.sync();
+        let result = self.tell_losses(synced);
         let Work { kind, lba, .. } = self.works[work];
         self.works[work].error =
             result.err().map(|error| self.shared.as_device_error(error, kind, lba, 0));
         self.complete(work);
+    }
+
+    /// A flush of the origin that failed for another one fails here, too, once: what the host wrote there may be
+    /// gone, through whichever queue pair.
+    fn tell_losses(&mut self, synced: Result<(), CacheError>) -> Result<(), CacheError> {
+        let losses = self.shared.host_losses();
+        let is_known = std::mem::replace(&mut self.known_losses, losses) == losses;
+        if synced.is_ok() && !is_known {
+            let why =
+                "a flush has failed since the last one here; what was written before may be gone";
+            return Err(crate::clean::origin_lost(&self.shared, why).into());
+        }
+        synced
     }
 
     /// Everything that was acknowledged is durable when it returns.

@@ -69,6 +69,13 @@ pub(crate) struct Shared {
     has_missed_writes: AtomicBool,
     /// The samples of the origin.
     pub(crate) watch: Watch,
+    /// How often a flush of the origin has failed: what was written before may be gone.
+    origin_losses: AtomicU64,
+    /// How often it has failed while something was unflushed that the host wrote there.
+    host_losses: AtomicU64,
+    host_unflushed: AtomicBool,
+    /// Whether a flush of the flash device has failed: what no name vouches for may be gone.
+    flash_forgot: AtomicBool,
     pub(crate) origin_unflushed: AtomicBool,
     pub(crate) flash_unflushed: AtomicBool,
     pub(crate) is_over_budget: AtomicBool,
@@ -119,6 +126,10 @@ impl Shared {
             is_lost: AtomicBool::new(false),
             has_missed_writes: AtomicBool::new(false),
             watch: Watch::new(&superblock.origin),
+            origin_losses: AtomicU64::new(0),
+            host_losses: AtomicU64::new(0),
+            host_unflushed: AtomicBool::new(false),
+            flash_forgot: AtomicBool::new(false),
             origin_unflushed: AtomicBool::new(true),
             flash_unflushed: AtomicBool::new(false),
             is_over_budget: AtomicBool::new(false),
@@ -139,6 +150,10 @@ impl Shared {
         new.set_mode(self.mode());
         new.store.lock().medium.written = self.metadata_bytes();
         new.watch.go_on_from(&self.watch);
+        new.origin_losses.store(self.origin_losses(), Ordering::Release);
+        new.host_losses.store(self.host_losses(), Ordering::Release);
+        let host_unflushed = self.host_unflushed.load(Ordering::Acquire);
+        new.host_unflushed.store(host_unflushed, Ordering::Release);
         *new.queues.lock() = std::mem::take(&mut *self.queues.lock());
         let is_over_budget = self.is_over_budget.load(Ordering::Relaxed).into();
         let budget = new.budget.go_on_from(&self.budget);
@@ -359,13 +374,47 @@ impl Shared {
         if !self.origin_unflushed.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        port.flush().inspect_err(|_| Shared::raise(&self.origin_unflushed))
+        let host_wrote = self.host_unflushed.swap(false, Ordering::AcqRel);
+        port.flush().inspect_err(|_| {
+            self.origin_losses.fetch_add(1, Ordering::AcqRel);
+            if host_wrote {
+                self.host_losses.fetch_add(1, Ordering::AcqRel);
+                Shared::raise(&self.host_unflushed);
+            }
+            Shared::raise(&self.origin_unflushed);
+        })
+    }
+
+    /// How often a flush of the origin has failed. A device may fail one flush and then go on without the writes
+    /// that it has lost: whoever wrote before is told by this, although another one asked for that flush.
+    pub(crate) fn origin_losses(&self) -> u64 {
+        self.origin_losses.load(Ordering::Acquire)
+    }
+
+    /// How often that may have cost what the host wrote to the origin.
+    pub(crate) fn host_losses(&self) -> u64 {
+        self.host_losses.load(Ordering::Acquire)
+    }
+
+    /// A command of the host has written the origin.
+    pub(crate) fn host_wrote_origin(&self) {
+        Shared::raise(&self.host_unflushed);
+        Shared::raise(&self.origin_unflushed);
+    }
+
+    /// Whether the flash device may have lost what was written to slots without a name.
+    pub(crate) fn flash_forgot(&self) -> bool {
+        self.flash_forgot.load(Ordering::Acquire)
     }
 
     /// Makes durable what the flash device has completed.
     pub(crate) fn flush_flash(&self, store: &mut Store) -> Result<(), DeviceError> {
         self.flash_unflushed.store(false, Ordering::Release);
-        store.medium.flush().inspect_err(|_| Shared::raise(&self.flash_unflushed))
+        store.flush().inspect_err(|_| {
+            Shared::raise(&self.flash_unflushed);
+            Shared::raise(&self.flash_forgot);
+            self.lose();
+        })
     }
 
     /// An error of the cache as the error of a command.

@@ -107,6 +107,11 @@ impl SetState {
         self.named.get(slot) || self.moving.get(slot)
     }
 
+    /// Whether the medium names `slot` dirty: it holds what was flushed, or what was written over it.
+    pub(crate) fn is_durably_dirty(&self, slot: u32) -> bool {
+        self.named_dirty.get(slot)
+    }
+
     /// Whether the medium names a slot for `block` that is no longer its slot.
     pub(crate) fn is_in_limbo(&self, block: u64) -> bool {
         self.limbo.iter().any(|(slot, other)| *other == block && self.is_named(*slot))

@@ -9,7 +9,7 @@
 //! 2. An area is written anew only after every page it touched lies durably in the table.
 //! 3. A page of the table is written only to its older copy, and only while the journal holds all
 //!    that this write could lose.
-//! 4. After a failed write of the journal the store writes nothing any more: what failed may
+//! 4. After a failed write of the journal, or a failed flush, the store writes nothing any more: what failed may
 //!    have happened all the same.
 
 use std::collections::BTreeMap;
@@ -563,12 +563,18 @@ impl Store {
             let bytes = content.encode(self.superblock.id, copy);
             self.medium.write(self.layout.page(page) + u64::from(copy) * BLOCK, &bytes, false)?;
         }
-        self.medium.flush()?;
+        self.flush()?;
         for (page, _) in &pages {
             self.generations[to_usize((*page).into())] += 1;
             self.pending.put(*page, false);
         }
         Ok(())
+    }
+
+    /// Makes durable what the flash device has completed. One that fails to may have lost it, and does not say so
+    /// again: nothing is named any more.
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        self.medium.flush().inspect_err(|_| self.is_broken = true)
     }
 
     /// An error when the cache was detached.

@@ -163,7 +163,7 @@ impl Pump {
         let range = self.works[work].range.take().expect("a range");
         let shared = self.shared.clone();
         // What failed may have been done in part.
-        Shared::raise(&shared.origin_unflushed);
+        shared.host_wrote_origin();
         if self.works[work].error.is_some() {
             shared.watch.distrust(&self.bytes(work));
         } else {

@@ -120,6 +120,10 @@ impl Pump {
                 add(&counts.read_misses, 1);
                 return Ok(Found::Miss { fill: false });
             }
+            if !is_clean && shared.flash_forgot() && !set.is_durably_dirty(index) {
+                let lba = shared.origin_lba(block * BLOCK);
+                return Err(lost(shared, lba, BLOCK, esker_device::OpKind::Read).into());
+            }
             set.set.hit(index, Access::Read);
             set.pin(index);
             add(&counts.read_hits, 1);

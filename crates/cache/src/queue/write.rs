@@ -403,7 +403,7 @@ impl Pump {
                 }
             }
             _ => {
-                Shared::raise(&self.shared.origin_unflushed);
+                self.shared.host_wrote_origin();
                 if let Err(error) = result {
                     self.shared.watch.distrust(&self.bytes(work));
                     self.works[work].error.get_or_insert(error);
