@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`config`] | which namespace, how to reach it |
 //! | `link` | one connected queue |
+//! | `health` | whether a path is worth a try |
 //! | `path` | the controller behind one address: admin queue, events, ANA |
 //! | `shared` | the paths and who keeps them, the choice among them |
 //! | `queue` | the queue pair: commands, and their way to another connection |
@@ -13,6 +14,7 @@
 //! each path keeps the controller alive, connects it again, and hears of events.
 
 pub mod config;
+mod health;
 mod link;
 mod path;
 mod placement;
@@ -91,8 +93,12 @@ impl Device for Initiator {
 
     fn remarks(&self) -> Vec<String> {
         let shared = &self.keeper.shared;
-        let down = shared.paths.iter().filter(|path| !path.is_up());
-        down.map(|path| format!("{} is not connected", path.peer)).collect()
+        let remark = |path: &path::Path| match path.health.remark() {
+            Some(remark) => Some(format!("{} {remark}", path.peer)),
+            None if !path.is_up() => Some(format!("{} is not connected", path.peer)),
+            None => None,
+        };
+        shared.paths.iter().filter_map(remark).collect()
     }
 
     fn data_placement(&self) -> Option<&dyn DataPlacement> {

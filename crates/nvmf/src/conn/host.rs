@@ -276,6 +276,10 @@ impl HostConnection {
             .get_mut(usize::from(transfer.cccid))
             .filter(|state| state.is_used && matches!(state.payload, Payload::In(_)))
             .ok_or(Violation::field(8, "data for a command that takes none"))?;
+        if length == 0 {
+            // Nothing would end a transfer in pieces of nothing.
+            return Err(Violation::field(16, "a data PDU without data"));
+        }
         let Payload::In(buf) = std::mem::replace(&mut state.payload, Payload::None) else {
             unreachable!("checked above");
         };

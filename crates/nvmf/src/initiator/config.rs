@@ -39,11 +39,11 @@ pub struct InitiatorConfig {
     pub data_digest: bool,
     /// Keep alive timeout: after this the target drops a host that is silent.
     pub keep_alive: Duration,
-    /// How long to wait for a connection, and for the answer to an admin command.
+    /// How long to wait for a connection, and for the answer to a command.
     pub timeout: Duration,
-    /// How long commands wait for a connection that was lost before they fail.
+    /// How long a command that has lost its connection is tried without progress before it fails.
     pub give_up: Duration,
-    /// The pause between two attempts to connect.
+    /// How long a path rests that has failed once; twice as long after each further failure.
     pub retry: Duration,
     /// How long a queue pair that waits looks for completions before it sleeps.
     pub spin: Duration,

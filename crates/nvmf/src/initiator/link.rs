@@ -22,6 +22,10 @@ use crate::wire::padded;
 
 /// Room for a message of the authentication.
 const AUTH_BYTES: usize = 4096;
+/// The name of Connect in errors.
+pub(crate) const CONNECT_NAME: &str = "Connect";
+/// How often is received before the time is looked at: what a peer sends without end holds nobody.
+pub(crate) const RECEIVES: u32 = 64;
 
 /// What a new queue is to be.
 #[derive(Clone, Copy, Debug)]
@@ -42,22 +46,29 @@ pub(crate) struct Link {
     pub(crate) wire: HostConnection,
     clock: Clock,
     timeout: Duration,
+    /// By when everything that is done now has to be done, however many answers it takes.
+    pub(crate) deadline: Option<Nanos>,
     /// Completions of commands that nobody waits for: Asynchronous Event Requests.
     pub(crate) others: Vec<(u16, Cqe)>,
 }
 
 impl Link {
-    /// Connects a queue, authenticates it if asked, and returns it with the controller's id.
+    /// Connects a queue, authenticates it if asked, and returns it with the controller's id: all of
+    /// that within the timeout, and before `latest`.
     pub(crate) fn open(
         config: &InitiatorConfig,
         peer: SocketAddr,
         shape: QueueShape,
         clock: &Clock,
+        latest: Nanos,
     ) -> Result<(Link, u16), NvmfError> {
         let failed = |error| NvmfError::os(format!("connecting to {peer}"), &error);
-        let stream = TcpStream::connect_timeout(&peer, config.timeout).map_err(failed)?;
+        let now = clock.now();
+        let deadline = latest.min(now + config.timeout);
+        let span = deadline.since(now).max(Duration::from_millis(1)); // zero is refused
+        let stream = TcpStream::connect_timeout(&peer, span).map_err(failed)?;
         socket::prepare(&stream).map_err(failed)?;
-        let stream = secure(stream, config, peer, clock)?;
+        let stream = secure(stream, config, peer, clock, deadline)?;
         let is_admin = shape.qid == 0;
         let wire = HostConnection::new(HostSettings {
             slots: shape.entries - 1,
@@ -67,7 +78,9 @@ impl Link {
             staging_bytes: if is_admin { 16 << 10 } else { 128 << 10 },
         });
         let (clock, timeout) = (clock.clone(), config.timeout);
-        let mut link = Link { peer, stream, wire, clock, timeout, others: Vec::new() };
+        let others = Vec::new();
+        let mut link =
+            Link { peer, stream, wire, clock, timeout, deadline: Some(deadline), others };
         link.wait_for("ICResp", |event| matches!(event, HostEvent::Ready).then_some(()))?;
         let kato = if is_admin {
             u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX)
@@ -89,7 +102,7 @@ impl Link {
         };
         let sqe = fabrics(CONNECT).with_arguments(&connect.encode());
         let data = AlignedBuf::padded(&data.encode(), 1);
-        let (cqe, _) = link.execute("Connect", sqe, Payload::Out(data))?;
+        let (cqe, _) = link.execute(CONNECT_NAME, sqe, Payload::Out(data))?;
         // The data of Connect is always in its capsule; that of other commands is if it fits.
         link.wire.set_in_capsule_bytes(shape.in_capsule_bytes);
         let [a, b, ..] = cqe.result.to_le_bytes();
@@ -100,6 +113,7 @@ impl Link {
             let what = format!("{peer} does not ask for authentication, so it cannot prove itself");
             return Err(NvmfError::Authentication(what));
         }
+        link.deadline = None;
         Ok((link, u16::from_le_bytes([a, b])))
     }
 
@@ -163,10 +177,12 @@ impl Link {
         what: &str,
         mut wanted: impl FnMut(HostEvent) -> Option<T>,
     ) -> Result<T, NvmfError> {
-        let deadline = self.clock.now() + self.timeout;
+        let latest = self.clock.now() + self.timeout;
+        let deadline = self.deadline.map_or(latest, |deadline| deadline.min(latest));
         loop {
             self.flush()?;
-            while let Some(event) = self.next()? {
+            let mut receives = RECEIVES;
+            while let Some(event) = self.next(&mut receives)? {
                 if let Some(found) = wanted(event) {
                     return Ok(found);
                 }
@@ -183,7 +199,8 @@ impl Link {
     /// Takes completions of commands that nobody waits for.
     pub(crate) fn listen(&mut self) -> Result<(), NvmfError> {
         self.flush()?;
-        while let Some(event) = self.next()? {
+        let mut receives = RECEIVES;
+        while let Some(event) = self.next(&mut receives)? {
             if let HostEvent::Completion { cid, cqe, .. } = event {
                 self.others.push((cid, cqe));
             }
@@ -239,14 +256,16 @@ impl Link {
         self.wire.poll().map_err(|violation| NvmfError::Protocol { peer: self.peer, violation })
     }
 
-    fn next(&mut self) -> Result<Option<HostEvent>, NvmfError> {
+    /// The next event, of what is there or is received in at most so many `receives`.
+    fn next(&mut self, receives: &mut u32) -> Result<Option<HostEvent>, NvmfError> {
         loop {
             if let Some(event) = self.event()? {
                 return Ok(Some(event));
             }
-            if !self.receive()? {
+            if *receives == 0 || !self.receive()? {
                 return Ok(None);
             }
+            *receives -= 1;
         }
     }
 }
@@ -258,6 +277,7 @@ fn secure(
     config: &InitiatorConfig,
     peer: SocketAddr,
     clock: &Clock,
+    deadline: Nanos,
 ) -> Result<Stream, NvmfError> {
     use crate::tls::{Peer, Progress, session::Session};
     let Some(key) = &config.tls_key else { return Ok(Stream::Plain(stream)) };
@@ -267,7 +287,6 @@ fn secure(
     };
     let names = Peer { host: config.host_nqn.clone(), subsystem: config.nqn.clone() };
     let mut session = Session::client(stream, key.offered(&names)).map_err(failed)?;
-    let deadline = clock.now() + config.timeout;
     loop {
         let writes = match session.handshake().map_err(failed)? {
             Progress::Done => return Ok(Stream::Tls(Box::new(session))),
@@ -289,6 +308,7 @@ fn secure(
     config: &InitiatorConfig,
     _: SocketAddr,
     _: &Clock,
+    _: Nanos,
 ) -> Result<Stream, NvmfError> {
     match config.tls_key {
         None => Ok(Stream::Plain(stream)),

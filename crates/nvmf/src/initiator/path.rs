@@ -4,10 +4,13 @@
 //! 1. `generation` is odd while the controller can be used, and changes whenever it is lost or
 //!    found. Who has a queue of another generation has a queue of a controller that is gone.
 //! 2. A queue number is given to one queue at a time.
+//! 3. Losing the controller and opening a queue wait for no command: `grant` is held for moments
+//!    only, and `admin`, which is held while the controller answers, is not asked for.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Nanos};
@@ -16,6 +19,7 @@ use esker_device::fdp::controller::Transfer;
 use parking_lot::Mutex;
 
 use super::config::InitiatorConfig;
+use super::health::Health;
 use super::link::{Link, QueueShape, fabrics};
 use super::placement::{payload, received};
 use crate::conn::Payload;
@@ -38,6 +42,8 @@ const ADMIN_ENTRIES: u16 = 32;
 const QUEUES_WANTED: u16 = 128;
 /// Entries of an I/O queue that are asked for.
 const ENTRIES_WANTED: u16 = 1024;
+/// How long a controller may take to shut down.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What the controller and the namespace say about themselves.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,15 +87,23 @@ impl Facts {
 /// The controller of a path that is connected.
 pub(crate) struct Admin {
     link: Link,
+    generation: u64,
+    grant: Grant,
+    last_keep_alive: Nanos,
+    pub(crate) facts: Facts,
+}
+
+/// The I/O queues that a controller grants.
+#[derive(Clone, Debug)]
+struct Grant {
+    generation: u64,
     cntlid: u16,
     /// Entries of an I/O queue.
     entries: u16,
-    /// I/O queues granted, and those in use.
+    /// How many there are, and those in use.
     queues: u16,
     used: BTreeSet<u16>,
     in_capsule_bytes: usize,
-    last_keep_alive: Nanos,
-    pub(crate) facts: Facts,
 }
 
 /// What happened on a path, as the controller says.
@@ -102,14 +116,22 @@ pub(crate) struct News {
 pub(crate) struct Path {
     pub(crate) peer: SocketAddr,
     admin: Mutex<Option<Admin>>,
+    grant: Mutex<Option<Grant>>,
     generation: AtomicU64,
     ana: AtomicU8,
+    pub(crate) health: Health,
 }
 
 impl Path {
     pub(crate) fn new(peer: SocketAddr) -> Path {
-        let (generation, ana) = (AtomicU64::new(0), AtomicU8::new(AnaState::Optimized as u8));
-        Path { peer, admin: Mutex::new(None), generation, ana }
+        Path {
+            peer,
+            admin: Mutex::new(None),
+            grant: Mutex::new(None),
+            generation: AtomicU64::new(0),
+            ana: AtomicU8::new(AnaState::Optimized as u8),
+            health: Health::default(),
+        }
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -128,7 +150,7 @@ impl Path {
         self.ana.store(state as u8, Ordering::Relaxed);
     }
 
-    /// Connects a controller, if its namespace is the one that is `known`.
+    /// Connects a controller, if its namespace is the one that is `known`. There is none before.
     pub(crate) fn connect(
         &self,
         config: &InitiatorConfig,
@@ -142,31 +164,46 @@ impl Path {
             return Err(admin.unusable(what));
         }
         // Without ANA every path is as good as another.
-        self.set_ana(admin.ana(config)?);
-        // From here on queue pairs use it.
+        self.set_ana(admin.ana()?);
+        admin.link.deadline = None;
         let mut place = self.admin.lock();
+        let generation = self.generation() + 1;
+        (admin.generation, admin.grant.generation) = (generation, generation);
+        *self.grant.lock() = Some(admin.grant.clone());
         *place = Some(admin);
-        if !self.is_up() {
-            self.generation.fetch_add(1, Ordering::AcqRel);
-        }
+        // From here on queue pairs use it.
+        self.generation.store(generation, Ordering::Release);
         Ok(facts)
     }
 
-    /// Gives up the controller.
-    pub(crate) fn lose(&self) {
-        let mut place = self.admin.lock();
-        if place.take().is_some() {
-            self.generation.fetch_add(1, Ordering::AcqRel);
+    /// Gives up the controller of this generation; says whether it was there still.
+    pub(crate) fn lose(&self, generation: u64) -> bool {
+        let (is, none) = (Ordering::AcqRel, Ordering::Relaxed);
+        if generation.is_multiple_of(2)
+            || self.generation.compare_exchange(generation, generation + 1, is, none).is_err()
+        {
+            return false;
         }
+        self.grant.lock().take_if(|grant| grant.generation == generation);
+        // Whoever waits for its answers puts it away afterwards.
+        if let Some(mut place) = self.admin.try_lock() {
+            place.take_if(|admin| admin.generation == generation);
+        }
+        true
     }
 
     /// Shuts the controller down in good order.
-    pub(crate) fn shut_down(&self) {
-        if let Some(admin) = &mut *self.admin.lock() {
+    pub(crate) fn shut_down(&self, clock: &Clock) {
+        let mut place = self.admin.lock();
+        if let Some(mut admin) = place.take()
+            && admin.generation == self.generation()
+        {
             // A target that does not answer forgets the controller by itself.
+            admin.link.deadline = Some(clock.now() + FAREWELL);
             let _ = admin.set_property(CC, CC_SHUTDOWN.into());
+            drop(place);
+            self.lose(admin.generation);
         }
-        self.lose();
     }
 
     /// Does something with the controller. One that fails to answer is given up.
@@ -175,57 +212,64 @@ impl Path {
         act: impl FnOnce(&mut Admin) -> Result<T, NvmfError>,
     ) -> Result<T, NvmfError> {
         let mut place = self.admin.lock();
-        let Some(admin) = &mut *place else {
-            let what = "not connected at the moment".to_owned();
-            return Err(NvmfError::Lost { peer: self.peer, what });
+        let Some(admin) = &mut *place else { return Err(self.not_connected()) };
+        let generation = admin.generation;
+        let done = match generation == self.generation() {
+            true => act(admin),
+            false => Err(self.not_connected()),
         };
-        let done = act(admin);
-        drop(place);
         if matches!(done, Err(NvmfError::Lost { .. } | NvmfError::Protocol { .. })) {
-            self.lose();
+            *place = None;
+            drop(place);
+            self.lose(generation);
         }
         done
     }
 
-    /// Opens an I/O queue with room for `depth` commands if it can be, with its number and the
-    /// generation it belongs to.
+    fn not_connected(&self) -> NvmfError {
+        let what = "not connected at the moment".to_owned();
+        NvmfError::Lost { peer: self.peer, what }
+    }
+
+    /// Opens an I/O queue with room for `depth` commands if it can be, before `latest`, with its
+    /// number and the generation it belongs to.
     pub(crate) fn open_queue(
         &self,
         config: &InitiatorConfig,
         clock: &Clock,
         depth: usize,
+        latest: Nanos,
     ) -> Result<(Link, u16, u64), NvmfError> {
-        let mut shape = QueueShape { qid: 0, cntlid: 0, entries: 0, in_capsule_bytes: 0 };
-        let mut generation = 0;
-        self.with(|admin| {
-            generation = self.generation();
-            let free = (1..=admin.queues).find(|qid| !admin.used.contains(qid));
-            shape.qid = free.ok_or_else(|| NvmfError::Unusable {
+        let (shape, generation) = {
+            let mut place = self.grant.lock();
+            let grant = place.as_mut().ok_or_else(|| self.not_connected())?;
+            let free = (1..=grant.queues).find(|qid| !grant.used.contains(qid));
+            let qid = free.ok_or_else(|| NvmfError::Unusable {
                 peer: self.peer,
-                what: format!("its {} I/O queues are all in use", admin.queues),
+                what: format!("its {} I/O queues are all in use", grant.queues),
             })?;
-            admin.used.insert(shape.qid);
-            shape.cntlid = admin.cntlid;
+            grant.used.insert(qid);
             let wanted = u16::try_from(depth + 1).unwrap_or(u16::MAX);
-            shape.entries = wanted.clamp(2, admin.entries);
-            shape.in_capsule_bytes = admin.in_capsule_bytes;
-            Ok(())
-        })?;
-        match Link::open(config, self.peer, shape, clock) {
-            Ok((link, _)) => Ok((link, shape.qid, generation)),
-            Err(error) => {
+            let entries = wanted.clamp(2, grant.entries);
+            let (cntlid, in_capsule_bytes) = (grant.cntlid, grant.in_capsule_bytes);
+            (QueueShape { qid, cntlid, entries, in_capsule_bytes }, grant.generation)
+        };
+        let opened = Link::open(config, self.peer, shape, clock, latest);
+        match opened {
+            Ok((link, _)) if self.generation() == generation => Ok((link, shape.qid, generation)),
+            other => {
                 self.close_queue(shape.qid, generation);
-                Err(error)
+                Err(other.err().unwrap_or_else(|| self.not_connected()))
             }
         }
     }
 
     /// A queue number is free again, if it belongs to the controller of today.
     pub(crate) fn close_queue(&self, qid: u16, generation: u64) {
-        if let Some(admin) = &mut *self.admin.lock()
-            && self.generation() == generation
+        if let Some(grant) = &mut *self.grant.lock()
+            && grant.generation == generation
         {
-            admin.used.remove(&qid);
+            grant.used.remove(&qid);
         }
     }
 
@@ -263,13 +307,16 @@ impl Path {
                         }
                         news.namespace_changed = true;
                     }
-                    event::ANA => ana = Some(admin.ana(config)?),
+                    event::ANA => {
+                        ana = Some(admin.ana()?);
+                        self.health.works(); // what it refused before, it may take now
+                    }
                     _ => {}
                 }
             }
             // A queue may have been told something that was older than the log page.
             if ana.is_none() && !is_usable {
-                ana = Some(admin.ana(config)?);
+                ana = Some(admin.ana()?);
             }
             Ok(ana)
         })?;
@@ -292,14 +339,20 @@ impl Admin {
             entries: ADMIN_ENTRIES,
             in_capsule_bytes: 8192,
         };
-        let (link, cntlid) = Link::open(config, peer, shape, clock)?;
+        let latest = clock.now() + config.timeout;
+        let (link, cntlid) = Link::open(config, peer, shape, clock, latest)?;
+        let used = BTreeSet::new();
         let mut admin = Admin {
             link,
-            cntlid,
-            entries: 2,
-            queues: 0,
-            used: BTreeSet::new(),
-            in_capsule_bytes: 0,
+            generation: 0,
+            grant: Grant {
+                generation: 0,
+                cntlid,
+                entries: 2,
+                queues: 0,
+                used,
+                in_capsule_bytes: 0,
+            },
             last_keep_alive: clock.now(),
             facts: Facts {
                 controller: IdentifyController::default(),
@@ -307,6 +360,8 @@ impl Admin {
                 uuid: None,
             },
         };
+        // All that it is asked, up to the log page of ANA.
+        admin.link.deadline = Some(clock.now() + config.timeout);
         admin.enable(config, clock)?;
         Ok(admin)
     }
@@ -318,7 +373,7 @@ impl Admin {
     fn enable(&mut self, config: &InitiatorConfig, clock: &Clock) -> Result<(), NvmfError> {
         let [low, high, ..] = self.property(CAP, true)?.to_le_bytes();
         let mqes = u16::from_le_bytes([low, high]);
-        self.entries = mqes.saturating_add(1).clamp(2, ENTRIES_WANTED);
+        self.grant.entries = mqes.saturating_add(1).clamp(2, ENTRIES_WANTED);
         self.set_property(CC, CC_ENABLE.into())?;
         let deadline = clock.now() + config.timeout;
         loop {
@@ -341,9 +396,9 @@ impl Admin {
             .with_dword(11, wanted | wanted << 16);
         let granted = self.execute("Set Features (queues)", queues)?.to_le_bytes();
         let count = |low, high| u16::from_le_bytes([low, high]).saturating_add(1);
-        self.queues = count(granted[0], granted[1]).min(count(granted[2], granted[3]));
+        self.grant.queues = count(granted[0], granted[1]).min(count(granted[2], granted[3]));
         let capsule = to_usize(controller.ioccsz.into()).saturating_mul(16);
-        self.in_capsule_bytes = capsule.saturating_sub(64).min(64 << 10);
+        self.grant.in_capsule_bytes = capsule.saturating_sub(64).min(64 << 10);
         let wanted = controller.oaes & (OAES_NAMESPACE | OAES_ANA);
         let events =
             Sqe::new(feature::SET, 0).with_dword(10, feature::EVENTS.into()).with_dword(11, wanted);
@@ -449,7 +504,7 @@ impl Admin {
     }
 
     /// The ANA state of the namespace's group.
-    fn ana(&mut self, config: &InitiatorConfig) -> Result<AnaState, NvmfError> {
+    fn ana(&mut self) -> Result<AnaState, NvmfError> {
         let facts = &self.facts.controller;
         if facts.cmic & 8 == 0 {
             return Ok(AnaState::Optimized);
@@ -458,7 +513,6 @@ impl Admin {
         let group = self.facts.namespace.anagrpid;
         // Groups without their namespaces: bit 0 of the log specific parameter.
         let size = (AnaHeader::SIZE + groups.clamp(1, 1024) * AnaGroup::SIZE).next_multiple_of(4);
-        let _ = config;
         let bytes = self.get_log_with(lid::ANA, 1, 0, size)?;
         let (_, groups) = bytes.split_at(AnaHeader::SIZE);
         let states =

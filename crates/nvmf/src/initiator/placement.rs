@@ -1,6 +1,7 @@
 //! Data placement of a remote namespace: its commands, carried over the network.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use esker_base::AlignedBuf;
 use esker_device::fdp::controller::{ControllerPlacement, Passthrough, PassthroughError, Transfer};
@@ -72,7 +73,10 @@ impl Remote {
             tries += 1;
             let mut active = match place.take() {
                 Some(active) if shared.is_current(&active) => active,
-                _ => shared.obtain(1, None, shared.config.timeout)?,
+                _ => {
+                    let deadline = shared.clock.now() + shared.config.timeout;
+                    shared.obtain(1, None, deadline, &AtomicBool::new(false))?
+                }
             };
             match active.link.execute(name, sqe, payload(data)) {
                 Ok((cqe, payload)) => {
@@ -85,6 +89,7 @@ impl Remote {
                 }
                 Err(error) => {
                     shared.release(&active);
+                    shared.give_up(active.path, active.generation, &error);
                     if tries > 1 {
                         return Err(error);
                     }

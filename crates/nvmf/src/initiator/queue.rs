@@ -1,9 +1,12 @@
 //! A queue pair of a remote namespace: one connection, and what happens when it is lost.
 //!
-//! A connection that is lost, or that says nothing for too long, is closed, and its commands go to
-//! the next one. Before that is used, the old one is *drained*: the target has closed its end, and
-//! so executes nothing any more that was sent through it. Reads and writes can be repeated then:
-//! no older write can come after a newer one.
+//! A connection that is lost, or that leaves a command without an answer for too long, is closed,
+//! and its commands go to the next one. Before that is used, the old one is *drained*: the target
+//! has closed its end, and so executes nothing any more that was sent through it. Reads and writes
+//! can be repeated then: no older write can come after a newer one.
+//!
+//! A command is *stuck* from when its connection was lost until it, or a piece of it, succeeds. One
+//! that is stuck for `give_up` fails, however often it was sent meanwhile.
 //!
 //! Invariants
 //! 1. A command that was taken is in `pending` until its completion is in `done`: it is among
@@ -12,7 +15,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SendError, TryRecvError};
 use std::time::Duration;
 
 use esker_base::units::to_usize;
@@ -21,7 +25,7 @@ use esker_device::{
     Cause, Command, Completion, DeviceError, Op, OpKind, PlacementId, QueuePair, Tag,
 };
 
-use super::link::left;
+use super::link::{RECEIVES, left};
 use super::shared::{Active, Keeper, Shared};
 use crate::conn::{HostEvent, Payload};
 use crate::error::NvmfError;
@@ -32,9 +36,6 @@ use crate::wire::status::Status;
 
 /// How often a command is tried again that the target asks to be.
 const ATTEMPTS: u32 = 5;
-/// How often it goes to another connection because the target says that this path is no good, though
-/// its log page says otherwise: that is asked for every 100 ms.
-const DETOURS: u32 = 300;
 /// LBAs of one Write Zeroes command.
 const ZEROES_MAX: u64 = 65_536;
 
@@ -52,13 +53,16 @@ struct Pending {
     fua: bool,
     buf: Option<AlignedBuf>,
     attempts: u32,
-    detours: u32,
+    /// When it lost its connection, if nothing of it has succeeded since.
+    stuck: Option<Nanos>,
+    /// Its number among the commands that were sent.
+    serial: u64,
 }
 
 enum State {
     Connected(Box<Active>),
-    /// Another thread connects.
-    Connecting(Receiver<Result<Active, NvmfError>>),
+    /// Another thread connects, until it is told that nobody waits any more.
+    Connecting(Receiver<Result<Active, NvmfError>>, Arc<AtomicBool>),
     /// Connecting has failed; the next command tries again.
     Down,
 }
@@ -73,14 +77,30 @@ pub(crate) struct Queue {
     waiting: VecDeque<usize>,
     by_cid: Vec<usize>,
     done: Vec<Completion>,
-    last_progress: Nanos,
+    /// What was sent, in this order, and when; what is answered leaves it from the front.
+    sent: VecDeque<Sent>,
+    serial: u64,
+    /// Since when the first of `sent` is the one that was sent first.
+    oldest_since: Nanos,
+    /// No command gives up before.
+    gives_up: Nanos,
+    /// Why the last connection was lost.
+    why: Option<NvmfError>,
+    is_closing: bool,
+}
+
+struct Sent {
+    index: usize,
+    serial: u64,
+    at: Nanos,
 }
 
 impl Queue {
     pub(crate) fn open(keeper: Arc<Keeper>, depth: usize) -> Result<Queue, NvmfError> {
         let shared = &keeper.shared;
-        let active = shared.obtain(depth, None, shared.config.timeout)?;
-        let last_progress = shared.clock.now();
+        let now = shared.clock.now();
+        let deadline = now + shared.config.timeout;
+        let active = shared.obtain(depth, None, deadline, &AtomicBool::new(false))?;
         Ok(Queue {
             state: State::Connected(Box::new(active)),
             depth,
@@ -89,7 +109,12 @@ impl Queue {
             waiting: VecDeque::new(),
             by_cid: Vec::new(),
             done: Vec::new(),
-            last_progress,
+            sent: VecDeque::new(),
+            serial: 0,
+            oldest_since: now,
+            gives_up: Nanos(u64::MAX),
+            why: None,
+            is_closing: false,
             keeper,
         })
     }
@@ -124,6 +149,7 @@ impl Queue {
 
     /// Sends commands that wait, as many as the connection takes.
     fn send(&mut self) {
+        let now = self.shared().clock.now();
         while let State::Connected(active) = &mut self.state
             && active.link.wire.room() > 0
             && let Some(index) = self.waiting.pop_front()
@@ -133,19 +159,22 @@ impl Queue {
                 self.finish(index, Ok(()));
                 continue;
             };
-            if active.link.wire.in_flight() == 0 {
-                self.last_progress = self.keeper.shared.clock.now();
-            }
             let cid = usize::from(active.link.wire.submit(sqe, payload));
             if self.by_cid.len() <= cid {
                 self.by_cid.resize(cid + 1, usize::MAX);
             }
             self.by_cid[cid] = index;
+            self.serial += 1;
+            one.serial = self.serial;
+            if self.sent.is_empty() {
+                self.oldest_since = now;
+            }
+            self.sent.push_back(Sent { index, serial: self.serial, at: now });
         }
         if let State::Connected(active) = &mut self.state
-            && active.link.flush().is_err()
+            && let Err(error) = active.link.flush()
         {
-            self.lose();
+            self.lose(Some(error));
         }
     }
 
@@ -153,7 +182,7 @@ impl Queue {
     fn progress(&mut self) {
         match &mut self.state {
             State::Connected(_) => self.receive(),
-            State::Connecting(answer) => match answer.try_recv() {
+            State::Connecting(answer, _) => match answer.try_recv() {
                 Ok(outcome) => self.connected(outcome),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => self.connected(Err(nobody_answers())),
@@ -166,39 +195,82 @@ impl Queue {
     }
 
     fn receive(&mut self) {
-        let mut has_progress = false;
-        loop {
+        let mut receives = RECEIVES;
+        while receives > 0 {
             let State::Connected(active) = &mut self.state else { return };
             match active.link.event() {
                 Ok(Some(HostEvent::Completion { cid, cqe, payload })) => {
-                    has_progress = true;
                     let index = self.by_cid[usize::from(cid)];
                     self.complete(index, cqe, payload);
                 }
                 Ok(Some(HostEvent::Ready)) => {}
                 Ok(None) => match active.link.receive() {
-                    Ok(true) => {}
+                    Ok(true) => receives -= 1,
                     Ok(false) => break,
-                    Err(_) => return self.lose(),
+                    Err(error) => return self.lose(Some(error)),
                 },
-                Err(_) => return self.lose(),
+                Err(error) => return self.lose(Some(error)),
             }
         }
         let now = self.keeper.shared.clock.now();
+        self.forget_answered(now);
         let State::Connected(active) = &mut self.state else { return };
-        if active.link.wire.has_output() && active.link.flush().is_err() {
-            return self.lose();
+        if active.link.wire.has_output()
+            && let Err(error) = active.link.flush()
+        {
+            return self.lose(Some(error));
         }
-        if has_progress || active.link.wire.in_flight() == 0 {
-            self.last_progress = now;
+        if !self.keeper.shared.is_current(active) {
+            return self.lose(None);
         }
         if active.link.wire.in_flight() == 0 && self.keeper.shared.has_better(active) {
-            return self.lose(); // nothing is under way, so nothing is repeated
+            return self.lose(None); // nothing is under way, so nothing is repeated
         }
-        let is_silent = now.since(self.last_progress) > self.keeper.shared.config.timeout;
-        if is_silent || !self.keeper.shared.is_current(active) {
-            self.lose();
+        if let Some(late) = self.late(now) {
+            self.lose(Some(late));
         }
+    }
+
+    /// Takes what was answered from the front of `sent`.
+    fn forget_answered(&mut self, now: Nanos) {
+        let before = self.sent.len();
+        while let Some(Sent { index, serial, .. }) = self.sent.front()
+            && self.pending[*index].as_ref().is_none_or(|one| one.serial != *serial)
+        {
+            self.sent.pop_front();
+        }
+        if self.sent.len() < before {
+            self.oldest_since = now;
+        }
+    }
+
+    /// Whether a command should have been answered by now. Deadlines are those of commands, and
+    /// nothing but answers moves them: the one that was sent first has `timeout` from when it was
+    /// first; and no command takes longer than `give_up`, or `timeout` if that is longer.
+    fn late(&mut self, now: Nanos) -> Option<NvmfError> {
+        let State::Connected(active) = &self.state else { return None };
+        let (peer, config) = (active.link.peer, &self.keeper.shared.config);
+        let oldest = self.sent.front()?;
+        let whole = config.timeout.max(config.give_up);
+        if now >= self.oldest_since + config.timeout || now >= oldest.at + whole {
+            let kind = self.pending[oldest.index].as_ref().map_or(OpKind::Open, |one| one.kind);
+            let what = format!("no answer to a {kind} within {:?}", config.timeout);
+            return Some(NvmfError::Lost { peer, what });
+        }
+        if now >= self.gives_up {
+            self.gives_up = self.next_to_give_up();
+            if now >= self.gives_up {
+                let what = "a command has made no progress over any connection".to_owned();
+                return Some(NvmfError::Lost { peer, what });
+            }
+        }
+        None
+    }
+
+    /// When the first command gives up, of those that are stuck.
+    fn next_to_give_up(&self) -> Nanos {
+        let stuck = self.pending.iter().flatten().filter_map(|one| one.stuck).min();
+        stuck.map_or(Nanos(u64::MAX), |stuck| stuck + self.shared().config.give_up)
     }
 
     /// A command of the link is completed.
@@ -209,27 +281,25 @@ impl Queue {
         }
         let status = cqe.status;
         if status.is_success() {
+            if let State::Connected(active) = &self.state {
+                self.keeper.shared.paths[active.path].health.works();
+            }
+            one.stuck = None;
             one.at += one.piece;
+            one.serial = 0; // the next piece is sent anew
             return if one.at < one.count {
                 self.waiting.push_back(index);
             } else {
                 self.finish(index, Ok(()));
             };
         }
-        if status.is_path_error() && one.detours < DETOURS {
-            one.detours += 1;
+        if status.is_path_error() {
             self.waiting.push_back(index);
-            if let State::Connected(active) = &self.state {
-                // Until the log page says otherwise.
-                self.shared().paths[active.path].set_ana(match status.code() {
-                    code if code == Status::ANA_LOST.code() => AnaState::PersistentLoss,
-                    _ => AnaState::Inaccessible,
-                });
-            }
-            return self.lose();
+            return self.leave_path(status);
         }
         if status.may_retry() && one.attempts < ATTEMPTS {
             one.attempts += 1;
+            one.serial = 0;
             return self.waiting.push_back(index);
         }
         let cause = match status {
@@ -242,12 +312,39 @@ impl Queue {
         self.finish(index, Err(error));
     }
 
-    /// Gives up the connection; its commands wait for the next one.
-    fn lose(&mut self) {
+    /// The path does not take commands, as it says itself: another one may.
+    fn leave_path(&mut self, status: Status) {
+        let State::Connected(active) = &self.state else { return };
+        let (shared, path, peer) = (self.shared(), active.path, active.link.peer);
+        // Until the log page says otherwise.
+        match status.code() {
+            code if code == Status::ANA_LOST.code() => {
+                shared.paths[path].set_ana(AnaState::PersistentLoss);
+            }
+            code if code == Status::ANA_INACCESSIBLE.code() => {
+                shared.paths[path].set_ana(AnaState::Inaccessible);
+            }
+            code if code == Status::ANA_TRANSITION.code() => {
+                shared.paths[path].set_ana(AnaState::Change);
+            }
+            _ => {}
+        }
+        shared.rest(path, status);
+        self.why = Some(NvmfError::Command { peer, command: "I/O", status });
+        self.lose(None);
+    }
+
+    /// Gives up the connection; its commands wait for the next one. With a reason, its controller
+    /// is given up, too.
+    fn lose(&mut self, why: Option<NvmfError>) {
         let State::Connected(active) = std::mem::replace(&mut self.state, State::Down) else {
             return;
         };
         self.shared().release(&active);
+        if let Some(why) = why {
+            self.shared().give_up(active.path, active.generation, &why);
+            self.why = Some(why);
+        }
         let stream = active.link.stream.into_tcp();
         for (cid, payload) in active.link.wire.abandon() {
             let index = self.by_cid[usize::from(cid)];
@@ -257,35 +354,66 @@ impl Queue {
             }
             self.waiting.push_back(index);
         }
+        self.sent.clear();
         self.connect(stream);
     }
 
     fn connect(&mut self, old: Option<std::net::TcpStream>) {
+        let now = self.shared().clock.now();
+        for index in &self.waiting {
+            let one = self.pending[*index].as_mut().expect("a command that was taken");
+            one.stuck.get_or_insert(now);
+        }
+        if self.is_closing {
+            return self.fail_waiting(&nobody_waits(), Nanos(u64::MAX));
+        }
+        self.gives_up = self.next_to_give_up();
+        let deadline = self.gives_up.min(now + self.shared().config.give_up);
         let (tell, answer) = mpsc::channel();
-        let (shared, depth) = (self.keeper.shared.clone(), self.depth);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let (shared, depth, is_cancelled) =
+            (self.keeper.shared.clone(), self.depth, cancelled.clone());
         let run = move || {
-            let outcome = shared.obtain(depth, old, shared.config.give_up);
-            let _ = tell.send(outcome); // the queue pair may be gone
+            let outcome = shared.obtain(depth, old, deadline, &is_cancelled);
+            if let Err(SendError(Ok(active))) = tell.send(outcome) {
+                shared.release(&active); // the queue pair is gone
+            }
         };
-        self.state = State::Connecting(answer);
+        self.state = State::Connecting(answer, cancelled);
         if esker_base::thread::spawn("nvmf-connect", run).is_err() {
             self.connected(Err(nobody_answers()));
         }
     }
 
     fn connected(&mut self, outcome: Result<Active, NvmfError>) {
+        self.state = State::Down;
         match outcome {
-            Ok(active) => {
-                self.last_progress = self.shared().clock.now();
-                self.state = State::Connected(Box::new(active));
+            Ok(active) => self.state = State::Connected(Box::new(active)),
+            Err(error @ (NvmfError::Authentication(_) | NvmfError::Config(_))) => {
+                self.fail_waiting(&error, Nanos(u64::MAX));
             }
             Err(error) => {
-                self.state = State::Down;
-                while let Some(index) = self.waiting.pop_front() {
-                    let error = self.error(index, Cause::Gone(error.to_string()));
-                    self.finish(index, Err(error));
+                let why = self.why.clone().unwrap_or(error);
+                self.fail_waiting(&why, self.shared().clock.now());
+                if !self.waiting.is_empty() {
+                    self.connect(None); // those have some time left
                 }
             }
+        }
+    }
+
+    /// Fails the commands that wait and give up before `now`.
+    fn fail_waiting(&mut self, why: &NvmfError, now: Nanos) {
+        let give_up = self.shared().config.give_up;
+        for _ in 0..self.waiting.len() {
+            let Some(index) = self.waiting.pop_front() else { return };
+            let one = self.pending[index].as_ref().expect("a command that was taken");
+            if one.stuck.is_some_and(|stuck| stuck + give_up > now) {
+                self.waiting.push_back(index);
+                continue;
+            }
+            let error = self.error(index, Cause::Gone(why.to_string()));
+            self.finish(index, Err(error));
         }
     }
 
@@ -295,11 +423,11 @@ impl Queue {
             State::Connected(active) => {
                 // Short enough to see that the controller is lost.
                 let span = span.min(Duration::from_millis(100));
-                if active.link.sleep(span).is_err() {
-                    self.lose();
+                if let Err(error) = active.link.sleep(span) {
+                    self.lose(Some(error));
                 }
             }
-            State::Connecting(answer) => match answer.recv_timeout(span) {
+            State::Connecting(answer, _) => match answer.recv_timeout(span) {
                 Ok(outcome) => self.connected(outcome),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => self.connected(Err(nobody_answers())),
@@ -307,6 +435,10 @@ impl Queue {
             State::Down => self.connect(None),
         }
     }
+}
+
+fn nobody_waits() -> NvmfError {
+    NvmfError::Config("the queue pair was dropped".to_owned())
 }
 
 fn nobody_answers() -> NvmfError {
@@ -369,6 +501,8 @@ impl QueuePair for Queue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
         let mut taken = 0;
         let geometry = self.shared().geometry();
+        let is_stuck = !matches!(self.state, State::Connected(_));
+        let stuck = is_stuck.then(|| self.shared().clock.now());
         while self.in_flight() < self.depth
             && let Some(Command { tag, op }) = commands.pop_front()
         {
@@ -401,7 +535,8 @@ impl QueuePair for Queue {
                 fua,
                 buf: op.into_buf(),
                 attempts: 0,
-                detours: 0,
+                stuck,
+                serial: 0,
             });
             self.waiting.push_back(index);
         }
@@ -451,7 +586,13 @@ impl QueuePair for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         let mut done = Vec::new();
-        // Commands in flight have buffers; that they end is what dropping waits for.
+        self.is_closing = true;
+        if let State::Connecting(_, cancelled) = &self.state {
+            cancelled.store(true, Ordering::Relaxed);
+            self.connected(Err(nobody_waits()));
+        }
+        // Commands in flight have buffers; that they end is what dropping waits for. It ends with the
+        // connection: no other one is looked for.
         while self.in_flight() > 0 && self.wait(&mut done, None).is_ok() {
             done.clear();
         }

@@ -6,21 +6,25 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use esker_base::{Clock, LbaCount};
+use esker_base::{Clock, LbaCount, Nanos};
 use esker_device::{Counters, Geometry};
 use parking_lot::{Condvar, Mutex};
 
 use super::config::InitiatorConfig;
-use super::link::{Link, drain};
+use super::health::Pauses;
+use super::link::{CONNECT_NAME, Link, drain};
 use super::path::{Facts, Identity, Path};
 use crate::error::NvmfError;
 use crate::wire::identify::{
     DLFEAT_MASK, DLFEAT_ZEROES, IdentifyNamespace, ONCS_DSM, ONCS_WRITE_ZEROES,
 };
 use crate::wire::log::AnaState;
+use crate::wire::status::Status;
 
 /// How often a path that works is looked at.
 const TEND: Duration = Duration::from_millis(100);
+/// How often a queue that needs a path looks for one, if `retry` is longer.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// An I/O queue that is connected.
 pub(crate) struct Active {
@@ -37,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) name: String,
     pub(crate) paths: Vec<Path>,
+    pauses: Pauses,
     pub(crate) counters: Counters,
     /// What the namespace says of itself, but for its `capacity` and `handles`.
     geometry: Geometry,
@@ -63,13 +68,17 @@ impl Shared {
         let clock = Clock::real();
         let name = config.url();
         let paths: Vec<Path> = config.portals.iter().map(|&peer| Path::new(peer)).collect();
+        let pauses = Pauses::new(&config);
         let (mut facts, mut failed): (Option<Facts>, Option<NvmfError>) = (None, None);
         for path in &paths {
             match path.connect(&config, &clock, facts.as_ref().map(Facts::identity)) {
                 Ok(found) => {
                     facts.get_or_insert(found);
                 }
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    path.health.failed(clock.now(), &pauses, &error);
+                    failed = Some(error);
+                }
             }
         }
         let Some(facts) = facts else {
@@ -81,6 +90,7 @@ impl Shared {
             clock,
             name,
             paths,
+            pauses,
             counters: Counters::default(),
             geometry,
             capacity: AtomicU64::new(geometry.capacity.0),
@@ -113,10 +123,12 @@ impl Shared {
     }
 
     /// The paths that can be used now, the best first: optimized before not, then in the order of
-    /// the configuration.
+    /// the configuration. Those that have failed lately rest.
     fn usable_paths(&self) -> impl Iterator<Item = usize> {
-        let in_state = |state| {
-            let is_it = move |path: &Path| path.is_up() && path.ana() == state;
+        let now = self.clock.now();
+        let in_state = move |state| {
+            let is_it =
+                move |path: &Path| path.is_up() && path.ana() == state && !path.health.rests(now);
             (0..).zip(&self.paths).filter(move |(_, path)| is_it(path)).map(|(index, _)| index)
         };
         in_state(AnaState::Optimized).chain(in_state(AnaState::NonOptimized))
@@ -128,39 +140,68 @@ impl Shared {
         !is_optimized(active.path) && self.usable_paths().next().is_some_and(is_optimized)
     }
 
-    /// Connects a queue over the best path, trying for up to `patience`. The connection it
-    /// replaces is drained first, so that nothing sent over it happens after this returns.
+    /// Connects a queue over the best path, trying until `deadline` or until it is `cancelled`. The
+    /// connection it replaces is drained first, so that nothing sent over it happens after this
+    /// returns.
     pub(crate) fn obtain(
         &self,
         depth: usize,
         old: Option<TcpStream>,
-        patience: Duration,
+        deadline: Nanos,
+        cancelled: &AtomicBool,
     ) -> Result<Active, NvmfError> {
-        let deadline = self.clock.now() + patience;
         if let Some(stream) = old {
             // A target that does not answer drops the connection when its keep alive timeout
             // has passed, with some grace.
             drain(&stream, &self.clock, self.config.keep_alive * 2);
         }
+        let mut error = NvmfError::Lost {
+            peer: self.paths[0].peer,
+            what: "no path to the namespace works".to_owned(),
+        };
         loop {
-            let mut error = NvmfError::Lost {
-                peer: self.paths[0].peer,
-                what: "no path to the namespace works".to_owned(),
-            };
-            for index in self.usable_paths() {
-                match self.paths[index].open_queue(&self.config, &self.clock, depth) {
+            let is_over = self.clock.now() >= deadline;
+            for index in self.usable_paths().take_while(|_| !is_over) {
+                let path = &self.paths[index];
+                match path.open_queue(&self.config, &self.clock, depth, deadline) {
                     Ok((link, qid, generation)) => {
                         return Ok(Active { link, path: index, qid, generation });
                     }
-                    Err(refused) => error = refused,
+                    Err(refused @ NvmfError::Authentication(_)) => return Err(refused),
+                    Err(refused) => {
+                        // One that has no queue to give is as good as before for those that are.
+                        let is_busy = NvmfError::Command {
+                            peer: path.peer,
+                            command: CONNECT_NAME,
+                            status: Status::CONNECT_BUSY,
+                        };
+                        if !matches!(refused, NvmfError::Unusable { .. }) && refused != is_busy {
+                            self.give_up(index, path.generation(), &refused);
+                        }
+                        error = refused;
+                    }
                 }
             }
-            let is_over = self.clock.now() >= deadline || self.is_stopping.load(Ordering::Relaxed);
-            if is_over || matches!(error, NvmfError::Authentication(_)) {
+            let left = deadline.since(self.clock.now());
+            let is_told = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+            if left.is_zero() || is_told(&self.is_stopping) || is_told(cancelled) {
                 return Err(error);
             }
-            self.clock.sleep(self.config.retry.min(deadline.since(self.clock.now())));
+            self.clock.sleep(LOOK.min(self.config.retry).min(left));
         }
+    }
+
+    /// The controller of a path, of this generation, has failed: it is given up, and the path rests.
+    pub(crate) fn give_up(&self, index: usize, generation: u64, why: &NvmfError) {
+        let path = &self.paths[index];
+        if path.lose(generation) {
+            path.health.failed(self.clock.now(), &self.pauses, why);
+        }
+    }
+
+    /// A path refuses commands, though its controller answers: it rests.
+    pub(crate) fn rest(&self, index: usize, why: Status) {
+        self.paths[index].health.failed(self.clock.now(), &self.pauses, &why);
     }
 
     /// Gives a queue's number back.
@@ -177,29 +218,35 @@ impl Shared {
     fn keep(&self, index: usize) {
         let path = &self.paths[index];
         loop {
-            let pause = if path.is_up() {
-                if let Ok(news) = path.tend(&self.config, &self.clock, self.identity)
-                    && news.namespace_changed
-                {
-                    // What the new size is was asked along the way.
-                    let size = path.with(|admin| Ok(admin.facts.namespace.nsze));
-                    if let Ok(size) = size {
-                        self.capacity.store(size, Ordering::Relaxed);
+            let generation = path.generation();
+            if path.is_up() {
+                match path.tend(&self.config, &self.clock, self.identity) {
+                    Ok(news) if news.namespace_changed => {
+                        // What the new size is was asked along the way.
+                        let size = path.with(|admin| Ok(admin.facts.namespace.nsze));
+                        if let Ok(size) = size {
+                            self.capacity.store(size, Ordering::Relaxed);
+                        }
                     }
+                    Ok(_) => {}
+                    Err(_) if path.generation() == generation => {}
+                    // Whoever has given it up before has noted that it failed.
+                    Err(error) => path.health.failed(self.clock.now(), &self.pauses, &error),
                 }
-                TEND
-            } else {
-                if let Ok(facts) = path.connect(&self.config, &self.clock, Some(self.identity)) {
-                    self.capacity.store(facts.namespace.nsze, Ordering::Relaxed);
+            } else if !path.health.rests(self.clock.now()) {
+                match path.connect(&self.config, &self.clock, Some(self.identity)) {
+                    Ok(facts) => self.capacity.store(facts.namespace.nsze, Ordering::Relaxed),
+                    Err(error) => path.health.failed(self.clock.now(), &self.pauses, &error),
                 }
-                if path.is_up() { TEND } else { self.config.retry }
-            };
+            }
+            let pause = if path.is_up() { TEND } else { TEND.min(self.config.retry) };
             let mut is_closed = self.is_closed.lock();
             if !*is_closed {
                 self.closing.wait_for(&mut is_closed, pause);
             }
             if *is_closed {
-                return path.shut_down();
+                drop(is_closed);
+                return path.shut_down(&self.clock);
             }
         }
     }

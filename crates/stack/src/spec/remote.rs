@@ -39,9 +39,9 @@ pub struct RemoteSpec {
     pub data_digest: Option<bool>,
     /// How long to wait for a connection, and for an answer.
     pub timeout: Option<Duration>,
-    /// The pause between two attempts to connect.
+    /// How long a path rests that has failed once.
     pub retry: Option<Duration>,
-    /// How long commands wait for a connection that was lost before they fail.
+    /// How long a command that has lost its connection is tried before it fails.
     pub give_up: Option<Duration>,
     /// After how long the target drops a host that is silent.
     pub keep_alive: Option<Duration>,
