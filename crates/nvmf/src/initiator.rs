@@ -8,18 +8,24 @@
 //! | `path` | the controller behind one address: admin queue, events, ANA |
 //! | `shared` | the paths and who keeps them, the choice among them |
 //! | `queue` | the queue pair: commands, and their way to another connection |
+//! | `commands` | what is sent for a command |
+//! | `unflushed` | what was written and not flushed |
+//! | `restore` | writing that again after its controller was lost |
 //! | `placement` | data placement, asked of the target |
 //!
 //! Each queue pair has a connection of its own, driven by the thread that uses it. A thread for
 //! each path keeps the controller alive, connects it again, and hears of events.
 
+mod commands;
 pub mod config;
 mod health;
 mod link;
 mod path;
 mod placement;
 mod queue;
+mod restore;
 mod shared;
+mod unflushed;
 
 use std::sync::Arc;
 
@@ -98,7 +104,8 @@ impl Device for Initiator {
             None if !path.is_up() => Some(format!("{} is not connected", path.peer)),
             None => None,
         };
-        shared.paths.iter().filter_map(remark).collect()
+        let lost = shared.unflushed.as_ref().and_then(|unflushed| unflushed.lock().lost());
+        shared.paths.iter().filter_map(remark).chain(lost).collect()
     }
 
     fn data_placement(&self) -> Option<&dyn DataPlacement> {

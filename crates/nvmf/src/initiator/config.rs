@@ -45,6 +45,10 @@ pub struct InitiatorConfig {
     pub give_up: Duration,
     /// How long a path rests that has failed once; twice as long after each further failure.
     pub retry: Duration,
+    /// How many bytes of completed writes are kept until they are flushed, where the target has a
+    /// volatile write cache, to be written again if it is lost. When they are more, the initiator
+    /// flushes. With 0 nothing is kept, and what may be lost is.
+    pub replay: u64,
     /// How long a queue pair that waits looks for completions before it sleeps.
     pub spin: Duration,
 }
@@ -87,6 +91,7 @@ impl InitiatorConfig {
             timeout: Duration::from_secs(10),
             give_up: Duration::from_secs(30),
             retry: Duration::from_millis(200),
+            replay: 64 << 20,
             spin: Duration::from_micros(20),
         })
     }

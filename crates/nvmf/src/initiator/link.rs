@@ -19,6 +19,7 @@ use crate::wire::fabrics::{
     ConnectData, OPCODE,
 };
 use crate::wire::padded;
+use crate::wire::status::Status;
 
 /// Room for a message of the authentication.
 const AUTH_BYTES: usize = 4096;
@@ -170,6 +171,35 @@ impl Link {
             return Ok((cqe, payload));
         }
         Err(NvmfError::Command { peer: self.peer, command: name, status: cqe.status })
+    }
+
+    /// Runs commands to their end, as many at once as the queue has room for, and says how each
+    /// has ended.
+    pub(crate) fn execute_all(
+        &mut self,
+        name: &'static str,
+        commands: impl IntoIterator<Item = (Sqe, Payload)>,
+    ) -> Result<Vec<Status>, NvmfError> {
+        let mut commands = commands.into_iter();
+        let (mut statuses, mut sent) = (Vec::new(), Vec::new());
+        loop {
+            while self.wire.room() > 0
+                && let Some((sqe, payload)) = commands.next()
+            {
+                sent.push((self.wire.submit(sqe, payload), statuses.len()));
+                statuses.push(Status::SUCCESS);
+            }
+            if sent.is_empty() {
+                return Ok(statuses);
+            }
+            let (cid, status) = self.wait_for(name, |event| match event {
+                HostEvent::Completion { cid, cqe, .. } => Some((cid, cqe.status)),
+                HostEvent::Ready => None,
+            })?;
+            if let Some(at) = sent.iter().position(|(one, _)| *one == cid) {
+                statuses[sent.swap_remove(at).1] = status;
+            }
+        }
     }
 
     fn wait_for<T>(

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_base::units::to_usize;
@@ -119,6 +119,8 @@ pub(crate) struct Path {
     grant: Mutex<Option<Grant>>,
     generation: AtomicU64,
     ana: AtomicU8,
+    /// Whether it has a volatile write cache.
+    has_cache: AtomicBool,
     pub(crate) health: Health,
 }
 
@@ -130,6 +132,7 @@ impl Path {
             grant: Mutex::new(None),
             generation: AtomicU64::new(0),
             ana: AtomicU8::new(AnaState::Optimized as u8),
+            has_cache: AtomicBool::new(false),
             health: Health::default(),
         }
     }
@@ -144,6 +147,10 @@ impl Path {
 
     pub(crate) fn ana(&self) -> AnaState {
         AnaState::from_u8(self.ana.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    pub(crate) fn has_cache(&self) -> bool {
+        self.has_cache.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_ana(&self, state: AnaState) {
@@ -166,6 +173,7 @@ impl Path {
         // Without ANA every path is as good as another.
         self.set_ana(admin.ana()?);
         admin.link.deadline = None;
+        self.has_cache.store(facts.controller.vwc & 1 != 0, Ordering::Relaxed);
         let mut place = self.admin.lock();
         let generation = self.generation() + 1;
         (admin.generation, admin.grant.generation) = (generation, generation);
@@ -249,7 +257,8 @@ impl Path {
                 what: format!("its {} I/O queues are all in use", grant.queues),
             })?;
             grant.used.insert(qid);
-            let wanted = u16::try_from(depth + 1).unwrap_or(u16::MAX);
+            // One entry of a queue stays empty; and a flush of the initiator's own has room.
+            let wanted = u16::try_from(depth + 2).unwrap_or(u16::MAX);
             let entries = wanted.clamp(2, grant.entries);
             let (cntlid, in_capsule_bytes) = (grant.cntlid, grant.in_capsule_bytes);
             (QueueShape { qid, cntlid, entries, in_capsule_bytes }, grant.generation)

@@ -8,7 +8,7 @@ use esker_device::fdp::controller::{ControllerPlacement, Passthrough, Passthroug
 use esker_device::fdp::wire::command::{NvmeCommand, Queue};
 
 use super::path::Admin;
-use super::shared::Shared;
+use super::shared::{Shared, Start};
 use crate::conn::Payload;
 use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;
@@ -75,7 +75,7 @@ impl Remote {
                 Some(active) if shared.is_current(&active) => active,
                 _ => {
                     let deadline = shared.clock.now() + shared.config.timeout;
-                    shared.obtain(1, None, deadline, &AtomicBool::new(false))?
+                    shared.obtain(1, Start::New, None, deadline, &AtomicBool::new(false))?
                 }
             };
             match active.link.execute(name, sqe, payload(data)) {

@@ -8,55 +8,65 @@
 //! A command is *stuck* from when its connection was lost until it, or a piece of it, succeeds. One
 //! that is stuck for `give_up` fails, however often it was sent meanwhile.
 //!
+//! | module | what |
+//! | --- | --- |
+//! | `gate` | when a command may be sent, and what of it is kept until it is flushed |
+//! | `reconnect` | one connection is lost, the next one found |
+//!
 //! Invariants
 //! 1. A command that was taken is in `pending` until its completion is in `done`: it is among
 //!    `waiting`, or outstanding on the link under the identifier that `by_cid` leads from.
 //! 2. The buffer of a command is in `pending`, or with the link while it is outstanding.
+//! 3. `pending[depth]` is the queue pair's own flush, when what is kept fills its room.
+
+mod gate;
+mod reconnect;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SendError, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount, Nanos};
 use esker_device::{
     Cause, Command, Completion, DeviceError, Op, OpKind, PlacementId, QueuePair, Tag,
 };
 
 use super::link::{RECEIVES, left};
-use super::shared::{Active, Keeper, Shared};
+use super::shared::{Active, Keeper, Shared, Start};
+use super::unflushed::Ticket;
 use crate::conn::{HostEvent, Payload};
 use crate::error::NvmfError;
-use crate::wire::capsule::{Cqe, Sqe};
-use crate::wire::command::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, LbaRange, io};
-use crate::wire::log::AnaState;
+use crate::wire::capsule::Cqe;
 use crate::wire::status::Status;
+use gate::Gate;
+use reconnect::{nobody_answers, nobody_waits};
 
 /// How often a command is tried again that the target asks to be.
 const ATTEMPTS: u32 = 5;
-/// LBAs of one Write Zeroes command.
-const ZEROES_MAX: u64 = 65_536;
-
 /// A command that was taken.
-struct Pending {
+pub(crate) struct Pending {
     tag: Tag,
-    kind: OpKind,
-    lba: Lba,
-    count: u64,
+    pub(crate) kind: OpKind,
+    pub(crate) lba: Lba,
+    pub(crate) count: u64,
     /// LBAs that are done with, of a command that takes several.
-    at: u64,
+    pub(crate) at: u64,
     /// LBAs of the command that is outstanding.
-    piece: u64,
-    placement: Option<PlacementId>,
+    pub(crate) piece: u64,
+    pub(crate) placement: Option<PlacementId>,
     fua: bool,
-    buf: Option<AlignedBuf>,
+    pub(crate) buf: Option<AlignedBuf>,
     attempts: u32,
     /// When it lost its connection, if nothing of it has succeeded since.
     stuck: Option<Nanos>,
     /// Its number among the commands that were sent.
     serial: u64,
+    /// The write that it is, while that is in flight.
+    ticket: Option<Ticket>,
+    /// Of a flush: the last write that it has to cover; once sent, the last that it covers.
+    number: u64,
 }
 
 enum State {
@@ -87,6 +97,13 @@ pub(crate) struct Queue {
     /// Why the last connection was lost.
     why: Option<NvmfError>,
     is_closing: bool,
+    /// Writes that the target has completed, and that there was no room to keep: they are completed
+    /// when a flush has that is sent after these numbers.
+    held: Vec<(usize, u64)>,
+    /// The sum of generations at which nothing had to be written again.
+    generations: u64,
+    /// Whether the first command that waits may not be sent yet, though there is room.
+    is_gated: bool,
 }
 
 struct Sent {
@@ -100,11 +117,12 @@ impl Queue {
         let shared = &keeper.shared;
         let now = shared.clock.now();
         let deadline = now + shared.config.timeout;
-        let active = shared.obtain(depth, None, deadline, &AtomicBool::new(false))?;
+        let never = AtomicBool::new(false);
+        let active = shared.obtain(depth, Start::New, None, deadline, &never)?;
         Ok(Queue {
             state: State::Connected(Box::new(active)),
             depth,
-            pending: (0..depth).map(|_| None).collect(),
+            pending: (0..=depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             waiting: VecDeque::new(),
             by_cid: Vec::new(),
@@ -115,6 +133,9 @@ impl Queue {
             gives_up: Nanos(u64::MAX),
             why: None,
             is_closing: false,
+            held: Vec::new(),
+            generations: 0,
+            is_gated: false,
             keeper,
         })
     }
@@ -126,6 +147,10 @@ impl Queue {
     /// Completes a command.
     fn finish(&mut self, index: usize, result: Result<(), DeviceError>) {
         let one = self.pending[index].take().expect("a command that was taken");
+        self.end_write(one.ticket.as_ref());
+        if index == self.depth {
+            return self.own_flush_ended(result, one.number);
+        }
         let Pending { tag, kind, lba, placement, fua, buf, .. } = one;
         let count = LbaCount(one.count);
         let op = match (kind, buf) {
@@ -150,15 +175,42 @@ impl Queue {
     /// Sends commands that wait, as many as the connection takes.
     fn send(&mut self) {
         let now = self.shared().clock.now();
+        self.is_gated = false;
         while let State::Connected(active) = &mut self.state
             && active.link.wire.room() > 0
-            && let Some(index) = self.waiting.pop_front()
+            && let Some(&index) = self.waiting.front()
         {
+            let (by, path) = (active.controller(), active.path);
+            let shared = &self.keeper.shared;
             let one = self.pending[index].as_mut().expect("a command that was taken");
-            let Some((sqe, payload)) = command(&self.keeper.shared, one) else {
+            one.piece = shared.next_piece(one);
+            match gate::check(shared, one, index == self.depth, by, &mut self.generations) {
+                Gate::Open => {}
+                Gate::Later => {
+                    self.is_gated = true;
+                    break;
+                }
+                Gate::Restore => {
+                    self.is_gated = true;
+                    if active.link.wire.in_flight() == 0 {
+                        self.restore(index);
+                    }
+                    break;
+                }
+                Gate::Refused(cause) => {
+                    self.waiting.pop_front();
+                    let error = self.error(index, cause);
+                    self.finish(index, Err(error));
+                    continue;
+                }
+            }
+            self.waiting.pop_front();
+            if one.piece == 0 {
                 self.finish(index, Ok(()));
                 continue;
-            };
+            }
+            let is_durable = one.fua || shared.must_be_durable(path);
+            let (sqe, payload) = shared.command(one, is_durable);
             let cid = usize::from(active.link.wire.submit(sqe, payload));
             if self.by_cid.len() <= cid {
                 self.by_cid.resize(cid + 1, usize::MAX);
@@ -285,21 +337,19 @@ impl Queue {
                 self.keeper.shared.paths[active.path].health.works();
             }
             one.stuck = None;
-            one.at += one.piece;
             one.serial = 0; // the next piece is sent anew
-            return if one.at < one.count {
-                self.waiting.push_back(index);
-            } else {
-                self.finish(index, Ok(()));
-            };
+            return self.keep(index);
         }
+        let ticket = one.ticket.take();
+        one.serial = 0;
+        self.end_write(ticket.as_ref());
+        let one = self.pending[index].as_mut().expect("a command that was taken");
         if status.is_path_error() {
             self.waiting.push_back(index);
             return self.leave_path(status);
         }
         if status.may_retry() && one.attempts < ATTEMPTS {
             one.attempts += 1;
-            one.serial = 0;
             return self.waiting.push_back(index);
         }
         let cause = match status {
@@ -310,190 +360,6 @@ impl Queue {
         };
         let error = self.error(index, cause);
         self.finish(index, Err(error));
-    }
-
-    /// The path does not take commands, as it says itself: another one may.
-    fn leave_path(&mut self, status: Status) {
-        let State::Connected(active) = &self.state else { return };
-        let (shared, path, peer) = (self.shared(), active.path, active.link.peer);
-        // Until the log page says otherwise.
-        match status.code() {
-            code if code == Status::ANA_LOST.code() => {
-                shared.paths[path].set_ana(AnaState::PersistentLoss);
-            }
-            code if code == Status::ANA_INACCESSIBLE.code() => {
-                shared.paths[path].set_ana(AnaState::Inaccessible);
-            }
-            code if code == Status::ANA_TRANSITION.code() => {
-                shared.paths[path].set_ana(AnaState::Change);
-            }
-            _ => {}
-        }
-        shared.rest(path, status);
-        self.why = Some(NvmfError::Command { peer, command: "I/O", status });
-        self.lose(None);
-    }
-
-    /// Gives up the connection; its commands wait for the next one. With a reason, its controller
-    /// is given up, too.
-    fn lose(&mut self, why: Option<NvmfError>) {
-        let State::Connected(active) = std::mem::replace(&mut self.state, State::Down) else {
-            return;
-        };
-        self.shared().release(&active);
-        if let Some(why) = why {
-            self.shared().give_up(active.path, active.generation, &why);
-            self.why = Some(why);
-        }
-        let stream = active.link.stream.into_tcp();
-        for (cid, payload) in active.link.wire.abandon() {
-            let index = self.by_cid[usize::from(cid)];
-            let one = self.pending[index].as_mut().expect("a command that was taken");
-            if matches!(one.kind, OpKind::Read | OpKind::Write) {
-                one.buf = payload.into_buf();
-            }
-            self.waiting.push_back(index);
-        }
-        self.sent.clear();
-        self.connect(stream);
-    }
-
-    fn connect(&mut self, old: Option<std::net::TcpStream>) {
-        let now = self.shared().clock.now();
-        for index in &self.waiting {
-            let one = self.pending[*index].as_mut().expect("a command that was taken");
-            one.stuck.get_or_insert(now);
-        }
-        if self.is_closing {
-            return self.fail_waiting(&nobody_waits(), Nanos(u64::MAX));
-        }
-        self.gives_up = self.next_to_give_up();
-        let deadline = self.gives_up.min(now + self.shared().config.give_up);
-        let (tell, answer) = mpsc::channel();
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let (shared, depth, is_cancelled) =
-            (self.keeper.shared.clone(), self.depth, cancelled.clone());
-        let run = move || {
-            let outcome = shared.obtain(depth, old, deadline, &is_cancelled);
-            if let Err(SendError(Ok(active))) = tell.send(outcome) {
-                shared.release(&active); // the queue pair is gone
-            }
-        };
-        self.state = State::Connecting(answer, cancelled);
-        if esker_base::thread::spawn("nvmf-connect", run).is_err() {
-            self.connected(Err(nobody_answers()));
-        }
-    }
-
-    fn connected(&mut self, outcome: Result<Active, NvmfError>) {
-        self.state = State::Down;
-        match outcome {
-            Ok(active) => self.state = State::Connected(Box::new(active)),
-            Err(error @ (NvmfError::Authentication(_) | NvmfError::Config(_))) => {
-                self.fail_waiting(&error, Nanos(u64::MAX));
-            }
-            Err(error) => {
-                let why = self.why.clone().unwrap_or(error);
-                self.fail_waiting(&why, self.shared().clock.now());
-                if !self.waiting.is_empty() {
-                    self.connect(None); // those have some time left
-                }
-            }
-        }
-    }
-
-    /// Fails the commands that wait and give up before `now`.
-    fn fail_waiting(&mut self, why: &NvmfError, now: Nanos) {
-        let give_up = self.shared().config.give_up;
-        for _ in 0..self.waiting.len() {
-            let Some(index) = self.waiting.pop_front() else { return };
-            let one = self.pending[index].as_ref().expect("a command that was taken");
-            if one.stuck.is_some_and(|stuck| stuck + give_up > now) {
-                self.waiting.push_back(index);
-                continue;
-            }
-            let error = self.error(index, Cause::Gone(why.to_string()));
-            self.finish(index, Err(error));
-        }
-    }
-
-    /// Sleeps until something may have happened.
-    fn sleep(&mut self, span: Duration) {
-        match &mut self.state {
-            State::Connected(active) => {
-                // Short enough to see that the controller is lost.
-                let span = span.min(Duration::from_millis(100));
-                if let Err(error) = active.link.sleep(span) {
-                    self.lose(Some(error));
-                }
-            }
-            State::Connecting(answer, _) => match answer.recv_timeout(span) {
-                Ok(outcome) => self.connected(outcome),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => self.connected(Err(nobody_answers())),
-            },
-            State::Down => self.connect(None),
-        }
-    }
-}
-
-fn nobody_waits() -> NvmfError {
-    NvmfError::Config("the queue pair was dropped".to_owned())
-}
-
-fn nobody_answers() -> NvmfError {
-    NvmfError::Config("the thread that connects has ended".to_owned())
-}
-
-/// The next command of a piece of work; `None` when there is nothing to be done for it.
-fn command(shared: &Shared, one: &mut Pending) -> Option<(Sqe, Payload)> {
-    let nsid = shared.config.nsid;
-    let geometry = shared.geometry();
-    let lba_size = geometry.lba_size;
-    let slba = one.lba.0 + one.at;
-    let rest = one.count - one.at;
-    let ranged = |opcode, count: u64, placement, fua| {
-        let count = u32::try_from(count).expect("at most 65,536 LBAs");
-        LbaRange { slba, count, fua, placement }.put(Sqe::new(opcode, nsid))
-    };
-    match one.kind {
-        OpKind::Read => {
-            one.piece = rest;
-            let buf = one.buf.take().expect("a read has a buffer");
-            Some((ranged(io::READ, rest, None, false), Payload::In(buf)))
-        }
-        OpKind::Write => {
-            one.piece = rest;
-            let buf = one.buf.take().expect("a write has a buffer");
-            Some((ranged(io::WRITE, rest, one.placement, one.fua), Payload::Out(buf)))
-        }
-        OpKind::Discard if shared.discards_zero => {
-            one.piece = rest.min(ZEROES_MAX);
-            let sqe = ranged(io::WRITE_ZEROES, one.piece, None, false);
-            let cdw12 = sqe.dword(12) | DEALLOCATE;
-            Some((sqe.with_dword(12, cdw12), Payload::None))
-        }
-        OpKind::Discard if !shared.has_discard => None,
-        OpKind::Discard => {
-            let count = u32::try_from(rest).unwrap_or(u32::MAX);
-            one.piece = count.into();
-            let range = DsmRange { attributes: 0, count, slba }.encode();
-            let sqe = Sqe::new(io::DSM, nsid).with_dword(11, DSM_DEALLOCATE);
-            Some((sqe, Payload::Out(AlignedBuf::padded(&range, 1))))
-        }
-        OpKind::WriteZeroes if shared.has_write_zeroes => {
-            one.piece = rest.min(ZEROES_MAX);
-            Some((ranged(io::WRITE_ZEROES, one.piece, None, false), Payload::None))
-        }
-        OpKind::WriteZeroes => {
-            one.piece = rest.min(u64::from(geometry.max_transfer_size / lba_size));
-            let zeroes = AlignedBuf::zeroed(to_usize(LbaCount(one.piece).bytes(lba_size)));
-            Some((ranged(io::WRITE, one.piece, None, false), Payload::Out(zeroes)))
-        }
-        OpKind::Flush | OpKind::Open => {
-            one.piece = rest;
-            Some((Sqe::new(io::FLUSH, nsid), Payload::None))
-        }
     }
 }
 
@@ -523,6 +389,8 @@ impl QueuePair for Queue {
                 Op::Discard { count, .. } | Op::WriteZeroes { count, .. } => count.0,
                 _ => (bytes / u64::from(geometry.lba_size)).max(1),
             };
+            // What it has to cover has completed by now.
+            let number = if kind == OpKind::Flush { self.last_write() } else { 0 };
             let index = self.free.pop().expect("fewer commands than the depth");
             self.pending[index] = Some(Pending {
                 tag,
@@ -537,11 +405,13 @@ impl QueuePair for Queue {
                 attempts: 0,
                 stuck,
                 serial: 0,
+                ticket: None,
+                number,
             });
             self.waiting.push_back(index);
         }
         if matches!(self.state, State::Down) && !self.waiting.is_empty() {
-            self.connect(None);
+            self.connect(Start::New, None);
         }
         self.send();
         Ok(taken)

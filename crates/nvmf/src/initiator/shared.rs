@@ -14,6 +14,7 @@ use super::config::InitiatorConfig;
 use super::health::Pauses;
 use super::link::{CONNECT_NAME, Link, drain};
 use super::path::{Facts, Identity, Path};
+use super::unflushed::{Controller, Unflushed};
 use crate::error::NvmfError;
 use crate::wire::identify::{
     DLFEAT_MASK, DLFEAT_ZEROES, IdentifyNamespace, ONCS_DSM, ONCS_WRITE_ZEROES,
@@ -35,6 +36,23 @@ pub(crate) struct Active {
     pub(crate) generation: u64,
 }
 
+impl Active {
+    /// Whose queue it is.
+    pub(crate) fn controller(&self) -> Controller {
+        Controller { path: self.path, generation: self.generation }
+    }
+}
+
+/// Where a connection comes from.
+pub(crate) enum Start {
+    /// It is to be made.
+    New,
+    /// It is to replace this one.
+    After(TcpStream),
+    /// It is there, with nothing under way.
+    With(Box<Active>),
+}
+
 /// What queue pairs have in common.
 pub(crate) struct Shared {
     pub(crate) config: InitiatorConfig,
@@ -42,6 +60,10 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) paths: Vec<Path>,
     pauses: Pauses,
+    /// What was written and not flushed, if a target may forget it.
+    pub(crate) unflushed: Option<Mutex<Unflushed>>,
+    /// Whether some of it is lost.
+    pub(crate) has_lost: AtomicBool,
     pub(crate) counters: Counters,
     /// What the namespace says of itself, but for its `capacity` and `handles`.
     geometry: Geometry,
@@ -59,7 +81,7 @@ pub(crate) struct Shared {
     closing: Condvar,
     /// The queue for commands that are not part of the data path.
     pub(crate) management: Mutex<Option<Active>>,
-    is_stopping: AtomicBool,
+    pub(crate) is_stopping: AtomicBool,
 }
 
 impl Shared {
@@ -86,7 +108,13 @@ impl Shared {
         };
         let geometry =
             geometry(&facts).map_err(|what| NvmfError::Unusable { peer: paths[0].peer, what })?;
+        let unflushed = geometry.volatile_write_cache.then(|| {
+            let Geometry { lba_size, max_transfer_size, .. } = geometry;
+            Mutex::new(Unflushed::new(lba_size, max_transfer_size, config.replay))
+        });
         Ok(Shared {
+            unflushed,
+            has_lost: AtomicBool::new(false),
             clock,
             name,
             paths,
@@ -142,18 +170,28 @@ impl Shared {
 
     /// Connects a queue over the best path, trying until `deadline` or until it is `cancelled`. The
     /// connection it replaces is drained first, so that nothing sent over it happens after this
-    /// returns.
+    /// returns; and what a lost controller may have forgotten is written again
+    /// ([`Shared::restore`]).
     pub(crate) fn obtain(
         &self,
         depth: usize,
-        old: Option<TcpStream>,
+        start: Start,
+        flush: Option<u64>,
         deadline: Nanos,
         cancelled: &AtomicBool,
     ) -> Result<Active, NvmfError> {
-        if let Some(stream) = old {
-            // A target that does not answer drops the connection when its keep alive timeout
-            // has passed, with some grace.
-            drain(&stream, &self.clock, self.config.keep_alive * 2);
+        match start {
+            Start::New => {}
+            // A target that does not answer drops the connection when its keep alive timeout has
+            // passed, with some grace.
+            Start::After(stream) => {
+                drain(&stream, &self.clock, self.config.keep_alive * 2);
+            }
+            Start::With(active) => {
+                if let Ok(active) = self.restore(*active, flush, deadline, cancelled) {
+                    return Ok(active);
+                }
+            }
         }
         let mut error = NvmfError::Lost {
             peer: self.paths[0].peer,
@@ -165,7 +203,11 @@ impl Shared {
                 let path = &self.paths[index];
                 match path.open_queue(&self.config, &self.clock, depth, deadline) {
                     Ok((link, qid, generation)) => {
-                        return Ok(Active { link, path: index, qid, generation });
+                        let active = Active { link, path: index, qid, generation };
+                        match self.restore(active, flush, deadline, cancelled) {
+                            Ok(active) => return Ok(active),
+                            Err(failed) => error = failed,
+                        }
                     }
                     Err(refused @ NvmfError::Authentication(_)) => return Err(refused),
                     Err(refused) => {
@@ -199,9 +241,27 @@ impl Shared {
         }
     }
 
-    /// A path refuses commands, though its controller answers: it rests.
-    pub(crate) fn rest(&self, index: usize, why: Status) {
-        self.paths[index].health.failed(self.clock.now(), &self.pauses, &why);
+    /// A path refuses commands, though its controller answers: it rests, and if its access is what
+    /// it refuses for, that is taken as said until its log page says otherwise.
+    pub(crate) fn refused(&self, index: usize, status: Status) {
+        let path = &self.paths[index];
+        match Status(status.code()) {
+            Status::ANA_LOST => path.set_ana(AnaState::PersistentLoss),
+            Status::ANA_INACCESSIBLE => path.set_ana(AnaState::Inaccessible),
+            Status::ANA_TRANSITION => path.set_ana(AnaState::Change),
+            _ => {}
+        }
+        path.health.failed(self.clock.now(), &self.pauses, &status);
+    }
+
+    /// A number that changes when any controller is lost or found.
+    pub(crate) fn generations(&self) -> u64 {
+        self.paths.iter().map(Path::generation).sum()
+    }
+
+    /// Whether what a path completes may be forgotten, though the caller was told otherwise.
+    pub(crate) fn must_be_durable(&self, index: usize) -> bool {
+        self.unflushed.is_none() && self.paths[index].has_cache()
     }
 
     /// Gives a queue's number back.

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test uses some of it
 
 pub(crate) mod client;
+pub(crate) mod forgetful;
 pub(crate) mod relay;
 
 use std::net::SocketAddr;

@@ -10,7 +10,9 @@ use esker_nvmf::target::config::{NSID_MAX, check_nqn};
 use esker_nvmf::{Initiator, InitiatorConfig, NvmfError};
 
 use super::{absolute, bytes_of, path_of};
-use crate::syntax::{Key, Keys, Parts, duration, name_of, number, one_of, show_duration};
+use crate::syntax::{
+    Key, Keys, Parts, duration, name_of, number, one_of, show_duration, show_size, size,
+};
 
 const DIGESTS: [(&str, bool); 4] = [("1", true), ("0", false), ("on", true), ("off", false)];
 const DIGEST: &str = "0|1";
@@ -45,6 +47,8 @@ pub struct RemoteSpec {
     pub give_up: Option<Duration>,
     /// After how long the target drops a host that is silent.
     pub keep_alive: Option<Duration>,
+    /// How many bytes of completed writes are kept until they are flushed; 0 for none.
+    pub replay: Option<u64>,
 }
 
 impl fmt::Display for RemoteSpec {
@@ -54,7 +58,7 @@ impl fmt::Display for RemoteSpec {
 }
 
 impl RemoteSpec {
-    const KEYS: [Key; 11] = [
+    const KEYS: [Key; 12] = [
         ("nsid", "NUMBER"),
         ("hostnqn", "NQN"),
         ("hostid", "UUID"),
@@ -66,6 +70,7 @@ impl RemoteSpec {
         ("retry", DURATION),
         ("give-up", DURATION),
         ("keep-alive", DURATION),
+        ("replay", "SIZE"),
     ];
 
     pub(super) fn of(parts: &Parts) -> Result<RemoteSpec, String> {
@@ -94,6 +99,7 @@ impl RemoteSpec {
             retry: keys.take("retry", duration)?,
             give_up: keys.take("give-up", duration)?,
             keep_alive: keys.take("keep-alive", duration)?,
+            replay: keys.take("replay", size_or_none)?,
         })
     }
 
@@ -111,6 +117,7 @@ impl RemoteSpec {
         parts.push("retry", self.retry.map(show_duration));
         parts.push("give-up", self.give_up.map(show_duration));
         parts.push("keep-alive", self.keep_alive.map(show_duration));
+        parts.push("replay", self.replay.map(show_size));
         parts
     }
 
@@ -138,6 +145,7 @@ impl RemoteSpec {
             retry: self.retry.unwrap_or(made_up.retry),
             give_up: self.give_up.unwrap_or(made_up.give_up),
             keep_alive: self.keep_alive.unwrap_or(made_up.keep_alive),
+            replay: self.replay.unwrap_or(made_up.replay),
             ..made_up
         })
     }
@@ -146,6 +154,11 @@ impl RemoteSpec {
 /// The last number that a namespace can have; larger ones mean all of them.
 const NSID_LAST: u32 = 0xffff_fffe;
 const _: () = assert!(NSID_MAX < NSID_LAST);
+
+/// A size; 0 is one.
+fn size_or_none(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { size(text) }
+}
 
 fn nqn_of(text: &str) -> Result<String, String> {
     match check_nqn(text) {
@@ -199,7 +212,7 @@ mod tests {
         let id = "00010203-0405-4607-8809-0a0b0c0d0e0f";
         let text = format!(
             "nvme-tcp://disks,[::1]:4421/nqn.2026-01.io.esker:a?nsid=7&hostid={id}&key-file=k&\
-             hdgst=1&ddgst=0&retry=50ms&give-up=90s"
+             hdgst=1&ddgst=0&retry=50ms&give-up=90s&replay=16MiB"
         );
         let spec = remote(&text);
         assert_eq!((spec.hosts.len(), &*spec.hosts[1]), (2, "[::1]:4421"));
@@ -207,11 +220,19 @@ mod tests {
         assert_eq!((spec.header_digest, spec.data_digest), (Some(true), Some(false)));
         assert_eq!(spec.host_id.map(|id| (id[6], id[15])), Some((0x46, 15)));
         assert_eq!(spec.give_up, Some(Duration::from_secs(90)));
+        assert_eq!(spec.replay, Some(16 << 20));
         assert_eq!(spec.to_string(), text);
         let spec = Spec::Remote(Box::new(spec));
         assert!(spec.is_lasting() && spec.paths().is_empty());
         let Spec::Remote(again) = spec.for_reopening().unwrap() else { panic!("the same kind") };
         assert_eq!(again.key_file, Some(std::env::current_dir().unwrap().join("k")));
+    }
+
+    #[test]
+    fn nothing_is_kept_when_that_is_said() {
+        let text = "nvme-tcp://host/nqn.2026-01.io.esker:a?replay=0";
+        assert_eq!(remote(text).replay, Some(0));
+        assert_eq!(remote(text).to_string(), text);
     }
 
     #[test]
@@ -226,6 +247,7 @@ mod tests {
             (format!("nvme-tcp://host/{nqn}?hostid=12"), "no UUID"),
             (format!("nvme-tcp://host/{nqn}?hostnqn=me"), "hostnqn: 'me' is not an NQN"),
             (format!("nvme-tcp://host/{nqn}?give-up=long"), "give-up: 'long' is no duration"),
+            (format!("nvme-tcp://host/{nqn}?replay=some"), "replay: "),
             (format!("nvme-tcp://host/{nqn}?color=red"), "there are nsid=NUMBER"),
         ] {
             let message = text.parse::<Spec>().unwrap_err().to_string();
