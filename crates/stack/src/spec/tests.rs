@@ -172,6 +172,7 @@ fn plain() -> impl Strategy<Value = Spec> {
             retry: ms.map(|ms| Duration::from_millis(ms + 1)),
             give_up: None,
             keep_alive: ms.map(Duration::from_secs),
+            replay: ms.map(|bytes| bytes - 1),
         }))
     });
     prop_oneof![file, memory, null, disk, remote]
