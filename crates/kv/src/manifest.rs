@@ -6,6 +6,9 @@
 //!    record that follows the last valid one can never be mistaken for a newer one.
 //! 3. After a commit that failed there is no other one.
 //! 4. [`State`] is what the edits so far add up to; a snapshot is the state as edits.
+//!
+//! A region is left long before it is full, once its records are [`TRAIL`] times its snapshot. So a record is
+//! overwritten soon, and a drive finds few old ones among data that has died ([`crate::placement`]).
 
 mod survey;
 
@@ -34,6 +37,12 @@ pub(crate) use survey::Survey;
 const REGION_MAX: u64 = 64 << 20;
 /// What a manifest file may grow to.
 pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
+
+/// A snapshot is followed by so many times its size of records at most, which is what snapshots add to what is
+/// written: an eighth.
+const TRAIL: u64 = 8;
+/// Small snapshots are followed by so many bytes.
+const TRAIL_LEAST: u64 = 256 << 10;
 
 /// What the edits of a manifest add up to.
 #[derive(Clone, Debug, Default)]
@@ -204,6 +213,8 @@ struct Writer {
     index: u64,
     /// Where the next record goes.
     tail: Lba,
+    /// From here on the next record goes to the other region, in the snapshot with which that begins.
+    turn: Lba,
     state: State,
     written_bytes: u64,
     /// The failure since which nothing is written: after it, a record could pass for another one.
@@ -435,13 +446,14 @@ impl Manifest {
         let medium = Medium::open(device)?;
         let mut state = State { uuid, ..State::default() };
         state.apply_all(edits).expect("the first edits refer to nothing");
-        let tail = Lba(0);
+        let (tail, turn) = (Lba(0), Lba(0));
         let mut writer = Writer {
             medium,
             region: 1,
             epoch: 0,
             index: 0,
             tail,
+            turn,
             state,
             written_bytes: 0,
             failed: None,
@@ -498,7 +510,8 @@ impl Found {
 
     fn writer(self, failed: Option<KvError>) -> Writer {
         let Found { medium, region, epoch, state } = self;
-        Writer { medium, region, epoch, index: 0, tail: Lba(0), state, written_bytes: 0, failed }
+        let (tail, turn) = (Lba(0), Lba(0));
+        Writer { medium, region, epoch, index: 0, tail, turn, state, written_bytes: 0, failed }
     }
 }
 
@@ -517,7 +530,7 @@ impl Writer {
     fn commit(&mut self, edits: Vec<Edit>) -> Result<()> {
         let mut payload = Encoder::default();
         edits.iter().for_each(|edit| edit.encode_to(&mut payload));
-        let written = self.append(&payload.0)?;
+        let written = self.tail < self.turn && self.append(&payload.0)?;
         let before = if written { None } else { Some(self.state.clone()) };
         self.state.apply_all(edits).map_err(|bad| {
             self.medium.corrupt(self.tail, format!("an edit that cannot be applied: {}", bad.0))
@@ -548,7 +561,11 @@ impl Writer {
         self.state.edits().iter().for_each(|edit| edit.encode_to(&mut payload));
         (self.region, self.epoch, self.index) = (1 - self.region, self.epoch + 1, 0);
         self.tail = Lba(self.region * self.medium.region_lbas);
+        let start = self.tail;
         if self.append(&payload.0)? {
+            let lba_size = self.medium.lba_size;
+            let size = LbaCount(self.tail.0 - start.0).bytes(lba_size);
+            self.turn = self.tail + LbaCount::holding((TRAIL * size).max(TRAIL_LEAST), lba_size);
             return Ok(());
         }
         let needed = payload.0.len();

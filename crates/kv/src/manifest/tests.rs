@@ -25,6 +25,42 @@ fn what_was_committed_is_read_back_across_many_regions() {
     assert_eq!(Manifest::read(&device).unwrap().unwrap().kvss.len(), 2);
 }
 
+/// The LBAs of a manifest that were ever written.
+fn touched(device: &Arc<dyn Device>) -> u64 {
+    let geometry = device.geometry();
+    let mut port = Port::open(&**device, 1).unwrap();
+    let is_written = |lba: &u64| {
+        let lba_bytes = AlignedBuf::zeroed(to_usize(geometry.lba_size.into()));
+        port.read(Lba(*lba), lba_bytes).unwrap().iter().any(|&byte| byte != 0)
+    };
+    (0..geometry.capacity.0).filter(is_written).count() as u64
+}
+
+/// What a drive is to reclaim must not wait for a large region to be full.
+#[test]
+fn records_are_overwritten_long_before_a_large_region_is_full() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("manifest", 16 << 20, 4096));
+    let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
+    let mut all = Vec::new();
+    for (few, many) in [(1, 2), (2, 20_000)] {
+        // The state is large from the second time on, and then so is what follows its snapshots.
+        manifest.commit((few..many).map(kvs).collect()).unwrap();
+        let before = manifest.written_bytes();
+        for id in 30_000..31_000 {
+            manifest.commit(vec![kvs(id), Edit::KvsDropped { id }]).unwrap();
+        }
+        let state = Manifest::read(&device).unwrap().unwrap();
+        assert_eq!(state.kvss.len(), to_usize(u64::from(many) - 1));
+        all.push((touched(&device) * 4096, manifest.written_bytes() - before));
+    }
+    let (touched, written) = all[0];
+    assert!(touched <= 2 * (TRAIL_LEAST + (8 << 10)), "{touched}");
+    assert!(written <= 1000 * 4096 * 9 / 8, "{written}");
+    // Snapshots of a large state are few.
+    let (_, written) = all[1];
+    assert!(written <= 1000 * 4096 * 5 / 4 + (1 << 20), "{written}");
+}
+
 #[test]
 fn blocks_are_there_as_long_as_something_needs_them() {
     let mut rng = Rng::new(7);
