@@ -18,9 +18,9 @@ use esker_kv::{Devices, Kvdb, MediaClass, Policy, Stream, Tuning};
 const TABLE: [Option<[u16; 5]>; 9] = [
     None,
     Some([0, 0, 0, 0, 0]),
-    Some([1, 1, 0, 0, 0]),
-    Some([1, 1, 2, 0, 2]),
-    Some([1, 3, 2, 0, 2]),
+    Some([1, 1, 1, 0, 0]),
+    Some([1, 1, 2, 0, 0]),
+    Some([1, 3, 2, 0, 0]),
     Some([1, 3, 2, 0, 4]),
     Some([1, 3, 2, 0, 4]),
     Some([1, 3, 2, 0, 4]),
