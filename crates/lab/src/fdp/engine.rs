@@ -285,8 +285,8 @@ impl Store {
 pub(super) fn chapter(runs: Vec<Run>) -> Chapter {
     let notes = [
         "The engine discards what it has freed, so that its drive has the space of dead blocks to \
-         spare; with two handles and more it keeps young data and old apart (see the engine's \
-         table of placement).",
+         spare; with two handles and more it keeps old values apart from what dies sooner (see the \
+         engine's table of placement).",
         "Nothing was published about it.",
     ];
     Chapter {
