@@ -70,7 +70,7 @@ fn accept(devices: &CacheDevices, dirty: Option<&str>) -> Result {
             return Err(invalid(format!("'{other}': {why}")));
         }
     };
-    let (origin, flash) = both(devices, false)?;
+    let CacheParts { origin, flash } = both(devices)?;
     let pair = Cache::pairing(&*origin, &flash).map_err(failed)?;
     if pair.is_right() {
         return output::print(&format!("{pair}: there is nothing to accept\n"));

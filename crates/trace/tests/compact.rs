@@ -261,7 +261,9 @@ fn appended_trace_is_one_trace_with_its_devices_and_later_times() {
     let at =
         |time_ns, device, offset| Request { time_ns, offset, length: 512, device, op: Op::Read };
     let push = |mut writer: Writer<_>, names: &[&str], requests: &[Request]| {
-        names.iter().for_each(|name| drop(writer.device(name).unwrap()));
+        for name in names {
+            writer.device(name).unwrap();
+        }
         requests.iter().for_each(|request| writer.push(request).unwrap());
         writer
     };
