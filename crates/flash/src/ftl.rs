@@ -17,6 +17,7 @@
 mod array;
 mod bits;
 mod cleaning;
+mod levelling;
 mod points;
 mod prefetch;
 mod restore;
@@ -104,8 +105,8 @@ pub struct FtlOptions {
     pub frontier: Frontier,
     /// When they go there.
     pub pace: CleaningPace,
-    /// Erasures by which units may differ before a seldom-erased one is cleaned for that reason
-    /// alone; `None` leaves wear to chance.
+    /// Erasures by which the units of a group may differ: what lies still in a seldom-erased one is
+    /// moved to a worn one in time. `None` leaves wear to chance.
     pub wear_spread: Option<u32>,
     /// For [`Cleaning::Choices`].
     pub seed: u64,
@@ -241,7 +242,7 @@ impl Ftl {
             map: vec![NOWHERE; options.logical_pages as usize],
             content: vec![0; pages],
             valid: Bits::new(pages),
-            units: Units::new(options.units, options.unit_pages),
+            units: Units::new(options.units, options.unit_pages, options.groups),
             pool: Pool::new(options.units, options.groups),
             victims: Victims::new(&options),
             points: Points::new(&options),
@@ -415,6 +416,7 @@ impl Ftl {
         array.close(unit);
         self.units.close(unit, self.counts.host);
         self.victims.close(unit);
+        self.cleaners[usize::from(self.pool.group_of(unit))].leveller.look_again();
     }
 
     /// Checks every invariant. It reads all maps.

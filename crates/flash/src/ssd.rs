@@ -286,6 +286,8 @@ impl Report {
             Writer::Host(handle) => (0, *handle),
             Writer::Cleaning => (1, 0),
             Writer::CleaningOf(handle) => (2, *handle),
+            Writer::Levelling => (3, 0),
+            Writer::LevellingOf(handle) => (4, *handle),
         });
         report.wear = wear.into_iter().collect();
         report

@@ -106,6 +106,8 @@ fn writer_name(writer: Writer) -> String {
         Writer::Host(handle) => format!("handle {handle}"),
         Writer::Cleaning => "cleaning".to_owned(),
         Writer::CleaningOf(handle) => format!("cleaning of handle {handle}"),
+        Writer::Levelling => "levelling".to_owned(),
+        Writer::LevellingOf(handle) => format!("levelling of handle {handle}"),
     }
 }
 

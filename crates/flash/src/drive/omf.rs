@@ -15,8 +15,9 @@ use crate::timing::{Suspension, Timing};
 
 /// Bytes of a superblock, of a frame of the journal, and the alignment of everything.
 pub(super) const BLOCK: usize = 4096;
-/// The version of this format.
-const VERSION: u32 = 1;
+/// The version of this format. The one before has no writers that level wear, and is read as it is.
+const VERSION: u32 = 2;
+const FIRST_VERSION: u32 = 1;
 const SUPERBLOCK: u64 = u64::from_le_bytes(*b"ESKRSSD1");
 const CHECKPOINT: u64 = u64::from_le_bytes(*b"ESKRCKP1");
 const FRAME: u32 = u32::from_le_bytes(*b"EFRM");
@@ -122,8 +123,9 @@ impl Superblock {
             return Err(FlashError::Corrupt(why.into()));
         }
         let version = d.u32("version")?;
-        if version != VERSION {
-            let why = format!("it has version {version}, this program knows {VERSION}");
+        if !(FIRST_VERSION..=VERSION).contains(&version) {
+            let known = format!("{FIRST_VERSION} to {VERSION}");
+            let why = format!("it has version {version}, this program knows {known}");
             return Err(FlashError::Corrupt(format!("the image cannot be read: {why}")));
         }
         let (sequence, epoch) = (d.u64("sequence")?, d.u64("epoch")?);
@@ -285,6 +287,8 @@ fn put_writer(e: &mut Encoder, writer: Writer) {
         Writer::Host(handle) => (0, handle),
         Writer::Cleaning => (1, 0),
         Writer::CleaningOf(handle) => (2, handle),
+        Writer::Levelling => (3, 0),
+        Writer::LevellingOf(handle) => (4, handle),
     };
     e.u8(kind).u16(handle);
 }
@@ -295,6 +299,8 @@ fn take_writer(d: &mut Decoder<'_>) -> Result<Writer, FlashError> {
         0 => Ok(Writer::Host(handle)),
         1 => Ok(Writer::Cleaning),
         2 => Ok(Writer::CleaningOf(handle)),
+        3 => Ok(Writer::Levelling),
+        4 => Ok(Writer::LevellingOf(handle)),
         other => Err(damaged(format!("writer {other} is unknown"))),
     }
 }

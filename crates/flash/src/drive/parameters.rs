@@ -111,10 +111,10 @@ impl Parameters {
     }
 
     /// The layer for a configuration of data placement, or without.
-    pub(crate) fn ftl_options(
-        &self,
-        configuration: Option<usize>,
-    ) -> Result<FtlOptions, FlashError> {
+    ///
+    /// # Errors
+    /// When the drive has no such configuration, or too many pages.
+    pub fn ftl_options(&self, configuration: Option<usize>) -> Result<FtlOptions, FlashError> {
         let (groups, handles) = match configuration {
             None => (1, vec![Isolation::Initially]),
             Some(index) => {

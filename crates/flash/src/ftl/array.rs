@@ -18,6 +18,11 @@ pub trait Array {
     #[inline]
     fn close(&mut self, _unit: UnitId) {}
 
+    /// The layer has closed the unit of a handle of a group before it was full, unasked: the next
+    /// write with that handle goes to another one.
+    #[inline]
+    fn turn(&mut self, _group: u16, _handle: u16) {}
+
     /// The unit is erased.
     fn erase(&mut self, unit: UnitId);
 }

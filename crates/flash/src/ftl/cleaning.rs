@@ -4,6 +4,7 @@
 //! erased units is short, each host page is followed by its share of the copies, so that a unit is
 //! erased by the time the host has written what it gave. No write waits for a whole unit.
 
+use super::levelling::Leveller;
 use super::points::{Point, Writer};
 use super::prefetch;
 use super::{Array, CleaningPace, Frontier, Ftl, UnitId};
@@ -11,21 +12,24 @@ use super::{Array, CleaningPace, Frontier, Ftl, UnitId};
 /// Pages copied at a time: enough accesses to the map in flight to hide what each one waits.
 const BATCH: u32 = 32;
 
-/// How often wear is looked at while each unit is erased once.
-const LEVELLINGS: u32 = 16;
-
-/// The unit that a group is cleaning, and what wear asks for next.
+/// The unit that a group is cleaning, and the one that it moves for the sake of wear.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
     job: Option<Job>,
-    worn: Option<UnitId>,
+    pub(super) leveller: Leveller,
+}
+
+/// A unit whose valid pages are being moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moving {
+    pub(super) unit: UnitId,
+    /// The next page to look at.
+    pub(super) next: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    unit: UnitId,
-    /// The next page to look at.
-    next: u32,
+    moving: Moving,
     /// Pages to be copied, counted when the unit was chosen, and those copied.
     valid: u32,
     copied: u32,
@@ -49,17 +53,19 @@ impl Ftl {
         // Where nothing can be cleaned, closed units have valid pages alone. They are fewer than all
         // units without the reserve then, and with those that are open they leave three of it.
         while self.points.of(group, Writer::Host(handle)).unit.is_none() {
-            let is_rich = self.pool.count(group) > self.kept_for_cleaning();
-            if is_rich || !self.clean_one(group, array) {
-                self.open_unit(group, Writer::Host(handle), array);
+            if self.pool.count(group) > self.kept_for_cleaning() {
+                self.hold_bound(group, array);
+            } else if self.end_move(group, array) || self.clean_one(group, array) {
+                continue;
             }
+            self.open_unit(group, Writer::Host(handle), array);
         }
         group
     }
 
-    /// Erased units that only cleaning may open, unless it has nothing to do. Cleaning a unit opens at most one and erases one,
-    /// so with one for each of its points it always ends; on a shared frontier the host may have
-    /// used up to one turn of what cleaning opened.
+    /// Erased units that only cleaning may open, unless it has nothing to do. Cleaning a unit opens
+    /// at most one and erases one, so with one for each of its points it always ends; on a shared
+    /// frontier the host may have used up to one turn of what cleaning opened.
     fn kept_for_cleaning(&self) -> u32 {
         let points = match self.options.frontier {
             Frontier::Separate => self.options.cleaning_points(),
@@ -92,16 +98,33 @@ impl Ftl {
         (0..self.options.groups).min_by_key(|&other| valid(other)).unwrap_or(group)
     }
 
-    fn open_unit(&mut self, group: u16, writer: Writer, array: &mut impl Array) {
-        let unit = self.pool.take(group, writer).expect("cleaning keeps erased units");
-        self.units.open(unit, writer);
+    pub(super) fn open_unit(&mut self, group: u16, writer: Writer, array: &mut impl Array) {
+        let unit = self
+            .pool
+            .take(group, writer, self.worn_enough(group))
+            .expect("cleaning keeps erased units");
+        self.units.open(unit, writer, self.counts.host);
         array.open(unit, writer);
         *self.points.of_mut(group, writer) = Point { unit: Some(unit), next: 0 };
     }
 
-    /// Does the share of cleaning that `placed` host pages ask for.
+    /// The erased units of a group that cleaning keeps.
+    pub(super) fn reserve_of_group(&self) -> u32 {
+        self.options.reserve_units() / u32::from(self.options.groups)
+    }
+
+    /// Does the share of cleaning and of wear levelling that `placed` host pages ask for.
     pub(super) fn keep_pace(&mut self, group: u16, placed: u32, array: &mut impl Array) {
-        let reserve = self.options.reserve_units() / u32::from(self.options.groups);
+        self.look_at_wear(group, array);
+        let before = self.counts.copied;
+        self.keep_clean(group, placed, array);
+        let copied = u32::try_from(self.counts.copied - before).unwrap_or(u32::MAX);
+        self.keep_level(group, placed.saturating_add(copied), array);
+    }
+
+    fn keep_clean(&mut self, group: u16, placed: u32, array: &mut impl Array) {
+        let wanted = self.cleaners[usize::from(group)].leveller.wants();
+        let reserve = self.reserve_of_group() + wanted;
         if self.options.pace == CleaningPace::WhenNeeded {
             while self.pool.count(group) < reserve && self.job(group, true).is_some() {
                 self.copy(group, u32::MAX, array);
@@ -110,7 +133,8 @@ impl Ftl {
         }
         let mut owed = placed;
         while owed > 0 {
-            let is_short = self.pool.count(group) < reserve;
+            let is_asked = self.cleaners[usize::from(group)].leveller.asks();
+            let is_short = is_asked || self.pool.count(group) < reserve;
             let Some(mut job) = self.job(group, is_short) else { return };
             let gain = self.options.unit_pages - job.valid;
             let paid = owed.min(gain - job.paid);
@@ -144,22 +168,19 @@ impl Ftl {
         let is_interrupted = self.pool.count(group) < self.kept_for_cleaning();
         let cleaner = &mut self.cleaners[usize::from(group)];
         if cleaner.job.is_none() && may_start {
-            let (units, now) = (&self.units, self.counts.host);
-            let worn = cleaner.worn.take().filter(|&unit| units.is_closed(unit));
-            let asked = if is_interrupted {
-                self.victims.emptiest(group, self.options.unit_pages)
-            } else {
-                worn
-            };
+            let (pages, now) = (self.options.unit_pages, self.counts.host);
+            let worn = cleaner.leveller.take_asked().filter(|&unit| self.victims.has(unit));
+            let asked = if is_interrupted { self.victims.emptiest(group, pages) } else { worn };
             let unit = match asked {
                 Some(unit) => {
                     self.victims.take(unit);
                     Some(unit)
                 }
-                None => self.victims.choose(group, units, self.options.unit_pages, now),
+                None => self.victims.choose(group, &self.units, pages, now),
             }?;
             let valid = self.victims.valid(unit);
-            cleaner.job = Some(Job { unit, next: 0, valid, copied: 0, paid: 0 });
+            let moving = Moving { unit, next: 0 };
+            cleaner.job = Some(Job { moving, valid, copied: 0, paid: 0 });
         }
         cleaner.job
     }
@@ -167,12 +188,33 @@ impl Ftl {
     /// Copies up to `quota` valid pages of the unit being cleaned; at its end, erases it.
     fn copy(&mut self, group: u16, quota: u32, array: &mut impl Array) {
         let Some(mut job) = self.cleaners[usize::from(group)].job.take() else { return };
+        let writer = self.points.successor(self.units.writer(job.moving.unit));
+        job.copied += self.carry(group, &mut job.moving, writer, quota, array);
+        if job.moving.next == self.options.unit_pages {
+            self.erase(group, job.moving.unit, array);
+        } else {
+            self.cleaners[usize::from(group)].job = Some(job);
+        }
+    }
+
+    /// Copies up to `quota` valid pages of a unit to where `writer` writes, and returns how many.
+    pub(super) fn carry(
+        &mut self,
+        group: u16,
+        moving: &mut Moving,
+        writer: Writer,
+        quota: u32,
+        array: &mut impl Array,
+    ) -> u32 {
         let pages = self.options.unit_pages;
-        let writer = self.points.successor(self.units.writer(job.unit));
-        let start = job.unit * pages;
+        let start = moving.unit * pages;
         let mut left = quota;
         let mut batch = [(0, 0); BATCH as usize];
-        while job.next < pages && left > 0 {
+        while moving.next < pages && left > 0 {
+            if self.valid.next(start + moving.next, start + pages).is_none() {
+                moving.next = pages;
+                break;
+            }
             if self.points.of(group, writer).unit.is_none() {
                 self.open_unit(group, writer, array);
             }
@@ -184,16 +226,16 @@ impl Ftl {
             // First ask for the map's entries of a batch, then write them.
             let mut copied = 0;
             while copied < room
-                && let Some(from) = self.valid.next(start + job.next, start + pages)
+                && let Some(from) = self.valid.next(start + moving.next, start + pages)
             {
                 let page = self.content[from as usize];
                 prefetch::prefetch(&self.map, page as usize);
                 batch[copied as usize] = (from, page);
-                job.next = from + 1 - start;
+                moving.next = from + 1 - start;
                 copied += 1;
             }
             if copied < room {
-                job.next = pages;
+                moving.next = pages;
             }
             let to_start = to_unit * pages + to_next;
             for (&(from, page), to) in batch[..copied as usize].iter().zip(to_start..) {
@@ -202,10 +244,9 @@ impl Ftl {
                 array.copy(from, to, page);
             }
             self.valid.set(to_start..to_start + copied);
-            self.victims.lose_pages(job.unit, copied);
+            self.victims.lose_pages(moving.unit, copied);
             self.victims.gain_pages(to_unit, copied);
             self.counts.copied += u64::from(copied);
-            job.copied += copied;
             left -= copied;
             self.points.of_mut(group, writer).next += copied;
             if to_next + copied == pages {
@@ -213,34 +254,18 @@ impl Ftl {
                 *self.points.of_mut(group, writer) = Point::default();
             }
         }
-        if job.next == pages {
-            self.erase(group, job.unit, array);
-        } else {
-            self.cleaners[usize::from(group)].job = Some(job);
-        }
+        quota - left
     }
 
-    fn erase(&mut self, group: u16, unit: UnitId, array: &mut impl Array) {
+    /// Erases a unit that has no valid page left.
+    pub(super) fn erase(&mut self, group: u16, unit: UnitId, array: &mut impl Array) {
         debug_assert_eq!(self.victims.valid(unit), 0, "unit {unit} is erased with valid pages");
         let start = unit * self.options.unit_pages;
         self.valid.clear(start..start + self.options.unit_pages);
-        self.units.erase(unit);
+        self.units.erase(unit, self.counts.host);
         self.pool.put(unit, self.units.erasures(unit));
         self.counts.erased += u64::from(self.options.unit_pages);
         array.erase(unit);
-        let erasures = self.counts.erased / u64::from(self.options.unit_pages);
-        if erasures.is_multiple_of(u64::from(self.options.units / LEVELLINGS).max(1)) {
-            self.cleaners[usize::from(group)].worn = self.worn_behind(group);
-        }
-    }
-
-    /// The closed unit that was erased least, if it lies behind the most worn one by more than is
-    /// allowed.
-    fn worn_behind(&self, group: u16) -> Option<UnitId> {
-        let spread = self.options.wear_spread?;
-        let erasures = |unit: &UnitId| self.units.erasures(*unit);
-        let most = self.pool.units_of(group).map(|unit| erasures(&unit)).max()?;
-        let closed = self.pool.units_of(group).filter(|&unit| self.units.is_closed(unit));
-        closed.min_by_key(erasures).filter(|unit| most - erasures(unit) > spread)
+        self.cleaners[usize::from(group)].leveller.look_again();
     }
 }

@@ -64,7 +64,8 @@ pub struct UnitRecord {
     pub writer: Writer,
     /// How often it was erased.
     pub erasures: u32,
-    /// When it was closed, in pages written by the host.
+    /// In pages written by the host: when it was opened or closed last; of an erased unit, for how
+    /// long it had been closed.
     pub closed_at: u64,
     /// Pages programmed, if it is open.
     pub next: u32,
@@ -83,7 +84,7 @@ impl Ftl {
             phase: self.units.phase(unit),
             writer: self.units.writer(unit),
             erasures: self.units.erasures(unit),
-            closed_at: self.units.closed_at(unit),
+            closed_at: self.units.clock(unit),
             next: self.points.of_unit(unit).map_or(0, |point| point.next),
         })
     }
@@ -115,6 +116,7 @@ impl Ftl {
                 ));
             }
             ftl.units.set_erasures(unit, record.erasures);
+            ftl.units.set_clock(unit, record.closed_at);
             ftl.pool.wear(unit, record.erasures);
         }
         let in_phase = |phase| {
@@ -131,6 +133,7 @@ impl Ftl {
                 return corrupt(format!("unit {unit} is open and full"));
             }
             ftl.points.of_mut(ftl.pool.group_of(unit), record.writer).next = record.next;
+            ftl.units.set_clock(unit, record.closed_at);
         }
         for (page, &at) in (0..).zip(&map) {
             if at == NOWHERE {
@@ -164,6 +167,7 @@ impl Ftl {
         let mut counts = self.counts;
         for record in records.iter_mut().filter(|record| record.phase != Phase::Free) {
             record.phase = Phase::Free;
+            record.closed_at = 0;
             record.erasures += 1;
             counts.erased += u64::from(self.options.unit_pages);
         }
@@ -180,17 +184,14 @@ impl Ftl {
         match event {
             Event::Open { unit, writer } => {
                 self.phase_is(unit, Phase::Free).ok_or_else(impossible)?;
-                let handle = match writer {
-                    Writer::Host(handle) | Writer::CleaningOf(handle) => usize::from(handle),
-                    Writer::Cleaning => 0,
-                };
+                let handle = usize::from(writer.handle().unwrap_or(0));
                 let group = self.pool.group_of(unit);
                 let may_open = handle < self.options.handles.len()
                     && self.points.of(group, writer).unit.is_none();
                 if !may_open || !self.pool.remove(unit, self.units.erasures(unit)) {
                     return Err(impossible());
                 }
-                self.units.open(unit, writer);
+                self.units.open(unit, writer, self.counts.host);
                 *self.points.of_mut(group, writer) = Point { unit: Some(unit), next: 0 };
             }
             Event::Program { page, at, count } | Event::Copy { page, at, count } => {
@@ -228,7 +229,7 @@ impl Ftl {
                     return Err(impossible());
                 }
                 self.victims.take(unit);
-                self.units.erase(unit);
+                self.units.erase(unit, self.counts.host);
                 self.pool.put(unit, self.units.erasures(unit));
                 self.counts.erased += u64::from(self.options.unit_pages);
             }

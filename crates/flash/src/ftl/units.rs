@@ -62,20 +62,27 @@ pub(super) struct Units {
     phase: Vec<Phase>,
     writer: Vec<Writer>,
     erasures: Vec<u32>,
-    /// When it was closed, in pages written by the host.
-    closed_at: Vec<u64>,
+    /// In pages written by the host: when a unit was opened or closed last; for how long an erased
+    /// one had been closed.
+    clock: Vec<u64>,
+    /// The closed units of each group: the least worn one first, among equals the one that has been
+    /// closed for longest.
+    by_wear: Vec<BTreeSet<(u32, u64, UnitId)>>,
+    group_units: u32,
     /// 2^64 ÷ pages per unit, rounded up; zero for units of one page.
     reciprocal: u64,
 }
 
 impl Units {
-    pub(super) fn new(units: u32, unit_pages: u32) -> Units {
+    pub(super) fn new(units: u32, unit_pages: u32, groups: u16) -> Units {
         let count = units as usize;
         Units {
             phase: vec![Phase::Free; count],
             writer: vec![Writer::default(); count],
             erasures: vec![0; count],
-            closed_at: vec![0; count],
+            clock: vec![0; count],
+            by_wear: vec![BTreeSet::new(); usize::from(groups)],
+            group_units: units / u32::from(groups),
             reciprocal: (u64::MAX / u64::from(unit_pages)).wrapping_add(1),
         }
     }
@@ -93,22 +100,43 @@ impl Units {
         unit
     }
 
-    pub(super) fn open(&mut self, unit: UnitId, writer: Writer) {
+    pub(super) fn open(&mut self, unit: UnitId, writer: Writer, now: u64) {
         debug_assert_eq!(self.phase[unit as usize], Phase::Free, "unit {unit} is in use");
         self.phase[unit as usize] = Phase::Open;
         self.writer[unit as usize] = writer;
+        self.clock[unit as usize] = now;
     }
 
     pub(super) fn close(&mut self, unit: UnitId, now: u64) {
         debug_assert_eq!(self.phase[unit as usize], Phase::Open, "unit {unit} is not open");
         self.phase[unit as usize] = Phase::Closed;
-        self.closed_at[unit as usize] = now;
+        self.clock[unit as usize] = now;
+        let key = self.key(unit);
+        self.by_wear[(unit / self.group_units) as usize].insert(key);
     }
 
-    pub(super) fn erase(&mut self, unit: UnitId) {
+    fn key(&self, unit: UnitId) -> (u32, u64, UnitId) {
+        (self.erasures(unit), self.clock(unit), unit)
+    }
+
+    /// The closed units of a group: the least worn one first, among equals the one that has been
+    /// closed for longest.
+    pub(super) fn closed_by_wear(&self, group: u16) -> impl Iterator<Item = UnitId> + '_ {
+        self.by_wear[usize::from(group)].iter().map(|&(_, _, unit)| unit)
+    }
+
+    pub(super) fn set_clock(&mut self, unit: UnitId, clock: u64) {
+        debug_assert_ne!(self.phase[unit as usize], Phase::Closed, "unit {unit} is in order");
+        self.clock[unit as usize] = clock;
+    }
+
+    pub(super) fn erase(&mut self, unit: UnitId, now: u64) {
         debug_assert_eq!(self.phase[unit as usize], Phase::Closed, "unit {unit} is not closed");
+        let key = self.key(unit);
+        self.by_wear[(unit / self.group_units) as usize].remove(&key);
         self.phase[unit as usize] = Phase::Free;
         self.erasures[unit as usize] += 1;
+        self.clock[unit as usize] = now - self.clock[unit as usize];
     }
 
     pub(super) fn phase(&self, unit: UnitId) -> Phase {
@@ -127,12 +155,10 @@ impl Units {
         self.erasures[unit as usize]
     }
 
-    pub(super) fn closed_at(&self, unit: UnitId) -> u64 {
-        self.closed_at[unit as usize]
-    }
-
-    pub(super) fn is_closed(&self, unit: UnitId) -> bool {
-        self.phase[unit as usize] == Phase::Closed
+    /// In pages written by the host: when it was opened or closed last; of an erased unit, for how
+    /// long it had been closed.
+    pub(super) fn clock(&self, unit: UnitId) -> u64 {
+        self.clock[unit as usize]
     }
 
     pub(super) fn state(&self, unit: UnitId, victims: &Victims) -> UnitState {
@@ -177,14 +203,35 @@ impl Pool {
     }
 
     /// Takes an erased unit: the host the least worn one, since what it writes dies young; cleaning
-    /// the most worn one, since what has survived tends to stay.
-    pub(super) fn take(&mut self, group: u16, writer: Writer) -> Option<UnitId> {
+    /// the most worn one, since what has survived tends to stay, but none that was erased `limit`
+    /// times as long as there is another; levelling the most worn one of all.
+    pub(super) fn take(&mut self, group: u16, writer: Writer, limit: u32) -> Option<UnitId> {
         let pool = &mut self.groups[usize::from(group)];
         let taken = match writer {
-            Writer::Host(_) => pool.pop_first(),
-            Writer::Cleaning | Writer::CleaningOf(_) => pool.pop_last(),
+            Writer::Host(_) => pool.first(),
+            Writer::Cleaning | Writer::CleaningOf(_) => {
+                pool.range(..(limit, 0)).next_back().or(pool.first())
+            }
+            Writer::Levelling | Writer::LevellingOf(_) => pool.last(),
         };
-        taken.map(|(_, unit)| unit)
+        let taken = *taken?;
+        pool.remove(&taken);
+        Some(taken.1)
+    }
+
+    /// The erased units of a group, the least worn one first.
+    pub(super) fn erased(&self, group: u16) -> impl Iterator<Item = UnitId> + '_ {
+        self.groups[usize::from(group)].iter().map(|&(_, unit)| unit)
+    }
+
+    /// The least worn erased unit.
+    pub(super) fn least_worn(&self, group: u16) -> Option<UnitId> {
+        self.groups[usize::from(group)].first().map(|&(_, unit)| unit)
+    }
+
+    /// The most worn erased unit.
+    pub(super) fn most_worn(&self, group: u16) -> Option<UnitId> {
+        self.groups[usize::from(group)].last().map(|&(_, unit)| unit)
     }
 
     /// Takes this unit, if it is in the pool.

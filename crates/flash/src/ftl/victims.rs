@@ -69,6 +69,11 @@ impl Victims {
         self.scores[unit as usize] & !OUT
     }
 
+    /// Whether the unit may be chosen: it is closed, and nothing is moving it.
+    pub(super) fn has(&self, unit: UnitId) -> bool {
+        self.scores[unit as usize] & OUT == 0
+    }
+
     /// A page of the unit is no longer valid.
     #[inline]
     pub(super) fn lose_page(&mut self, unit: UnitId) {
@@ -224,7 +229,7 @@ impl Victims {
         let value = |unit: UnitId| {
             let used = f64::from(self.valid(unit)) / f64::from(unit_pages);
             #[allow(clippy::cast_precision_loss)] // compared with other ages only
-            let age = (now - units.closed_at(unit)) as f64 + 1.0;
+            let age = (now - units.clock(unit)) as f64 + 1.0;
             (1.0 - used) * age / (1.0 + used)
         };
         let candidates = range.filter(|&unit| self.scores[unit as usize] & OUT == 0);

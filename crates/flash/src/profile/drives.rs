@@ -19,6 +19,8 @@ const RAW_CAPACITY: &str = "raw NAND: the power of two above the capacity (8 TiB
                             over-provisioning with all reserves); makers do not publish it";
 const POLICY: &str = "translation layer: page map of 4 KiB, superblocks over all dies, greedy \
                       cleaning into units of its own";
+const WEAR: &str = "wear levelling: reclaim units differ by 100 erasures at most; what lies still moves to \
+                    worn units of its own";
 const PLACEMENT: &str = "data placement: one reclaim group, 8 handles, initially or persistently \
                          isolated, as shipping FDP drives have; off until it is enabled";
 
@@ -112,6 +114,7 @@ fn micron_9300() -> Profile {
             RAW_CAPACITY,
             "write buffer 64 MiB, power-loss protected; 3,000 erasures rated; suspension 20 µs",
             POLICY,
+            WEAR,
             PLACEMENT,
         ],
     }
@@ -158,6 +161,7 @@ fn micron_7450() -> Profile {
             RAW_CAPACITY,
             "write buffer 64 MiB, power-loss protected; 3,000 erasures rated; suspension 20 µs",
             POLICY,
+            WEAR,
             PLACEMENT,
         ],
     }
@@ -311,6 +315,7 @@ fn host_managed() -> Profile {
              256 chips; completions are found by polling, 5 µs",
             "2 TiB raw, 20 % over-provisioning, blocks of 4 MiB: the capacity was not found",
             POLICY,
+            WEAR,
         ],
     }
 }

@@ -44,6 +44,8 @@ pub struct SsdSpec {
     pub frontier: Option<Frontier>,
     /// Bytes of a reclaim unit.
     pub unit: Option<u64>,
+    /// Erasures by which units may differ; `Some(None)` leaves wear to chance.
+    pub wear: Option<Option<u32>>,
 }
 
 const LBA_SIZES: [(&str, u32); 2] = [("512", 512), ("4096", 4096)];
@@ -60,7 +62,7 @@ impl fmt::Display for SsdSpec {
 }
 
 impl SsdSpec {
-    const KEYS: [Key; 13] = [
+    const KEYS: [Key; 14] = [
         ("capacity", "SIZE"),
         ("time", Time::FORMS),
         ("image", "PATH"),
@@ -74,6 +76,7 @@ impl SsdSpec {
         ("cleaning", "greedy|fifo|choices:COUNT|cost-benefit"),
         ("frontier", "separate|shared"),
         ("unit", "SIZE"),
+        ("wear", "ERASURES|off"),
     ];
 
     pub(super) fn of(parts: &Parts) -> Result<SsdSpec, String> {
@@ -97,6 +100,7 @@ impl SsdSpec {
             cleaning: keys.take("cleaning", cleaning)?,
             frontier: keys.take("frontier", one_of(&FRONTIERS))?,
             unit: keys.take("unit", size)?,
+            wear: keys.take("wear", wear)?,
         };
         match (&spec.profile, &spec.image, &spec.drive) {
             (_, Some(_), Some(_)) => Err("an image names the drive; leave out drive=".to_owned()),
@@ -123,6 +127,7 @@ impl SsdSpec {
         parts.push("cleaning", self.cleaning.map(show_cleaning));
         parts.push("frontier", self.frontier.map(|frontier| name_of(&FRONTIERS, &frontier)));
         parts.push("unit", self.unit.map(show_size));
+        parts.push("wear", self.wear.map(show_wear));
         parts
     }
 
@@ -164,6 +169,7 @@ impl SsdSpec {
             ("op", self.over_provisioning.is_some()),
             ("cleaning", self.cleaning.is_some()),
             ("frontier", self.frontier.is_some()),
+            ("wear", self.wear.is_some()),
         ];
         if parameters.media == Media::InPlace
             && let Some((key, _)) = of_flash.iter().find(|(_, is_said)| *is_said)
@@ -173,6 +179,7 @@ impl SsdSpec {
         parameters.lba_size = self.lba.unwrap_or(parameters.lba_size);
         parameters.cleaning = self.cleaning.unwrap_or(parameters.cleaning);
         parameters.frontier = self.frontier.unwrap_or(parameters.frontier);
+        parameters.wear_spread = self.wear.unwrap_or(parameters.wear_spread);
         if let Some(unit) = self.unit {
             parameters = with_units_of(parameters, unit)?;
         }
@@ -197,6 +204,7 @@ impl SsdSpec {
                 name_of(&FRONTIERS, &frontier).to_owned()
             }),
             differs("unit", self.unit, has.unit_size, show_size),
+            differs("wear", self.wear, has.wear_spread, show_wear),
             differs("op", units, has.units, |units| format!("of {units} units")),
         ];
         checks.into_iter().flatten().next()
@@ -317,6 +325,20 @@ fn share(text: &str) -> Result<f64, String> {
         Ok(share) if (0.01..=10.0).contains(&share) => Ok(share),
         _ => Err(format!("'{text}' is no share from 0.01 to 10; 0.145 is 14.5 %")),
     }
+}
+
+fn wear(text: &str) -> Result<Option<u32>, String> {
+    match (text, text.parse()) {
+        ("off", _) => Ok(None),
+        (_, Ok(spread)) if spread > 0 => Ok(Some(spread)),
+        _ => Err(format!(
+            "'{text}' is no count of erasures; write 100, or off to leave wear to chance"
+        )),
+    }
+}
+
+fn show_wear(spread: Option<u32>) -> String {
+    spread.map_or_else(|| "off".to_owned(), |spread| spread.to_string())
 }
 
 fn cleaning(text: &str) -> Result<Cleaning, String> {

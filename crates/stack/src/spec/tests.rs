@@ -34,7 +34,7 @@ fn a_text_without_a_scheme_is_a_path_as_it_is() {
 #[test]
 fn what_is_said_is_what_it_means() {
     let Spec::Ssd(ssd) =
-        spec("ssd:micron-7450?capacity=8GiB&time=10x&fdp=on&handles=0,1/2,3&op=0.2")
+        spec("ssd:micron-7450?capacity=8GiB&time=10x&fdp=on&handles=0,1/2,3&op=0.2&wear=50")
     else {
         panic!("an SSD")
     };
@@ -42,6 +42,8 @@ fn what_is_said_is_what_it_means() {
     assert_eq!((ssd.capacity, ssd.time), (Some(8 << 30), Some(Time::Dilated(10))));
     assert_eq!((ssd.fdp, ssd.handles), (Some(Some(0)), Some(vec![vec![0, 1], vec![2, 3]])));
     assert_eq!((ssd.over_provisioning, ssd.cleaning), (Some(0.2), None));
+    assert_eq!(ssd.wear, Some(Some(50)));
+    refused("ssd:micron-7450?capacity=8GiB&wear=0", &["no count of erasures", "off"]);
     assert_eq!(spec("mem:64KiB?lba=512"), Spec::Memory(MemorySpec { size: 65536, lba: Some(512) }));
     assert_eq!(spec("disk:sas-10k?time=none").time(), Some(Time::None));
     assert_eq!(spec("disk:sas-10k").time(), Some(Time::Real));
@@ -201,10 +203,11 @@ fn ssd() -> impl Strategy<Value = Spec> {
         option::of(cleaning),
         option::of(frontier),
         option::of(1u64..),
+        option::of(option::of(1u32..)),
     );
     (identity, division, placement, parts).prop_map(|(identity, division, placement, parts)| {
         let (profile, capacity, time, (image, drive)) = identity;
-        let (lba, over_provisioning, cleaning, frontier, unit) = parts;
+        let (lba, over_provisioning, cleaning, frontier, unit, wear) = parts;
         Spec::Ssd(Box::new(SsdSpec {
             profile: Some(profile.to_owned()),
             capacity,
@@ -220,6 +223,7 @@ fn ssd() -> impl Strategy<Value = Spec> {
             cleaning,
             frontier,
             unit,
+            wear,
         }))
     })
 }
