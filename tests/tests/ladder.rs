@@ -37,8 +37,10 @@ fn assert_one(findings: &[String], part: &str) {
 #[test]
 fn dependencies_keep_to_the_ladder() {
     let all = crates::of_workspace(&root());
-    let rungs_1_to_3 =
-        ["base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "trace"];
+    let rungs_1_to_3 = [
+        "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "trace",
+        "volume",
+    ];
     for name in rungs_1_to_3.into_iter().chain(["stack", "lab", "cli", "tests"]) {
         let name = format!("esker-{name}");
         assert!(all.iter().any(|one| one.name == name), "{name} is missing");
@@ -83,9 +85,9 @@ fn an_edge_off_the_ladder_is_found() {
 // ---- sources -------------------------------------------------------------------------------------
 
 /// The crates that are no programs.
-const LIBRARIES: [&str; 12] = [
-    "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "trace", "stack",
-    "lab",
+const LIBRARIES: [&str; 13] = [
+    "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "trace", "volume",
+    "stack", "lab",
 ];
 
 #[test]

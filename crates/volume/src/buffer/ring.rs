@@ -1,0 +1,290 @@
+//! The log of the write buffer: a ring of frames, the same on each of its copies.
+//!
+//! A position counts the bytes ever appended; its remainder is the place in the ring. A frame does not run over the
+//! end of the ring: it begins at the start then.
+//!
+//! Invariants
+//! 1. A frame is written when the one before it is durable on the copies; so a crash leaves the last one torn, and a
+//!    good frame behind a bad one is damage.
+//! 2. Nothing from the tail on is overwritten. The tail moves when a checkpoint is durable that does not need what is
+//!    before it.
+//! 3. A frame counts if its number follows that of the frame before, and it has that frame's checksum.
+
+use std::collections::VecDeque;
+
+use esker_base::units::{round_up, to_u64, to_usize};
+
+use crate::drive::{Io, Read, Write};
+use crate::omf::frame::{self, Frame, FrameHead, Record};
+use crate::omf::root::LogTail;
+use crate::types::id::{DriveIndex, FrameSeq, Seqno};
+
+/// Frames begin at a multiple of this: the largest LBA of any drive.
+const ALIGN: u64 = 4096;
+
+/// The log, as far as its writer knows it.
+pub(crate) struct Ring {
+    pub(crate) epoch: u64,
+    pub(crate) bytes: u64,
+    /// Who has a copy.
+    pub(crate) members: Vec<DriveIndex>,
+    head: u64,
+    next_frame: FrameSeq,
+    previous_crc: u32,
+    tail: u64,
+    pub(crate) next_seqno: Seqno,
+    /// The frames since the tail: number, position, first seqno, and checksum of the one before.
+    frames: VecDeque<(FrameSeq, u64, Seqno, u32)>,
+}
+
+/// What an append came to.
+pub(crate) enum Appended {
+    /// It is durable on all copies but these, which failed.
+    Durable { failed: Vec<DriveIndex> },
+    /// There is no room before the tail moves.
+    Full,
+    /// No copy took it.
+    Lost(String),
+}
+
+impl Ring {
+    /// An empty ring that begins with this frame.
+    pub(crate) fn new(
+        epoch: u64,
+        bytes: u64,
+        members: Vec<DriveIndex>,
+        tail: LogTail,
+        next_seqno: Seqno,
+    ) -> Ring {
+        Ring {
+            epoch,
+            bytes,
+            members,
+            head: tail.offset,
+            next_frame: tail.frame,
+            previous_crc: tail.previous_crc,
+            tail: tail.offset,
+            next_seqno,
+            frames: VecDeque::new(),
+        }
+    }
+
+    /// Bytes that cannot be overwritten.
+    pub(crate) fn used(&self) -> u64 {
+        self.head - self.tail
+    }
+
+    /// The most bytes of a frame: a fraction of the ring, so that it moves on.
+    pub(crate) fn largest_frame(&self) -> u64 {
+        self.bytes / 4
+    }
+
+    fn start_of(&self, size: u64) -> u64 {
+        let left = self.bytes - self.head % self.bytes;
+        if size > left { self.head + left } else { self.head }
+    }
+
+    /// Writes records as one frame to all copies. The first of them has `next_seqno`.
+    pub(crate) fn append(&mut self, io: &mut Io, records: &[Record<&[u8]>]) -> Appended {
+        let mut head = FrameHead {
+            offset: 0,
+            epoch: self.epoch,
+            number: self.next_frame,
+            first: self.next_seqno,
+            previous_crc: self.previous_crc,
+        };
+        let most: usize = records.iter().map(size_of).sum::<usize>() + frame::FRAME_OVERHEAD;
+        let size = round_up(to_u64(most), ALIGN);
+        head.offset = self.start_of(size);
+        if head.offset + size - self.tail > self.bytes {
+            return Appended::Full;
+        }
+        let (mut bytes, crc) = frame::encode(io.fleet().pool, &head, records);
+        debug_assert!(bytes.len() <= most, "a frame has {} bytes, not {most}", bytes.len());
+        bytes.resize(to_usize(size), 0);
+        let failed = write_copies(io, &self.members, self.bytes, head.offset, &bytes);
+        if failed.len() == self.members.len() {
+            let copies = self.members.len();
+            return Appended::Lost(format!("none of the {copies} copies could be written"));
+        }
+        self.take(&head, size, crc, to_u64(records.len()));
+        self.members.retain(|member| !failed.contains(member));
+        Appended::Durable { failed }
+    }
+
+    /// A frame is there: what comes next comes behind it.
+    fn take(&mut self, head: &FrameHead, size: u64, crc: u32, records: u64) {
+        self.frames.push_back((head.number, head.offset, head.first, head.previous_crc));
+        self.head = head.offset + size;
+        self.next_frame = FrameSeq(head.number.0 + 1);
+        self.previous_crc = crc;
+        self.next_seqno = Seqno(head.first.0 + records);
+    }
+
+    /// Where a replay has to begin so that it finds all records from `seqno` on.
+    pub(crate) fn tail_for(&self, seqno: Option<Seqno>) -> LogTail {
+        let needed = seqno.and_then(|seqno| {
+            let after = self.frames.partition_point(|(_, _, first, _)| *first <= seqno);
+            self.frames.get(after.saturating_sub(1))
+        });
+        match needed {
+            Some((frame, offset, _, previous_crc)) => {
+                LogTail { frame: *frame, offset: *offset, previous_crc: *previous_crc }
+            }
+            None => LogTail {
+                frame: self.next_frame,
+                offset: self.head,
+                previous_crc: self.previous_crc,
+            },
+        }
+    }
+
+    /// A checkpoint with this tail is durable.
+    pub(crate) fn move_tail(&mut self, tail: &LogTail) {
+        self.tail = tail.offset;
+        while self.frames.front().is_some_and(|(frame, ..)| *frame < tail.frame) {
+            self.frames.pop_front();
+        }
+    }
+
+    /// Reads the next frame from whichever copy has it, and writes it to those that do not. `None` at the end.
+    pub(crate) fn replay(&mut self, io: &mut Io) -> Result<Option<Frame>, String> {
+        let left = self.bytes - self.head % self.bytes;
+        // A frame that did not fit is at the start of the ring.
+        for position in [self.head, self.head + left] {
+            if let Some(frame) = self.replay_at(io, position)? {
+                return Ok(Some(frame));
+            }
+        }
+        self.look_beyond(io)?;
+        Ok(None)
+    }
+
+    fn replay_at(&mut self, io: &mut Io, position: u64) -> Result<Option<Frame>, String> {
+        let mut found: Option<(Frame, Vec<u8>)> = None;
+        let mut without = Vec::new();
+        for &member in &self.members {
+            match self.read_frame(io, member, position) {
+                Some((frame, bytes)) if self.follows(&frame) => {
+                    found.get_or_insert((frame, bytes));
+                }
+                _ => without.push(member),
+            }
+        }
+        let Some((frame, bytes)) = found else { return Ok(None) };
+        let size = to_u64(bytes.len());
+        if frame.head.offset + size - self.tail > self.bytes {
+            return Ok(None); // an earlier lap's
+        }
+        // Somebody may see its content from now on: so it must be on all copies.
+        let failed = write_copies(io, &without, self.bytes, position, &bytes);
+        self.members.retain(|member| !failed.contains(member));
+        self.take(&frame.head, size, frame.crc, to_u64(frame.records.len()));
+        Ok(Some(frame))
+    }
+
+    fn follows(&self, frame: &Frame) -> bool {
+        frame.head.number == self.next_frame
+            && frame.head.previous_crc == self.previous_crc
+            && frame.head.first >= self.next_seqno
+    }
+
+    fn read_frame(
+        &self,
+        io: &mut Io,
+        member: DriveIndex,
+        position: u64,
+    ) -> Option<(Frame, Vec<u8>)> {
+        let pool = io.fleet().pool;
+        let place = place(io, member, self.bytes, position)?;
+        let mut read = |size: u64| {
+            let read = Read { drive: member, offset: place, size: to_usize(size) };
+            io.read(&[read]).pop()?.ok()
+        };
+        let first = read(ALIGN)?;
+        let length = to_u64(frame::length_of(&first)?);
+        let size = round_up(length, ALIGN);
+        if length == 0 || size > self.bytes - position % self.bytes {
+            return None;
+        }
+        let bytes = if size > ALIGN { read(size)?.to_vec() } else { first.to_vec() };
+        let frame = frame::decode(&bytes, pool, position, self.epoch).ok()?;
+        Some((frame, bytes))
+    }
+
+    /// Looks for good frames behind the end: there are none, unless acknowledged ones before them are damaged.
+    fn look_beyond(&self, io: &mut Io) -> Result<(), String> {
+        let pool = io.fleet().pool;
+        for &member in &self.members {
+            let Some(start) = place(io, member, self.bytes, 0) else { continue };
+            for window in (0..self.bytes).step_by(1 << 20) {
+                let size = to_usize((self.bytes - window).min(1 << 20));
+                let read = Read { drive: member, offset: start + window, size };
+                let Some(Ok(buf)) = io.read(&[read]).pop() else { continue };
+                for (at, bytes) in (window..).step_by(to_usize(ALIGN)).zip(buf.chunks(4096)) {
+                    let Some((position, number)) = later_frame(bytes, self, at) else { continue };
+                    let Some((frame, _)) = self.read_frame(io, member, position) else { continue };
+                    debug_assert_eq!((frame.head.number, io.fleet().pool), (number, pool));
+                    return Err(format!(
+                        "{} of the write buffer is good on {member}, and {} is not",
+                        frame.head.number, self.next_frame
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Position and number of the frame that may begin here, if it is later than the next one.
+fn later_frame(bytes: &[u8], ring: &Ring, at: u64) -> Option<(u64, FrameSeq)> {
+    let (position, epoch, number) = frame::peek(bytes)?;
+    let is_later = epoch == ring.epoch && number > ring.next_frame && position % ring.bytes == at;
+    is_later.then_some((position, number))
+}
+
+/// The most bytes a record takes in a frame.
+fn size_of(record: &Record<&[u8]>) -> usize {
+    match record {
+        Record::Write { data, .. } => frame::WRITE_OVERHEAD + data.len(),
+        Record::Zero { .. } => 26,
+        Record::Change(change) => change.size(),
+    }
+}
+
+/// The bytes that a write of so many bytes takes in the ring at most.
+pub(crate) fn frame_bytes(data: usize, records: usize) -> u64 {
+    let size = frame::FRAME_OVERHEAD + records * frame::WRITE_OVERHEAD.max(26) + data;
+    round_up(to_u64(size), ALIGN)
+}
+
+fn place(io: &Io, member: DriveIndex, ring_bytes: u64, position: u64) -> Option<u64> {
+    let drive = io.fleet().get(member)?;
+    Some(io.fleet().layout.log_offset(drive.role) + position % ring_bytes)
+}
+
+/// Writes a frame to these copies; says which failed.
+fn write_copies(
+    io: &mut Io,
+    members: &[DriveIndex],
+    ring_bytes: u64,
+    position: u64,
+    bytes: &[u8],
+) -> Vec<DriveIndex> {
+    let mut failed = Vec::new();
+    let mut writes = Vec::with_capacity(members.len());
+    for &drive in members {
+        match place(io, drive, ring_bytes, position) {
+            Some(offset) => {
+                writes.push(Write { drive, offset, bytes, class: None, fua: true });
+            }
+            None => failed.push(drive),
+        }
+    }
+    for (write, result) in writes.iter().zip(io.write(&writes)) {
+        if result.is_err() {
+            failed.push(write.drive);
+        }
+    }
+    failed
+}

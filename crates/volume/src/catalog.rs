@@ -1,0 +1,192 @@
+//! Volumes, snapshots and the lineages behind them. Sees `types`, `omf` and `buffer`.
+//!
+//! A volume writes to a lineage. A snapshot is a seqno of a lineage: it sees, of every block, the newest version up to
+//! there. A clone is a volume with a lineage of its own that goes on from a seqno of another one; a rollback gives the
+//! volume such a lineage. So each takes one record, whatever the size.
+//!
+//! Invariants
+//! 1. The points of a lineage are the seqnos of its snapshots and those that other lineages go on from.
+//! 2. A lineage without head and points is empty once it was swept, and is removed then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::buffer::Points;
+use crate::omf::frame::Change;
+use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
+use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
+
+/// What there is.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    pub(crate) lineages: BTreeMap<LineageId, LineageRow>,
+    pub(crate) volumes: BTreeMap<VolumeId, VolumeRow>,
+    pub(crate) snapshots: BTreeMap<SnapshotId, SnapshotRow>,
+    pub(crate) next_id: u64,
+    points: BTreeMap<LineageId, Arc<Points>>,
+}
+
+impl Catalog {
+    pub(crate) fn new(
+        lineages: Vec<LineageRow>,
+        volumes: Vec<VolumeRow>,
+        snapshots: Vec<SnapshotRow>,
+        next_id: u64,
+    ) -> Catalog {
+        let mut catalog = Catalog {
+            lineages: lineages.into_iter().map(|row| (row.id, row)).collect(),
+            volumes: volumes.into_iter().map(|row| (row.id, row)).collect(),
+            snapshots: snapshots.into_iter().map(|row| (row.id, row)).collect(),
+            next_id,
+            points: BTreeMap::new(),
+        };
+        for lineage in catalog.lineages.keys().copied().collect::<Vec<_>>() {
+            catalog.count_points(lineage);
+        }
+        catalog
+    }
+
+    /// A number that nothing has.
+    pub(crate) fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(crate) fn apply(&mut self, change: &Change) {
+        let mut touched = Vec::new();
+        match change {
+            Change::PutLineage(row) => {
+                self.next_id = self.next_id.max(row.id.0);
+                touched.push(row.id);
+                touched.extend(row.parent.map(|(parent, _)| parent));
+                let old = self.lineages.insert(row.id, row.clone());
+                touched.extend(old.and_then(|old| old.parent).map(|(parent, _)| parent));
+            }
+            Change::PutVolume(row) => {
+                self.next_id = self.next_id.max(row.id.0);
+                self.volumes.insert(row.id, row.clone());
+            }
+            Change::PutSnapshot(row) => {
+                self.next_id = self.next_id.max(row.id.0);
+                touched.push(row.lineage);
+                self.snapshots.insert(row.id, row.clone());
+            }
+            Change::RemoveLineage(id) => {
+                let old = self.lineages.remove(id);
+                touched.push(*id);
+                touched.extend(old.and_then(|old| old.parent).map(|(parent, _)| parent));
+            }
+            Change::RemoveVolume(id) => drop(self.volumes.remove(id)),
+            Change::RemoveSnapshot(id) => {
+                touched.extend(self.snapshots.remove(id).map(|row| row.lineage));
+            }
+        }
+        for lineage in touched {
+            self.count_points(lineage);
+        }
+    }
+
+    fn count_points(&mut self, lineage: LineageId) {
+        let Some(row) = self.lineages.get(&lineage) else {
+            self.points.remove(&lineage);
+            return;
+        };
+        let snapshots = self.snapshots.values().filter(|row| row.lineage == lineage);
+        let clones = self.lineages.values().filter_map(|row| row.parent);
+        let clones = clones.filter(|(parent, _)| *parent == lineage).map(|(_, at)| at);
+        let mut seqnos: Vec<Seqno> = snapshots.map(|row| row.at).chain(clones).collect();
+        seqnos.sort_unstable();
+        seqnos.dedup();
+        let points = Points { seqnos, has_head: row.head.is_some() };
+        self.points.insert(lineage, Arc::new(points));
+    }
+
+    /// Who looks at a lineage, if it exists.
+    pub(crate) fn points(&self, lineage: LineageId) -> Option<Arc<Points>> {
+        self.points.get(&lineage).cloned()
+    }
+
+    /// Whether blocks that a lineage does not have are another one's.
+    pub(crate) fn has_parent(&self, lineage: LineageId) -> bool {
+        self.lineages.get(&lineage).is_some_and(|row| row.parent.is_some())
+    }
+
+    /// Whether blocks that are written to this lineage are compressed later.
+    pub(crate) fn is_compressed(&self, lineage: LineageId) -> bool {
+        let head = self.lineages.get(&lineage).and_then(|row| row.head);
+        let volume = head.and_then(|head| self.volumes.get(&head));
+        volume.is_some_and(|volume| volume.options.compression)
+    }
+
+    /// The volume of this name that is not in the trash.
+    pub(crate) fn volume(&self, name: &str) -> Option<&VolumeRow> {
+        self.volumes.values().find(|row| row.name == name && row.trashed.is_none())
+    }
+
+    /// The volume of this name in the trash: the one that came last.
+    pub(crate) fn trashed(&self, name: &str) -> Option<&VolumeRow> {
+        let trashed = self.volumes.values().filter(|row| row.name == name);
+        trashed.filter(|row| row.trashed.is_some()).max_by_key(|row| row.id)
+    }
+
+    /// The snapshot of this name of a volume.
+    pub(crate) fn snapshot(&self, volume: VolumeId, name: &str) -> Option<&SnapshotRow> {
+        self.snapshots.values().find(|row| row.volume == volume && row.name == name)
+    }
+
+    /// The volume that a lineage or a snapshot of it belongs to, for messages.
+    pub(crate) fn owner_of(&self, lineage: LineageId) -> String {
+        let head = self.lineages.get(&lineage).and_then(|row| row.head);
+        let volume = head.and_then(|head| self.volumes.get(&head));
+        volume.map_or_else(|| lineage.to_string(), |volume| volume.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lineage(id: u64, parent: Option<(u64, u64)>, head: Option<u64>) -> LineageRow {
+        let parent = parent.map(|(lineage, at)| (LineageId(lineage), Seqno(at)));
+        LineageRow { id: LineageId(id), parent, head: head.map(VolumeId), sweep: None }
+    }
+
+    fn snapshot(id: u64, lineage: u64, at: u64) -> SnapshotRow {
+        SnapshotRow {
+            id: SnapshotId(id),
+            name: id.to_string(),
+            volume: VolumeId(1),
+            lineage: LineageId(lineage),
+            at: Seqno(at),
+            blocks: 1,
+            made: 0,
+        }
+    }
+
+    #[test]
+    fn points_follow_snapshots_and_clones() {
+        let mut catalog = Catalog::default();
+        let points = |catalog: &Catalog| {
+            let points = catalog.points(LineageId(1)).unwrap();
+            (points.seqnos.iter().map(|s| s.0).collect::<Vec<_>>(), points.has_head)
+        };
+        catalog.apply(&Change::PutLineage(lineage(1, None, Some(9))));
+        catalog.apply(&Change::PutSnapshot(snapshot(2, 1, 20)));
+        catalog.apply(&Change::PutLineage(lineage(3, Some((1, 10)), Some(8))));
+        assert_eq!(points(&catalog), (vec![10, 20], true));
+        catalog.apply(&Change::RemoveSnapshot(SnapshotId(2)));
+        catalog.apply(&Change::PutLineage(lineage(1, None, None)));
+        assert_eq!(points(&catalog), (vec![10], false));
+        catalog.apply(&Change::RemoveLineage(LineageId(3)));
+        assert_eq!(points(&catalog), (vec![], false));
+        assert_eq!(catalog.next_id, 3);
+    }
+
+    #[test]
+    fn version_is_seen_up_to_the_next_one() {
+        let points = Points { seqnos: vec![Seqno(10), Seqno(20)], has_head: false };
+        let sees = |birth, next: Option<u64>| points.see(Seqno(birth), next.map(Seqno));
+        assert!(sees(5, Some(11)) && sees(10, Some(11)) && sees(11, Some(21)) && sees(20, None));
+        assert!(!sees(5, Some(10)) && !sees(11, Some(20)) && !sees(21, None));
+    }
+}

@@ -1,0 +1,409 @@
+//! What the threads of an open pool share, and the few steps that several rooms above need: taking a failed drive out,
+//! finding a version, counting space.
+//!
+//! Locks, in the order in which they may be taken: `keeper`, `log`, `core`, `config`.
+//!
+//! | lock | guards | held during I/O |
+//! | --- | --- | --- |
+//! | `keeper` | who writes segments and checkpoints and changes the map | yes |
+//! | `log` | the order of records | while a frame is written |
+//! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
+//! | `config` | the label | while labels are written |
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use esker_base::units::to_u64;
+use parking_lot::{Condvar, Mutex};
+
+use crate::buffer::{Data, Pending, Ring};
+use crate::catalog::Catalog;
+use crate::config::{is_voter, write_labels};
+use crate::drive::{Fleet, Io, IoPool};
+use crate::map::{Access, Map};
+use crate::omf::frame::Change;
+use crate::omf::label::{Config, MemberState, Role};
+use crate::omf::leaf::{Fragment, Place};
+use crate::segment::{Broken, Writer};
+use crate::space::{Class, Space};
+use crate::types::BLOCK;
+use crate::types::error::VolumeError;
+use crate::types::id::{Block, DriveIndex, LineageId, SegmentId, Seqno};
+use crate::types::options::OpenOptions;
+
+/// What the threads of a pool share.
+pub(crate) struct Shared {
+    pub(crate) name: String,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) ios: IoPool,
+    pub(crate) options: OpenOptions,
+    pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) log: Mutex<Ring>,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) config: Mutex<Config>,
+    pub(crate) counts: Counts,
+    /// The log has fewer copies than it should.
+    pub(crate) log_is_degraded: AtomicBool,
+    /// Something happened that maintenance may have to look at; and the thread is to end.
+    pub(crate) bell: Mutex<Bell>,
+    pub(crate) rung: Condvar,
+}
+
+/// What the maintenance thread waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    pub(crate) is_rung: bool,
+    pub(crate) is_over: bool,
+}
+
+/// What only maintenance uses.
+pub(crate) struct Keeper {
+    /// The open segments.
+    pub(crate) writers: BTreeMap<Class, Writer>,
+    /// The seal copies that the last checkpoint refers to.
+    pub(crate) durable_seals: BTreeMap<SegmentId, u8>,
+    /// Segments that cannot be cleaned: something in them is lost, or a step back would be taken.
+    pub(crate) given_up: Vec<SegmentId>,
+    pub(crate) scrub: Scrub,
+}
+
+/// How far a scrub is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scrub {
+    pub(crate) is_running: bool,
+    pub(crate) next: SegmentId,
+    pub(crate) bytes: u64,
+    pub(crate) errors: u64,
+}
+
+/// Map, pending versions, catalogue and segments: one state.
+pub(crate) struct Core {
+    pub(crate) space: Space,
+    pub(crate) map: Map,
+    pub(crate) pending: Pending,
+    pub(crate) catalog: Catalog,
+    /// Counts the checkpoints.
+    pub(crate) stamp: u64,
+    /// The stamps at which readers that are under way began.
+    readers: BTreeMap<u64, u64>,
+    next_reader: u64,
+    /// Why nothing is written any more.
+    pub(crate) stopped: Option<String>,
+    pub(crate) is_closed: bool,
+}
+
+/// Bytes written, by cause.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) user_written: AtomicU64,
+    pub(crate) destaged: AtomicU64,
+    pub(crate) cleaned: AtomicU64,
+    pub(crate) metadata: AtomicU64,
+    pub(crate) rebuilt: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) reconstructed: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// Where the newest version of a block is.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    /// Nowhere, or it is zeroes.
+    Zero,
+    /// In the write buffer.
+    Data(Arc<[u8]>),
+    /// In a segment; it belongs to this lineage.
+    Fragment(LineageId, Fragment),
+}
+
+impl Core {
+    pub(crate) fn new(space: Space, map: Map, catalog: Catalog) -> Core {
+        Core {
+            space,
+            map,
+            pending: Pending::default(),
+            catalog,
+            stamp: 1,
+            readers: BTreeMap::new(),
+            next_reader: 0,
+            stopped: None,
+            is_closed: false,
+        }
+    }
+
+    /// The newest version of a block up to `at`, of its lineage or of those it goes on from.
+    pub(crate) fn find(
+        &mut self,
+        io: &mut Io,
+        lineage: LineageId,
+        block: Block,
+        at: Seqno,
+    ) -> Result<Found, Broken> {
+        let (mut lineage, mut at) = (lineage, at);
+        loop {
+            if let Some(data) = self.pending.get(lineage, block, at) {
+                return Ok(data.clone().map_or(Found::Zero, Found::Data));
+            }
+            let mut access = Access { io, space: &mut self.space };
+            if let Some(version) = self.map.get(&mut access, lineage, block, at)? {
+                return Ok(match version.place {
+                    Place::Zero => Found::Zero,
+                    Place::Fragment(fragment) => Found::Fragment(lineage, fragment),
+                });
+            }
+            match self.catalog.lineages.get(&lineage).and_then(|row| row.parent) {
+                Some((parent, seqno)) => (lineage, at) = (parent, seqno),
+                None => return Ok(Found::Zero),
+            }
+        }
+    }
+
+    /// A reader begins: what it finds from now on stays where it is until it ends.
+    pub(crate) fn begin_read(&mut self) -> u64 {
+        let reader = self.next_reader;
+        self.next_reader += 1;
+        self.readers.insert(reader, self.stamp);
+        reader
+    }
+
+    pub(crate) fn end_read(&mut self, reader: u64) {
+        self.readers.remove(&reader);
+    }
+
+    /// What was freed before this stamp is seen by no reader.
+    pub(crate) fn reclaimable(&self) -> u64 {
+        self.readers.values().copied().min().unwrap_or(self.stamp)
+    }
+
+    /// Applies a record of a block to the pending versions.
+    pub(crate) fn take_block(
+        &mut self,
+        lineage: LineageId,
+        block: Block,
+        seqno: Seqno,
+        data: Data,
+    ) {
+        if let Some(points) = self.catalog.points(lineage) {
+            self.pending.insert(lineage, block, seqno, data, &points);
+        }
+    }
+
+    /// Applies a change of the catalogue.
+    pub(crate) fn take_change(&mut self, change: &Change) {
+        self.catalog.apply(change);
+        if let Change::RemoveLineage(lineage) = change {
+            self.pending.forget_lineage(*lineage);
+        }
+        if let Change::PutLineage(row) = change
+            && row.head.is_none()
+            && self.catalog.points(row.id).is_some_and(|points| points.seqnos.is_empty())
+        {
+            self.pending.forget_lineage(row.id);
+        }
+    }
+}
+
+/// Space in bytes. The identity: raw = free + waiting + parity + garbage + live + metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceUse {
+    /// All bytes of all drives that serve.
+    pub raw: u64,
+    /// In free slots.
+    pub free: u64,
+    /// In slots that become free with the next checkpoint.
+    pub waiting: u64,
+    /// Parities of segments.
+    pub parity: u64,
+    /// In segments, and nobody's any more.
+    pub garbage: u64,
+    /// Blocks of volumes and snapshots, as they are stored.
+    pub live: u64,
+    /// Labels, checkpoints, the write buffer's regions, seals, the map, and what does not make up a slot.
+    pub metadata: u64,
+    /// Of the free bytes, those that are kept for cleaning, parities and the map.
+    pub reserve: u64,
+    /// What volumes can hold at most, as it is stored: what is advertised.
+    pub usable: u64,
+}
+
+impl Shared {
+    pub(crate) fn damaged(&self, broken: &Broken) -> VolumeError {
+        VolumeError::Damaged {
+            pool: self.name.clone(),
+            what: "the map".to_owned(),
+            why: broken.why.clone(),
+        }
+    }
+
+    /// Refuses when nothing may be written.
+    pub(crate) fn check_writable(&self, core: &Core) -> Result<(), VolumeError> {
+        if core.is_closed {
+            return Err(VolumeError::Closed(self.name.clone()));
+        }
+        match &core.stopped {
+            Some(why) => Err(VolumeError::Stopped { pool: self.name.clone(), why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing is written any more.
+    pub(crate) fn stop(&self, why: String) -> VolumeError {
+        self.core.lock().stopped.get_or_insert(why.clone());
+        VolumeError::Stopped { pool: self.name.clone(), why }
+    }
+
+    /// Tells the maintenance thread to look.
+    pub(crate) fn ring(&self) {
+        self.bell.lock().is_rung = true;
+        self.rung.notify_one();
+    }
+
+    /// Chunks of a segment, given the drives that can take one.
+    pub(crate) fn width(&self, space: &Space) -> u16 {
+        let drives = u16::try_from(space.allocatable()).unwrap_or(u16::MAX);
+        self.fleet.layout.shape.width.min(drives)
+    }
+
+    /// Takes drives that failed out of the configuration, and makes that durable before anything relies on it.
+    /// Nobody holds `core` or `config`.
+    pub(crate) fn take_out(&self, io: &mut Io, failed: &[DriveIndex]) -> Result<(), VolumeError> {
+        let mut failed = failed.to_vec();
+        while !failed.is_empty() {
+            for index in &failed {
+                if let Some(drive) = self.fleet.any(*index) {
+                    drive.take_out();
+                }
+                self.core.lock().space.forget_drive(*index);
+            }
+            let mut config = self.config.lock();
+            let voters = config.members.iter().filter(|member| is_voter(member)).count();
+            let epoch = config.epoch.0 + 1;
+            let mut is_changed = false;
+            for index in failed.drain(..) {
+                let Some(member) = config.members.get_mut(index.index()) else { continue };
+                if member.state.is_active() {
+                    member.state = MemberState::Faulted;
+                    member.since.0 = epoch;
+                    is_changed = true;
+                }
+            }
+            if !is_changed {
+                return Ok(());
+            }
+            config.epoch.0 = epoch;
+            let out: Vec<DriveIndex> = config.log.members.clone();
+            config.log.members = out.into_iter().filter(|i| self.fleet.get(*i).is_some()).collect();
+            if self.log_wanted(&config) > config.log.members.len() {
+                self.log_is_degraded.store(true, Ordering::Release);
+            }
+            let written = self.write_config(io, &mut config, &mut failed);
+            if 2 * written < voters {
+                drop(config);
+                let why = format!(
+                    "only {written} of {voters} drives took the new configuration, and half are needed"
+                );
+                return Err(self.stop(why));
+            }
+        }
+        self.ring();
+        Ok(())
+    }
+
+    /// Writes the next label to all active members. Returns how many drives have it, and adds those that failed.
+    pub(crate) fn write_config(
+        &self,
+        io: &mut Io,
+        config: &mut Config,
+        failed: &mut Vec<DriveIndex>,
+    ) -> usize {
+        config.sequence += 1;
+        let members = active(config);
+        let members: Vec<DriveIndex> =
+            members.into_iter().filter(|index| self.fleet.get(*index).is_some()).collect();
+        let results = write_labels(io, config, &members);
+        failed.extend(results.iter().map(|(index, _)| *index));
+        let written = members.iter().filter(|index| {
+            config.members[index.index()].role == Role::Drive && !failed.contains(index)
+        });
+        written.count()
+    }
+
+    /// How many copies the log should have.
+    pub(crate) fn log_wanted(&self, config: &Config) -> usize {
+        let buffers = self.fleet.serving(Role::Buffer).len();
+        if buffers > 0 {
+            return buffers.min(2);
+        }
+        let drives = config.members.iter().filter(|member| is_voter(member)).count();
+        (usize::from(config.shape.parity) + 1).min(drives)
+    }
+
+    /// The space of the pool, to the byte.
+    pub(crate) fn space_use(&self, core: &Core) -> SpaceUse {
+        let layout = self.fleet.layout;
+        let shape = layout.shape;
+        let (free, waiting) = core.space.slot_counts();
+        let drives = self.fleet.serving(Role::Drive);
+        let raw: u64 = drives.iter().map(|drive| drive.bytes).sum();
+        let mut used = SpaceUse {
+            raw,
+            free: free * shape.chunk_bytes,
+            waiting: waiting * shape.chunk_bytes,
+            ..SpaceUse::default()
+        };
+        let unit_bytes = u64::from(layout.rows) * u64::from(shape.unit_bytes);
+        let serves = |drive: &DriveIndex| drives.iter().any(|d| d.index == *drive);
+        let mut metadata_live = 0;
+        for segment in core.space.segments() {
+            let k = segment.data_chunks();
+            let row = &segment.row;
+            // Chunks on drives that are gone are not part of what is there.
+            let there = |chunks: &[(DriveIndex, _)]| {
+                to_u64(chunks.iter().filter(|(drive, _)| serves(drive)).count())
+            };
+            let (data, parity) = (there(&row.chunks[..k]), there(&row.chunks[k..]));
+            used.parity += parity * unit_bytes;
+            let live = row.live_bytes.min(data * unit_bytes);
+            used.garbage += data * unit_bytes - live;
+            match segment.class {
+                Class::Metadata => metadata_live += live,
+                _ => used.live += live,
+            }
+        }
+        (used.usable, used.reserve) = self.usable(core);
+        used.reserve = used.reserve.min(used.free);
+        let rest = used.free + used.waiting + used.parity + used.garbage + used.live;
+        used.metadata = raw.saturating_sub(rest);
+        debug_assert!(metadata_live <= used.metadata);
+        used
+    }
+
+    /// What volumes can hold at most, as it is stored; and what is kept free for cleaning.
+    pub(crate) fn usable(&self, core: &Core) -> (u64, u64) {
+        let layout = self.fleet.layout;
+        let shape = layout.shape;
+        let width = usize::from(self.width(&core.space));
+        let k = width.saturating_sub(shape.parity.into());
+        let slots = core.space.all_slots();
+        let total = slots.checked_div(to_u64(width)).unwrap_or(0) * layout.data_bytes(k);
+        let spare = total / 100 * u64::from(shape.spare_percent.max(5));
+        let kept = spare.max((10 * layout.data_bytes(k)).min(total / 2));
+        // Summaries and the ends of units take some more.
+        ((total - kept) / 100 * 97, kept)
+    }
+
+    /// Bytes of an unusually full pool that may still be written over what is there.
+    pub(crate) fn slack(usable: u64) -> u64 {
+        usable / 50 + 16 * BLOCK
+    }
+}
+
+/// The members that are written to.
+pub(crate) fn active(config: &Config) -> Vec<DriveIndex> {
+    let members = (0..).zip(&config.members);
+    members.filter(|(_, m)| m.state.is_active()).map(|(i, _)| DriveIndex(i)).collect()
+}

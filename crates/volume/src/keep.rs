@@ -1,0 +1,124 @@
+//! Maintenance: moving what the write buffer holds into segments, checkpoints, and deciding what is due. Sees `engine`
+//! and what is below.
+
+pub(crate) mod checkpoint;
+pub(crate) mod clean;
+pub(crate) mod destage;
+pub(crate) mod output;
+pub(crate) mod repair;
+pub(crate) mod sweep;
+
+use std::sync::atomic::Ordering;
+
+use crate::drive::Io;
+use crate::engine::{Keeper, Shared};
+use crate::types::error::VolumeError;
+
+/// Does what is most urgent; false when nothing is due.
+pub(crate) fn step(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
+    let mut keeper = shared.keeper.lock();
+    let keeper = &mut *keeper;
+    shared.check_writable(&shared.core.lock())?;
+    ensure_space(shared, keeper, io)?;
+    if shared.log_is_degraded.load(Ordering::Acquire) {
+        drain_all(shared, keeper, io)?;
+        checkpoint::run(shared, keeper, io, &checkpoint::Want { new_log: true, is_clean: false })?;
+        return Ok(true);
+    }
+    let (used, size) = {
+        let log = shared.log.lock();
+        (log.used(), log.bytes)
+    };
+    let (pending, has_freed) = {
+        let core = shared.core.lock();
+        (core.pending.bytes(), core.space.has_freed() || core.space.has_empty())
+    };
+    let is_filling = pending >= destage::segment_bytes(shared) || used > size / 2;
+    if is_filling && destage::run(shared, keeper, io)? {
+        return Ok(true);
+    }
+    if used > size / 2 {
+        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        return Ok(true);
+    }
+    if clean::is_due(shared) && clean::run(shared, keeper, io)? {
+        return Ok(true);
+    }
+    if has_freed && clean::is_due(shared) {
+        // Segments that are empty become free with it.
+        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        return Ok(true);
+    }
+    if repair::step(shared, keeper, io)? {
+        return Ok(true);
+    }
+    sweep::step(shared, keeper, io)
+}
+
+/// Makes room in the log: what it holds goes to segments, and a checkpoint moves its tail.
+pub(crate) fn make_room(
+    shared: &Shared,
+    keeper: Option<&mut Keeper>,
+    io: &mut Io,
+) -> Result<(), VolumeError> {
+    let mut held;
+    let keeper = match keeper {
+        Some(keeper) => keeper,
+        None => {
+            held = shared.keeper.lock();
+            &mut *held
+        }
+    };
+    let (used, size) = {
+        let log = shared.log.lock();
+        (log.used(), log.bytes)
+    };
+    if used < size / 2 {
+        return Ok(()); // somebody else has made room
+    }
+    drain_all(shared, keeper, io)?;
+    checkpoint::run(shared, keeper, io, &checkpoint::Want::default())
+}
+
+/// Moves all that is pending into segments.
+pub(crate) fn drain(shared: &Shared, io: &mut Io) -> Result<(), VolumeError> {
+    let mut keeper = shared.keeper.lock();
+    drain_all(shared, &mut keeper, io)
+}
+
+pub(crate) fn drain_all(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+) -> Result<(), VolumeError> {
+    loop {
+        ensure_space(shared, keeper, io)?;
+        if !destage::run(shared, keeper, io)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Cleans until segments can be allocated, as far as there is garbage.
+pub(crate) fn ensure_space(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+) -> Result<(), VolumeError> {
+    for _ in 0..64 {
+        if !clean::is_urgent(shared) {
+            return Ok(());
+        }
+        let has_cleaned = clean::run(shared, keeper, io)?;
+        let has_empty = {
+            let core = shared.core.lock();
+            core.space.has_empty() || core.space.has_freed()
+        };
+        if has_empty {
+            checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        } else if !has_cleaned {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

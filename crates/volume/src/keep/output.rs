@@ -1,0 +1,139 @@
+//! Appends to the open segment of a class, in one go: room, packing, writing, and the table.
+//!
+//! A drive that fails meanwhile is taken out of the pool, the segment is closed as it was, and the caller packs again.
+
+use std::collections::btree_map::Entry;
+
+use esker_base::units::to_u64;
+
+use crate::drive::Io;
+use crate::engine::{Keeper, Shared, add};
+use crate::omf::root::SegmentRow;
+use crate::segment::builder::Packed;
+use crate::segment::{Builder, Writer};
+use crate::space::Class;
+use crate::types::BLOCK;
+use crate::types::error::VolumeError;
+use crate::types::id::SegmentId;
+
+/// The most appends to a segment: each has a summary that the table lists.
+const APPENDS_MAX: usize = 32;
+
+/// Free segments that a class leaves to those that make space: a checkpoint always has some, and cleaning has more
+/// than what is new.
+fn kept_for_others(class: Class) -> u64 {
+    match class {
+        Class::Metadata => 0,
+        Class::Warm | Class::Cold => 3,
+        Class::Fresh => 5,
+    }
+}
+
+/// A builder for the open segment of a class; a new segment where that has no room.
+pub(crate) fn open(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    class: Class,
+) -> Result<Builder, VolumeError> {
+    let is_full = keeper.writers.get(&class).is_some_and(|writer| {
+        writer.room(io) < 4 * BLOCK
+            || writer.row.summaries.len() >= APPENDS_MAX
+            || writer.row.chunks.iter().any(|(drive, _)| shared.fleet.get(*drive).is_none())
+    });
+    if is_full {
+        close(shared, keeper, io, class)?;
+    }
+    let writer = match keeper.writers.entry(class) {
+        Entry::Occupied(open) => open.into_mut(),
+        Entry::Vacant(place) => place.insert(Writer::new(allocate(shared, class)?)),
+    };
+    let (data_chunks, row) = (writer.data_chunks(), &writer.row);
+    Ok(Builder::new(&shared.fleet.layout, row.id, row.generation, data_chunks, row.rows))
+}
+
+fn allocate(shared: &Shared, class: Class) -> Result<SegmentRow, VolumeError> {
+    let mut core = shared.core.lock();
+    let width = shared.width(&core.space);
+    let no_space = |what: String| VolumeError::NoSpace { pool: shared.name.clone(), what };
+    if core.space.free_segments(width.into()) <= kept_for_others(class) {
+        let what = "its last free segments are kept for cleaning and for checkpoints";
+        return Err(no_space(what.to_owned()));
+    }
+    let parity = shared.fleet.layout.shape.parity;
+    let Some(id) = core.space.allocate(class, width, parity, &[]) else {
+        return Err(no_space(format!("no {width} drives have a free slot for another segment")));
+    };
+    Ok(core.space.get(id).expect("just allocated").row.clone())
+}
+
+/// Writes what was packed for the open segment of a class. `None` when a drive failed, which is taken out then:
+/// nothing was written that counts.
+pub(crate) fn append(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    class: Class,
+    packed: &Packed,
+) -> Result<Option<SegmentId>, VolumeError> {
+    let writer = keeper.writers.get_mut(&class).expect("opened before");
+    if let Err(failed) = writer.append(io, &packed.bytes) {
+        shared.take_out(io, &failed)?;
+        close(shared, keeper, io, class)?;
+        return Ok(None);
+    }
+    writer.row.summaries.push(packed.summary);
+    let counter = match class {
+        Class::Metadata => &shared.counts.metadata,
+        Class::Fresh => &shared.counts.destaged,
+        Class::Warm | Class::Cold => &shared.counts.cleaned,
+    };
+    add(counter, to_u64(packed.bytes.len()));
+    let newest = packed.items.iter().map(|item| item.birth).max().unwrap_or_default();
+    let mut core = shared.core.lock();
+    let segment = core.space.get_mut(writer.row.id).expect("it is open");
+    segment.row.rows = writer.row.rows;
+    segment.row.summaries.clone_from(&writer.row.summaries);
+    segment.row.born = segment.row.born.max(newest);
+    Ok(Some(writer.row.id))
+}
+
+/// Seals the open segment of a class, and appends no more to it.
+pub(crate) fn close(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    class: Class,
+) -> Result<(), VolumeError> {
+    seal(shared, keeper, io, class)?;
+    if let Some(writer) = keeper.writers.remove(&class) {
+        keeper.durable_seals.remove(&writer.row.id);
+        let mut core = shared.core.lock();
+        if let Some(segment) = core.space.get_mut(writer.row.id) {
+            segment.is_open = false;
+        }
+    }
+    Ok(())
+}
+
+/// Seals the open segment of a class as it is.
+pub(crate) fn seal(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    class: Class,
+) -> Result<(), VolumeError> {
+    let Some(writer) = keeper.writers.get_mut(&class).filter(|writer| writer.is_unsealed) else {
+        return Ok(());
+    };
+    let durable = keeper.durable_seals.get(&writer.row.id).copied().unwrap_or(1);
+    if let Err(failed) = writer.seal(io, durable) {
+        // The others have their seal: the segment is degraded, like any other with a chunk on that drive.
+        shared.take_out(io, &failed)?;
+    }
+    let mut core = shared.core.lock();
+    if let Some(segment) = core.space.get_mut(writer.row.id) {
+        segment.row.seal_copy = writer.row.seal_copy;
+    }
+    Ok(())
+}

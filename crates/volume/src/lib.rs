@@ -1,0 +1,70 @@
+//! A pool of drives that serves thin volumes: log-structured, with up to two parities, a write buffer, snapshots and
+//! clones. A volume *is* a [`Device`](esker_device::Device), and a pool *stands on* devices.
+//!
+//! # Rooms
+//!
+//! Imports run downward only.
+//!
+//! | room | what it is | sees |
+//! | --- | --- | --- |
+//! | [`pool`] | the face: [`Pool`], what it is asked for and what it tells | all |
+//! | `queue` | a volume as a device | `read`, `write`, `keep` |
+//! | `recover` | opening: labels, quorum, checkpoint, replay | `keep`, `engine` and below |
+//! | `write` | records become durable, visible, acknowledged | `keep`, `engine` and below |
+//! | `read` | look up, read, verify, compute from parities | `engine` and below |
+//! | `keep` | destaging, checkpoints, cleaning, repair, sweeps | `engine` and below |
+//! | `engine` | what the threads share; locks | what is below |
+//! | `map` | lineage and block → versions and their places | `segment`, `space`, `buffer` |
+//! | `catalog` | volumes, snapshots, lineages | `buffer`, `omf` |
+//! | `buffer` | the log, and what it holds | `drive`, `omf` |
+//! | `segment` | packing, writing, sealing, reading, reconstruction | `drive`, `parity`, `omf` |
+//! | `space` | segments and slots | `drive`, `omf` |
+//! | `config` | labels, membership, quorum | `drive`, `omf` |
+//! | `drive` | many devices at once; where things lie | `omf` |
+//! | `fragment`, `parity` | how a block is stored; P and Q | nothing |
+//! | `omf` | every byte on media | `types` |
+//! | [`types`] | ids, limits, errors, options | nothing |
+//!
+//! # The protocol
+//!
+//! 1. A write is a record in a frame of the log. It is acknowledged when the frame is durable on all copies of the log.
+//! 2. *Destaging* packs the oldest records into the open segment, and enters the places into the map in memory.
+//! 3. *Cleaning* and *repair* move what lives in a segment to others, verified. Nothing is ever overwritten in place.
+//! 4. A *checkpoint* writes what changed of the map, seals, and a root; flushes all drives; points the labels to the
+//!    root. Only then are records let go, and slots of empty segments used again.
+//! 5. After a crash the checkpoint is the state, and the log has what came later. What was written to segments after
+//!    the checkpoint is not looked at.
+//!
+//! So there is no write hole (no stripe that a checkpoint names is ever written again) and no torn stripe (a stripe
+//! counts when a checkpoint names it, and all drives were flushed before). The order inside a checkpoint stands at the
+//! head of `keep/checkpoint.rs`; which drives may open a pool, at the head of `config.rs`.
+
+pub mod pool;
+pub mod types;
+
+mod buffer;
+mod catalog;
+mod config;
+mod drive;
+mod engine;
+mod fragment;
+mod keep;
+mod map;
+mod omf;
+mod parity;
+mod queue;
+mod read;
+mod recover;
+mod segment;
+mod space;
+mod write;
+
+pub use engine::SpaceUse;
+pub use omf::label::{MemberState, Role};
+pub use pool::{
+    Alarm, Examined, LogStatus, MemberStatus, Pool, ScrubStatus, SnapshotInfo, Status, VolumeInfo,
+    WriteCounts,
+};
+pub use space::Class;
+pub use types::error::VolumeError;
+pub use types::options::{CreateOptions, Maintenance, OpenOptions, VolumeOptions};

@@ -1,0 +1,487 @@
+//! The map: for each lineage and block, its versions and where they are. Leaves of 512 blocks, paged to a budget;
+//! above them nodes of 512 leaves, which stay in memory. Sees `types`, `omf`, `drive`, `space`, `segment`, and of
+//! `buffer` who looks at a lineage.
+//!
+//! Invariants
+//! 1. A version is in a leaf as long as someone sees it; what it points to counts as live in its segment exactly then.
+//! 2. A leaf that was changed stays in memory until it is written.
+//! 3. A node lists every leaf with a version, and where the leaf was last written.
+//! 4. Only the keeper of the pool changes the map; others load leaves.
+
+pub(crate) mod leaf;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use esker_base::units::to_usize;
+
+use crate::buffer::Points;
+use crate::drive::Io;
+use crate::omf::envelope::fragment_crc;
+use crate::omf::leaf::{Fragment, Place, Version};
+use crate::omf::root::{Extent, NodeRow};
+use crate::omf::{self, FormatError};
+use crate::segment::{Broken, read_verified};
+use crate::space::Space;
+use crate::types::id::{Block, Generation, LineageId, PoolUuid, SegmentId, Seqno};
+use crate::types::{LEAF_BLOCKS, NODE_LEAVES, SECTOR, sectors_of};
+use leaf::Leaf;
+
+/// The index of a leaf of a lineage.
+pub(crate) type LeafKey = (LineageId, u64);
+
+/// The map.
+pub(crate) struct Map {
+    pool: PoolUuid,
+    nodes: BTreeMap<LeafKey, Node>,
+    leaves: BTreeMap<LeafKey, Leaf>,
+    budget: usize,
+    used: usize,
+    /// Where the clock's hand stands.
+    hand: LeafKey,
+    dirty_leaves: usize,
+    pub(crate) loads: u64,
+}
+
+/// 512 leaves.
+#[derive(Debug, Default)]
+struct Node {
+    /// Where each was written, if it was.
+    leaves: BTreeMap<u16, Option<Extent>>,
+    extent: Option<Extent>,
+    is_dirty: bool,
+}
+
+/// What a caller of the map gets besides it.
+pub(crate) struct Access<'a> {
+    pub(crate) io: &'a mut Io,
+    pub(crate) space: &'a mut Space,
+}
+
+/// The sectors of an extent, in bytes.
+fn extent_bytes(extent: &Extent) -> u64 {
+    u64::from(sectors_of(to_usize(extent.bytes.into()))) * SECTOR
+}
+
+pub(crate) fn fragment_bytes(fragment: &Fragment) -> u64 {
+    u64::from(fragment.sectors) * SECTOR
+}
+
+impl Map {
+    pub(crate) fn new(pool: PoolUuid, budget: usize) -> Map {
+        Map {
+            pool,
+            nodes: BTreeMap::new(),
+            leaves: BTreeMap::new(),
+            budget,
+            used: 0,
+            hand: (LineageId(0), 0),
+            dirty_leaves: 0,
+            loads: 0,
+        }
+    }
+
+    /// The nodes of a checkpoint.
+    pub(crate) fn recover(
+        &mut self,
+        access: &mut Access<'_>,
+        rows: &[NodeRow],
+    ) -> Result<(), Broken> {
+        for NodeRow { lineage, index, extent } in rows {
+            let (bytes, generation) = read_extent(access, extent, *lineage, *index)?;
+            let leaves = omf::leaf::decode_node(&bytes, self.pool, *lineage, *index, generation)
+                .map_err(|why| broken("node", *lineage, *index, &why))?;
+            let leaves = leaves.into_iter().map(|(leaf, extent)| (leaf, Some(extent))).collect();
+            let node = Node { leaves, extent: Some(*extent), is_dirty: false };
+            self.nodes.insert((*lineage, *index), node);
+        }
+        Ok(())
+    }
+
+    /// The newest version of a block up to `at`.
+    pub(crate) fn get(
+        &mut self,
+        access: &mut Access<'_>,
+        lineage: LineageId,
+        block: Block,
+        at: Seqno,
+    ) -> Result<Option<Version>, Broken> {
+        let (index, within) = place_of(block);
+        match self.load(access, (lineage, index), false)? {
+            Some(leaf) => Ok(leaf.get(within, at)),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds a version, and drops those that nobody sees any more.
+    pub(crate) fn insert(
+        &mut self,
+        access: &mut Access<'_>,
+        lineage: LineageId,
+        block: Block,
+        version: Version,
+        points: &Points,
+        keeps_zero: bool,
+    ) -> Result<(), Broken> {
+        let (index, within) = place_of(block);
+        let key = (lineage, index);
+        if version.place == Place::Zero && !keeps_zero && !self.has_leaf(key) {
+            return Ok(());
+        }
+        let leaf = self.load(access, key, true)?.expect("made if it was not there");
+        let before = leaf.size();
+        let dropped = leaf.insert(within, version, points, keeps_zero);
+        let after = leaf.size();
+        if let Place::Fragment(fragment) = version.place {
+            access.space.add_live(fragment.segment, fragment_bytes(&fragment));
+        }
+        release(access.space, &dropped);
+        self.changed(access.space, key, before, after);
+        Ok(())
+    }
+
+    /// A version that was moved: the new place counts if the old one still did.
+    pub(crate) fn relocate(
+        &mut self,
+        access: &mut Access<'_>,
+        lineage: LineageId,
+        block: Block,
+        birth: Seqno,
+        from: &Fragment,
+        to: Fragment,
+    ) -> Result<bool, Broken> {
+        let (index, within) = place_of(block);
+        let Some(leaf) = self.load(access, (lineage, index), false)? else { return Ok(false) };
+        if !leaf.relocate(within, birth, from, to) {
+            return Ok(false);
+        }
+        access.space.add_live(to.segment, fragment_bytes(&to));
+        access.space.release(from.segment, fragment_bytes(from));
+        self.changed(access.space, (lineage, index), 0, 0);
+        Ok(true)
+    }
+
+    /// Zeroes blocks: versions born before `seqno` that nobody sees then are dropped.
+    pub(crate) fn clear(
+        &mut self,
+        access: &mut Access<'_>,
+        lineage: LineageId,
+        blocks: Range<u64>,
+        seqno: Seqno,
+        points: &Points,
+        keeps_zero: bool,
+    ) -> Result<(), Broken> {
+        let leaves = blocks.start / LEAF_BLOCKS..blocks.end.div_ceil(LEAF_BLOCKS);
+        let indexes = match keeps_zero {
+            true => leaves.collect(), // what is not there is the parent's
+            false => self.leaves_of(lineage, leaves),
+        };
+        for index in indexes {
+            let first = index * LEAF_BLOCKS;
+            let start = blocks.start.max(first) - first;
+            let end = blocks.end.min(first + LEAF_BLOCKS) - first;
+            let Some(leaf) = self.load(access, (lineage, index), keeps_zero)? else { continue };
+            let before = leaf.size();
+            let dropped = leaf.clear(start..end, seqno, points, keeps_zero);
+            let after = leaf.size();
+            release(access.space, &dropped);
+            self.changed(access.space, (lineage, index), before, after);
+        }
+        Ok(())
+    }
+
+    /// Drops what nobody sees from the first leaf at or behind `from`, and says which was looked at.
+    pub(crate) fn sweep(
+        &mut self,
+        access: &mut Access<'_>,
+        lineage: LineageId,
+        from: u64,
+        points: &Points,
+        keeps_zero: bool,
+    ) -> Result<Option<u64>, Broken> {
+        let Some(index) = self.leaves_of(lineage, from..u64::MAX).first().copied() else {
+            return Ok(None);
+        };
+        let leaf = self.load(access, (lineage, index), false)?.expect("it is listed");
+        let before = leaf.size();
+        let dropped = leaf.sweep(points, keeps_zero);
+        let after = leaf.size();
+        let is_changed = !dropped.is_empty();
+        release(access.space, &dropped);
+        if is_changed || after == Leaf::EMPTY_SIZE {
+            self.changed(access.space, (lineage, index), before, after);
+        }
+        Ok(Some(index))
+    }
+
+    /// Whether so many leaves were changed that they do not leave the budget to others.
+    pub(crate) fn has_to_spill(&self) -> bool {
+        self.used > self.budget && self.dirty_leaves > 1
+    }
+
+    /// Bytes of leaves in memory.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Leaves that have to be written.
+    pub(crate) fn dirty_leaves(&self) -> Vec<LeafKey> {
+        self.leaves.iter().filter(|(_, leaf)| leaf.is_dirty).map(|(key, _)| *key).collect()
+    }
+
+    /// Nodes that have to be written.
+    pub(crate) fn dirty_nodes(&self) -> Vec<LeafKey> {
+        self.nodes.iter().filter(|(_, node)| node.is_dirty).map(|(key, _)| *key).collect()
+    }
+
+    /// The bytes of a leaf in memory, for a segment of this generation.
+    pub(crate) fn encode_leaf(&self, key: LeafKey, generation: Generation) -> Vec<u8> {
+        let versions = self.leaves.get(&key).map_or(&[][..], |leaf| leaf.versions());
+        omf::leaf::encode(self.pool, key.0, key.1, generation, versions)
+    }
+
+    /// The bytes of a node, for a segment of this generation. Its leaves were all written.
+    pub(crate) fn encode_node(&self, key: LeafKey, generation: Generation) -> Vec<u8> {
+        let leaves = self.nodes.get(&key).into_iter().flat_map(|node| &node.leaves);
+        let leaves = leaves.filter_map(|(leaf, extent)| extent.map(|extent| (*leaf, extent)));
+        let leaves: Vec<_> = leaves.collect();
+        omf::leaf::encode_node(self.pool, key.0, key.1, generation, &leaves)
+    }
+
+    /// A leaf was written there.
+    pub(crate) fn leaf_written(&mut self, space: &mut Space, key: LeafKey, extent: Extent) {
+        let (node, within) = node_of(key.1);
+        let node = self.nodes.get_mut(&(key.0, node)).expect("it lists the leaf");
+        node.is_dirty = true;
+        if let Some(old) = node.leaves.insert(within, Some(extent)).flatten() {
+            space.release(old.segment, extent_bytes(&old));
+        }
+        space.add_live(extent.segment, extent_bytes(&extent));
+        let leaf = self.leaves.get_mut(&key).expect("it was in memory");
+        self.dirty_leaves -= usize::from(leaf.is_dirty);
+        leaf.is_dirty = false;
+        self.shrink(key);
+    }
+
+    /// A node was written there.
+    pub(crate) fn node_written(&mut self, space: &mut Space, key: LeafKey, extent: Extent) {
+        let node = self.nodes.get_mut(&key).expect("it was just encoded");
+        node.is_dirty = false;
+        if let Some(old) = node.extent.replace(extent) {
+            space.release(old.segment, extent_bytes(&old));
+        }
+        space.add_live(extent.segment, extent_bytes(&extent));
+    }
+
+    /// Forgets nodes without leaves.
+    pub(crate) fn drop_empty_nodes(&mut self, space: &mut Space) {
+        self.nodes.retain(|_, node| {
+            if node.leaves.is_empty()
+                && let Some(old) = node.extent.take()
+            {
+                space.release(old.segment, extent_bytes(&old));
+            }
+            !node.leaves.is_empty()
+        });
+    }
+
+    /// The nodes for a checkpoint.
+    pub(crate) fn node_rows(&self) -> Vec<NodeRow> {
+        let written = self.nodes.iter().filter_map(|((lineage, index), node)| {
+            node.extent.map(|extent| NodeRow { lineage: *lineage, index: *index, extent })
+        });
+        written.collect()
+    }
+
+    /// Has a leaf or a node written anew if it lies where a segment's summary says.
+    pub(crate) fn move_leaf(
+        &mut self,
+        access: &mut Access<'_>,
+        key: LeafKey,
+        segment: SegmentId,
+        sector: u32,
+    ) -> Result<(), Broken> {
+        let (node, within) = node_of(key.1);
+        let listed = self.nodes.get(&(key.0, node)).and_then(|node| node.leaves.get(&within));
+        let lies_there = |extent: &Extent| extent.segment == segment && extent.sector == sector;
+        if !listed.copied().flatten().is_some_and(|extent| lies_there(&extent)) {
+            return Ok(());
+        }
+        let leaf = self.load(access, key, false)?.expect("it is listed");
+        let size = leaf.size();
+        self.changed(access.space, key, size, size);
+        Ok(())
+    }
+
+    /// The same for a node.
+    pub(crate) fn move_node(&mut self, key: LeafKey, segment: SegmentId, sector: u32) {
+        if let Some(node) = self.nodes.get_mut(&key) {
+            let there = node.extent.filter(|e| e.segment == segment && e.sector == sector);
+            node.is_dirty |= there.is_some();
+        }
+    }
+
+    /// Where leaves and nodes were written, to count what lives in segments anew.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (SegmentId, u64)> {
+        let leaves = self.nodes.values().flat_map(|node| node.leaves.values().copied().flatten());
+        let nodes = self.nodes.values().filter_map(|node| node.extent);
+        leaves.chain(nodes).map(|extent| (extent.segment, extent_bytes(&extent)))
+    }
+
+    /// Whether a lineage has no version at all.
+    pub(crate) fn is_empty(&self, lineage: LineageId) -> bool {
+        self.nodes.range((lineage, 0)..=(lineage, u64::MAX)).all(|(_, node)| node.leaves.is_empty())
+    }
+
+    /// The leaves of a lineage in a range of indexes; at most those of one node, unless the first has none.
+    fn leaves_of(&self, lineage: LineageId, range: Range<u64>) -> Vec<u64> {
+        let first = range.start / NODE_LEAVES;
+        let nodes = self.nodes.range((lineage, first)..=(lineage, u64::MAX));
+        let nodes = nodes.take_while(|((_, node), _)| node * NODE_LEAVES < range.end);
+        let leaves = nodes.flat_map(|((_, node), entry)| {
+            entry.leaves.keys().map(move |leaf| node * NODE_LEAVES + u64::from(*leaf))
+        });
+        leaves.filter(|leaf| range.contains(leaf)).collect()
+    }
+
+    /// All leaves of all lineages.
+    pub(crate) fn all_leaves(&self) -> Vec<LeafKey> {
+        let leaves = self.nodes.iter().flat_map(|((lineage, node), entry)| {
+            let key = move |leaf: &u16| (*lineage, node * NODE_LEAVES + u64::from(*leaf));
+            entry.leaves.keys().map(key)
+        });
+        leaves.collect()
+    }
+
+    /// The versions of a leaf.
+    pub(crate) fn versions(
+        &mut self,
+        access: &mut Access<'_>,
+        key: LeafKey,
+    ) -> Result<Vec<(u16, Version)>, Broken> {
+        Ok(self.load(access, key, false)?.map(|leaf| leaf.versions().to_vec()).unwrap_or_default())
+    }
+
+    fn has_leaf(&self, (lineage, index): LeafKey) -> bool {
+        let (node, leaf) = node_of(index);
+        self.nodes.get(&(lineage, node)).is_some_and(|node| node.leaves.contains_key(&leaf))
+    }
+
+    /// The leaf, from memory or from its segment; a new one if there is none and one is wanted.
+    fn load(
+        &mut self,
+        access: &mut Access<'_>,
+        key: LeafKey,
+        make: bool,
+    ) -> Result<Option<&mut Leaf>, Broken> {
+        let (lineage, index) = key;
+        if !self.leaves.contains_key(&key) {
+            let (node, within) = node_of(index);
+            let listed = self.nodes.get(&(lineage, node)).and_then(|node| node.leaves.get(&within));
+            let leaf = match listed {
+                Some(Some(extent)) => {
+                    let (bytes, generation) = read_extent(access, &extent.clone(), lineage, index)?;
+                    let versions = omf::leaf::decode(&bytes, self.pool, lineage, index, generation)
+                        .map_err(|why| broken("leaf", lineage, index, &why))?;
+                    self.loads += 1;
+                    Leaf::new(versions)
+                }
+                _ if make => {
+                    let node = self.nodes.entry((lineage, node)).or_default();
+                    node.leaves.insert(within, None);
+                    node.is_dirty = true;
+                    Leaf::new(Vec::new())
+                }
+                _ => return Ok(None),
+            };
+            self.used += leaf.size();
+            self.leaves.insert(key, leaf);
+            self.shrink(key);
+        }
+        let leaf = self.leaves.get_mut(&key).expect("it was there, or was just loaded");
+        leaf.touch();
+        Ok(Some(leaf))
+    }
+
+    /// A leaf was changed: it has to be written, or is gone if it is empty.
+    fn changed(&mut self, space: &mut Space, key: LeafKey, before: usize, after: usize) {
+        self.used = self.used + after - before;
+        let leaf = self.leaves.get_mut(&key).expect("it was just changed");
+        let (node, within) = node_of(key.1);
+        let node = self.nodes.get_mut(&(key.0, node)).expect("it lists the leaf");
+        if leaf.is_empty() {
+            self.used -= leaf.size();
+            self.dirty_leaves -= usize::from(leaf.is_dirty);
+            self.leaves.remove(&key);
+            node.is_dirty = true;
+            if let Some(extent) = node.leaves.remove(&within).flatten() {
+                space.release(extent.segment, extent_bytes(&extent));
+            }
+        } else if !leaf.is_dirty {
+            leaf.is_dirty = true;
+            self.dirty_leaves += 1;
+        }
+    }
+
+    /// Drops leaves that were not used lately until the rest fits, but for `keep` and those that were changed.
+    fn shrink(&mut self, keep: LeafKey) {
+        let mut left = 2 * self.leaves.len();
+        while self.used > self.budget && left > 0 && self.leaves.len() > self.dirty_leaves + 1 {
+            left -= 1;
+            let next = self
+                .leaves
+                .range_mut((std::ops::Bound::Excluded(self.hand), std::ops::Bound::Unbounded));
+            let Some((key, leaf)) = next.into_iter().next() else {
+                self.hand = (LineageId(0), 0);
+                continue;
+            };
+            self.hand = *key;
+            if !leaf.is_dirty && !leaf.cool() && self.hand != keep {
+                self.used -= leaf.size();
+                self.leaves.remove(&self.hand);
+            }
+        }
+    }
+}
+
+/// Reads what was written of a leaf or a node.
+fn read_extent(
+    access: &mut Access<'_>,
+    extent: &Extent,
+    lineage: LineageId,
+    index: u64,
+) -> Result<(Vec<u8>, Generation), Broken> {
+    let Some(segment) = access.space.get_mut(extent.segment) else {
+        return Err(Broken { why: format!("{} is not in the table", extent.segment) });
+    };
+    let generation = segment.row.generation;
+    let is_good = |bytes: &[u8]| fragment_crc(lineage, index, generation, bytes) == extent.crc;
+    let size = to_usize(extent.bytes.into());
+    let (bytes, bad) = read_verified(access.io, &segment.row, extent.sector, size, &is_good)?;
+    segment.is_damaged |= !bad.is_empty();
+    for drive in bad.iter().filter_map(|drive| access.io.fleet().get(*drive)) {
+        drive.blame();
+    }
+    Ok((bytes, generation))
+}
+
+fn broken(what: &str, lineage: LineageId, index: u64, why: &FormatError) -> Broken {
+    Broken { why: format!("{what} {index} of {lineage}: {why}") }
+}
+
+fn release(space: &mut Space, dropped: &[Version]) {
+    for version in dropped {
+        if let Place::Fragment(fragment) = version.place {
+            space.release(fragment.segment, fragment_bytes(&fragment));
+        }
+    }
+}
+
+fn place_of(block: Block) -> (u64, u16) {
+    let within = u16::try_from(block.0 % LEAF_BLOCKS).expect("below 512");
+    (block.0 / LEAF_BLOCKS, within)
+}
+
+fn node_of(leaf: u64) -> (u64, u16) {
+    (leaf / NODE_LEAVES, u16::try_from(leaf % NODE_LEAVES).expect("below 512"))
+}

@@ -1,0 +1,214 @@
+//! The versions of 512 blocks of a lineage, in memory.
+//!
+//! Invariants
+//! 1. Sorted by block, then by birth.
+//! 2. Of a block there are only versions that someone sees; zeroes that hide nothing are not among them.
+
+use std::ops::Range;
+
+use crate::buffer::Points;
+use crate::omf::leaf::{Fragment, Place, Version};
+use crate::types::id::Seqno;
+
+/// A leaf.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    versions: Vec<(u16, Version)>,
+    pub(crate) is_dirty: bool,
+    /// It was used since the clock's hand passed.
+    is_warm: bool,
+}
+
+impl Leaf {
+    /// Bytes of memory of a leaf without versions: itself, and its place among the others.
+    pub(crate) const EMPTY_SIZE: usize = size_of::<Leaf>() + 64;
+
+    pub(crate) fn new(versions: Vec<(u16, Version)>) -> Leaf {
+        Leaf { versions, is_dirty: false, is_warm: true }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn size(&self) -> usize {
+        Leaf::EMPTY_SIZE + self.versions.capacity() * size_of::<(u16, Version)>()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    pub(crate) fn versions(&self) -> &[(u16, Version)] {
+        &self.versions
+    }
+
+    pub(crate) fn touch(&mut self) {
+        self.is_warm = true;
+    }
+
+    /// The clock's hand passes: whether it was used since the last time.
+    pub(crate) fn cool(&mut self) -> bool {
+        std::mem::take(&mut self.is_warm)
+    }
+
+    /// The versions of a block.
+    fn range(&self, block: u16) -> Range<usize> {
+        let start = self.versions.partition_point(|(other, _)| *other < block);
+        let count = self.versions[start..].iter().take_while(|(other, _)| *other == block).count();
+        start..start + count
+    }
+
+    /// The newest version of a block up to `at`.
+    pub(crate) fn get(&self, block: u16, at: Seqno) -> Option<Version> {
+        let newer = self
+            .versions
+            .partition_point(|(other, version)| (*other, version.birth) <= (block, at));
+        let (other, version) = self.versions.get(newer.checked_sub(1)?)?;
+        (*other == block).then_some(*version)
+    }
+
+    /// Adds a version. Returns those that nobody sees any more.
+    pub(crate) fn insert(
+        &mut self,
+        block: u16,
+        version: Version,
+        points: &Points,
+        keeps_zero: bool,
+    ) -> Vec<Version> {
+        let at = self
+            .versions
+            .partition_point(|(other, old)| (*other, old.birth) < (block, version.birth));
+        let mut dropped = Vec::new();
+        match self.versions.get_mut(at) {
+            Some((other, old)) if (*other, old.birth) == (block, version.birth) => {
+                dropped.push(std::mem::replace(old, version));
+            }
+            _ => self.versions.insert(at, (block, version)),
+        }
+        self.prune(block, points, keeps_zero, &mut dropped);
+        dropped
+    }
+
+    /// Drops the versions of a block that nobody sees.
+    fn prune(&mut self, block: u16, points: &Points, keeps_zero: bool, dropped: &mut Vec<Version>) {
+        let range = self.range(block);
+        let (mut at, mut end) = (range.start, range.end);
+        while at < end {
+            let version = self.versions[at].1;
+            let next = (at + 1 < end).then(|| self.versions[at + 1].1.birth);
+            let hides_nothing = at == range.start && version.place == Place::Zero && !keeps_zero;
+            if points.see(version.birth, next) && !hides_nothing {
+                at += 1;
+            } else {
+                dropped.push(version);
+                self.versions.remove(at);
+                end -= 1;
+            }
+        }
+    }
+
+    /// Zeroes blocks as of `seqno`. Returns the versions that nobody sees any more.
+    pub(crate) fn clear(
+        &mut self,
+        blocks: Range<u64>,
+        seqno: Seqno,
+        points: &Points,
+        keeps_zero: bool,
+    ) -> Vec<Version> {
+        let mut cleared: Vec<u16> = match keeps_zero {
+            true => (0..512).collect(),
+            false => self.versions.iter().map(|(block, _)| *block).collect(),
+        };
+        cleared.dedup();
+        cleared.retain(|block| blocks.contains(&u64::from(*block)));
+        let zero = Version { birth: seqno, place: Place::Zero };
+        let dropped =
+            cleared.iter().flat_map(|block| self.insert(*block, zero, points, keeps_zero));
+        dropped.collect()
+    }
+
+    /// Drops the versions that nobody sees.
+    pub(crate) fn sweep(&mut self, points: &Points, keeps_zero: bool) -> Vec<Version> {
+        let mut blocks: Vec<u16> = self.versions.iter().map(|(block, _)| *block).collect();
+        blocks.dedup();
+        let mut dropped = Vec::new();
+        for block in blocks {
+            self.prune(block, points, keeps_zero, &mut dropped);
+        }
+        dropped
+    }
+
+    /// Another place for a version, if it is still at the old one.
+    pub(crate) fn relocate(
+        &mut self,
+        block: u16,
+        birth: Seqno,
+        from: &Fragment,
+        to: Fragment,
+    ) -> bool {
+        let range = self.range(block);
+        let found = self.versions[range].iter_mut().find(|(_, version)| version.birth == birth);
+        match found {
+            Some((_, version)) if version.place == Place::Fragment(*from) => {
+                version.place = Place::Fragment(to);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::id::SegmentId;
+
+    fn fragment(sector: u32) -> Place {
+        Place::Fragment(Fragment { segment: SegmentId(1), sector, sectors: 8, crc: 0 })
+    }
+
+    fn version(birth: u64, place: Place) -> Version {
+        Version { birth: Seqno(birth), place }
+    }
+
+    fn points(seqnos: &[u64]) -> Points {
+        Points { seqnos: seqnos.iter().map(|&s| Seqno(s)).collect(), has_head: true }
+    }
+
+    #[test]
+    fn overwrite_drops_what_no_snapshot_sees() {
+        let mut leaf = Leaf::new(Vec::new());
+        let at = points(&[5]);
+        leaf.insert(7, version(1, fragment(1)), &at, false);
+        assert_eq!(leaf.insert(7, version(2, fragment(2)), &at, false).len(), 1);
+        assert!(leaf.insert(7, version(6, fragment(6)), &at, false).is_empty());
+        assert_eq!(leaf.insert(7, version(8, fragment(8)), &at, false).len(), 1);
+        assert_eq!(leaf.get(7, Seqno(5)), Some(version(2, fragment(2))));
+        assert_eq!(leaf.get(7, Seqno::HEAD), Some(version(8, fragment(8))));
+        assert_eq!(leaf.get(7, Seqno(1)), None);
+        assert_eq!((leaf.get(6, Seqno::HEAD), leaf.get(8, Seqno::HEAD)), (None, None));
+    }
+
+    #[test]
+    fn zeroes_are_kept_only_where_they_hide_something() {
+        let mut leaf = Leaf::new(Vec::new());
+        let at = points(&[5]);
+        leaf.insert(7, version(1, fragment(1)), &at, false);
+        assert!(leaf.clear(0..100, Seqno(6), &at, false).is_empty());
+        assert_eq!(leaf.get(7, Seqno::HEAD), Some(version(6, Place::Zero)));
+        let none = points(&[]);
+        assert_eq!(leaf.sweep(&none, false).len(), 2);
+        assert!(leaf.is_empty());
+        leaf.clear(3..5, Seqno(9), &none, true);
+        assert_eq!(leaf.versions().len(), 2, "they hide what a parent has");
+    }
+
+    #[test]
+    fn relocation_of_a_version_that_was_replaced_does_nothing() {
+        let mut leaf = Leaf::new(Vec::new());
+        let Place::Fragment(from) = fragment(1) else { unreachable!() };
+        let Place::Fragment(to) = fragment(2) else { unreachable!() };
+        leaf.insert(7, version(1, fragment(1)), &points(&[]), false);
+        assert!(leaf.relocate(7, Seqno(1), &from, to));
+        assert!(!leaf.relocate(7, Seqno(1), &from, to));
+        assert!(!leaf.relocate(7, Seqno(2), &to, from));
+    }
+}

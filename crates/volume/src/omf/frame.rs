@@ -1,0 +1,194 @@
+//! A frame of the write buffer: some records, all or none of which count.
+//!
+//! Envelope: address = offset in the ring, epoch of the ring; generation = number of the frame. Body: 8 seqno of the
+//! first record, 4 CRC of the frame before, then records behind their count of 4 bytes:
+//!
+//! | kind | fields |
+//! | --- | --- |
+//! | 1 write | 8 lineage, 8 block, 4 bytes, data |
+//! | 2 zero | 8 lineage, 8 block, 8 blocks, 1 whether it is applied at once |
+//! | 3 to 7 | a row of the catalogue to put, or an id to remove |
+//!
+//! Each record has a seqno, one more than the record before it.
+
+use esker_base::codec::{Decoder, Encoder};
+use esker_base::units::to_usize;
+
+use crate::omf::envelope::{self, Address, FormatError, Kind};
+use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
+use crate::types::id::{Block, FrameSeq, LineageId, PoolUuid, Seqno, SnapshotId, VolumeId};
+use crate::types::{BLOCK_SIZE, u32_of};
+
+/// A change of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    PutLineage(LineageRow),
+    PutVolume(VolumeRow),
+    PutSnapshot(SnapshotRow),
+    RemoveLineage(LineageId),
+    RemoveVolume(VolumeId),
+    RemoveSnapshot(SnapshotId),
+}
+
+/// A record. `D` holds the data: a slice on its way to the medium, a vector on its way back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record<D> {
+    /// Blocks from `block` on.
+    Write { lineage: LineageId, block: Block, data: D },
+    /// Blocks that read as zeroes from now on.
+    Zero { lineage: LineageId, block: Block, blocks: u64, at_once: bool },
+    /// The catalogue changed.
+    Change(Change),
+}
+
+/// What is written before the data of a write, and behind it none.
+pub(crate) const WRITE_OVERHEAD: usize = 21;
+/// Bytes of a frame without records.
+pub(crate) const FRAME_OVERHEAD: usize = envelope::ENVELOPE + 16;
+
+/// What a frame is, besides its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHead {
+    pub(crate) offset: u64,
+    pub(crate) epoch: u64,
+    pub(crate) number: FrameSeq,
+    pub(crate) first: Seqno,
+    pub(crate) previous_crc: u32,
+}
+
+/// A frame that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) head: FrameHead,
+    pub(crate) records: Vec<Record<Vec<u8>>>,
+    /// Its bytes, without padding.
+    pub(crate) length: usize,
+    pub(crate) crc: u32,
+}
+
+/// The bytes of a frame, without padding, and its checksum.
+pub(crate) fn encode(
+    pool: PoolUuid,
+    head: &FrameHead,
+    records: &[Record<&[u8]>],
+) -> (Vec<u8>, u32) {
+    let address = Address(head.offset, head.epoch, head.number.0);
+    let mut e = envelope::begin(Kind::Frame, pool, address);
+    e.u64(head.first.0).u32(head.previous_crc).u32(u32_of(records.len()));
+    for record in records {
+        match record {
+            Record::Write { lineage, block, data } => {
+                e.u8(1).u64(lineage.0).u64(block.0).u32(u32_of(data.len())).bytes(data);
+            }
+            Record::Zero { lineage, block, blocks, at_once } => {
+                e.u8(2).u64(lineage.0).u64(block.0).u64(*blocks).u8(u8::from(*at_once));
+            }
+            Record::Change(change) => change.encode(&mut e),
+        }
+    }
+    let bytes = envelope::finish(e);
+    let crc = crc_of(&bytes);
+    (bytes, crc)
+}
+
+fn crc_of(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"))
+}
+
+/// How long the frame at the start of `bytes` says it is: enough to know how much to read.
+pub(crate) fn length_of(bytes: &[u8]) -> Option<usize> {
+    let length = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+    Some(to_usize(length.into()))
+}
+
+/// What an envelope at the start of `bytes` says of a frame, unverified: offset, epoch and number.
+pub(crate) fn peek(bytes: &[u8]) -> Option<(u64, u64, FrameSeq)> {
+    let mut head = Decoder::new(bytes);
+    let is_frame = head.u32("magic").ok()? == u32::from_le_bytes(*b"EKVP")
+        && head.u16("version").ok()? == envelope::VERSION
+        && head.u16("kind").ok()? == Kind::Frame as u16;
+    let mut address = Decoder::new(bytes.get(32..)?);
+    let found = (
+        address.u64("offset").ok()?,
+        address.u64("epoch").ok()?,
+        FrameSeq(address.u64("number").ok()?),
+    );
+    is_frame.then_some(found)
+}
+
+/// The frame of this pool at this offset of the ring of this epoch.
+pub(crate) fn decode(
+    bytes: &[u8],
+    pool: PoolUuid,
+    offset: u64,
+    epoch: u64,
+) -> Result<Frame, FormatError> {
+    let opened = envelope::open(Kind::Frame, bytes)?;
+    envelope::expect("the pool", opened.pool.0, pool.0)?;
+    envelope::expect("the offset", opened.address.0.into(), offset.into())?;
+    envelope::expect("the epoch", opened.address.1.into(), epoch.into())?;
+    let number = FrameSeq(opened.address.2);
+    let mut d = opened.body;
+    let first = Seqno(d.u64("seqno")?);
+    let previous_crc = d.u32("previous crc")?;
+    let count = envelope::count_of(&mut d, "records", 9)?;
+    let mut records = Vec::with_capacity(count);
+    for _ in 0..count {
+        records.push(decode_record(&mut d)?);
+    }
+    let head = FrameHead { offset, epoch, number, first, previous_crc };
+    Ok(Frame { head, records, length: opened.length, crc: crc_of(bytes) })
+}
+
+fn decode_record(d: &mut Decoder<'_>) -> Result<Record<Vec<u8>>, FormatError> {
+    let kind = d.u8("record")?;
+    Ok(match kind {
+        1 => {
+            let (lineage, block) = (LineageId(d.u64("lineage")?), Block(d.u64("block")?));
+            let bytes = to_usize(d.u32("bytes")?.into());
+            if bytes == 0 || !bytes.is_multiple_of(BLOCK_SIZE) {
+                return Err(FormatError::Value { what: "bytes of a write", found: bytes as u64 });
+            }
+            Record::Write { lineage, block, data: d.bytes(bytes, "data")?.to_vec() }
+        }
+        2 => Record::Zero {
+            lineage: LineageId(d.u64("lineage")?),
+            block: Block(d.u64("block")?),
+            blocks: d.u64("blocks")?,
+            at_once: d.u8("at once")? != 0,
+        },
+        _ => Record::Change(Change::decode(kind, d)?),
+    })
+}
+
+impl Change {
+    /// Bytes in a frame.
+    pub(crate) fn size(&self) -> usize {
+        let mut e = Encoder::default();
+        self.encode(&mut e);
+        e.0.len()
+    }
+
+    fn encode(&self, e: &mut Encoder) {
+        match self {
+            Change::PutLineage(row) => row.encode(e.u8(3)),
+            Change::PutVolume(row) => row.encode(e.u8(4)),
+            Change::PutSnapshot(row) => row.encode(e.u8(5)),
+            Change::RemoveLineage(id) => drop(e.u8(6).u64(id.0)),
+            Change::RemoveVolume(id) => drop(e.u8(7).u64(id.0)),
+            Change::RemoveSnapshot(id) => drop(e.u8(8).u64(id.0)),
+        }
+    }
+
+    fn decode(kind: u8, d: &mut Decoder<'_>) -> Result<Change, FormatError> {
+        Ok(match kind {
+            3 => Change::PutLineage(LineageRow::decode(d)?),
+            4 => Change::PutVolume(VolumeRow::decode(d)?),
+            5 => Change::PutSnapshot(SnapshotRow::decode(d)?),
+            6 => Change::RemoveLineage(LineageId(d.u64("lineage")?)),
+            7 => Change::RemoveVolume(VolumeId(d.u64("volume")?)),
+            8 => Change::RemoveSnapshot(SnapshotId(d.u64("snapshot")?)),
+            _ => return Err(FormatError::Value { what: "a kind of record", found: kind.into() }),
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! A leaf of the map, 512 blocks of a lineage; and a node, 512 leaves of it.
+//!
+//! Envelope: address = lineage, index; generation = generation of the segment it lies in. A leaf is a list of
+//! versions, sorted by block and birth, 23 bytes each: 2 block in the leaf, 8 birth, 1 sectors (0: zeroes), 4 segment,
+//! 4 sector, 4 CRC-32C. A node is a list of leaves, 18 bytes each: 2 leaf in the node, 16 extent.
+
+use crate::omf::envelope::{self, Address, FormatError, Kind, count_of};
+use crate::omf::root::Extent;
+use crate::types::id::{Generation, LineageId, PoolUuid, SegmentId, Seqno};
+use crate::types::{LEAF_BLOCKS, NODE_LEAVES, u32_of};
+
+/// Where a version of a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nowhere: it reads as zeroes.
+    Zero,
+    /// In a segment.
+    Fragment(Fragment),
+}
+
+/// The bytes of a block in a segment, compressed where they take fewer than eight sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    pub(crate) segment: SegmentId,
+    pub(crate) sector: u32,
+    pub(crate) sectors: u8,
+    pub(crate) crc: u32,
+}
+
+/// A version of a block: since which record, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) birth: Seqno,
+    pub(crate) place: Place,
+}
+
+const VERSION_BYTES: usize = 23;
+const LEAF_POINTER_BYTES: usize = 18;
+
+pub(crate) fn encode(
+    pool: PoolUuid,
+    lineage: LineageId,
+    index: u64,
+    generation: Generation,
+    versions: &[(u16, Version)],
+) -> Vec<u8> {
+    let address = Address(lineage.0, index, generation.0);
+    let mut e = envelope::begin(Kind::Leaf, pool, address);
+    e.u32(u32_of(versions.len()));
+    for (block, Version { birth, place }) in versions {
+        e.u16(*block).u64(birth.0);
+        match place {
+            Place::Zero => drop(e.u8(0).u32(0).u32(0).u32(0)),
+            Place::Fragment(f) => drop(e.u8(f.sectors).u32(f.segment.0).u32(f.sector).u32(f.crc)),
+        }
+    }
+    envelope::finish(e)
+}
+
+pub(crate) fn decode(
+    bytes: &[u8],
+    pool: PoolUuid,
+    lineage: LineageId,
+    index: u64,
+    generation: Generation,
+) -> Result<Vec<(u16, Version)>, FormatError> {
+    let address = Address(lineage.0, index, generation.0);
+    let mut d = envelope::open_at(Kind::Leaf, pool, address, bytes)?;
+    let count = count_of(&mut d, "versions", VERSION_BYTES)?;
+    let mut versions = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (block, birth) = (d.u16("block")?, Seqno(d.u64("birth")?));
+        let (sectors, segment) = (d.u8("sectors")?, SegmentId(d.u32("segment")?));
+        let (sector, crc) = (d.u32("sector")?, d.u32("crc")?);
+        if u64::from(block) >= LEAF_BLOCKS || sectors > 8 {
+            return Err(FormatError::Value { what: "a version", found: block.into() });
+        }
+        let place = match sectors {
+            0 => Place::Zero,
+            _ => Place::Fragment(Fragment { segment, sector, sectors, crc }),
+        };
+        versions.push((block, Version { birth, place }));
+    }
+    Ok(versions)
+}
+
+pub(crate) fn encode_node(
+    pool: PoolUuid,
+    lineage: LineageId,
+    index: u64,
+    generation: Generation,
+    leaves: &[(u16, Extent)],
+) -> Vec<u8> {
+    let address = Address(lineage.0, index, generation.0);
+    let mut e = envelope::begin(Kind::Node, pool, address);
+    e.u32(u32_of(leaves.len()));
+    for (leaf, extent) in leaves {
+        e.u16(*leaf);
+        extent.encode(&mut e);
+    }
+    envelope::finish(e)
+}
+
+pub(crate) fn decode_node(
+    bytes: &[u8],
+    pool: PoolUuid,
+    lineage: LineageId,
+    index: u64,
+    generation: Generation,
+) -> Result<Vec<(u16, Extent)>, FormatError> {
+    let address = Address(lineage.0, index, generation.0);
+    let mut d = envelope::open_at(Kind::Node, pool, address, bytes)?;
+    let count = count_of(&mut d, "leaves", LEAF_POINTER_BYTES)?;
+    let mut leaves = Vec::with_capacity(count);
+    for _ in 0..count {
+        let leaf = d.u16("leaf")?;
+        if u64::from(leaf) >= NODE_LEAVES {
+            return Err(FormatError::Value { what: "a leaf", found: leaf.into() });
+        }
+        leaves.push((leaf, Extent::decode(&mut d)?));
+    }
+    Ok(leaves)
+}

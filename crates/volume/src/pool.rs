@@ -1,0 +1,194 @@
+//! The face of the crate: a pool is created on devices, opened by their labels, asked for volumes, and tells how it
+//! is.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `create` | makes a pool on devices; reads the label of a bare one |
+//! | `volumes` | create, resize, snapshot, clone, roll back, delete, restore |
+//! | `members` | add, replace, retire drives; scrub |
+//! | `status` | what there is, what is wrong, what to do |
+
+mod create;
+mod members;
+mod status;
+mod volumes;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use esker_base::thread;
+use esker_device::Device;
+use parking_lot::Mutex;
+
+use crate::engine::Shared;
+use crate::keep;
+use crate::keep::checkpoint::{self, Want};
+use crate::queue::{View, Volume};
+use crate::recover;
+use crate::types::error::VolumeError;
+use crate::types::options::{Maintenance, OpenOptions};
+
+pub use create::Examined;
+pub use status::{Alarm, LogStatus, MemberStatus, ScrubStatus, Status, WriteCounts};
+pub use volumes::{SnapshotInfo, VolumeInfo};
+
+/// How long the maintenance thread sleeps when nothing is due.
+const NAP: Duration = Duration::from_millis(200);
+
+/// An open pool. Dropping it stops its thread and leaves the pool as after a crash, which loses nothing; closing it
+/// first makes the next open faster.
+pub struct Pool {
+    shared: Arc<Shared>,
+    remarks: Vec<String>,
+    /// What maintenance failed with last.
+    failure: Arc<Mutex<Option<String>>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Opens the pool whose drives and buffer devices these are, in any order.
+    ///
+    /// # Errors
+    /// A device without a label, of another pool, or twice; too few drives; a lost write buffer; damage.
+    pub fn open(devices: &[Arc<dyn Device>], options: OpenOptions) -> Result<Pool, VolumeError> {
+        let maintenance = options.maintenance;
+        let (shared, remarks) = recover::open(devices, options)?;
+        let shared = Arc::new(shared);
+        let failure: Arc<Mutex<Option<String>>> = Arc::default();
+        let keeper = match maintenance {
+            Maintenance::Manual => None,
+            Maintenance::Thread => {
+                let (shared, failure) = (shared.clone(), failure.clone());
+                let keeper = thread::spawn("pool-keeper", move || keep_up(&shared, &failure));
+                Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?)
+            }
+        };
+        Ok(Pool { shared, remarks, failure, keeper })
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// A volume as a device, by its name.
+    ///
+    /// # Errors
+    /// There is no such volume.
+    pub fn volume(&self, name: &str) -> Result<Arc<dyn Device>, VolumeError> {
+        let core = self.shared.core.lock();
+        let not_found = || VolumeError::NotFound { what: "volume", name: name.to_owned() };
+        let row = core.catalog.volume(name).ok_or_else(not_found)?;
+        Ok(Arc::new(Volume::new(self.shared.clone(), View::Volume(row.id), name)))
+    }
+
+    /// A snapshot as a device, read-only.
+    ///
+    /// # Errors
+    /// There is no such volume or snapshot.
+    pub fn volume_at(&self, name: &str, snapshot: &str) -> Result<Arc<dyn Device>, VolumeError> {
+        let core = self.shared.core.lock();
+        let not_found = |what, name: &str| VolumeError::NotFound { what, name: name.to_owned() };
+        let row = core.catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+        let found = core.catalog.snapshot(row.id, snapshot);
+        let id = found.ok_or_else(|| not_found("snapshot", snapshot))?.id;
+        let name = format!("{name}@{snapshot}");
+        Ok(Arc::new(Volume::new(self.shared.clone(), View::Snapshot(id), &name)))
+    }
+
+    /// Does the most urgent piece of maintenance; false when nothing is due.
+    ///
+    /// # Errors
+    /// The pool's: no space, damage, too many drives failed.
+    pub fn step(&self) -> Result<bool, VolumeError> {
+        step(&self.shared)
+    }
+
+    /// Moves all that the write buffer holds into segments.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn drain(&self) -> Result<(), VolumeError> {
+        keep::drain(&self.shared, &mut self.shared.ios.take())
+    }
+
+    /// Makes a checkpoint.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn checkpoint(&self) -> Result<(), VolumeError> {
+        let mut keeper = self.shared.keeper.lock();
+        let mut io = self.shared.ios.take();
+        keep::ensure_space(&self.shared, &mut keeper, &mut io)?;
+        checkpoint::run(&self.shared, &mut keeper, &mut io, &Want::default())
+    }
+
+    /// Empties the write buffer, makes a last checkpoint, and ends. Volumes that are still open refuse commands then.
+    ///
+    /// # Errors
+    /// The pool's; it is as after a crash then.
+    pub fn close(mut self) -> Result<(), VolumeError> {
+        self.end_thread();
+        let shared = &self.shared;
+        let mut io = shared.ios.take();
+        let mut keeper = shared.keeper.lock();
+        shared.check_writable(&shared.core.lock())?;
+        keep::drain_all(shared, &mut keeper, &mut io)?;
+        let result =
+            checkpoint::run(shared, &mut keeper, &mut io, &Want { new_log: true, is_clean: true });
+        shared.core.lock().is_closed = true;
+        result
+    }
+
+    fn end_thread(&mut self) {
+        self.shared.bell.lock().is_over = true;
+        self.shared.rung.notify_all();
+        if let Some(keeper) = self.keeper.take() {
+            // It ends by itself; a panic of its was shown already.
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.end_thread();
+        self.shared.core.lock().is_closed = true;
+    }
+}
+
+fn step(shared: &Shared) -> Result<bool, VolumeError> {
+    let mut io = shared.ios.take();
+    if volumes::purge_expired(shared, &mut io)? {
+        return Ok(true);
+    }
+    keep::step(shared, &mut io)
+}
+
+/// The maintenance thread.
+fn keep_up(shared: &Shared, failure: &Mutex<Option<String>>) {
+    loop {
+        let is_busy = match step(shared) {
+            Ok(is_busy) => {
+                if is_busy {
+                    *failure.lock() = None;
+                }
+                is_busy
+            }
+            Err(error) => {
+                *failure.lock() = Some(error.to_string());
+                false
+            }
+        };
+        let mut bell = shared.bell.lock();
+        if !is_busy && !bell.is_rung && !bell.is_over {
+            shared.rung.wait_for(&mut bell, NAP);
+        }
+        bell.is_rung = false;
+        if bell.is_over {
+            return;
+        }
+    }
+}

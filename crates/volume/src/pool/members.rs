@@ -1,0 +1,180 @@
+//! Changes of the membership while the pool is open, and scrubs.
+
+use std::sync::Arc;
+
+use esker_base::Rng;
+use esker_device::Device;
+
+use crate::config::{is_voter, write_all_copies};
+use crate::drive::{Drive, Io};
+use crate::engine::{Keeper, Shared};
+use crate::keep::checkpoint::{self, Want};
+use crate::keep::repair;
+use crate::omf::label::{Member, MemberState, Role};
+use crate::pool::Pool;
+use crate::pool::create::{bytes_of, check_buffer, check_drive, check_free};
+use crate::types::MEMBERS_MAX;
+use crate::types::error::VolumeError;
+use crate::types::id::{DriveIndex, DriveUuid};
+
+impl Pool {
+    /// Adds a drive, or a buffer device, to the pool.
+    ///
+    /// # Errors
+    /// The device is someone's, too small, or fails; or the pool's.
+    pub fn add(
+        &self,
+        device: &Arc<dyn Device>,
+        role: Role,
+        overwrite: bool,
+    ) -> Result<DriveIndex, VolumeError> {
+        check_free(&**device, overwrite)?;
+        let layout = &self.shared.fleet.layout;
+        match role {
+            Role::Drive => check_drive(&**device, layout)?,
+            Role::Buffer => check_buffer(&**device, layout)?,
+        }
+        let mut keeper = self.shared.keeper.lock();
+        add(&self.shared, &mut keeper, &mut self.shared.ios.take(), device, role)
+    }
+
+    /// Puts a device in the place of a drive, failed or not. What the old one had is rebuilt or moved in the
+    /// background; the old one is retired then, and refused when it returns.
+    ///
+    /// # Errors
+    /// There is no such drive, the device is someone's, too small, or fails; or the pool's.
+    pub fn replace(
+        &self,
+        old: DriveIndex,
+        device: &Arc<dyn Device>,
+        overwrite: bool,
+    ) -> Result<DriveIndex, VolumeError> {
+        let role = {
+            let config = self.shared.config.lock();
+            let member = config.members.get(old.index());
+            let member = member.filter(|member| member.state != MemberState::Retired);
+            let missing = || VolumeError::NotFound { what: "drive", name: old.to_string() };
+            member.ok_or_else(missing)?.role
+        };
+        let new = self.add(device, role, overwrite)?;
+        self.set_state(old, |state| match state {
+            MemberState::Faulted => MemberState::Retired,
+            _ => MemberState::Draining,
+        })?;
+        Ok(new)
+    }
+
+    /// Moves all that a drive has to others, and retires it then.
+    ///
+    /// # Errors
+    /// There is no such drive, too few would be left, or the pool's.
+    pub fn retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
+        {
+            let config = self.shared.config.lock();
+            let voters = config.members.iter().filter(|member| is_voter(member)).count();
+            if voters <= usize::from(config.shape.parity) + 1 {
+                let why = format!(
+                    "with {voters} drives and {} parities none can be retired; add one first",
+                    config.shape.parity
+                );
+                return Err(VolumeError::Conflict(why));
+            }
+        }
+        self.set_state(drive, |state| match state {
+            MemberState::Faulted => MemberState::Retired,
+            _ => MemberState::Draining,
+        })
+    }
+
+    /// Starts to read everything and to verify it.
+    pub fn scrub(&self) {
+        repair::start_scrub(&mut self.shared.keeper.lock());
+        self.shared.ring();
+    }
+
+    fn set_state(
+        &self,
+        index: DriveIndex,
+        next: impl Fn(MemberState) -> MemberState,
+    ) -> Result<(), VolumeError> {
+        let shared = &self.shared;
+        let _keeper = shared.keeper.lock();
+        let mut failed = Vec::new();
+        let mut io = shared.ios.take();
+        {
+            let mut config = shared.config.lock();
+            let epoch = config.epoch.0 + 1;
+            let member = config.members.get_mut(index.index());
+            let member = member.filter(|member| member.state != MemberState::Retired);
+            let Some(member) = member else {
+                return Err(VolumeError::NotFound { what: "drive", name: index.to_string() });
+            };
+            let state = next(member.state);
+            if state == member.state {
+                return Ok(());
+            }
+            member.state = state;
+            member.since.0 = epoch;
+            config.epoch.0 = epoch;
+            shared.write_config(&mut io, &mut config, &mut failed);
+        }
+        shared.core.lock().space.stop_allocating(index);
+        shared.take_out(&mut io, &failed)?;
+        shared.ring();
+        Ok(())
+    }
+}
+
+fn add(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    device: &Arc<dyn Device>,
+    role: Role,
+) -> Result<DriveIndex, VolumeError> {
+    let index;
+    let mut failed = Vec::new();
+    {
+        let mut config = shared.config.lock();
+        let count = config.members.len();
+        if count >= MEMBERS_MAX {
+            let why = format!("a pool has at most {MEMBERS_MAX} members, those retired included");
+            return Err(VolumeError::Conflict(why));
+        }
+        index = DriveIndex(u16::try_from(count).expect("few members"));
+        let mut rng = Rng::new(config.sequence ^ count as u64);
+        let seed = config.members.iter().fold(config.pool.0, |sum, member| sum ^ member.uuid.0);
+        let uuid = seed ^ (u128::from(rng.u64()) << 64 | u128::from(rng.u64()));
+        let uuid = DriveUuid(uuid);
+        let drive = Drive::new(index, uuid, role, device.clone());
+        let mut next = config.clone();
+        next.epoch.0 += 1;
+        next.sequence += 1;
+        let bytes = bytes_of(&**device);
+        let since = next.epoch;
+        next.members.push(Member { uuid, role, state: MemberState::Online, since, bytes });
+        shared.fleet.put(Arc::new(drive));
+        if let Some((_, error)) = write_all_copies(io, &next, &[index]).into_iter().next() {
+            if let Some(drive) = shared.fleet.any(index) {
+                drive.take_out();
+            }
+            return Err(error.into());
+        }
+        // The others take the same label; the new drive has it on all copies.
+        next.sequence -= 1;
+        *config = next;
+        shared.write_config(io, &mut config, &mut failed);
+    }
+    shared.take_out(io, &failed)?;
+    if role == Role::Drive && shared.fleet.get(index).is_some() {
+        shared.core.lock().space.add_drive(index, bytes_of(&**device), true);
+    }
+    // The new drive gets a checkpoint; and a log that is short, or should be on a buffer device, begins anew.
+    let new_log =
+        role == Role::Buffer || shared.log_is_degraded.load(std::sync::atomic::Ordering::Acquire);
+    if new_log {
+        crate::keep::drain_all(shared, keeper, io)?;
+    }
+    checkpoint::run(shared, keeper, io, &Want { new_log, is_clean: false })?;
+    Ok(index)
+}

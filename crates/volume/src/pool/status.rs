@@ -1,0 +1,324 @@
+//! How the pool is: drives, space, the write buffer, what is wrong and what to do about it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::SpaceUse;
+use crate::omf::label::{MemberState, Role};
+use crate::pool::Pool;
+use crate::space::Class;
+use crate::types::id::{DriveIndex, DriveUuid, Epoch, Incarnation, PoolUuid};
+
+/// How a pool is.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// The pool.
+    pub uuid: PoolUuid,
+    /// Parities.
+    pub parity: u8,
+    /// Chunks of a segment.
+    pub width: u16,
+    /// Counts the changes of the configuration.
+    pub epoch: Epoch,
+    /// Counts how often it was opened.
+    pub incarnation: Incarnation,
+    /// Its drives and buffer devices.
+    pub members: Vec<MemberStatus>,
+    /// Its space.
+    pub space: SpaceUse,
+    /// Its write buffer.
+    pub log: LogStatus,
+    /// Segments by how many of their chunks are lost: none, one, two, more.
+    pub segments: [u64; 4],
+    /// A scrub, if one was started.
+    pub scrub: Option<ScrubStatus>,
+    /// Bytes written, by cause.
+    pub written: WriteCounts,
+    /// Memory of the map, in bytes, and how often a leaf was read.
+    pub map_bytes: u64,
+    /// How often a leaf of the map was read.
+    pub map_loads: u64,
+    /// What is wrong, and what to do.
+    pub alarms: Vec<Alarm>,
+}
+
+/// How a member is.
+#[derive(Clone, Debug)]
+pub struct MemberStatus {
+    /// Its index.
+    pub index: DriveIndex,
+    /// The drive.
+    pub uuid: DriveUuid,
+    /// The device's name; none when it is missing.
+    pub device: Option<String>,
+    /// What it is for.
+    pub role: Role,
+    /// How it stands.
+    pub state: MemberState,
+    /// Since which epoch.
+    pub since: Epoch,
+    /// Its size.
+    pub bytes: u64,
+    /// Slots that are free, and all.
+    pub slots: (u64, u64),
+    /// Reads that failed since the pool was opened.
+    pub read_errors: u64,
+    /// Writes and flushes that failed.
+    pub write_errors: u64,
+    /// Reads that returned other bytes than were written.
+    pub checksum_errors: u64,
+}
+
+/// How the write buffer is.
+#[derive(Clone, Debug)]
+pub struct LogStatus {
+    /// Who has a copy.
+    pub members: Vec<DriveIndex>,
+    /// Bytes of the ring.
+    pub bytes: u64,
+    /// Bytes that a checkpoint still needs.
+    pub used: u64,
+    /// Bytes of blocks that are not in segments yet.
+    pub pending: u64,
+}
+
+/// How far a scrub is.
+#[derive(Clone, Debug)]
+pub struct ScrubStatus {
+    /// Whether it goes on.
+    pub is_running: bool,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Chunks that were wrong.
+    pub errors: u64,
+}
+
+/// Bytes written since the pool was opened, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteCounts {
+    /// By users of volumes.
+    pub user: u64,
+    /// Moved from the write buffer to segments, as stored, with what fills up rows.
+    pub destaged: u64,
+    /// Moved by cleaning and repair.
+    pub cleaned: u64,
+    /// Leaves and nodes of the map.
+    pub metadata: u64,
+    /// Of what was moved, that of segments that had lost something.
+    pub rebuilt: u64,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+    /// Blocks that were computed from parities.
+    pub reconstructed: u64,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// A stable code.
+    pub code: &'static str,
+    /// One sentence.
+    pub text: String,
+    /// What to do.
+    pub action: String,
+}
+
+impl Pool {
+    /// How the pool is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let scrub = {
+            let scrub = shared.keeper.lock().scrub.clone();
+            let was_started = scrub.is_running || scrub.bytes > 0;
+            was_started.then_some(ScrubStatus {
+                is_running: scrub.is_running,
+                bytes: scrub.bytes,
+                errors: scrub.errors,
+            })
+        };
+        let log = shared.log.lock();
+        let core = shared.core.lock();
+        let config = shared.config.lock();
+        let members = (0..).map(DriveIndex).zip(&config.members).map(|(index, member)| {
+            let drive = shared.fleet.any(index);
+            let get = |pick: fn(&crate::drive::Drive) -> &AtomicU64| {
+                drive.as_ref().map_or(0, |drive| pick(drive).load(Ordering::Relaxed))
+            };
+            MemberStatus {
+                index,
+                uuid: member.uuid,
+                device: drive.as_ref().map(|drive| drive.device.name().to_owned()),
+                role: member.role,
+                state: member.state,
+                since: member.since,
+                bytes: member.bytes,
+                slots: core.space.slots_of(index),
+                read_errors: get(|drive| &drive.errors.reads),
+                write_errors: get(|drive| &drive.errors.writes),
+                checksum_errors: get(|drive| &drive.errors.checksums),
+            }
+        });
+        let members: Vec<MemberStatus> = members.collect();
+        let mut segments = [0; 4];
+        for segment in core.space.segments() {
+            let chunks = segment.row.chunks.iter();
+            let lost = chunks.filter(|(drive, _)| shared.fleet.get(*drive).is_none()).count();
+            segments[lost.min(3)] += 1;
+        }
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &shared.counts;
+        let mut status = Status {
+            name: shared.name.clone(),
+            uuid: config.pool,
+            parity: config.shape.parity,
+            width: shared.width(&core.space),
+            epoch: config.epoch,
+            incarnation: config.incarnation,
+            members,
+            space: shared.space_use(&core),
+            log: LogStatus {
+                members: log.members.clone(),
+                bytes: log.bytes,
+                used: log.used(),
+                pending: core.pending.bytes(),
+            },
+            segments,
+            scrub,
+            written: WriteCounts {
+                user: get(&counts.user_written),
+                destaged: get(&counts.destaged),
+                cleaned: get(&counts.cleaned),
+                metadata: get(&counts.metadata),
+                rebuilt: get(&counts.rebuilt),
+                checkpoints: get(&counts.checkpoints),
+                reconstructed: get(&counts.reconstructed),
+            },
+            map_bytes: core.map.used() as u64,
+            map_loads: core.map.loads,
+            alarms: Vec::new(),
+        };
+        let stopped = core.stopped.clone();
+        drop((log, core, config));
+        status.alarms = self.alarms(&status, stopped);
+        status
+    }
+
+    /// Verifies that what is in memory agrees with itself: live bytes with a recount, slots with segments.
+    ///
+    /// # Errors
+    /// What does not agree.
+    pub fn check(&self) -> Result<(), String> {
+        let shared = &self.shared;
+        let mut io = shared.ios.take();
+        let _keeper = shared.keeper.lock();
+        let mut core = shared.core.lock();
+        let core = &mut *core;
+        core.space.check()?;
+        let mut live = std::collections::BTreeMap::new();
+        for key in core.map.all_leaves() {
+            let mut access = crate::map::Access { io: &mut io, space: &mut core.space };
+            let versions = core.map.versions(&mut access, key).map_err(|broken| broken.why)?;
+            for (_, version) in versions {
+                if let crate::omf::leaf::Place::Fragment(fragment) = version.place {
+                    *live.entry(fragment.segment).or_insert(0) +=
+                        crate::map::fragment_bytes(&fragment);
+                }
+            }
+        }
+        for (segment, bytes) in core.map.extents() {
+            *live.entry(segment).or_insert(0) += bytes;
+        }
+        for segment in core.space.segments() {
+            let counted = live.remove(&segment.row.id).unwrap_or(0);
+            if counted != segment.row.live_bytes {
+                return Err(format!(
+                    "{} has {} live bytes, and {counted} were counted",
+                    segment.row.id, segment.row.live_bytes
+                ));
+            }
+        }
+        if let Some((segment, bytes)) = live.first_key_value() {
+            return Err(format!("{segment} is free, and {bytes} bytes of it are referred to"));
+        }
+        let used = shared.space_use(core);
+        let sum = used.free + used.waiting + used.parity + used.garbage + used.live + used.metadata;
+        if sum != used.raw {
+            return Err(format!("the parts of {used:?} add up to {sum}"));
+        }
+        Ok(())
+    }
+
+    fn alarms(&self, status: &Status, stopped: Option<String>) -> Vec<Alarm> {
+        let mut alarms = Vec::new();
+        let mut add =
+            |code, text: String, action: String| alarms.push(Alarm { code, text, action });
+        let pool = &status.name;
+        if let Some(why) = stopped {
+            let action = format!("mend the cause, then `esker pool serve` {pool} anew");
+            add("POOL_STOPPED", format!("The pool accepts no writes: {why}."), action);
+        }
+        if let Some(why) = self.failure.lock().clone() {
+            let action = format!("`esker pool status {pool}`");
+            add("MAINTENANCE_FAILED", format!("Maintenance failed: {why}."), action);
+        }
+        for member in &status.members {
+            let name = member.device.as_deref().unwrap_or("(missing)");
+            let index = member.index;
+            if member.state == MemberState::Faulted {
+                let text = format!("{index} {name} is out of the pool since {}.", member.since);
+                let action = format!("`esker pool replace {pool} {} NEW-DEVICE`", index.0);
+                add("DRIVE_FAULTED", text, action);
+            } else if member.checksum_errors > 0 {
+                let errors = member.checksum_errors;
+                let text = format!(
+                    "{index} {name} returned {errors} times other bytes than were written."
+                );
+                let action = format!("`esker pool scrub {pool}`, then replace it if more appear");
+                add("DRIVE_SUSPECT", text, action);
+            }
+        }
+        let [_, one, two, more] = status.segments;
+        let degraded = one + two + more;
+        let unprotected = match status.parity {
+            0 => degraded,
+            1 => two + more,
+            _ => more,
+        };
+        if unprotected > 0 {
+            let text =
+                format!("{unprotected} segments have lost more chunks than there are parities.");
+            add("DATA_LOST", text, "restore the volumes that report lost blocks".to_owned());
+        } else if degraded > 0 {
+            let text = format!("{degraded} segments have lost chunks; they are being moved.");
+            add("DEGRADED", text, format!("wait, or `esker pool status {pool}`"));
+        }
+        if self.shared.log_is_degraded.load(Ordering::Acquire) {
+            let text = "The write buffer has fewer copies than it should.".to_owned();
+            add("BUFFER_DEGRADED", text, format!("add a drive or a buffer device to {pool}"));
+        }
+        let used = status.space.live;
+        let percent = used.saturating_mul(100) / status.space.usable.max(1);
+        let action = format!("delete or discard, or `esker pool add {pool} DEVICE`");
+        match percent {
+            95.. => add("POOL_FULL", format!("{percent} % of the space is used."), action),
+            85.. => add("POOL_NEARLY_FULL", format!("{percent} % of the space is used."), action),
+            75.. => add("POOL_FILLING", format!("{percent} % of the space is used."), action),
+            _ => {}
+        }
+        alarms
+    }
+
+    /// What the user should know about how the pool was opened.
+    #[must_use]
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// The number of a class, as placement handles have it.
+    #[must_use]
+    pub fn placement_of(class: Class) -> u8 {
+        class.number()
+    }
+}

@@ -1,0 +1,400 @@
+//! Volumes and snapshots. Each change is one frame of the write buffer, whatever the size of the volume; what it leaves
+//! behind is swept later. A change that was made already is answered like one that was made just then.
+
+use crate::catalog::Catalog;
+use crate::drive::Io;
+use crate::engine::Shared;
+use crate::omf::frame::{Change, Record};
+use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
+use crate::pool::Pool;
+use crate::pool::create::check_name;
+use crate::queue;
+use crate::types::error::VolumeError;
+use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
+use crate::types::options::VolumeOptions;
+use crate::types::{BLOCK, VOLUME_BLOCKS_MAX};
+use crate::write;
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// For ever its own.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Its size, as a host sees it.
+    pub bytes: u64,
+    /// What it asked for.
+    pub options: VolumeOptions,
+    /// When it was made, in seconds since 1970.
+    pub made: u64,
+    /// In the trash: until when, in seconds since 1970.
+    pub trashed_until: Option<u64>,
+    /// Its snapshots.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// Names of hosts that may attach it; none for all.
+    pub hosts: Vec<String>,
+}
+
+/// A snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// For ever its own.
+    pub id: SnapshotId,
+    /// Its name.
+    pub name: String,
+    /// The volume's size then.
+    pub bytes: u64,
+    /// When it was made, in seconds since 1970.
+    pub made: u64,
+}
+
+fn snapshot_info(row: &SnapshotRow) -> SnapshotInfo {
+    let (id, name) = (row.id, row.name.clone());
+    SnapshotInfo { id, name, bytes: row.blocks * BLOCK, made: row.made }
+}
+
+fn volume_info(catalog: &Catalog, row: &VolumeRow) -> VolumeInfo {
+    let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
+    VolumeInfo {
+        id: row.id,
+        name: row.name.clone(),
+        bytes: row.blocks * BLOCK,
+        options: row.options,
+        made: row.made,
+        trashed_until: row.trashed,
+        snapshots: snapshots.map(snapshot_info).collect(),
+        hosts: row.hosts.clone(),
+    }
+}
+
+fn blocks_of(bytes: u64) -> Result<u64, VolumeError> {
+    let blocks = bytes / BLOCK;
+    if bytes.is_multiple_of(BLOCK) && (1..=VOLUME_BLOCKS_MAX).contains(&blocks) {
+        return Ok(blocks);
+    }
+    let most = VOLUME_BLOCKS_MAX;
+    Err(VolumeError::Invalid(format!(
+        "a volume has 1 to {most} blocks of {BLOCK} bytes, and {bytes} bytes are not as many"
+    )))
+}
+
+fn not_found(what: &'static str, name: &str) -> VolumeError {
+    VolumeError::NotFound { what, name: name.to_owned() }
+}
+
+fn exists(what: &'static str, name: &str) -> VolumeError {
+    VolumeError::Exists { what, name: name.to_owned() }
+}
+
+impl Pool {
+    /// All volumes, those in the trash included.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeInfo> {
+        let core = self.shared.core.lock();
+        core.catalog.volumes.values().map(|row| volume_info(&core.catalog, row)).collect()
+    }
+
+    /// The volume of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn show(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
+        let core = self.shared.core.lock();
+        let row = core.catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+        Ok(volume_info(&core.catalog, row))
+    }
+
+    /// Makes a thin volume. If there is one with the same name, size and options, that is the answer.
+    ///
+    /// # Errors
+    /// A name that is taken or bad, a size that no volume has, or the pool's.
+    pub fn create_volume(
+        &self,
+        name: &str,
+        bytes: u64,
+        options: VolumeOptions,
+    ) -> Result<VolumeInfo, VolumeError> {
+        check_name("volume", name)?;
+        let blocks = blocks_of(bytes)?;
+        let made = self.now();
+        self.change(|catalog, _| {
+            if let Some(row) = catalog.volume(name) {
+                let is_same = row.blocks == blocks && row.options == options;
+                return if is_same { Ok(Vec::new()) } else { Err(exists("volume", name)) };
+            }
+            let id = VolumeId(catalog.new_id());
+            let lineage = LineageId(catalog.new_id());
+            Ok(vec![
+                Change::PutLineage(LineageRow {
+                    id: lineage,
+                    parent: None,
+                    head: Some(id),
+                    sweep: None,
+                }),
+                Change::PutVolume(VolumeRow {
+                    id,
+                    name: name.to_owned(),
+                    lineage,
+                    blocks,
+                    options,
+                    made,
+                    trashed: None,
+                    hosts: Vec::new(),
+                }),
+            ])
+        })?;
+        self.show(name)
+    }
+
+    /// Gives a volume another size. What a smaller one had behind its end is gone.
+    ///
+    /// # Errors
+    /// There is no such volume, a size that none has, or the pool's.
+    pub fn resize(&self, name: &str, bytes: u64) -> Result<VolumeInfo, VolumeError> {
+        let blocks = blocks_of(bytes)?;
+        let mut old = None;
+        self.change(|catalog, _| {
+            let row = catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+            old = Some((row.lineage, row.blocks));
+            Ok(vec![Change::PutVolume(VolumeRow { blocks, ..row.clone() })])
+        })?;
+        if let Some((lineage, before)) = old
+            && before > blocks
+        {
+            queue::zero(&self.shared, &mut self.shared.ios.take(), lineage, blocks..before)?;
+        }
+        self.show(name)
+    }
+
+    /// Changes compression and limits of a volume, and which hosts may attach it.
+    ///
+    /// # Errors
+    /// There is no such volume, or the pool's.
+    pub fn configure(
+        &self,
+        name: &str,
+        options: VolumeOptions,
+        hosts: &[String],
+    ) -> Result<VolumeInfo, VolumeError> {
+        self.change(|catalog, _| {
+            let row = catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+            let hosts = hosts.to_vec();
+            Ok(vec![Change::PutVolume(VolumeRow { options, hosts, ..row.clone() })])
+        })?;
+        self.show(name)
+    }
+
+    /// Keeps a volume as it is now. If there is a snapshot of this name already, that is the answer.
+    ///
+    /// # Errors
+    /// There is no such volume, a bad name, or the pool's.
+    pub fn snapshot(&self, volume: &str, name: &str) -> Result<SnapshotInfo, VolumeError> {
+        check_name("snapshot", name)?;
+        let made = self.now();
+        self.change(|catalog, at| {
+            let row = catalog.volume(volume).ok_or_else(|| not_found("volume", volume))?.clone();
+            if catalog.snapshot(row.id, name).is_some() {
+                return Ok(Vec::new());
+            }
+            Ok(vec![Change::PutSnapshot(SnapshotRow {
+                id: SnapshotId(catalog.new_id()),
+                name: name.to_owned(),
+                volume: row.id,
+                lineage: row.lineage,
+                at,
+                blocks: row.blocks,
+                made,
+            })])
+        })?;
+        let info = self.show(volume)?;
+        let found = info.snapshots.into_iter().find(|snapshot| snapshot.name == name);
+        found.ok_or_else(|| not_found("snapshot", name))
+    }
+
+    /// Deletes a snapshot. Its space is swept later.
+    ///
+    /// # Errors
+    /// There is no such volume or snapshot, or the pool's.
+    pub fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
+        self.change(|catalog, _| {
+            let snapshot = find_snapshot(catalog, volume, name)?;
+            let mut changes = vec![Change::RemoveSnapshot(snapshot.id)];
+            changes.extend(swept(catalog, snapshot.lineage));
+            Ok(changes)
+        })
+    }
+
+    /// Makes a volume that begins as a snapshot of another one.
+    ///
+    /// # Errors
+    /// There is no such volume or snapshot, a name that is taken or bad, or the pool's.
+    pub fn clone_volume(
+        &self,
+        volume: &str,
+        snapshot: &str,
+        name: &str,
+    ) -> Result<VolumeInfo, VolumeError> {
+        check_name("volume", name)?;
+        let made = self.now();
+        self.change(|catalog, _| {
+            let snapshot = find_snapshot(catalog, volume, snapshot)?;
+            if let Some(row) = catalog.volume(name) {
+                let parent = catalog.lineages.get(&row.lineage).and_then(|row| row.parent);
+                let is_same = parent == Some((snapshot.lineage, snapshot.at));
+                return if is_same { Ok(Vec::new()) } else { Err(exists("volume", name)) };
+            }
+            let options = catalog.volume(volume).map(|row| row.options).unwrap_or_default();
+            let (id, lineage) = (VolumeId(catalog.new_id()), LineageId(catalog.new_id()));
+            Ok(vec![
+                Change::PutLineage(LineageRow {
+                    id: lineage,
+                    parent: Some((snapshot.lineage, snapshot.at)),
+                    head: Some(id),
+                    sweep: None,
+                }),
+                Change::PutVolume(VolumeRow {
+                    id,
+                    name: name.to_owned(),
+                    lineage,
+                    blocks: snapshot.blocks,
+                    options,
+                    made,
+                    trashed: None,
+                    hosts: Vec::new(),
+                }),
+            ])
+        })?;
+        self.show(name)
+    }
+
+    /// Sets a volume back to one of its snapshots. Its other snapshots stay.
+    ///
+    /// # Errors
+    /// There is no such volume or snapshot, or the pool's.
+    pub fn rollback(&self, volume: &str, snapshot: &str) -> Result<VolumeInfo, VolumeError> {
+        self.change(|catalog, _| {
+            let snapshot = find_snapshot(catalog, volume, snapshot)?;
+            let row = catalog.volume(volume).ok_or_else(|| not_found("volume", volume))?.clone();
+            let lineage = LineageId(catalog.new_id());
+            let mut changes = vec![
+                Change::PutLineage(LineageRow {
+                    id: lineage,
+                    parent: Some((snapshot.lineage, snapshot.at)),
+                    head: Some(row.id),
+                    sweep: None,
+                }),
+                Change::PutVolume(VolumeRow { lineage, blocks: snapshot.blocks, ..row.clone() }),
+            ];
+            changes.extend(headless(catalog, row.lineage));
+            Ok(changes)
+        })?;
+        self.show(volume)
+    }
+
+    /// Puts a volume into the trash for so many seconds; with 0 it is deleted at once. Its snapshots go with it.
+    ///
+    /// # Errors
+    /// There is no such volume, or the pool's.
+    pub fn delete_volume(&self, name: &str, keep_secs: u64) -> Result<(), VolumeError> {
+        let until = self.now() + keep_secs;
+        self.change(|catalog, _| {
+            let row = catalog.volume(name).ok_or_else(|| not_found("volume", name))?.clone();
+            match keep_secs {
+                0 => Ok(purge(catalog, &row)),
+                _ => Ok(vec![Change::PutVolume(VolumeRow { trashed: Some(until), ..row })]),
+            }
+        })
+    }
+
+    /// Takes a volume out of the trash.
+    ///
+    /// # Errors
+    /// None of this name is there, its name was taken meanwhile, or the pool's.
+    pub fn restore(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
+        self.change(|catalog, _| {
+            if catalog.volume(name).is_some() {
+                return Err(exists("volume", name));
+            }
+            let row =
+                catalog.trashed(name).ok_or_else(|| not_found("volume in the trash", name))?;
+            Ok(vec![Change::PutVolume(VolumeRow { trashed: None, ..row.clone() })])
+        })?;
+        self.show(name)
+    }
+
+    fn now(&self) -> u64 {
+        now(&self.shared)
+    }
+
+    /// Makes changes of the catalogue durable, then visible: all or none.
+    fn change(
+        &self,
+        build: impl FnMut(&mut Catalog, Seqno) -> Result<Vec<Change>, VolumeError>,
+    ) -> Result<(), VolumeError> {
+        change(&self.shared, &mut self.shared.ios.take(), build)
+    }
+}
+
+fn now(shared: &Shared) -> u64 {
+    shared.options.clock.unix_time().as_secs()
+}
+
+fn change(
+    shared: &Shared,
+    io: &mut Io,
+    mut build: impl FnMut(&mut Catalog, Seqno) -> Result<Vec<Change>, VolumeError>,
+) -> Result<(), VolumeError> {
+    write::commit(shared, None, io, |at| {
+        let changes = build(&mut shared.core.lock().catalog, at)?;
+        Ok(changes.into_iter().map(Record::Change).collect())
+    })?;
+    shared.ring();
+    Ok(())
+}
+
+/// Deletes the volumes whose time in the trash is over.
+pub(crate) fn purge_expired(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
+    let now = now(shared);
+    let is_expired = |row: &VolumeRow| row.trashed.is_some_and(|until| until <= now);
+    let expired = shared.core.lock().catalog.volumes.values().any(is_expired);
+    if !expired {
+        return Ok(false);
+    }
+    change(shared, io, |catalog, _| {
+        let row = catalog.volumes.values().find(|row| is_expired(row)).cloned();
+        Ok(row.map(|row| purge(catalog, &row)).unwrap_or_default())
+    })?;
+    Ok(true)
+}
+
+fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
+    let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
+    let mut lineages: Vec<LineageId> = snapshots.clone().map(|snapshot| snapshot.lineage).collect();
+    let mut changes: Vec<Change> =
+        snapshots.map(|snapshot| Change::RemoveSnapshot(snapshot.id)).collect();
+    changes.push(Change::RemoveVolume(row.id));
+    changes.extend(headless(catalog, row.lineage));
+    lineages.sort_unstable();
+    lineages.dedup();
+    lineages.retain(|lineage| *lineage != row.lineage);
+    changes.extend(lineages.into_iter().filter_map(|lineage| swept(catalog, lineage)));
+    changes
+}
+
+/// A lineage without its head: what only that saw is swept.
+fn headless(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
+    let row = catalog.lineages.get(&lineage)?.clone();
+    Some(Change::PutLineage(LineageRow { head: None, sweep: Some(0), ..row }))
+}
+
+fn swept(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
+    let row = catalog.lineages.get(&lineage)?.clone();
+    Some(Change::PutLineage(LineageRow { sweep: Some(0), ..row }))
+}
+
+fn find_snapshot(catalog: &Catalog, volume: &str, name: &str) -> Result<SnapshotRow, VolumeError> {
+    let row = catalog.volume(volume).ok_or_else(|| not_found("volume", volume))?;
+    let snapshot = catalog.snapshot(row.id, name).ok_or_else(|| not_found("snapshot", name))?;
+    Ok(snapshot.clone())
+}

@@ -1,0 +1,296 @@
+//! Opening: labels, quorum, checkpoint, replay of the write buffer, and a new incarnation before anything is written.
+//! Sees `engine` and what is below.
+//!
+//! A checkpoint is a whole state, of which nothing was overwritten; the log has every acknowledged record since. What
+//! was written to segments after the checkpoint is not looked at: its slots are free, and the log has it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use esker_base::checksum::crc32c;
+use esker_base::units::to_usize;
+use esker_device::Device;
+use parking_lot::{Condvar, Mutex};
+
+use crate::buffer::Ring;
+use crate::catalog::Catalog;
+use crate::config::{self, Assembly, is_voter, write_labels};
+use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
+use crate::engine::{Bell, Core, Counts, Keeper, Scrub, Shared};
+use crate::map::{Access, Map};
+use crate::omf::frame::{Frame, Record};
+use crate::omf::label::{Config, MemberState, Role};
+use crate::omf::root::Root;
+use crate::space::Space;
+use crate::types::BLOCK_SIZE;
+use crate::types::error::VolumeError;
+use crate::types::id::{Block, DriveIndex, Generation, Incarnation, Seqno};
+use crate::types::options::OpenOptions;
+
+/// Opens the pool on these devices. Also returns what the user should know.
+pub(crate) fn open(
+    devices: &[Arc<dyn Device>],
+    options: OpenOptions,
+) -> Result<(Shared, Vec<String>), VolumeError> {
+    let Assembly { config, current, lagging, mut remarks } =
+        config::assemble(devices, options.accept_half)?;
+    let layout = Layout::new(config.shape);
+    let fleet = Arc::new(fleet(&config, layout, &current));
+    let ios = IoPool::new(fleet.clone());
+    let root = read_root(&mut ios.take(), &config)?;
+    let space = space(&config, layout, &current, &root);
+    let catalog = Catalog::new(
+        root.lineages.clone(),
+        root.volumes.clone(),
+        root.snapshots.clone(),
+        root.next_id,
+    );
+    let map = Map::new(config.pool, options.map_bytes);
+    let members: Vec<DriveIndex> =
+        config.log.members.iter().copied().filter(|m| fleet.get(*m).is_some()).collect();
+    // The first frame may begin with records that the checkpoint has.
+    let ring = Ring::new(config.log.epoch, config.log.ring_bytes, members, root.tail, Seqno(0));
+    let shared = Shared {
+        name: config.name.clone(),
+        fleet,
+        ios,
+        keeper: Mutex::new(Keeper {
+            writers: BTreeMap::new(),
+            durable_seals: BTreeMap::new(),
+            given_up: Vec::new(),
+            scrub: Scrub::default(),
+        }),
+        log: Mutex::new(ring),
+        core: Mutex::new(Core::new(space, map, catalog)),
+        config: Mutex::new(config),
+        counts: Counts::default(),
+        log_is_degraded: AtomicBool::new(false),
+        bell: Mutex::new(Bell::default()),
+        rung: Condvar::new(),
+        options,
+    };
+    recover(&shared, &root, &lagging, &mut remarks)?;
+    Ok((shared, remarks))
+}
+
+fn fleet(config: &Config, layout: Layout, current: &[Option<Arc<dyn Device>>]) -> Fleet {
+    let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
+    let drives = drives.map(|(index, (member, device))| {
+        let device = device.clone()?;
+        Some(Arc::new(Drive::new(index, member.uuid, member.role, device)))
+    });
+    Fleet::new(config.pool, layout, drives.collect())
+}
+
+/// The checkpoint that the labels point to, from any drive that has it.
+fn read_root(io: &mut Io, config: &Config) -> Result<Root, VolumeError> {
+    let layout = io.fleet().layout;
+    let pointer = config.root;
+    let size = to_usize(pointer.bytes.into());
+    let mut why = "no drive has it".to_owned();
+    for drive in io.fleet().serving(Role::Drive) {
+        let offset = layout.root_offset(pointer.area);
+        let read = Read { drive: drive.index, offset, size: size.next_multiple_of(4096) };
+        let bytes = match io.read(&[read]).pop() {
+            Some(Ok(bytes)) => bytes,
+            Some(Err(error)) => {
+                why = error.to_string();
+                continue;
+            }
+            None => continue,
+        };
+        if crc32c(&bytes[..size]) != pointer.crc {
+            drive.blame();
+            why = format!("{}: its checksum is wrong", drive.device.name());
+            continue;
+        }
+        match Root::decode(&bytes, config.pool, pointer.area, pointer.number) {
+            Ok(root) => return Ok(root),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    let what = format!("checkpoint {}", pointer.number);
+    Err(VolumeError::Damaged { pool: config.name.clone(), what, why })
+}
+
+fn space(
+    config: &Config,
+    layout: Layout,
+    current: &[Option<Arc<dyn Device>>],
+    root: &Root,
+) -> Space {
+    let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
+    let drives = drives.filter(|(_, (member, device))| is_voter(member) && device.is_some());
+    let drives = drives
+        .map(|(index, (member, _))| (index, member.bytes, member.state == MemberState::Online));
+    // Generations of this incarnation differ from all that were begun before, seen or not.
+    let generation = Generation(root.next_generation.0.max((config.incarnation.0 + 1) << 40));
+    Space::recover(layout, &drives.collect::<Vec<_>>(), &root.segments, generation)
+}
+
+fn recover(
+    shared: &Shared,
+    root: &Root,
+    lagging: &[DriveIndex],
+    remarks: &mut Vec<String>,
+) -> Result<(), VolumeError> {
+    let mut io = shared.ios.take();
+    let io = &mut *io;
+    let mut failed = Vec::new();
+    {
+        // A crash took the last label from some: they have it before the next one is written over the one before.
+        let config = shared.config.lock();
+        failed.extend(write_labels(io, &config, lagging).into_iter().map(|(index, _)| index));
+    }
+    shared.take_out(io, &failed)?;
+    {
+        let mut core = shared.core.lock();
+        let core = &mut *core;
+        let mut access = Access { io: &mut *io, space: &mut core.space };
+        core.map.recover(&mut access, &root.nodes).map_err(|broken| shared.damaged(&broken))?;
+    }
+    begin_incarnation(shared, io, remarks)?;
+    let is_dirty = replay(shared, io, root, remarks)?;
+    let config = shared.config.lock();
+    let copies = shared.log.lock().members.len();
+    let is_short = copies < shared.log_wanted(&config);
+    drop(config);
+    shared.log_is_degraded.store(is_short, std::sync::atomic::Ordering::Release);
+    if copies == 0 {
+        // Nothing can be acknowledged before there is a log again.
+        let mut keeper = shared.keeper.lock();
+        let want = crate::keep::checkpoint::Want { new_log: true, is_clean: false };
+        crate::keep::checkpoint::run(shared, &mut keeper, io, &want)?;
+        if is_dirty {
+            remarks.push(
+                "the write buffer was lost, and the pool went back to its last checkpoint"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Takes the drives that are missing out of the configuration, and counts the incarnation up: durably, before anything
+/// else is written.
+fn begin_incarnation(
+    shared: &Shared,
+    io: &mut Io,
+    remarks: &mut Vec<String>,
+) -> Result<(), VolumeError> {
+    let log_members = shared.log.lock().members.clone();
+    let mut config = shared.config.lock();
+    let voters = config.members.iter().filter(|member| is_voter(member)).count();
+    config.incarnation = Incarnation(config.incarnation.0 + 1);
+    let epoch = config.epoch.0 + 1;
+    let mut is_changed = false;
+    for (index, member) in (0..).map(DriveIndex).zip(&mut config.members) {
+        if member.state.is_active() && shared.fleet.get(index).is_none() {
+            member.state = MemberState::Faulted;
+            member.since.0 = epoch;
+            is_changed = true;
+            remarks
+                .push(format!("{index} ({}) is missing, and is not used from now on", member.uuid));
+        }
+    }
+    if is_changed {
+        config.epoch.0 = epoch;
+    }
+    let was_clean = config.is_clean;
+    config.is_clean = false;
+    // A buffer that is missing refuses the open before anything is written.
+    if log_members.is_empty() && !was_clean && !shared.options.lose_buffer {
+        let missing = config.log.members.iter();
+        let missing = missing.map(|m| format!("{m} ({})", config.members[m.index()].uuid));
+        return Err(VolumeError::BufferLost {
+            pool: shared.name.clone(),
+            what: format!("those since checkpoint {}", config.root.number),
+            missing: missing.collect::<Vec<_>>().join(", "),
+        });
+    }
+    config.log.members = log_members;
+    let mut failed = Vec::new();
+    let written = shared.write_config(io, &mut config, &mut failed);
+    drop(config);
+    if 2 * written < voters {
+        let why = format!("only {written} of {voters} drives took the label of a new incarnation");
+        return Err(shared.stop(why));
+    }
+    shared.take_out(io, &failed)
+}
+
+/// Replays the write buffer. Whether it had to be left out.
+fn replay(
+    shared: &Shared,
+    io: &mut Io,
+    root: &Root,
+    remarks: &mut Vec<String>,
+) -> Result<bool, VolumeError> {
+    let mut log = shared.log.lock();
+    if log.members.is_empty() {
+        log.next_seqno = Seqno(root.catalogued.0 + 1);
+        return Ok(true);
+    }
+    loop {
+        match log.replay(io) {
+            Ok(Some(frame)) => apply(shared, io, root, frame)?,
+            Ok(None) => break,
+            Err(why) if shared.options.lose_buffer => {
+                remarks.push(format!("records of the write buffer are lost: {why}"));
+                break;
+            }
+            Err(why) => {
+                let what = "the write buffer".to_owned();
+                return Err(VolumeError::Damaged { pool: shared.name.clone(), what, why });
+            }
+        }
+    }
+    log.next_seqno = log.next_seqno.max(Seqno(root.catalogued.0 + 1));
+    Ok(false)
+}
+
+/// Applies the records of a frame that the checkpoint does not have.
+fn apply(shared: &Shared, io: &mut Io, root: &Root, frame: Frame) -> Result<(), VolumeError> {
+    let mut core = shared.core.lock();
+    let core = &mut *core;
+    for (seqno, record) in (frame.head.first.0..).map(Seqno).zip(frame.records) {
+        match record {
+            Record::Write { lineage, block, data } => {
+                if seqno <= root.applied {
+                    continue;
+                }
+                for (at, bytes) in (block.0..).zip(data.chunks(BLOCK_SIZE)) {
+                    core.take_block(lineage, Block(at), seqno, Some(Arc::from(bytes)));
+                }
+            }
+            Record::Zero { lineage, block, blocks, at_once: false } => {
+                if seqno <= root.applied {
+                    continue;
+                }
+                for at in block.0..block.0.saturating_add(blocks) {
+                    core.take_block(lineage, Block(at), seqno, None);
+                }
+            }
+            Record::Zero { lineage, block, blocks, at_once: true } => {
+                let Some(points) = core.catalog.points(lineage) else { continue };
+                let range = block.0..block.0.saturating_add(blocks);
+                core.pending.clear(lineage, range.clone(), seqno, &points);
+                if seqno <= root.catalogued {
+                    continue; // the checkpoint's map has it
+                }
+                let keeps_zero = core.catalog.has_parent(lineage);
+                let mut access = Access { io: &mut *io, space: &mut core.space };
+                core.map
+                    .clear(&mut access, lineage, range, seqno, &points, keeps_zero)
+                    .map_err(|broken| shared.damaged(&broken))?;
+            }
+            Record::Change(change) => {
+                if seqno > root.catalogued {
+                    core.take_change(&change);
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! Segments: packing bytes into them, writing them with their parities and seals, reading them with reconstruction.
+//! Sees `types`, `omf`, `parity`, `drive`; of `space` the rows only.
+
+pub(crate) mod builder;
+pub(crate) mod reader;
+pub(crate) mod writer;
+
+pub(crate) use builder::Builder;
+pub(crate) use reader::{Broken, Want, read_many, read_verified};
+pub(crate) use writer::Writer;

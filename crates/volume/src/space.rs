@@ -1,0 +1,359 @@
+//! The table of segments and the free slots of the drives. Sees `types`, `omf` and `drive`.
+//!
+//! Invariants
+//! 1. A slot is free, or belongs to one segment of the table, or to one that was freed and waits.
+//! 2. `live_bytes` of a segment is the sum of what the map points to in it, rounded to sectors.
+//! 3. A segment that became empty keeps its slots until a checkpoint is durable that does not name it, and no reader
+//!    that began before is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use esker_base::Rng;
+use esker_base::units::to_u64;
+
+use crate::drive::Layout;
+use crate::omf::root::SegmentRow;
+use crate::types::id::{DriveIndex, Generation, SegmentId, Seqno, SlotIndex};
+
+/// What a segment holds: data that dies together, as far as can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Leaves and nodes of the map.
+    Metadata,
+    /// Blocks that leave the write buffer.
+    Fresh,
+    /// Blocks that were moved once by cleaning while young.
+    Warm,
+    /// Blocks that were moved by cleaning when they were old.
+    Cold,
+}
+
+impl Class {
+    /// All of them, by their number.
+    pub const ALL: [Class; 4] = [Class::Metadata, Class::Fresh, Class::Warm, Class::Cold];
+
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    fn of_number(number: u8) -> Class {
+        Class::ALL.get(usize::from(number)).copied().unwrap_or(Class::Cold)
+    }
+}
+
+/// A segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) row: SegmentRow,
+    pub(crate) class: Class,
+    /// A writer goes on to append to it.
+    pub(crate) is_open: bool,
+    /// Something in it could not be read or was wrong: it is to be moved first.
+    pub(crate) is_damaged: bool,
+}
+
+impl Segment {
+    pub(crate) fn data_chunks(&self) -> usize {
+        self.row.chunks.len() - usize::from(self.row.parity)
+    }
+}
+
+/// The slots of a drive.
+#[derive(Debug, Default)]
+struct Slots {
+    free: BTreeSet<u32>,
+    count: u32,
+    /// Whether new segments may be put there.
+    is_allocatable: bool,
+}
+
+/// Segments and slots.
+pub(crate) struct Space {
+    layout: Layout,
+    segments: BTreeMap<SegmentId, Segment>,
+    drives: BTreeMap<DriveIndex, Slots>,
+    /// Emptied before the checkpoint being made, or made: their slots wait for readers.
+    freed: Vec<(u64, Vec<(DriveIndex, SlotIndex)>)>,
+    next_generation: Generation,
+    /// Of all classes but metadata.
+    live_blocks: u64,
+}
+
+impl Space {
+    pub(crate) fn new(layout: Layout) -> Space {
+        Space {
+            layout,
+            segments: BTreeMap::new(),
+            drives: BTreeMap::new(),
+            freed: Vec::new(),
+            next_generation: Generation(1),
+            live_blocks: 0,
+        }
+    }
+
+    /// The table of a checkpoint, on drives of so many bytes.
+    pub(crate) fn recover(
+        layout: Layout,
+        drives: &[(DriveIndex, u64, bool)],
+        rows: &[SegmentRow],
+        next_generation: Generation,
+    ) -> Space {
+        let mut space = Space::new(layout);
+        space.next_generation = next_generation;
+        for (drive, bytes, is_allocatable) in drives {
+            space.add_drive(*drive, *bytes, *is_allocatable);
+        }
+        for row in rows {
+            for (drive, slot) in &row.chunks {
+                if let Some(slots) = space.drives.get_mut(drive) {
+                    slots.free.remove(&slot.0);
+                }
+            }
+            let class = Class::of_number(row.class);
+            space.live_blocks += if class == Class::Metadata { 0 } else { row.live_bytes };
+            let segment = Segment { row: row.clone(), class, is_open: false, is_damaged: false };
+            space.segments.insert(row.id, segment);
+        }
+        space
+    }
+
+    pub(crate) fn add_drive(&mut self, drive: DriveIndex, bytes: u64, is_allocatable: bool) {
+        let count = self.layout.slots(bytes);
+        let free = (0..count).collect();
+        self.drives.insert(drive, Slots { free, count, is_allocatable });
+    }
+
+    /// Nothing new is put on this drive from now on.
+    pub(crate) fn stop_allocating(&mut self, drive: DriveIndex) {
+        if let Some(slots) = self.drives.get_mut(&drive) {
+            slots.is_allocatable = false;
+        }
+    }
+
+    /// Forgets a drive that no segment is on.
+    pub(crate) fn forget_drive(&mut self, drive: DriveIndex) {
+        self.drives.remove(&drive);
+    }
+
+    pub(crate) fn next_generation(&self) -> Generation {
+        self.next_generation
+    }
+
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
+        self.segments.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
+        self.segments.get_mut(&id)
+    }
+
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.values()
+    }
+
+    /// How many segments of this width can be allocated at most.
+    pub(crate) fn free_segments(&self, width: usize) -> u64 {
+        let free = self.drives.values().filter(|slots| slots.is_allocatable);
+        let free: Vec<u64> = free.map(|slots| to_u64(slots.free.len())).collect();
+        let width = width.min(free.len());
+        if width == 0 {
+            return 0;
+        }
+        // The largest s with the sum of min(free, s) at least width × s.
+        let fits = |s: u64| free.iter().map(|&f| f.min(s)).sum::<u64>() >= to_u64(width) * s;
+        let (mut low, mut high) = (0, free.iter().sum::<u64>() / to_u64(width));
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    /// Drives that new segments may be put on.
+    pub(crate) fn allocatable(&self) -> usize {
+        self.drives.values().filter(|slots| slots.is_allocatable && slots.count > 0).count()
+    }
+
+    /// A new segment of up to `width` chunks on drives of their own, at least one of them for data.
+    pub(crate) fn allocate(
+        &mut self,
+        class: Class,
+        width: u16,
+        parity: u8,
+        excluded: &[DriveIndex],
+    ) -> Option<SegmentId> {
+        let mut rng = Rng::new(self.next_generation.0);
+        let free = self.drives.iter().filter(|(drive, slots)| {
+            slots.is_allocatable && !slots.free.is_empty() && !excluded.contains(drive)
+        });
+        let mut order: Vec<(usize, u64, DriveIndex)> =
+            free.map(|(drive, slots)| (slots.free.len(), rng.u64(), *drive)).collect();
+        order.sort_unstable_by(|a, b| b.cmp(a));
+        order.truncate(width.into());
+        if order.len() <= parity.into() || order.len() < self.narrowest(width, excluded) {
+            return None;
+        }
+        // The emptiest drives were chosen; which of them has the parities is left to chance.
+        order.sort_unstable_by_key(|(_, chance, _)| *chance);
+        let mut chunks = Vec::with_capacity(order.len());
+        for (_, _, drive) in order {
+            let slots = self.drives.get_mut(&drive).expect("just found");
+            let slot = slots.free.pop_first().expect("not empty");
+            chunks.push((drive, SlotIndex(slot)));
+        }
+        let generation = self.next_generation;
+        self.next_generation.0 += 1;
+        let id = self.unused_id();
+        let row = SegmentRow {
+            id,
+            generation,
+            class: class.number(),
+            parity,
+            seal_copy: 0,
+            rows: 0,
+            live_bytes: 0,
+            born: Seqno(0),
+            chunks,
+            summaries: Vec::new(),
+        };
+        let segment = Segment { row, class, is_open: true, is_damaged: false };
+        self.segments.insert(id, segment);
+        Some(id)
+    }
+
+    /// Fewer chunks than this are not taken as long as drives are there: space would be wasted on parities.
+    fn narrowest(&self, width: u16, excluded: &[DriveIndex]) -> usize {
+        let serving = self.drives.iter().filter(|(drive, slots)| {
+            slots.is_allocatable && slots.count > 0 && !excluded.contains(drive)
+        });
+        usize::from(width).min(serving.count())
+    }
+
+    fn unused_id(&self) -> SegmentId {
+        let mut id = 0;
+        for used in self.segments.keys() {
+            if used.0 != id {
+                break;
+            }
+            id += 1;
+        }
+        SegmentId(id)
+    }
+
+    /// Gives back a slot that no checkpoint names.
+    fn give_back(&mut self, drive: DriveIndex, slot: SlotIndex) {
+        if let Some(slots) = self.drives.get_mut(&drive) {
+            slots.free.insert(slot.0);
+        }
+    }
+
+    /// Something of this size now lives in a segment.
+    pub(crate) fn add_live(&mut self, id: SegmentId, bytes: u64) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.row.live_bytes += bytes;
+            self.live_blocks += if segment.class == Class::Metadata { 0 } else { bytes };
+        }
+    }
+
+    /// Something of this size no longer lives in a segment.
+    pub(crate) fn release(&mut self, id: SegmentId, bytes: u64) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            debug_assert!(segment.row.live_bytes >= bytes, "{id} has less than that");
+            let bytes = bytes.min(segment.row.live_bytes);
+            segment.row.live_bytes -= bytes;
+            self.live_blocks -= if segment.class == Class::Metadata { 0 } else { bytes };
+        }
+    }
+
+    /// Whether a closed segment is empty: a checkpoint makes its slots free.
+    pub(crate) fn has_empty(&self) -> bool {
+        self.segments.values().any(is_empty)
+    }
+
+    /// Takes the empty segments out of the table. Their slots wait in `freed` until `stamp` is passed.
+    pub(crate) fn take_empty(&mut self, stamp: u64) {
+        let empty: Vec<SegmentId> =
+            self.segments.values().filter(|s| is_empty(s)).map(|s| s.row.id).collect();
+        for id in empty {
+            let segment = self.segments.remove(&id).expect("just found");
+            self.freed.push((stamp, segment.row.chunks));
+        }
+    }
+
+    /// The slots that were freed before `stamp`: they are free now.
+    pub(crate) fn reclaim(&mut self, stamp: u64) -> Vec<(DriveIndex, SlotIndex)> {
+        let mut slots = Vec::new();
+        self.freed.retain(|(freed, chunks)| {
+            if *freed < stamp {
+                slots.extend(chunks.iter().copied());
+            }
+            *freed >= stamp
+        });
+        for (drive, slot) in &slots {
+            self.give_back(*drive, *slot);
+        }
+        slots
+    }
+
+    pub(crate) fn has_freed(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    /// The rows for a checkpoint.
+    pub(crate) fn rows(&self) -> Vec<SegmentRow> {
+        self.segments.values().map(|segment| segment.row.clone()).collect()
+    }
+
+    /// All slots of all drives.
+    pub(crate) fn all_slots(&self) -> u64 {
+        self.drives.values().map(|slots| u64::from(slots.count)).sum()
+    }
+
+    /// Bytes of blocks that live in segments.
+    pub(crate) fn live_blocks(&self) -> u64 {
+        self.live_blocks
+    }
+
+    /// Free slots, and slots that wait, of all drives.
+    pub(crate) fn slot_counts(&self) -> (u64, u64) {
+        let free = self.drives.values().map(|slots| to_u64(slots.free.len())).sum();
+        let known = |drive: &DriveIndex| self.drives.contains_key(drive);
+        let waiting = self.freed.iter().flat_map(|(_, chunks)| chunks);
+        let waiting = to_u64(waiting.filter(|(drive, _)| known(drive)).count());
+        (free, waiting)
+    }
+
+    /// Slots of one drive: free, and all.
+    pub(crate) fn slots_of(&self, drive: DriveIndex) -> (u64, u64) {
+        let slots = self.drives.get(&drive);
+        slots.map_or((0, 0), |slots| (to_u64(slots.free.len()), slots.count.into()))
+    }
+
+    /// Whether the table has no contradictions: every slot once.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        let owned = self.segments.values().flat_map(|segment| {
+            segment.row.chunks.iter().map(|chunk| (*chunk, segment.row.id.to_string()))
+        });
+        let waiting = self.freed.iter().flat_map(|(_, chunks)| chunks);
+        let waiting = waiting.map(|chunk| (*chunk, "a freed segment".to_owned()));
+        for ((drive, slot), owner) in owned.chain(waiting) {
+            let is_free = self.drives.get(&drive).is_some_and(|s| s.free.contains(&slot.0));
+            if is_free {
+                return Err(format!("{slot} of {drive} is free, and {owner} has it"));
+            }
+            if self.drives.contains_key(&drive) && !seen.insert((drive, slot)) {
+                return Err(format!("{slot} of {drive} belongs to {owner} and to another one"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_empty(segment: &Segment) -> bool {
+    !segment.is_open && segment.row.live_bytes == 0
+}

@@ -1,0 +1,184 @@
+//! Errors of the pool: what happened, to what, and what to do.
+
+use esker_base::ErrorKind;
+use esker_device::{DeviceError, Occupant};
+use thiserror::Error;
+
+use crate::types::id::{Block, DriveUuid, PoolUuid};
+
+/// Why the pool could not do what it was asked for.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// The arguments are wrong; the message says what is right.
+    #[error("{0}")]
+    Invalid(String),
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device is someone's.
+    #[error(
+        "{device}: it holds {} already, at byte {}; choose another device, or say that its content may be lost",
+        found.what, found.offset
+    )]
+    Occupied {
+        /// The device.
+        device: String,
+        /// What was found there.
+        found: Occupant,
+    },
+    /// The device belongs to a pool already.
+    #[error(
+        "{device}: it belongs to pool '{name}' ({pool}); remove it there first, or say that its content may be lost"
+    )]
+    Member {
+        /// The device.
+        device: String,
+        /// The pool's name.
+        name: String,
+        /// The pool.
+        pool: PoolUuid,
+    },
+    /// No label of a pool is on the device.
+    #[error("{device}: no label of a pool is on it ({why}); name the pool's own drives")]
+    NoLabel {
+        /// The device.
+        device: String,
+        /// What is there instead.
+        why: String,
+    },
+    /// The device belongs to another pool than the others.
+    #[error(
+        "{device}: it belongs to pool '{other}', the devices before it to pool '{name}'; open one pool at a time"
+    )]
+    Foreign {
+        /// The device.
+        device: String,
+        /// The pool of this device.
+        other: String,
+        /// The pool of the others.
+        name: String,
+    },
+    /// Two devices say that they are the same drive.
+    #[error("{first} and {second} are both drive {drive}: one is a copy; take one of them away")]
+    Duplicate {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+        /// What both say.
+        drive: DriveUuid,
+    },
+    /// Fewer drives are there than are needed.
+    #[error("pool '{pool}': {present} of {voters} drives are there; {why}. Missing: {missing}")]
+    NoQuorum {
+        /// The pool's name.
+        pool: String,
+        /// How many are there and current.
+        present: usize,
+        /// How many there should be.
+        voters: usize,
+        /// Which rule is not met, and what to do.
+        why: String,
+        /// Which are not there.
+        missing: String,
+    },
+    /// No device with the write buffer is there.
+    #[error(
+        "pool '{pool}': no device with the write buffer is there, and it holds acknowledged writes up to {what}; bring back {missing}, \
+         or open with `lose_buffer` to go back to the last checkpoint"
+    )]
+    BufferLost {
+        /// The pool's name.
+        pool: String,
+        /// What is lost without it.
+        what: String,
+        /// Which devices had it.
+        missing: String,
+    },
+    /// What is on a medium is damaged beyond what parity can repair.
+    #[error("pool '{pool}': {what} is damaged on every copy ({why}); restore from a backup")]
+    Damaged {
+        /// The pool's name.
+        pool: String,
+        /// Which structure.
+        what: String,
+        /// How it shows.
+        why: String,
+    },
+    /// The content of a block is lost: more chunks are bad than there are parities.
+    #[error(
+        "volume '{volume}': {block} cannot be read: {why}; restore it from a snapshot or a backup"
+    )]
+    Lost {
+        /// The volume's name.
+        volume: String,
+        /// Which block.
+        block: Block,
+        /// What was tried.
+        why: String,
+    },
+    /// There is no room.
+    #[error("pool '{pool}' is full: {what}; delete volumes or snapshots, discard, or add a drive")]
+    NoSpace {
+        /// The pool's name.
+        pool: String,
+        /// What did not fit.
+        what: String,
+    },
+    /// The thing named exists already.
+    #[error("{what} '{name}' exists already; choose another name")]
+    Exists {
+        /// A volume or a snapshot.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The thing named does not exist.
+    #[error("there is no {what} '{name}' in this pool")]
+    NotFound {
+        /// A volume, a snapshot or a drive.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// Something stands in the way.
+    #[error("{0}")]
+    Conflict(String),
+    /// The pool has stopped accepting writes.
+    #[error("pool '{pool}' accepts no writes: {why}; reopen it when that is mended")]
+    Stopped {
+        /// The pool's name.
+        pool: String,
+        /// Why.
+        why: String,
+    },
+    /// The pool was closed.
+    #[error("pool '{0}' is closed")]
+    Closed(String),
+    /// The operating system has no thread to give.
+    #[error("a thread could not be started: {0}")]
+    Thread(String),
+}
+
+impl VolumeError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            VolumeError::Invalid(_) => ErrorKind::Invalid,
+            VolumeError::Device(error) => error.kind(),
+            VolumeError::Occupied { .. }
+            | VolumeError::Member { .. }
+            | VolumeError::Exists { .. } => ErrorKind::Exists,
+            VolumeError::NoLabel { .. } | VolumeError::NotFound { .. } => ErrorKind::NotFound,
+            VolumeError::Foreign { .. } | VolumeError::Duplicate { .. } => ErrorKind::Invalid,
+            VolumeError::NoQuorum { .. } | VolumeError::BufferLost { .. } => ErrorKind::NotFound,
+            VolumeError::Damaged { .. } | VolumeError::Lost { .. } => ErrorKind::Corrupt,
+            VolumeError::NoSpace { .. } => ErrorKind::NoSpace,
+            VolumeError::Conflict(_) => ErrorKind::Conflict,
+            VolumeError::Stopped { .. } | VolumeError::Closed(_) => ErrorKind::Closed,
+            VolumeError::Thread(_) => ErrorKind::Retry,
+        }
+    }
+}

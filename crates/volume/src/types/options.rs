@@ -1,0 +1,102 @@
+//! How a pool is made and opened, and what a volume may ask for.
+
+use esker_base::Clock;
+
+/// How a pool is made.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// The pool's name.
+    pub name: String,
+    /// Parities: 0, 1 or 2 drives may be lost without loss of data.
+    pub parity: u8,
+    /// Chunks of a segment, parities included; `None` for as many as there are drives, or one less from six on,
+    /// so that a lost chunk has a drive to be rebuilt on.
+    pub width: Option<u16>,
+    /// Bytes of a chunk: a quarter of the drives' reclaim unit or more, a multiple of 4 KiB.
+    pub chunk_bytes: u64,
+    /// Bytes of a unit: the part of a chunk before the next drive's turn comes. A multiple of 4 KiB.
+    pub unit_bytes: u32,
+    /// Bytes of the write buffer on each drive, used where there are no buffer devices. A multiple of 4 KiB.
+    pub log_bytes: u64,
+    /// Bytes of each of the two areas for checkpoints on each drive; `None` for what the pool needs.
+    pub root_bytes: Option<u64>,
+    /// Percent of the space that is kept free for cleaning.
+    pub spare_percent: u8,
+    /// Whether what is on the devices may be lost.
+    pub overwrite: bool,
+    /// Where the pool's and the drives' ids come from; `None` for the time.
+    pub seed: Option<u64>,
+}
+
+impl Default for CreateOptions {
+    /// One parity, chunks of 16 MiB in units of 64 KiB, a write buffer of 256 MiB, 15 % spare.
+    fn default() -> CreateOptions {
+        CreateOptions {
+            name: "pool".to_owned(),
+            parity: 1,
+            width: None,
+            chunk_bytes: 16 << 20,
+            unit_bytes: 64 << 10,
+            log_bytes: 256 << 20,
+            root_bytes: None,
+            spare_percent: 15,
+            overwrite: false,
+            seed: None,
+        }
+    }
+}
+
+/// Who moves maintenance on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// A thread of the pool.
+    Thread,
+    /// The caller, by [`Pool::step`](crate::Pool::step); and writers that find the write buffer full.
+    Manual,
+}
+
+/// How a pool is opened.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Who moves maintenance on.
+    pub maintenance: Maintenance,
+    /// Bytes of memory for the leaves of the map.
+    pub map_bytes: usize,
+    /// Tells the time.
+    pub clock: Clock,
+    /// Open although the write buffer is gone: back to the last checkpoint, and what came later is lost.
+    pub lose_buffer: bool,
+    /// Open with exactly half of the drives, when it is certain that the other half is opened nowhere else.
+    pub accept_half: bool,
+}
+
+impl Default for OpenOptions {
+    /// A thread, 256 MiB for the map, real time.
+    fn default() -> OpenOptions {
+        OpenOptions {
+            maintenance: Maintenance::Thread,
+            map_bytes: 256 << 20,
+            clock: Clock::real(),
+            lose_buffer: false,
+            accept_half: false,
+        }
+    }
+}
+
+/// What a volume may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeOptions {
+    /// Whether blocks are compressed when they leave the write buffer.
+    pub compression: bool,
+    /// The most operations a second; 0 for no limit.
+    pub iops_limit: u64,
+    /// The most bytes a second; 0 for no limit.
+    pub bytes_limit: u64,
+}
+
+impl Default for VolumeOptions {
+    /// Compressed, without limits.
+    fn default() -> VolumeOptions {
+        VolumeOptions { compression: true, iops_limit: 0, bytes_limit: 0 }
+    }
+}

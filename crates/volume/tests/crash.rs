@@ -1,0 +1,231 @@
+//! A crash of all devices at once, after every write, with any subset of what was not flushed: what was acknowledged is
+//! there, an act that was under way is there as a whole or not at all, and nothing else is.
+//!
+//! Each image is opened, compared with the oracle, and counted anew (live bytes, slots). Some are opened without as
+//! many drives as may be missing. Some are crashed again while they are recovered.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+
+use esker_base::{LbaCount, Rng};
+use esker_device::Device;
+use esker_sim::{CrashDevice, CrashRecorder, Image, Plan};
+use esker_volume::Pool;
+use rig::{Act, Oracle, SMALL, Shape};
+
+/// A pool with two parities, and its log on two buffer devices.
+const LARGE: Shape = Shape { drives: 6, buffers: 2, parity: 2, lba_size: 512, ..SMALL };
+/// A pool of one drive.
+const SINGLE: Shape = Shape { drives: 1, parity: 0, drive_bytes: 7 << 20, ..SMALL };
+/// Memory for next to no leaf of the map: they are written all the time.
+const FRUGAL: Shape = Shape { map_bytes: 1, ..SMALL };
+
+struct Recorded {
+    recorder: CrashRecorder,
+    /// What the pool held after each act; the first is empty.
+    oracles: Vec<Oracle>,
+    acts: Vec<Act>,
+}
+
+fn record(shape: &Shape, seed: u64, count: usize) -> Recorded {
+    let recorder = CrashRecorder::new();
+    let (drives, buffers) = rig::devices(shape);
+    let attach = |devices: Vec<Arc<dyn Device>>| -> Vec<Arc<dyn Device>> {
+        devices.into_iter().map(|d| recorder.attach(d) as Arc<dyn Device>).collect()
+    };
+    let (drives, buffers) = (attach(drives), attach(buffers));
+    Pool::create(&drives, &buffers, &rig::create_options(shape)).unwrap();
+    let devices = [drives, buffers].concat();
+    recorder.mark(0);
+    let mut pool = rig::open(&devices, shape);
+    let mut rng = Rng::new(seed);
+    let mut oracles = vec![Oracle::default()];
+    let mut acts = Vec::new();
+    for n in 0..count {
+        let mut oracle = oracles[n].clone();
+        let act = oracle.random(&mut rng, 1 + n as u64 * 16, 64);
+        match act {
+            Act::Reopen => {
+                pool.close().unwrap();
+                pool = rig::open(&devices, shape);
+            }
+            Act::Abandon => {
+                drop(pool);
+                pool = rig::open(&devices, shape);
+            }
+            _ => rig::run(&pool, &act).unwrap(),
+        }
+        oracle.apply(&act);
+        oracles.push(oracle);
+        acts.push(act);
+        recorder.mark(n as u64 + 1);
+    }
+    Recorded { recorder, oracles, acts }
+}
+
+fn image_devices(image: &Image, shape: &Shape) -> Vec<Arc<dyn Device>> {
+    (0..shape.drives + shape.buffers).map(|index| image.device(index)).collect()
+}
+
+/// Which of the states that are allowed the pool is in.
+fn state_of(pool: &Pool, allowed: &[&Oracle]) -> Result<usize, String> {
+    let mut whys = Vec::new();
+    for (number, oracle) in allowed.iter().enumerate() {
+        match rig::compare_all(pool, oracle) {
+            Ok(()) => return Ok(number),
+            Err(why) => whys.push(why),
+        }
+    }
+    Err(whys.join("\n  or: "))
+}
+
+/// Opens an image and checks it. Returns which state it was in.
+fn check(
+    recorded: &Recorded,
+    image: &Image,
+    shape: &Shape,
+    rng: &mut Rng,
+) -> Result<usize, String> {
+    let Some(&acked) = image.marks().last() else { return Ok(0) };
+    let acked = usize::try_from(acked).unwrap();
+    let allowed: Vec<&Oracle> = recorded.oracles[acked..].iter().take(2).collect();
+    let mut devices = image_devices(image, shape);
+    if rng.chance(1, 4) {
+        // Members may be missing: a buffer device, and as many drives as there are parities, less than half.
+        let most = usize::from(shape.parity).min((shape.drives - 1) / 2);
+        for _ in 0..most {
+            devices.remove(
+                usize::try_from(rng.below(devices.len() as u64 - shape.buffers as u64)).unwrap(),
+            );
+        }
+        if shape.buffers == 2 && rng.chance(1, 2) {
+            devices.pop();
+        }
+    }
+    let pool = Pool::open(&devices, rig::open_options(shape)).map_err(|error| error.to_string())?;
+    let state = state_of(&pool, &allowed)?;
+    pool.check()?;
+    // It goes on from there.
+    for _ in 0..3 {
+        pool.step().map_err(|error| error.to_string())?;
+    }
+    if rng.chance(1, 4) {
+        pool.drain().map_err(|error| error.to_string())?;
+        pool.checkpoint().map_err(|error| error.to_string())?;
+    }
+    rig::compare_all(&pool, allowed[state])?;
+    pool.check()?;
+    Ok(state)
+}
+
+/// Crashes the recovery of an image.
+fn check_recovery(
+    recorded: &Recorded,
+    image: &Image,
+    shape: &Shape,
+    seed: u64,
+) -> Result<u64, String> {
+    let Some(&acked) = image.marks().last() else { return Ok(0) };
+    let acked = usize::try_from(acked).unwrap();
+    let allowed: Vec<&Oracle> = recorded.oracles[acked..].iter().take(2).collect();
+    let recorder = CrashRecorder::new();
+    let devices = image_devices(image, shape).into_iter().map(|device| {
+        let extent = LbaCount(device.geometry().capacity.0);
+        let device: Arc<CrashDevice> = recorder.attach_holding(device, extent).unwrap();
+        device as Arc<dyn Device>
+    });
+    let devices: Vec<_> = devices.collect();
+    let pool = Pool::open(&devices, rig::open_options(shape)).map_err(|error| error.to_string())?;
+    let state = state_of(&pool, &allowed)?;
+    recorder.mark(1);
+    pool.step().map_err(|error| error.to_string())?;
+    pool.drain().map_err(|error| error.to_string())?;
+    pool.checkpoint().map_err(|error| error.to_string())?;
+    drop(pool);
+    let plan = Plan { all_subsets: 2, singles: 2, random_subsets: 2, tears: 1, seed };
+    let mut count = 0;
+    for again in recorder.history().images(&plan).step_by(7) {
+        let devices = image_devices(&again, shape);
+        let pool = Pool::open(&devices, rig::open_options(shape))
+            .map_err(|error| format!("{again}: {error}"))?;
+        let now = state_of(&pool, &allowed).map_err(|why| format!("{again}: {why}"))?;
+        if !again.marks().is_empty() && now != state {
+            return Err(format!("{again}: what was seen after the first crash is gone"));
+        }
+        pool.check().map_err(|why| format!("{again}: {why}"))?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Checks about `budget` images of a script. Returns how many.
+fn sweep(shape: &Shape, seed: u64, acts: usize, budget: usize) -> u64 {
+    let recorded = record(shape, seed, acts);
+    let history = recorded.recorder.history();
+    let plan = Plan { all_subsets: 4, singles: 6, random_subsets: 4, tears: 1, seed };
+    // About how many there are is seen when they are counted; every one of the others is passed over.
+    let total = history.images(&plan).count();
+    let stride = total.div_ceil(budget).max(1);
+    let mut rng = Rng::new(seed);
+    let mut checked = 0;
+    let offset = usize::try_from(rng.below(stride as u64)).unwrap();
+    for (number, image) in history.images(&plan).skip(offset).step_by(stride).enumerate() {
+        let acked = image.marks().last().copied();
+        let next = acked.and_then(|n| recorded.acts.get(usize::try_from(n).unwrap()));
+        if let Err(why) = check(&recorded, &image, shape, &mut rng) {
+            panic!("seed {seed}, acknowledged {acked:?}, then {next:?}: {why}\n{image}");
+        }
+        checked += 1;
+        if number % 67 == 0 {
+            match check_recovery(&recorded, &image, shape, seed) {
+                Ok(count) => checked += count,
+                Err(why) => {
+                    panic!("seed {seed}, acknowledged {acked:?}, then {next:?}: {why}\n{image}")
+                }
+            }
+        }
+    }
+    checked
+}
+
+#[test]
+fn acknowledged_acts_survive_every_crash() {
+    let images: u64 = (0..3).map(|seed| sweep(&SMALL, seed, 50, 400)).sum();
+    assert!(images > 1000, "{images} images");
+}
+
+#[test]
+fn acknowledged_acts_survive_with_buffer_devices_and_two_parities() {
+    let images: u64 = (10..12).map(|seed| sweep(&LARGE, seed, 50, 300)).sum();
+    assert!(images > 500, "{images} images");
+}
+
+#[test]
+fn acknowledged_acts_survive_on_one_drive() {
+    let images: u64 = (20..22).map(|seed| sweep(&SINGLE, seed, 50, 300)).sum();
+    assert!(images > 500, "{images} images");
+}
+
+#[test]
+fn acknowledged_acts_survive_with_next_to_no_memory() {
+    let images: u64 = (30..32).map(|seed| sweep(&FRUGAL, seed, 50, 300)).sum();
+    assert!(images > 500, "{images} images");
+}
+
+/// `ESKER_IMAGES=200000 cargo test --release -p esker-volume --test crash -- --ignored --nocapture`
+#[test]
+#[ignore = "hours"]
+fn acknowledged_acts_survive_very_many_crashes() {
+    let wanted: u64 = std::env::var("ESKER_IMAGES").map_or(200_000, |n| n.parse().unwrap());
+    let mut images = 0;
+    for seed in 1000.. {
+        let shape = [SMALL, LARGE, SINGLE, FRUGAL][usize::try_from(seed % 4).unwrap()];
+        images += sweep(&shape, seed, 120, 1500);
+        println!("seed {seed}: {images} images");
+        if images >= wanted {
+            return;
+        }
+    }
+}
