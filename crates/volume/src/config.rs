@@ -81,17 +81,16 @@ pub(crate) fn assemble(
     for device in devices {
         match read_label(&**device) {
             Ok(Ok(label)) => labels.push((device.clone(), label)),
-            Ok(Err(why)) => {
-                let device = device.name().to_owned();
-                return Err(VolumeError::NoLabel { device, why: why.to_string() });
-            }
+            // One that lost its label is missing; one that was named by mistake is not needed.
+            Ok(Err(why)) => remarks.push(format!("{}: no label of a pool ({why})", device.name())),
             // A drive that cannot be read is a drive that is missing.
-            Err(error) => remarks.push(format!("its label cannot be read: {error}")),
+            Err(error) => remarks.push(format!("a label cannot be read: {error}")),
         }
     }
     let Some((_, first)) = labels.first() else {
-        let why = "a pool is opened with its drives".to_owned();
-        return Err(VolumeError::Invalid(remarks.pop().unwrap_or(why)));
+        let why =
+            if remarks.is_empty() { "no device was named".to_owned() } else { remarks.join("; ") };
+        return Err(VolumeError::Invalid(format!("a pool is opened with its drives: {why}")));
     };
     let (pool, name) = (first.config.pool, first.config.name.clone());
     for (at, (device, label)) in labels.iter().enumerate() {

@@ -81,6 +81,18 @@ fn state_of(pool: &Pool, allowed: &[&Oracle]) -> Result<usize, String> {
     Err(whys.join("\n  or: "))
 }
 
+/// Whether what is sealed agrees with its checksums, chunk by chunk.
+fn check_parities(pool: &Pool) -> Result<(), String> {
+    pool.scrub();
+    while pool.status().scrub.is_some_and(|scrub| scrub.is_running) {
+        pool.step().map_err(|error| error.to_string())?;
+    }
+    match pool.status().scrub.map_or(0, |scrub| scrub.errors) {
+        0 => Ok(()),
+        errors => Err(format!("a scrub found {errors} chunks wrong")),
+    }
+}
+
 /// Opens an image and checks it. Returns which state it was in.
 fn check(
     recorded: &Recorded,
@@ -117,6 +129,7 @@ fn check(
     }
     rig::compare_all(&pool, allowed[state])?;
     pool.check()?;
+    check_parities(&pool)?;
     Ok(state)
 }
 
@@ -146,8 +159,15 @@ fn check_recovery(
     drop(pool);
     let plan = Plan { all_subsets: 2, singles: 2, random_subsets: 2, tears: 1, seed };
     let mut count = 0;
+    let mut rng = Rng::new(seed);
     for again in recorder.history().images(&plan).step_by(7) {
-        let devices = image_devices(&again, shape);
+        let mut devices = image_devices(&again, shape);
+        if shape.parity > 0 && rng.chance(1, 2) {
+            // One of those that have the log, or one of the others.
+            let buffers = devices.len() - shape.drives;
+            let from = if buffers > 0 { shape.drives } else { 0 };
+            devices.remove(from + usize::try_from(rng.below(2)).unwrap());
+        }
         let pool = Pool::open(&devices, rig::open_options(shape))
             .map_err(|error| format!("{again}: {error}"))?;
         let now = state_of(&pool, &allowed).map_err(|why| format!("{again}: {why}"))?;

@@ -127,7 +127,8 @@ fn scrub_next(shared: &Shared, keeper: &mut Keeper, io: &mut Io) {
     };
     keeper.scrub.next = SegmentId(row.id.0 + 1);
     let mut bad = 0;
-    for chunk in 0..row.chunks.len() {
+    let is_there = |chunk: &usize| shared.fleet.get(row.chunks[*chunk].0).is_some();
+    for chunk in (0..row.chunks.len()).filter(is_there) {
         let (bytes, is_good) = check_chunk(io, &row, chunk);
         keeper.scrub.bytes += bytes;
         if is_good {

@@ -1,0 +1,27 @@
+//! A volume keeps the contract of devices.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use esker_device::conformance;
+use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions};
+use rig::{SMALL, Shape};
+
+#[test]
+fn volume_keeps_the_contract() {
+    for (seed, compression) in [(1, true), (2, false), (3, true)] {
+        let shape = Shape { drive_bytes: 8 << 20, ..SMALL };
+        let (drives, buffers) = rig::devices(&shape);
+        let options = CreateOptions { log_bytes: 2 << 20, ..rig::create_options(&shape) };
+        Pool::create(&drives, &buffers, &options).unwrap();
+        let open = OpenOptions { maintenance: Maintenance::Thread, ..rig::open_options(&shape) };
+        let pool = Pool::open(&drives, open).unwrap();
+        let options = VolumeOptions { compression, ..VolumeOptions::default() };
+        pool.create_volume("a", 2 << 20, options).unwrap();
+        let volume = pool.volume("a").unwrap();
+        assert!(!volume.geometry().volatile_write_cache);
+        conformance::check(&*volume, 16, 4000, seed);
+        pool.check().unwrap();
+        pool.close().unwrap();
+    }
+}

@@ -1,0 +1,316 @@
+//! Drives that fail, lie, lose, misdirect, and return stale: as long as there are no more of them than parities, what a
+//! pool holds is what was done to it, and the drive that did it is named. With more of them there are errors, and never
+//! wrong bytes.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+
+use esker_base::{LbaCount, Rng};
+use esker_device::{Device, Port};
+use esker_sim::{Effect, FaultDevice, FaultPlan, ImageDevice, Target};
+use esker_volume::{MemberState, OpenOptions, Pool, Status};
+use rig::{Act, Oracle, SMALL, Shape};
+
+const DOUBLE: Shape = Shape { drives: 6, parity: 2, lba_size: 512, ..SMALL };
+
+/// Drives, of which each has a plan of faults.
+struct Rig {
+    shape: Shape,
+    memory: Vec<Arc<ImageDevice>>,
+    plans: Vec<FaultPlan>,
+    devices: Vec<Arc<dyn Device>>,
+}
+
+impl Rig {
+    fn new(shape: Shape) -> Rig {
+        let device = |n| ImageDevice::new(&format!("d{n}"), shape.drive_bytes, shape.lba_size);
+        let memory: Vec<_> = (0..shape.drives).map(|n| Arc::new(device(n))).collect();
+        Rig::over(shape, memory)
+    }
+
+    fn over(shape: Shape, memory: Vec<Arc<ImageDevice>>) -> Rig {
+        let plans: Vec<FaultPlan> = memory.iter().map(|_| FaultPlan::new()).collect();
+        let devices = memory.iter().zip(&plans).map(|(memory, plan)| {
+            Arc::new(FaultDevice::new(memory.clone(), plan)) as Arc<dyn Device>
+        });
+        let devices = devices.collect();
+        Rig { shape, memory, plans, devices }
+    }
+
+    fn create(shape: Shape) -> Rig {
+        let rig = Rig::new(shape);
+        Pool::create(&rig.devices, &[], &rig::create_options(&shape)).unwrap();
+        rig
+    }
+}
+
+/// Does random acts that succeed, and compares now and then.
+fn churn(
+    pool: &Pool,
+    oracle: &mut Oracle,
+    rng: &mut Rng,
+    from: u64,
+    acts: u64,
+) -> Result<(), String> {
+    for n in from..from + acts {
+        let act = oracle.random(rng, 1 + n * 16, 64);
+        if matches!(act, Act::Reopen | Act::Abandon) {
+            continue;
+        }
+        rig::run(pool, &act).map_err(|error| format!("act {n}, {act:?}: {error}"))?;
+        oracle.apply(&act);
+        if n % 8 == 0 {
+            rig::compare_all(pool, oracle).map_err(|why| format!("act {n}, {act:?}: {why}"))?;
+            pool.check()?;
+        }
+    }
+    rig::compare_all(pool, oracle)
+}
+
+fn settle(pool: &Pool) {
+    for _ in 0..400 {
+        if !pool.step().unwrap() {
+            return;
+        }
+    }
+    panic!("maintenance does not end: {:#?}", pool.status());
+}
+
+/// A random fault of a drive, from a command on.
+fn plant(plan: &FaultPlan, kind: u64, rng: &mut Rng) {
+    let nth = |target| plan.seen(target);
+    let distance = LbaCount(8 * (1 + rng.below(60)));
+    match kind {
+        0 => plan.from_then_on(Target::Any, nth(Target::Any) + rng.below(60), Effect::Fail),
+        1 => plan.from_then_on(Target::Write, nth(Target::Write) + rng.below(20), Effect::Fail),
+        2 => plan.from_then_on(Target::Read, nth(Target::Read) + rng.below(20), Effect::Fail),
+        3 => {
+            for n in 0..200 {
+                if rng.chance(1, 3) {
+                    let effect = Effect::Corrupt {
+                        offset: usize::try_from(rng.below(1 << 16)).unwrap(),
+                        mask: 4,
+                    };
+                    plan.once(Target::Write, nth(Target::Write) + n, effect);
+                }
+            }
+        }
+        4 => {
+            for n in 0..200 {
+                if rng.chance(1, 3) {
+                    let effect = Effect::Corrupt {
+                        offset: usize::try_from(rng.below(1 << 16)).unwrap(),
+                        mask: 64,
+                    };
+                    plan.once(Target::Read, nth(Target::Read) + n, effect);
+                }
+            }
+        }
+        5 => {
+            for n in 0..200 {
+                if rng.chance(1, 3) {
+                    plan.once(Target::Write, nth(Target::Write) + n, Effect::Lose);
+                }
+            }
+        }
+        6 => {
+            for n in 0..200 {
+                if rng.chance(1, 3) {
+                    plan.once(
+                        Target::Write,
+                        nth(Target::Write) + n,
+                        Effect::Misdirect { distance },
+                    );
+                }
+            }
+        }
+        7 => {
+            for n in 0..200 {
+                if rng.chance(1, 3) {
+                    plan.once(Target::Read, nth(Target::Read) + n, Effect::Misdirect { distance });
+                }
+            }
+        }
+        _ => plan.from_then_on(Target::Flush, nth(Target::Flush) + rng.below(4), Effect::Fail),
+    }
+}
+
+const KINDS: u64 = 9;
+
+/// Which drives were named: out of the pool, or with errors.
+fn named(status: &Status) -> Vec<usize> {
+    let members = status.members.iter().enumerate();
+    let named = members.filter(|(_, member)| {
+        let errors = member.read_errors + member.write_errors + member.checksum_errors;
+        member.state != MemberState::Online || errors > 0
+    });
+    named.map(|(index, _)| index).collect()
+}
+
+/// Runs a pool with faults on as many drives as there are parities; says which were named without a fault.
+fn survive(shape: Shape, kind: u64, seed: u64) -> Result<usize, String> {
+    let mut rng = Rng::new(seed);
+    let rig = Rig::create(shape);
+    let pool = rig::open(&rig.devices, &shape);
+    let mut oracle = Oracle::default();
+    churn(&pool, &mut oracle, &mut rng, 0, 30)?;
+    let mut bad = Vec::new();
+    while bad.len() < usize::from(shape.parity) {
+        let drive = usize::try_from(rng.below(shape.drives as u64)).unwrap();
+        if !bad.contains(&drive) {
+            plant(&rig.plans[drive], kind, &mut rng);
+            bad.push(drive);
+        }
+    }
+    churn(&pool, &mut oracle, &mut rng, 30, 40)?;
+    let innocent = named(&pool.status()).into_iter().filter(|drive| !bad.contains(drive)).count();
+    // Opened again with the same faults, as after a crash, and with all drives healed.
+    drop(pool);
+    let pool = Pool::open(&rig.devices, rig::open_options(&shape)).map_err(|e| e.to_string())?;
+    rig::compare_all(&pool, &oracle).map_err(|why| format!("opened again: {why}"))?;
+    churn(&pool, &mut oracle, &mut rng, 70, 20)?;
+    rig.plans.iter().for_each(FaultPlan::heal);
+    drop(pool);
+    let pool = Pool::open(&rig.devices, rig::open_options(&shape)).map_err(|e| e.to_string())?;
+    rig::compare_all(&pool, &oracle).map_err(|why| format!("opened again, healed: {why}"))?;
+    Ok(innocent)
+}
+
+fn survive_all(shape: Shape, seeds: std::ops::Range<u64>) {
+    let (mut innocent, mut runs) = (0, 0);
+    for seed in seeds {
+        for kind in 0..KINDS {
+            match survive(shape, kind, seed * 100 + kind) {
+                Ok(named) => innocent += named,
+                Err(why) => panic!("kind {kind}, seed {}: {why}", seed * 100 + kind),
+            }
+            runs += 1;
+        }
+    }
+    assert!(innocent * 100 <= runs, "{innocent} innocent drives were named in {runs} runs");
+}
+
+#[test]
+fn one_bad_drive_loses_nothing_with_one_parity() {
+    survive_all(SMALL, 0..12);
+}
+
+#[test]
+fn two_bad_drives_lose_nothing_with_two_parities() {
+    survive_all(DOUBLE, 20..28);
+}
+
+#[test]
+fn more_bad_drives_than_parities_give_errors_and_never_wrong_bytes() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let rig = Rig::create(SMALL);
+        let pool = rig::open(&rig.devices, &SMALL);
+        let mut oracle = Oracle::default();
+        churn(&pool, &mut oracle, &mut rng, 0, 40).unwrap();
+        pool.drain().unwrap();
+        pool.checkpoint().unwrap();
+        for drive in [seed % 4, (seed + 1) % 4] {
+            let plan = &rig.plans[usize::try_from(drive).unwrap()];
+            let effect = match seed % 3 {
+                0 => Effect::Corrupt { offset: usize::try_from(seed * 13).unwrap(), mask: 1 },
+                1 => Effect::Misdirect { distance: LbaCount(16) },
+                _ => Effect::Fail,
+            };
+            plan.from_then_on(Target::Read, 0, effect);
+        }
+        for (volume, content) in oracle.0.iter().filter(|(_, content)| !content.is_trashed) {
+            let device = pool.volume(&rig::volume_name(*volume)).unwrap();
+            let mut port = Port::open(&*device, 1).unwrap();
+            for (lba, version) in (0..).zip(&content.blocks) {
+                let buf = esker_base::AlignedBuf::zeroed(rig::BLOCK);
+                let Ok(read) = port.read(esker_base::Lba(lba), buf) else { continue };
+                let mut expected = vec![0; rig::BLOCK];
+                rig::fill(&mut expected, *version);
+                assert!(expected == read[..], "seed {seed}, v{volume}, block {lba}");
+            }
+        }
+    }
+}
+
+#[test]
+fn failed_drive_is_replaced_and_everything_is_protected_again() {
+    for (shape, seed) in [(SMALL, 1), (SMALL, 2), (DOUBLE, 3), (DOUBLE, 4)] {
+        let mut rng = Rng::new(seed);
+        let rig = Rig::create(shape);
+        let pool = rig::open(&rig.devices, &shape);
+        let mut oracle = Oracle::default();
+        churn(&pool, &mut oracle, &mut rng, 0, 60).unwrap();
+        pool.drain().unwrap();
+        let lost: Vec<usize> = (0..usize::from(shape.parity)).collect();
+        for &drive in &lost {
+            rig.plans[drive].from_then_on(Target::Any, 0, Effect::Fail);
+        }
+        churn(&pool, &mut oracle, &mut rng, 60, 20).unwrap();
+        pool.checkpoint().unwrap();
+        for &drive in &lost {
+            assert_eq!(pool.status().members[drive].state, MemberState::Faulted);
+            let name = format!("spare{drive}");
+            let spare = ImageDevice::new(&name, shape.drive_bytes, shape.lba_size);
+            let spare: Arc<dyn Device> = Arc::new(spare);
+            let index = esker_volume::types::id::DriveIndex(u16::try_from(drive).unwrap());
+            pool.replace(index, &spare, false).unwrap();
+        }
+        settle(&pool);
+        pool.checkpoint().unwrap();
+        let status = pool.status();
+        assert_eq!(status.segments[1..], [0, 0, 0], "{status:#?}");
+        assert!(status.alarms.is_empty(), "{:?}", status.alarms);
+        churn(&pool, &mut oracle, &mut rng, 80, 30).unwrap();
+        // As many may fail again as there are parities.
+        for drive in shape.drives - usize::from(shape.parity)..shape.drives {
+            rig.plans[drive].from_then_on(Target::Any, 0, Effect::Fail);
+        }
+        rig::compare_all(&pool, &oracle).unwrap();
+    }
+}
+
+#[test]
+fn drive_that_returns_with_an_earlier_content_is_left_aside() {
+    for seed in 0..24 {
+        let mut rng = Rng::new(seed);
+        let rig = Rig::create(SMALL);
+        let pool = rig::open(&rig.devices, &SMALL);
+        let mut oracle = Oracle::default();
+        churn(&pool, &mut oracle, &mut rng, 0, 20 + seed).unwrap();
+        let stale = usize::try_from(rng.below(4)).unwrap();
+        let image = Arc::new(rig.memory[stale].fork());
+        churn(&pool, &mut oracle, &mut rng, 100, 10 + seed).unwrap();
+        if rng.chance(1, 2) {
+            pool.close().unwrap();
+        } else {
+            drop(pool);
+        }
+        let mut memory = rig.memory.clone();
+        memory[stale] = image;
+        let rig = Rig::over(SMALL, memory);
+        let pool = rig::open(&rig.devices, &SMALL);
+        rig::compare_all(&pool, &oracle).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        churn(&pool, &mut oracle, &mut rng, 200, 20).unwrap();
+        pool.check().unwrap();
+    }
+}
+
+#[test]
+fn two_halves_are_never_both_open() {
+    let rig = Rig::create(SMALL);
+    let halves = [[0, 1], [2, 3]].map(|half| half.map(|at| rig.devices[at].clone()));
+    for half in &halves {
+        let error = Pool::open(half, rig::open_options(&SMALL)).err().unwrap().to_string();
+        assert!(error.contains("2 of 4 drives are there"), "{error}");
+    }
+    let three = [0, 1, 2].map(|at| rig.devices[at].clone());
+    drop(Pool::open(&three, rig::open_options(&SMALL)).unwrap());
+    // The fourth one missed a label: it is stale, alone and beside the others.
+    let pool = rig::open(&rig.devices, &SMALL);
+    assert!(pool.remarks().iter().any(|remark| remark.starts_with("d3")), "{:?}", pool.remarks());
+    let options = OpenOptions { accept_half: true, ..rig::open_options(&SMALL) };
+    assert!(Pool::open(&[rig.devices[3].clone()], options).is_err());
+}

@@ -1,0 +1,88 @@
+//! Many queue pairs at once, with maintenance in its thread: every thread reads what it wrote last, whatever is
+//! moved meanwhile.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use esker_base::{AlignedBuf, Lba, LbaCount, Rng, thread};
+use esker_device::{Op, Port};
+use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions};
+use rig::{BLOCK, SMALL, Shape};
+
+const BLOCKS: u64 = 200;
+
+/// Writes and reads its own part of a volume.
+fn work(pool: &Pool, number: u64, rounds: u64) {
+    let volume = pool.volume("a").unwrap();
+    let mut port = Port::open(&*volume, 4).unwrap();
+    let mut rng = Rng::new(number);
+    let mut versions = vec![0; usize::try_from(BLOCKS).unwrap()];
+    let mut expected = vec![0; BLOCK];
+    for round in 0..rounds {
+        let block = rng.below(BLOCKS);
+        let (lba, at) = (Lba(number * BLOCKS + block), usize::try_from(block).unwrap());
+        match rng.below(10) {
+            0 => {
+                port.run(Op::Discard { lba, count: LbaCount(1) }).unwrap();
+                versions[at] = 0;
+            }
+            1..5 => {
+                let version = 1 + number * rounds + round;
+                let mut buf = AlignedBuf::zeroed(BLOCK);
+                rig::fill(&mut buf, version);
+                port.write(lba, buf, None).unwrap();
+                versions[at] = version;
+            }
+            _ => {
+                let read = port.read(lba, AlignedBuf::zeroed(BLOCK)).unwrap();
+                rig::fill(&mut expected, versions[at]);
+                assert!(expected == read[..], "thread {number}, round {round}, block {block}");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_read_what_they_wrote_while_segments_move() {
+    let shape = Shape { drive_bytes: 6 << 20, map_bytes: 1, ..SMALL };
+    let (drives, buffers) = rig::devices(&shape);
+    let options = CreateOptions { log_bytes: 1 << 20, ..rig::create_options(&shape) };
+    Pool::create(&drives, &buffers, &options).unwrap();
+    let open = OpenOptions { maintenance: Maintenance::Thread, ..rig::open_options(&shape) };
+    let pool = Arc::new(Pool::open(&drives, open).unwrap());
+    pool.create_volume("a", 4 * BLOCKS * BLOCK as u64, VolumeOptions::default()).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let keeper = {
+        let (pool, is_over) = (pool.clone(), is_over.clone());
+        thread::spawn("keeper", move || {
+            let mut snapshots = 0_u32;
+            while !is_over.load(Ordering::Relaxed) {
+                // Everything moves all the time: segments empty, become free, and are used again.
+                pool.drain().unwrap();
+                pool.checkpoint().unwrap();
+                let name = format!("s{}", snapshots % 2);
+                pool.snapshot("a", &name).unwrap();
+                pool.delete_snapshot("a", &name).unwrap();
+                snapshots += 1;
+            }
+        })
+        .unwrap()
+    };
+    let workers: Vec<_> = (0..4)
+        .map(|number| {
+            let pool = pool.clone();
+            thread::spawn("worker", move || work(&pool, number, 4000)).unwrap()
+        })
+        .collect();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    keeper.join().unwrap();
+    pool.check().unwrap();
+    let status = pool.status();
+    assert!(status.written.checkpoints > 20 && status.written.reconstructed == 0, "{status:#?}");
+}
