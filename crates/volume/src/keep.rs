@@ -10,6 +10,8 @@ pub(crate) mod sweep;
 
 use std::sync::atomic::Ordering;
 
+use esker_base::units::to_u64;
+
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
 use crate::types::error::VolumeError;
@@ -31,7 +33,7 @@ pub(crate) fn step(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
     };
     let (pending, has_freed) = {
         let core = shared.core.lock();
-        (core.pending.bytes(), core.space.has_freed() || core.space.has_empty())
+        (core.pending.bytes(), core.space.has_freed() || core.space.empty_segments() > 0)
     };
     let is_filling = pending >= destage::segment_bytes(shared) || used > size / 2;
     if is_filling && destage::run(shared, keeper, io)? {
@@ -99,26 +101,38 @@ pub(crate) fn drain_all(
     }
 }
 
+/// Segments that a checkpoint makes free.
+fn emptied(shared: &Shared, keeper: &Keeper) -> u64 {
+    shared.core.lock().space.empty_segments() + to_u64(keeper.marked.len())
+}
+
+/// Segments emptied before a checkpoint makes them free: several times as many as it may need itself.
+fn enough(shared: &Shared) -> u64 {
+    6 + 3 * shared.page_segments(&shared.core.lock())
+}
+
 /// Cleans until segments can be allocated, as far as there is garbage.
 pub(crate) fn ensure_space(
     shared: &Shared,
     keeper: &mut Keeper,
     io: &mut Io,
 ) -> Result<(), VolumeError> {
-    for _ in 0..64 {
+    for _ in 0..32 {
         if !clean::is_urgent(shared) {
             return Ok(());
         }
-        let has_cleaned = clean::run(shared, keeper, io)?;
-        let has_empty = {
-            let core = shared.core.lock();
-            core.space.has_empty() || core.space.has_freed()
-        };
-        if has_empty {
-            checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
-        } else if !has_cleaned {
+        while emptied(shared, keeper) < enough(shared) {
+            match clean::run(shared, keeper, io) {
+                Ok(true) => {}
+                // What was cleaned so far becomes free with the checkpoint, and there is room to go on.
+                Ok(false) | Err(VolumeError::NoSpace { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if emptied(shared, keeper) == 0 && !shared.core.lock().space.has_freed() {
             return Ok(());
         }
+        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
     }
     Ok(())
 }

@@ -219,6 +219,11 @@ impl Map {
         self.used > self.budget && self.dirty_leaves > 1
     }
 
+    /// Leaves, in memory or not.
+    pub(crate) fn leaf_count(&self) -> u64 {
+        esker_base::units::to_u64(self.nodes.values().map(|node| node.leaves.len()).sum())
+    }
+
     /// Bytes of leaves in memory.
     pub(crate) fn used(&self) -> usize {
         self.used

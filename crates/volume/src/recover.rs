@@ -59,6 +59,7 @@ pub(crate) fn open(
             writers: BTreeMap::new(),
             durable_seals: BTreeMap::new(),
             given_up: Vec::new(),
+            marked: Vec::new(),
             scrub: Scrub::default(),
         }),
         log: Mutex::new(ring),

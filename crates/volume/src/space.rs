@@ -269,9 +269,9 @@ impl Space {
         }
     }
 
-    /// Whether a closed segment is empty: a checkpoint makes its slots free.
-    pub(crate) fn has_empty(&self) -> bool {
-        self.segments.values().any(is_empty)
+    /// Closed segments that are empty: a checkpoint makes their slots free.
+    pub(crate) fn empty_segments(&self) -> u64 {
+        to_u64(self.segments.values().filter(|segment| is_empty(segment)).count())
     }
 
     /// Takes the empty segments out of the table. Their slots wait in `freed` until `stamp` is passed.

@@ -96,7 +96,8 @@ pub(crate) fn admit(
         let wanted = live + core.pending.bytes() + bytes;
         (wanted <= usable, wanted <= usable + Shared::slack(usable), live, usable)
     };
-    if room(shared).0 {
+    let (fits, fits_slack, ..) = room(shared);
+    if fits || fits_slack && is_overwrite(io) {
         return Ok(());
     }
     // What is pending may replace what is there, or compress.

@@ -17,7 +17,6 @@ const DOUBLE: Shape = Shape { drives: 6, parity: 2, lba_size: 512, ..SMALL };
 
 /// Drives, of which each has a plan of faults.
 struct Rig {
-    shape: Shape,
     memory: Vec<Arc<ImageDevice>>,
     plans: Vec<FaultPlan>,
     devices: Vec<Arc<dyn Device>>,
@@ -27,16 +26,16 @@ impl Rig {
     fn new(shape: Shape) -> Rig {
         let device = |n| ImageDevice::new(&format!("d{n}"), shape.drive_bytes, shape.lba_size);
         let memory: Vec<_> = (0..shape.drives).map(|n| Arc::new(device(n))).collect();
-        Rig::over(shape, memory)
+        Rig::over(memory)
     }
 
-    fn over(shape: Shape, memory: Vec<Arc<ImageDevice>>) -> Rig {
+    fn over(memory: Vec<Arc<ImageDevice>>) -> Rig {
         let plans: Vec<FaultPlan> = memory.iter().map(|_| FaultPlan::new()).collect();
         let devices = memory.iter().zip(&plans).map(|(memory, plan)| {
             Arc::new(FaultDevice::new(memory.clone(), plan)) as Arc<dyn Device>
         });
         let devices = devices.collect();
-        Rig { shape, memory, plans, devices }
+        Rig { memory, plans, devices }
     }
 
     fn create(shape: Shape) -> Rig {
@@ -283,6 +282,8 @@ fn drive_that_returns_with_an_earlier_content_is_left_aside() {
         let stale = usize::try_from(rng.below(4)).unwrap();
         let image = Arc::new(rig.memory[stale].fork());
         churn(&pool, &mut oracle, &mut rng, 100, 10 + seed).unwrap();
+        pool.checkpoint().unwrap();
+        pool.checkpoint().unwrap();
         if rng.chance(1, 2) {
             pool.close().unwrap();
         } else {
@@ -290,8 +291,11 @@ fn drive_that_returns_with_an_earlier_content_is_left_aside() {
         }
         let mut memory = rig.memory.clone();
         memory[stale] = image;
-        let rig = Rig::over(SMALL, memory);
+        let rig = Rig::over(memory);
         let pool = rig::open(&rig.devices, &SMALL);
+        let remarks = pool.remarks();
+        let name = format!("d{stale}: ");
+        assert!(remarks.iter().any(|remark| remark.starts_with(&name)), "{seed}: {remarks:?}");
         rig::compare_all(&pool, &oracle).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         churn(&pool, &mut oracle, &mut rng, 200, 20).unwrap();
         pool.check().unwrap();
@@ -313,4 +317,86 @@ fn two_halves_are_never_both_open() {
     assert!(pool.remarks().iter().any(|remark| remark.starts_with("d3")), "{:?}", pool.remarks());
     let options = OpenOptions { accept_half: true, ..rig::open_options(&SMALL) };
     assert!(Pool::open(&[rig.devices[3].clone()], options).is_err());
+}
+
+#[test]
+fn half_of_a_pool_opens_only_when_it_is_told_to() {
+    let shape = Shape { drives: 2, drive_bytes: 4 << 20, ..SMALL };
+    let rig = Rig::create(shape);
+    let mut rng = Rng::new(5);
+    let mut oracle = Oracle::default();
+    let pool = rig::open(&rig.devices, &shape);
+    churn(&pool, &mut oracle, &mut rng, 0, 30).unwrap();
+    // A drive that fails in use is taken out, and the other one goes on alone; a crash does not change that.
+    drop(pool);
+    let one = [rig.devices[1].clone()];
+    let error = Pool::open(&one, rig::open_options(&shape)).err().unwrap().to_string();
+    assert!(error.contains("accept_half"), "{error}");
+    let options = OpenOptions { accept_half: true, ..rig::open_options(&shape) };
+    let pool = Pool::open(&one, options).unwrap();
+    churn(&pool, &mut oracle, &mut rng, 30, 30).unwrap();
+    drop(pool);
+    let pool = rig::open(&one, &shape);
+    rig::compare_all(&pool, &oracle).unwrap();
+    drop(pool);
+    let other = [rig.devices[0].clone()];
+    assert!(Pool::open(&other, rig::open_options(&shape)).is_err());
+}
+
+#[test]
+fn buffer_devices_that_are_lost_are_named_and_their_loss_is_refused() {
+    let shape = Shape { buffers: 2, ..SMALL };
+    let devices = rig::create(&shape);
+    let mut rng = Rng::new(6);
+    let mut oracle = Oracle::default();
+    let pool = rig::open(&devices, &shape);
+    churn(&pool, &mut oracle, &mut rng, 0, 30).unwrap();
+    let at_checkpoint = {
+        pool.drain().unwrap();
+        pool.checkpoint().unwrap();
+        oracle.clone()
+    };
+    while oracle == at_checkpoint {
+        churn(&pool, &mut oracle, &mut rng, 100, 1).unwrap();
+    }
+    drop(pool);
+    let without = &devices[..4];
+    let error = Pool::open(without, rig::open_options(&shape)).err().unwrap().to_string();
+    assert!(
+        error.contains("no device with the write buffer") && error.contains("drive 4"),
+        "{error}"
+    );
+    // With one of them nothing is lost.
+    let pool = rig::open(&devices[..5], &shape);
+    rig::compare_all(&pool, &oracle).unwrap();
+    settle(&pool);
+    pool.close().unwrap();
+    // Closed cleanly, it is not needed at all: the log goes on on drives.
+    let pool = rig::open(without, &shape);
+    rig::compare_all(&pool, &oracle).unwrap();
+    churn(&pool, &mut oracle, &mut rng, 200, 30).unwrap();
+    drop(pool);
+    let pool = rig::open(without, &shape);
+    rig::compare_all(&pool, &oracle).unwrap();
+}
+
+#[test]
+fn lost_buffer_goes_back_to_the_last_checkpoint_when_told_to() {
+    let shape = Shape { buffers: 1, ..SMALL };
+    let devices = rig::create(&shape);
+    let mut rng = Rng::new(8);
+    let mut oracle = Oracle::default();
+    let pool = rig::open(&devices, &shape);
+    churn(&pool, &mut oracle, &mut rng, 0, 40).unwrap();
+    pool.drain().unwrap();
+    pool.checkpoint().unwrap();
+    let at_checkpoint = oracle.clone();
+    rig::write_somewhere(&pool, &mut oracle, 9000);
+    drop(pool);
+    let without = &devices[..4];
+    assert!(Pool::open(without, rig::open_options(&shape)).is_err());
+    let options = OpenOptions { lose_buffer: true, ..rig::open_options(&shape) };
+    let pool = Pool::open(without, options).unwrap();
+    rig::compare_all(&pool, &at_checkpoint).unwrap();
+    assert!(pool.remarks().iter().any(|remark| remark.contains("write buffer was lost")));
 }

@@ -6,9 +6,11 @@ mod rig;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use esker_base::{AlignedBuf, Lba, LbaCount, Rng, thread};
-use esker_device::{Op, Port};
+use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng, thread};
+use esker_device::{Device, Op, Port};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions};
 use rig::{BLOCK, SMALL, Shape};
 
@@ -52,7 +54,13 @@ fn threads_read_what_they_wrote_while_segments_move() {
     let options = CreateOptions { log_bytes: 1 << 20, ..rig::create_options(&shape) };
     Pool::create(&drives, &buffers, &options).unwrap();
     let open = OpenOptions { maintenance: Maintenance::Thread, ..rig::open_options(&shape) };
-    let pool = Arc::new(Pool::open(&drives, open).unwrap());
+    // Reads take a while, so that what they found could be moved and overwritten meanwhile.
+    let plan = FaultPlan::new();
+    let (clock, span) = (Clock::real(), Duration::from_micros(100));
+    plan.from_then_on(Target::Read, 0, Effect::DelaySpan { clock, span });
+    let slow = drives.iter().map(|d| Arc::new(FaultDevice::new(d.clone(), &plan)));
+    let slow: Vec<Arc<dyn Device>> = slow.map(|d| d as Arc<dyn Device>).collect();
+    let pool = Arc::new(Pool::open(&slow, open).unwrap());
     pool.create_volume("a", 4 * BLOCKS * BLOCK as u64, VolumeOptions::default()).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let keeper = {
@@ -74,7 +82,7 @@ fn threads_read_what_they_wrote_while_segments_move() {
     let workers: Vec<_> = (0..4)
         .map(|number| {
             let pool = pool.clone();
-            thread::spawn("worker", move || work(&pool, number, 4000)).unwrap()
+            thread::spawn("worker", move || work(&pool, number, 3000)).unwrap()
         })
         .collect();
     for worker in workers {

@@ -72,6 +72,7 @@ pub(crate) fn run(
         }
     };
     shared.log.lock().move_tail(&tail);
+    keeper.marked.clear();
     for writer in keeper.writers.values() {
         keeper.durable_seals.insert(writer.row.id, writer.row.seal_copy);
     }

@@ -1,7 +1,8 @@
 //! Cleaning: what still lives in a segment is moved to others, so that its slots become free. Moving is repairing, too:
 //! what is moved was verified, and computed from parities where it had to be.
 //!
-//! A victim is chosen by cost and benefit: much garbage, and old, because garbage still comes to young ones. Survivors
+//! A victim is chosen by cost and benefit: much garbage, and old, because garbage still comes to young ones; where space
+//! is needed at once, by garbage alone. Survivors
 //! of fresh segments go to a class of their own, those that survive again to another: they live longer.
 
 use esker_base::checksum::crc32c;
@@ -21,27 +22,32 @@ use crate::types::error::VolumeError;
 use crate::types::id::{Block, DriveIndex, SegmentId};
 use crate::types::sectors_of;
 
-/// Fragments moved in one go.
-const BATCH: usize = 512;
+/// Items looked up in the map at a time.
+const LOOKED_UP: usize = 512;
+/// Fragments moved at a time: 16 MiB at most.
+const MOVED: usize = 4096;
 
 /// Free segments below which nothing else goes on: as many as may be opened before a checkpoint.
 const URGENT: u64 = 7;
 
-fn free_segments(shared: &Shared) -> u64 {
+/// Free segments, and those that a checkpoint may need for pages of the map.
+fn free_segments(shared: &Shared) -> (u64, u64) {
     let core = shared.core.lock();
-    let width = shared.width(&core.space);
-    core.space.free_segments(width.into())
+    let (width, _) = shared.shape_now(&core.space);
+    (core.space.free_segments(width.into()), shared.page_segments(&core))
 }
 
 /// Whether there is less space than cleaning itself may need.
 pub(crate) fn is_urgent(shared: &Shared) -> bool {
-    free_segments(shared) < URGENT
+    let (free, pages) = free_segments(shared);
+    free < URGENT + pages
 }
 
 /// Whether cleaning is due.
 pub(crate) fn is_due(shared: &Shared) -> bool {
     let total = to_u64(shared.core.lock().space.segments().count());
-    free_segments(shared) < (total / 50).max(URGENT + 3)
+    let (free, pages) = free_segments(shared);
+    free < (total / 50).max(URGENT + pages + 3)
 }
 
 /// Cleans the best victim; false when there is none.
@@ -53,6 +59,7 @@ pub(crate) fn run(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<b
 
 fn best_victim(shared: &Shared, keeper: &Keeper) -> Option<SegmentId> {
     let now = shared.log.lock().next_seqno;
+    let is_urgent = is_urgent(shared);
     let core = shared.core.lock();
     let layout = shared.fleet.layout;
     let score = |segment: &Segment| {
@@ -61,14 +68,17 @@ fn best_victim(shared: &Shared, keeper: &Keeper) -> Option<SegmentId> {
         if live == 0 || live * 50 > bytes * 49 {
             return None; // free already, or not worth it
         }
+        if is_urgent {
+            return Some(u128::from(bytes - live)); // space now, whatever it will have cost later
+        }
         let age = now.0.saturating_sub(segment.row.born.0) + 1;
         let benefit = u128::from(bytes.saturating_sub(live)) * u128::from(age);
         Some(benefit / u128::from(bytes + live))
     };
-    let closed = core
-        .space
-        .segments()
-        .filter(|segment| !segment.is_open && !keeper.given_up.contains(&segment.row.id));
+    let closed = core.space.segments().filter(|segment| {
+        let id = segment.row.id;
+        !segment.is_open && !keeper.given_up.contains(&id) && !keeper.marked.contains(&id)
+    });
     let scored = closed.filter_map(|segment| Some((score(segment)?, segment.row.id)));
     scored.max().map(|(_, id)| id)
 }
@@ -85,24 +95,25 @@ pub(crate) fn move_out(
         None => return Ok(()),
     };
     let class = if row.class == Class::Fresh.number() { Class::Warm } else { Class::Cold };
-    let mut is_whole = true;
+    let (mut is_whole, mut blocks) = (true, Vec::new());
     for (sector, bytes, crc) in row.summaries.clone() {
         let Some(items) = read_summary(shared, io, &row, sector, bytes, crc) else {
             is_whole = false;
             continue;
         };
-        for items in items.chunks(BATCH) {
-            let blocks = living(shared, io, &row, items)?;
-            is_whole &= move_blocks(shared, keeper, io, class, &row, &blocks)?;
-            let has_to_spill = shared.core.lock().map.has_to_spill();
-            if has_to_spill {
-                checkpoint::spill_leaves(shared, keeper, io)?;
-            }
+        for items in items.chunks(LOOKED_UP) {
+            blocks.append(&mut living(shared, io, &row, items)?);
+            spill(shared, keeper, io)?;
         }
     }
-    if row.class == Class::Metadata.number() {
-        checkpoint::spill_leaves(shared, keeper, io)?;
-        checkpoint::spill_nodes(shared, keeper, io)?;
+    // As many at once as memory allows: each append fills up a row.
+    for blocks in blocks.chunks(MOVED) {
+        is_whole &= move_blocks(shared, keeper, io, class, &row, blocks)?;
+        spill(shared, keeper, io)?;
+    }
+    if row.class == Class::Metadata.number() && is_whole {
+        keeper.marked.push(victim); // what it has is written anew by the next checkpoint
+        return Ok(());
     }
     let is_left = {
         let mut core = shared.core.lock();
@@ -116,6 +127,14 @@ pub(crate) fn move_out(
         keeper.given_up.push(victim);
     }
     Ok(())
+}
+
+fn spill(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), VolumeError> {
+    let has_to_spill = shared.core.lock().map.has_to_spill();
+    match has_to_spill {
+        true => checkpoint::spill_leaves(shared, keeper, io),
+        false => Ok(()),
+    }
 }
 
 fn read_summary(

@@ -27,8 +27,8 @@ struct Moving {
 /// Bytes of data in a segment as they are allocated now.
 pub(crate) fn segment_bytes(shared: &Shared) -> u64 {
     let layout = shared.fleet.layout;
-    let width = shared.width(&shared.core.lock().space);
-    layout.data_bytes(usize::from(width.saturating_sub(layout.shape.parity.into())).max(1))
+    let (width, parity) = shared.shape_now(&shared.core.lock().space);
+    layout.data_bytes(usize::from(width.saturating_sub(parity.into())).max(1))
 }
 
 /// Moves as many of the oldest pending versions as fit the open segment; false when there are none.

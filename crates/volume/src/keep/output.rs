@@ -21,11 +21,11 @@ const APPENDS_MAX: usize = 32;
 
 /// Free segments that a class leaves to those that make space: a checkpoint always has some, and cleaning has more
 /// than what is new.
-fn kept_for_others(class: Class) -> u64 {
+fn kept_for_others(class: Class, pages: u64) -> u64 {
     match class {
         Class::Metadata => 0,
-        Class::Warm | Class::Cold => 3,
-        Class::Fresh => 5,
+        Class::Warm | Class::Cold => 2 + pages,
+        Class::Fresh => 4 + pages,
     }
 }
 
@@ -54,13 +54,13 @@ pub(crate) fn open(
 
 fn allocate(shared: &Shared, class: Class) -> Result<SegmentRow, VolumeError> {
     let mut core = shared.core.lock();
-    let width = shared.width(&core.space);
+    let (width, parity) = shared.shape_now(&core.space);
     let no_space = |what: String| VolumeError::NoSpace { pool: shared.name.clone(), what };
-    if core.space.free_segments(width.into()) <= kept_for_others(class) {
+    let kept = kept_for_others(class, shared.page_segments(&core));
+    if core.space.free_segments(width.into()) <= kept {
         let what = "its last free segments are kept for cleaning and for checkpoints";
         return Err(no_space(what.to_owned()));
     }
-    let parity = shared.fleet.layout.shape.parity;
     let Some(id) = core.space.allocate(class, width, parity, &[]) else {
         return Err(no_space(format!("no {width} drives have a free slot for another segment")));
     };

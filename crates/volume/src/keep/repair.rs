@@ -30,23 +30,31 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
     Ok(false)
 }
 
-/// How badly a segment needs to be moved: chunks lost, damage, chunks on drives that are drained.
-fn need(shared: &Shared, draining: &[DriveIndex], segment: &Segment) -> (usize, bool, usize) {
+/// How badly a segment needs to be moved: chunks lost, damage, chunks on drives that are drained, parities that it was
+/// not given.
+fn need(
+    shared: &Shared,
+    draining: &[DriveIndex],
+    parity: u8,
+    segment: &Segment,
+) -> (usize, bool, usize, u8) {
     let chunks = &segment.row.chunks;
     let lost = chunks.iter().filter(|(drive, _)| shared.fleet.get(*drive).is_none());
     let drained = chunks.iter().filter(|(drive, _)| draining.contains(drive));
-    (lost.count(), segment.is_damaged, drained.count())
+    let missing = parity.saturating_sub(segment.row.parity);
+    (lost.count(), segment.is_damaged, drained.count(), missing)
 }
 
 fn most_degraded(shared: &Shared, keeper: &Keeper) -> Option<SegmentId> {
     let draining = draining(shared);
     let core = shared.core.lock();
+    let (_, parity) = shared.shape_now(&core.space);
     let closed = core.space.segments().filter(|segment| {
         !segment.is_open && segment.row.live_bytes > 0 && !keeper.given_up.contains(&segment.row.id)
     });
-    let needs = closed.map(|segment| (need(shared, &draining, segment), segment.row.id));
+    let needs = closed.map(|segment| (need(shared, &draining, parity, segment), segment.row.id));
     let worst = needs.max()?;
-    (worst.0 > (0, false, 0)).then_some(worst.1)
+    (worst.0 > (0, false, 0, 0)).then_some(worst.1)
 }
 
 fn draining(shared: &Shared) -> Vec<DriveIndex> {

@@ -9,10 +9,11 @@ use crate::config::{is_voter, write_all_copies};
 use crate::drive::{Drive, Io};
 use crate::engine::{Keeper, Shared};
 use crate::keep::checkpoint::{self, Want};
-use crate::keep::repair;
+use crate::keep::{output, repair};
 use crate::omf::label::{Member, MemberState, Role};
 use crate::pool::Pool;
 use crate::pool::create::{bytes_of, check_buffer, check_drive, check_free};
+use crate::space::Class;
 use crate::types::MEMBERS_MAX;
 use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, DriveUuid};
@@ -98,7 +99,7 @@ impl Pool {
         next: impl Fn(MemberState) -> MemberState,
     ) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let _keeper = shared.keeper.lock();
+        let mut keeper = shared.keeper.lock();
         let mut failed = Vec::new();
         let mut io = shared.ios.take();
         {
@@ -120,6 +121,9 @@ impl Pool {
         }
         shared.core.lock().space.stop_allocating(index);
         shared.take_out(&mut io, &failed)?;
+        for class in Class::ALL {
+            output::close(shared, &mut keeper, &mut io, class)?; // which may have a chunk there
+        }
         shared.ring();
         Ok(())
     }

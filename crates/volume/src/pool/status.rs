@@ -31,6 +31,8 @@ pub struct Status {
     pub log: LogStatus,
     /// Segments by how many of their chunks are lost: none, one, two, more.
     pub segments: [u64; 4],
+    /// Segments that have lost more chunks than they have parities: what only they have is lost.
+    pub beyond_repair: u64,
     /// A scrub, if one was started.
     pub scrub: Option<ScrubStatus>,
     /// Bytes written, by cause.
@@ -161,11 +163,13 @@ impl Pool {
             }
         });
         let members: Vec<MemberStatus> = members.collect();
-        let mut segments = [0; 4];
+        let (mut segments, mut beyond_repair) = ([0; 4], 0);
         for segment in core.space.segments() {
             let chunks = segment.row.chunks.iter();
             let lost = chunks.filter(|(drive, _)| shared.fleet.get(*drive).is_none()).count();
             segments[lost.min(3)] += 1;
+            let is_lost = segment.row.live_bytes > 0 && lost > usize::from(segment.row.parity);
+            beyond_repair += u64::from(is_lost);
         }
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &shared.counts;
@@ -173,7 +177,7 @@ impl Pool {
             name: shared.name.clone(),
             uuid: config.pool,
             parity: config.shape.parity,
-            width: shared.width(&core.space),
+            width: shared.shape_now(&core.space).0,
             epoch: config.epoch,
             incarnation: config.incarnation,
             members,
@@ -185,6 +189,7 @@ impl Pool {
                 pending: core.pending.bytes(),
             },
             segments,
+            beyond_repair,
             scrub,
             written: WriteCounts {
                 user: get(&counts.user_written),
@@ -281,14 +286,9 @@ impl Pool {
         }
         let [_, one, two, more] = status.segments;
         let degraded = one + two + more;
-        let unprotected = match status.parity {
-            0 => degraded,
-            1 => two + more,
-            _ => more,
-        };
-        if unprotected > 0 {
-            let text =
-                format!("{unprotected} segments have lost more chunks than there are parities.");
+        let lost = status.beyond_repair;
+        if lost > 0 {
+            let text = format!("{lost} segments have lost more chunks than they have parities.");
             add("DATA_LOST", text, "restore the volumes that report lost blocks".to_owned());
         } else if degraded > 0 {
             let text = format!("{degraded} segments have lost chunks; they are being moved.");

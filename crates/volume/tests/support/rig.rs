@@ -374,3 +374,18 @@ pub(crate) fn compare_all(pool: &Pool, oracle: &Oracle) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// Writes a block of the first volume, after making one where there is none.
+pub(crate) fn write_somewhere(pool: &Pool, oracle: &mut Oracle, version: u64) {
+    let volume =
+        oracle.0.iter().find(|(_, content)| !content.is_trashed).map(|(volume, _)| *volume);
+    let volume = volume.unwrap_or_else(|| {
+        let act = Act::Create(9, 16);
+        run(pool, &act).unwrap();
+        oracle.apply(&act);
+        9
+    });
+    let act = Act::Write { volume, block: 0, count: 1, version };
+    run(pool, &act).unwrap();
+    oracle.apply(&act);
+}

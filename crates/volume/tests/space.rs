@@ -1,0 +1,129 @@
+//! A pool that is filled to the last block, emptied, and filled again: what does not fit is refused, what was
+//! acknowledged stays, and the figures add up to the byte.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
+use esker_device::{Op, Port};
+use esker_volume::{CreateOptions, Pool, VolumeOptions};
+use rig::{BLOCK, SMALL, Shape};
+
+const RAW: VolumeOptions = VolumeOptions { compression: false, iops_limit: 0, bytes_limit: 0 };
+
+fn pool() -> (Pool, u64) {
+    let shape = Shape { drive_bytes: 12 << 20, map_bytes: 256 << 10, ..SMALL };
+    let (drives, buffers) = rig::devices(&shape);
+    let options = CreateOptions {
+        log_bytes: 1 << 20,
+        root_bytes: Some(128 << 10),
+        ..rig::create_options(&shape)
+    };
+    Pool::create(&drives, &buffers, &options).unwrap();
+    let pool = rig::open(&drives, &shape);
+    let usable = pool.status().space.usable;
+    (pool, usable)
+}
+
+fn write(port: &mut Port, block: u64, version: u64) -> Result<(), esker_device::DeviceError> {
+    let mut buf = AlignedBuf::zeroed(BLOCK);
+    Rng::new(version).fill(&mut buf);
+    port.write(Lba(block), buf, None).map(drop)
+}
+
+fn holds(port: &mut Port, block: u64, version: u64) -> bool {
+    let mut expected = vec![0; BLOCK];
+    Rng::new(version).fill(&mut expected);
+    port.read(Lba(block), AlignedBuf::zeroed(BLOCK)).unwrap()[..] == expected
+}
+
+/// Writes blocks from `from` on until there is no space. Returns how many fitted.
+fn fill(port: &mut Port, from: u64) -> u64 {
+    for block in from.. {
+        if let Err(error) = write(port, block, 1 + block) {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+            assert!(error.to_string().contains("discard"), "{error}");
+            return block - from;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn first_refusal_comes_when_what_was_advertised_is_written() {
+    let (pool, usable) = pool();
+    pool.create_volume("a", 1 << 30, RAW).unwrap();
+    let mut port = Port::open(&*pool.volume("a").unwrap(), 1).unwrap();
+    let blocks = fill(&mut port, 0);
+    let written = blocks * BLOCK as u64;
+    assert!(written >= usable / 100 * 99, "{written} of {usable} bytes");
+    pool.check().unwrap();
+    // What is there may be overwritten, all of it, more than once.
+    let mut rng = Rng::new(1);
+    let mut versions: Vec<u64> = (1..=blocks).collect();
+    for n in 0..2 * blocks {
+        let block = rng.below(blocks);
+        write(&mut port, block, 1_000_000 + n)
+            .unwrap_or_else(|error| panic!("{n}: {error} {:#?}", pool.status()));
+        versions[usize::try_from(block).unwrap()] = 1_000_000 + n;
+    }
+    assert_eq!(fill(&mut port, blocks), 0, "it is still full");
+    for (block, version) in (0..).zip(&versions) {
+        assert!(holds(&mut port, block, *version), "block {block}");
+    }
+    pool.check().unwrap();
+    // What is discarded can be written again at once.
+    port.discard(Lba(0), LbaCount(blocks / 2)).unwrap();
+    assert!(fill(&mut port, blocks) >= blocks / 2 - 8);
+    pool.check().unwrap();
+    assert!(holds(&mut port, blocks - 1, versions[usize::try_from(blocks - 1).unwrap()]));
+}
+
+#[test]
+fn deleted_volumes_and_snapshots_give_their_space_back() {
+    let (pool, _) = pool();
+    let mut counts = Vec::new();
+    for round in 0..3 {
+        pool.create_volume("a", 1 << 30, RAW).unwrap();
+        let mut port = Port::open(&*pool.volume("a").unwrap(), 1).unwrap();
+        (0..500).for_each(|block| write(&mut port, block, block).unwrap());
+        pool.snapshot("a", "s").unwrap();
+        (0..500).for_each(|block| write(&mut port, block, 1000 + block).unwrap());
+        pool.clone_volume("a", "s", "b").unwrap();
+        let mut clone = Port::open(&*pool.volume("b").unwrap(), 1).unwrap();
+        assert!((0..500).all(|block| holds(&mut clone, block, block)));
+        counts.push(fill(&mut port, 500));
+        pool.delete_volume("a", 0).unwrap();
+        pool.delete_volume("b", 0).unwrap();
+        while pool.step().unwrap() {}
+        pool.drain().unwrap();
+        pool.checkpoint().unwrap();
+        let space = pool.status().space;
+        assert_eq!(space.live, 0, "round {round}: {space:?}");
+        pool.check().unwrap();
+    }
+    assert_eq!(counts[0], counts[2]);
+}
+
+#[test]
+fn whole_volume_is_discarded_without_a_record_for_each_block() {
+    let (pool, _) = pool();
+    pool.create_volume("a", 1 << 40, RAW).unwrap();
+    let volume = pool.volume("a").unwrap();
+    let mut port = Port::open(&*volume, 1).unwrap();
+    let last = volume.geometry().capacity.0 - 1;
+    for block in [0, 77, last / 2, last] {
+        write(&mut port, block, block).unwrap();
+    }
+    pool.drain().unwrap();
+    pool.checkpoint().unwrap();
+    write(&mut port, 78, 1).unwrap();
+    port.run(Op::Discard { lba: Lba(0), count: LbaCount(last) }).unwrap();
+    for block in [0, 77, 78, last / 2] {
+        assert!(port.read(Lba(block), AlignedBuf::zeroed(BLOCK)).unwrap().iter().all(|&b| b == 0));
+    }
+    assert!(holds(&mut port, last, last));
+    pool.drain().unwrap();
+    assert_eq!(pool.status().space.live, BLOCK as u64);
+    pool.check().unwrap();
+}
