@@ -353,8 +353,7 @@ impl Shared {
         let layout = self.fleet.layout;
         let shape = layout.shape;
         let (free, waiting) = core.space.slot_counts();
-        let drives = self.fleet.serving(Role::Drive);
-        let raw: u64 = drives.iter().map(|drive| drive.bytes).sum();
+        let raw = core.space.raw_bytes();
         let mut used = SpaceUse {
             raw,
             free: free * shape.chunk_bytes,
@@ -362,14 +361,13 @@ impl Shared {
             ..SpaceUse::default()
         };
         let unit_bytes = u64::from(layout.rows) * u64::from(shape.unit_bytes);
-        let serves = |drive: &DriveIndex| drives.iter().any(|d| d.index == *drive);
         let mut metadata_live = 0;
         for segment in core.space.segments() {
             let k = segment.data_chunks();
             let row = &segment.row;
             // Chunks on drives that are gone are not part of what is there.
             let there = |chunks: &[(DriveIndex, _)]| {
-                to_u64(chunks.iter().filter(|(drive, _)| serves(drive)).count())
+                to_u64(chunks.iter().filter(|(drive, _)| core.space.knows(*drive)).count())
             };
             let (data, parity) = (there(&row.chunks[..k]), there(&row.chunks[k..]));
             used.parity += parity * unit_bytes;

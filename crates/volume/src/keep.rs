@@ -21,6 +21,9 @@ pub(crate) fn step(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
     let mut keeper = shared.keeper.lock();
     let keeper = &mut *keeper;
     shared.check_writable(&shared.core.lock())?;
+    // Those that did not answer are out already; the labels have to say so, too.
+    let out = shared.fleet.out();
+    shared.take_out(io, &out)?;
     ensure_space(shared, keeper, io)?;
     if shared.log_is_degraded.load(Ordering::Acquire) {
         drain_all(shared, keeper, io)?;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use esker_base::checksum::crc32c;
 use esker_base::units::to_usize;
@@ -36,7 +37,7 @@ pub(crate) fn open(
     let Assembly { config, current, lagging, mut remarks } =
         config::assemble(devices, options.accept_half)?;
     let layout = Layout::new(config.shape);
-    let fleet = Arc::new(fleet(&config, layout, &current));
+    let fleet = Arc::new(fleet(&config, layout, options.patience, &current));
     let ios = IoPool::new(fleet.clone());
     let root = read_root(&mut ios.take(), &config)?;
     let space = space(&config, layout, &current, &root);
@@ -75,13 +76,18 @@ pub(crate) fn open(
     Ok((shared, remarks))
 }
 
-fn fleet(config: &Config, layout: Layout, current: &[Option<Arc<dyn Device>>]) -> Fleet {
+fn fleet(
+    config: &Config,
+    layout: Layout,
+    patience: Duration,
+    current: &[Option<Arc<dyn Device>>],
+) -> Fleet {
     let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
     let drives = drives.map(|(index, (member, device))| {
         let device = device.clone()?;
         Some(Arc::new(Drive::new(index, member.uuid, member.role, device)))
     });
-    Fleet::new(config.pool, layout, drives.collect())
+    Fleet::new(config.pool, layout, patience, drives.collect())
 }
 
 /// The checkpoint that the labels point to, from any drive that has it.

@@ -63,6 +63,8 @@ impl Segment {
 struct Slots {
     free: BTreeSet<u32>,
     count: u32,
+    /// Bytes of the drive.
+    bytes: u64,
     /// Whether new segments may be put there.
     is_allocatable: bool,
 }
@@ -120,7 +122,7 @@ impl Space {
     pub(crate) fn add_drive(&mut self, drive: DriveIndex, bytes: u64, is_allocatable: bool) {
         let count = self.layout.slots(bytes);
         let free = (0..count).collect();
-        self.drives.insert(drive, Slots { free, count, is_allocatable });
+        self.drives.insert(drive, Slots { free, count, bytes, is_allocatable });
     }
 
     /// Nothing new is put on this drive from now on.
@@ -306,6 +308,16 @@ impl Space {
     /// The rows for a checkpoint.
     pub(crate) fn rows(&self) -> Vec<SegmentRow> {
         self.segments.values().map(|segment| segment.row.clone()).collect()
+    }
+
+    /// Whether a drive is one of those that the table knows.
+    pub(crate) fn knows(&self, drive: DriveIndex) -> bool {
+        self.drives.contains_key(&drive)
+    }
+
+    /// Bytes of all drives.
+    pub(crate) fn raw_bytes(&self) -> u64 {
+        self.drives.values().map(|slots| slots.bytes).sum()
     }
 
     /// All slots of all drives.

@@ -400,3 +400,40 @@ fn lost_buffer_goes_back_to_the_last_checkpoint_when_told_to() {
     rig::compare_all(&pool, &at_checkpoint).unwrap();
     assert!(pool.remarks().iter().any(|remark| remark.contains("write buffer was lost")));
 }
+
+#[test]
+fn drive_that_does_not_answer_is_taken_out_and_nothing_waits_for_it() {
+    for (seed, target) in
+        [(1, Target::Read), (2, Target::Write), (3, Target::Flush), (4, Target::Any)]
+    {
+        let mut rng = Rng::new(seed);
+        let rig = Rig::create(SMALL);
+        let patience = std::time::Duration::from_millis(40);
+        let options = OpenOptions { patience, ..rig::open_options(&SMALL) };
+        let pool = Pool::open(&rig.devices, options).unwrap();
+        let mut oracle = Oracle::default();
+        let mut acts = vec![Act::Create(7, 64)];
+        acts.extend((0..8).map(|n| Act::Write {
+            volume: 7,
+            block: 8 * n,
+            count: 8,
+            version: 10_000 + 8 * n,
+        }));
+        for act in acts {
+            rig::run(&pool, &act).unwrap();
+            oracle.apply(&act);
+        }
+        pool.drain().unwrap();
+        pool.checkpoint().unwrap();
+        let plan = &rig.plans[1];
+        plan.from_then_on(target, plan.seen(target), Effect::Hang);
+        churn(&pool, &mut oracle, &mut rng, 40, 40).unwrap();
+        pool.checkpoint().unwrap();
+        settle(&pool);
+        let status = pool.status();
+        assert_eq!(status.members[1].state, MemberState::Faulted, "{target:?}");
+        assert!(status.alarms.iter().any(|alarm| alarm.code == "DRIVE_FAULTED"), "{status:#?}");
+        plan.heal();
+        rig::compare_all(&pool, &oracle).unwrap();
+    }
+}

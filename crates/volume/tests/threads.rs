@@ -49,14 +49,14 @@ fn work(pool: &Pool, number: u64, rounds: u64) {
 
 #[test]
 fn threads_read_what_they_wrote_while_segments_move() {
-    let shape = Shape { drive_bytes: 6 << 20, map_bytes: 1, ..SMALL };
+    let shape = Shape { drive_bytes: 3584 << 10, map_bytes: 1, ..SMALL };
     let (drives, buffers) = rig::devices(&shape);
-    let options = CreateOptions { log_bytes: 1 << 20, ..rig::create_options(&shape) };
+    let options = CreateOptions { log_bytes: 256 << 10, ..rig::create_options(&shape) };
     Pool::create(&drives, &buffers, &options).unwrap();
     let open = OpenOptions { maintenance: Maintenance::Thread, ..rig::open_options(&shape) };
     // Reads take a while, so that what they found could be moved and overwritten meanwhile.
     let plan = FaultPlan::new();
-    let (clock, span) = (Clock::real(), Duration::from_micros(100));
+    let (clock, span) = (Clock::real(), Duration::from_micros(400));
     plan.from_then_on(Target::Read, 0, Effect::DelaySpan { clock, span });
     let slow = drives.iter().map(|d| Arc::new(FaultDevice::new(d.clone(), &plan)));
     let slow: Vec<Arc<dyn Device>> = slow.map(|d| d as Arc<dyn Device>).collect();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use esker_device::{Device, OpKind};
 use parking_lot::RwLock;
@@ -84,12 +85,19 @@ impl Drive {
 pub(crate) struct Fleet {
     pub(crate) pool: PoolUuid,
     pub(crate) layout: Layout,
+    /// How long a drive may take to answer.
+    pub(crate) patience: Duration,
     drives: RwLock<Vec<Option<Arc<Drive>>>>,
 }
 
 impl Fleet {
-    pub(crate) fn new(pool: PoolUuid, layout: Layout, drives: Vec<Option<Arc<Drive>>>) -> Fleet {
-        Fleet { pool, layout, drives: RwLock::new(drives) }
+    pub(crate) fn new(
+        pool: PoolUuid,
+        layout: Layout,
+        patience: Duration,
+        drives: Vec<Option<Arc<Drive>>>,
+    ) -> Fleet {
+        Fleet { pool, layout, patience, drives: RwLock::new(drives) }
     }
 
     /// The drive, if it is there and has not failed.
@@ -100,6 +108,12 @@ impl Fleet {
     /// The drive, if it is there, failed or not.
     pub(crate) fn any(&self, index: DriveIndex) -> Option<Arc<Drive>> {
         self.drives.read().get(index.index()).cloned().flatten()
+    }
+
+    /// Those that failed.
+    pub(crate) fn out(&self) -> Vec<DriveIndex> {
+        let drives = self.drives.read();
+        drives.iter().flatten().filter(|drive| drive.is_out()).map(|drive| drive.index).collect()
     }
 
     /// All that are there and have not failed.

@@ -5,9 +5,10 @@
 //! 1. Between two calls nothing is in flight.
 //! 2. A queue pair belongs to the drive that it was opened on: a drive that took the place of another one gets its own.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
@@ -44,6 +45,8 @@ struct Lane {
     drive: Arc<Drive>,
     queue: Box<dyn QueuePair>,
     batch: VecDeque<Command>,
+    /// The commands of this call that have not come back.
+    missing: BTreeSet<Tag>,
 }
 
 /// Queue pairs of the drives.
@@ -163,11 +166,14 @@ impl Io {
     /// Runs commands, whose places are in bytes, to their end.
     fn run(&mut self, ops: Vec<(DriveIndex, u64, OpKind, Op)>) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(ops.len());
+        let patience = self.fleet.patience;
         for (number, (index, offset, kind, op)) in ops.into_iter().enumerate() {
             match self.lane(index) {
                 Ok(lane) => {
                     let op = place(op, offset, lane.drive.lba_size);
-                    lane.batch.push_back(Command { tag: Tag(to_u64(number)), op });
+                    let tag = Tag(to_u64(number));
+                    lane.missing.insert(tag);
+                    lane.batch.push_back(Command { tag, op });
                 }
                 Err(error) => outcomes.push((number, Err(error(kind, offset)))),
             }
@@ -175,11 +181,26 @@ impl Io {
         let mut done = Vec::new();
         for lane in self.lanes.iter_mut().flatten() {
             lane.start(&mut done);
-            take(&lane.drive, &mut done, &mut outcomes);
+            lane.take(&mut done, &mut outcomes);
         }
-        for lane in self.lanes.iter_mut().flatten() {
-            lane.finish(&mut done);
-            take(&lane.drive, &mut done, &mut outcomes);
+        for place in &mut self.lanes {
+            let Some(lane) = place else { continue };
+            let answers = lane.finish(patience, &mut done);
+            lane.take(&mut done, &mut outcomes);
+            if answers {
+                continue;
+            }
+            // Its commands may still come back, into buffers that must be there then: so it is never dropped.
+            let lane = place.take().expect("matched above");
+            lane.drive.take_out();
+            for tag in &lane.missing {
+                let why = format!("it did not answer within {patience:?}");
+                let (name, cause) = (lane.drive.device.name(), Cause::Gone(why));
+                lane.drive.count(OpKind::Write);
+                let error = DeviceError::new(name, OpKind::Flush, Lba(0), 0, cause);
+                outcomes.push((to_usize(tag.0), Err(error)));
+            }
+            std::mem::forget(lane.queue);
         }
         outcomes
     }
@@ -207,7 +228,8 @@ impl Io {
                 Ok(queue) => queue,
                 Err(error) => return Err(gone(drive.device.name().to_owned(), error.to_string())),
             };
-            self.lanes[at] = Some(Lane { drive, queue, batch: VecDeque::new() });
+            let (batch, missing) = (VecDeque::new(), BTreeSet::new());
+            self.lanes[at] = Some(Lane { drive, queue, batch, missing });
         }
         Ok(self.lanes[at].as_mut().expect("opened above"))
     }
@@ -222,17 +244,23 @@ impl Lane {
         }
     }
 
-    /// Waits for all that is in flight or still to be started.
-    fn finish(&mut self, done: &mut Vec<Completion>) {
+    /// Waits for all that is in flight or still to be started; false when nothing came back for so long.
+    fn finish(&mut self, patience: Duration, done: &mut Vec<Completion>) -> bool {
         while self.queue.in_flight() > 0 || !self.batch.is_empty() {
             self.start(done);
-            if self.queue.in_flight() > 0
-                && let Err(error) = self.queue.wait(done, None)
-            {
-                self.give_up(&error, done);
-                return;
+            if self.queue.in_flight() == 0 {
+                continue;
+            }
+            match self.queue.wait(done, Some(patience)) {
+                Ok(0) => return self.queue.in_flight() == 0,
+                Ok(_) => {}
+                Err(error) => {
+                    self.give_up(&error, done);
+                    return true;
+                }
             }
         }
+        true
     }
 
     /// The queue pair is broken: what has not been started fails.
@@ -241,14 +269,15 @@ impl Lane {
             done.push(Completion { tag, result: Err(error.clone()), buf: op.into_buf() });
         }
     }
-}
 
-fn take(drive: &Drive, done: &mut Vec<Completion>, outcomes: &mut Vec<Outcome>) {
-    for Completion { tag, result, buf } in done.drain(..) {
-        if let Err(error) = &result {
-            drive.count(error.op());
+    fn take(&mut self, done: &mut Vec<Completion>, outcomes: &mut Vec<Outcome>) {
+        for Completion { tag, result, buf } in done.drain(..) {
+            self.missing.remove(&tag);
+            if let Err(error) = &result {
+                self.drive.count(error.op());
+            }
+            outcomes.push((to_usize(tag.0), result.map(|()| buf)));
         }
-        outcomes.push((to_usize(tag.0), result.map(|()| buf)));
     }
 }
 

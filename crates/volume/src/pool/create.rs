@@ -1,6 +1,7 @@
 //! Making a pool on devices, and telling what a bare device is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker_base::Rng;
 use esker_base::checksum::crc32c;
@@ -87,7 +88,7 @@ impl Pool {
         let fleet = (0..).map(DriveIndex).zip(members_of).map(|(index, (member, device))| {
             Some(Arc::new(Drive::new(index, member.uuid, member.role, device.clone())))
         });
-        let fleet = Arc::new(Fleet::new(pool, layout, fleet.collect()));
+        let fleet = Arc::new(Fleet::new(pool, layout, Duration::from_secs(60), fleet.collect()));
         let log = first_log(&layout, &members);
         let root = Root {
             number: 1,

@@ -1,5 +1,7 @@
 //! How a pool is made and opened, and what a volume may ask for.
 
+use std::time::Duration;
+
 use esker_base::Clock;
 
 /// How a pool is made.
@@ -64,6 +66,8 @@ pub struct OpenOptions {
     pub map_bytes: usize,
     /// Tells the time.
     pub clock: Clock,
+    /// How long a drive may take to answer a command before it counts as failed.
+    pub patience: Duration,
     /// Open although the write buffer is gone: back to the last checkpoint, and what came later is lost.
     pub lose_buffer: bool,
     /// Open with exactly half of the drives, when it is certain that the other half is opened nowhere else.
@@ -71,12 +75,13 @@ pub struct OpenOptions {
 }
 
 impl Default for OpenOptions {
-    /// A thread, 256 MiB for the map, real time.
+    /// A thread, 256 MiB for the map, real time, ten seconds of patience.
     fn default() -> OpenOptions {
         OpenOptions {
             maintenance: Maintenance::Thread,
             map_bytes: 256 << 20,
             clock: Clock::real(),
+            patience: Duration::from_secs(10),
             lose_buffer: false,
             accept_half: false,
         }
