@@ -10,7 +10,7 @@
 //! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
 //! | `config` | the label | while labels are written |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,11 +25,14 @@ use crate::map::{Access, Map};
 use crate::omf::frame::Change;
 use crate::omf::label::{Config, MemberState, Role};
 use crate::omf::leaf::{Fragment, Place};
+use crate::pace::Pace;
 use crate::segment::{Broken, Writer};
 use crate::space::{Class, Space};
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
-use crate::types::id::{Block, DriveIndex, LineageId, SegmentId, Seqno};
+use crate::types::id::{
+    Block, DriveIndex, Generation, LineageId, SegmentId, Seqno, SlotIndex, VolumeId,
+};
 use crate::types::options::OpenOptions;
 
 /// What the threads of a pool share.
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
     pub(crate) config: Mutex<Config>,
     pub(crate) counts: Counts,
+    /// When each volume that has limits may go on.
+    pub(crate) paces: Mutex<BTreeMap<VolumeId, Pace>>,
     /// The log has fewer copies than it should.
     pub(crate) log_is_degraded: AtomicBool,
     /// Something happened that maintenance may have to look at; and the thread is to end.
@@ -87,8 +92,8 @@ pub(crate) struct Core {
     pub(crate) catalog: Catalog,
     /// Counts the checkpoints.
     pub(crate) stamp: u64,
-    /// The stamps at which readers that are under way began.
-    readers: BTreeMap<u64, u64>,
+    /// Readers that are under way, and the segments that they look at.
+    readers: BTreeMap<u64, Vec<Generation>>,
     next_reader: u64,
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
@@ -164,11 +169,11 @@ impl Core {
         }
     }
 
-    /// A reader begins: what it finds from now on stays where it is until it ends.
-    pub(crate) fn begin_read(&mut self) -> u64 {
+    /// A reader found something in these segments: it stays where it is until the reader ends.
+    pub(crate) fn begin_read(&mut self, held: Vec<Generation>) -> u64 {
         let reader = self.next_reader;
         self.next_reader += 1;
-        self.readers.insert(reader, self.stamp);
+        self.readers.insert(reader, held);
         reader
     }
 
@@ -176,9 +181,11 @@ impl Core {
         self.readers.remove(&reader);
     }
 
-    /// What was freed before this stamp is seen by no reader.
-    pub(crate) fn reclaimable(&self) -> u64 {
-        self.readers.values().copied().min().unwrap_or(self.stamp)
+    /// A checkpoint is durable: the slots that it does not name, and that no reader holds, are free.
+    pub(crate) fn reclaim(&mut self) -> Vec<(DriveIndex, SlotIndex)> {
+        self.stamp += 1;
+        let held: BTreeSet<Generation> = self.readers.values().flatten().copied().collect();
+        self.space.reclaim(self.stamp, |generation| held.contains(&generation))
     }
 
     /// Applies a record of a block to the pending versions.

@@ -21,7 +21,7 @@
 //! | `space` | segments and slots | `drive`, `omf` |
 //! | `config` | labels, membership, quorum | `drive`, `omf` |
 //! | `drive` | many devices at once; where things lie | `omf` |
-//! | `fragment`, `parity` | how a block is stored; P and Q | nothing |
+//! | `fragment`, `pace`, `parity` | how a block is stored; limits; P and Q | `types` |
 //! | `omf` | every byte on media | `types` |
 //! | [`types`] | ids, limits, errors, options | nothing |
 //!
@@ -51,6 +51,7 @@ mod fragment;
 mod keep;
 mod map;
 mod omf;
+mod pace;
 mod parity;
 mod queue;
 mod read;
@@ -63,7 +64,7 @@ pub use engine::SpaceUse;
 pub use omf::label::{MemberState, Role};
 pub use pool::{
     Alarm, Examined, LogStatus, MemberStatus, Pool, ScrubStatus, SnapshotInfo, Status, VolumeInfo,
-    WriteCounts,
+    VolumeSpace, WriteCounts,
 };
 pub use space::Class;
 pub use types::error::VolumeError;

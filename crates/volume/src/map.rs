@@ -367,6 +367,17 @@ impl Map {
         Ok(self.load(access, key, false)?.map(|leaf| leaf.versions().to_vec()).unwrap_or_default())
     }
 
+    /// The versions of a block.
+    pub(crate) fn versions_of(
+        &mut self,
+        access: &mut Access<'_>,
+        key: LeafKey,
+        within: u16,
+    ) -> Result<Vec<Version>, Broken> {
+        let leaf = self.load(access, key, false)?;
+        Ok(leaf.map(|leaf| leaf.versions_of(within)).unwrap_or_default())
+    }
+
     fn has_leaf(&self, (lineage, index): LeafKey) -> bool {
         let (node, leaf) = node_of(index);
         self.nodes.get(&(lineage, node)).is_some_and(|node| node.leaves.contains_key(&leaf))

@@ -14,5 +14,7 @@ pub(crate) mod leaf;
 pub(crate) mod root;
 pub(crate) mod seal;
 pub(crate) mod summary;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use envelope::FormatError;

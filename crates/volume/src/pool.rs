@@ -6,9 +6,11 @@
 //! | `create` | makes a pool on devices; reads the label of a bare one |
 //! | `volumes` | create, resize, snapshot, clone, roll back, delete, restore |
 //! | `members` | add, replace, retire drives; scrub |
+//! | `du` | whose space it is |
 //! | `status` | what there is, what is wrong, what to do |
 
 mod create;
+mod du;
 mod members;
 mod status;
 mod volumes;
@@ -30,6 +32,7 @@ use crate::types::error::VolumeError;
 use crate::types::options::{Maintenance, OpenOptions};
 
 pub use create::Examined;
+pub use du::VolumeSpace;
 pub use status::{Alarm, LogStatus, MemberStatus, ScrubStatus, Status, WriteCounts};
 pub use volumes::{SnapshotInfo, VolumeInfo};
 

@@ -172,6 +172,7 @@ impl Queue {
             }
         }
         let shared = self.shared.clone();
+        self.throttle(&reads, &changes);
         let mut io = shared.ios.take();
         self.read(&geometry, &mut io, reads);
         self.change(&geometry, &mut io, changes);
@@ -179,6 +180,29 @@ impl Queue {
             let result = self.zero_range(&mut io, &op);
             let result = result.map_err(|error| self.as_device_error(&error, &op));
             self.complete(&geometry, tag, op, result);
+        }
+    }
+
+    /// Waits until the volume's limits let this batch through.
+    fn throttle(&self, reads: &[(Tag, Op)], changes: &[Change]) {
+        let View::Volume(id) = self.view else { return };
+        let options = self.shared.core.lock().catalog.volumes.get(&id).map(|row| row.options);
+        let Some(options) = options.filter(|o| o.iops_limit > 0 || o.bytes_limit > 0) else {
+            return;
+        };
+        let ops = reads.iter().map(|(_, op)| op).chain(changes.iter().map(|change| &change.op));
+        let transfers = ops.clone().filter(|op| matches!(op, Op::Read { .. } | Op::Write { .. }));
+        let bytes = transfers.map(|op| op.range(4096).1).sum();
+        let clock = &self.shared.options.clock;
+        let count = to_u64(ops.count());
+        let wait = self.shared.paces.lock().entry(id).or_default().pass(
+            &options,
+            clock.now(),
+            count,
+            bytes,
+        );
+        if wait > Duration::ZERO {
+            clock.sleep(wait);
         }
     }
 

@@ -43,7 +43,6 @@ pub(crate) fn run(
     let mut rows: BTreeMap<SegmentId, SegmentRow> = BTreeMap::new();
     let reader = {
         let mut core = shared.core.lock();
-        let reader = core.begin_read();
         for (number, request) in requests.iter_mut().enumerate() {
             let ReadBlocks { lineage, at, block, buf } = request;
             for (within, part) in buf.chunks_mut(BLOCK_SIZE).enumerate() {
@@ -61,7 +60,7 @@ pub(crate) fn run(
                 }
             }
         }
-        reader
+        core.begin_read(rows.values().map(|row| row.generation).collect())
     };
     let read = read_stored(io, &rows, &stored);
     let mut damaged = Vec::new();

@@ -67,6 +67,7 @@ pub(crate) fn open(
         core: Mutex::new(Core::new(space, map, catalog)),
         config: Mutex::new(config),
         counts: Counts::default(),
+        paces: Mutex::default(),
         log_is_degraded: AtomicBool::new(false),
         bell: Mutex::new(Bell::default()),
         rung: Condvar::new(),

@@ -69,13 +69,21 @@ struct Slots {
     is_allocatable: bool,
 }
 
+/// A segment that became empty.
+struct Freed {
+    /// The checkpoint before the one that does not name it.
+    stamp: u64,
+    generation: Generation,
+    chunks: Vec<(DriveIndex, SlotIndex)>,
+}
+
 /// Segments and slots.
 pub(crate) struct Space {
     layout: Layout,
     segments: BTreeMap<SegmentId, Segment>,
     drives: BTreeMap<DriveIndex, Slots>,
-    /// Emptied before the checkpoint being made, or made: their slots wait for readers.
-    freed: Vec<(u64, Vec<(DriveIndex, SlotIndex)>)>,
+    /// Their slots wait for a checkpoint and for readers.
+    freed: Vec<Freed>,
     next_generation: Generation,
     /// Of all classes but metadata.
     live_blocks: u64,
@@ -282,18 +290,24 @@ impl Space {
             self.segments.values().filter(|s| is_empty(s)).map(|s| s.row.id).collect();
         for id in empty {
             let segment = self.segments.remove(&id).expect("just found");
-            self.freed.push((stamp, segment.row.chunks));
+            let SegmentRow { generation, chunks, .. } = segment.row;
+            self.freed.push(Freed { stamp, generation, chunks });
         }
     }
 
-    /// The slots that were freed before `stamp`: they are free now.
-    pub(crate) fn reclaim(&mut self, stamp: u64) -> Vec<(DriveIndex, SlotIndex)> {
+    /// The slots of segments that were freed before `stamp` and that no reader holds: they are free now.
+    pub(crate) fn reclaim(
+        &mut self,
+        stamp: u64,
+        is_held: impl Fn(Generation) -> bool,
+    ) -> Vec<(DriveIndex, SlotIndex)> {
         let mut slots = Vec::new();
-        self.freed.retain(|(freed, chunks)| {
-            if *freed < stamp {
-                slots.extend(chunks.iter().copied());
+        self.freed.retain(|freed| {
+            let waits = freed.stamp >= stamp || is_held(freed.generation);
+            if !waits {
+                slots.extend(freed.chunks.iter().copied());
             }
-            *freed >= stamp
+            waits
         });
         for (drive, slot) in &slots {
             self.give_back(*drive, *slot);
@@ -334,7 +348,7 @@ impl Space {
     pub(crate) fn slot_counts(&self) -> (u64, u64) {
         let free = self.drives.values().map(|slots| to_u64(slots.free.len())).sum();
         let known = |drive: &DriveIndex| self.drives.contains_key(drive);
-        let waiting = self.freed.iter().flat_map(|(_, chunks)| chunks);
+        let waiting = self.freed.iter().flat_map(|freed| &freed.chunks);
         let waiting = to_u64(waiting.filter(|(drive, _)| known(drive)).count());
         (free, waiting)
     }
@@ -351,7 +365,7 @@ impl Space {
         let owned = self.segments.values().flat_map(|segment| {
             segment.row.chunks.iter().map(|chunk| (*chunk, segment.row.id.to_string()))
         });
-        let waiting = self.freed.iter().flat_map(|(_, chunks)| chunks);
+        let waiting = self.freed.iter().flat_map(|freed| &freed.chunks);
         let waiting = waiting.map(|chunk| (*chunk, "a freed segment".to_owned()));
         for ((drive, slot), owner) in owned.chain(waiting) {
             let is_free = self.drives.get(&drive).is_some_and(|s| s.free.contains(&slot.0));

@@ -76,12 +76,7 @@ pub(crate) fn run(
     for writer in keeper.writers.values() {
         keeper.durable_seals.insert(writer.row.id, writer.row.seal_copy);
     }
-    let slots = {
-        let mut core = shared.core.lock();
-        core.stamp += 1;
-        let stamp = core.reclaimable();
-        core.space.reclaim(stamp)
-    };
+    let slots = shared.core.lock().reclaim();
     let layout = shared.fleet.layout;
     let chunks = slots.iter().filter(|(drive, _)| shared.fleet.get(*drive).is_some());
     let chunks =

@@ -56,6 +56,11 @@ impl Leaf {
         start..start + count
     }
 
+    /// The versions of a block, from the oldest on.
+    pub(crate) fn versions_of(&self, block: u16) -> Vec<Version> {
+        self.versions[self.range(block)].iter().map(|(_, version)| *version).collect()
+    }
+
     /// The newest version of a block up to `at`.
     pub(crate) fn get(&self, block: u16, at: Seqno) -> Option<Version> {
         let newer = self

@@ -1,0 +1,116 @@
+//! A reader that found where a block is may take its time: what it found stays there until it is done.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use esker_base::{AlignedBuf, Lba, thread};
+use esker_device::{
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, Port, QueuePair,
+};
+use esker_volume::{Pool, VolumeOptions};
+use parking_lot::Mutex;
+use rig::{BLOCK, SMALL};
+
+/// Holds the next read back, before it is run: says that it does, and waits for leave.
+#[derive(Clone, Default)]
+struct Gate(Arc<Mutex<Option<Ends>>>);
+
+type Ends = (Sender<()>, Receiver<()>);
+
+struct Gated {
+    device: Arc<dyn Device>,
+    gate: Gate,
+}
+
+struct Queue {
+    inner: Box<dyn QueuePair>,
+    gate: Gate,
+}
+
+impl Device for Gated {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let inner = self.device.queue_pair(depth)?;
+        Ok(Box::new(Queue { inner, gate: self.gate.clone() }))
+    }
+    fn stats(&self) -> DeviceStats {
+        self.device.stats()
+    }
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        if commands.iter().any(|command| matches!(command.op, Op::Read { .. })) {
+            let held = self.gate.0.lock().take();
+            if let Some((arrived, leave)) = held {
+                arrived.send(()).unwrap();
+                leave.recv_timeout(Duration::from_secs(20)).unwrap();
+            }
+        }
+        self.inner.submit(commands)
+    }
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.inner.poll(done)
+    }
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.inner.wait(done, timeout)
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+fn write_all(pool: &Pool, version: u64) {
+    for block in (0..64).step_by(8) {
+        rig::write(pool, 0, block, 8, version + block).unwrap();
+    }
+    pool.drain().unwrap();
+    pool.checkpoint().unwrap();
+}
+
+#[test]
+fn slots_are_not_used_again_while_a_reader_may_look_at_them() {
+    let gate = Gate::default();
+    let devices = rig::create(&SMALL)
+        .into_iter()
+        .map(|device| Arc::new(Gated { device, gate: gate.clone() }) as Arc<dyn Device>);
+    let pool = Arc::new(rig::open(&devices.collect::<Vec<_>>(), &SMALL));
+    pool.create_volume("v0", 64 * BLOCK as u64, VolumeOptions::default()).unwrap();
+    write_all(&pool, 1000);
+    let ((arrived, has_arrived), (give_leave, leave)) = (channel(), channel());
+    *gate.0.lock() = Some((arrived, leave));
+    let reader = {
+        let pool = pool.clone();
+        thread::spawn("reader", move || {
+            let mut port = Port::open(&*pool.volume("v0").unwrap(), 1).unwrap();
+            port.read(Lba(0), AlignedBuf::zeroed(8 * BLOCK))
+        })
+    };
+    has_arrived.recv_timeout(Duration::from_secs(20)).unwrap();
+    // All of it is replaced, again and again, so that every slot that is free is used.
+    for round in 2..20 {
+        write_all(&pool, round * 1000);
+    }
+    give_leave.send(()).unwrap();
+    let read = reader.unwrap().join().unwrap().unwrap();
+    for (version, bytes) in (1000..).zip(read.chunks(BLOCK)) {
+        let mut expected = vec![0; BLOCK];
+        rig::fill(&mut expected, version);
+        assert!(expected == bytes, "version {version} is what the reader found");
+    }
+    pool.check().unwrap();
+}
