@@ -437,3 +437,29 @@ fn drive_that_does_not_answer_is_taken_out_and_nothing_waits_for_it() {
         rig::compare_all(&pool, &oracle).unwrap();
     }
 }
+
+/// `ESKER_SEEDS=10000 cargo test --release -p esker-volume --test faults -- --ignored --nocapture`
+#[test]
+#[ignore = "hours"]
+fn bad_drives_lose_nothing_with_very_many_seeds() {
+    let seeds: u64 = std::env::var("ESKER_SEEDS").map_or(10_000, |n| n.parse().unwrap());
+    let (mut innocent, mut runs) = (0, 0_u64);
+    for seed in 10_000..10_000 + seeds {
+        let shape = if seed % 3 == 0 { DOUBLE } else { SMALL };
+        for kind in 0..KINDS {
+            match survive(shape, kind, seed * 100 + kind) {
+                Ok(named) => innocent += named,
+                Err(why) => panic!("kind {kind}, seed {}: {why}", seed * 100 + kind),
+            }
+            runs += 1;
+        }
+        if seed % 100 == 0 {
+            println!("seed {seed}: {runs} runs, {innocent} innocent drives named");
+        }
+    }
+}
+
+#[test]
+fn misdirected_read_of_the_log_is_read_from_the_other_copy() {
+    survive(DOUBLE, 7, 1_021_507).unwrap();
+}

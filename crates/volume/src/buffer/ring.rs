@@ -207,8 +207,10 @@ impl Ring {
         if length == 0 || size > self.bytes - position % self.bytes {
             return None;
         }
-        let bytes = if size > ALIGN { read(size)?.to_vec() } else { first.to_vec() };
+        let mut bytes = if size > ALIGN { read(size)?.to_vec() } else { first.to_vec() };
         let frame = frame::decode(&bytes, pool, position, self.epoch).ok()?;
+        // The length was read before it was verified, and may have been another frame's.
+        bytes.truncate(to_usize(round_up(to_u64(frame.length), ALIGN)));
         Some((frame, bytes))
     }
 
