@@ -5,7 +5,8 @@
 //! Invariants
 //! 1. A version is in a leaf as long as someone sees it; what it points to counts as live in its segment exactly then.
 //! 2. A leaf that was changed stays in memory until it is written.
-//! 3. A node lists every leaf with a version, and where the leaf was last written.
+//! 3. A node lists every leaf with a version, and where the leaf was last written: as a whole, and what was changed of
+//!    it since, so that a checkpoint costs what was changed and not the leaves that it was changed in.
 //! 4. Only the keeper of the pool changes the map; others load leaves.
 
 pub(crate) mod leaf;
@@ -18,7 +19,7 @@ use esker_base::units::to_usize;
 use crate::buffer::Points;
 use crate::drive::Io;
 use crate::omf::envelope::fragment_crc;
-use crate::omf::leaf::{Fragment, Place, Version};
+use crate::omf::leaf::{Fragment, Page, Place, Version};
 use crate::omf::root::{Extent, NodeRow};
 use crate::omf::{self, FormatError};
 use crate::segment::{Broken, read_verified};
@@ -26,6 +27,9 @@ use crate::space::Space;
 use crate::types::id::{Block, Generation, LineageId, PoolUuid, SegmentId, Seqno};
 use crate::types::{LEAF_BLOCKS, NODE_LEAVES, SECTOR, sectors_of};
 use leaf::Leaf;
+
+/// The most pages of a leaf: one whole, and what was changed since.
+const PAGES_MAX: usize = 8;
 
 /// The index of a leaf of a lineage.
 pub(crate) type LeafKey = (LineageId, u64);
@@ -46,8 +50,8 @@ pub(crate) struct Map {
 /// 512 leaves.
 #[derive(Debug, Default)]
 struct Node {
-    /// Where each was written, if it was.
-    leaves: BTreeMap<u16, Option<Extent>>,
+    /// Where each was written, as a whole first, then what was changed, from the oldest on.
+    leaves: BTreeMap<u16, Vec<Extent>>,
     extent: Option<Extent>,
     is_dirty: bool,
 }
@@ -91,8 +95,10 @@ impl Map {
             let (bytes, generation) = read_extent(access, extent, *lineage, *index)?;
             let leaves = omf::leaf::decode_node(&bytes, self.pool, *lineage, *index, generation)
                 .map_err(|why| broken("node", *lineage, *index, &why))?;
-            let leaves = leaves.into_iter().map(|(leaf, extent)| (leaf, Some(extent))).collect();
-            let node = Node { leaves, extent: Some(*extent), is_dirty: false };
+            let mut node = Node { leaves: BTreeMap::new(), extent: Some(*extent), is_dirty: false };
+            for (leaf, extent) in leaves {
+                node.leaves.entry(leaf).or_default().push(extent);
+            }
             self.nodes.insert((*lineage, *index), node);
         }
         Ok(())
@@ -152,12 +158,14 @@ impl Map {
     ) -> Result<bool, Broken> {
         let (index, within) = place_of(block);
         let Some(leaf) = self.load(access, (lineage, index), false)? else { return Ok(false) };
+        let before = leaf.size();
         if !leaf.relocate(within, birth, from, to) {
             return Ok(false);
         }
+        let after = leaf.size();
         access.space.add_live(to.segment, fragment_bytes(&to));
         access.space.release(from.segment, fragment_bytes(from));
-        self.changed(access.space, (lineage, index), 0, 0);
+        self.changed(access.space, (lineage, index), before, after);
         Ok(true)
     }
 
@@ -239,32 +247,57 @@ impl Map {
         self.nodes.iter().filter(|(_, node)| node.is_dirty).map(|(key, _)| *key).collect()
     }
 
-    /// The bytes of a leaf in memory, for a segment of this generation.
-    pub(crate) fn encode_leaf(&self, key: LeafKey, generation: Generation) -> Vec<u8> {
-        let versions = self.leaves.get(&key).map_or(&[][..], |leaf| leaf.versions());
-        omf::leaf::encode(self.pool, key.0, key.1, generation, versions)
+    /// The bytes of a leaf in memory, for a segment of this generation; and whether they are what was changed only.
+    pub(crate) fn encode_leaf(&self, key: LeafKey, generation: Generation) -> (Vec<u8>, bool) {
+        let pool = self.pool;
+        let Some(leaf) = self.leaves.get(&key) else {
+            return (omf::leaf::encode(pool, key.0, key.1, generation, &[], &[]), false);
+        };
+        let (node, within) = node_of(key.1);
+        let pages = self.nodes.get(&(key.0, node)).and_then(|node| node.leaves.get(&within));
+        let may_be_delta = pages.is_some_and(|pages| (1..PAGES_MAX).contains(&pages.len()));
+        match leaf.delta().filter(|_| may_be_delta) {
+            Some(Page { versions, replaced }) => {
+                (omf::leaf::encode(pool, key.0, key.1, generation, &versions, &replaced), true)
+            }
+            None => {
+                (omf::leaf::encode(pool, key.0, key.1, generation, leaf.versions(), &[]), false)
+            }
+        }
     }
 
     /// The bytes of a node, for a segment of this generation. Its leaves were all written.
     pub(crate) fn encode_node(&self, key: LeafKey, generation: Generation) -> Vec<u8> {
         let leaves = self.nodes.get(&key).into_iter().flat_map(|node| &node.leaves);
-        let leaves = leaves.filter_map(|(leaf, extent)| extent.map(|extent| (*leaf, extent)));
+        let leaves = leaves.flat_map(|(leaf, pages)| pages.iter().map(|extent| (*leaf, *extent)));
         let leaves: Vec<_> = leaves.collect();
         omf::leaf::encode_node(self.pool, key.0, key.1, generation, &leaves)
     }
 
-    /// A leaf was written there.
-    pub(crate) fn leaf_written(&mut self, space: &mut Space, key: LeafKey, extent: Extent) {
+    /// A leaf was written there, or what was changed of it.
+    pub(crate) fn leaf_written(
+        &mut self,
+        space: &mut Space,
+        key: LeafKey,
+        extent: Extent,
+        is_delta: bool,
+    ) {
         let (node, within) = node_of(key.1);
         let node = self.nodes.get_mut(&(key.0, node)).expect("it lists the leaf");
         node.is_dirty = true;
-        if let Some(old) = node.leaves.insert(within, Some(extent)).flatten() {
-            space.release(old.segment, extent_bytes(&old));
+        let pages = node.leaves.entry(within).or_default();
+        if !is_delta {
+            for old in pages.drain(..) {
+                space.release(old.segment, extent_bytes(&old));
+            }
         }
+        pages.push(extent);
         space.add_live(extent.segment, extent_bytes(&extent));
         let leaf = self.leaves.get_mut(&key).expect("it was in memory");
         self.dirty_leaves -= usize::from(leaf.is_dirty);
-        leaf.is_dirty = false;
+        let before = leaf.size();
+        leaf.written();
+        self.used = self.used + leaf.size() - before;
         self.shrink(key);
     }
 
@@ -309,10 +342,11 @@ impl Map {
         let (node, within) = node_of(key.1);
         let listed = self.nodes.get(&(key.0, node)).and_then(|node| node.leaves.get(&within));
         let lies_there = |extent: &Extent| extent.segment == segment && extent.sector == sector;
-        if !listed.copied().flatten().is_some_and(|extent| lies_there(&extent)) {
+        if !listed.is_some_and(|pages| pages.iter().any(lies_there)) {
             return Ok(());
         }
         let leaf = self.load(access, key, false)?.expect("it is listed");
+        leaf.is_whole_wanted = true;
         let size = leaf.size();
         self.changed(access.space, key, size, size);
         Ok(())
@@ -328,7 +362,7 @@ impl Map {
 
     /// Where leaves and nodes were written, to count what lives in segments anew.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (SegmentId, u64)> {
-        let leaves = self.nodes.values().flat_map(|node| node.leaves.values().copied().flatten());
+        let leaves = self.nodes.values().flat_map(|node| node.leaves.values().flatten().copied());
         let nodes = self.nodes.values().filter_map(|node| node.extent);
         leaves.chain(nodes).map(|extent| (extent.segment, extent_bytes(&extent)))
     }
@@ -395,16 +429,20 @@ impl Map {
             let (node, within) = node_of(index);
             let listed = self.nodes.get(&(lineage, node)).and_then(|node| node.leaves.get(&within));
             let leaf = match listed {
-                Some(Some(extent)) => {
-                    let (bytes, generation) = read_extent(access, &extent.clone(), lineage, index)?;
-                    let versions = omf::leaf::decode(&bytes, self.pool, lineage, index, generation)
-                        .map_err(|why| broken("leaf", lineage, index, &why))?;
-                    self.loads += 1;
-                    Leaf::new(versions)
+                Some(pages) if !pages.is_empty() => {
+                    let mut leaf = Leaf::new(Vec::new());
+                    for extent in &pages.clone() {
+                        let (bytes, generation) = read_extent(access, extent, lineage, index)?;
+                        let page = omf::leaf::decode(&bytes, self.pool, lineage, index, generation)
+                            .map_err(|why| broken("leaf", lineage, index, &why))?;
+                        leaf.apply(page);
+                        self.loads += 1;
+                    }
+                    leaf
                 }
                 _ if make => {
                     let node = self.nodes.entry((lineage, node)).or_default();
-                    node.leaves.insert(within, None);
+                    node.leaves.insert(within, Vec::new());
                     node.is_dirty = true;
                     Leaf::new(Vec::new())
                 }
@@ -430,7 +468,7 @@ impl Map {
             self.dirty_leaves -= usize::from(leaf.is_dirty);
             self.leaves.remove(&key);
             node.is_dirty = true;
-            if let Some(extent) = node.leaves.remove(&within).flatten() {
+            for extent in node.leaves.remove(&within).unwrap_or_default() {
                 space.release(extent.segment, extent_bytes(&extent));
             }
         } else if !leaf.is_dirty {

@@ -252,15 +252,15 @@ fn write_pages(
     {
         let core = shared.core.lock();
         for key in keys {
-            let bytes = match kind {
-                ItemKind::Node => core.map.encode_node(*key, generation),
+            let (bytes, is_delta) = match kind {
+                ItemKind::Node => (core.map.encode_node(*key, generation), false),
                 _ => core.map.encode_leaf(*key, generation),
             };
             if !builder.fits(bytes.len(), false) {
                 break;
             }
             let item = builder.push(kind, key.0, key.1, Seqno(0), &bytes);
-            placed.push((*key, item));
+            placed.push((*key, item, is_delta));
         }
     }
     if placed.is_empty() {
@@ -276,11 +276,11 @@ fn write_pages(
     };
     let mut core = shared.core.lock();
     let core = &mut *core;
-    for (key, item) in placed {
+    for (key, item, is_delta) in placed {
         let extent = Extent { segment, sector: item.sector, bytes: item.bytes, crc: item.crc };
         match kind {
             ItemKind::Node => core.map.node_written(&mut core.space, key, extent),
-            _ => core.map.leaf_written(&mut core.space, key, extent),
+            _ => core.map.leaf_written(&mut core.space, key, extent, is_delta),
         }
     }
     Ok(())

@@ -4,16 +4,21 @@
 //! 1. Sorted by block, then by birth.
 //! 2. Of a block there are only versions that someone sees; zeroes that hide nothing are not among them.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::buffer::Points;
-use crate::omf::leaf::{Fragment, Place, Version};
+use crate::omf::leaf::{Fragment, Page, Place, Version};
 use crate::types::id::Seqno;
 
 /// A leaf.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     versions: Vec<(u16, Version)>,
+    /// Blocks that were changed since it was written.
+    changed: BTreeSet<u16>,
+    /// It has to be written as a whole: something that it was written to is to be freed.
+    pub(crate) is_whole_wanted: bool,
     pub(crate) is_dirty: bool,
     /// It was used since the clock's hand passed.
     is_warm: bool,
@@ -24,12 +29,15 @@ impl Leaf {
     pub(crate) const EMPTY_SIZE: usize = size_of::<Leaf>() + 64;
 
     pub(crate) fn new(versions: Vec<(u16, Version)>) -> Leaf {
-        Leaf { versions, is_dirty: false, is_warm: true }
+        let changed = BTreeSet::new();
+        Leaf { versions, changed, is_whole_wanted: false, is_dirty: false, is_warm: true }
     }
 
     /// Bytes of memory.
     pub(crate) fn size(&self) -> usize {
-        Leaf::EMPTY_SIZE + self.versions.capacity() * size_of::<(u16, Version)>()
+        // A set of numbers takes some four bytes for each.
+        let changed = 4 * self.changed.len();
+        Leaf::EMPTY_SIZE + changed + self.versions.capacity() * size_of::<(u16, Version)>()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -38,6 +46,35 @@ impl Leaf {
 
     pub(crate) fn versions(&self) -> &[(u16, Version)] {
         &self.versions
+    }
+
+    /// What a page on the medium says that came after those before it.
+    pub(crate) fn apply(&mut self, page: Page) {
+        if self.versions.is_empty() {
+            self.versions = page.versions;
+            return;
+        }
+        self.versions.retain(|(block, _)| !page.replaced.contains(block));
+        self.versions.extend(page.versions);
+        self.versions.sort_unstable_by_key(|(block, version)| (*block, version.birth));
+    }
+
+    /// The blocks that were changed, with their versions, if they are few beside all.
+    pub(crate) fn delta(&self) -> Option<Page> {
+        if self.is_whole_wanted || 4 * self.changed.len() > self.versions.len() {
+            return None;
+        }
+        let changed = self.changed.iter();
+        let versions = changed.flat_map(|block| &self.versions[self.range(*block)]);
+        let versions = versions.copied().collect();
+        Some(Page { versions, replaced: self.changed.iter().copied().collect() })
+    }
+
+    /// It was written, as a whole or what was changed.
+    pub(crate) fn written(&mut self) {
+        self.changed.clear();
+        self.is_whole_wanted = false;
+        self.is_dirty = false;
     }
 
     pub(crate) fn touch(&mut self) {
@@ -78,6 +115,7 @@ impl Leaf {
         points: &Points,
         keeps_zero: bool,
     ) -> Vec<Version> {
+        self.changed.insert(block);
         let at = self
             .versions
             .partition_point(|(other, old)| (*other, old.birth) < (block, version.birth));
@@ -105,6 +143,7 @@ impl Leaf {
             } else {
                 dropped.push(version);
                 self.versions.remove(at);
+                self.changed.insert(block);
                 end -= 1;
             }
         }
@@ -154,6 +193,7 @@ impl Leaf {
         match found {
             Some((_, version)) if version.place == Place::Fragment(*from) => {
                 version.place = Place::Fragment(to);
+                self.changed.insert(block);
                 true
             }
             _ => false,

@@ -2,7 +2,9 @@
 //!
 //! Envelope: address = lineage, index; generation = generation of the segment it lies in. A leaf is a list of
 //! versions, sorted by block and birth, 23 bytes each: 2 block in the leaf, 8 birth, 1 sectors (0: zeroes), 4 segment,
-//! 4 sector, 4 CRC-32C. A node is a list of leaves, 18 bytes each: 2 leaf in the node, 16 extent.
+//! 4 sector, 4 CRC-32C. A *delta* is a leaf's page that says what changed: behind its list of versions a list of the blocks
+//! (2 bytes each) whose older versions it replaces, all of them. A node is a list of extents, 18 bytes each: 2 leaf in the
+//! node, 16 extent; of a leaf the whole page first, then its deltas from the oldest on.
 
 use crate::omf::envelope::{self, Address, FormatError, Kind, count_of};
 use crate::omf::root::Extent;
@@ -34,6 +36,14 @@ pub(crate) struct Version {
     pub(crate) place: Place,
 }
 
+/// A page that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) versions: Vec<(u16, Version)>,
+    /// Blocks whose versions before it do not count.
+    pub(crate) replaced: Vec<u16>,
+}
+
 const VERSION_BYTES: usize = 23;
 const LEAF_POINTER_BYTES: usize = 18;
 
@@ -43,6 +53,7 @@ pub(crate) fn encode(
     index: u64,
     generation: Generation,
     versions: &[(u16, Version)],
+    replaced: &[u16],
 ) -> Vec<u8> {
     let address = Address(lineage.0, index, generation.0);
     let mut e = envelope::begin(Kind::Leaf, pool, address);
@@ -54,6 +65,10 @@ pub(crate) fn encode(
             Place::Fragment(f) => drop(e.u8(f.sectors).u32(f.segment.0).u32(f.sector).u32(f.crc)),
         }
     }
+    e.u32(u32_of(replaced.len()));
+    replaced.iter().for_each(|block| {
+        e.u16(*block);
+    });
     envelope::finish(e)
 }
 
@@ -63,7 +78,7 @@ pub(crate) fn decode(
     lineage: LineageId,
     index: u64,
     generation: Generation,
-) -> Result<Vec<(u16, Version)>, FormatError> {
+) -> Result<Page, FormatError> {
     let address = Address(lineage.0, index, generation.0);
     let mut d = envelope::open_at(Kind::Leaf, pool, address, bytes)?;
     let count = count_of(&mut d, "versions", VERSION_BYTES)?;
@@ -81,7 +96,10 @@ pub(crate) fn decode(
         };
         versions.push((block, Version { birth, place }));
     }
-    Ok(versions)
+    let count = count_of(&mut d, "replaced blocks", 2)?;
+    let replaced = (0..count).map(|_| Ok(d.u16("replaced block")?));
+    let replaced = replaced.collect::<Result<_, FormatError>>()?;
+    Ok(Page { versions, replaced })
 }
 
 pub(crate) fn encode_node(

@@ -182,9 +182,9 @@ fn structures() -> Vec<Structure> {
         ("frame", frame_bytes(), |bytes| {
             frame::decode(bytes, POOL, 12_288, 6).is_ok_and(|f| f.records.len() == 4)
         }),
-        ("leaf", leaf::encode(POOL, lineage, 2, generation, &versions()), |bytes| {
+        ("leaf", leaf::encode(POOL, lineage, 2, generation, &versions(), &[3, 4]), |bytes| {
             leaf::decode(bytes, POOL, LineageId(6), 2, Generation(10))
-                .is_ok_and(|v| v == versions())
+                .is_ok_and(|page| page.versions == versions() && page.replaced == [3, 4])
         }),
         ("node", leaf::encode_node(POOL, lineage, 0, generation, &[(5, extent)]), |bytes| {
             leaf::decode_node(bytes, POOL, LineageId(6), 0, Generation(10))
@@ -266,7 +266,7 @@ fn every_damaged_byte_is_found() {
 
 #[test]
 fn structures_of_other_places_are_refused() {
-    let leaf = leaf::encode(POOL, LineageId(6), 2, Generation(10), &versions());
+    let leaf = leaf::encode(POOL, LineageId(6), 2, Generation(10), &versions(), &[]);
     let decode = |pool, lineage, index, generation| {
         leaf::decode(&leaf, PoolUuid(pool), LineageId(lineage), index, Generation(generation))
             .is_ok()
