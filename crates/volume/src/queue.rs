@@ -10,8 +10,8 @@ use std::time::Duration;
 use esker_base::units::to_u64;
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
 use esker_device::{
-    Cause, Command, Completion, Counters, Device, DeviceError, DeviceStats, Geometry, Op, OpKind,
-    QueuePair, Tag,
+    Cause, Command, Completion, Counters, Device, DeviceError, DeviceStats, Fact, Geometry,
+    Identity, Op, OpKind, QueuePair, Tag,
 };
 
 use crate::buffer::ring::frame_bytes;
@@ -95,6 +95,16 @@ impl Device for Volume {
 
     fn discards_zero(&self) -> bool {
         true
+    }
+
+    /// The pool's id and the volume's, both for ever.
+    fn identity(&self) -> Option<Identity> {
+        let pool = self.shared.fleet.pool;
+        let id = match self.view {
+            View::Volume(id) => format!("{pool}-v{}", id.0),
+            View::Snapshot(id) => format!("{pool}-s{}", id.0),
+        };
+        Some(Identity::default().with(Fact::Uuid, &id))
     }
 
     fn stats(&self) -> DeviceStats {

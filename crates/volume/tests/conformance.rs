@@ -21,7 +21,12 @@ fn volume_keeps_the_contract() {
         let volume = pool.volume("a").unwrap();
         assert!(!volume.geometry().volatile_write_cache);
         conformance::check(&*volume, 16, 4000, seed);
+        let identity = volume.identity().unwrap();
         pool.check().unwrap();
         pool.close().unwrap();
+        let pool = Pool::open(&drives, rig::open_options(&shape)).unwrap();
+        pool.create_volume("b", 1 << 20, options).unwrap();
+        assert_eq!(pool.volume("a").unwrap().identity(), Some(identity.clone()));
+        assert_ne!(pool.volume("b").unwrap().identity(), Some(identity));
     }
 }
