@@ -13,6 +13,9 @@ use crate::{Command, Completion, Device, Op, Port, QueuePair, Tag};
 
 /// LBAs that the random commands go to.
 const WINDOW: u64 = 192;
+/// How many reads look for poison, and what the poison is.
+const POISONED: u32 = 16;
+const POISON: u8 = 0xa5;
 /// The most LBAs in one command.
 const LARGEST: u64 = 24;
 
@@ -32,6 +35,44 @@ pub fn check(device: &dyn Device, depth: usize, commands: u64, seed: u64) {
     run.read_all();
     run.zero_all();
     wrong_commands_fail_alone(device);
+    reads_fill_their_buffers(device, seed);
+}
+
+/// Reads LBAs of the whole device into buffers that hold poison, and checks that none is left: with
+/// another poison the same read gives the same bytes. Nothing is written; nobody else may write
+/// meanwhile. For devices that store nothing, too.
+///
+/// # Panics
+/// When a read leaves bytes of its buffer as they were; the message says which.
+pub fn reads_fill_their_buffers(device: &dyn Device, seed: u64) {
+    let geometry = device.geometry();
+    let mut port = Port::open(device, 2).expect("a port");
+    let mut rng = Rng::new(seed);
+    let most = u64::from(geometry.max_transfer_size / geometry.lba_size).min(256);
+    for round in 0..POISONED {
+        // The ends, where short reads are, and places between them.
+        let count = (1 + rng.below(most)).min(geometry.capacity.0);
+        let last = geometry.capacity.0 - count;
+        let lba = Lba(match round {
+            0 => 0,
+            1 => last,
+            _ => rng.below(last + 1),
+        });
+        let size = to_usize(LbaCount(count).bytes(geometry.lba_size));
+        let mut read = |poison| {
+            let mut buf = AlignedBuf::zeroed(size);
+            buf.fill(poison);
+            port.read(lba, buf).expect("a read within the device")
+        };
+        let (first, second) = (read(POISON), read(!POISON));
+        let left = first.iter().zip(&second[..]).position(|(first, second)| first != second);
+        assert_eq!(
+            left,
+            None,
+            "{} (seed {seed}): the first byte that a read of {size} bytes at {lba} left as it was",
+            device.name()
+        );
+    }
 }
 
 /// What an LBA may read as.
@@ -113,7 +154,7 @@ impl<'a> Run<'a> {
         match self.rng.below(20) {
             0..8 => {
                 let mut buf = AlignedBuf::zeroed(size);
-                buf.fill(0xa5); // whatever is not read shows
+                buf.fill(POISON); // whatever is not read shows
                 Op::Read { lba, buf }
             }
             8..16 => Op::Write {
@@ -230,7 +271,8 @@ impl<'a> Run<'a> {
         let mut lba = 0;
         while lba < to_u64(self.lbas.len()) {
             let count = LARGEST.min(to_u64(self.lbas.len()) - lba);
-            let buf = AlignedBuf::zeroed(to_usize(LbaCount(count).bytes(self.lba_size())));
+            let mut buf = AlignedBuf::zeroed(to_usize(LbaCount(count).bytes(self.lba_size())));
+            buf.fill(POISON);
             self.push(Op::Read { lba: Lba(lba), buf });
             lba += count;
         }

@@ -10,7 +10,7 @@
 //! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
 //! | [`mod@file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
-//! | [`null`] | [`NullDevice`]: does nothing, to measure the seam |
+//! | [`null`] | [`NullDevice`]: stores nothing, to measure the seam |
 //! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish what they start |
 //! | [`mod@occupant`] | [`fn@occupant`]: whether a device is someone's, asked before it is taken |
 //! | [`conformance`] | what every device's tests run against it |
@@ -25,6 +25,8 @@
 //!    one that was zeroed reads as zeroes, and so does one that was discarded where
 //!    [`Device::discards_zero`].
 //! 5. A failed write leaves its LBAs undefined; a failed flush makes nothing durable.
+//! 6. A read that succeeds has written every byte of its buffer: what the buffer held before may be
+//!    another user's. After a read that failed the buffer holds anything, and is shown to nobody.
 
 pub mod blocking;
 pub mod command;
