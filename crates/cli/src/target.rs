@@ -12,6 +12,8 @@ use std::time::Duration;
 use esker_base::ErrorKind;
 use esker_nvmf::Target;
 
+pub(crate) use config::WriteCache;
+
 use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
 use crate::output;

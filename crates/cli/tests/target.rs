@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
 use common::{Scratch, esker, run, text};
 use esker_base::{AlignedBuf, Lba};
-use esker_device::Port;
+use esker_device::{Device, Port};
 use esker_nvmf::{Initiator, InitiatorConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -166,4 +166,50 @@ fn a_damaged_file_of_reservations_stops_the_start() {
     let arguments = ["target", "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
     let what = ["--subsystem", A, "--device", "mem:1MiB", "--allow-any", "--reservations", &file];
     run(arguments.iter().chain(&what)).fails(65, &[&file, "restore it from a copy"]);
+}
+
+/// A target over a model drive with an image is killed after writes that nobody flushed. What the next
+/// target serves of them.
+fn what_a_kill_leaves(write_cache: &str) -> Vec<bool> {
+    let scratch = Scratch::new();
+    let (config, image) = (scratch.path("target.toml"), text(&scratch.path("drive.img")));
+    run(["ssd", "create", "micron-7450?op=0.2", &image, "--capacity", "256MiB"]).succeeds();
+    let host = "nqn.2026-01.io.esker:host";
+    let served = subsystem(A, host, &[format!("ssd:?image={image}&nsid=1")]);
+    let text = format!("listen = [\"127.0.0.1:0\"]\n{served}write_cache = \"{write_cache}\"\n");
+    fs::write(&config, text).unwrap();
+    let mut target = Running::start(&config);
+    let device = target.open(A, 1).unwrap();
+    assert_eq!(device.geometry().volatile_write_cache, write_cache == "on");
+    let mut port = Port::open(&device, 1).unwrap();
+    for lba in 0..64 {
+        let mut buf = AlignedBuf::zeroed(4096);
+        buf.fill(7);
+        port.write(Lba(lba), buf, None).unwrap();
+    }
+    target.child.kill().unwrap();
+    target.child.wait().unwrap();
+    drop((port, device));
+    let target = Running::start(&config);
+    let device = target.open(A, 1).unwrap();
+    let mut port = Port::open(&device, 1).unwrap();
+    let mut is_there = |lba| port.read(Lba(lba), AlignedBuf::zeroed(4096)).unwrap()[0] == 7;
+    (0..64).map(&mut is_there).collect()
+}
+
+#[test]
+fn without_a_write_cache_completed_writes_survive_a_kill() {
+    assert!(what_a_kill_leaves("off").iter().all(|is_there| *is_there));
+    let kept = what_a_kill_leaves("on");
+    assert!(kept.contains(&false), "with the cache the same writes are lost, so this test sees it");
+}
+
+#[test]
+fn write_cache_says_what_it_can_be() {
+    let scratch = Scratch::new();
+    let config = scratch.path("target.toml");
+    let served = subsystem(A, "nqn.2026-01.io.esker:host", &["mem:1MiB".to_owned()]);
+    fs::write(&config, format!("{served}write_cache = \"maybe\"\n")).unwrap();
+    let serve = ["target", "serve", "--metrics", "127.0.0.1:0", "--config", &text(&config)];
+    run(serve).fails(64, &["maybe", "`on` or `off`"]);
 }

@@ -11,6 +11,7 @@
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
 //! | [`mod@file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
 //! | [`null`] | [`NullDevice`]: stores nothing, to measure the seam |
+//! | [`write_through`] | [`WriteThrough`]: a device without its volatile write cache |
 //! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish what they start |
 //! | [`mod@occupant`] | [`fn@occupant`]: whether a device is someone's, asked before it is taken |
 //! | [`conformance`] | what every device's tests run against it |
@@ -40,6 +41,7 @@ pub mod memory;
 pub mod null;
 pub mod occupant;
 pub mod stats;
+pub mod write_through;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -56,6 +58,7 @@ pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use occupant::{Occupant, occupant};
 pub use stats::{Counters, DeviceStats};
+pub use write_through::WriteThrough;
 
 /// What a device is, as far as its user has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Commands that Esker's initiator does not send: Copy and Abort.
+//! Commands that Esker's initiator does not send: Copy, Abort, and features.
 
 mod common;
 
@@ -12,14 +12,18 @@ use common::{config, memory, serve};
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng};
 use esker_device::{
     Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, OpKind,
-    Port, QueuePair,
+    Port, QueuePair, WriteThrough,
 };
 use esker_nvmf::conn::Payload;
 use esker_nvmf::target::{NamespaceConfig, Target};
 use esker_nvmf::wire::capsule::{Cqe, Sqe};
 use esker_nvmf::wire::command::{CopyArguments, LbaRange, SourceRange, admin, io};
-use esker_nvmf::wire::identify::{self, IdentifyController, IdentifyNamespace, ONCS_COPY, cns};
+use esker_nvmf::wire::feature;
+use esker_nvmf::wire::identify::{
+    self, IdentifyController, IdentifyNamespace, NSFEAT_VWCNP, ONCS_COPY, cns,
+};
 use esker_nvmf::wire::status::Status;
+use esker_sim::CrashRecorder;
 
 fn copy(to: u64, ranges: &[(u64, u64)]) -> (Sqe, Payload) {
     let sources = ranges.iter().map(|&(slba, count)| {
@@ -417,4 +421,37 @@ fn data_in_the_capsule_of_a_command_that_sends_none_is_refused_and_not_kept() {
     let (sqe, _) = read(0, 8);
     let (cqe, _) = host.run(sqe, Payload::Out(AlignedBuf::zeroed(4096)));
     assert_eq!(cqe.status, Status::SGL_TYPE.final_());
+}
+
+#[test]
+fn write_cache_is_told_of_each_namespace_and_stays_on() {
+    let volatile = || CrashRecorder::new().attach(memory(1)) as Arc<dyn Device>;
+    let answers = |devices: Vec<Arc<dyn Device>>| {
+        let mut config = config(devices[0].clone());
+        for (nsid, device) in (2..).zip(&devices[1..]) {
+            let namespace = NamespaceConfig { nsid, device: device.clone(), uuid: None };
+            config.subsystems[0].namespaces.push(namespace);
+        }
+        let target = Target::start(&config).unwrap();
+        let (mut admin, _io) = Client::pair(target.addresses()[0], &Identity::new(1));
+        let controller = admin.fetch(Sqe::new(identify::OPCODE, 0).with_dword(10, 1), 4096);
+        let independent: Vec<u8> = (1..=u32::try_from(devices.len()).unwrap())
+            .map(|nsid| admin.fetch(Sqe::new(identify::OPCODE, nsid).with_dword(10, 8), 4096)[0])
+            .collect();
+        let cache = |opcode| Sqe::new(opcode, 0).with_dword(10, feature::WRITE_CACHE.into());
+        let get = admin.run(cache(feature::GET), Payload::None).0;
+        let set = |admin: &mut Client, value| {
+            admin.run(cache(feature::SET).with_dword(11, value), Payload::None).0.status
+        };
+        let (on, off) = (set(&mut admin, 1), set(&mut admin, 0));
+        (controller[525] & 1, independent, (get.status, get.result), on, off)
+    };
+    let (ok, invalid) = (Status::SUCCESS, Status::INVALID_FIELD.final_());
+    let refused = Status::NOT_CHANGEABLE.final_();
+    let through = WriteThrough::over(volatile());
+    assert_eq!(
+        answers(vec![volatile(), through.clone(), memory(1)]),
+        (1, vec![0, NSFEAT_VWCNP, NSFEAT_VWCNP], (ok, 1), ok, refused)
+    );
+    assert_eq!(answers(vec![through]), (0, vec![NSFEAT_VWCNP], (invalid, 0), invalid, invalid));
 }

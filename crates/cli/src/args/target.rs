@@ -40,7 +40,8 @@ const DEFAULT_METRICS: &str = "127.0.0.1:9420";
     key_file = \"/etc/esker/host.key\"\n  \
     [[subsystem.namespace]]\n  \
     nsid = 1\n  \
-    device = \"/dev/nvme0n1\"")]
+    device = \"/dev/nvme0n1\"\n  \
+    write_cache = \"off\"")]
 pub(crate) struct ServeArgs {
     /// A file that says what is served, instead of the options below
     #[arg(long, value_name = "FILE", conflicts_with_all = ["subsystem", "devices", "allow", "allow_any"])]
@@ -79,6 +80,16 @@ pub(crate) struct ServeArgs {
     /// A file in which reservations outlive the target where hosts ask for it
     #[arg(long, value_name = "FILE")]
     pub(crate) reservations: Option<PathBuf>,
+    /// Whether hosts have the volatile write cache of a device. Without it a write completes when it is
+    /// durable: for hosts that do not write again what was not flushed when the target was started again
+    #[arg(
+        long,
+        value_name = "WHETHER",
+        value_enum,
+        default_value = "on",
+        conflicts_with = "config"
+    )]
+    pub(crate) write_cache: crate::target::WriteCache,
     /// Event loops, each a thread [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = super::parse::threads)]
     pub(crate) workers: Option<usize>,

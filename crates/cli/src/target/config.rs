@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use esker_device::Create;
+use esker_device::{Create, Device, WriteThrough};
 use esker_nvmf::TargetConfig;
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
@@ -51,6 +52,9 @@ struct Subsystem {
     serial: Option<String>,
     #[serde(default)]
     allow_any: bool,
+    /// Of its namespaces that do not say.
+    #[serde(default)]
+    write_cache: WriteCache,
     #[serde(default)]
     host: Vec<Host>,
     #[serde(default)]
@@ -74,11 +78,46 @@ struct Host {
 struct Namespace {
     nsid: u32,
     device: String,
+    write_cache: Option<WriteCache>,
+}
+
+/// Whether hosts have the volatile write cache of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WriteCache {
+    /// As the device has it: what a host wants durable, it flushes.
+    #[default]
+    On,
+    /// Writes complete when they are durable.
+    Off,
 }
 
 /// Devices that are open: subsystem, namespace, specification.
-type Devices = BTreeMap<Place, Opened>;
+type Devices = BTreeMap<Place, Served>;
 type Place = (String, u32, String);
+
+/// A device that is open, and what hosts have of it.
+#[derive(Clone)]
+struct Served {
+    opened: Opened,
+    device: Arc<dyn Device>,
+    write_cache: WriteCache,
+}
+
+impl Served {
+    fn new(opened: Opened, write_cache: WriteCache) -> Served {
+        let device = match write_cache {
+            WriteCache::On => opened.device.clone(),
+            WriteCache::Off => WriteThrough::over(opened.device.clone()),
+        };
+        Served { opened, device, write_cache }
+    }
+
+    /// The same device, with or without its write cache: the same object if that does not change.
+    fn with(self, write_cache: WriteCache) -> Served {
+        if self.write_cache == write_cache { self } else { Served::new(self.opened, write_cache) }
+    }
+}
 
 /// Reads the file or the options, and opens the devices. Whatever is open already stays open.
 pub(super) struct Planner<'a> {
@@ -163,7 +202,7 @@ impl<'a> Planner<'a> {
     }
 
     fn add(&self, plan: &mut Plan, left: &mut Devices, subsystem: Subsystem) -> Result {
-        let Subsystem { nqn, serial, allow_any, host, namespace } = subsystem;
+        let Subsystem { nqn, serial, allow_any, write_cache, host, namespace } = subsystem;
         if !allow_any && host.is_empty() {
             let why = "nobody may use it: name the hosts that may, or allow any";
             return Err(Failure::usage(format!("{nqn}: {why}")));
@@ -179,20 +218,21 @@ impl<'a> Planner<'a> {
             Access::Hosts(host.into_iter().map(allowed).collect::<Result<_>>()?)
         };
         let mut namespaces = Vec::new();
-        for Namespace { nsid, device } in namespace {
+        for Namespace { nsid, device, write_cache: own } in namespace {
+            let write_cache = own.unwrap_or(write_cache);
             let key = (nqn.clone(), nsid, device);
-            let opened = match self.open.get(&key).cloned().or_else(|| take(left, &key.2)) {
-                Some(opened) => opened,
+            let served = match self.open.get(&key).cloned().or_else(|| take(left, &key.2)) {
+                Some(served) => served.with(write_cache),
                 None => {
                     let spec = key.2.parse::<Spec>()?;
                     let opened = self.stack.open(&spec, Create::Never)?;
                     plan.remarks.extend(opened.remarks());
-                    opened
+                    Served::new(opened, write_cache)
                 }
             };
-            let device = opened.device.clone();
+            let device = served.device.clone();
             namespaces.push(NamespaceConfig { nsid, device, uuid: None });
-            plan.open.insert(key, opened);
+            plan.open.insert(key, served);
         }
         let plain = SubsystemConfig::new(&nqn);
         plan.target.subsystems.push(SubsystemConfig { serial, access, namespaces, ..plain });
@@ -210,7 +250,7 @@ impl Plan {
 }
 
 /// A device with this specification, wherever it was.
-fn take(left: &mut Devices, device: &str) -> Option<Opened> {
+fn take(left: &mut Devices, device: &str) -> Option<Served> {
     let place = left.keys().find(|place| place.2 == device)?.clone();
     left.remove(&place)
 }
@@ -230,7 +270,11 @@ fn of_options(args: &ServeArgs) -> File {
         tls_key_file: args.tls_key_file.clone(),
         tls_key_old: false,
     };
-    let namespace = |(device, nsid): (&String, u32)| Namespace { nsid, device: device.clone() };
+    let namespace = |(device, nsid): (&String, u32)| Namespace {
+        nsid,
+        device: device.clone(),
+        write_cache: None,
+    };
     File {
         listen: Vec::new(),
         announce: Vec::new(),
@@ -242,6 +286,7 @@ fn of_options(args: &ServeArgs) -> File {
             nqn: args.subsystem.clone().unwrap_or_default(),
             serial: None,
             allow_any: args.allow_any,
+            write_cache: args.write_cache,
             host: args.allow.iter().map(host).collect(),
             namespace: args.devices.iter().zip(1..).map(namespace).collect(),
         }],

@@ -167,6 +167,9 @@ fn set_features(controller: &Controller, core: &Core, sqe: &Sqe, data: &[u8]) ->
         feature::FDP_EVENTS => namespace(controller, sqe.nsid)
             .map_or_else(Reply::Failed, |namespace| fdp::report(&namespace, sqe, data)),
         feature::RESERVATION_PERSISTENCE => set_persistence(controller, sqe.nsid, value & 1 == 1),
+        // Without a cache there is no such feature (Base 2.1, 5.1.25.1.4); one that is there stays on.
+        feature::WRITE_CACHE if !has_write_cache(controller) => Reply::Failed(INVALID),
+        feature::WRITE_CACHE if value & 1 == 1 => Reply::Done(0),
         feature::ARBITRATION
         | feature::POWER
         | feature::TEMPERATURE
@@ -177,6 +180,10 @@ fn set_features(controller: &Controller, core: &Core, sqe: &Sqe, data: &[u8]) ->
         | feature::RESERVATION_MASK => Reply::Failed(Status::NOT_CHANGEABLE.final_()),
         _ => Reply::Failed(INVALID),
     }
+}
+
+fn has_write_cache(controller: &Controller) -> bool {
+    controller.subsystem.as_ref().is_some_and(|one| one.is_volatile())
 }
 
 /// Sets whether the reservations of a namespace, or of all of them, persist.
@@ -221,9 +228,11 @@ fn get_features(controller: &Controller, sqe: &Sqe) -> Reply {
         }
         feature::TEMPERATURE => Reply::Done(343),
         feature::WRITE_CACHE => {
-            let namespaces = controller.subsystem.as_ref().map(|one| one.namespaces());
-            let mut namespaces = namespaces.unwrap_or_default().into_iter();
-            Reply::Done(namespaces.any(|one| one.geometry().volatile_write_cache).into())
+            if has_write_cache(controller) {
+                Reply::Done(1)
+            } else {
+                Reply::Failed(INVALID)
+            }
         }
         feature::RESERVATION_MASK => Reply::Done(0x0e), // all kinds of notification are masked
         feature::RESERVATION_PERSISTENCE => {

@@ -85,7 +85,10 @@ impl SubsystemConfig {
 pub struct NamespaceConfig {
     /// Its number, from 1 to [`NSID_MAX`].
     pub nsid: u32,
-    /// The device.
+    /// The device. Hosts that cannot know that the target was started again, and lost what they had
+    /// written and not flushed, need one without a volatile write cache: [`WriteThrough::over`].
+    ///
+    /// [`WriteThrough::over`]: esker_device::WriteThrough::over
     pub device: Arc<dyn Device>,
     /// Its UUID; without one, derived from the NQN of the subsystem and the number. Namespaces that
     /// are the same over several targets have the same.

@@ -10,9 +10,9 @@ use crate::wire::fabrics::{DISCOVERY_NQN, VERSION};
 use crate::wire::identify::{
     ANA_GROUP, CMIC_MULTI_ANA, CTRATT_ENDURANCE_GROUPS, CTRATT_FDPS, CTRATT_HOSTID_128,
     CTRATT_TBKAS, DLFEAT_ZEROES, IdentifyController, IdentifyNamespace, IndependentNamespace,
-    NSFEAT_OPTPERF, NvmController, OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE, OCFS_0, ONCS_COMPARE,
-    ONCS_COPY, ONCS_DSM, ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES, RESCAP_ALL,
-    RESCAP_PERSIST, SIZE, cns, descriptors, id_list, namespace_list,
+    NSFEAT_OPTPERF, NSFEAT_VWCNP, NvmController, OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE, OCFS_0,
+    ONCS_COMPARE, ONCS_COPY, ONCS_DSM, ONCS_RESERVATIONS, ONCS_VERIFY, ONCS_WRITE_ZEROES,
+    RESCAP_ALL, RESCAP_PERSIST, SIZE, cns, descriptors, id_list, namespace_list,
 };
 use crate::wire::status::Status;
 use crate::wire::{padded, saturate16};
@@ -150,8 +150,6 @@ fn of_controller(
     let base = common(controller);
     let groups = subsystem.endurance_groups();
     let fdp = if groups > 0 { CTRATT_ENDURANCE_GROUPS | CTRATT_FDPS } else { 0 };
-    let namespaces = subsystem.namespaces();
-    let is_volatile = namespaces.iter().any(|one| one.geometry().volatile_write_cache);
     IdentifyController {
         sn: padded(&subsystem.serial, b' '),
         mn: padded(&subsystem.model, b' '),
@@ -180,7 +178,7 @@ fn of_controller(
             | ONCS_COPY,
         ocfs: OCFS_0,
         // Flush takes a namespace, not all of them at once.
-        vwc: 0x04 | u8::from(is_volatile),
+        vwc: 0x04 | u8::from(subsystem.is_volatile()),
         subnqn: padded(&subsystem.nqn, 0),
         ioccsz: (64 + shared.limits.in_capsule_bytes) / 16,
         ..base
@@ -223,7 +221,7 @@ fn of_namespace(namespace: &Namespace) -> IdentifyNamespace {
 
 fn independent(namespace: &Namespace) -> IndependentNamespace {
     IndependentNamespace {
-        nsfeat: 0,
+        nsfeat: if namespace.geometry().volatile_write_cache { 0 } else { NSFEAT_VWCNP },
         nmic: 1,
         rescap: rescap(namespace),
         anagrpid: ANA_GROUP,

@@ -182,6 +182,11 @@ impl Subsystem {
         self.namespaces.read().values().cloned().collect()
     }
 
+    /// Whether a namespace has a volatile write cache.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.namespaces.read().values().any(|one| one.geometry().volatile_write_cache)
+    }
+
     /// The namespaces whose device has another size than hosts know; they know it from now on.
     pub(crate) fn refresh(&self) -> Vec<u32> {
         let namespaces = self.namespaces();

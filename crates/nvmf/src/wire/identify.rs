@@ -228,6 +228,9 @@ pub fn format_in_use(namespace: &[u8; SIZE]) -> (u16, u8) {
     (u16::from_le_bytes([a, b]), lbads)
 }
 
+/// NSFEAT of the independent structure: this namespace has no volatile write cache, whatever the
+/// controller says (VWCNP).
+pub const NSFEAT_VWCNP: u8 = 0x20;
 /// NSFEAT: the preferred sizes are given.
 pub const NSFEAT_OPTPERF: u8 = 0x10;
 /// DLFEAT: deallocated LBAs read as zeroes (bits 2:0), and Write Zeroes can deallocate (bit 3).
