@@ -105,9 +105,13 @@ impl Identity {
         self.part == other.part && shared().count() > 0 && shared().all(|(own, its)| own == its)
     }
 
-    /// The facts of both. An identity that knows more than the other one is worth keeping.
+    /// The facts of both, which mean the same device, or of `other` where this one has none. An identity that
+    /// knows more than the other one is worth keeping.
     #[must_use]
     pub fn joined(&self, other: &Identity) -> Identity {
+        if self.facts.is_empty() {
+            return other.clone();
+        }
         let mut joined = self.clone();
         for (fact, value) in other.facts.iter().filter(|(fact, _)| !self.facts.contains_key(fact)) {
             joined = joined.with(*fact, value);
@@ -181,6 +185,7 @@ mod tests {
         let part = whole.clone().part("start=8");
         assert!(!part.is_same(&whole) && !whole.is_same(&part) && part.is_same(&part));
         assert_eq!(file("7").joined(&whole), whole);
+        assert_eq!(Identity::default().joined(&part), part, "the part is kept");
     }
 
     #[test]
