@@ -9,7 +9,7 @@
 //! 2. One flush of its own is in flight at most; `covered` are the changes that it makes durable, and
 //!    `uncovered` those that wait for the next one.
 //! 3. A command keeps its place in `places` until it is handed back, and the device below knows it by that
-//!    number; the flush has [`FLUSH`].
+//!    number; the flush has `FLUSH`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -56,7 +56,8 @@ fn a_remote_namespace_is_a_device_like_any_other() {
     target.close_portal(0).unwrap();
     let opened = open(&text(&target, "")).unwrap();
     conformance::check(&*opened.device, 4, 100, 3);
-    assert!(opened.remarks()[0].contains("is not connected"), "{:?}", opened.remarks());
+    let remark = &opened.remarks()[0];
+    assert!(remark.contains("without success") || remark.contains("not connected"), "{remark}");
 }
 
 #[test]
