@@ -118,6 +118,15 @@ impl Op {
         }
     }
 
+    /// Bytes of the buffer it carries; 0 when it carries none.
+    #[must_use]
+    pub fn buf_len(&self) -> usize {
+        match self {
+            Op::Read { buf, .. } | Op::Write { buf, .. } => buf.len(),
+            _ => 0,
+        }
+    }
+
     /// The buffer it carries, taken out.
     #[must_use]
     pub fn into_buf(self) -> Option<AlignedBuf> {

@@ -212,6 +212,11 @@ impl Device for FileDevice {
         identity::of(&self.0.file, self.0.is_block_device)
     }
 
+    /// The kernel works on what a ring was given; without one every command is waited for.
+    fn is_prompt(&self) -> bool {
+        self.0.uses_io_uring
+    }
+
     fn stats(&self) -> DeviceStats {
         self.0.counters.snapshot(&self.0.name)
     }

@@ -112,6 +112,13 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Whether its queue pairs never make their user wait: to be opened, to take commands, and to be polled.
+    /// They work, or leave the work to others. A user that has other things to do at the same time drives
+    /// them itself, and gives other devices a thread.
+    fn is_prompt(&self) -> bool {
+        false
+    }
+
     /// What this device and the devices under it have carried so far.
     fn stats(&self) -> DeviceStats;
 

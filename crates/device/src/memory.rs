@@ -97,6 +97,10 @@ impl Device for MemoryDevice {
         self.0.identity.clone()
     }
 
+    fn is_prompt(&self) -> bool {
+        true
+    }
+
     fn stats(&self) -> DeviceStats {
         self.0.counters.snapshot(&self.0.name)
     }

@@ -62,6 +62,10 @@ impl Device for NullDevice {
         Ok(Box::new(Immediate::new(self.0.clone(), depth)))
     }
 
+    fn is_prompt(&self) -> bool {
+        true
+    }
+
     fn stats(&self) -> DeviceStats {
         self.0.counters.snapshot(NAME)
     }

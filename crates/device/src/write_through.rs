@@ -73,6 +73,10 @@ impl Device for WriteThrough {
         self.0.usable_bytes()
     }
 
+    fn is_prompt(&self) -> bool {
+        self.0.is_prompt()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.0.stats()
     }

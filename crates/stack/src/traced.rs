@@ -82,6 +82,10 @@ impl Device for Traced {
         self.inner.identity()
     }
 
+    fn is_prompt(&self) -> bool {
+        self.inner.is_prompt()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
     }
