@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::ErrorKind;
-use esker_nvmf::Target;
+use esker_nvmf::{NvmfError, Target};
 
 pub(crate) use config::WriteCache;
 
@@ -59,7 +59,14 @@ fn serve(args: &ServeArgs) -> Result {
     }
     drop(metrics);
     match Arc::into_inner(target) {
-        Some(target) => Ok(target.close()?),
+        Some(target) => {
+            let closed = target.close();
+            if matches!(closed, Err(NvmfError::Hung { .. })) {
+                // A device that hangs would be waited for when it is dropped. The process ends it.
+                std::mem::forget((planner, plan));
+            }
+            Ok(closed?)
+        }
         None => unreachable!("the metrics had the other reference"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use esker_base::ErrorKind;
 use esker_base::codec::Truncated;
@@ -85,6 +86,17 @@ pub enum NvmfError {
         /// What it said.
         message: String,
     },
+    /// A device of the target has not ended its commands in time when the target was closed.
+    #[error(
+        "{device}: it has not ended its commands within {within:?}, so the target ends without them: they may \
+         still be executed, and what was not flushed may be lost; see to the device before it is served again"
+    )]
+    Hung {
+        /// Which device.
+        device: String,
+        /// How long it was waited for.
+        within: Duration,
+    },
     /// A device of the target failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -104,7 +116,9 @@ impl NvmfError {
             NvmfError::Os { kind, .. } => *kind,
             NvmfError::Command { status, .. } => status.kind(),
             NvmfError::Lost { .. } => ErrorKind::Retry,
-            NvmfError::Protocol { .. } | NvmfError::Panicked { .. } => ErrorKind::Io,
+            NvmfError::Protocol { .. } | NvmfError::Panicked { .. } | NvmfError::Hung { .. } => {
+                ErrorKind::Io
+            }
             NvmfError::Unusable { .. } => ErrorKind::Unsupported,
             NvmfError::Authentication(_) => ErrorKind::Conflict,
             NvmfError::Reservations { .. } => ErrorKind::Corrupt,

@@ -6,7 +6,9 @@
 //! | `shared`, `worker`, `connection` | event loops and what they have in common |
 //! | `fabrics`, `admin`, `abort`, `identify`, `logs` | commands of the admin queue |
 //! | `io`, `copy`, `fdp`, `reservation` | commands of I/O queues |
+//! | `backend`, `late` | devices that make others wait, and commands that they do not end in time |
 //! | `subsystem`, `controller` | the things that commands are about |
+//! | `memory`, `pace` | what one host may hold of a worker's memory, and for how long |
 //! | `listen` | the addresses that hosts connect to |
 //! | `reload` | another configuration for a target that runs |
 //! | [`metrics`] | what was carried |
@@ -17,6 +19,7 @@
 
 mod abort;
 mod admin;
+mod backend;
 pub mod config;
 mod connection;
 mod controller;
@@ -25,9 +28,12 @@ mod fabrics;
 mod fdp;
 mod identify;
 mod io;
+mod late;
 mod listen;
 mod logs;
+mod memory;
 pub mod metrics;
+mod pace;
 mod reload;
 mod reservation;
 mod shared;
@@ -35,8 +41,8 @@ mod subsystem;
 mod worker;
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use esker_base::thread;
@@ -138,6 +144,9 @@ impl Target {
             refused: get(&registry.refused),
             violations: get(&registry.violations),
             timeouts: get(&registry.timeouts),
+            slow: get(&registry.slow),
+            late: get(&registry.late),
+            closed: registry.last_closed(),
             unauthenticated: get(&registry.unauthenticated),
             flows: registry.sums(),
         }
@@ -231,20 +240,52 @@ impl Target {
 
 impl Target {
     /// Ends it in order: the connections are closed, what the devices have is waited for, and then
-    /// every device is flushed.
+    /// every device is flushed. Each of the two takes [`Limits::closing`] at most.
     ///
     /// # Errors
-    /// That a worker has panicked; else the first of a device that cannot be flushed. The others are all
-    /// the same.
+    /// That a worker has panicked; else that a device has not ended its commands in time, or the first of
+    /// one that cannot be flushed. The others are all the same. After [`NvmfError::Hung`] the devices cannot
+    /// be dropped without waiting for them.
     pub fn close(mut self) -> Result<(), NvmfError> {
         let mut outcome = self.stop();
+        let within = self.shared.limits.closing;
+        let hung = std::mem::take(&mut *self.shared.hung.lock());
+        let hang = |device: &str| NvmfError::Hung { device: device.to_owned(), within };
+        if let Some(device) = hung.first() {
+            outcome = outcome.and(Err(hang(device)));
+        }
+        // All at once: a device that hangs takes no time of the others.
+        let end = self.shared.clock.now() + within;
+        let (flushed, outcomes) = mpsc::channel();
+        let mut devices = Vec::new();
         for subsystem in &*self.shared.subsystems.read() {
             for namespace in subsystem.namespaces() {
-                let flushed = Port::open(&*namespace.device, 1).and_then(|mut port| port.flush());
-                outcome = outcome.and(flushed.map_err(NvmfError::from));
+                if hung.iter().any(|name| name == namespace.device.name()) {
+                    continue;
+                }
+                let (index, flushed) = (devices.len(), flushed.clone());
+                let device = namespace.device.clone();
+                devices.push(device.clone());
+                let flush = move || {
+                    let done = Port::open(&*device, 1).and_then(|mut port| port.flush());
+                    let _ = flushed.send((index, done)); // nobody waits any more
+                };
+                let starting = |error| NvmfError::os("starting a flush", &error);
+                outcome =
+                    outcome.and(thread::spawn("nvmf-flush", flush).map(drop).map_err(starting));
             }
         }
-        outcome
+        drop(flushed);
+        let mut unflushed: Vec<_> = devices.iter().map(|one| Some(one.name())).collect();
+        let left = || end.since(self.shared.clock.now());
+        while let Ok((index, done)) = outcomes.recv_timeout(left()) {
+            unflushed[index] = None;
+            outcome = outcome.and(done.map_err(NvmfError::from));
+        }
+        match unflushed.into_iter().flatten().next() {
+            Some(device) => outcome.and(Err(hang(device))),
+            None => outcome,
+        }
     }
 
     fn stop(&mut self) -> Result<(), NvmfError> {
@@ -254,7 +295,8 @@ impl Target {
             let said = |panic: Box<_>| NvmfError::Panicked { message: thread::said(&*panic) };
             outcome = outcome.and(worker.join().map_err(said));
         }
-        outcome
+        let of_device = self.shared.take_panic().map(|message| NvmfError::Panicked { message });
+        outcome.and(of_device.map_or(Ok(()), Err))
     }
 }
 

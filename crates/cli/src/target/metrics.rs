@@ -83,15 +83,20 @@ fn status(target: &Target) -> String {
     let metrics = target.metrics();
     let mut text = format!(
         "connections {}, controllers {}; accepted {}, refused {}, protocol violations {}, \
-         timeouts {}, failed authentication {}\n",
+         timeouts {}, too slow {}, late commands {}, failed authentication {}\n",
         metrics.connections,
         metrics.controllers,
         metrics.accepted,
         metrics.refused,
         metrics.violations,
         metrics.timeouts,
+        metrics.slow,
+        metrics.late,
         metrics.unauthenticated
     );
+    for why in &metrics.closed {
+        let _ = writeln!(text, "{why}");
+    }
     for flow in &metrics.flows {
         let us = |share: f64| flow.percentile(share).as_secs_f64() * 1e6;
         let _ = write!(
@@ -162,8 +167,10 @@ impl Collector for Metrics {
         for (name, help, value) in [
             ("esker_target_accepted", "Connections accepted", metrics.accepted),
             ("esker_target_refused", "Connections refused", metrics.refused),
+            ("esker_target_late", "Commands that a device did not end in time", metrics.late),
             ("esker_target_violations", "Connections closed for a violation", metrics.violations),
             ("esker_target_timeouts", "Connections closed for silence", metrics.timeouts),
+            ("esker_target_slow", "Connections closed because the host was too slow", metrics.slow),
             (
                 "esker_target_unauthenticated",
                 "Hosts that failed to prove who they are",

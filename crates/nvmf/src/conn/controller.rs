@@ -89,6 +89,8 @@ pub struct ControllerConnection {
     sender: Sender,
     slots: Vec<SlotState>,
     free: Vec<u16>,
+    /// Slots that only commands had that were answered early, and are done.
+    spare: Vec<u16>,
     pending: Option<Pending>,
     is_initialized: bool,
     is_closed: bool,
@@ -109,6 +111,7 @@ impl ControllerConnection {
             sender: Sender::default(),
             slots: Vec::new(),
             free: Vec::new(),
+            spare: Vec::new(),
             pending: None,
             is_initialized: false,
             is_closed: false,
@@ -145,7 +148,7 @@ impl ControllerConnection {
     /// How many commands are in progress.
     #[must_use]
     pub fn in_progress(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.spare.len()
     }
 
     /// Where received bytes go.
@@ -344,6 +347,25 @@ impl ControllerConnection {
         self.release(slot);
     }
 
+    /// Answers a command whose slot stays in use until [`ControllerConnection::release_late`]. The host may
+    /// send another one, which gets a slot more.
+    pub fn respond_early(&mut self, slot: Slot, status: Status) {
+        let cqe = self.completion(slot, 0, status);
+        self.sender.pdu(PduType::CapsuleResp, &cqe.encode());
+        let more = self.spare.pop().or_else(|| {
+            let index = u16::try_from(self.slots.len()).ok()?;
+            self.slots.push(SlotState::default());
+            Some(index)
+        });
+        self.free.extend(more);
+    }
+
+    /// A command that was answered early is done: its slot can be used again.
+    pub fn release_late(&mut self, slot: Slot) {
+        self.slots[usize::from(slot.0)].is_used = false;
+        self.spare.push(slot.0);
+    }
+
     /// Answers Connect, whose response says with SQHD whether there is flow control (Base 2.1, 6.3).
     pub fn respond_to_connect(&mut self, slot: Slot, result: u64) {
         let mut cqe = self.completion(slot, result, Status::SUCCESS);
@@ -407,6 +429,19 @@ impl ControllerConnection {
             _ if length == 0 && in_capsule.is_none() => Ok(()),
             _ => Err(Status::SGL_TYPE.final_()),
         }
+    }
+
+    /// Whether a PDU has begun to come that has not ended, and how many headers came so far: the two
+    /// together tell one PDU from the next.
+    #[must_use]
+    pub fn pdu_under_way(&self) -> (bool, u64) {
+        self.receiver.pdu_under_way()
+    }
+
+    /// Bytes to be sent since the beginning, and how many of them are.
+    #[must_use]
+    pub fn output_bytes(&self) -> (u64, u64) {
+        self.sender.totals()
     }
 
     /// Whether something is to be sent.

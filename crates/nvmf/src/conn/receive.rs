@@ -58,6 +58,8 @@ pub struct Receiver {
     start: usize,
     end: usize,
     payload: Option<Incoming>,
+    /// Headers so far.
+    pdus: u64,
     pub(crate) header_digest: bool,
     pub(crate) data_digest: bool,
 }
@@ -71,6 +73,7 @@ impl Receiver {
             start: 0,
             end: 0,
             payload: None,
+            pdus: 0,
             header_digest: false,
             data_digest: false,
         }
@@ -115,6 +118,11 @@ impl Receiver {
         &self.staging[self.start..self.end.min(self.start + 128)]
     }
 
+    /// Whether a PDU has begun that has not ended, and how many headers there were before.
+    pub(crate) fn pdu_under_way(&self) -> (bool, u64) {
+        (self.payload.is_some() || self.start < self.end, self.pdus)
+    }
+
     /// Whether data is expected before the next header.
     pub(crate) fn expects_data(&self) -> bool {
         self.payload.is_some()
@@ -146,6 +154,7 @@ impl Receiver {
         let mut bytes = [0; 128];
         bytes[..size].copy_from_slice(&header[..size]);
         self.start += layout.data_start;
+        self.pdus += 1;
         Ok(Some(Header { kind, flags: common.flags, data: layout.data, bytes, size }))
     }
 

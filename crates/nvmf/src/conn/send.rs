@@ -12,6 +12,7 @@ use std::io::IoSlice;
 
 use crate::wire::pdu::{CommonHeader, FatalStatus, HDGSTF, PduType, TermReq};
 use esker_base::checksum::{crc32c, crc32c_append};
+use esker_base::units::to_u64;
 
 use super::Violation;
 
@@ -31,6 +32,8 @@ pub struct Sender {
     small: Vec<u8>,
     small_sent: usize,
     sent: usize,
+    /// Bytes that were queued and sent since the beginning.
+    totals: (u64, u64),
     pub(crate) header_digest: bool,
     pub(crate) data_digest: bool,
 }
@@ -40,6 +43,11 @@ impl Sender {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
+    }
+
+    /// Bytes that were queued, and bytes of them that were sent, since the beginning.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        self.totals
     }
 
     /// Queues a PDU without data: `body` is the header after the common one.
@@ -59,6 +67,7 @@ impl Sender {
     ) {
         self.header(kind, flags, body, data.len(), alignment);
         self.segments.push_back(Segment::Data { buf, at, len: data.len() });
+        self.totals.0 += to_u64(data.len());
         if self.data_digest {
             self.push_small(&crc32c(data).to_le_bytes());
         }
@@ -113,6 +122,7 @@ impl Sender {
             return;
         }
         self.small.extend_from_slice(bytes);
+        self.totals.0 += to_u64(bytes.len());
         match self.segments.back_mut() {
             Some(Segment::Small { len }) => *len += bytes.len(),
             _ => self.segments.push_back(Segment::Small { len: bytes.len() }),
@@ -147,6 +157,7 @@ impl Sender {
     /// Takes note that `count` bytes were sent; calls `done` for each buffer all of whose queued
     /// data is out.
     pub(crate) fn sent(&mut self, count: usize, mut done: impl FnMut(u16)) {
+        self.totals.1 += to_u64(count);
         let mut count = count;
         while count > 0
             && let Some(&segment) = self.segments.front()

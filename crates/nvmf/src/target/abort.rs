@@ -5,7 +5,7 @@
 //!
 //! | the command | is aborted |
 //! | --- | --- |
-//! | waits for memory, or for its turn (Copy), or for room in the device's queue | at once |
+//! | waits for memory, for late commands, for its turn (Copy), or for room in the device's queue | at once |
 //! | waits for the host's data | when the data has come, and is dropped |
 //! | is a Copy at work | when the pieces that the device has are done |
 //! | is an Asynchronous Event Request | at once |
@@ -79,16 +79,23 @@ pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, aske
         let slot = connection.waiting.remove(at).map(Slot).expect("it was found there");
         return stop(connection, core, slot, asked);
     }
+    if let Some(at) = connection.fenced.iter().position(|(slot, _)| is_it(*slot))
+        && let Some((slot, data)) = connection.fenced.remove(at)
+    {
+        connection.give_back(core, data);
+        return stop(connection, core, Slot(slot), asked);
+    }
     if let Some(slot) = connection.copies.cancel(|slot| is_it(slot.0)) {
         return stop(connection, core, slot, asked);
     }
     let index = connection.jobs.iter().position(|job| {
-        job.sqe.cid == cid && job.abort.is_none() && (job.is_fetching || job.pieces > 0)
+        let is_at_work = job.abort.is_none() && job.late.is_none();
+        job.sqe.cid == cid && is_at_work && (job.asked.is_some() || job.pieces > 0)
     });
     let Some(slot) = index.and_then(|index| u16::try_from(index).ok()).map(Slot) else {
         return answer(&core.shared, controller, asked, false);
     };
-    if connection.job(slot).is_fetching {
+    if connection.job(slot).asked.is_some() {
         connection.job(slot).abort = Some(asked);
         return;
     }
@@ -104,6 +111,7 @@ pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, aske
         if is_copy {
             connection.copies.took_back(place);
         }
+        connection.took_back_bytes(slot, op.buf_len());
         connection.give_back(core, op.into_buf());
     }
     if is_copy {

@@ -142,9 +142,11 @@ pub struct Limits {
     pub io_queues: u16,
     /// Entries of a queue: 32, which admin queues have, to 4,096.
     pub queue_entries: u16,
-    /// Bytes of data in transfer, for all connections of a worker.
+    /// Bytes of data in transfer, for all connections of a worker. A host may hold as much as is free,
+    /// half of it when it is alone; an eighth is kept for small commands of hosts that hold little.
     pub data_bytes: usize,
-    /// Bytes of data in transfer for one connection; one command may go above it.
+    /// Bytes of data in transfer for one connection, of which commands of one namespace may have half;
+    /// one command may go above it.
     pub data_bytes_per_connection: usize,
     /// The largest read or write in bytes: a power of two from 4,096 on. Devices that take less
     /// lower it.
@@ -152,6 +154,14 @@ pub struct Limits {
     /// The most bytes that hosts may send along with a write command: at most 65,536, a multiple
     /// of 16.
     pub in_capsule_bytes: u32,
+    /// How long a host may take to send the data of a command that it was asked for, to end a PDU that
+    /// it began, or to take what it was sent. Its connection is closed then: others need what it holds.
+    pub transfer: Duration,
+    /// How long a device may take for a command before the host is answered with an error. Hosts give up
+    /// after some time of their own: Linux after 30 s.
+    pub command: Duration,
+    /// How long devices are waited for when the target is closed.
+    pub closing: Duration,
     /// How long a connection may take to send Connect.
     pub handshake: Duration,
     /// The longest keep alive timeout; and that of discovery connections that want none.
@@ -173,9 +183,12 @@ impl Default for Limits {
             io_queues: 64,
             queue_entries: 128,
             data_bytes: 256 << 20,
-            data_bytes_per_connection: 32 << 20,
+            data_bytes_per_connection: 64 << 20,
             transfer_bytes: 1 << 20,
             in_capsule_bytes: 16 << 10,
+            transfer: Duration::from_secs(15),
+            command: Duration::from_secs(25),
+            closing: Duration::from_secs(10),
             handshake: Duration::from_secs(5),
             keep_alive: Duration::from_secs(120),
             spin: Duration::from_micros(50),

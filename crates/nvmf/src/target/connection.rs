@@ -23,7 +23,9 @@ use esker_device::{Command, Completion, Op};
 use super::admin::Reply;
 use super::controller::{Address, Controller};
 use super::copy::{self, Copies};
+use super::memory::STRANGERS;
 use super::metrics::{self, Flow, Work};
+use super::pace::Pace;
 use super::worker::{Core, Place};
 use super::{abort, fabrics, io};
 use crate::auth::Verifier;
@@ -68,7 +70,12 @@ impl Role {
 #[derive(Default)]
 pub(crate) struct Job {
     pub(crate) sqe: Sqe,
-    started: Nanos,
+    pub(crate) started: Nanos,
+    /// When the device was given the first of its commands that it has.
+    pub(crate) given: Nanos,
+    /// It was answered before its devices were done, or the connection ends: the number that its namespace
+    /// knows it by.
+    pub(crate) late: Option<u64>,
     /// Commands that the device has of it.
     pub(crate) pieces: u32,
     /// The first error of these.
@@ -77,12 +84,19 @@ pub(crate) struct Job {
     pub(crate) owes_flush: bool,
     /// What a Compare compares with.
     pub(crate) expected: Option<AlignedBuf>,
-    /// The host was asked for its data, which has not come.
-    pub(crate) is_fetching: bool,
+    /// When the host was asked for its data, which has not come.
+    pub(crate) asked: Option<Nanos>,
     /// It is to be aborted when its data has come, or its devices are done: the slot of the Abort.
     pub(crate) abort: Option<Slot>,
     /// Index in `flows`.
     pub(crate) flow: Option<usize>,
+}
+
+impl Job {
+    /// Whether the host has to be asked for its data.
+    pub(crate) fn needs_data(&self, data: Option<&AlignedBuf>) -> bool {
+        self.sqe.is_from_host() && data.is_none() && self.sqe.sgl.length > 0
+    }
 }
 
 /// A namespace as this connection uses it.
@@ -94,6 +108,8 @@ pub(crate) struct Use {
     pub(crate) lba_size: u32,
     /// Index of the device's queue in the worker.
     pub(crate) device: usize,
+    /// Bytes of this connection's commands that the device has or will get.
+    pub(crate) bytes: usize,
     pub(crate) flow: Arc<Flow>,
 }
 
@@ -111,8 +127,13 @@ pub(crate) struct Connection {
     pub(crate) jobs: Vec<Job>,
     /// Commands that wait for memory.
     pub(crate) waiting: VecDeque<u16>,
+    /// Commands that wait for late ones, and the data of those that have it.
+    pub(crate) fenced: VecDeque<(u16, Option<AlignedBuf>)>,
     pub(crate) copies: Copies,
-    buffered: usize,
+    pub(crate) buffered: usize,
+    /// Whose memory it holds, among those of the worker.
+    pub(crate) share: usize,
+    pub(crate) pace: Pace,
     in_device: usize,
     pub(crate) uses: Vec<Use>,
     /// No more input: it is closed when the devices are done with it.
@@ -144,13 +165,27 @@ impl Connection {
             counted: None,
             jobs: Vec::new(),
             waiting: VecDeque::new(),
+            fenced: VecDeque::new(),
             copies: Copies::default(),
             buffered: 0,
+            share: STRANGERS,
+            pace: Pace::default(),
             in_device: 0,
             uses: Vec::new(),
             is_ending: false,
             is_blocked: false,
             is_dirty: false,
+        }
+    }
+
+    /// Whose it is, for people.
+    pub(crate) fn who(&self) -> String {
+        let peer = self.stream.tcp().peer_addr();
+        let at = peer.map_or_else(|_| "a host that is gone".to_owned(), |peer| peer.to_string());
+        match &self.role {
+            Role::New => format!("{at}, before Connect"),
+            Role::Admin(controller) => format!("{at}, admin queue of {}", controller.host.nqn),
+            Role::Io(controller, qid) => format!("{at}, queue {qid} of {}", controller.host.nqn),
         }
     }
 
@@ -192,11 +227,6 @@ impl Connection {
         if self.wire.has_output() {
             core.mark_dirty(self); // ICResp answers no command
         }
-        if let Some(controller) = self.role.controller()
-            && turn > 0
-        {
-            controller.heard(core.now);
-        }
         has_more
     }
 
@@ -237,6 +267,10 @@ impl Connection {
 
     fn event(&mut self, core: &mut Core, event: ControllerEvent) {
         core.mark_dirty(self);
+        // A host is alive that says something whole: bytes alone can trickle for ever.
+        if let Some(controller) = self.role.controller() {
+            controller.heard(core.now);
+        }
         match event {
             ControllerEvent::Command { slot, sqe, data, is_good } => {
                 let index = usize::from(slot.0);
@@ -259,9 +293,7 @@ impl Connection {
                         self.give_back(core, data);
                         self.finish(core, slot, Status::SGL_TYPE.final_());
                     }
-                    Ok(()) if sqe.is_from_host() && data.is_none() && sqe.sgl.length > 0 => {
-                        self.fetch(core, slot);
-                    }
+                    Ok(()) if self.job(slot).needs_data(data.as_ref()) => self.fetch(core, slot),
                     Ok(()) => self.execute(core, slot, data),
                     Err(status) => {
                         self.give_back(core, data);
@@ -270,7 +302,8 @@ impl Connection {
                 }
             }
             ControllerEvent::Data { slot, buf, is_good } => {
-                self.job(slot).is_fetching = false;
+                self.job(slot).asked = None;
+                self.pace.fetching -= 1;
                 if self.job(slot).abort.is_some() {
                     self.give_back(core, Some(buf));
                     self.finish(core, slot, Status::ABORTED);
@@ -285,7 +318,7 @@ impl Connection {
     }
 
     /// Asks the host for the data of a command, now or when there is memory.
-    fn fetch(&mut self, core: &mut Core, slot: Slot) {
+    pub(crate) fn fetch(&mut self, core: &mut Core, slot: Slot) {
         let length = to_usize(self.job(slot).sqe.sgl.length.into());
         // Who it is has room in a capsule; before that is known, nothing larger has to come.
         let most = match self.role {
@@ -296,13 +329,17 @@ impl Connection {
         if length > to_usize(most.into()) {
             return self.finish(core, slot, Status::INVALID_FIELD.final_());
         }
+        if self.is_fenced(core, slot) {
+            return self.wait_for_late(core, slot, None);
+        }
         if let Some(buf) = self.take(core, slot, length) {
-            self.job(slot).is_fetching = true;
+            self.job(slot).asked = Some(core.now);
+            self.pace.fetching += 1;
             self.wire.request_data(slot, buf);
         }
     }
 
-    fn execute(&mut self, core: &mut Core, slot: Slot, data: Option<AlignedBuf>) {
+    pub(crate) fn execute(&mut self, core: &mut Core, slot: Slot, data: Option<AlignedBuf>) {
         let sqe = self.job(slot).sqe;
         if sqe.opcode == OPCODE {
             return fabrics::execute(self, core, slot, data);
@@ -355,70 +392,6 @@ impl Connection {
         &mut self.jobs[usize::from(slot.0)]
     }
 
-    /// A buffer for the data of a command, if the connection and the worker may have one more;
-    /// otherwise the command waits for memory, and is executed from its beginning then.
-    pub(crate) fn take(&mut self, core: &mut Core, slot: Slot, len: usize) -> Option<AlignedBuf> {
-        let limits = &core.shared.limits;
-        let is_too_much = self.buffered + len > limits.data_bytes_per_connection
-            || core.data_bytes + len > limits.data_bytes;
-        if is_too_much && self.buffered > 0 || core.data_bytes > limits.data_bytes {
-            self.waiting.push_back(slot.0);
-            core.is_starved = true;
-            return None;
-        }
-        self.hold(core, len);
-        Some(core.pool.take(len))
-    }
-
-    /// A buffer for a command that has one already.
-    pub(crate) fn take_anyway(&mut self, core: &mut Core, len: usize) -> AlignedBuf {
-        self.hold(core, len);
-        core.pool.take(len)
-    }
-
-    fn hold(&mut self, core: &mut Core, len: usize) {
-        self.buffered += len;
-        core.data_bytes += len;
-        core.batch_bytes += len;
-    }
-
-    fn let_go(&mut self, core: &mut Core, len: usize) {
-        self.buffered -= len;
-        core.data_bytes -= len;
-    }
-
-    pub(crate) fn give_back(&mut self, core: &mut Core, buf: Option<AlignedBuf>) {
-        if let Some(buf) = buf {
-            self.let_go(core, buf.len());
-            core.pool.give(buf);
-        }
-    }
-
-    /// Lets commands go on that wait for memory.
-    pub(crate) fn resume(&mut self, core: &mut Core) {
-        for _ in 0..self.waiting.len() {
-            let Some(slot) = self.waiting.pop_front().map(Slot) else { return };
-            let waiting = self.waiting.len();
-            core.mark_dirty(self);
-            match self.job(slot).sqe.is_from_host() {
-                true => self.fetch(core, slot),
-                false => self.execute(core, slot, None),
-            }
-            if self.waiting.len() > waiting {
-                // Still no memory: it keeps its place at the front.
-                self.waiting.rotate_right(1);
-                return;
-            }
-        }
-    }
-
-    /// Whether there is memory for `len` bytes more.
-    pub(crate) fn has_room(&self, core: &Core, len: usize) -> bool {
-        let limits = &core.shared.limits;
-        self.buffered + len <= limits.data_bytes_per_connection
-            && core.data_bytes + len <= limits.data_bytes
-    }
-
     /// Gives the device of a namespace a command, or a piece of one.
     pub(crate) fn submit(&mut self, core: &mut Core, slot: Slot, op: Op) {
         self.submit_piece(core, slot, 0, op);
@@ -428,8 +401,12 @@ impl Connection {
     pub(crate) fn submit_piece(&mut self, core: &mut Core, slot: Slot, piece: u8, op: Op) {
         let tag = Place { connection: self.index, slot, piece }.tag();
         let flow = self.job(slot).flow.expect("a command for a namespace");
-        let device = self.uses[flow].device;
-        core.push(device, Command { tag, op });
+        let bytes = op.buf_len();
+        self.uses[flow].gave(bytes);
+        core.push(self.uses[flow].device, bytes, Command { tag, op });
+        if self.job(slot).pieces == 0 {
+            self.job(slot).given = core.now;
+        }
         self.job(slot).pieces += 1;
         self.in_device += 1;
     }
@@ -438,12 +415,17 @@ impl Connection {
     pub(crate) fn completed(&mut self, core: &mut Core, place: Place, completion: Completion) {
         let slot = place.slot;
         self.in_device -= 1;
+        let bytes = completion.buf.as_ref().map_or(0, |buf| buf.len());
+        self.took_back_bytes(slot, bytes);
+        self.job(slot).pieces -= 1;
         if self.copies.has(slot) {
-            self.job(slot).pieces -= 1;
-            return copy::completed(self, core, place, completion);
+            copy::completed(self, core, place, completion);
+            if self.is_ending && self.job(slot).pieces == 0 {
+                self.was_late(core, slot);
+            }
+            return;
         }
         let job = self.job(slot);
-        job.pieces -= 1;
         let Completion { result, buf, .. } = completion;
         if let Err(error) = &result
             && job.status.is_success()
@@ -454,9 +436,14 @@ impl Connection {
         let expected = job.expected.take();
         let owes_flush = std::mem::take(&mut job.owes_flush);
         let sends_data = job.sqe.opcode == crate::wire::command::io::READ;
-        if self.is_ending {
+        let is_late = job.late.is_some();
+        if self.is_ending || is_late {
             self.give_back(core, buf);
-            return self.give_back(core, expected);
+            self.give_back(core, expected);
+            if is_whole && self.was_late(core, slot) && !self.is_ending {
+                self.wire.release_late(slot);
+            }
+            return;
         }
         if !is_whole {
             return self.give_back(core, buf);
@@ -491,6 +478,13 @@ impl Connection {
         self.job(slot).pieces -= u32::try_from(count).expect("few pieces");
     }
 
+    /// The bytes of a command that was taken back.
+    pub(crate) fn took_back_bytes(&mut self, slot: Slot, bytes: usize) {
+        if let Some(flow) = self.job(slot).flow {
+            self.uses[flow].got(bytes);
+        }
+    }
+
     /// Answers a command without data.
     pub(crate) fn finish(&mut self, core: &mut Core, slot: Slot, status: Status) {
         self.finish_with(core, slot, 0, status);
@@ -498,7 +492,20 @@ impl Connection {
 
     /// Answers a command without data, and with dwords 0 and 1.
     pub(crate) fn finish_with(&mut self, core: &mut Core, slot: Slot, result: u64, status: Status) {
+        if self.was_late(core, slot) {
+            return self.wire.release_late(slot); // it was answered before
+        }
         self.wire.respond(slot, result, status);
+        self.is_answered(core, slot, status);
+    }
+
+    /// Answers a command that its device still has.
+    pub(crate) fn finish_early(&mut self, core: &Core, slot: Slot, status: Status) {
+        self.wire.respond_early(slot, status);
+        self.is_answered(core, slot, status);
+    }
+
+    fn is_answered(&mut self, core: &Core, slot: Slot, status: Status) {
         if !status.is_success() {
             self.log_error(slot, status);
         }
@@ -583,6 +590,7 @@ impl Connection {
         if std::mem::replace(&mut self.is_ending, true) {
             return;
         }
+        self.all_late(core);
         core.ending(self);
         if let Role::Admin(controller) = &self.role {
             core.shared.controllers.lock().remove(&controller.id);
@@ -604,8 +612,7 @@ impl Connection {
         for one in self.uses.drain(..) {
             core.shared.metrics.end(&one.flow);
         }
-        core.data_bytes -= self.buffered;
-        self.buffered = 0;
+        self.leave_memory(core);
         if let Some(nqn) = self.counted.take() {
             core.shared.leave_host(&nqn);
         }

@@ -73,6 +73,15 @@ impl Copies {
         true
     }
 
+    /// Lets the Copy at work begin nothing more, of no range; says whether it is the command in the slot.
+    pub(crate) fn halt(&mut self, slot: Slot) -> bool {
+        let Some(copy) = self.running.as_mut().filter(|copy| copy.slot == slot) else {
+            return false;
+        };
+        copy.fail(0, Status::ABORTED);
+        true
+    }
+
     /// A piece of the Copy at work was taken back before its device had it.
     pub(crate) fn took_back(&mut self, place: Place) {
         let Some(copy) = &mut self.running else { return };
@@ -250,12 +259,11 @@ pub(crate) fn advance(connection: &mut Connection, core: &mut Core) {
         }
         let free = copy.pieces.iter().position(|&piece| piece == Piece::Free);
         let (Some(index), false) = (free, copy.is_given_out()) else { return };
-        let (is_first, bytes) = (copy.is_idle(), copy.next_bytes());
-        if !is_first && !connection.has_room(core, bytes) {
+        let (slot, is_first, bytes) = (copy.slot, copy.is_idle(), copy.next_bytes());
+        if !is_first && !connection.has_room(core, slot, bytes) {
             return;
         }
         let copy = connection.copies.running.as_mut().expect("one is at work");
-        let slot = copy.slot;
         let (lba, piece) = copy.next();
         copy.pieces[index] = piece;
         let buf = connection.take_anyway(core, bytes);

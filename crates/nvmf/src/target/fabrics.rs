@@ -99,6 +99,7 @@ fn connect(
     match connected {
         Ok(controller) => {
             controller.heard(core.now);
+            connection.enter_share(core, &controller.host.nqn);
             let mut result = u64::from(controller.id);
             if connection.verifier.is_some() {
                 result |= u64::from(AUTHREQ_ATR);

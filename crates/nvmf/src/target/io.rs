@@ -46,6 +46,9 @@ pub(crate) fn execute(
     if connection.job(slot).flow.replace(flow).is_none() {
         connection.uses[flow].flow.start();
     }
+    if namespace.late.fences(&sqe) {
+        return connection.wait_for_late(core, slot, data);
+    }
     match sqe.opcode {
         io::READ => read(connection, core, slot, &namespace),
         io::WRITE => write(connection, core, slot, &namespace, data),
@@ -135,7 +138,8 @@ fn lookup(
     let namespace = subsystem.namespace(nsid).ok_or(Status::INVALID_NAMESPACE.final_())?;
     let device = core.device(&namespace).map_err(|error| Status::from(error.kind()))?;
     let flow = core.shared.metrics.flow(&controller.host.nqn, &subsystem.nqn, nsid);
-    connection.uses.push(Use { nsid, generation, lba_size: namespace.lba_size(), device, flow });
+    let lba_size = namespace.lba_size();
+    connection.uses.push(Use { nsid, generation, lba_size, device, bytes: 0, flow });
     Ok(connection.uses.len() - 1)
 }
 

@@ -1,6 +1,7 @@
 //! What a target has carried, per host and namespace: counters with one writer each, read by
 //! anyone at any time.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use parking_lot::Mutex;
 
 /// Buckets of a latency histogram: four for each power of two of nanoseconds.
 pub const BUCKETS: usize = 160;
+/// How many reasons of closed connections are kept.
+const MOST_CLOSED: usize = 16;
 
 /// What kind of work a command was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,8 +184,15 @@ pub struct TargetMetrics {
     pub violations: u64,
     /// Connections closed because the host was silent.
     pub timeouts: u64,
+    /// Connections closed because the host was too slow: it did not send what it was asked for, or take
+    /// what it was sent, in time.
+    pub slow: u64,
+    /// Commands that a device did not end in time.
+    pub late: u64,
     /// Hosts that failed to prove who they are.
     pub unauthenticated: u64,
+    /// Why connections were closed last, the newest last.
+    pub closed: Vec<String>,
     /// What each host did with each namespace.
     pub flows: Vec<FlowMetrics>,
 }
@@ -194,6 +204,10 @@ pub(crate) struct Registry {
     pub(crate) refused: AtomicU64,
     pub(crate) violations: AtomicU64,
     pub(crate) timeouts: AtomicU64,
+    pub(crate) slow: AtomicU64,
+    pub(crate) late: AtomicU64,
+    /// Why connections were closed last.
+    closed: Mutex<VecDeque<String>>,
     pub(crate) unauthenticated: AtomicU64,
     flows: Mutex<Vec<Arc<Flow>>>,
     /// The sums of connections that have ended.
@@ -226,6 +240,20 @@ impl Registry {
         let sum = sum_of(&mut ended, flow);
         flow.add_to(sum);
         sum.in_flight = 0;
+    }
+
+    /// Takes note of why a connection was closed.
+    pub(crate) fn closed(&self, why: String) {
+        let mut closed = self.closed.lock();
+        if closed.len() == MOST_CLOSED {
+            closed.pop_front();
+        }
+        closed.push_back(why);
+    }
+
+    /// Why connections were closed last.
+    pub(crate) fn last_closed(&self) -> Vec<String> {
+        self.closed.lock().iter().cloned().collect()
     }
 
     /// All sums.

@@ -90,6 +90,10 @@ pub(crate) struct Shared {
     pub(crate) generation: AtomicU64,
     pub(crate) metrics: Registry,
     pub(crate) is_stopped: AtomicBool,
+    /// What a thread that drives a device said when it panicked.
+    panic: Mutex<Option<String>>,
+    /// Devices that had not ended their commands when the target was closed.
+    pub(crate) hung: Mutex<Vec<String>>,
     next_controller: AtomicU64,
 }
 
@@ -115,6 +119,8 @@ impl Shared {
             generation: AtomicU64::new(1),
             metrics: Registry::default(),
             is_stopped: AtomicBool::new(false),
+            panic: Mutex::default(),
+            hung: Mutex::default(),
             next_controller: AtomicU64::new(1),
         }
     }
@@ -123,6 +129,17 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         self.mailboxes.iter().for_each(|mailbox| mailbox.waker.wake());
+    }
+
+    /// A thread that drives a device has panicked: the target ends.
+    pub(crate) fn panicked(&self, message: String) {
+        self.panic.lock().get_or_insert(message);
+        self.stop();
+    }
+
+    /// What it said.
+    pub(crate) fn take_panic(&self) -> Option<String> {
+        self.panic.lock().take()
     }
 
     pub(crate) fn tell(&self, worker: usize, message: Message) {

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 
 use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, SubsystemConfig};
+use super::late::Late;
 use super::reservation::{Reservations, Store};
 use crate::error::NvmfError;
 
@@ -20,6 +21,8 @@ pub(crate) struct Namespace {
     /// The endurance group, 0 without data placement.
     pub(crate) endurance_group: u16,
     pub(crate) reservations: Reservations,
+    /// Commands that its device did not end in time.
+    pub(crate) late: Late,
     /// Hosts have it no more.
     pub(crate) is_removed: AtomicBool,
     /// What the device is; its capacity is in `capacity`.
@@ -132,6 +135,7 @@ impl Subsystem {
             uuid: uuid.unwrap_or_else(|| self.derived_uuid(*nsid)),
             endurance_group: device.data_placement().map_or(0, |fdp| self.group_of(fdp.drive())),
             reservations: Reservations::new(self.store.as_ref(), &self.nqn, *nsid),
+            late: Late::default(),
             is_removed: AtomicBool::new(false),
             geometry,
             capacity: AtomicU64::new(geometry.capacity.0),

@@ -17,10 +17,12 @@ use std::time::Duration;
 
 use esker_base::units::to_usize;
 use esker_base::{BufPool, Nanos};
-use esker_device::{Command, Completion, Op, QueuePair, Tag};
+use esker_device::{Command, Completion, Op, Tag};
 
+use super::backend::Backend;
 use super::connection::{Connection, Role};
 use super::listen::Listeners;
+use super::memory::Budget;
 use super::shared::{Message, Shared};
 use super::subsystem::Namespace;
 use super::{abort, metrics};
@@ -69,8 +71,10 @@ impl Place {
 /// A queue pair on the device of a namespace.
 struct DeviceQueue {
     namespace: Arc<Namespace>,
-    queue: Box<dyn QueuePair>,
+    queue: Backend,
     batch: VecDeque<Command>,
+    /// Bytes of the commands that it has or will get.
+    bytes: usize,
 }
 
 /// What connections use of their worker.
@@ -79,8 +83,8 @@ pub(crate) struct Core {
     pub(crate) index: usize,
     pub(crate) now: Nanos,
     pub(crate) pool: BufPool,
-    /// Bytes of all buffers that hold data of connections.
-    pub(crate) data_bytes: usize,
+    /// Memory for data of connections.
+    pub(crate) budget: Budget,
     /// Bytes of the buffers taken since the devices had their turn.
     pub(crate) batch_bytes: usize,
     /// Commands wait for memory.
@@ -119,9 +123,13 @@ impl Core {
         if let Some(index) = self.devices.iter().position(is_its) {
             return Ok(index);
         }
-        let queue = namespace.device.queue_pair(self.shared.limits.device_depth)?;
-        let opened =
-            Some(DeviceQueue { namespace: namespace.clone(), queue, batch: VecDeque::new() });
+        let queue = Backend::open(&namespace.device, &self.shared, self.index)?;
+        let opened = Some(DeviceQueue {
+            namespace: namespace.clone(),
+            queue,
+            batch: VecDeque::new(),
+            bytes: 0,
+        });
         match self.devices.iter().position(Option::is_none) {
             Some(index) => {
                 self.devices[index] = opened;
@@ -138,21 +146,28 @@ impl Core {
         &self.devices[device].as_ref().expect("a device in use").namespace
     }
 
-    pub(crate) fn push(&mut self, device: usize, command: Command) {
-        self.devices[device].as_mut().expect("a device in use").batch.push_back(command);
+    pub(crate) fn push(&mut self, device: usize, bytes: usize, command: Command) {
+        let device = self.devices[device].as_mut().expect("a device in use");
+        device.bytes += bytes;
+        device.batch.push_back(command);
+    }
+
+    /// Bytes of the commands that a device has or will get.
+    pub(crate) fn device_bytes(&self, device: usize) -> usize {
+        self.devices[device].as_ref().map_or(0, |one| one.bytes)
     }
 
     /// Takes commands back that no device has yet.
     pub(crate) fn take_back(&mut self, is_it: impl Fn(Place) -> bool) -> Vec<(Place, Op)> {
         let mut taken = Vec::new();
         for device in self.devices.iter_mut().flatten() {
-            for command in std::mem::take(&mut device.batch) {
-                let place = Place::of(command.tag);
-                if is_it(place) {
-                    taken.push((place, command.op));
-                } else {
-                    device.batch.push_back(command);
-                }
+            let is_its = |command: &Command| is_it(Place::of(command.tag));
+            let batch = std::mem::take(&mut device.batch);
+            let (its, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(&is_its);
+            device.batch = VecDeque::from(others);
+            for Command { tag, op } in device.queue.take_back(&is_its).into_iter().chain(its) {
+                device.bytes -= op.buf_len();
+                taken.push((Place::of(tag), op));
             }
         }
         taken
@@ -160,8 +175,20 @@ impl Core {
 
     /// How many commands no device has yet are of a slot of a connection.
     pub(crate) fn count_back(&self, is_it: impl Fn(Place) -> bool) -> usize {
-        let batches = self.devices.iter().flatten().flat_map(|device| &device.batch);
-        batches.filter(|command| is_it(Place::of(command.tag))).count()
+        let is_its = |command: &Command| is_it(Place::of(command.tag));
+        let of = |device: &DeviceQueue| {
+            let waiting = device.batch.iter().filter(|command| is_its(command)).count();
+            waiting + device.queue.count_back(&is_its)
+        };
+        self.devices.iter().flatten().map(of).sum()
+    }
+
+    /// Whether devices have to be looked at: nobody tells of what they finish, or they take no more.
+    fn has_devices_to_poll(&self) -> bool {
+        let is_polled = |one: &DeviceQueue| {
+            !one.batch.is_empty() && one.queue.may_have_room() || one.queue.is_polled()
+        };
+        self.devices.iter().flatten().any(is_polled)
     }
 
     fn has_work_in_devices(&self) -> bool {
@@ -193,12 +220,13 @@ impl Worker {
         poller.add(shared.mailboxes[index].waker.fd(), WAKER)?;
         let listeners = Listeners::new(listeners, LISTENERS, &poller)?;
         let now = shared.clock.now();
+        let budget = Budget::new(&shared.limits);
         let core = Core {
             shared,
             index,
             now,
             pool: BufPool::new(POOL_BYTES),
-            data_bytes: 0,
+            budget,
             batch_bytes: 0,
             is_starved: false,
             poller,
@@ -228,11 +256,22 @@ impl Worker {
             }
         }
         // Commands that devices have are waited for: their buffers and their order matter to hosts
-        // that connect to the next target.
-        while self.core.has_work_in_devices() {
-            self.run_devices(Some(DEVICE_WAIT));
+        // that connect to the next target. A device that hangs is waited for no longer than that.
+        let shared = self.core.shared.clone();
+        let end = shared.clock.now() + shared.limits.closing;
+        while self.core.has_work_in_devices() && shared.clock.now() < end {
+            let is_active = self.run_devices(Some(DEVICE_WAIT));
+            if !is_active && !self.core.has_devices_to_poll() {
+                shared.clock.sleep(DEVICE_WAIT);
+            }
         }
         self.flush();
+        for device in self.core.devices.drain(..).flatten() {
+            if device.queue.in_flight() > 0 {
+                shared.hung.lock().push(device.namespace.device.name().to_owned());
+            }
+            device.queue.abandon();
+        }
     }
 
     fn round(&mut self) {
@@ -260,7 +299,7 @@ impl Worker {
         }
         if is_active {
             self.last_active = self.core.now;
-        } else if self.core.has_work_in_devices() && self.is_past_spinning() {
+        } else if self.core.has_devices_to_poll() && self.is_past_spinning() {
             self.run_devices(Some(DEVICE_WAIT));
             self.flush();
         }
@@ -276,7 +315,7 @@ impl Worker {
     fn timeout(&self) -> Duration {
         let is_busy = !self.core.dirty.is_empty()
             || !self.unfinished.is_empty()
-            || self.core.has_work_in_devices();
+            || self.core.has_devices_to_poll();
         if is_busy || !self.is_past_spinning() {
             return Duration::ZERO;
         }
@@ -407,10 +446,7 @@ impl Worker {
             } else {
                 device.queue.submit(&mut device.batch)
             };
-            let polled = match wait {
-                Some(_) if device.queue.in_flight() > 0 => device.queue.wait(&mut self.done, wait),
-                _ => device.queue.poll(&mut self.done),
-            };
+            let polled = device.queue.poll(&mut self.done, wait);
             // A queue pair that is broken finishes nothing: what it has is failed by its device,
             // what it has not taken is failed here.
             if let Err(error) = submitted.and(polled) {
@@ -422,6 +458,8 @@ impl Worker {
                 }));
             }
             is_active |= !self.done.is_empty();
+            let bytes = |one: &Completion| one.buf.as_ref().map_or(0, |buf| buf.len());
+            device.bytes -= self.done.iter().map(bytes).sum::<usize>();
             for completion in self.done.drain(..) {
                 let place = Place::of(completion.tag);
                 let connection = self.connections[place.connection].as_deref_mut();
@@ -460,7 +498,7 @@ impl Worker {
         let now = self.core.now;
         self.next_tick = now + TICK;
         let shared = self.core.shared.clone();
-        for connection in self.connections.iter_mut().flatten() {
+        for connection in self.connections.iter_mut().flatten().filter(|one| !one.is_ending) {
             let is_unproven = connection.is_unproven();
             let is_late = now.since(connection.since) > shared.limits.handshake;
             let is_silent = match &connection.role {
@@ -471,6 +509,13 @@ impl Worker {
             if is_silent {
                 metrics::count(&shared.metrics.timeouts);
                 connection.end(&mut self.core);
+            } else if let Some(slow) = connection.is_slow(now, shared.limits.transfer) {
+                metrics::count(&shared.metrics.slow);
+                let (who, limit) = (connection.who(), shared.limits.transfer);
+                shared.metrics.closed(format!("{who}: closed, for {slow} within {limit:?}"));
+                connection.end(&mut self.core);
+            } else {
+                connection.answer_late(&mut self.core, now, shared.limits.command);
             }
         }
         self.flush();

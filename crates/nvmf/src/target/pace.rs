@@ -1,0 +1,78 @@
+//! Hosts that are too slow: what a host has begun it has to end in a time, however many bytes of it trickle
+//! in meanwhile. A connection that does not is shed, because what it holds others need.
+//!
+//! | the host | in [`Limits::transfer`] |
+//! | --- | --- |
+//! | was asked for the data of a command | has sent all of it |
+//! | has begun a PDU | has ended it |
+//! | has answers to take | has taken what waits for it now |
+//!
+//! A time runs for each command, each PDU and each backlog, not from the last byte. All of it is looked at
+//! with every tick of the worker and costs nothing between them.
+//!
+//! [`Limits::transfer`]: super::config::Limits::transfer
+
+use std::fmt;
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use super::connection::Connection;
+
+/// What a host was too slow with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slow {
+    Data,
+    Pdu,
+    Taking,
+}
+
+impl fmt::Display for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Slow::Data => "the data of a command that it was asked for has not come",
+            Slow::Pdu => "a PDU that it began has not ended",
+            Slow::Taking => "it has not taken what it was sent",
+        })
+    }
+}
+
+/// What was seen of a connection with the last ticks.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Commands whose data was asked for and has not come.
+    pub(crate) fetching: usize,
+    /// The number of the PDU that is under way, and since when it is known to be.
+    pdu: Option<(u64, Nanos)>,
+    /// How far the host has to take what it is sent, and since when.
+    backlog: Option<(u64, Nanos)>,
+}
+
+impl Connection {
+    /// Whether the host is too slow, and with what.
+    pub(crate) fn is_slow(&mut self, now: Nanos, limit: Duration) -> Option<Slow> {
+        let is_late = |since: Nanos| now.since(since) > limit;
+        let (is_within, pdus) = self.wire.pdu_under_way();
+        self.pace.pdu = match self.pace.pdu {
+            Some((number, since)) if is_within && number == pdus => Some((number, since)),
+            _ => is_within.then_some((pdus, now)),
+        };
+        let (queued, sent) = self.wire.output_bytes();
+        self.pace.backlog = match self.pace.backlog {
+            Some((goal, since)) if sent < goal => Some((goal, since)),
+            _ => (sent < queued).then_some((queued, now)),
+        };
+        let asked_late = |connection: &Connection| {
+            connection.jobs.iter().any(|job| job.asked.is_some_and(is_late))
+        };
+        if self.pace.backlog.is_some_and(|(_, since)| is_late(since)) {
+            Some(Slow::Taking)
+        } else if self.pace.fetching > 0 && asked_late(self) {
+            Some(Slow::Data)
+        } else if self.pace.pdu.is_some_and(|(_, since)| is_late(since)) {
+            Some(Slow::Pdu)
+        } else {
+            None
+        }
+    }
+}
