@@ -9,6 +9,7 @@
 //! | `backend`, `late` | devices that make others wait, and commands that they do not end in time |
 //! | `subsystem`, `controller` | the things that commands are about |
 //! | `memory`, `pace` | what one host may hold of a worker's memory, and for how long |
+//! | `admission` | who has the connections |
 //! | `listen` | the addresses that hosts connect to |
 //! | `reload` | another configuration for a target that runs |
 //! | [`metrics`] | what was carried |
@@ -19,6 +20,7 @@
 
 mod abort;
 mod admin;
+mod admission;
 mod backend;
 pub mod config;
 mod connection;
@@ -142,6 +144,7 @@ impl Target {
             controllers: controllers.values().filter(|one| !one.is_discovery()).count(),
             accepted: get(&registry.accepted),
             refused: get(&registry.refused),
+            displaced: get(&registry.displaced),
             violations: get(&registry.violations),
             timeouts: get(&registry.timeouts),
             slow: get(&registry.slow),

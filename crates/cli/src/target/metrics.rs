@@ -82,12 +82,13 @@ fn open_metrics() -> tiny_http::Header {
 fn status(target: &Target) -> String {
     let metrics = target.metrics();
     let mut text = format!(
-        "connections {}, controllers {}; accepted {}, refused {}, protocol violations {}, \
+        "connections {}, controllers {}; accepted {}, refused {}, displaced {}, protocol violations {}, \
          timeouts {}, too slow {}, late commands {}, failed authentication {}\n",
         metrics.connections,
         metrics.controllers,
         metrics.accepted,
         metrics.refused,
+        metrics.displaced,
         metrics.violations,
         metrics.timeouts,
         metrics.slow,
@@ -167,6 +168,11 @@ impl Collector for Metrics {
         for (name, help, value) in [
             ("esker_target_accepted", "Connections accepted", metrics.accepted),
             ("esker_target_refused", "Connections refused", metrics.refused),
+            (
+                "esker_target_displaced",
+                "Connections of strangers that others took the place of",
+                metrics.displaced,
+            ),
             ("esker_target_late", "Commands that a device did not end in time", metrics.late),
             ("esker_target_violations", "Connections closed for a violation", metrics.violations),
             ("esker_target_timeouts", "Connections closed for silence", metrics.timeouts),

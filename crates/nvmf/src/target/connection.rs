@@ -21,6 +21,7 @@ use esker_base::{AlignedBuf, Nanos};
 use esker_device::{Command, Completion, Op};
 
 use super::admin::Reply;
+use super::admission::Visitor;
 use super::controller::{Address, Controller};
 use super::copy::{self, Copies};
 use super::memory::STRANGERS;
@@ -118,6 +119,7 @@ pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) index: usize,
     pub(crate) portal: usize,
+    pub(crate) visitor: Visitor,
     pub(crate) since: Nanos,
     pub(crate) wire: ControllerConnection,
     pub(crate) role: Role,
@@ -145,7 +147,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, index: usize, portal: usize, core: &Core) -> Connection {
+    pub(crate) fn new(
+        stream: Stream,
+        index: usize,
+        (portal, visitor): (usize, Visitor),
+        core: &Core,
+    ) -> Connection {
         let limits = &core.shared.limits;
         let settings = ControllerSettings {
             slots: FIRST_SLOTS,
@@ -158,6 +165,7 @@ impl Connection {
             stream,
             index,
             portal,
+            visitor,
             since: core.now,
             wire: ControllerConnection::new(settings),
             role: Role::New,
@@ -613,6 +621,7 @@ impl Connection {
             core.shared.metrics.end(&one.flow);
         }
         self.leave_memory(core);
+        core.shared.admission.leave(self.visitor);
         if let Some(nqn) = self.counted.take() {
             core.shared.leave_host(&nqn);
         }

@@ -48,6 +48,12 @@ pub(crate) fn execute(
     };
     connection.give_back(core, data);
     connection.reply(core, slot, reply);
+    if is_unproven
+        && !connection.is_unproven()
+        && let Some(controller) = connection.role.controller()
+    {
+        name(connection, core, controller);
+    }
 }
 
 /// Connect Invalid Parameters, with where the wrong one is.
@@ -100,6 +106,9 @@ fn connect(
         Ok(controller) => {
             controller.heard(core.now);
             connection.enter_share(core, &controller.host.nqn);
+            if !connection.is_unproven() {
+                name(connection, core, &controller);
+            }
             let mut result = u64::from(controller.id);
             if connection.verifier.is_some() {
                 result |= u64::from(AUTHREQ_ATR);
@@ -113,6 +122,12 @@ fn connect(
             Reply::Later
         }
     }
+}
+
+/// The host of a connection is known, and has proved itself if it has to.
+fn name(connection: &Connection, core: &Core, controller: &Controller) {
+    let host = &controller.host.nqn;
+    core.shared.admission.named(connection.visitor, host, core.shared.is_listed(host));
 }
 
 fn check(
@@ -221,13 +236,20 @@ fn io_queue(
     if !is_its || controller.portal != connection.portal {
         return Err(Wrong::data(16));
     }
+    let verifier =
+        controller.credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &subsystem.nqn));
+    if verifier.is_none() {
+        name(connection, core, &controller);
+        if !shared.admission.may_be_guest(connection.visitor) {
+            return Err(Wrong { status: Status::CONNECT_BUSY, result: 0 });
+        }
+    }
     let at = Address { worker: core.index, connection: connection.index };
     controller.enter(request.qid, at).map_err(|why| match why {
         NotEntered::Number => Wrong::field(42),
         NotEntered::Sequence => Wrong::status(Status::SEQUENCE),
     })?;
-    connection.verifier =
-        controller.credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &subsystem.nqn));
+    connection.verifier = verifier;
     let in_capsule_bytes = shared.limits.in_capsule_bytes;
     connection.wire.configure(entries(request), has_flow_control(request), in_capsule_bytes);
     connection.role = Role::Io(controller.clone(), request.qid);

@@ -137,7 +137,8 @@ fn lookup(
     }
     let namespace = subsystem.namespace(nsid).ok_or(Status::INVALID_NAMESPACE.final_())?;
     let device = core.device(&namespace).map_err(|error| Status::from(error.kind()))?;
-    let flow = core.shared.metrics.flow(&controller.host.nqn, &subsystem.nqn, nsid);
+    let (host, shared) = (&controller.host.nqn, &core.shared);
+    let flow = shared.metrics.flow(host, &subsystem.nqn, nsid, shared.is_listed(host));
     let lba_size = namespace.lba_size();
     connection.uses.push(Use { nsid, generation, lba_size, device, bytes: 0, flow });
     Ok(connection.uses.len() - 1)

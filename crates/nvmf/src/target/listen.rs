@@ -6,7 +6,7 @@
 //! the worker listens no more until the next tick.
 
 use std::io::ErrorKind;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 
 use rustix::io::Errno;
 
@@ -48,10 +48,10 @@ impl Listeners {
         portal: usize,
         poller: &Poller,
         metrics: &Registry,
-    ) -> Option<TcpStream> {
+    ) -> Option<(TcpStream, IpAddr)> {
         loop {
             match self.open[portal].as_ref()?.accept() {
-                Ok((stream, _)) => return Some(stream),
+                Ok((stream, peer)) => return Some((stream, peer.ip())),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 // Of this connection alone: it is gone before it was accepted.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -63,18 +63,19 @@ impl Budget {
 
     fn allows(&self, ask: &Ask) -> bool {
         let (len, host) = (ask.len, self.shares[ask.share].held);
+        let (of_connection, of_all) = ask.of_device;
+        let left = self.per_connection.saturating_sub(ask.connection);
+        // One command may go above the connection's limit.
+        if ask.connection > 0 && of_connection + len > left {
+            return false;
+        }
         let reserve = self.data_bytes / RESERVE;
         let is_small = host + len <= SMALL_BYTES.min(reserve / SMALL);
         if self.held == 0 || is_small && self.held + len <= self.data_bytes {
             return true;
         }
         let free = (self.data_bytes - reserve).saturating_sub(self.held);
-        let left = self.per_connection.saturating_sub(ask.connection);
-        let (of_connection, of_all) = ask.of_device;
-        // One command may go above the connection's limit.
-        (ask.connection == 0 || of_connection + len <= left)
-            && host + len <= free
-            && 2 * of_all + len <= free
+        host + len <= free && 2 * of_all + len <= free
     }
 
     fn hold(&mut self, share: usize, len: usize) {

@@ -10,6 +10,10 @@ use parking_lot::Mutex;
 
 /// Buckets of a latency histogram: four for each power of two of nanoseconds.
 pub const BUCKETS: usize = 160;
+/// Hosts and namespaces that are told of by name.
+const MOST_SUMS: usize = 64;
+/// The name of all others.
+const OTHERS: &str = "(others)";
 /// How many reasons of closed connections are kept.
 const MOST_CLOSED: usize = 16;
 
@@ -38,9 +42,6 @@ impl Counter {
 /// The counters of one connection on one namespace.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    host: String,
-    subsystem: String,
-    nsid: u32,
     reads: Counter,
     writes: Counter,
     others: Counter,
@@ -133,11 +134,11 @@ pub struct FlowMetrics {
 }
 
 impl FlowMetrics {
-    fn new(flow: &Flow) -> FlowMetrics {
+    fn new(host: &str, subsystem: &str, nsid: u32) -> FlowMetrics {
         FlowMetrics {
-            host: flow.host.clone(),
-            subsystem: flow.subsystem.clone(),
-            nsid: flow.nsid,
+            host: host.to_owned(),
+            subsystem: subsystem.to_owned(),
+            nsid,
             reads: 0,
             writes: 0,
             others: 0,
@@ -149,8 +150,16 @@ impl FlowMetrics {
         }
     }
 
-    fn is_of(&self, flow: &Flow) -> bool {
-        self.host == flow.host && self.subsystem == flow.subsystem && self.nsid == flow.nsid
+    fn add(&mut self, other: &FlowMetrics) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.others += other.others;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.errors += other.errors;
+        for (sum, count) in self.latency.iter_mut().zip(&other.latency) {
+            *sum += count;
+        }
     }
 
     /// The latency that `share` (0 to 1) of the commands did not exceed: the end of a bucket.
@@ -180,6 +189,8 @@ pub struct TargetMetrics {
     pub accepted: u64,
     /// Connections refused: too many, or hosts that may not.
     pub refused: u64,
+    /// Connections of hosts of which nothing was known that others took the place of.
+    pub displaced: u64,
     /// Connections closed because the host broke the protocol.
     pub violations: u64,
     /// Connections closed because the host was silent.
@@ -193,7 +204,8 @@ pub struct TargetMetrics {
     pub unauthenticated: u64,
     /// Why connections were closed last, the newest last.
     pub closed: Vec<String>,
-    /// What each host did with each namespace.
+    /// What each host did with each namespace; those of many hosts that are on no list, or are gone, are
+    /// together in one that is called `(others)`.
     pub flows: Vec<FlowMetrics>,
 }
 
@@ -202,6 +214,7 @@ pub struct TargetMetrics {
 pub(crate) struct Registry {
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
+    pub(crate) displaced: AtomicU64,
     pub(crate) violations: AtomicU64,
     pub(crate) timeouts: AtomicU64,
     pub(crate) slow: AtomicU64,
@@ -209,17 +222,89 @@ pub(crate) struct Registry {
     /// Why connections were closed last.
     closed: Mutex<VecDeque<String>>,
     pub(crate) unauthenticated: AtomicU64,
-    flows: Mutex<Vec<Arc<Flow>>>,
-    /// The sums of connections that have ended.
-    ended: Mutex<Vec<FlowMetrics>>,
+    sums: Mutex<Sums>,
+}
+
+/// The sums that have a name, and that of all others. Names are invented as easily as connections are made,
+/// so what is told of them is bounded: [`MOST_SUMS`] hosts and namespaces, of which half at most are of hosts
+/// on no list. Those that are gone make room for new ones.
+#[derive(Debug)]
+struct Sums {
+    /// The oldest first.
+    named: Vec<Sum>,
+    others: Sum,
+}
+
+/// What one host did with one namespace.
+#[derive(Debug)]
+struct Sum {
+    is_listed: bool,
+    /// What connections did that have ended.
+    ended: FlowMetrics,
+    /// Those that have not.
+    flows: Vec<Arc<Flow>>,
+}
+
+impl Default for Sums {
+    fn default() -> Sums {
+        Sums { named: Vec::new(), others: Sum::new(OTHERS, OTHERS, 0, false) }
+    }
+}
+
+impl Sum {
+    fn new(host: &str, subsystem: &str, nsid: u32, is_listed: bool) -> Sum {
+        Sum { is_listed, ended: FlowMetrics::new(host, subsystem, nsid), flows: Vec::new() }
+    }
+
+    fn total(&self) -> FlowMetrics {
+        let mut total = self.ended.clone();
+        self.flows.iter().for_each(|flow| flow.add_to(&mut total));
+        total
+    }
+}
+
+impl Sums {
+    /// The sum of a host and a namespace, or that of all others.
+    fn of(&mut self, host: &str, subsystem: &str, nsid: u32, is_listed: bool) -> &mut Sum {
+        let is_it = |one: &Sum| {
+            one.ended.host == host && one.ended.subsystem == subsystem && one.ended.nsid == nsid
+        };
+        let index = match self.named.iter().position(is_it) {
+            Some(index) => index,
+            None if self.has_room(is_listed) => {
+                self.named.push(Sum::new(host, subsystem, nsid, is_listed));
+                self.named.len() - 1
+            }
+            None => return &mut self.others,
+        };
+        &mut self.named[index]
+    }
+
+    /// Whether one more may have a name; makes room if one is gone.
+    fn has_room(&mut self, is_listed: bool) -> bool {
+        let unlisted = self.named.iter().filter(|one| !one.is_listed).count();
+        if self.named.len() < MOST_SUMS && (is_listed || unlisted < MOST_SUMS / 2) {
+            return true;
+        }
+        let is_gone = |one: &Sum| one.flows.is_empty();
+        let stranger = self.named.iter().position(|one| is_gone(one) && !one.is_listed);
+        let listed = || self.named.iter().position(is_gone).filter(|_| is_listed);
+        let Some(index) = stranger.or_else(listed) else { return false };
+        let gone = self.named.remove(index);
+        self.others.ended.add(&gone.ended);
+        true
+    }
 }
 
 impl Registry {
-    pub(crate) fn flow(&self, host: &str, subsystem: &str, nsid: u32) -> Arc<Flow> {
+    pub(crate) fn flow(
+        &self,
+        host: &str,
+        subsystem: &str,
+        nsid: u32,
+        is_listed: bool,
+    ) -> Arc<Flow> {
         let flow = Arc::new(Flow {
-            host: host.to_owned(),
-            subsystem: subsystem.to_owned(),
-            nsid,
             reads: Counter::default(),
             writes: Counter::default(),
             others: Counter::default(),
@@ -229,17 +314,23 @@ impl Registry {
             started: Counter::default(),
             latency: (0..BUCKETS).map(|_| Counter::default()).collect(),
         });
-        self.flows.lock().push(flow.clone());
+        self.sums.lock().of(host, subsystem, nsid, is_listed).flows.push(flow.clone());
         flow
     }
 
     /// The connection of a flow has ended: its counters go to the sums.
     pub(crate) fn end(&self, flow: &Arc<Flow>) {
-        let mut ended = self.ended.lock();
-        self.flows.lock().retain(|other| !Arc::ptr_eq(other, flow));
-        let sum = sum_of(&mut ended, flow);
-        flow.add_to(sum);
-        sum.in_flight = 0;
+        let mut sums = self.sums.lock();
+        let Sums { named, others } = &mut *sums;
+        for sum in named.iter_mut().chain([others]) {
+            let before = sum.flows.len();
+            sum.flows.retain(|other| !Arc::ptr_eq(other, flow));
+            if sum.flows.len() < before {
+                flow.add_to(&mut sum.ended);
+                sum.ended.in_flight = 0;
+                return;
+            }
+        }
     }
 
     /// Takes note of why a connection was closed.
@@ -256,23 +347,14 @@ impl Registry {
         self.closed.lock().iter().cloned().collect()
     }
 
-    /// All sums.
+    /// All sums; that of all others last, if it has anything.
     pub(crate) fn sums(&self) -> Vec<FlowMetrics> {
-        let ended = self.ended.lock();
-        let mut sums = ended.clone();
-        for flow in &*self.flows.lock() {
-            flow.add_to(sum_of(&mut sums, flow));
-        }
-        sums
+        let sums = self.sums.lock();
+        let others = sums.others.total();
+        let has_others = others != FlowMetrics::new(OTHERS, OTHERS, 0);
+        let named = sums.named.iter().map(Sum::total);
+        named.chain(has_others.then_some(others)).collect()
     }
-}
-
-fn sum_of<'a>(sums: &'a mut Vec<FlowMetrics>, flow: &Flow) -> &'a mut FlowMetrics {
-    let index = sums.iter().position(|sum| sum.is_of(flow)).unwrap_or_else(|| {
-        sums.push(FlowMetrics::new(flow));
-        sums.len() - 1
-    });
-    &mut sums[index]
 }
 
 /// Counts an event of a target.
@@ -296,7 +378,7 @@ mod tests {
     #[test]
     fn sums_outlive_their_connections() {
         let registry = Registry::default();
-        let flow = registry.flow("h", "s", 1);
+        let flow = registry.flow("h", "s", 1, false);
         flow.start();
         flow.start();
         flow.finish(Work::Read, 4096, true, Duration::from_micros(10));
@@ -308,5 +390,33 @@ mod tests {
             (1, 1, 4096, 0)
         );
         assert!(sums[0].percentile(0.5) >= Duration::from_micros(10));
+    }
+
+    #[test]
+    fn invented_names_have_a_bounded_number_of_sums_and_listed_hosts_have_theirs() {
+        let registry = Registry::default();
+        let visit = |host: &str, is_listed: bool| {
+            let flow = registry.flow(host, "s", 1, is_listed);
+            flow.start();
+            flow.finish(Work::Read, 4096, true, Duration::from_micros(10));
+            flow
+        };
+        let live: Vec<_> = (0..1000).map(|n| visit(&format!("stranger {n}"), false)).collect();
+        let listed: Vec<_> = (0..8).map(|n| visit(&format!("listed {n}"), true)).collect();
+        let sums = registry.sums();
+        assert_eq!(sums.len(), MOST_SUMS / 2 + 8 + 1);
+        assert!(sums.iter().filter(|one| one.host.starts_with("listed")).count() == 8);
+        assert_eq!(sums.last().map(|one| one.host.as_str()), Some(OTHERS));
+        for flow in live.iter().chain(&listed) {
+            registry.end(flow);
+        }
+        for n in 0..1000 {
+            registry.end(&visit(&format!("later {n}"), false));
+        }
+        let sums = registry.sums();
+        assert_eq!(sums.iter().map(|one| one.reads).sum::<u64>(), 2008, "nothing is lost");
+        assert!(sums.len() <= MOST_SUMS + 1);
+        assert!(sums.iter().any(|one| one.host == "later 999"), "a host that is gone makes room");
+        assert!(sums.iter().all(|one| one.in_flight == 0));
     }
 }

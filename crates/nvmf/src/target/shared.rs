@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use esker_base::Clock;
 use parking_lot::{Mutex, RwLock};
 
+use super::admission::{Admission, Visitor};
 use super::config::{Limits, PortalConfig};
 use super::controller::{Address, Controller};
 use super::metrics::Registry;
@@ -52,7 +53,9 @@ impl Portal {
 /// What one worker is told by others.
 pub(crate) enum Message {
     /// A new connection, through a portal.
-    Connection(TcpStream, usize),
+    Connection(TcpStream, usize, Visitor),
+    /// A connection is to go: another has its place.
+    Displaced { connection: usize, visitor: Visitor },
     /// A connection of a controller is to be closed.
     Close { connection: usize, controller: u16 },
     /// A command of an I/O connection is to be aborted; `asked` is the slot of the Abort.
@@ -89,6 +92,7 @@ pub(crate) struct Shared {
     /// Changes with what the discovery log says.
     pub(crate) generation: AtomicU64,
     pub(crate) metrics: Registry,
+    pub(crate) admission: Admission,
     pub(crate) is_stopped: AtomicBool,
     /// What a thread that drives a device said when it panicked.
     panic: Mutex<Option<String>>,
@@ -106,6 +110,7 @@ impl Shared {
         subsystems: Vec<Arc<Subsystem>>,
         mailboxes: Vec<Mailbox>,
     ) -> Shared {
+        let admission = Admission::new(limits.connections);
         Shared {
             limits,
             clock: Clock::real(),
@@ -118,6 +123,7 @@ impl Shared {
             by_host: Mutex::default(),
             generation: AtomicU64::new(1),
             metrics: Registry::default(),
+            admission,
             is_stopped: AtomicBool::new(false),
             panic: Mutex::default(),
             hung: Mutex::default(),
@@ -190,6 +196,11 @@ impl Shared {
         let Some(subsystem) = &controller.subsystem else { return true };
         let is_served = self.subsystems.read().iter().any(|one| Arc::ptr_eq(one, subsystem));
         is_served && subsystem.admits(&controller.host.nqn).is_some()
+    }
+
+    /// Whether a subsystem names the host.
+    pub(crate) fn is_listed(&self, host: &str) -> bool {
+        self.subsystems.read().iter().any(|one| one.lists(host))
     }
 
     /// Closes the controllers whose hosts may not have them any more.

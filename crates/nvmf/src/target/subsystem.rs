@@ -207,6 +207,11 @@ impl Subsystem {
         }
     }
 
+    /// Whether it names the host.
+    pub(crate) fn lists(&self, hostnqn: &str) -> bool {
+        matches!(self.admits(hostnqn), Some(Some(_)))
+    }
+
     /// Whether the namespaces of `config` can be had, together.
     pub(crate) fn check(&self, config: &SubsystemConfig) -> Result<(), NvmfError> {
         let mut nsids = Vec::new();

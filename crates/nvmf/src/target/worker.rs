@@ -19,8 +19,10 @@ use esker_base::units::to_usize;
 use esker_base::{BufPool, Nanos};
 use esker_device::{Command, Completion, Op, Tag};
 
+use super::admission::{Verdict, Visitor};
 use super::backend::Backend;
 use super::connection::{Connection, Role};
+use super::controller::Address;
 use super::listen::Listeners;
 use super::memory::Budget;
 use super::shared::{Message, Shared};
@@ -362,7 +364,8 @@ impl Worker {
         let messages = std::mem::take(&mut *mailbox.messages.lock());
         for message in messages {
             match message {
-                Message::Connection(stream, portal) => self.add(stream, portal),
+                Message::Connection(stream, portal, visitor) => self.add(stream, portal, visitor),
+                Message::Displaced { connection, visitor } => self.displace(connection, visitor),
                 Message::Close { connection, controller } => {
                     if let Some(connection) = of(&mut self.connections, connection, controller) {
                         connection.end(&mut self.core);
@@ -400,25 +403,54 @@ impl Worker {
 
     fn accept(&mut self, portal: usize) {
         let shared = self.core.shared.clone();
-        while let Some(stream) = self.listeners.accept(portal, &self.core.poller, &shared.metrics) {
-            let prepared = socket::prepare(&stream);
-            if prepared.is_err() || shared.connections() >= shared.limits.connections {
-                metrics::count(&shared.metrics.refused);
-                continue;
-            }
-            metrics::count(&shared.metrics.accepted);
+        let counts = &shared.metrics;
+        while let Some((stream, from)) = self.listeners.accept(portal, &self.core.poller, counts) {
+            let verdict = match socket::prepare(&stream) {
+                Ok(()) => shared.admission.enter(from),
+                Err(_) => Verdict::Refused,
+            };
+            let visitor = match verdict {
+                Verdict::Refused => {
+                    metrics::count(&counts.refused);
+                    continue;
+                }
+                Verdict::Taken(visitor) => visitor,
+                Verdict::Instead(visitor, other, Address { worker, connection }) => {
+                    metrics::count(&counts.displaced);
+                    if worker == self.core.index {
+                        self.displace(connection, other);
+                        self.flush();
+                    } else {
+                        let visitor = other;
+                        shared.tell(worker, Message::Displaced { connection, visitor });
+                    }
+                    visitor
+                }
+            };
+            metrics::count(&counts.accepted);
             let load = |&index: &usize| shared.mailboxes[index].load.load(Ordering::Relaxed);
             let worker = (0..shared.mailboxes.len()).min_by_key(load).expect("a worker");
             shared.mailboxes[worker].load.fetch_add(1, Ordering::Relaxed);
             if worker == self.core.index {
-                self.add(stream, portal);
+                self.add(stream, portal, visitor);
             } else {
-                shared.tell(worker, Message::Connection(stream, portal));
+                shared.tell(worker, Message::Connection(stream, portal, visitor));
+            }
+            if shared.connections() > shared.limits.connections {
+                return; // until those have gone that others took the place of
             }
         }
     }
 
-    fn add(&mut self, stream: TcpStream, portal: usize) {
+    /// Another connection has the place of this one.
+    fn displace(&mut self, connection: usize, visitor: Visitor) {
+        let one = self.connections.get_mut(connection).and_then(Option::as_deref_mut);
+        if let Some(one) = one.filter(|one| one.visitor == visitor) {
+            one.end(&mut self.core);
+        }
+    }
+
+    fn add(&mut self, stream: TcpStream, portal: usize, visitor: Visitor) {
         let index = self.connections.iter().position(Option::is_none).unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -428,9 +460,11 @@ impl Worker {
         let watched = stream.filter(|stream| self.core.poller.add(stream.tcp(), token).is_ok());
         let Some(stream) = watched else {
             self.core.shared.mailboxes[self.core.index].load.fetch_sub(1, Ordering::Relaxed);
-            return;
+            return self.core.shared.admission.leave(visitor);
         };
-        let connection = Connection::new(stream, index, portal, &self.core);
+        let at = Address { worker: self.core.index, connection: index };
+        self.core.shared.admission.placed(visitor, at);
+        let connection = Connection::new(stream, index, (portal, visitor), &self.core);
         self.connections[index] = Some(Box::new(connection));
     }
 
