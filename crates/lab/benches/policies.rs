@@ -24,6 +24,8 @@ type Failure = Box<dyn std::error::Error>;
 /// What the default is compared with.
 const OTHERS: [Kind; 7] =
     [Kind::Lru, Kind::TwoQ, Kind::Arc, Kind::Lirs, Kind::S3Fifo, Kind::Sieve, Kind::WTinyLfu];
+/// What is shown as well: LRU with insertion at this percentile.
+const MID_POINT: u8 = 75;
 const PERCENTS: [u64; 4] = [5, 10, 20, 40];
 
 fn main() -> Result<(), Failure> {
@@ -91,7 +93,8 @@ fn config(kind: Kind, slots: u64, sets: &str) -> Config {
 }
 
 fn misses(trace: &Trace, sets: &str, sum: &mut Sum) -> Result<(), Failure> {
-    let kinds: Vec<Kind> = OTHERS.into_iter().chain([Kind::Adaptive, Kind::Belady]).collect();
+    let shown = [Kind::MidPoint(MID_POINT), Kind::Adaptive, Kind::Belady];
+    let kinds: Vec<Kind> = OTHERS.into_iter().chain(shown).collect();
     for percent in PERCENTS {
         let slots = (trace.footprint() * percent / 100).max(1);
         let configs: Vec<Config> = kinds.iter().map(|&kind| config(kind, slots, sets)).collect();
