@@ -29,6 +29,7 @@ pub mod keys;
 pub mod measure;
 pub mod network;
 mod plan;
+mod renamed;
 pub mod report;
 pub mod sink;
 pub mod store;

@@ -18,6 +18,7 @@ use super::course::Measured;
 use super::engine::EngineRun;
 use super::jobs::{self, Job, Work};
 use super::measure::{OnShare, measure_on};
+use super::renamed::Renamed;
 use super::report::{Assumption, assumptions};
 use super::sink::DeviceDrive;
 use super::{FdpOptions, OnProgress, emulated, plan};
@@ -188,6 +189,10 @@ impl Planned {
                     devices.extend([manifest, capacity]);
                 }
                 let (devices, target) = through(devices)?;
+                let named = (1..).zip(devices).map(|(nsid, device)| -> Arc<dyn Device> {
+                    Arc::new(Renamed { name: format!("namespace {nsid}"), device })
+                });
+                let devices: Vec<Arc<dyn Device>> = named.collect();
                 let pairs = devices.chunks_exact(2).map(|pair| Devices {
                     manifest: pair[0].clone(),
                     capacity: pair[1].clone(),
