@@ -24,7 +24,8 @@ use crate::view::{Tree, View};
 /// returns it, [`Cursor::prev`] the key before it; after `next`, `prev` returns the same key. It walks
 /// over all keys, or [within a prefix](Cursor::within), with values or [without](Cursor::keys_only).
 ///
-/// While it lives, a cursor keeps what it may read from being freed, in DRAM and on the media.
+/// While it lives, a cursor keeps what it may read from being freed, in DRAM and on the media. When the KVDB is closed
+/// it answers `Closed`.
 pub struct Cursor {
     engine: Arc<Engine>,
     kvs: u32,
@@ -314,7 +315,7 @@ impl Cursor {
         self.ahead.begin();
         self.leaf_met = None;
         (self.gap, self.forward, self.taken, self.placed) = (gap, forward, 0, false);
-        let result = self.place();
+        let result = self.engine.check_open().and_then(|()| self.place());
         self.note(result)
     }
 
@@ -335,11 +336,13 @@ impl Cursor {
     }
 
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        let result = self.engine.if_open(result);
         self.failed = result.as_ref().err().cloned();
         result
     }
 
     fn go(&mut self, forward: bool) -> Result<Option<(&[u8], &[u8])>> {
+        self.engine.check_open()?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }

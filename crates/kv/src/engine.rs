@@ -192,10 +192,18 @@ impl Engine {
         if self.options.read_only {
             return Err(KvError::ReadOnly);
         }
-        if let Some(cause) = self.stopped.get() {
-            return Err(KvError::Stopped { cause: cause.clone() });
-        }
+        self.check_open()?;
+        self.stopped.get().map_or(Ok(()), |cause| Err(KvError::Stopped { cause: cause.clone() }))
+    }
+
+    /// Refuses whatever needs the devices when the KVDB is closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
+    }
+
+    /// Passes the result of a read through; when the KVDB has closed meanwhile, that is why it failed.
+    pub(crate) fn if_open<T>(&self, result: Result<T>) -> Result<T> {
+        result.or_else(|error| self.check_open().and(Err(error)))
     }
 
     /// Passes a result through, and stops the engine at an error that is not just lack of space:

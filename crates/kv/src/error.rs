@@ -184,7 +184,7 @@ pub enum KvError {
     #[error("the transaction has ended: {0}; begin it again")]
     TransactionExpired(String),
     /// The KVDB was closed.
-    #[error("the KVDB is closed")]
+    #[error("the KVDB is closed: open it again, and take handles of that")]
     Closed,
     /// A KVS was dropped while in use.
     #[error("the KVS '{0}' was dropped")]

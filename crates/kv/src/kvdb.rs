@@ -29,6 +29,10 @@ use crate::view::Tree;
 
 /// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then what was written is
 /// made durable as far as the devices allow, and errors are lost: prefer `close`.
+///
+/// Either way it lets go of its devices, and handles that are still there (each [`Kvs`], [`Snapshot`],
+/// [`Transaction`] and [`Cursor`](crate::Cursor)) answer `Closed` from then on. A read that is under way on another
+/// thread ends first, or is answered `Closed`.
 pub struct Kvdb {
     pub(crate) engine: Arc<Engine>,
     dir: Option<PathBuf>,
@@ -442,7 +446,8 @@ impl Kvdb {
         self.engine.stats()
     }
 
-    /// Ingests what is in memory, so that the next open has nothing to replay, and closes.
+    /// Ingests what is in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
+    /// again when this returns, whatever it returns and whoever still has handles of it.
     ///
     /// # Errors
     /// A device's; what was not durable before may not be then.
@@ -478,6 +483,8 @@ impl Kvdb {
         let given = if ends_well { engine.writer.lock().let_go() } else { Ok(()) };
         // Whoever has the devices next may use what was free.
         engine.classes.keep_all();
+        engine.classes.end();
+        engine.manifest.end();
         flushed.and(given)
     }
 }

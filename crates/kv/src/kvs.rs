@@ -39,8 +39,9 @@ impl Kvs {
     /// Where its data goes, and whatever else may be changed of it.
     ///
     /// # Errors
-    /// `Closed` when the KVS was dropped.
+    /// `Closed` when the KVS was dropped or the KVDB is closed.
     pub fn options(&self) -> Result<KvsOptions> {
+        self.engine.check_open()?;
         let view = self.engine.view.load();
         let tree = view.tree(self.id).ok_or_else(|| KvError::Dropped(self.name.to_string()))?;
         Ok(tree.options)
@@ -136,7 +137,9 @@ impl Kvs {
         Ok(())
     }
 
+    /// Refuses to read when the KVDB is closed, or the KVS is not `present` in what is to be read.
     pub(crate) fn check_present(&self, present: bool) -> Result<()> {
+        self.engine.check_open()?;
         if present { Ok(()) } else { Err(KvError::Dropped(self.name.to_string())) }
     }
 
@@ -152,7 +155,7 @@ impl Kvs {
     /// The value of `key`.
     ///
     /// # Errors
-    /// `Io` or `Corrupt` when it cannot be read.
+    /// `Io` or `Corrupt` when it cannot be read, `Closed` when the KVS was dropped or the KVDB is closed.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.then_some(value))
@@ -188,7 +191,7 @@ impl Kvs {
     /// A cursor over the KVS as it is now, before its first key.
     ///
     /// # Errors
-    /// `Closed` when the KVS was dropped.
+    /// `Closed` when the KVS was dropped or the KVDB is closed.
     pub fn cursor(&self) -> Result<Cursor> {
         let (view, seqno) = self.engine.snapshot();
         self.check_present(view.tree(self.id).is_some())?;
@@ -246,15 +249,15 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let key = RecordKey::new(kvs, key);
-        match self.locate(view, &key, moment, out)? {
+        match self.if_open(self.locate(view, &key, moment, out))? {
             Located::Absent => {
                 out.clear();
                 Ok(false)
             }
             Located::Copied => Ok(true),
             Located::Stored(block, stored, age) => {
-                self.values.read(&Wanted { index: 0, block, key, stored, age }, out)?;
-                Ok(true)
+                let wanted = Wanted { index: 0, block, key, stored, age };
+                self.if_open(self.values.read(&wanted, out)).map(|()| true)
             }
         }
     }
@@ -271,16 +274,16 @@ impl Engine {
         let mut wanted = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let (key, mut value) = (RecordKey::new(kvs, key.as_ref()), Vec::new());
-            let located = self.locate(view, &key, moment, &mut value)?;
+            let located = self.if_open(self.locate(view, &key, moment, &mut value))?;
             values.push((!matches!(located, Located::Absent)).then_some(value));
             if let Located::Stored(block, stored, age) = located {
                 wanted.push(Wanted { index, block, key, stored, age });
             }
         }
-        self.values.read_many(wanted, |index, value| {
+        let read = self.values.read_many(wanted, |index, value| {
             values[index] = Some(value.to_vec());
-        })?;
-        Ok(values)
+        });
+        self.if_open(read).map(|()| values)
     }
 
     /// Looks for a key at `moment`, newest first: in the memtables, in what was replayed, among the cached

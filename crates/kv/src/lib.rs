@@ -139,6 +139,7 @@ mod kvdb;
 mod kvs;
 mod kvset;
 mod layout;
+mod lease;
 mod log;
 mod maintain;
 mod manifest;

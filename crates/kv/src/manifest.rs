@@ -22,6 +22,7 @@ use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{Device, PlacementId, Port};
 
 use crate::error::{KvError, Result};
+use crate::lease::Lease;
 use crate::media::Extent;
 use crate::omf::manifest::{Edit, HEADER_SIZE, KvsetEdit, RecordHeader, padded_size, payload};
 use crate::omf::{Malformed, expect};
@@ -223,7 +224,7 @@ struct Writer {
 
 /// The manifest device and how it is divided.
 struct Medium {
-    device: Arc<dyn Device>,
+    device: Arc<Lease>,
     port: Port,
     lba_size: u32,
     transfer: Transfer,
@@ -251,6 +252,7 @@ const LOOK_BEHIND: u64 = 256 << 10;
 impl Medium {
     fn open(device: Arc<dyn Device>) -> Result<Medium> {
         let geometry = device.geometry();
+        let device = Arc::new(Lease::new(device));
         let region = LbaCount(REGION_MAX / u64::from(geometry.lba_size));
         let region_lbas = region.0.min(geometry.capacity.0 / 2);
         let port = Port::open(&*device, 1)?;
@@ -471,6 +473,13 @@ impl Manifest {
         let result = writer.commit(edits);
         writer.failed = result.as_ref().err().cloned();
         result
+    }
+
+    /// Lets go of the device.
+    pub(crate) fn end(&self) {
+        let mut writer = self.0.lock();
+        writer.failed.get_or_insert(KvError::Closed);
+        writer.medium.device.end();
     }
 
     pub(crate) fn state(&self) -> State {

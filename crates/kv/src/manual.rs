@@ -120,7 +120,7 @@ impl Engine {
         if asked && self.manual.cancelled.load(Ordering::Acquire) {
             return Err(KvError::Cancelled);
         }
-        if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
+        self.check_open()
     }
 
     fn begin(&self) -> Result<Turn<'_>> {

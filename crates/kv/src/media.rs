@@ -15,6 +15,7 @@ use esker_device::{Device, Op, PortPool};
 
 use crate::error::{KvError, Result};
 use crate::in_flight::IdleQueues;
+use crate::lease::Lease;
 use crate::omf::class::{self, ClassHeader};
 use crate::placement::Stream;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,6 +36,7 @@ pub(crate) struct Media {
     pub(crate) class: MediaClass,
     pub(crate) lba_size: u32,
     pub(crate) ports: PortPool,
+    lease: Arc<Lease>,
     pub(crate) idle_queues: IdleQueues,
     /// The size in which a lot is read, in bytes: one command.
     pub(crate) transfer_size: usize,
@@ -124,13 +126,15 @@ impl Media {
             unit_lbas: unit.0,
         };
         space.bound(usable_lbas(&*device));
+        let lease = Arc::new(Lease::new(device));
         Media {
             class,
             lba_size,
             transfer_size: to_usize(geometry.max_transfer_size.min(TRANSFER_SIZE).into()),
             transfer: Transfer::of(&geometry),
             placement_handles: geometry.placement_handles,
-            ports: PortPool::new(device, PORT_DEPTH),
+            ports: PortPool::new(lease.clone(), PORT_DEPTH),
+            lease,
             idle_queues: IdleQueues::default(),
             unit,
             least: LbaCount(round_up(
@@ -148,6 +152,11 @@ impl Media {
 
     pub(crate) fn device(&self) -> &Arc<dyn Device> {
         self.ports.device()
+    }
+
+    /// Lets go of the device: nothing is read or written any more.
+    pub(crate) fn end(&self) {
+        self.lease.end();
     }
 
     /// Writes the header that says which KVDB the device belongs to.
@@ -540,7 +549,7 @@ impl Classes {
     pub(crate) fn is_still_read(&self, device: &Arc<dyn Device>) -> bool {
         let removed = self.removed.lock();
         let mut held = removed.iter().filter_map(Weak::upgrade);
-        held.any(|media| Arc::ptr_eq(media.device(), device))
+        held.any(|media| media.lease.is_of(device))
     }
 
     /// Whether the staging class takes nothing new from now on.
@@ -621,6 +630,12 @@ impl Classes {
     /// the manifest refers to what the engine has dropped.
     pub(crate) fn keep_all(&self) {
         self.all().iter().for_each(|media| media.keeps_all.store(true, Ordering::Release));
+    }
+
+    /// Lets go of all devices, also of staging classes of before that somebody still reads.
+    pub(crate) fn end(&self) {
+        self.all().iter().for_each(|media| media.end());
+        self.removed.lock().iter().filter_map(Weak::upgrade).for_each(|media| media.end());
     }
 
     /// Makes everything written so far durable, on every class.

@@ -213,13 +213,14 @@ fn repair(
     let draft = Arc::new(MemoryDevice::new(name, bytes, geometry.lba_size));
     let drafted = Devices { manifest: draft, ..devices.clone() };
     recover::create(&drafted, paths, &options)?;
+    let classes = devices.classes(&options);
     let into = Kvdb::start(drafted, None, options)?;
     let engine = into.engine.clone();
     engine.classes.all().iter().try_for_each(|media| media.clear_header())?;
     let report = salvage(remains, &into)?;
     into.close()?;
     let state = engine.manifest.state();
-    recover::found(&engine.classes, &devices.manifest, state.uuid, state.edits())?;
+    recover::found(&classes, &devices.manifest, state.uuid, state.edits())?;
     Ok(report)
 }
 

@@ -35,8 +35,8 @@ impl Snapshot {
     /// The value that `key` had.
     ///
     /// # Errors
-    /// `Io` or `Corrupt` when it cannot be read, `Closed` when the KVS was not there, `Invalid` when
-    /// it is of another KVDB.
+    /// `Io` or `Corrupt` when it cannot be read, `Closed` when the KVS was not there or the KVDB is closed,
+    /// `Invalid` when it is of another KVDB.
     pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_into(kvs, key, &mut value)?.then_some(value))
@@ -65,7 +65,7 @@ impl Snapshot {
     /// A cursor over a KVS as it was, before its first key.
     ///
     /// # Errors
-    /// `Closed` when the KVS was not there, `Invalid` when it is of another KVDB.
+    /// As [`Snapshot::get`].
     pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
         self.check(kvs)?;
         Ok(Cursor::new(&self.engine, &self.view, (self.seqno, self.now_ms), kvs.id, None))

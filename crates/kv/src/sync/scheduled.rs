@@ -110,6 +110,10 @@ impl Condvar {
 pub(crate) struct RwLock<T>(scheduled::RwLock<T>);
 
 impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> RwLock<T> {
+        RwLock(scheduled::RwLock::new(value))
+    }
+
     pub(crate) fn read(&self) -> scheduled::RwLockReadGuard<'_, T> {
         self.0.read().expect(POISONED)
     }

@@ -1,0 +1,160 @@
+//! Closing a KVDB while handles of it live: they answer `Closed`, and the devices are free for whoever opens it next.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{in_memory, small_tuning, test_options};
+use esker_base::{Clock, ErrorKind, thread};
+use esker_device::Device;
+use esker_kv::{Cursor, Devices, KvError, Kvdb, Kvs, Layout, Options, Policy};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+
+const KEYS: u64 = 3_000;
+
+fn options() -> Options {
+    Options { memory_bytes: 16 << 20, ..Options::default() }
+}
+
+/// A KVS whose values are on the media.
+fn fill(db: &Kvdb) -> Kvs {
+    let kvs = db.create_kvs("a", Policy::default()).unwrap();
+    (0..KEYS).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5_000]).unwrap());
+    db.ingest().unwrap();
+    kvs
+}
+
+fn is_closed<T>(result: Result<T, KvError>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::Closed)
+}
+
+/// A cursor with reads under way.
+fn walking(kvs: &Kvs) -> Cursor {
+    let mut cursor = kvs.cursor().unwrap();
+    for _ in 0..200 {
+        cursor.next().unwrap().unwrap();
+    }
+    cursor
+}
+
+#[test]
+fn handles_answer_closed_and_the_kvdb_opens_again_beside_them() {
+    let close: [fn(Kvdb); 2] = [|db| db.close().unwrap(), drop];
+    for close in close {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("db");
+        let db = Kvdb::create(&dir, &Layout::with_staging(), options()).unwrap();
+        let kvs = fill(&db);
+        let (mut cursor, mut buffered) = (walking(&kvs), kvs.cursor().unwrap().expecting(100));
+        buffered.next().unwrap();
+        let (snapshot, mut transaction) = (db.snapshot(), db.transaction());
+        transaction.put(&kvs, b"k", b"v").unwrap();
+        let key = &0u64.to_be_bytes()[..];
+        close(db);
+
+        assert!(is_closed(kvs.get(key)), "a value in memory too");
+        assert!(is_closed(kvs.get_many(&[key])));
+        assert!(is_closed(kvs.cursor().map(drop)));
+        assert!(is_closed(kvs.options()));
+        assert!(is_closed(kvs.put(key, b"v")));
+        assert!(is_closed(kvs.delete(key)));
+        assert!(is_closed(kvs.set_ttl_ms(Some(1))));
+        assert!(is_closed(snapshot.get(&kvs, key)));
+        assert!(is_closed(snapshot.cursor(&kvs).map(drop)));
+        assert!(is_closed(cursor.next().map(|_| ())));
+        assert!(is_closed(cursor.seek_to_first()));
+        assert!(is_closed(buffered.next().map(|_| ())), "a row that was read already");
+        assert!(is_closed(transaction.get(&kvs, key)));
+        assert!(is_closed(transaction.put(&kvs, key, b"v")));
+
+        let db = Kvdb::open(&dir, options()).unwrap();
+        let again = db.kvs("a").unwrap();
+        assert_eq!(again.get(key).unwrap().unwrap(), [7; 5_000]);
+        assert_eq!(again.get(b"k").unwrap(), None);
+        assert!(is_closed(transaction.commit()));
+        drop((cursor, buffered, snapshot, kvs));
+        assert_eq!(again.get(key).unwrap().unwrap(), [7; 5_000]);
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn reads_under_way_end_or_are_closed_and_the_kvdb_opens_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("db");
+    Kvdb::create(&dir, &Layout::with_staging(), options()).unwrap().close().unwrap();
+    for round in 0..5 {
+        let db = Kvdb::open(&dir, options()).unwrap();
+        let kvs = if round == 0 { fill(&db) } else { db.kvs("a").unwrap() };
+        let (ends, began) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let read = |walks: bool| {
+                let (kvs, ends, began) = (&kvs, &ends, &began);
+                move || {
+                    // The KVDB may close before a thread has begun.
+                    let Ok(mut cursor) = kvs.cursor() else { return };
+                    for n in (0..KEYS).cycle().take_while(|_| !ends.load(Ordering::Acquire)) {
+                        let result = match walks {
+                            true => cursor.next().map(|row| row.map(|(_, value)| value.to_vec())),
+                            false => kvs.get(&n.wrapping_mul(7919).rem_euclid(KEYS).to_be_bytes()),
+                        };
+                        began.store(true, Ordering::Release);
+                        match result {
+                            Ok(Some(value)) => assert_eq!(value, [7; 5_000]),
+                            Ok(None) if walks => cursor.seek_to_first().unwrap_or(()),
+                            Ok(None) => panic!("key {n} is gone"),
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                            }
+                        }
+                    }
+                }
+            };
+            let threads = [true, false, false]
+                .map(|walks| thread::spawn_scoped(scope, "reader", read(walks)).unwrap());
+            while !began.load(Ordering::Acquire) {
+                Clock::real().sleep(Duration::from_millis(1));
+            }
+            db.close().unwrap();
+            // Readers are still at it.
+            Kvdb::open(&dir, options()).unwrap().close().unwrap();
+            ends.store(true, Ordering::Release);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+}
+
+/// How many hold each device.
+fn holders(devices: &Devices) -> Vec<usize> {
+    let all = [Some(&devices.manifest), Some(&devices.capacity), devices.staging.as_ref()];
+    all.into_iter().flatten().map(Arc::strong_count).collect()
+}
+
+#[test]
+fn devices_are_let_go_of_when_closing_fails_and_after_staging_was_removed() {
+    let plan = FaultPlan::new();
+    let wrap =
+        |device: Arc<dyn Device>| -> Arc<dyn Device> { Arc::new(FaultDevice::new(device, &plan)) };
+    let memory = in_memory("", [256 << 10, 8 << 20, 4 << 20]);
+    let devices = Devices {
+        manifest: wrap(memory.manifest),
+        capacity: wrap(memory.capacity),
+        staging: memory.staging.map(wrap),
+    };
+    let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("a", Policy::default()).unwrap();
+    (0..100u64).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 500]).unwrap());
+    db.ingest().unwrap();
+    let (snapshot, mut cursor) = (db.snapshot(), kvs.cursor().unwrap());
+    cursor.next().unwrap().unwrap();
+    db.remove_staging().unwrap();
+    kvs.put(b"k", b"v").unwrap();
+    plan.from_then_on(Target::Flush, plan.seen(Target::Flush), Effect::Fail);
+    let error = db.close().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert_eq!(holders(&devices), [1, 1, 1]);
+    assert!(is_closed(snapshot.get(&kvs, &0u64.to_be_bytes())));
+    assert!(is_closed(cursor.next().map(|_| ())));
+}
