@@ -9,6 +9,7 @@ use crate::expiry::Expiry;
 use crate::kvs::{Kvs, purpose};
 use crate::log::LogTail;
 use crate::omf::frame::{Change, Record};
+use crate::view::View;
 use crate::write::{check_record, with_expiry};
 
 /// Writes to any KVSs of one KVDB that happen all or not at all.
@@ -18,6 +19,8 @@ pub struct Batch {
     records: Vec<BatchRecord>,
     /// The KVDBs that its handles are of: one, or it is refused.
     engines: Vec<Weak<Engine>>,
+    /// What the KVSs are called.
+    names: BTreeMap<u32, Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +68,16 @@ impl Batch {
         if self.engines.iter().all(|known| known.as_ptr() != own) {
             self.engines.push(Arc::downgrade(&kvs.engine));
         }
+        self.names.entry(kvs.id).or_insert_with(|| kvs.name.clone());
+    }
+
+    /// Learns from `view` what its KVSs are called.
+    pub(crate) fn name_as_in(&mut self, view: &View) {
+        for record in &self.records {
+            if let Some(tree) = view.tree(record.kvs) {
+                self.names.entry(record.kvs).or_insert_with(|| tree.name.clone());
+            }
+        }
     }
 
     /// Refuses a batch with handles of another KVDB.
@@ -107,6 +120,7 @@ impl Batch {
         self.bytes.clear();
         self.records.clear();
         self.engines.clear();
+        self.names.clear();
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
@@ -138,7 +152,8 @@ impl Engine {
             for record in batch.records() {
                 check_record(&record)?;
                 let Some(tree) = view.tree(record.kvs) else {
-                    return Err(KvError::Dropped(format!("number {}", record.kvs)));
+                    let name = batch.names.get(&record.kvs).map(ToString::to_string);
+                    return Err(KvError::Dropped(name.unwrap_or_default()));
                 };
                 if record.change.value().is_some() {
                     puts_to.insert(record.kvs, tree.options);

@@ -73,6 +73,15 @@ pub enum KvError {
         /// The KVS.
         kvs: String,
     },
+    /// A media class is full, and a delete finds no room in the log.
+    #[error(
+        "the {class} class has no room for the log, not even for deletes: give it a larger device, drop a KVS, \
+         which needs no room, or end the snapshots, transactions and cursors that keep what was deleted"
+    )]
+    NoSpaceToDelete {
+        /// The class that was asked last.
+        class: MediaClass,
+    },
     /// A key has a length the engine does not take.
     #[error("a key has 1 to {KEY_MAX} bytes; this one has {0}")]
     KeyLength(usize),
@@ -186,8 +195,13 @@ pub enum KvError {
     /// The KVDB was closed.
     #[error("the KVDB is closed: open it again, and take handles of that")]
     Closed,
+    /// A snapshot or transaction is asked for a KVS that was not there yet when it began.
+    #[error(
+        "the KVS '{0}' was created after this snapshot or transaction began: begin another one to read it"
+    )]
+    CreatedLater(String),
     /// A KVS was dropped while in use.
-    #[error("the KVS '{0}' was dropped")]
+    #[error("the KVS '{0}' was dropped: create it again, or open another one")]
     Dropped(String),
 }
 
@@ -196,11 +210,21 @@ impl KvError {
     /// found no extent, or the device had no room for a write.
     pub(crate) fn lacks_space(&self) -> bool {
         match self {
-            KvError::NoSpace { .. } | KvError::ClassFull { .. } => true,
+            KvError::NoSpace { .. }
+            | KvError::NoSpaceToDelete { .. }
+            | KvError::ClassFull { .. } => true,
             KvError::Device(error) => {
                 error.kind() == ErrorKind::NoSpace && error.op() == OpKind::Write
             }
             _ => false,
+        }
+    }
+
+    /// The same for what only deletes: to be told to delete is of no use to it.
+    pub(crate) fn of_deletes(self) -> KvError {
+        match self {
+            KvError::NoSpace { class, .. } => KvError::NoSpaceToDelete { class },
+            other => other,
         }
     }
 
@@ -218,10 +242,11 @@ impl KvError {
             | KvError::KvsName(_)
             | KvError::ReadOnly
             | KvError::Options(_) => ErrorKind::Invalid,
-            KvError::UnknownKvs(_) | KvError::NotAKvdb { .. } | KvError::NoStaging => {
-                ErrorKind::NotFound
-            }
-            KvError::NoRoomWithout { .. } => ErrorKind::NoSpace,
+            KvError::UnknownKvs(_)
+            | KvError::CreatedLater(_)
+            | KvError::NotAKvdb { .. }
+            | KvError::NoStaging => ErrorKind::NotFound,
+            KvError::NoRoomWithout { .. } | KvError::NoSpaceToDelete { .. } => ErrorKind::NoSpace,
             KvError::KvsExists(_) | KvError::StagingExists(_) | KvError::Exists { .. } => {
                 ErrorKind::Exists
             }

@@ -140,7 +140,12 @@ impl Kvs {
     /// Refuses to read when the KVDB is closed, or the KVS is not `present` in what is to be read.
     pub(crate) fn check_present(&self, present: bool) -> Result<()> {
         self.engine.check_open()?;
-        if present { Ok(()) } else { Err(KvError::Dropped(self.name.to_string())) }
+        if present {
+            return Ok(());
+        }
+        let name = self.name.to_string();
+        let is_there = self.engine.view.load().tree(self.id).is_some();
+        Err(if is_there { KvError::CreatedLater(name) } else { KvError::Dropped(name) })
     }
 
     /// Refuses a handle of another KVDB.
@@ -203,7 +208,7 @@ impl Kvs {
 /// Refuses a time to live that nothing survives.
 pub(crate) fn check_ttl(ttl_ms: Option<u64>) -> Result<()> {
     if ttl_ms == Some(0) {
-        let why = "a time to live of 0 ms lets nothing live: give at least 1 ms, or none";
+        let why = "a time to live of 0 ms lets nothing live: give at least 1 ms, or leave it out to keep what is put";
         return Err(KvError::Options(why.into()));
     }
     Ok(())

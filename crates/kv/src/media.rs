@@ -295,7 +295,10 @@ impl Media {
 
     /// What it can hold, in bytes, as far as that was known when space was taken last.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        LbaCount(self.space.lock().usable_lbas).bytes(self.lba_size)
+        let space = self.space.lock();
+        // A file system may have no room left for what is taken and was not written yet.
+        let taken = space.capacity_lbas - space.free_lbas;
+        LbaCount(space.usable_lbas.max(taken)).bytes(self.lba_size)
     }
 
     pub(crate) fn count_read(&self, stream: Stream, ops: u64, bytes: usize) {

@@ -35,8 +35,8 @@ impl Snapshot {
     /// The value that `key` had.
     ///
     /// # Errors
-    /// `Io` or `Corrupt` when it cannot be read, `Closed` when the KVS was not there or the KVDB is closed,
-    /// `Invalid` when it is of another KVDB.
+    /// `Io` or `Corrupt` when it cannot be read, `NotFound` when the KVS was created later, `Closed` when it was
+    /// dropped before or the KVDB is closed, `Invalid` when it is of another KVDB.
     pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         Ok(self.get_into(kvs, key, &mut value)?.then_some(value))

@@ -130,7 +130,7 @@ pub struct ClassStats {
     pub class: MediaClass,
     /// The device's name.
     pub device: String,
-    /// Its size, or the size it may grow to.
+    /// Its size, or the size it may grow to; not less than what is used.
     pub capacity_bytes: u64,
     /// Allocated, freed but not yet discarded extents included.
     pub used_bytes: u64,

@@ -421,6 +421,7 @@ impl Transaction {
     fn apply(self) -> Result<Option<u64>> {
         let mut batch = Batch::new();
         self.each_own(|kvs, key, change| batch.push(kvs, key, change));
+        self.sight.load().iter().for_each(|view| batch.name_as_in(view));
         let result = if batch.is_empty() {
             // Nothing to order itself after: what it read was consistent.
             self.sight.load().as_ref().map(|_| None).ok_or_else(|| self.over())

@@ -79,8 +79,10 @@ impl Engine {
         if size > max {
             return Err(KvError::BatchSize { got: size, max });
         }
-        log = self.room_in_memtable(log)?;
-        log = self.room_in_log(log, size, purpose)?;
+        let in_memtable = self.room_in_memtable(log);
+        let room = in_memtable.and_then(|log| self.room_in_log(log, size, purpose));
+        let deletes = purpose == Purpose::Delete;
+        log = room.map_err(|error| if deletes { error.of_deletes() } else { error })?;
         check(&log)?;
         let now = self.options.clock.now();
         if log.pending_since().is_none() {
@@ -412,6 +414,25 @@ mod tests {
         assert!(waits.map(drop).unwrap_err().lacks_space());
         assert_eq!(engine.pages.resident_bytes(), 0);
         assert!(engine.preload(), "there are some to be loaded");
+    }
+
+    #[test]
+    fn a_delete_that_finds_no_room_is_not_told_to_delete() {
+        let (db, kvs, _) = kvdb();
+        let capacity = db.engine.classes.capacity.clone();
+        let take = |bytes| capacity.allocate(crate::Stream::Log, bytes, Purpose::Opening).ok();
+        let _taken: Vec<_> = [1 << 20, 64 << 10, 4 << 10]
+            .into_iter()
+            .flat_map(|n| std::iter::from_fn(move || take(n)))
+            .collect();
+        let text = |write: &dyn Fn() -> Result<()>| {
+            let mut writes = std::iter::repeat_with(write);
+            writes.find_map(Result::err).expect("it is full").to_string()
+        };
+        let delete = text(&|| kvs.delete(&[7; 1000]));
+        assert!(delete.contains("drop a KVS") && !delete.contains("delete data"), "{delete}");
+        let put = text(&|| kvs.put(b"k", &[7; 1000]));
+        assert!(put.contains("delete data"), "{put}");
     }
 
     #[test]

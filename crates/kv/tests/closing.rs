@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{in_memory, small_tuning, test_options};
 use esker_base::{Clock, ErrorKind, thread};
 use esker_device::Device;
-use esker_kv::{Cursor, Devices, KvError, Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{Batch, Cursor, Devices, KvError, Kvdb, Kvs, Layout, Options, Policy};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
 const KEYS: u64 = 3_000;
@@ -157,4 +157,43 @@ fn devices_are_let_go_of_when_closing_fails_and_after_staging_was_removed() {
     assert_eq!(holders(&devices), [1, 1, 1]);
     assert!(is_closed(snapshot.get(&kvs, &0u64.to_be_bytes())));
     assert!(is_closed(cursor.next().map(|_| ())));
+}
+
+#[test]
+fn a_snapshot_says_that_it_is_older_than_a_kvs() {
+    let devices = in_memory("", [256 << 10, 8 << 20, 4 << 20]);
+    let db = Kvdb::create_on(devices, test_options(small_tuning())).unwrap();
+    let (snapshot, transaction) = (db.snapshot(), db.transaction());
+    let kvs = db.create_kvs("late", Policy::default()).unwrap();
+    kvs.put(b"k", b"v").unwrap();
+    for error in [
+        snapshot.get(&kvs, b"k").unwrap_err(),
+        snapshot.cursor(&kvs).map(drop).unwrap_err(),
+        transaction.get(&kvs, b"k").unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let text = error.to_string();
+        assert!(
+            text.contains("'late' was created after") && text.contains("begin another"),
+            "{text}"
+        );
+    }
+    db.drop_kvs("late").unwrap();
+    let text = snapshot.get(&kvs, b"k").unwrap_err().to_string();
+    assert!(text.contains("'late' was dropped"), "{text}");
+}
+
+#[test]
+fn writes_to_a_kvs_that_was_dropped_name_it() {
+    let devices = in_memory("", [256 << 10, 8 << 20, 4 << 20]);
+    let db = Kvdb::create_on(devices, test_options(small_tuning())).unwrap();
+    let kvs = db.create_kvs("gone", Policy::default()).unwrap();
+    let mut transaction = db.transaction();
+    transaction.put(&kvs, b"k", b"v").unwrap();
+    let mut batch = Batch::new();
+    batch.put(&kvs, b"k", b"v");
+    db.drop_kvs("gone").unwrap();
+    for error in [db.write(&batch).unwrap_err(), transaction.commit().unwrap_err()] {
+        assert!(error.to_string().contains("the KVS 'gone' was dropped"), "{error}");
+    }
 }

@@ -52,7 +52,7 @@ fn fills_and_frees(devices: Devices) {
         for n in start..end {
             match kvs.delete(&n.to_be_bytes()) {
                 Ok(()) => {}
-                Err(KvError::NoSpace { .. }) => drop(db.settle()),
+                Err(KvError::NoSpaceToDelete { .. }) => drop(db.settle()),
                 Err(error) => panic!("round {round}: {error}"),
             }
         }
