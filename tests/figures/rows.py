@@ -287,14 +287,14 @@ def regrets(cases, sets, policy):
 def gaps(printed, _):
     """Which share of the gap between LRU and the optimum policies close, and how far they fall behind."""
     cases, found = cases_of(printed), []
-    whole = [line.split() for line in printed.partition("one set, ")[2].partition("\n\n")[0].splitlines()]
-    closed = {words[0]: float(words[1]) for words in whole if len(words) == 3 and words[2] == "%"}
+    whole = re.search(r"^one set, \d+ cases: .*\n((?:  .*\n)*)", printed, re.M)
+    closed = dict(re.findall(r"^  (\S+) +([\d.]+) %$", whole[1] if whole else "", re.M))
     for label, policy in POLICIES.items():
         most = share(regrets(cases, "one set", policy)[0])
         if policy == "adaptive":
             worst, *rest = [share(one) for one in regrets(cases, "sets of 16 MiB", policy)[:3]]
             most += f" (in sets of 16 MiB {worst}, next {', '.join(rest)})"
-        found.append([label, f"{find(closed, policy):.0f} %", most])
+        found.append([label, f"{float(find(closed, policy)):.0f} %", most])
     return found
 
 
