@@ -11,6 +11,7 @@
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
 //! | [`mod@file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
 //! | [`null`] | [`NullDevice`]: stores nothing, to measure the seam |
+//! | [`stripe`] | [`Stripe`]: several devices as one, without redundancy |
 //! | [`write_through`] | [`WriteThrough`]: a device without its volatile write cache |
 //! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish what they start |
 //! | [`mod@occupant`] | [`fn@occupant`]: whether a device is someone's, asked before it is taken |
@@ -41,6 +42,7 @@ pub mod memory;
 pub mod null;
 pub mod occupant;
 pub mod stats;
+pub mod stripe;
 pub mod write_through;
 
 use std::collections::VecDeque;
@@ -58,6 +60,7 @@ pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use occupant::{Occupant, occupant};
 pub use stats::{Counters, DeviceStats};
+pub use stripe::Stripe;
 pub use write_through::WriteThrough;
 
 /// What a device is, as far as its user has to know.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{DeviceError, Geometry, Op};
+use crate::{DeviceError, Geometry, Op, OpKind};
 
 /// Operations and bytes of one device since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,24 +47,30 @@ pub struct Counters {
 impl Counters {
     /// Counts one finished command.
     pub fn count(&self, op: &Op, geometry: &Geometry, result: &Result<(), DeviceError>) {
+        let (_, bytes) = op.range(geometry.lba_size);
+        self.count_kind(op.kind(), bytes, result.is_ok());
+    }
+
+    /// Counts one finished command of so many bytes.
+    pub fn count_kind(&self, kind: OpKind, bytes: u64, is_done: bool) {
         let add = |counter: &AtomicU64, n: u64| {
             counter.fetch_add(n, Ordering::Relaxed);
         };
-        if result.is_err() {
+        if !is_done {
             return add(&self.errors, 1);
         }
-        let (_, bytes) = op.range(geometry.lba_size);
-        match op {
-            Op::Read { .. } => {
+        match kind {
+            OpKind::Read => {
                 add(&self.reads, 1);
                 add(&self.read_bytes, bytes);
             }
-            Op::Write { .. } => {
+            OpKind::Write => {
                 add(&self.writes, 1);
                 add(&self.written_bytes, bytes);
             }
-            Op::Flush => add(&self.flushes, 1),
-            Op::Discard { .. } | Op::WriteZeroes { .. } => {
+            OpKind::Flush => add(&self.flushes, 1),
+            OpKind::Open => {}
+            OpKind::Discard | OpKind::WriteZeroes => {
                 add(&self.discards, 1);
                 add(&self.discarded_bytes, bytes);
             }
