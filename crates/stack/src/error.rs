@@ -9,6 +9,7 @@ use esker_device::DeviceError;
 use esker_flash::FlashError;
 use esker_nvmf::NvmfError;
 use esker_trace::TraceError;
+use esker_volume::VolumeError;
 use thiserror::Error;
 
 /// Why a specification could not be read or opened.
@@ -106,6 +107,16 @@ pub enum StackError {
         /// What a caller can do about it.
         kind: ErrorKind,
     },
+    /// A pool could not be opened, or has no such volume.
+    #[error("{spec}: {cause}")]
+    Volume {
+        /// The specification.
+        spec: String,
+        /// Why.
+        cause: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
     /// A file that is to be made says nowhere how large it is to be.
     #[error("{}: there is no such file; name a file that exists, or its size: 'file:{}?capacity=8GiB'",
         path.display(), path.display())]
@@ -148,6 +159,10 @@ impl StackError {
         StackError::Cache { spec: spec.to_string(), cause: cause.to_string(), kind: cause.kind() }
     }
 
+    pub(crate) fn volume(spec: impl Display, cause: &VolumeError) -> StackError {
+        StackError::Volume { spec: spec.to_string(), cause: cause.to_string(), kind: cause.kind() }
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -162,7 +177,9 @@ impl StackError {
             StackError::Exists { .. } => ErrorKind::Exists,
             StackError::Flash { cause, .. } => cause.kind(),
             StackError::Remote { cause, .. } => cause.kind(),
-            StackError::Trace { kind, .. } | StackError::Cache { kind, .. } => *kind,
+            StackError::Trace { kind, .. }
+            | StackError::Cache { kind, .. }
+            | StackError::Volume { kind, .. } => *kind,
             StackError::Device(error) => error.kind(),
         }
     }

@@ -8,6 +8,7 @@
 //! | [`stack`] | [`Stack`]: opens specifications; those that name one drive share it |
 //! | `traced` | [`Traced`]: a device that records what it is asked |
 //! | `drive` | makes, finds and checks drives |
+//! | [`pool`] | [`OpenPool`]: a pool that its volumes share; the last one closes it |
 //! | `missing` | what to say of a device that is not there |
 //! | [`error`] | [`StackError`] |
 //!
@@ -21,7 +22,8 @@
 //!    it is. So a path wins over a scheme by beginning with `/` or `./`.
 //! 2. In the body and in values, `%` and two hexadecimal digits are a byte; `%`, `&`, `?` (in the
 //!    body), `(` and `)` are written so.
-//! 3. A body or a value that is a device is a specification in parentheses: `(mem:1GiB?lba=512)`.
+//! 3. A body or a value that is a device is a specification in parentheses: `(mem:1GiB?lba=512)`; several devices
+//!    stand one after the other: `(/dev/nvme0n1)(/dev/nvme1n1)`.
 //!    What is within them is read by itself: nothing in it is written differently, but a path
 //!    without a scheme needs its parentheses in pairs. At most eight lie within one another.
 //! 4. Each key comes at most once. What is not known is an error that lists what there is.
@@ -52,6 +54,7 @@
 mod drive;
 pub mod error;
 mod missing;
+pub mod pool;
 pub mod spec;
 pub mod stack;
 mod syntax;
@@ -59,9 +62,10 @@ pub mod time;
 mod traced;
 
 pub use error::StackError;
+pub use pool::OpenPool;
 pub use spec::{
     CacheSpec, DiskSpec, FileSpec, IfExists, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec,
-    TracedSpec,
+    StripeSpec, TracedSpec, VolumeSpec,
 };
 pub use stack::{CacheParts, Model, Opened, Stack};
 pub use time::Time;

@@ -6,6 +6,8 @@
 //! | `ssd` | models of solid-state drives |
 //! | `disk` | models of disks |
 //! | `cache` | a flash device in front of an origin |
+//! | `stripe` | several devices as one |
+//! | `volume` | volumes of a pool |
 //! | `traced` | devices that record what they are asked |
 //! | `remote` | namespaces of remote targets |
 //!
@@ -17,7 +19,9 @@ mod disk;
 mod plain;
 mod remote;
 mod ssd;
+mod stripe;
 mod traced;
+mod volume;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -36,7 +40,9 @@ pub use plain::{FileSpec, MemorySpec, NullSpec};
 pub use remote::RemoteSpec;
 pub use ssd::SsdSpec;
 pub(crate) use ssd::{differs, show_placement};
+pub use stripe::StripeSpec;
 pub use traced::{IfExists, TracedSpec};
+pub use volume::VolumeSpec;
 
 /// A device, in one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,12 +63,16 @@ pub enum Spec {
     Traced(Box<TracedSpec>),
     /// `cache:(SPEC)?flash=(SPEC)`: a flash device in front of an origin.
     Cache(Box<CacheSpec>),
+    /// `stripe:(SPEC)(SPEC)…`: several devices as one.
+    Stripe(StripeSpec),
+    /// `volume:POOL/NAME?drives=(SPEC)(SPEC)…`: a volume of a pool.
+    Volume(Box<VolumeSpec>),
 }
 
 /// The schemes, with what they stand for.
 const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, \
     nvme-tcp://HOST:PORT/NQN, traced:(SPEC)?to=FILE, \
-    cache:(SPEC)?flash=(SPEC), or a path";
+    cache:(SPEC)?flash=(SPEC), stripe:(SPEC)(SPEC)…, volume:POOL/NAME?drives=(SPEC)(SPEC)…, or a path";
 
 impl Spec {
     /// Whether a text begins with a scheme; anything else is the path of a file or a raw block
@@ -82,6 +92,8 @@ impl Spec {
             Spec::Disk(disk) => disk.image.is_some(),
             Spec::Traced(traced) => traced.inner.is_lasting(),
             Spec::Cache(cache) => cache.origin.is_lasting() && cache.flash.is_lasting(),
+            Spec::Stripe(stripe) => stripe.drives.iter().all(Spec::is_lasting),
+            Spec::Volume(volume) => volume.devices().all(Spec::is_lasting),
         }
     }
 
@@ -94,6 +106,8 @@ impl Spec {
             Spec::Disk(disk) => disk.image.as_deref().into_iter().collect(),
             Spec::Traced(traced) => traced.inner.paths(),
             Spec::Cache(cache) => [cache.origin.paths(), cache.flash.paths()].concat(),
+            Spec::Stripe(stripe) => stripe.drives.iter().flat_map(Spec::paths).collect(),
+            Spec::Volume(volume) => volume.devices().flat_map(Spec::paths).collect(),
             Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => Vec::new(),
         }
     }
@@ -115,6 +129,8 @@ impl Spec {
             Spec::Disk(disk) => Some(disk.time.unwrap_or_default()),
             Spec::Traced(traced) => traced.inner.time(),
             Spec::Cache(cache) => cache.origin.time().or_else(|| cache.flash.time()),
+            Spec::Stripe(stripe) => stripe.drives.iter().find_map(Spec::time),
+            Spec::Volume(volume) => volume.devices().find_map(Spec::time),
             Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => None,
         }
     }
@@ -129,6 +145,12 @@ impl Spec {
             Spec::Cache(cache) => {
                 cache.origin = cache.origin.clone().with_time(time);
                 cache.flash = cache.flash.clone().with_time(time);
+            }
+            Spec::Stripe(stripe) => {
+                stripe.drives.iter_mut().for_each(|one| *one = one.clone().with_time(time));
+            }
+            Spec::Volume(volume) => {
+                volume.devices_mut().for_each(|one| *one = one.clone().with_time(time));
             }
             Spec::File(_) | Spec::Memory(_) | Spec::Null(_) | Spec::Remote(_) => {}
         }
@@ -161,6 +183,18 @@ impl Spec {
                 cache.flash = cache.flash.for_reopening()?;
                 None
             }
+            Spec::Stripe(stripe) => {
+                for drive in &mut stripe.drives {
+                    *drive = drive.for_reopening()?;
+                }
+                None
+            }
+            Spec::Volume(volume) => {
+                for device in volume.devices_mut() {
+                    *device = device.for_reopening()?;
+                }
+                None
+            }
             Spec::Memory(_) | Spec::Null(_) => None,
         };
         if let Some(path) = path {
@@ -191,6 +225,8 @@ fn parse(text: &str) -> Result<Spec, String> {
         "disk" => DiskSpec::of(&parts).map(Spec::Disk),
         "nvme-tcp" => RemoteSpec::of(&parts).map(|remote| Spec::Remote(Box::new(remote))),
         "cache" => CacheSpec::of(&parts).map(|cache| Spec::Cache(Box::new(cache))),
+        "stripe" => StripeSpec::of(&parts).map(Spec::Stripe),
+        "volume" => VolumeSpec::of(&parts).map(|volume| Spec::Volume(Box::new(volume))),
         "traced" => TracedSpec::of(&parts).map(|traced| Spec::Traced(Box::new(traced))),
         _ => Err(format!(
             "there are no devices '{scheme}:'; write {SCHEMES} (./{text} if it is one)"
@@ -209,6 +245,8 @@ impl fmt::Display for Spec {
             Spec::Remote(remote) => remote.fmt(f),
             Spec::Traced(traced) => write!(f, "traced:{}", traced.parts()),
             Spec::Cache(cache) => write!(f, "cache:{}", cache.parts()),
+            Spec::Stripe(stripe) => write!(f, "stripe:{}", stripe.parts()),
+            Spec::Volume(volume) => write!(f, "volume:{}", volume.parts()),
         }
     }
 }

@@ -4,22 +4,24 @@
 //! 1. A drive is opened once: specifications with the same image, or the same `drive=`, are
 //!    namespaces of one model, and whatever one of them says of the drive is true of it.
 //! 2. Models with the same time share one clock.
-//! 3. Drives stay open as long as the stack, or a device of theirs, lives.
+//! 3. A pool is opened once, and by all of its devices: specifications with its name share it.
+//! 4. Drives stay open as long as the stack, or a device of theirs, lives.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use esker_base::Clock;
 use esker_cache::{Cache, CacheError};
-use esker_device::{Create, Device, FileOptions};
+use esker_device::{Create, Device, FileOptions, Stripe};
 use esker_flash::disk::Disk;
 use esker_flash::profile::Profile;
 use esker_flash::{Pace, Ssd};
 use esker_trace::TraceError;
+use esker_volume::{OpenOptions, Pool};
 use parking_lot::Mutex;
 
-use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, TracedSpec};
-use crate::{Spec, StackError, Time, Traced};
+use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, StripeSpec, TracedSpec, VolumeSpec};
+use crate::{OpenPool, Spec, StackError, Time, Traced};
 use crate::{drive, missing};
 
 /// Opens specifications.
@@ -35,6 +37,13 @@ struct State {
     drives: Vec<Shared>,
     /// The profiles of drives in memory without a name, once for each drive.
     unnamed: Vec<String>,
+    pools: Vec<SharedPool>,
+}
+
+struct SharedPool {
+    /// The specification that opened it.
+    spec: VolumeSpec,
+    pool: Weak<OpenPool>,
 }
 
 struct Shared {
@@ -171,6 +180,11 @@ impl Stack {
             Spec::Disk(disk) => self.disk(disk, create),
             Spec::Traced(traced) => self.traced(spec, traced, create, access),
             Spec::Cache(cache) => plain(Arc::new(self.cache(cache, create)?)),
+            Spec::Stripe(stripe) => plain(Arc::new(self.stripe(spec, stripe, create, access)?)),
+            Spec::Volume(volume) => {
+                let opened = self.pool(volume)?.device(&volume.name, volume.snapshot.as_deref());
+                plain(opened.map_err(|error| StackError::volume(spec, &error))?)
+            }
             Spec::Remote(remote) => match remote.open() {
                 Ok(initiator) => plain(Arc::new(initiator)),
                 Err(error) => Err(StackError::remote(spec, error)),
@@ -231,6 +245,83 @@ impl Stack {
         // A cache writes to both, whoever reads, and neither grows.
         let open = |part| self.open_as(part, create, Access::default());
         Ok(CacheParts { origin: open(&spec.origin)?.device, flash: open(&spec.flash)?.device })
+    }
+
+    fn stripe(
+        &self,
+        spec: &Spec,
+        stripe: &StripeSpec,
+        create: Create,
+        access: Access,
+    ) -> Result<Stripe, StackError> {
+        // Its size is that of its drives, which do not grow.
+        let access = Access { growing: false, ..access };
+        let open = |drive| Ok(self.open_as(drive, create, access)?.device);
+        let drives = stripe.drives.iter().map(open).collect::<Result<_, StackError>>()?;
+        Ok(Stripe::new(&spec.to_string(), drives, stripe.chunk_bytes())?)
+    }
+
+    /// Opens the pool of a volume by the labels of its devices, or finds it open. It never makes one.
+    ///
+    /// # Errors
+    /// As [`Stack::open`]; a device that is named and not there is an error, because a pool that is opened without
+    /// one of its devices goes on without it.
+    pub fn pool(&self, spec: &VolumeSpec) -> Result<Arc<OpenPool>, StackError> {
+        let mut state = self.state.lock();
+        state.pools.retain(|shared| shared.pool.strong_count() > 0);
+        let known = state.pools.iter().find(|shared| shared.spec.pool == spec.pool);
+        if let Some((opener, pool)) = known.and_then(|it| Some((&it.spec, it.pool.upgrade()?))) {
+            let named: Vec<&Spec> = spec.devices().collect();
+            let open: Vec<&Spec> = opener.devices().collect();
+            let is_same = named.len() == open.len() && named.iter().all(|one| open.contains(one));
+            if named.is_empty() || is_same {
+                return Ok(pool);
+            }
+            let opener = Spec::Volume(Box::new(opener.clone()));
+            return Err(StackError::invalid(
+                Spec::Volume(Box::new(spec.clone())),
+                format!("the pool is open on other devices, as {opener}"),
+            ));
+        }
+        drop(state);
+        let pool = self.open_pool(spec)?;
+        let shared = SharedPool { spec: spec.clone(), pool: Arc::downgrade(&pool) };
+        self.state.lock().pools.push(shared);
+        Ok(pool)
+    }
+
+    fn open_pool(&self, spec: &VolumeSpec) -> Result<Arc<OpenPool>, StackError> {
+        let text = || Spec::Volume(Box::new(spec.clone()));
+        let failed = |error| StackError::volume(text(), &error);
+        if spec.drives.is_empty() {
+            let why = format!(
+                "no pool '{}' is open here; name all of its devices: drives=(SPEC)(SPEC)…&buffer=(SPEC)",
+                spec.pool
+            );
+            return Err(StackError::invalid(text(), why));
+        }
+        let open = |device| match self.open_as(device, Create::Never, Access::default()) {
+            Ok(opened) => Ok(opened.device),
+            Err(error) => {
+                let cause = format!(
+                    "{error}. Name all devices of a pool: one that is left out is taken out of the pool"
+                );
+                Err(StackError::Volume { spec: text().to_string(), cause, kind: error.kind() })
+            }
+        };
+        let devices = spec.devices().map(open).collect::<Result<Vec<_>, StackError>>()?;
+        for device in &devices {
+            let found = Pool::examine(&**device).map_err(failed)?;
+            if found.pool != spec.pool {
+                let (device, other) = (device.name(), found.pool);
+                let why = format!("{device} belongs to pool '{other}'; name other drives");
+                return Err(StackError::invalid(text(), why));
+            }
+        }
+        let usual = OpenOptions::default();
+        let map_bytes = spec.map.and_then(|bytes| usize::try_from(bytes).ok());
+        let options = OpenOptions { map_bytes: map_bytes.unwrap_or(usual.map_bytes), ..usual };
+        Ok(OpenPool::new(Pool::open(&devices, options).map_err(failed)?))
     }
 
     /// Opens or makes the drive of a specification, which may have no namespace yet.

@@ -1,7 +1,7 @@
 //! `scheme:body?key=value&…`, whatever the scheme.
 //!
-//! Body and values are bytes, because paths are; or each is a specification in parentheses, whose
-//! text is left as it is.
+//! Body and values are bytes, because paths are; or each is one or more specifications in parentheses,
+//! whose text is left as it is.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,8 +18,8 @@ const MOST_NESTED: usize = 8;
 pub(crate) enum Value {
     /// What is written, decoded.
     Bytes(Vec<u8>),
-    /// A specification in parentheses.
-    Spec(Spec),
+    /// Specifications in parentheses, one or more.
+    Specs(Vec<Spec>),
 }
 
 /// The parts of a specification.
@@ -89,6 +89,11 @@ impl Parts {
     pub(crate) fn spec(&self, example: &str) -> Result<&Spec, String> {
         self.body.spec(example)
     }
+
+    /// The specifications that the body is, one or more.
+    pub(crate) fn specs(&self, example: &str) -> Result<&[Spec], String> {
+        self.body.specs(example)
+    }
 }
 
 impl fmt::Display for Parts {
@@ -104,31 +109,35 @@ impl fmt::Display for Parts {
 
 impl Value {
     fn parse(text: &str) -> Result<Value, String> {
-        let within = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
-        match within {
-            // Such as `(a)(b)`, which begins and ends with parentheses that are no pair.
-            Some(within) if is_balanced(within) => match within.parse::<Spec>() {
-                Ok(spec) => Ok(Value::Spec(spec)),
-                Err(error) => Err(error.to_string()),
-            },
-            _ => decode(text).map(Value::Bytes),
-        }
+        let Some(within) = groups(text) else { return decode(text).map(Value::Bytes) };
+        let specs = within.into_iter().map(|one| one.parse::<Spec>().map_err(|e| e.to_string()));
+        specs.collect::<Result<_, _>>().map(Value::Specs)
     }
 
     fn bytes(&self) -> Result<&[u8], String> {
         match self {
             Value::Bytes(bytes) => Ok(bytes),
-            Value::Spec(spec) => {
+            Value::Specs(_) => {
                 let why =
                     "is a specification where none is taken; for parentheses, write %28 and %29";
-                Err(format!("({spec}) {why}"))
+                Err(format!("{self} {why}"))
             }
         }
     }
 
     fn spec(&self, example: &str) -> Result<&Spec, String> {
+        match self.specs(example)? {
+            [spec] => Ok(spec),
+            several => {
+                let count = several.len();
+                Err(format!("{count} specifications stand where one is taken; write {example}"))
+            }
+        }
+    }
+
+    fn specs(&self, example: &str) -> Result<&[Spec], String> {
         match self {
-            Value::Spec(spec) => Ok(spec),
+            Value::Specs(specs) => Ok(specs),
             Value::Bytes(bytes) => {
                 let found = bytes.escape_ascii();
                 Err(format!("'{found}' is no specification in parentheses; write {example}"))
@@ -141,7 +150,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Bytes(bytes) => f.write_str(&encode(bytes)),
-            Value::Spec(spec) => write!(f, "({spec})"),
+            Value::Specs(specs) => specs.iter().try_for_each(|spec| write!(f, "({spec})")),
         }
     }
 }
@@ -166,8 +175,30 @@ impl From<&str> for Value {
 
 impl From<Spec> for Value {
     fn from(spec: Spec) -> Value {
-        Value::Spec(spec)
+        Value::Specs(vec![spec])
     }
+}
+
+impl From<Vec<Spec>> for Value {
+    fn from(specs: Vec<Spec>) -> Value {
+        Value::Specs(specs)
+    }
+}
+
+/// What stands in each pair of parentheses, if a text is one pair after the other.
+fn groups(text: &str) -> Option<Vec<&str>> {
+    let (mut found, mut start) = (Vec::new(), 0);
+    for (at, _, open) in depths(text) {
+        match open {
+            0 => {
+                found.push(text.get(start..=at)?.strip_prefix('(')?.strip_suffix(')')?);
+                start = at + 1;
+            }
+            _ if open < 0 => return None,
+            _ => {}
+        }
+    }
+    (start == text.len() && !found.is_empty()).then_some(found)
 }
 
 /// Each byte with how many parentheses are open around it; below zero where one closes that was
@@ -306,6 +337,14 @@ impl Keys {
         spec.map(Some).map_err(|why| format!("{key}: {why}"))
     }
 
+    /// The specifications that the value of a key is, one or more.
+    pub(crate) fn specs(&mut self, key: &str) -> Result<Option<Vec<Spec>>, String> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let example = format!("{key}=(/dev/nvme0n1)(/dev/nvme1n1)");
+        let specs = value.specs(&example).map(<[Spec]>::to_vec);
+        specs.map(Some).map_err(|why| format!("{key}: {why}"))
+    }
+
     /// The value of a key, read by `read`, whose refusal says what is right.
     pub(crate) fn take<T>(
         &mut self,
@@ -420,7 +459,8 @@ mod tests {
         refused("50%", "write %25");
         refused("50%zz", "write %25");
         refused("x?y=1(mem:1MiB)", "%28 and %29");
-        refused("x?y=(mem:1MiB)(mem:1MiB)", "%28 and %29");
+        refused("x?y=(mem:1MiB)x(mem:1MiB)", "%28 and %29");
+        refused("x?y=(mem:1MiB)(mem:1)", "y: 'mem:1': 1 bytes are no multiple");
         refused("x?y=(mem:1MiB", "has no other");
         refused("x)?y=(", "has no other");
         refused("(tape:x)", "no devices 'tape:'");
@@ -446,6 +486,20 @@ mod tests {
         let plain = Parts::parse("x?other=mem:1MiB").unwrap();
         let mut keys = Keys::of("x:", &plain, &[("other", "DEVICE")]).unwrap();
         assert!(keys.spec("other").unwrap_err().contains("write other=(mem:1GiB)"));
+    }
+
+    #[test]
+    fn several_specifications_stand_one_after_the_other() {
+        let parts = Parts::parse("(mem:1MiB)(/a(b))?one=(mem:1MiB)(mem:2MiB)").unwrap();
+        assert_eq!(parts.specs("").unwrap().len(), 2);
+        assert_eq!(parts.to_string(), "(mem:1MiB)(file:/a%28b%29)?one=(mem:1MiB)(mem:2MiB)");
+        assert!(parts.spec("x:(SPEC)").unwrap_err().contains("2 specifications"));
+        assert!(parts.text().unwrap_err().contains("(mem:1MiB)(file:/a"));
+        let mut keys = Keys::of("x:", &parts, &[("one", "DEVICE")]).unwrap();
+        assert!(keys.spec("one").unwrap_err().contains("write one=(mem:1GiB)"));
+        let plain = Parts::parse("x?other=mem:1MiB").unwrap();
+        let mut keys = Keys::of("x:", &plain, &[("other", "DEVICES")]).unwrap();
+        assert!(keys.specs("other").unwrap_err().contains("write other=(/dev/nvme0n1)"));
     }
 
     #[test]

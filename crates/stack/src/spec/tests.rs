@@ -72,6 +72,17 @@ fn a_device_within_another_is_what_it_is() {
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&read-ahead=x", &["read-ahead"]);
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&admit=x", &["auto"]);
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&daily-writes=0", &["0.5"]);
+    let text = "stripe:(/a)(ssd:micron-7450?capacity=8GiB&time=none)?chunk=64KiB";
+    let stripe = spec(text);
+    assert_eq!(stripe, spec(&stripe.to_string()));
+    assert_eq!((stripe.time(), stripe.is_lasting()), (Some(Time::None), false));
+    assert_eq!(stripe.paths(), [Path::new("/a")]);
+    let text = "volume:tank/db@monday?drives=(file:/a)(file:/b)&buffer=(mem:1MiB)&map=8MiB";
+    let volume = spec(text);
+    assert_eq!((volume.to_string().as_str(), volume.is_lasting()), (text, false));
+    assert!(spec("volume:tank/db?drives=(/a)").is_lasting());
+    refused("volume:tank/db?drives=/a", &["drives: '/a' is no specification in parentheses"]);
+    refused("volume:/db", &["write volume:POOL/NAME?drives="]);
     refused("file:x?spin=1s", &["spin", "from 0 to 10000"]);
     refused("traced:(mem:1MiB)", &["say to=FILE"]);
     refused("traced:mem:1MiB?to=x", &["write traced:(mem:1GiB)?to=FILE"]);

@@ -1,0 +1,143 @@
+//! A pool that its volumes share: it is open as long as one of them is, and closed by the last one.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_device::{
+    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity,
+    QueuePair,
+};
+use esker_volume::{Pool, VolumeError};
+
+/// An open pool, which is closed when it is dropped. A pool that cannot be closed is left as after a crash: nothing
+/// that was acknowledged is lost.
+pub struct OpenPool(Option<Pool>);
+
+impl OpenPool {
+    /// An open pool whose volumes share it.
+    #[must_use]
+    pub fn new(pool: Pool) -> Arc<OpenPool> {
+        Arc::new(OpenPool(Some(pool)))
+    }
+
+    /// A volume, or a snapshot of one, as a device that keeps the pool open.
+    ///
+    /// # Errors
+    /// There is no such volume or snapshot.
+    pub fn device(
+        self: &Arc<OpenPool>,
+        name: &str,
+        snapshot: Option<&str>,
+    ) -> Result<Arc<dyn Device>, VolumeError> {
+        let volume = match snapshot {
+            Some(snapshot) => self.volume_at(name, snapshot)?,
+            None => self.volume(name)?,
+        };
+        Ok(Arc::new(Pooled { volume, pool: self.clone() }))
+    }
+
+    /// Closes the pool, unless volumes keep it open.
+    ///
+    /// # Errors
+    /// The pool's; it is as after a crash then.
+    pub fn close(self: Arc<OpenPool>) -> Result<(), VolumeError> {
+        match Arc::into_inner(self).and_then(|mut pool| pool.0.take()) {
+            Some(pool) => pool.close(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for OpenPool {
+    type Target = Pool;
+
+    fn deref(&self) -> &Pool {
+        self.0.as_ref().expect("a pool is taken out only when nobody has it any more")
+    }
+}
+
+impl Drop for OpenPool {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0.take() {
+            // Nobody is left to be told; the next open replays the write buffer.
+            let _ = pool.close();
+        }
+    }
+}
+
+/// A volume that keeps its pool open.
+struct Pooled {
+    volume: Arc<dyn Device>,
+    pool: Arc<OpenPool>,
+}
+
+impl Device for Pooled {
+    fn name(&self) -> &str {
+        self.volume.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.volume.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let inner = self.volume.queue_pair(depth)?;
+        Ok(Box::new(Queue { inner, _pool: self.pool.clone() }))
+    }
+
+    fn discards_zero(&self) -> bool {
+        self.volume.discards_zero()
+    }
+
+    fn usable_bytes(&self) -> Option<u64> {
+        self.volume.usable_bytes()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.volume.identity()
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.volume.stats()
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.volume.remarks();
+        remarks.extend_from_slice(self.pool.remarks());
+        remarks
+    }
+
+    fn data_placement(&self) -> Option<&dyn DataPlacement> {
+        self.volume.data_placement()
+    }
+}
+
+/// A queue pair that keeps the pool open.
+struct Queue {
+    inner: Box<dyn QueuePair>,
+    _pool: Arc<OpenPool>,
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        self.inner.submit(commands)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.inner.poll(done)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        self.inner.wait(done, timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
