@@ -5,6 +5,7 @@ mod bench;
 mod cache;
 mod kv;
 mod parse;
+mod pool;
 mod replay;
 mod ssd;
 mod target;
@@ -20,6 +21,7 @@ pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
+pub(crate) use pool::{Change, PoolCommand, PoolCreateArgs, VolumeCommand, VolumeName, Where};
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use ssd::{Division, FdpArgs, FlashCacheArgs, LabCommand, NamespaceCommand, SsdCommand};
 pub(crate) use target::{ServeArgs, TargetCommand};
@@ -72,6 +74,12 @@ pub(crate) enum Command {
     /// Put a flash device in front of a slow one
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Pool drives
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Work with the volumes of a pool
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Work with drives in software
     #[command(subcommand)]
     Ssd(SsdCommand),

@@ -8,6 +8,7 @@
 //! | [`kv`] | `esker kv`: databases at the prompt |
 //! | [`target`] | `esker target`: devices served over NVMe/TCP |
 //! | [`attach`] | `esker attach`, `esker detach`: a device as a file and a block device |
+//! | [`pool`], [`volume`] | `esker pool`, `esker volume`: drives pooled, and the volumes on them |
 //! | [`ssd`] | `esker ssd`: drives in software |
 //! | [`trace`] | `esker trace`: traces of block I/O |
 //! | [`lab`] | `esker lab`: experiments |
@@ -35,6 +36,7 @@ mod measure;
 mod media;
 mod output;
 mod place;
+mod pool;
 mod progress;
 mod signals;
 mod ssd;
@@ -42,6 +44,7 @@ mod store;
 mod target;
 mod trace;
 mod traffic;
+mod volume;
 mod ycsb;
 
 use std::process::ExitCode;
@@ -62,6 +65,8 @@ fn main() -> ExitCode {
         Command::Attach(args) => attach::attach(args),
         Command::Detach(args) => attach::detach(args),
         Command::Cache(command) => cache::run(command),
+        Command::Pool(command) => pool::run(command),
+        Command::Volume(command) => volume::run(command),
         Command::Ssd(command) => ssd::run(command),
         Command::Trace(command) => trace::run(command),
         Command::Lab(command) => lab::run(command),

@@ -53,6 +53,18 @@ pub struct Examined {
 }
 
 impl Pool {
+    /// Whether a pool can be made so: what [`Pool::create`] refuses before it changes anything.
+    ///
+    /// # Errors
+    /// Parameters out of range, devices that are too small or someone's, or that cannot be read.
+    pub fn check_create(
+        drives: &[Arc<dyn Device>],
+        buffers: &[Arc<dyn Device>],
+        options: &CreateOptions,
+    ) -> Result<(), VolumeError> {
+        checked(drives, buffers, options).map(|_| ())
+    }
+
     /// Makes a pool of these drives, with up to two buffer devices for the write buffer.
     ///
     /// # Errors
@@ -62,17 +74,12 @@ impl Pool {
         buffers: &[Arc<dyn Device>],
         options: &CreateOptions,
     ) -> Result<(), VolumeError> {
-        check_name("pool", &options.name)?;
-        for device in drives.iter().chain(buffers) {
-            check_free(&**device, options.overwrite)?;
-        }
+        let layout = checked(drives, buffers, options)?;
+        let shape = layout.shape;
         let now = u64::try_from(esker_base::clock::unix_time().as_nanos()).unwrap_or(u64::MAX);
         let mut rng = Rng::new(options.seed.unwrap_or(now));
         let mut uuid = || u128::from(rng.u64()) << 64 | u128::from(rng.u64());
         let pool = PoolUuid(uuid());
-        let shape = shape(drives, options)?;
-        let layout = Layout::new(shape);
-        check_sizes(drives, buffers, &layout)?;
         let roles = drives.iter().map(|_| Role::Drive).chain(buffers.iter().map(|_| Role::Buffer));
         let members: Vec<Member> = roles
             .zip(drives.iter().chain(buffers))
@@ -167,6 +174,21 @@ impl Pool {
             parity: config.shape.parity,
         })
     }
+}
+
+/// Where things lie on the drives of a pool that can be made so.
+fn checked(
+    drives: &[Arc<dyn Device>],
+    buffers: &[Arc<dyn Device>],
+    options: &CreateOptions,
+) -> Result<Layout, VolumeError> {
+    check_name("pool", &options.name)?;
+    for device in drives.iter().chain(buffers) {
+        check_free(&**device, options.overwrite)?;
+    }
+    let layout = Layout::new(shape(drives, options)?);
+    check_sizes(drives, buffers, &layout)?;
+    Ok(layout)
 }
 
 pub(crate) fn bytes_of(device: &dyn Device) -> u64 {

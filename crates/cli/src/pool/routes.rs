@@ -1,0 +1,402 @@
+//! What can be asked of an open pool: one table of routes, for the socket and for a pool that this process opens.
+//!
+//! Invariants
+//! 1. A request that is refused has changed nothing.
+//! 2. A request that is repeated gives the same answer: names are what tells volumes and snapshots apart.
+
+use std::sync::Arc;
+
+use esker_base::ErrorKind;
+use esker_base::units::human_bytes;
+use esker_stack::OpenPool;
+use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::view::{DuView, PoolView, VolumeView};
+
+/// How long a volume stays in the trash where nothing is said: a day.
+const KEEP_SECS: u64 = 86_400;
+
+/// Why a request was refused.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) kind: ErrorKind,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Refusal {
+        Refusal { kind, message: message.into() }
+    }
+}
+
+impl From<VolumeError> for Refusal {
+    fn from(error: VolumeError) -> Refusal {
+        Refusal::new(error.kind(), error.to_string())
+    }
+}
+
+/// The answer to a request.
+pub(crate) type Answer = Result<Value, Refusal>;
+
+/// A request that is known.
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    /// With names in braces.
+    pub(crate) path: &'static str,
+    pub(crate) about: &'static str,
+    run: fn(&Arc<OpenPool>, &[&str], Value) -> Answer,
+}
+
+/// All requests.
+pub(crate) const ROUTES: [Route; 12] = [
+    Route { method: "GET", path: "/v1/pool", about: "How the pool is", run: status },
+    Route {
+        method: "GET",
+        path: "/v1/volumes",
+        about: "All volumes, those in the trash included",
+        run: list,
+    },
+    Route { method: "POST", path: "/v1/volumes", about: "Make a thin volume", run: create },
+    Route {
+        method: "GET",
+        path: "/v1/volumes/{volume}",
+        about: "A volume and its snapshots",
+        run: show,
+    },
+    Route {
+        method: "PATCH",
+        path: "/v1/volumes/{volume}",
+        about: "Change size, limits or hosts of a volume",
+        run: change,
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/volumes/{volume}",
+        about: "Put a volume into the trash",
+        run: delete,
+    },
+    Route {
+        method: "POST",
+        path: "/v1/volumes/{volume}/restore",
+        about: "Take a volume out of the trash",
+        run: restore,
+    },
+    Route {
+        method: "GET",
+        path: "/v1/volumes/{volume}/space",
+        about: "The space of a volume",
+        run: space,
+    },
+    Route {
+        method: "POST",
+        path: "/v1/volumes/{volume}/snapshots",
+        about: "Keep a volume as it is",
+        run: snapshot,
+    },
+    Route {
+        method: "DELETE",
+        path: "/v1/volumes/{volume}/snapshots/{snapshot}",
+        about: "Delete a snapshot",
+        run: delete_snapshot,
+    },
+    Route {
+        method: "POST",
+        path: "/v1/volumes/{volume}/clones",
+        about: "Make a volume of a snapshot",
+        run: clone,
+    },
+    Route {
+        method: "POST",
+        path: "/v1/volumes/{volume}/rollback",
+        about: "Set a volume back to a snapshot",
+        run: rollback,
+    },
+];
+
+/// Runs a request; `body` is null where there is none.
+pub(crate) fn run(pool: &Arc<OpenPool>, method: &str, path: &str, body: Value) -> Answer {
+    let named = ROUTES.iter().filter_map(|route| Some((route, matched(route.path, path)?)));
+    let named: Vec<_> = named.collect();
+    if path == "/v1" && method == "GET" {
+        return Ok(ROUTES
+            .iter()
+            .map(|r| json!({ "method": r.method, "path": r.path, "about": r.about }))
+            .collect());
+    }
+    if named.is_empty() {
+        let why = format!("there is no {path}; GET /v1 tells what there is");
+        return Err(Refusal::new(ErrorKind::NotFound, why));
+    }
+    match named.iter().find(|(route, _)| route.method == method) {
+        Some((route, names)) => (route.run)(pool, names, body),
+        None => {
+            let known: Vec<_> = named.iter().map(|(route, _)| route.method).collect();
+            let why = format!("{path} takes {}, not {method}", known.join(", "));
+            Err(Refusal::new(ErrorKind::Unsupported, why))
+        }
+    }
+}
+
+/// What stands for the names in a template, if a path fits it.
+fn matched<'a>(template: &str, path: &'a str) -> Option<Vec<&'a str>> {
+    let (parts, found): (Vec<_>, Vec<_>) =
+        (template.split('/').collect(), path.split('/').collect());
+    let mut names = Vec::new();
+    for (part, found) in parts.iter().zip(&found) {
+        match part.starts_with('{') {
+            true if !found.is_empty() => names.push(*found),
+            false if part == found => {}
+            _ => return None,
+        }
+    }
+    (parts.len() == found.len()).then_some(names)
+}
+
+fn read<T: DeserializeOwned>(body: Value) -> Result<T, Refusal> {
+    let body = if body.is_null() { json!({}) } else { body };
+    serde_json::from_value(body)
+        .map_err(|error| Refusal::new(ErrorKind::Invalid, format!("the request's body: {error}")))
+}
+
+fn answer(view: &impl Serialize) -> Answer {
+    serde_json::to_value(view).map_err(|error| Refusal::new(ErrorKind::Invalid, error.to_string()))
+}
+
+fn volume(info: &VolumeInfo) -> Answer {
+    answer(&VolumeView::new(info))
+}
+
+fn would(text: String) -> Answer {
+    Ok(json!({ "dry_run": true, "would": text }))
+}
+
+fn has_snapshot(info: &VolumeInfo, name: &str) -> Result<(), Refusal> {
+    match info.snapshots.iter().any(|snapshot| snapshot.name == name) {
+        true => Ok(()),
+        false => {
+            let name = name.to_owned();
+            Err(VolumeError::NotFound { what: "snapshot", name }.into())
+        }
+    }
+}
+
+/// Refuses a name that a volume has already.
+fn check_new(pool: &OpenPool, name: &str) -> Result<(), Refusal> {
+    match pool.show(name) {
+        Ok(_) => Err(VolumeError::Exists { what: "volume", name: name.to_owned() }.into()),
+        Err(_) => Ok(()),
+    }
+}
+
+fn status(pool: &Arc<OpenPool>, _: &[&str], _: Value) -> Answer {
+    answer(&PoolView::new(&pool.status(), pool.remarks()))
+}
+
+fn list(pool: &Arc<OpenPool>, _: &[&str], _: Value) -> Answer {
+    answer(&pool.volumes().iter().map(VolumeView::new).collect::<Vec<_>>())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Create {
+    name: String,
+    bytes: u64,
+    #[serde(default = "yes")]
+    compression: bool,
+    #[serde(default)]
+    iops_limit: u64,
+    #[serde(default)]
+    bytes_limit: u64,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn create(pool: &Arc<OpenPool>, _: &[&str], body: Value) -> Answer {
+    let Create { name, bytes, compression, iops_limit, bytes_limit, dry_run } = read(body)?;
+    if dry_run {
+        check_new(pool, &name)?;
+        return would(format!("make volume {name} of {}", human_bytes(bytes)));
+    }
+    let options = VolumeOptions { compression, iops_limit, bytes_limit };
+    volume(&pool.create_volume(&name, bytes, options)?)
+}
+
+fn show(pool: &Arc<OpenPool>, names: &[&str], _: Value) -> Answer {
+    volume(&pool.show(names[0])?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Changes {
+    bytes: Option<u64>,
+    #[serde(default)]
+    shrink: bool,
+    compression: Option<bool>,
+    iops_limit: Option<u64>,
+    bytes_limit: Option<u64>,
+    hosts: Option<Vec<String>>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn change(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+    let changes: Changes = read(body)?;
+    let mut info = pool.show(names[0])?;
+    if let Some(bytes) = changes.bytes.filter(|bytes| *bytes < info.bytes)
+        && !changes.shrink
+    {
+        let why = format!(
+            "{} has {}, and {} is less: what lies behind would be lost; say shrink if it may be",
+            info.name,
+            human_bytes(info.bytes),
+            human_bytes(bytes)
+        );
+        return Err(Refusal::new(ErrorKind::Invalid, why));
+    }
+    if changes.dry_run {
+        let bytes = changes.bytes.unwrap_or(info.bytes);
+        return would(format!(
+            "change {} from {} to {}",
+            info.name,
+            human_bytes(info.bytes),
+            human_bytes(bytes)
+        ));
+    }
+    let old = info.options;
+    let options = VolumeOptions {
+        compression: changes.compression.unwrap_or(old.compression),
+        iops_limit: changes.iops_limit.unwrap_or(old.iops_limit),
+        bytes_limit: changes.bytes_limit.unwrap_or(old.bytes_limit),
+    };
+    let hosts = changes.hosts.unwrap_or_else(|| info.hosts.clone());
+    if options != old || hosts != info.hosts {
+        info = pool.configure(names[0], options, &hosts)?;
+    }
+    if let Some(bytes) = changes.bytes.filter(|bytes| *bytes != info.bytes) {
+        info = pool.resize(names[0], bytes)?;
+    }
+    volume(&info)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Delete {
+    keep_secs: Option<u64>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn delete(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+    let Delete { keep_secs, dry_run } = read(body)?;
+    let name = names[0];
+    if dry_run {
+        let info = pool.show(name)?;
+        let unique = pool.du(name)?.unique;
+        let count = info.snapshots.len();
+        return would(format!(
+            "delete {name} and its {count} snapshots; {} are the volume's alone",
+            human_bytes(unique)
+        ));
+    }
+    pool.delete_volume(name, keep_secs.unwrap_or(KEEP_SECS))?;
+    Ok(json!({ "deleted": name }))
+}
+
+fn restore(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+    let Dry { dry_run } = read(body)?;
+    if dry_run {
+        check_new(pool, names[0])?;
+        let is_it = |one: &VolumeInfo| one.name == names[0] && one.trashed_until.is_some();
+        if !pool.volumes().iter().any(is_it) {
+            let (what, name) = ("volume in the trash", names[0].to_owned());
+            return Err(VolumeError::NotFound { what, name }.into());
+        }
+        return would(format!("take {} out of the trash", names[0]));
+    }
+    volume(&pool.restore(names[0])?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Dry {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn space(pool: &Arc<OpenPool>, names: &[&str], _: Value) -> Answer {
+    answer(&DuView::from(pool.du(names[0])?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn snapshot(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+    let Named { name, dry_run } = read(body)?;
+    if dry_run {
+        pool.show(names[0])?;
+        return would(format!("keep {} as {name}", names[0]));
+    }
+    let made = pool.snapshot(names[0], &name)?;
+    Ok(json!({ "id": made.id.0, "name": made.name, "bytes": made.bytes, "made": made.made }))
+}
+
+fn delete_snapshot(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+    let Dry { dry_run } = read(body)?;
+    if dry_run {
+        has_snapshot(&pool.show(names[0])?, names[1])?;
+        return would(format!("delete {}@{}", names[0], names[1]));
+    }
+    pool.delete_snapshot(names[0], names[1])?;
+    Ok(json!({ "deleted": format!("{}@{}", names[0], names[1]) }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Clone {
+    snapshot: String,
+    name: String,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn clone(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+    let Clone { snapshot, name, dry_run } = read(body)?;
+    if dry_run {
+        has_snapshot(&pool.show(names[0])?, &snapshot)?;
+        check_new(pool, &name)?;
+        return would(format!("make volume {name} of {}@{snapshot}", names[0]));
+    }
+    volume(&pool.clone_volume(names[0], &snapshot, &name)?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rollback {
+    snapshot: String,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn rollback(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+    let Rollback { snapshot, dry_run } = read(body)?;
+    if dry_run {
+        has_snapshot(&pool.show(names[0])?, &snapshot)?;
+        return would(format!(
+            "set {} back to {snapshot}; what was written since is lost",
+            names[0]
+        ));
+    }
+    volume(&pool.rollback(names[0], &snapshot)?)
+}

@@ -1,0 +1,116 @@
+//! `esker volume`: volumes of a pool, made, changed, kept and counted.
+
+use esker_base::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::args::{Change, VolumeCommand, VolumeName, Where};
+use crate::failure::{Failure, Result};
+use crate::pool::link::Link;
+use crate::pool::view::{SnapshotView, VolumeView};
+use crate::pool::{rehearsed, show, tell};
+
+/// Runs a command.
+pub(crate) fn run(command: &VolumeCommand) -> Result {
+    match command {
+        VolumeCommand::Create { volume, size, no_compression, iops, bandwidth, how } => {
+            plain(volume)?;
+            let body = json!({
+                "name": volume.name,
+                "bytes": size,
+                "compression": !no_compression,
+                "iops_limit": iops,
+                "bytes_limit": bandwidth,
+            });
+            shown(ask(&volume.pool, how, "POST", "/v1/volumes", body)?, &how.at)
+        }
+        VolumeCommand::List { pool, at } => {
+            let answer = Link::open(pool, at)?.ask("GET", "/v1/volumes", Value::Null)?;
+            tell(answer, at.json, |views: &Vec<VolumeView>| show::volumes(views))
+        }
+        VolumeCommand::Show { volume, at } => {
+            let path = path(volume)?;
+            shown(Link::open(&volume.pool, at)?.ask("GET", &path, Value::Null)?, at)
+        }
+        VolumeCommand::Resize { volume, size, shrink, how } => {
+            let body = json!({ "bytes": size, "shrink": shrink });
+            shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
+        }
+        VolumeCommand::Snapshot { snapshot, how } => {
+            let (path, name) = parts(snapshot)?;
+            let body = json!({ "name": name });
+            let answer = ask(&snapshot.pool, how, "POST", &format!("{path}/snapshots"), body)?;
+            let volume = &snapshot.name;
+            tell(answer, how.at.json, |view: &SnapshotView| format!("{volume}@{}\n", view.name))
+        }
+        VolumeCommand::Clone { snapshot, name, how } => {
+            let (path, of) = parts(snapshot)?;
+            let body = json!({ "snapshot": of, "name": name });
+            shown(ask(&snapshot.pool, how, "POST", &format!("{path}/clones"), body)?, &how.at)
+        }
+        VolumeCommand::Rollback { snapshot, how } => {
+            let (path, to) = parts(snapshot)?;
+            let body = json!({ "snapshot": to });
+            shown(ask(&snapshot.pool, how, "POST", &format!("{path}/rollback"), body)?, &how.at)
+        }
+        VolumeCommand::Delete { volume, keep, how } => {
+            let (path, body) = match volume.snapshot {
+                Some(_) => {
+                    let (path, snapshot) = parts(volume)?;
+                    (format!("{path}/snapshots/{snapshot}"), json!({}))
+                }
+                None => (path(volume)?, json!({ "keep_secs": keep })),
+            };
+            let answer = ask(&volume.pool, how, "DELETE", &path, body)?;
+            tell(answer, how.at.json, |view: &Value| {
+                format!("{} is deleted\n", view["deleted"].as_str().unwrap_or_default())
+            })
+        }
+        VolumeCommand::Restore { volume, how } => {
+            let path = format!("{}/restore", path(volume)?);
+            shown(ask(&volume.pool, how, "POST", &path, json!({}))?, &how.at)
+        }
+        VolumeCommand::Du { volume, at } => {
+            let path = format!("{}/space", path(volume)?);
+            let answer = Link::open(&volume.pool, at)?.ask("GET", &path, Value::Null)?;
+            tell(answer, at.json, show::space)
+        }
+    }
+}
+
+fn ask(pool: &str, how: &Change, method: &str, path: &str, body: Value) -> Result<Value> {
+    Link::open(pool, &how.at)?.ask(method, path, rehearsed(body, how.dry_run))
+}
+
+fn shown(answer: Value, at: &Where) -> Result {
+    tell(answer, at.json, show::volume)
+}
+
+/// Refuses a snapshot where a volume is meant.
+fn plain(volume: &VolumeName) -> Result {
+    match &volume.snapshot {
+        None => Ok(()),
+        Some(snapshot) => {
+            let why = format!("'@{snapshot}' is a snapshot where a volume is meant; leave it out");
+            Err(Failure::new(ErrorKind::Invalid, why))
+        }
+    }
+}
+
+/// The path of a volume.
+fn path(volume: &VolumeName) -> Result<String> {
+    plain(volume)?;
+    Ok(format!("/v1/volumes/{}", volume.name))
+}
+
+/// The path of a snapshot's volume, and its name.
+fn parts(snapshot: &VolumeName) -> Result<(String, &str)> {
+    let VolumeName { pool, name, snapshot } = snapshot;
+    match snapshot {
+        Some(snapshot) => Ok((format!("/v1/volumes/{name}"), snapshot)),
+        None => {
+            let why =
+                format!("'{pool}/{name}' is no snapshot; write for example {pool}/{name}@monday");
+            Err(Failure::new(ErrorKind::Invalid, why))
+        }
+    }
+}
