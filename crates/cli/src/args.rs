@@ -21,7 +21,9 @@ pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
-pub(crate) use pool::{Change, PoolCommand, PoolCreateArgs, VolumeCommand, VolumeName, Where};
+pub(crate) use pool::{
+    Change, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeCommand, VolumeName, Where,
+};
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use ssd::{Division, FdpArgs, FlashCacheArgs, LabCommand, NamespaceCommand, SsdCommand};
 pub(crate) use target::{ServeArgs, TargetCommand};

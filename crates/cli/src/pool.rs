@@ -5,11 +5,16 @@
 //! | `routes` | what can be asked of an open pool |
 //! | `view` | what it tells, as JSON |
 //! | `show` | the same as tables |
-//! | `link` | the way to a pool |
+//! | `link`, `socket` | the way to a pool: in this process, or over HTTP at a socket |
+//! | `export` | volumes over NVMe/TCP |
+//! | `serve` | the process that owns a pool |
 
+mod export;
 pub(crate) mod link;
 pub(crate) mod routes;
+mod serve;
 pub(crate) mod show;
+mod socket;
 pub(crate) mod view;
 
 use std::sync::Arc;
@@ -32,6 +37,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
     match command {
         PoolCommand::Create(args) => create(args),
         PoolCommand::Examine { devices, json } => examine(devices, *json),
+        PoolCommand::Serve(args) => serve::serve(args),
         PoolCommand::Status { pool, at } => {
             let answer = Link::open(pool, at)?.ask("GET", "/v1/pool", Value::Null)?;
             tell(answer, at.json, show::pool)

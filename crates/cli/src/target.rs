@@ -1,8 +1,8 @@
 //! `esker target`: devices served over NVMe/TCP, and what they have carried.
 
 mod config;
-mod metrics;
-mod signals;
+pub(crate) mod metrics;
+pub(crate) mod signals;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -40,7 +40,7 @@ fn serve(args: &ServeArgs) -> Result {
     }
     let target = Arc::new(Target::start(&plan.target)?);
     // Kept until the end: it answers while it lives.
-    let metrics = metrics::Server::start(args.metrics, target.clone())?;
+    let metrics = metrics::Server::start(args.metrics, target.clone(), Vec::new())?;
     let mut text = String::new();
     for address in target.addresses() {
         text.push_str(&format!("listening on {address}\n"));

@@ -65,6 +65,11 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
                 format!("{} is deleted\n", view["deleted"].as_str().unwrap_or_default())
             })
         }
+        VolumeCommand::Export { volume, hosts, any_host, nobody: _, how } => {
+            let hosts = if *any_host { vec!["*".to_owned()] } else { hosts.clone() };
+            let body = json!({ "hosts": hosts });
+            shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
+        }
         VolumeCommand::Restore { volume, how } => {
             let path = format!("{}/restore", path(volume)?);
             shown(ask(&volume.pool, how, "POST", &path, json!({}))?, &how.at)

@@ -1,5 +1,6 @@
 //! The arguments of `esker pool` and `esker volume`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -43,6 +44,12 @@ pub(crate) enum PoolCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Serve a pool until it is ended: requests at a socket, volumes to hosts over NVMe/TCP
+    #[command(after_help = "Examples:\n  \
+        esker pool serve tank --drives /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1\n  \
+        esker volume create tank/db --size 1TiB\n  \
+        esker volume export tank/db --host nqn.2014-08.org.nvmexpress:uuid:…")]
+    Serve(Box<PoolServeArgs>),
     /// Show how a pool is: drives, space, write buffer, what is wrong and what to do
     #[command(after_help = "Examples:\n  \
         esker pool status tank\n  \
@@ -89,6 +96,38 @@ pub(crate) struct PoolCreateArgs {
     /// Check everything, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// What is served, and where.
+#[derive(Args)]
+pub(crate) struct PoolServeArgs {
+    /// The pool
+    #[arg(value_name = "POOL", value_parser = name)]
+    pub(crate) pool: String,
+    /// All drives of the pool, in any order
+    #[arg(long, value_name = "SPEC", num_args = 1.., required = true, value_parser = parse::spec)]
+    pub(crate) drives: Vec<Spec>,
+    /// All buffer devices of the pool
+    #[arg(long = "buffer", value_name = "SPEC", num_args = 1.., value_parser = parse::spec)]
+    pub(crate) buffers: Vec<Spec>,
+    /// Where requests are answered [default: /run/esker/POOL.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// An address at which hosts reach exported volumes; may be repeated
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4420")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Event loops of the target, each a thread [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
+    pub(crate) workers: Option<usize>,
+    /// Where to tell metrics, over HTTP: /metrics for Prometheus
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9420")]
+    pub(crate) metrics: SocketAddr,
+    /// Memory for the pool's map [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) map: Option<u64>,
+    /// End after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = parse::seconds)]
+    pub(crate) time: Option<std::time::Duration>,
 }
 
 /// `esker volume`
@@ -190,6 +229,27 @@ pub(crate) enum VolumeCommand {
         /// For how many seconds it can be restored; 0 deletes it at once
         #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
         keep: u64,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Let hosts use a volume over NVMe/TCP while its pool is served
+    #[command(after_help = "Examples:\n  \
+        esker volume export tank/db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
+        esker volume export tank/db --any-host\n  \
+        esker volume export tank/db --nobody")]
+    Export {
+        /// The volume
+        #[arg(value_name = "POOL/NAME")]
+        volume: VolumeName,
+        /// A host that may use it, by NQN, and no others; may be repeated
+        #[arg(long = "host", value_name = "NQN", required_unless_present_any = ["any_host", "nobody"])]
+        hosts: Vec<String>,
+        /// Any host may use it, without proof of who it is
+        #[arg(long, conflicts_with = "hosts")]
+        any_host: bool,
+        /// No host may use it any more
+        #[arg(long, conflicts_with_all = ["hosts", "any_host"])]
+        nobody: bool,
         #[command(flatten)]
         how: Change,
     },

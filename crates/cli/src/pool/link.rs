@@ -1,27 +1,34 @@
 //! The way to a pool: it is opened in this process, or another process serves it at a socket.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use esker_base::ErrorKind;
-use esker_stack::{OpenPool, Stack, VolumeSpec};
+use esker_stack::{Stack, VolumeSpec};
 use serde_json::Value;
 
-use super::routes;
+use super::routes::{Refusal, Served};
+use super::socket;
 use crate::args::Where;
 use crate::failure::{Failure, Result};
 
 /// A pool that can be asked.
 pub(crate) enum Link {
     /// It is open here, and closed at the end.
-    Own(Arc<OpenPool>),
+    Own(Box<Served>),
+    /// A process serves it.
+    Socket {
+        /// The pool's name.
+        pool: String,
+        /// Where it listens.
+        path: PathBuf,
+    },
 }
 
 impl Link {
     /// Opens the pool, or finds the process that serves it.
     pub(crate) fn open(pool: &str, at: &Where) -> Result<Link> {
         if at.drives.is_empty() {
-            let why = format!("name all devices of pool '{pool}' with --drives and --buffer");
-            return Err(Failure::new(ErrorKind::NotFound, why));
+            let path = at.socket.clone().unwrap_or_else(|| socket::default_path(pool));
+            return Ok(Link::Socket { pool: pool.to_owned(), path });
         }
         let spec = VolumeSpec {
             pool: pool.to_owned(),
@@ -31,16 +38,23 @@ impl Link {
             buffers: at.buffers.clone(),
             map: None,
         };
-        Ok(Link::Own(Stack::new().pool(&spec)?))
+        Ok(Link::Own(Box::new(Served::new(Stack::new().pool(&spec)?))))
     }
 
     /// Asks once, and lets go of the pool.
     pub(crate) fn ask(self, method: &str, path: &str, body: Value) -> Result<Value> {
-        let Link::Own(pool) = self;
-        let answer = routes::run(&pool, method, path, body);
-        let closed = pool.close();
-        let answer = answer.map_err(|refusal| Failure::new(refusal.kind, refusal.message))?;
-        closed.map_err(|error| Failure::new(error.kind(), error))?;
-        Ok(answer)
+        match self {
+            Link::Socket { pool, path: socket } => socket::ask(&pool, &socket, method, path, &body),
+            Link::Own(served) => {
+                let answer = served.run(method, path, body).map_err(refused);
+                let closed = served.close();
+                answer.and_then(|answer| closed.map(|()| answer))
+            }
+        }
     }
+}
+
+/// A refusal as the end of a command.
+pub(crate) fn refused(refusal: Refusal) -> Failure {
+    Failure::new(refusal.kind, refusal.message)
 }

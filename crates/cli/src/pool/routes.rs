@@ -4,17 +4,21 @@
 //! 1. A request that is refused has changed nothing.
 //! 2. A request that is repeated gives the same answer: names are what tells volumes and snapshots apart.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use esker_base::ErrorKind;
 use esker_base::units::human_bytes;
+use esker_nvmf::target::config::check_nqn;
 use esker_stack::OpenPool;
 use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::export::{ANY_HOST, Exports};
 use super::view::{DuView, PoolView, VolumeView};
+use crate::failure::Failure;
 
 /// How long a volume stays in the trash where nothing is said: a day.
 const KEEP_SECS: u64 = 86_400;
@@ -47,12 +51,18 @@ pub(crate) struct Route {
     /// With names in braces.
     pub(crate) path: &'static str,
     pub(crate) about: &'static str,
-    run: fn(&Arc<OpenPool>, &[&str], Value) -> Answer,
+    run: fn(&Served, &[&str], Value) -> Answer,
 }
 
 /// All requests.
-pub(crate) const ROUTES: [Route; 12] = [
+pub(crate) const ROUTES: [Route; 13] = [
     Route { method: "GET", path: "/v1/pool", about: "How the pool is", run: status },
+    Route {
+        method: "GET",
+        path: "/v1/exports",
+        about: "The volumes that hosts may use, and where",
+        run: exports,
+    },
     Route {
         method: "GET",
         path: "/v1/volumes",
@@ -116,27 +126,69 @@ pub(crate) const ROUTES: [Route; 12] = [
     },
 ];
 
-/// Runs a request; `body` is null where there is none.
-pub(crate) fn run(pool: &Arc<OpenPool>, method: &str, path: &str, body: Value) -> Answer {
-    let named = ROUTES.iter().filter_map(|route| Some((route, matched(route.path, path)?)));
-    let named: Vec<_> = named.collect();
-    if path == "/v1" && method == "GET" {
-        return Ok(ROUTES
-            .iter()
-            .map(|r| json!({ "method": r.method, "path": r.path, "about": r.about }))
-            .collect());
+/// A pool that answers requests.
+pub(crate) struct Served {
+    pool: Arc<OpenPool>,
+    exports: Option<Exports>,
+}
+
+impl Served {
+    /// A pool that is open in this process and exports nothing.
+    pub(crate) fn new(pool: Arc<OpenPool>) -> Served {
+        Served { pool, exports: None }
     }
-    if named.is_empty() {
-        let why = format!("there is no {path}; GET /v1 tells what there is");
-        return Err(Refusal::new(ErrorKind::NotFound, why));
+
+    /// A pool whose volumes are exported.
+    pub(crate) fn exporting(pool: Arc<OpenPool>, exports: Exports) -> Served {
+        Served { pool, exports: Some(exports) }
     }
-    match named.iter().find(|(route, _)| route.method == method) {
-        Some((route, names)) => (route.run)(pool, names, body),
-        None => {
+
+    /// Where hosts reach its volumes.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.exports.as_ref().map(|exports| exports.target().addresses()).unwrap_or_default()
+    }
+
+    /// Whether hosts are served, if they are to be.
+    pub(crate) fn is_running(&self) -> bool {
+        self.exports.as_ref().is_none_or(|exports| exports.target().is_running())
+    }
+
+    /// Runs a request; `body` is null where there is none.
+    pub(crate) fn run(&self, method: &str, path: &str, body: Value) -> Answer {
+        if path == "/v1" && method == "GET" {
+            let shown = |r: &Route| json!({ "method": r.method, "path": r.path, "about": r.about });
+            return Ok(ROUTES.iter().map(shown).collect());
+        }
+        let named = ROUTES.iter().filter_map(|route| Some((route, matched(route.path, path)?)));
+        let named: Vec<_> = named.collect();
+        if named.is_empty() {
+            let why = format!("there is no {path}; GET /v1 tells what there is");
+            return Err(Refusal::new(ErrorKind::NotFound, why));
+        }
+        let Some((route, names)) = named.iter().find(|(route, _)| route.method == method) else {
             let known: Vec<_> = named.iter().map(|(route, _)| route.method).collect();
             let why = format!("{path} takes {}, not {method}", known.join(", "));
-            Err(Refusal::new(ErrorKind::Unsupported, why))
+            return Err(Refusal::new(ErrorKind::Unsupported, why));
+        };
+        let answer = (route.run)(self, names, body)?;
+        if method != "GET"
+            && let Some(exports) = &self.exports
+        {
+            exports.refresh().map_err(|refusal| Refusal {
+                message: format!("it was done, and is not exported: {}", refusal.message),
+                ..refusal
+            })?;
         }
+        Ok(answer)
+    }
+
+    /// Ends exports in order, then closes the pool if nobody else has it.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let Served { pool, exports } = self;
+        let ended = exports.map_or(Ok(()), Exports::close);
+        let closed = pool.close();
+        ended?;
+        closed.map_err(|error| Failure::new(error.kind(), error))
     }
 }
 
@@ -191,12 +243,27 @@ fn check_new(pool: &OpenPool, name: &str) -> Result<(), Refusal> {
     }
 }
 
-fn status(pool: &Arc<OpenPool>, _: &[&str], _: Value) -> Answer {
+fn status(served: &Served, _: &[&str], _: Value) -> Answer {
+    let pool = &served.pool;
     answer(&PoolView::new(&pool.status(), pool.remarks()))
 }
 
-fn list(pool: &Arc<OpenPool>, _: &[&str], _: Value) -> Answer {
+fn list(served: &Served, _: &[&str], _: Value) -> Answer {
+    let pool = &served.pool;
     answer(&pool.volumes().iter().map(VolumeView::new).collect::<Vec<_>>())
+}
+
+fn exports(served: &Served, _: &[&str], _: Value) -> Answer {
+    let list = served.exports.as_ref().map(Exports::list);
+    answer(&list.unwrap_or_default())
+}
+
+/// Refuses hosts that no target takes.
+fn check_hosts(hosts: &[String]) -> Result<(), Refusal> {
+    for host in hosts.iter().filter(|host| *host != ANY_HOST) {
+        check_nqn(host).map_err(|error| Refusal::new(ErrorKind::Invalid, error.to_string()))?;
+    }
+    Ok(())
 }
 
 #[derive(Deserialize)]
@@ -218,7 +285,8 @@ fn yes() -> bool {
     true
 }
 
-fn create(pool: &Arc<OpenPool>, _: &[&str], body: Value) -> Answer {
+fn create(served: &Served, _: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let Create { name, bytes, compression, iops_limit, bytes_limit, dry_run } = read(body)?;
     if dry_run {
         check_new(pool, &name)?;
@@ -228,7 +296,8 @@ fn create(pool: &Arc<OpenPool>, _: &[&str], body: Value) -> Answer {
     volume(&pool.create_volume(&name, bytes, options)?)
 }
 
-fn show(pool: &Arc<OpenPool>, names: &[&str], _: Value) -> Answer {
+fn show(served: &Served, names: &[&str], _: Value) -> Answer {
+    let pool = &served.pool;
     volume(&pool.show(names[0])?)
 }
 
@@ -246,7 +315,8 @@ struct Changes {
     dry_run: bool,
 }
 
-fn change(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+fn change(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let changes: Changes = read(body)?;
     let mut info = pool.show(names[0])?;
     if let Some(bytes) = changes.bytes.filter(|bytes| *bytes < info.bytes)
@@ -259,6 +329,9 @@ fn change(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
             human_bytes(bytes)
         );
         return Err(Refusal::new(ErrorKind::Invalid, why));
+    }
+    if let Some(hosts) = &changes.hosts {
+        check_hosts(hosts)?;
     }
     if changes.dry_run {
         let bytes = changes.bytes.unwrap_or(info.bytes);
@@ -293,7 +366,8 @@ struct Delete {
     dry_run: bool,
 }
 
-fn delete(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+fn delete(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let Delete { keep_secs, dry_run } = read(body)?;
     let name = names[0];
     if dry_run {
@@ -309,7 +383,8 @@ fn delete(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
     Ok(json!({ "deleted": name }))
 }
 
-fn restore(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+fn restore(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let Dry { dry_run } = read(body)?;
     if dry_run {
         check_new(pool, names[0])?;
@@ -330,7 +405,8 @@ struct Dry {
     dry_run: bool,
 }
 
-fn space(pool: &Arc<OpenPool>, names: &[&str], _: Value) -> Answer {
+fn space(served: &Served, names: &[&str], _: Value) -> Answer {
+    let pool = &served.pool;
     answer(&DuView::from(pool.du(names[0])?))
 }
 
@@ -342,7 +418,8 @@ struct Named {
     dry_run: bool,
 }
 
-fn snapshot(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+fn snapshot(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let Named { name, dry_run } = read(body)?;
     if dry_run {
         pool.show(names[0])?;
@@ -352,7 +429,8 @@ fn snapshot(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
     Ok(json!({ "id": made.id.0, "name": made.name, "bytes": made.bytes, "made": made.made }))
 }
 
-fn delete_snapshot(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+fn delete_snapshot(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let Dry { dry_run } = read(body)?;
     if dry_run {
         has_snapshot(&pool.show(names[0])?, names[1])?;
@@ -371,7 +449,8 @@ struct Clone {
     dry_run: bool,
 }
 
-fn clone(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+fn clone(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let Clone { snapshot, name, dry_run } = read(body)?;
     if dry_run {
         has_snapshot(&pool.show(names[0])?, &snapshot)?;
@@ -389,7 +468,8 @@ struct Rollback {
     dry_run: bool,
 }
 
-fn rollback(pool: &Arc<OpenPool>, names: &[&str], body: Value) -> Answer {
+fn rollback(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
     let Rollback { snapshot, dry_run } = read(body)?;
     if dry_run {
         has_snapshot(&pool.show(names[0])?, &snapshot)?;

@@ -115,6 +115,16 @@ pub(crate) struct SnapshotView {
     pub(crate) made: u64,
 }
 
+/// A volume that hosts may use.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ExportView {
+    pub(crate) volume: String,
+    pub(crate) nqn: String,
+    /// NQNs, or `*` for any host.
+    pub(crate) hosts: Vec<String>,
+    pub(crate) addresses: Vec<String>,
+}
+
 /// The space of a volume.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct DuView {

@@ -21,15 +21,19 @@ use prometheus_client::registry::Registry;
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 
-/// Answers until it is dropped.
-pub(super) struct Server {
+/// Answers for a target, and whatever else is collected, until it is dropped.
+pub(crate) struct Server {
     http: Arc<tiny_http::Server>,
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    pub(super) fn start(address: SocketAddr, target: Arc<Target>) -> Result<Server> {
+    pub(crate) fn start(
+        address: SocketAddr,
+        target: Arc<Target>,
+        more: Vec<Box<dyn Collector>>,
+    ) -> Result<Server> {
         let refused = |error: &dyn fmt::Display| {
             let why = format!("{address}: {error}; choose another address with --metrics");
             Failure::new(ErrorKind::Conflict, why)
@@ -39,6 +43,7 @@ impl Server {
         let http = Arc::new(http);
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Metrics(target.clone())));
+        more.into_iter().for_each(|one| registry.register_collector(one));
         let requests = http.clone();
         let answer = move || {
             for request in requests.incoming_requests() {
@@ -59,7 +64,7 @@ impl Server {
         Ok(Server { http, address, thread: Some(thread) })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }

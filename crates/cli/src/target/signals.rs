@@ -16,7 +16,7 @@ use crate::signals::{STEP, refused};
 const AT_ONCE: i32 = 1;
 
 /// What came.
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The configuration is to be read again.
     Reload,
     /// It is to end, and why.
@@ -24,7 +24,7 @@ pub(super) enum Event {
 }
 
 /// Signals that are waited for.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     signals: Signals,
     clock: Clock,
     /// When the end comes by itself.
@@ -34,7 +34,7 @@ pub(super) struct Waiting {
 impl Waiting {
     /// From now on signals are kept until they are asked for; after `time`, if it is given, the end
     /// comes by itself. A second signal to end does so at once, whatever is still to be done.
-    pub(super) fn new(time: Option<Duration>) -> Result<Waiting> {
+    pub(crate) fn new(time: Option<Duration>) -> Result<Waiting> {
         let is_second = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
             // In this order: the first signal finds the flag down, and raises it.
@@ -49,7 +49,7 @@ impl Waiting {
     }
 
     /// Waits for the next event of a target that `is_running`.
-    pub(super) fn next(&mut self, is_running: impl Fn() -> bool) -> Event {
+    pub(crate) fn next(&mut self, is_running: impl Fn() -> bool) -> Event {
         loop {
             match self.signals.pending().next() {
                 Some(SIGHUP) => return Event::Reload,

@@ -68,7 +68,7 @@ pub(crate) struct VolumeRow {
     pub(crate) made: u64,
     /// In the trash: until when, in seconds since 1970.
     pub(crate) trashed: Option<u64>,
-    /// Names of hosts that may attach it; none for all.
+    /// Names of hosts that may attach it; `*` for any.
     pub(crate) hosts: Vec<String>,
 }
 

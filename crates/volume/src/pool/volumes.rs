@@ -32,7 +32,7 @@ pub struct VolumeInfo {
     pub trashed_until: Option<u64>,
     /// Its snapshots.
     pub snapshots: Vec<SnapshotInfo>,
-    /// Names of hosts that may attach it; none for all.
+    /// Names of hosts that may attach it; `*` for any.
     pub hosts: Vec<String>,
 }
 

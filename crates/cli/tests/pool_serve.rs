@@ -1,0 +1,289 @@
+//! `esker pool serve` as an operator runs it: requests at the socket, hosts over NVMe/TCP, kills.
+
+mod common;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, Stdio};
+
+use common::{Ran, Scratch, esker, run, text};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{Device, Port};
+use esker_nvmf::{Initiator, InitiatorConfig, NvmfError};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const HOST: &str = "nqn.2026-01.io.esker:host";
+const BLOCK: usize = 4096;
+
+/// A pool `tank` of three drives in files.
+struct Tank(Scratch);
+
+impl Tank {
+    fn new() -> Tank {
+        let tank = Tank(Scratch::new());
+        for drive in tank.drives() {
+            File::create(drive).unwrap().set_len(24 << 20).unwrap();
+        }
+        let mut args = vec!["pool", "create", "tank", "--chunk", "256KiB", "--log", "2MiB"];
+        let drives = tank.drives();
+        args.extend(drives.iter().map(String::as_str));
+        run(args).succeeds();
+        tank
+    }
+
+    fn drives(&self) -> Vec<String> {
+        (0..3).map(|number| text(&self.0.path(&format!("d{number}")))).collect()
+    }
+
+    fn socket(&self) -> String {
+        text(&self.0.path("run/tank.sock"))
+    }
+
+    fn serve(&self) -> Running {
+        let mut child = esker()
+            .args(["pool", "serve", "tank", "--socket", &self.socket()])
+            .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--for", "120"]) // what is waited for in vain fails then
+            .arg("--drives")
+            .args(self.drives())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let address = until(&mut out, "listening on ");
+        let metrics = until(&mut out, "metrics at http://");
+        Running { child, out, address, metrics }
+    }
+
+    /// Asks the process that serves the pool.
+    fn ask(&self, args: &str) -> Ran {
+        let mut all: Vec<String> = args.split(' ').map(str::to_owned).collect();
+        all.extend(["--socket".to_owned(), self.socket()]);
+        run(all)
+    }
+
+    fn json(&self, args: &str) -> Value {
+        serde_json::from_str(&self.ask(&format!("{args} --json")).succeeds().out()).unwrap()
+    }
+
+    /// Sends a request as it is, and returns status and body.
+    fn request(&self, head: &str, body: &str) -> (String, Value) {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        let length = body.len();
+        write!(stream, "{head} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().to_owned();
+        (status, serde_json::from_str(body).unwrap())
+    }
+}
+
+/// A process that serves the pool.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    address: String,
+    metrics: String,
+}
+
+impl Running {
+    fn open(&self, volume: &str) -> Result<Initiator, NvmfError> {
+        let nqn = format!("nqn.2026-01.io.esker:tank:{volume}");
+        let config = InitiatorConfig::new(vec![self.address.parse().unwrap()], &nqn, 1)?;
+        Initiator::open(InitiatorConfig { host_nqn: HOST.to_owned(), ..config })
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn end(mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        until(&mut self.out, "ending: ");
+        self.child.wait().unwrap().code()
+    }
+
+    fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The rest of the first line that begins so.
+fn until(from: &mut impl BufRead, start: &str) -> String {
+    let (mut line, mut all) = (String::new(), String::new());
+    while from.read_line(&mut line).unwrap() > 0 {
+        if let Some(rest) = line.strip_prefix(start) {
+            return rest.trim().to_owned();
+        }
+        all += &line;
+        line.clear();
+    }
+    panic!("it ended without a line that begins with '{start}':\n{all}");
+}
+
+fn write(port: &mut Port, block: u64, byte: u8) {
+    let mut buf = AlignedBuf::zeroed(BLOCK);
+    buf.fill(byte);
+    port.write(Lba(block), buf, None).unwrap();
+}
+
+fn read(port: &mut Port, block: u64) -> u8 {
+    let buf = port.read(Lba(block), AlignedBuf::zeroed(BLOCK)).unwrap();
+    assert!(buf.iter().all(|byte| *byte == buf[0]), "block {block} is torn");
+    buf[0]
+}
+
+#[test]
+fn acknowledged_writes_and_exports_survive_kills() {
+    let tank = Tank::new();
+    let running = tank.serve();
+    tank.ask("volume create tank/db --size 8MiB").succeeds();
+    assert!(running.open("db").is_err(), "nobody may use it yet");
+    tank.ask(&format!("volume export tank/db --host {HOST}")).succeeds();
+    drop(running);
+    for round in 0..4_u8 {
+        let running = tank.serve();
+        let volume = running.open("db").unwrap();
+        assert!(!volume.geometry().volatile_write_cache);
+        let mut port = Port::open(&volume, 4).unwrap();
+        for earlier in 0..round {
+            for block in 0..64 {
+                assert_eq!(read(&mut port, u64::from(earlier) * 64 + block), earlier + 1);
+            }
+        }
+        // Acknowledged, and never flushed.
+        (0..64).for_each(|block| write(&mut port, u64::from(round) * 64 + block, round + 1));
+        tank.ask(&format!("volume snapshot tank/db@{round}")).succeeds();
+        running.kill();
+    }
+    let running = tank.serve();
+    assert_eq!(tank.json("volume show tank/db")["snapshots"].as_array().unwrap().len(), 4);
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn volumes_come_change_and_go_while_hosts_are_connected() {
+    let tank = Tank::new();
+    let running = tank.serve();
+    tank.ask("volume create tank/db --size 4MiB").succeeds();
+    tank.ask("volume export tank/db --any-host").succeeds();
+    let volume = running.open("db").unwrap();
+    let mut port = Port::open(&volume, 4).unwrap();
+    write(&mut port, 0, 7);
+    tank.ask("volume resize tank/db --size 8MiB").succeeds();
+    let clock = esker_base::Clock::real();
+    let end = clock.now() + std::time::Duration::from_secs(20);
+    while volume.geometry().capacity != LbaCount(2048) {
+        assert!(clock.now() < end, "the host was not told of the new size");
+        clock.sleep(std::time::Duration::from_millis(20));
+    }
+    write(&mut port, 2047, 8);
+    tank.ask("volume snapshot tank/db@then").succeeds();
+    write(&mut port, 0, 9);
+    tank.ask("volume clone tank/db@then test").succeeds();
+    tank.ask("volume export tank/test --any-host").succeeds();
+    let clone = running.open("test").unwrap();
+    let mut of_clone = Port::open(&clone, 1).unwrap();
+    assert_eq!((read(&mut of_clone, 0), read(&mut port, 0)), (7, 9));
+    tank.ask("volume rollback tank/db@then").succeeds();
+    assert_eq!(read(&mut port, 0), 7);
+    tank.ask("volume export tank/test --nobody").succeeds();
+    assert!(running.open("test").is_err(), "it is not exported any more");
+    tank.ask("volume export tank/db --host nqn.2026-01.io.esker:other").succeeds();
+    assert!(running.open("db").is_err(), "another host alone may use it");
+    let (status, exports) = tank.request("GET /v1/exports", "");
+    assert_eq!(
+        (status.as_str(), exports[0]["nqn"].as_str()),
+        ("200", Some("nqn.2026-01.io.esker:tank:db"))
+    );
+    assert_eq!(exports[0]["addresses"][0].as_str(), Some(running.address.as_str()));
+    let mut metrics =
+        TcpStream::connect(running.metrics.strip_suffix("/metrics").unwrap()).unwrap();
+    write!(metrics, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    metrics.read_to_string(&mut text).unwrap();
+    for line in [
+        "esker_pool_space_bytes{part=\"live\"}",
+        "esker_pool_written_bytes_total{cause=\"user\"}",
+        "esker_target_connections",
+    ] {
+        assert!(text.contains(line), "no {line} in\n{text}");
+    }
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn server_ends_in_order_and_leaves_a_closed_pool() {
+    let tank = Tank::new();
+    let running = tank.serve();
+    let mode = std::fs::metadata(tank.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    tank.ask("volume create tank/db --size 4MiB").succeeds();
+    tank.ask("volume export tank/db --any-host").succeeds();
+    let volume = running.open("db").unwrap();
+    write(&mut Port::open(&volume, 1).unwrap(), 3, 3);
+    assert_eq!(running.end(), Some(0));
+    drop(volume);
+    tank.ask("pool status tank").fails(66, &["not served at", "esker pool serve tank"]);
+    assert!(!std::path::Path::new(&tank.socket()).exists());
+    let label = run(["pool", "examine", &tank.drives()[0], "--json"]).succeeds().out();
+    let label: Value = serde_json::from_str(&label).unwrap();
+    assert_eq!(label[0]["is_clean"], true);
+}
+
+#[test]
+fn pool_has_one_server_and_wrong_requests_change_nothing() {
+    let tank = Tank::new();
+    let running = tank.serve();
+    let drives = tank.drives();
+    let mut second = vec!["pool", "serve", "tank", "--socket", "/nowhere/x.sock", "--drives"];
+    second.extend(drives.iter().map(String::as_str));
+    run(second).fails(77, &["d0"]);
+    let answered = |head: &str, body: &str, status: &str, code: &str, words: &str| {
+        let (got, answer) = tank.request(head, body);
+        let error = &answer["error"];
+        assert_eq!((got.as_str(), error["code"].as_str()), (status, Some(code)), "{answer}");
+        assert!(error["message"].as_str().unwrap().contains(words), "{answer}");
+    };
+    answered("POST /v1/volumes", "{", "400", "INVALID", "no JSON");
+    answered("POST /v1/volumes", "[1]", "400", "INVALID", "body");
+    answered("POST /v1/volumes", "{}", "400", "INVALID", "missing field `name`");
+    answered("POST /v1/volumes", r#"{"name":"a","bytes":0}"#, "400", "INVALID", "0 bytes");
+    answered("POST /v1/volumes", r#"{"name":"../a","bytes":4096}"#, "400", "INVALID", "no name");
+    answered("POST /v1/volumes", r#"{"name":"a","bytes":4096,"x":1}"#, "400", "INVALID", "`x`");
+    answered("GET /v1/volumes/none", "", "404", "NOT_FOUND", "no volume 'none'");
+    answered("PUT /v1/volumes", "", "405", "UNSUPPORTED", "takes GET, POST");
+    answered("GET /etc/passwd", "", "404", "NOT_FOUND", "GET /v1");
+    tank.ask("volume create tank/db --size 4MiB").succeeds();
+    tank.ask("volume export tank/db --host db").fails(64, &["not an NQN"]);
+    let hosts = tank.json("volume show tank/db")["hosts"].as_array().unwrap().len();
+    assert_eq!(hosts, 0);
+    let (_, routes) = tank.request("GET /v1", "");
+    assert!(routes.as_array().unwrap().len() > 10);
+    // A file that a process left is replaced; another file is not.
+    running.kill();
+    let running = tank.serve();
+    tank.ask("pool status tank").succeeds();
+    assert_eq!(running.end(), Some(0));
+    std::fs::write(tank.socket(), "mine").unwrap();
+    let mut wrong =
+        vec!["pool".to_owned(), "serve".into(), "tank".into(), "--socket".into(), tank.socket()];
+    wrong.extend(
+        ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--drives"].map(str::to_owned),
+    );
+    wrong.extend(drives);
+    run(wrong).fails(73, &["it is no socket"]);
+}
