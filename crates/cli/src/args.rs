@@ -22,7 +22,7 @@ pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use pool::{
-    Change, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeCommand, VolumeName, Where,
+    Change, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeCommand, VolumeName, Where,
 };
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use ssd::{Division, FdpArgs, FlashCacheArgs, LabCommand, NamespaceCommand, SsdCommand};

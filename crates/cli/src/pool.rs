@@ -26,23 +26,76 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::args::{PoolCommand, PoolCreateArgs};
+use crate::args::{Change, NewDevice, PoolCommand, PoolCreateArgs};
 use crate::failure::{Failure, Result};
 use crate::output;
 use link::Link;
-use view::LabelView;
+use view::{LabelView, PoolView};
 
 /// Runs a command.
 pub(crate) fn run(command: &PoolCommand) -> Result {
     match command {
         PoolCommand::Create(args) => create(args),
         PoolCommand::Examine { devices, json } => examine(devices, *json),
+        PoolCommand::Add { pool, device, as_buffer, how } => {
+            let mut body = described(device)?;
+            body["buffer"] = json!(as_buffer);
+            change(pool, how, "/v1/drives", body, None::<fn(&PoolView) -> bool>)
+        }
+        PoolCommand::Replace { pool, drive, device, wait, how } => {
+            let path = format!("/v1/drives/{drive}/replace");
+            change(pool, how, &path, described(device)?, wait.then_some(is_retired(*drive)))
+        }
+        PoolCommand::Retire { pool, drive, wait, how } => {
+            let path = format!("/v1/drives/{drive}/retire");
+            change(pool, how, &path, json!({}), wait.then_some(is_retired(*drive)))
+        }
+        PoolCommand::Scrub { pool, wait, how } => {
+            // A scrub ends with the process.
+            let wait = *wait || !how.at.drives.is_empty();
+            let is_done = |view: &PoolView| view.scrub.as_ref().is_none_or(|it| !it.is_running);
+            change(pool, how, "/v1/scrub", json!({}), wait.then_some(is_done))
+        }
         PoolCommand::Serve(args) => serve::serve(args),
         PoolCommand::Status { pool, at } => {
             let answer = Link::open(pool, at)?.ask("GET", "/v1/pool", Value::Null)?;
             tell(answer, at.json, show::pool)
         }
     }
+}
+
+/// Whether a drive has nothing any more.
+fn is_retired(drive: u16) -> impl Fn(&PoolView) -> bool {
+    move |view| view.members.iter().any(|one| one.index == drive && one.state == "retired")
+}
+
+/// A device in a request: found from any directory.
+fn described(new: &NewDevice) -> Result<Value> {
+    let device = new.device.for_reopening()?.to_string();
+    Ok(json!({ "device": device, "overwrite": new.overwrite }))
+}
+
+/// Changes the members of a pool, or has it scrubbed.
+fn change(
+    pool: &str,
+    how: &Change,
+    path: &str,
+    body: Value,
+    is_done: Option<impl Fn(&PoolView) -> bool>,
+) -> Result {
+    let body = rehearsed(body, how.dry_run);
+    let is_done = is_done.filter(|_| !how.dry_run);
+    let waited = is_done.is_some();
+    let answer = Link::open(pool, &how.at)?.ask_and_wait("POST", path, body, is_done)?;
+    tell(answer, how.at.json, |view: &Value| {
+        let what = match (view["drive"].as_u64(), view["device"].as_str()) {
+            (Some(drive), Some(device)) => format!("{device} is drive {drive} of {pool}"),
+            (Some(drive), None) => format!("drive {drive} of {pool} is being emptied"),
+            _ => format!("{pool} is being scrubbed"),
+        };
+        let state = if waited { "done: " } else { "" };
+        format!("{state}{what}; esker pool status {pool} shows it\n")
+    })
 }
 
 /// Prints an answer, as JSON or for people.

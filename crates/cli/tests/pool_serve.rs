@@ -226,6 +226,44 @@ fn volumes_come_change_and_go_while_hosts_are_connected() {
 }
 
 #[test]
+fn drives_are_added_replaced_and_retired_under_a_host() {
+    let tank = Tank::new();
+    let running = tank.serve();
+    tank.ask("volume create tank/db --size 8MiB").succeeds();
+    tank.ask("volume export tank/db --any-host").succeeds();
+    let volume = running.open("db").unwrap();
+    let mut port = Port::open(&volume, 4).unwrap();
+    (0..512).for_each(|block| write(&mut port, block, 5));
+    let new: Vec<String> = ["new0", "new1"].map(|name| text(&tank.0.path(name))).to_vec();
+    new.iter().for_each(|path| File::create(path).unwrap().set_len(24 << 20).unwrap());
+    let before = tank.json("pool status tank")["epoch"].clone();
+    tank.ask(&format!("pool add tank {} --dry-run", new[0])).succeeds();
+    tank.ask("pool retire tank 1 --dry-run").succeeds();
+    tank.ask("pool add tank mem:24MiB").fails(64, &["gone when the process ends"]);
+    tank.ask("pool add tank /nowhere/drive").fails(66, &["/nowhere/drive"]);
+    tank.ask("pool retire tank 9").fails(66, &["no drive '9'"]);
+    tank.ask(&format!("pool replace tank 9 {}", new[0])).fails(66, &["no drive '9'"]);
+    assert_eq!(tank.json("pool status tank")["epoch"], before, "nothing was changed");
+    let added = tank.ask(&format!("pool add tank {}", new[0])).succeeds().out();
+    assert!(added.contains("is drive 3 of tank"), "{added}");
+    tank.ask(&format!("pool add tank {}", new[0])).fails(77, &["new0"]);
+    tank.ask(&format!("pool replace tank 1 {} --wait", new[1])).succeeds();
+    tank.ask("pool retire tank 0 --wait").succeeds();
+    tank.ask("pool scrub tank --wait").succeeds();
+    assert!((0..512).all(|block| read(&mut port, block) == 5));
+    let status = tank.json("pool status tank");
+    let states: Vec<_> = (0..5).map(|n| status["members"][n]["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["retired", "retired", "online", "online", "online"]);
+    assert_eq!((&status["state"], &status["scrub"]["errors"]), (&"online".into(), &0.into()));
+    assert_eq!(running.end(), Some(0));
+    let mut args = vec!["pool", "scrub", "tank", "--drives"];
+    let old = tank.drives();
+    args.extend([&old[2], &new[0], &new[1]].map(String::as_str));
+    let scrubbed = run(args).succeeds().out();
+    assert!(scrubbed.starts_with("done: "), "{scrubbed}");
+}
+
+#[test]
 fn server_ends_in_order_and_leaves_a_closed_pool() {
     let tank = Tank::new();
     let running = tank.serve();

@@ -68,4 +68,5 @@ pub use pool::{
 };
 pub use space::Class;
 pub use types::error::VolumeError;
+pub use types::id::DriveIndex;
 pub use types::options::{CreateOptions, Maintenance, OpenOptions, VolumeOptions};

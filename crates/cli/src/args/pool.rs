@@ -50,6 +50,64 @@ pub(crate) enum PoolCommand {
         esker volume create tank/db --size 1TiB\n  \
         esker volume export tank/db --host nqn.2014-08.org.nvmexpress:uuid:…")]
     Serve(Box<PoolServeArgs>),
+    /// Add a drive or a buffer device to a pool
+    #[command(after_help = "Example:\n  esker pool add tank /dev/nvme3n1")]
+    Add {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        #[command(flatten)]
+        device: NewDevice,
+        /// It is to hold the write buffer
+        #[arg(long)]
+        as_buffer: bool,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Put a device in the place of a drive, failed or not
+    #[command(after_help = "Example:\n  esker pool replace tank 1 /dev/nvme3n1 --wait")]
+    Replace {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        /// The drive's number, as the status shows it
+        #[arg(value_name = "NUMBER")]
+        drive: u16,
+        #[command(flatten)]
+        device: NewDevice,
+        /// Wait until the old drive has nothing any more
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Move all that a drive has to others, and take it out of the pool then
+    #[command(after_help = "Example:\n  esker pool retire tank 1 --wait")]
+    Retire {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        /// The drive's number, as the status shows it
+        #[arg(value_name = "NUMBER")]
+        drive: u16,
+        /// Wait until the drive has nothing any more
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        how: Change,
+    },
+    /// Read everything, verify it, and repair what is wrong
+    #[command(after_help = "Example:\n  esker pool scrub tank --wait")]
+    Scrub {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        /// Wait until it is done; a pool that this command opens is waited for anyway
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        how: Change,
+    },
     /// Show how a pool is: drives, space, write buffer, what is wrong and what to do
     #[command(after_help = "Examples:\n  \
         esker pool status tank\n  \
@@ -96,6 +154,17 @@ pub(crate) struct PoolCreateArgs {
     /// Check everything, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// A device that is to be of a pool.
+#[derive(Args)]
+pub(crate) struct NewDevice {
+    /// The device, which must be there; a server opens it itself
+    #[arg(value_name = "SPEC", value_parser = parse::spec)]
+    pub(crate) device: Spec,
+    /// Give up what is on the device
+    #[arg(long)]
+    pub(crate) overwrite: bool,
 }
 
 /// What is served, and where.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use esker_base::ErrorKind;
 use esker_base::units::human_bytes;
 use esker_nvmf::target::config::check_nqn;
-use esker_stack::OpenPool;
-use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
+use esker_stack::{OpenPool, Spec, Stack, StackError};
+use esker_volume::{DriveIndex, Role, VolumeError, VolumeInfo, VolumeOptions};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -55,8 +55,22 @@ pub(crate) struct Route {
 }
 
 /// All requests.
-pub(crate) const ROUTES: [Route; 13] = [
+pub(crate) const ROUTES: [Route; 17] = [
     Route { method: "GET", path: "/v1/pool", about: "How the pool is", run: status },
+    Route { method: "POST", path: "/v1/drives", about: "Add a drive or a buffer device", run: add },
+    Route {
+        method: "POST",
+        path: "/v1/drives/{drive}/replace",
+        about: "Put a device in the place of a drive",
+        run: replace,
+    },
+    Route {
+        method: "POST",
+        path: "/v1/drives/{drive}/retire",
+        about: "Move all that a drive has to others",
+        run: retire,
+    },
+    Route { method: "POST", path: "/v1/scrub", about: "Read everything and verify it", run: scrub },
     Route {
         method: "GET",
         path: "/v1/exports",
@@ -129,18 +143,20 @@ pub(crate) const ROUTES: [Route; 13] = [
 /// A pool that answers requests.
 pub(crate) struct Served {
     pool: Arc<OpenPool>,
+    /// Opens devices that are added.
+    stack: Stack,
     exports: Option<Exports>,
 }
 
 impl Served {
     /// A pool that is open in this process and exports nothing.
-    pub(crate) fn new(pool: Arc<OpenPool>) -> Served {
-        Served { pool, exports: None }
+    pub(crate) fn new(stack: Stack, pool: Arc<OpenPool>) -> Served {
+        Served { pool, stack, exports: None }
     }
 
     /// A pool whose volumes are exported.
-    pub(crate) fn exporting(pool: Arc<OpenPool>, exports: Exports) -> Served {
-        Served { pool, exports: Some(exports) }
+    pub(crate) fn exporting(stack: Stack, pool: Arc<OpenPool>, exports: Exports) -> Served {
+        Served { pool, stack, exports: Some(exports) }
     }
 
     /// Where hosts reach its volumes.
@@ -184,7 +200,7 @@ impl Served {
 
     /// Ends exports in order, then closes the pool if nobody else has it.
     pub(crate) fn close(self) -> Result<(), Failure> {
-        let Served { pool, exports } = self;
+        let Served { pool, exports, .. } = self;
         let ended = exports.map_or(Ok(()), Exports::close);
         let closed = pool.close();
         ended?;
@@ -251,6 +267,84 @@ fn status(served: &Served, _: &[&str], _: Value) -> Answer {
 fn list(served: &Served, _: &[&str], _: Value) -> Answer {
     let pool = &served.pool;
     answer(&pool.volumes().iter().map(VolumeView::new).collect::<Vec<_>>())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Device {
+    /// A device specification.
+    device: String,
+    #[serde(default)]
+    buffer: bool,
+    #[serde(default)]
+    overwrite: bool,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+impl Device {
+    fn open(&self, served: &Served) -> Result<Arc<dyn esker_device::Device>, Refusal> {
+        let failed = |error: StackError| Refusal::new(error.kind(), error.to_string());
+        let spec: Spec = self.device.parse().map_err(failed)?;
+        if !spec.is_lasting() {
+            let why = "what it holds is gone when the process ends; name a file or a block device";
+            return Err(Refusal::new(ErrorKind::Invalid, format!("{spec}: {why}")));
+        }
+        Ok(served.stack.open(&spec, esker_device::Create::Never).map_err(failed)?.device)
+    }
+}
+
+fn index(text: &str) -> Result<DriveIndex, Refusal> {
+    let why = || format!("'{text}' is no number of a drive; the status shows them");
+    text.parse().map(DriveIndex).map_err(|_| Refusal::new(ErrorKind::Invalid, why()))
+}
+
+fn add(served: &Served, _: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
+    let asked: Device = read(body)?;
+    let device = asked.open(served)?;
+    let role = if asked.buffer { Role::Buffer } else { Role::Drive };
+    if asked.dry_run {
+        pool.check_add(&device, role, asked.overwrite)?;
+        return would(format!("add {} to {}", asked.device, pool.name()));
+    }
+    let index = pool.add(&device, role, asked.overwrite)?;
+    Ok(json!({ "drive": index.0, "device": asked.device }))
+}
+
+fn replace(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
+    let asked: Device = read(body)?;
+    let old = index(names[0])?;
+    let role = pool.role(old)?;
+    let device = asked.open(served)?;
+    if asked.dry_run {
+        pool.check_add(&device, role, asked.overwrite)?;
+        return would(format!("put {} in the place of {old}", asked.device));
+    }
+    let index = pool.replace(old, &device, asked.overwrite)?;
+    Ok(json!({ "drive": index.0, "device": asked.device }))
+}
+
+fn retire(served: &Served, names: &[&str], body: Value) -> Answer {
+    let pool = &served.pool;
+    let Dry { dry_run } = read(body)?;
+    let drive = index(names[0])?;
+    if dry_run {
+        pool.check_retire(drive)?;
+        return would(format!("move all that {drive} has to others, and retire it"));
+    }
+    pool.retire(drive)?;
+    Ok(json!({ "drive": drive.0, "device": Value::Null }))
+}
+
+fn scrub(served: &Served, _: &[&str], body: Value) -> Answer {
+    let Dry { dry_run } = read(body)?;
+    if dry_run {
+        return would(format!("read all that {} holds, and verify it", served.pool.name()));
+    }
+    served.pool.scrub();
+    Ok(json!({ "drive": Value::Null, "device": Value::Null }))
 }
 
 fn exports(served: &Served, _: &[&str], _: Value) -> Answer {

@@ -36,7 +36,8 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
         buffers: args.buffers.clone(),
         map: args.map,
     };
-    let pool = Stack::new().pool(&spec)?;
+    let stack = Stack::new();
+    let pool = stack.pool(&spec)?;
     for remark in pool.remarks() {
         eprintln!("esker: note: {remark}");
     }
@@ -44,7 +45,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     let more: Vec<Box<dyn Collector>> = vec![Box::new(Metrics(pool.clone()))];
     let metrics = metrics::Server::start(args.metrics, exports.target().clone(), more)?;
     let path = args.socket.clone().unwrap_or_else(|| default_path(&args.pool));
-    let served = Arc::new(Served::exporting(pool.clone(), exports));
+    let served = Arc::new(Served::exporting(stack, pool.clone(), exports));
     let server = Server::start(&path, &served)?;
     let mut text = format!("pool {} is served at {}\n", args.pool, path.display());
     for address in served.addresses() {

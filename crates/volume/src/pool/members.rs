@@ -19,6 +19,24 @@ use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, DriveUuid};
 
 impl Pool {
+    /// Whether a device can be added: what [`Pool::add`] refuses before it changes anything.
+    ///
+    /// # Errors
+    /// The device is someone's, too small, or cannot be read.
+    pub fn check_add(
+        &self,
+        device: &Arc<dyn Device>,
+        role: Role,
+        overwrite: bool,
+    ) -> Result<(), VolumeError> {
+        check_free(&**device, overwrite)?;
+        let layout = &self.shared.fleet.layout;
+        match role {
+            Role::Drive => check_drive(&**device, layout),
+            Role::Buffer => check_buffer(&**device, layout),
+        }
+    }
+
     /// Adds a drive, or a buffer device, to the pool.
     ///
     /// # Errors
@@ -29,12 +47,7 @@ impl Pool {
         role: Role,
         overwrite: bool,
     ) -> Result<DriveIndex, VolumeError> {
-        check_free(&**device, overwrite)?;
-        let layout = &self.shared.fleet.layout;
-        match role {
-            Role::Drive => check_drive(&**device, layout)?,
-            Role::Buffer => check_buffer(&**device, layout)?,
-        }
+        self.check_add(device, role, overwrite)?;
         let mut keeper = self.shared.keeper.lock();
         add(&self.shared, &mut keeper, &mut self.shared.ios.take(), device, role)
     }
@@ -50,13 +63,7 @@ impl Pool {
         device: &Arc<dyn Device>,
         overwrite: bool,
     ) -> Result<DriveIndex, VolumeError> {
-        let role = {
-            let config = self.shared.config.lock();
-            let member = config.members.get(old.index());
-            let member = member.filter(|member| member.state != MemberState::Retired);
-            let missing = || VolumeError::NotFound { what: "drive", name: old.to_string() };
-            member.ok_or_else(missing)?.role
-        };
+        let role = self.role(old)?;
         let new = self.add(device, role, overwrite)?;
         self.set_state(old, |state| match state {
             MemberState::Faulted => MemberState::Retired,
@@ -65,22 +72,42 @@ impl Pool {
         Ok(new)
     }
 
+    /// What a drive is for.
+    ///
+    /// # Errors
+    /// There is no such drive, or it is retired.
+    pub fn role(&self, drive: DriveIndex) -> Result<Role, VolumeError> {
+        let config = self.shared.config.lock();
+        let member = config.members.get(drive.index());
+        let member = member.filter(|member| member.state != MemberState::Retired);
+        let missing = || VolumeError::NotFound { what: "drive", name: drive.0.to_string() };
+        Ok(member.ok_or_else(missing)?.role)
+    }
+
+    /// Whether a drive can be retired: what [`Pool::retire`] refuses before it changes anything.
+    ///
+    /// # Errors
+    /// There is no such drive, or too few would be left.
+    pub fn check_retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
+        self.role(drive)?;
+        let config = self.shared.config.lock();
+        let voters = config.members.iter().filter(|member| is_voter(member)).count();
+        if voters <= usize::from(config.shape.parity) + 1 {
+            let why = format!(
+                "with {voters} drives and {} parities none can be retired; add one first",
+                config.shape.parity
+            );
+            return Err(VolumeError::Conflict(why));
+        }
+        Ok(())
+    }
+
     /// Moves all that a drive has to others, and retires it then.
     ///
     /// # Errors
     /// There is no such drive, too few would be left, or the pool's.
     pub fn retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
-        {
-            let config = self.shared.config.lock();
-            let voters = config.members.iter().filter(|member| is_voter(member)).count();
-            if voters <= usize::from(config.shape.parity) + 1 {
-                let why = format!(
-                    "with {voters} drives and {} parities none can be retired; add one first",
-                    config.shape.parity
-                );
-                return Err(VolumeError::Conflict(why));
-            }
-        }
+        self.check_retire(drive)?;
         self.set_state(drive, |state| match state {
             MemberState::Faulted => MemberState::Retired,
             _ => MemberState::Draining,
