@@ -64,9 +64,13 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
     }
 }
 
-/// Whether a drive has nothing any more.
+/// Whether a drive has nothing any more, and no segment lacks a chunk that can be rebuilt.
 fn is_retired(drive: u16) -> impl Fn(&PoolView) -> bool {
-    move |view| view.members.iter().any(|one| one.index == drive && one.state == "retired")
+    move |view| {
+        let mut members = view.members.iter();
+        let is_whole = view.segments[1..].iter().sum::<u64>() <= view.beyond_repair;
+        is_whole && members.any(|one| one.index == drive && one.state == "retired")
+    }
 }
 
 /// A device in a request: found from any directory.
