@@ -4,7 +4,7 @@
 //! each drive that it touches, because consecutive chunks of a drive are neighbours there.
 //!
 //! Invariants
-//! 1. LBA `n` lies on drive `n / chunk % drives`; where, says [`Shared::before`].
+//! 1. LBA `n` lies on drive `n / chunk % drives` (`Shared::before`).
 //! 2. A command holds its place until all its parts are handed back, and its number is their tag on every drive. A
 //!    drive gets one part of it at most, so no queue pair below is ever full.
 //! 3. A flush goes to every drive: no other order between them is kept, as the seam asks for none.
