@@ -136,6 +136,8 @@ struct State {
     /// Commands seen: reads, writes, flushes, discards.
     seen: [u64; 4],
     fired: u64,
+    /// The last command that was hit.
+    struck: Option<(OpKind, Lba, LbaCount)>,
     /// How often the plan was healed.
     healed: u64,
 }
@@ -189,6 +191,12 @@ impl FaultPlan {
         self.0.lock().fired
     }
 
+    /// The last command that was hit: its kind, and the LBAs that it was meant for.
+    #[must_use]
+    pub fn struck(&self) -> Option<(OpKind, Lba, LbaCount)> {
+        self.0.lock().struck
+    }
+
     fn healed(&self) -> u64 {
         self.0.lock().healed
     }
@@ -229,7 +237,10 @@ impl FaultPlan {
             (Effect::Lose, kind) => kind != OpKind::Read,
             _ => true,
         });
-        state.fired += u64::from(effect.is_some());
+        if effect.is_some() {
+            state.fired += 1;
+            state.struck = Some((op.kind(), first, count));
+        }
         effect
     }
 }

@@ -129,6 +129,15 @@ impl Oracle {
         }
     }
 
+    /// Whether an LBA may read as this.
+    pub(crate) fn fits(&self, lba: u64, block: &[u8]) -> bool {
+        let mut expected = vec![0; self.lba_size];
+        self.cells[to_usize(lba)].current.iter().any(|version| {
+            fill(&mut expected, lba, *version);
+            expected == block
+        })
+    }
+
     /// Reads everything through `port` and checks it. The versions are not asked for: reading the
     /// same twice shows whether they stay.
     pub(crate) fn check_all(&mut self, port: &mut Port, about: &dyn std::fmt::Display) {
