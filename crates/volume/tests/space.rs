@@ -129,6 +129,24 @@ fn whole_volume_is_discarded_without_a_record_for_each_block() {
 }
 
 #[test]
+fn volume_in_the_trash_is_deleted_for_good_when_it_is_asked_for() {
+    let (pool, _) = pool();
+    pool.create_volume("a", 1 << 20, RAW).unwrap();
+    let mut port = Port::open(&*pool.volume("a").unwrap(), 1).unwrap();
+    (0..100).for_each(|n| write(&mut port, n, n).unwrap());
+    pool.drain().unwrap();
+    pool.delete_volume("a", 1000).unwrap();
+    while pool.step().unwrap() {}
+    assert_eq!(pool.status().space.live, 100 * BLOCK as u64);
+    assert!(pool.delete_volume("a", 1000).is_err(), "it is in the trash already");
+    pool.delete_volume("a", 0).unwrap();
+    while pool.step().unwrap() {}
+    assert_eq!(pool.status().space.live, 0);
+    assert!(pool.restore("a").is_err() && pool.delete_volume("a", 0).is_err());
+    pool.check().unwrap();
+}
+
+#[test]
 fn space_of_volumes_is_counted_to_the_byte() {
     let (pool, _) = pool();
     let block = BLOCK as u64;

@@ -33,14 +33,17 @@ pub(crate) struct Exports {
     state: Mutex<State>,
 }
 
+/// Devices of exported volumes, by the volume's id: a namespace stays the same as long as its device does.
+type Devices = BTreeMap<u64, Arc<dyn Device>>;
+
 struct State {
     config: TargetConfig,
-    /// Devices of exported volumes, by the volume's id: a namespace stays the same as long as its device does.
-    devices: BTreeMap<u64, Arc<dyn Device>>,
+    devices: Devices,
 }
 
 impl Exports {
-    /// Starts to listen, and exports what has hosts.
+    /// Exports what has hosts. All of it is there before the first host can ask: one that is told that a subsystem
+    /// does not exist does not ask again.
     pub(crate) fn start(
         pool: &Arc<OpenPool>,
         listen: &[SocketAddr],
@@ -49,11 +52,11 @@ impl Exports {
         let portals = listen.iter().map(|&address| PortalConfig::new(address));
         let mut config = TargetConfig { portals: portals.collect(), ..TargetConfig::default() };
         config.limits.workers = workers.unwrap_or(config.limits.workers);
+        let devices;
+        (config.subsystems, devices) = wanted(pool, &BTreeMap::new())?;
         let target = Arc::new(Target::start(&config).map_err(refused)?);
-        let state = Mutex::new(State { config, devices: BTreeMap::new() });
-        let exports = Exports { target, pool: pool.clone(), state };
-        exports.refresh()?;
-        Ok(exports)
+        let state = Mutex::new(State { config, devices });
+        Ok(Exports { target, pool: pool.clone(), state })
     }
 
     /// The target, for its metrics.
@@ -64,29 +67,7 @@ impl Exports {
     /// Exports what has hosts now, and nothing else; connected hosts are told of what has changed.
     pub(crate) fn refresh(&self) -> Result<(), Refusal> {
         let mut state = self.state.lock();
-        let uuid = self.pool.status().uuid.0;
-        let (mut subsystems, mut devices) = (Vec::new(), BTreeMap::new());
-        for volume in exported(&self.pool) {
-            let id = volume.id.0;
-            let device = match state.devices.get(&id) {
-                Some(device) => device.clone(),
-                None => match self.pool.device(&volume.name, None) {
-                    Ok(device) => device,
-                    // It was deleted just now.
-                    Err(VolumeError::NotFound { .. }) => continue,
-                    Err(error) => return Err(error.into()),
-                },
-            };
-            devices.insert(id, device.clone());
-            let hosts = volume.hosts.iter().map(|host| HostConfig::new(host)).collect();
-            let is_any = volume.hosts.iter().any(|host| host == ANY_HOST);
-            let uuid = Some((uuid ^ u128::from(id)).to_be_bytes());
-            subsystems.push(SubsystemConfig {
-                access: if is_any { Access::Any } else { Access::Hosts(hosts) },
-                namespaces: vec![NamespaceConfig { nsid: 1, device, uuid }],
-                ..SubsystemConfig::new(&nqn(self.pool.name(), &volume.name))
-            });
-        }
+        let (subsystems, devices) = wanted(&self.pool, &state.devices)?;
         let config = TargetConfig { subsystems, ..state.config.clone() };
         self.target.reconfigure(&config).map_err(refused)?;
         self.target.refresh();
@@ -114,6 +95,37 @@ impl Exports {
             None => Ok(()),
         }
     }
+}
+
+/// The subsystems of what has hosts, and their devices: those of `open`, or new ones.
+fn wanted(
+    pool: &Arc<OpenPool>,
+    open: &Devices,
+) -> Result<(Vec<SubsystemConfig>, Devices), Refusal> {
+    let uuid = pool.status().uuid.0;
+    let (mut subsystems, mut devices) = (Vec::new(), BTreeMap::new());
+    for volume in exported(pool) {
+        let id = volume.id.0;
+        let device = match open.get(&id) {
+            Some(device) => device.clone(),
+            None => match pool.device(&volume.name, None) {
+                Ok(device) => device,
+                // It was deleted just now.
+                Err(VolumeError::NotFound { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        devices.insert(id, device.clone());
+        let hosts = volume.hosts.iter().map(|host| HostConfig::new(host)).collect();
+        let is_any = volume.hosts.iter().any(|host| host == ANY_HOST);
+        let uuid = Some((uuid ^ u128::from(id)).to_be_bytes());
+        subsystems.push(SubsystemConfig {
+            access: if is_any { Access::Any } else { Access::Hosts(hosts) },
+            namespaces: vec![NamespaceConfig { nsid: 1, device, uuid }],
+            ..SubsystemConfig::new(&nqn(pool.name(), &volume.name))
+        });
+    }
+    Ok((subsystems, devices))
 }
 
 fn exported(pool: &OpenPool) -> impl Iterator<Item = VolumeInfo> {

@@ -292,14 +292,17 @@ impl Pool {
         self.show(volume)
     }
 
-    /// Puts a volume into the trash for so many seconds; with 0 it is deleted at once. Its snapshots go with it.
+    /// Puts a volume into the trash for so many seconds; with 0 it is deleted at once, from the trash too. Its
+    /// snapshots go with it.
     ///
     /// # Errors
     /// There is no such volume, or the pool's.
     pub fn delete_volume(&self, name: &str, keep_secs: u64) -> Result<(), VolumeError> {
         let until = self.now() + keep_secs;
         self.change(|catalog, _| {
-            let row = catalog.volume(name).ok_or_else(|| not_found("volume", name))?.clone();
+            let in_trash = catalog.trashed(name).filter(|_| keep_secs == 0);
+            let row = catalog.volume(name).or(in_trash);
+            let row = row.ok_or_else(|| not_found("volume", name))?.clone();
             match keep_secs {
                 0 => Ok(purge(catalog, &row)),
                 _ => Ok(vec![Change::PutVolume(VolumeRow { trashed: Some(until), ..row })]),
