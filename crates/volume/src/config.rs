@@ -6,9 +6,11 @@
 //!    as many as there are parities are missing. So two halves are never both open.
 //! 2. A new configuration counts when its label is durable on at least half of the old active drives: any later
 //!    majority of the old ones has one of those among it.
-//! 3. A drive whose label is more than one step behind the newest is stale: a step is taken on all active drives, or
-//!    takes the drives that failed out of the configuration, before the next one.
+//! 3. An active drive whose label is more than one step behind the newest is stale: a step is taken on all active
+//!    drives, or takes the drives that failed out of the configuration, before the next one.
 //! 4. A label is written to the copies that do not have the last one.
+//! 5. A missing drive returns only with the label that it was left with, or with one that says the same of its absence.
+//!    An earlier one is an earlier content; a later one was written by another half of the pool.
 
 use std::sync::Arc;
 
@@ -18,9 +20,10 @@ use esker_device::{Device, DeviceError, Port};
 
 use crate::drive::{Io, Layout, Write};
 use crate::omf::FormatError;
-use crate::omf::label::{COPIES, Config, LABEL_BYTES, Label, Member, Role};
+use crate::omf::label::{COPIES, Config, LABEL_BYTES, Label, Member, MemberState, Role};
 use crate::types::error::VolumeError;
 use crate::types::id::DriveIndex;
+use crate::types::options::OpenOptions;
 
 /// The newest label on a device.
 pub(crate) fn read_label(device: &dyn Device) -> Result<Result<Label, FormatError>, DeviceError> {
@@ -67,6 +70,8 @@ pub(crate) struct Assembly {
     pub(crate) current: Vec<Option<Arc<dyn Device>>>,
     /// Those of them that have the label before the newest one.
     pub(crate) lagging: Vec<DriveIndex>,
+    /// Those of them that were missing, and the number of the label that they have.
+    pub(crate) returning: Vec<(DriveIndex, u64)>,
     /// What was left aside, and why.
     pub(crate) remarks: Vec<String>,
 }
@@ -74,7 +79,7 @@ pub(crate) struct Assembly {
 /// Finds out which pool the devices make, and whether enough are there.
 pub(crate) fn assemble(
     devices: &[Arc<dyn Device>],
-    accept_half: bool,
+    options: &OpenOptions,
 ) -> Result<Assembly, VolumeError> {
     let mut labels: Vec<(Arc<dyn Device>, Label)> = Vec::new();
     let mut remarks = Vec::new();
@@ -110,12 +115,13 @@ pub(crate) fn assemble(
         current: vec![None; config.members.len()],
         config,
         lagging: Vec::new(),
+        returning: Vec::new(),
         remarks,
     };
     for (device, label) in labels {
         assembly.judge(device, &label);
     }
-    assembly.check_quorum(accept_half)?;
+    assembly.check_quorum(options)?;
     Ok(assembly)
 }
 
@@ -128,12 +134,16 @@ impl Assembly {
         let Some(own) = own else {
             return self.remarks.push(format!("{name}: it is no member of the pool any more"));
         };
-        if !own.state.is_active() {
-            let state = format!("{:?}", own.state).to_lowercase();
-            return self.remarks.push(format!(
-                "{name}: {} is {state} since {}, and is not used; bring it back with `replace`",
-                label.index, own.since
-            ));
+        match own.state {
+            MemberState::Missing => return self.judge_returning(device, label),
+            MemberState::Faulted | MemberState::Retired => {
+                let state = format!("{:?}", own.state).to_lowercase();
+                return self.remarks.push(format!(
+                    "{name}: {} is {state} since {}, and is not used; bring it back with `replace`",
+                    label.index, own.since
+                ));
+            }
+            MemberState::Online | MemberState::Draining | MemberState::Rejoining => {}
         }
         let (theirs, ours) = (&label.config, newest);
         let is_same = theirs.sequence == ours.sequence && theirs.incarnation == ours.incarnation;
@@ -151,33 +161,97 @@ impl Assembly {
         self.current[label.index.index()] = Some(device);
     }
 
-    fn check_quorum(&self, accept_half: bool) -> Result<(), VolumeError> {
+    /// Takes a drive in that was missing, or says why not.
+    fn judge_returning(&mut self, device: Arc<dyn Device>, label: &Label) {
+        let (theirs, own) = (&label.config, &self.config.members[label.index.index()]);
+        let (number, last) = (theirs.sequence, own.last_label);
+        let was_left_so = theirs.epoch < own.since && (number == last || number + 1 == last);
+        let knows_of_it = theirs.members.get(label.index.index()) == Some(own);
+        if was_left_so || knows_of_it {
+            self.returning.push((label.index, number));
+            self.current[label.index.index()] = Some(device);
+            return;
+        }
+        let why = match theirs.epoch < own.since && number < last {
+            true => "it has an earlier content than it had when it went missing",
+            false => "it was written to by another half of the pool since it went missing",
+        };
+        self.remarks.push(format!(
+            "{}: {} is stale: its label is number {number} of {}, and was number {last} when it went missing at {}: {why}; \
+             bring it back with `replace`",
+            device.name(),
+            label.index,
+            theirs.incarnation,
+            own.since
+        ));
+    }
+
+    /// How a member is named in messages.
+    fn describe(&self, index: usize) -> String {
+        let Member { uuid, name, .. } = &self.config.members[index];
+        match name.is_empty() {
+            true => format!("drive {index} ({uuid})"),
+            false => format!("drive {index} ({uuid}, last seen as {name})"),
+        }
+    }
+
+    fn check_quorum(&self, options: &OpenOptions) -> Result<(), VolumeError> {
         let config = &self.config;
-        let voters = config.members.iter().enumerate();
-        let voters: Vec<usize> =
-            voters.filter(|(_, member)| is_voter(member)).map(|(at, _)| at).collect();
-        let missing: Vec<usize> =
-            voters.iter().copied().filter(|&at| self.current[at].is_none()).collect();
-        let present = voters.len() - missing.len();
-        let has_majority = 2 * present > voters.len();
-        let why = if missing.len() > usize::from(config.shape.parity) {
-            format!("{} may be missing; bring back more", config.shape.parity)
-        } else if !(has_majority || accept_half && 2 * present == voters.len()) {
+        let members = || config.members.iter().enumerate();
+        let is_there = |at: usize| self.current[at].is_some();
+        let voters = members().filter(|(_, member)| is_voter(member)).count();
+        let absent: Vec<usize> = members()
+            .filter(|(at, m)| m.state.is_active() && !is_there(*at))
+            .map(|(at, _)| at)
+            .collect();
+        let drives = absent.iter().filter(|&&at| config.members[at].role == Role::Drive).count();
+        // Those that were missing before and still are: what they have counts as lost, too, until it is rebuilt.
+        let away: Vec<usize> = members()
+            .filter(|(at, m)| {
+                m.role == Role::Drive && m.state == MemberState::Missing && !is_there(*at)
+            })
+            .map(|(at, _)| at)
+            .collect();
+        let present = voters - drives;
+        let (has_majority, has_half) = (2 * present > voters, 2 * present == voters);
+        let parity = config.shape.parity;
+        let why = if drives > 0 && drives + away.len() > usize::from(parity) {
+            format!("{parity} may be missing; bring back more")
+        } else if !(has_majority || options.accept_half && has_half) {
             "more than half are needed, so that two halves are never both open; bring back another, or open with \
              `accept_half` if exactly half are there and the others are opened nowhere"
                 .to_owned()
         } else {
-            return Ok(());
+            return self.check_absent(options, &absent, has_half);
         };
-        let describe = |at: &usize| format!("drive {at} ({})", config.members[*at].uuid);
-        let missing = missing.iter().map(describe).chain(self.remarks.iter().cloned());
+        let missing = absent.iter().chain(&away).map(|&at| self.describe(at));
+        let missing = missing.chain(self.remarks.iter().cloned());
         Err(VolumeError::NoQuorum {
             pool: config.name.clone(),
             present,
-            voters: voters.len(),
+            voters,
             why,
             missing: missing.collect::<Vec<_>>().join("; "),
         })
+    }
+
+    /// Refuses to go on without members that should be there, unless that was said.
+    fn check_absent(
+        &self,
+        options: &OpenOptions,
+        absent: &[usize],
+        has_half: bool,
+    ) -> Result<(), VolumeError> {
+        let is_told = |at: usize| match self.config.members[at].role {
+            Role::Drive => options.degraded || options.accept_half && has_half,
+            Role::Buffer => options.degraded || options.lose_buffer,
+        };
+        if absent.iter().all(|&at| is_told(at)) {
+            return Ok(());
+        }
+        let missing = absent.iter().map(|&at| self.describe(at));
+        let missing = missing.chain(self.remarks.iter().cloned()).collect::<Vec<_>>().join("; ");
+        Err(VolumeError::DrivesMissing { pool: self.config.name.clone(), missing })
     }
 }
 
@@ -186,14 +260,39 @@ pub(crate) fn is_voter(member: &Member) -> bool {
     member.role == Role::Drive && member.state.is_active()
 }
 
+/// The drives that count for the majority.
+pub(crate) fn voters(config: &Config) -> Vec<DriveIndex> {
+    let members = (0..).map(DriveIndex).zip(&config.members);
+    members.filter(|(_, member)| is_voter(member)).map(|(index, _)| index).collect()
+}
+
 /// Writes the label of this configuration to these members, and makes it durable. Says which failed.
 pub(crate) fn write_labels(
     io: &mut Io,
     config: &Config,
     members: &[DriveIndex],
 ) -> Vec<(DriveIndex, DeviceError)> {
-    let first = u8::from(config.sequence % 2 == 1);
-    write_copies(io, config, members, &[first, first + 2])
+    write_copies(io, config, members, &pair_of(config.sequence))
+}
+
+/// The copies that label number `sequence` is written to.
+fn pair_of(sequence: u64) -> [u8; 2] {
+    let first = u8::from(sequence % 2 == 1);
+    [first, first + 2]
+}
+
+/// Writes the label of this configuration to a member that has number `old`, which stays until the new one is durable.
+pub(crate) fn bring_up(
+    io: &mut Io,
+    config: &Config,
+    member: DriveIndex,
+    old: u64,
+) -> Vec<(DriveIndex, DeviceError)> {
+    let mut failed = write_copies(io, config, &[member], &pair_of(old + 1));
+    if failed.is_empty() {
+        failed = write_copies(io, config, &[member], &pair_of(old));
+    }
+    failed
 }
 
 /// Writes all copies of the label of a new member.

@@ -10,6 +10,12 @@
 //! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
 //! | `config` | the label | while labels are written |
 
+mod keeper;
+mod load;
+
+pub(crate) use keeper::{Job, Keeper, Scrub, Target};
+pub(crate) use load::Load;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,20 +25,18 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::buffer::{Data, Pending, Ring};
 use crate::catalog::Catalog;
-use crate::config::{is_voter, write_labels};
+use crate::config::{is_voter, voters, write_labels};
 use crate::drive::{Fleet, Io, IoPool};
 use crate::map::{Access, Map};
 use crate::omf::frame::Change;
 use crate::omf::label::{Config, MemberState, Role};
 use crate::omf::leaf::{Fragment, Place};
 use crate::pace::Pace;
-use crate::segment::{Broken, Writer};
+use crate::segment::Broken;
 use crate::space::{Class, Space};
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
-use crate::types::id::{
-    Block, DriveIndex, Generation, LineageId, SegmentId, Seqno, SlotIndex, VolumeId,
-};
+use crate::types::id::{Block, DriveIndex, Generation, LineageId, Seqno, SlotIndex, VolumeId};
 use crate::types::options::OpenOptions;
 
 /// What the threads of a pool share.
@@ -48,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// When each volume that has limits may go on.
     pub(crate) paces: Mutex<BTreeMap<VolumeId, Pace>>,
+    /// How much volumes are used.
+    pub(crate) load: Load,
     /// The log has fewer copies than it should.
     pub(crate) log_is_degraded: AtomicBool,
     /// Something happened that maintenance may have to look at; and the thread is to end.
@@ -60,28 +66,6 @@ pub(crate) struct Shared {
 pub(crate) struct Bell {
     pub(crate) is_rung: bool,
     pub(crate) is_over: bool,
-}
-
-/// What only maintenance uses.
-pub(crate) struct Keeper {
-    /// The open segments.
-    pub(crate) writers: BTreeMap<Class, Writer>,
-    /// The seal copies that the last checkpoint refers to.
-    pub(crate) durable_seals: BTreeMap<SegmentId, u8>,
-    /// Segments that cannot be cleaned: something in them is lost, or a step back would be taken.
-    pub(crate) given_up: Vec<SegmentId>,
-    /// Segments with pages of the map that the next checkpoint writes elsewhere.
-    pub(crate) marked: Vec<SegmentId>,
-    pub(crate) scrub: Scrub,
-}
-
-/// How far a scrub is.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Scrub {
-    pub(crate) is_running: bool,
-    pub(crate) next: SegmentId,
-    pub(crate) bytes: u64,
-    pub(crate) errors: u64,
 }
 
 /// Map, pending versions, catalogue and segments: one state.
@@ -293,7 +277,7 @@ impl Shared {
                 self.core.lock().space.forget_drive(*index);
             }
             let mut config = self.config.lock();
-            let voters = config.members.iter().filter(|member| is_voter(member)).count();
+            let voters = voters(&config);
             let epoch = config.epoch.0 + 1;
             let mut is_changed = false;
             for index in failed.drain(..) {
@@ -314,35 +298,72 @@ impl Shared {
                 self.log_is_degraded.store(true, Ordering::Release);
             }
             let written = self.write_config(io, &mut config, &mut failed);
-            if 2 * written < voters {
-                drop(config);
-                let why = format!(
-                    "only {written} of {voters} drives took the new configuration, and half are needed"
-                );
-                return Err(self.stop(why));
-            }
+            drop(config);
+            self.check_written(&voters, &written, "the new configuration")?;
         }
         self.ring();
         Ok(())
     }
 
-    /// Writes the next label to all active members. Returns how many drives have it, and adds those that failed.
+    /// Stops unless half of those that counted before took a label.
+    pub(crate) fn check_written(
+        &self,
+        voters: &[DriveIndex],
+        written: &[DriveIndex],
+        what: &str,
+    ) -> Result<(), VolumeError> {
+        let took = voters.iter().filter(|index| written.contains(index)).count();
+        if 2 * took >= voters.len() {
+            return Ok(());
+        }
+        let voters = voters.len();
+        Err(self.stop(format!("only {took} of {voters} drives took {what}, and half are needed")))
+    }
+
+    /// Changes the state of members, durably. Nobody holds `core` or `config`.
+    pub(crate) fn set_states(
+        &self,
+        io: &mut Io,
+        states: &[(DriveIndex, MemberState)],
+    ) -> Result<(), VolumeError> {
+        let (mut failed, voters, written);
+        {
+            let mut config = self.config.lock();
+            voters = crate::config::voters(&config);
+            config.epoch.0 += 1;
+            let since = config.epoch;
+            for (index, state) in states {
+                let member = &mut config.members[index.index()];
+                (member.state, member.since) = (*state, since);
+            }
+            failed = Vec::new();
+            written = self.write_config(io, &mut config, &mut failed);
+        }
+        self.check_written(&voters, &written, "the new configuration")?;
+        self.take_out(io, &failed)
+    }
+
+    /// Writes the next label to all active members. Returns which of them have it, and adds those that failed.
     pub(crate) fn write_config(
         &self,
         io: &mut Io,
         config: &mut Config,
         failed: &mut Vec<DriveIndex>,
-    ) -> usize {
+    ) -> Vec<DriveIndex> {
         config.sequence += 1;
         let members = active(config);
         let members: Vec<DriveIndex> =
             members.into_iter().filter(|index| self.fleet.get(*index).is_some()).collect();
         let results = write_labels(io, config, &members);
         failed.extend(results.iter().map(|(index, _)| *index));
-        let written = members.iter().filter(|index| {
-            config.members[index.index()].role == Role::Drive && !failed.contains(index)
-        });
-        written.count()
+        members.into_iter().filter(|index| !failed.contains(index)).collect()
+    }
+
+    /// The members in this state.
+    pub(crate) fn in_state(&self, state: MemberState) -> Vec<DriveIndex> {
+        let config = self.config.lock();
+        let members = (0..).map(DriveIndex).zip(&config.members);
+        members.filter(|(_, member)| member.state == state).map(|(index, _)| index).collect()
     }
 
     /// How many copies the log should have.

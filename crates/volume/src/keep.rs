@@ -5,8 +5,10 @@ pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod destage;
 pub(crate) mod output;
+pub(crate) mod rebuild;
 pub(crate) mod repair;
 pub(crate) mod sweep;
+pub(crate) mod verify;
 
 use std::sync::atomic::Ordering;
 
@@ -16,8 +18,8 @@ use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
 use crate::types::error::VolumeError;
 
-/// Does what is most urgent; false when nothing is due.
-pub(crate) fn step(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
+/// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
+pub(crate) fn step(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool, VolumeError> {
     let mut keeper = shared.keeper.lock();
     let keeper = &mut *keeper;
     shared.check_writable(&shared.core.lock())?;
@@ -54,7 +56,8 @@ pub(crate) fn step(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
         checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
         return Ok(true);
     }
-    if repair::step(shared, keeper, io)? {
+    let repair = || repair::step(shared, keeper, io);
+    if may_repair && shared.load.run_behind(&shared.options.clock, repair)? {
         return Ok(true);
     }
     sweep::step(shared, keeper, io)

@@ -63,8 +63,8 @@ mod write;
 pub use engine::SpaceUse;
 pub use omf::label::{MemberState, Role};
 pub use pool::{
-    Alarm, Examined, LogStatus, MemberStatus, Pool, ScrubStatus, SnapshotInfo, Status, VolumeInfo,
-    VolumeSpace, WriteCounts,
+    Alarm, Examined, LogStatus, MemberStatus, Pool, RebuildStatus, ScrubStatus, SnapshotInfo,
+    Status, VolumeInfo, VolumeSpace, WriteCounts,
 };
 pub use space::Class;
 pub use types::error::VolumeError;

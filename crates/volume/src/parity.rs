@@ -127,6 +127,40 @@ pub(crate) fn reconstruct(units: &mut [Vec<u8>], parities: usize, lost: &[usize]
     true
 }
 
+/// Computes the `wanted` units of `count` from those that were read, which are at least as many as are data. `None` when
+/// they are not.
+pub(crate) fn compute(
+    read: &[(usize, &[u8])],
+    count: usize,
+    parities: usize,
+    wanted: &[usize],
+) -> Option<Vec<Vec<u8>>> {
+    let find =
+        |unit: usize| read.iter().find(|(number, _)| *number == unit).map(|(_, bytes)| *bytes);
+    let k = count - parities;
+    let missing: Vec<usize> = (0..count).filter(|unit| find(*unit).is_none()).collect();
+    if wanted.iter().all(|unit| find(*unit).is_some()) {
+        return wanted.iter().map(|unit| find(*unit).map(<[u8]>::to_vec)).collect();
+    }
+    if missing.len() > parities {
+        return None;
+    }
+    let (_, first) = read.first()?;
+    // One of the data and P, from all others of them: no need to copy these.
+    if let [x] = wanted[..]
+        && x <= k
+        && missing.iter().all(|unit| *unit == x || *unit > k)
+    {
+        let mut sum = vec![0; first.len()];
+        read.iter().filter(|(unit, _)| *unit <= k).for_each(|(_, unit)| add(&mut sum, unit));
+        return Some(vec![sum]);
+    }
+    let unit = |unit| find(unit).map_or_else(|| vec![0; first.len()], <[u8]>::to_vec);
+    let mut units: Vec<Vec<u8>> = (0..count).map(unit).collect();
+    reconstruct(&mut units, parities, &missing)
+        .then(|| wanted.iter().map(|unit| std::mem::take(&mut units[*unit])).collect())
+}
+
 /// Q as it is, plus Q of the data that is there.
 fn q_sum(units: &[Vec<u8>], k: usize) -> Vec<u8> {
     let mut sum = vec![0; units[k + 1].len()];

@@ -33,7 +33,7 @@ use crate::types::options::{Maintenance, OpenOptions};
 
 pub use create::Examined;
 pub use du::VolumeSpace;
-pub use status::{Alarm, LogStatus, MemberStatus, ScrubStatus, Status, WriteCounts};
+pub use status::{Alarm, LogStatus, MemberStatus, RebuildStatus, ScrubStatus, Status, WriteCounts};
 pub use volumes::{SnapshotInfo, VolumeInfo};
 
 /// How long the maintenance thread sleeps when nothing is due.
@@ -106,7 +106,7 @@ impl Pool {
     /// # Errors
     /// The pool's: no space, damage, too many drives failed.
     pub fn step(&self) -> Result<bool, VolumeError> {
-        step(&self.shared)
+        step(&self.shared, true)
     }
 
     /// Moves all that the write buffer holds into segments.
@@ -162,18 +162,19 @@ impl Drop for Pool {
     }
 }
 
-fn step(shared: &Shared) -> Result<bool, VolumeError> {
+fn step(shared: &Shared, may_repair: bool) -> Result<bool, VolumeError> {
     let mut io = shared.ios.take();
     if volumes::purge_expired(shared, &mut io)? {
         return Ok(true);
     }
-    keep::step(shared, &mut io)
+    keep::step(shared, &mut io, may_repair)
 }
 
 /// The maintenance thread.
 fn keep_up(shared: &Shared, failure: &Mutex<Option<String>>) {
+    let clock = &shared.options.clock;
     loop {
-        let is_busy = match step(shared) {
+        let is_busy = match step(shared, shared.load.wait(clock).is_zero()) {
             Ok(is_busy) => {
                 if is_busy {
                     *failure.lock() = None;
@@ -187,7 +188,8 @@ fn keep_up(shared: &Shared, failure: &Mutex<Option<String>>) {
         };
         let mut bell = shared.bell.lock();
         if !is_busy && !bell.is_rung && !bell.is_over {
-            shared.rung.wait_for(&mut bell, NAP);
+            let wait = shared.load.wait(clock);
+            shared.rung.wait_for(&mut bell, if wait.is_zero() { NAP } else { wait.min(NAP) });
         }
         bell.is_rung = false;
         if bell.is_over {

@@ -131,7 +131,8 @@ impl QueuePair for Queue {
         let taken = commands.len().min(self.depth - self.done.len());
         if taken > 0 {
             let batch = commands.drain(..taken).collect();
-            self.execute(batch);
+            let shared = self.shared.clone();
+            shared.load.run(&shared.options.clock, || self.execute(batch));
         }
         Ok(taken)
     }

@@ -4,7 +4,6 @@
 //! A checkpoint is a whole state, of which nothing was overwritten; the log has every acknowledged record since. What
 //! was written to segments after the checkpoint is not looked at: its slots are free, and the log has it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -16,12 +15,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::buffer::Ring;
 use crate::catalog::Catalog;
-use crate::config::{self, Assembly, is_voter, write_labels};
+use crate::config::{self, Assembly, bring_up, voters, write_labels};
 use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
-use crate::engine::{Bell, Core, Counts, Keeper, Scrub, Shared};
+use crate::engine::{Bell, Core, Counts, Keeper, Load, Shared};
 use crate::map::{Access, Map};
 use crate::omf::frame::{Frame, Record};
-use crate::omf::label::{Config, MemberState, Role};
+use crate::omf::label::{Config, MemberState, Role, kept_name};
 use crate::omf::root::Root;
 use crate::space::Space;
 use crate::types::BLOCK_SIZE;
@@ -34,8 +33,8 @@ pub(crate) fn open(
     devices: &[Arc<dyn Device>],
     options: OpenOptions,
 ) -> Result<(Shared, Vec<String>), VolumeError> {
-    let Assembly { config, current, lagging, mut remarks } =
-        config::assemble(devices, options.accept_half)?;
+    let Assembly { config, current, lagging, returning, mut remarks } =
+        config::assemble(devices, &options)?;
     let layout = Layout::new(config.shape);
     let fleet = Arc::new(fleet(&config, layout, options.patience, &current));
     let ios = IoPool::new(fleet.clone());
@@ -56,24 +55,19 @@ pub(crate) fn open(
         name: config.name.clone(),
         fleet,
         ios,
-        keeper: Mutex::new(Keeper {
-            writers: BTreeMap::new(),
-            durable_seals: BTreeMap::new(),
-            given_up: Vec::new(),
-            marked: Vec::new(),
-            scrub: Scrub::default(),
-        }),
+        keeper: Mutex::new(Keeper::default()),
         log: Mutex::new(ring),
         core: Mutex::new(Core::new(space, map, catalog)),
         config: Mutex::new(config),
         counts: Counts::default(),
         paces: Mutex::default(),
+        load: Load::default(),
         log_is_degraded: AtomicBool::new(false),
         bell: Mutex::new(Bell::default()),
         rung: Condvar::new(),
         options,
     };
-    recover(&shared, &root, &lagging, &mut remarks)?;
+    recover(&shared, &root, &lagging, &returning, &mut remarks)?;
     Ok((shared, remarks))
 }
 
@@ -97,6 +91,8 @@ fn read_root(io: &mut Io, config: &Config) -> Result<Root, VolumeError> {
     let pointer = config.root;
     let size = to_usize(pointer.bytes.into());
     let mut why = "no drive has it".to_owned();
+    // One that was missing has an earlier checkpoint until it has the next one.
+    let returned = [MemberState::Missing, MemberState::Rejoining];
     for drive in io.fleet().serving(Role::Drive) {
         let offset = layout.root_offset(pointer.area);
         let read = Read { drive: drive.index, offset, size: size.next_multiple_of(4096) };
@@ -109,7 +105,9 @@ fn read_root(io: &mut Io, config: &Config) -> Result<Root, VolumeError> {
             None => continue,
         };
         if crc32c(&bytes[..size]) != pointer.crc {
-            drive.blame();
+            if !returned.contains(&config.members[drive.index.index()].state) {
+                drive.blame();
+            }
             why = format!("{}: its checksum is wrong", drive.device.name());
             continue;
         }
@@ -129,9 +127,9 @@ fn space(
     root: &Root,
 ) -> Space {
     let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
-    let drives = drives.filter(|(_, (member, device))| is_voter(member) && device.is_some());
+    let drives = drives.filter(|(_, (m, device))| m.role == Role::Drive && device.is_some());
     let drives = drives
-        .map(|(index, (member, _))| (index, member.bytes, member.state == MemberState::Online));
+        .map(|(index, (member, _))| (index, member.bytes, member.state != MemberState::Draining));
     // Generations of this incarnation differ from all that were begun before, seen or not.
     let generation = Generation(root.next_generation.0.max((config.incarnation.0 + 1) << 40));
     Space::recover(layout, &drives.collect::<Vec<_>>(), &root.segments, generation)
@@ -141,6 +139,7 @@ fn recover(
     shared: &Shared,
     root: &Root,
     lagging: &[DriveIndex],
+    returning: &[(DriveIndex, u64)],
     remarks: &mut Vec<String>,
 ) -> Result<(), VolumeError> {
     let mut io = shared.ios.take();
@@ -148,8 +147,13 @@ fn recover(
     let mut failed = Vec::new();
     {
         // A crash took the last label from some: they have it before the next one is written over the one before.
+        // So do those that return, or a crash would leave them without the label that says so.
         let config = shared.config.lock();
         failed.extend(write_labels(io, &config, lagging).into_iter().map(|(index, _)| index));
+        for (index, label) in returning {
+            failed
+                .extend(bring_up(io, &config, *index, *label).into_iter().map(|(index, _)| index));
+        }
     }
     shared.take_out(io, &failed)?;
     {
@@ -163,6 +167,10 @@ fn recover(
     let config = shared.config.lock();
     let copies = shared.log.lock().members.len();
     let is_short = copies < shared.log_wanted(&config);
+    // A buffer device that returned takes the log again.
+    let returned =
+        |(index, _): &(DriveIndex, u64)| config.members[index.index()].role == Role::Buffer;
+    let is_short = is_short || returning.iter().any(returned);
     drop(config);
     shared.log_is_degraded.store(is_short, std::sync::atomic::Ordering::Release);
     if copies == 0 {
@@ -180,8 +188,8 @@ fn recover(
     Ok(())
 }
 
-/// Takes the drives that are missing out of the configuration, and counts the incarnation up: durably, before anything
-/// else is written.
+/// Says which drives are missing and which return, and counts the incarnation up: durably, before anything else is
+/// written.
 fn begin_incarnation(
     shared: &Shared,
     io: &mut Io,
@@ -189,18 +197,36 @@ fn begin_incarnation(
 ) -> Result<(), VolumeError> {
     let log_members = shared.log.lock().members.clone();
     let mut config = shared.config.lock();
-    let voters = config.members.iter().filter(|member| is_voter(member)).count();
+    let voters = voters(&config);
     config.incarnation = Incarnation(config.incarnation.0 + 1);
-    let epoch = config.epoch.0 + 1;
+    let (epoch, last_label) = (config.epoch.0 + 1, config.sequence);
+    let gone_at = shared.options.clock.unix_time().as_secs();
     let mut is_changed = false;
     for (index, member) in (0..).map(DriveIndex).zip(&mut config.members) {
-        if member.state.is_active() && shared.fleet.get(index).is_none() {
-            member.state = MemberState::Faulted;
-            member.since.0 = epoch;
-            is_changed = true;
-            remarks
-                .push(format!("{index} ({}) is missing, and is not used from now on", member.uuid));
+        let drive = shared.fleet.get(index);
+        if let Some(drive) = &drive {
+            member.name = kept_name(drive.device.name());
         }
+        let next = match (member.state, drive.is_some(), member.role) {
+            // What it has was to be moved away, and is computed from parities instead.
+            (MemberState::Draining, false, _) => MemberState::Faulted,
+            (state, false, _) if state.is_active() => MemberState::Missing,
+            (MemberState::Missing, true, Role::Drive) => MemberState::Rejoining,
+            (MemberState::Missing, true, Role::Buffer) => MemberState::Online,
+            _ => continue,
+        };
+        if next == MemberState::Missing {
+            (member.last_label, member.gone_at) = (last_label, gone_at);
+        }
+        let what = match next {
+            MemberState::Missing => "missing, and what it has is computed from parities",
+            MemberState::Faulted => "missing while it was being emptied, and is not used any more",
+            _ => "there again, and what it has is used and verified",
+        };
+        remarks.push(format!("{index} ({}, {}) is {what}", member.uuid, member.name));
+        member.state = next;
+        member.since.0 = epoch;
+        is_changed = true;
     }
     if is_changed {
         config.epoch.0 = epoch;
@@ -221,10 +247,7 @@ fn begin_incarnation(
     let mut failed = Vec::new();
     let written = shared.write_config(io, &mut config, &mut failed);
     drop(config);
-    if 2 * written < voters {
-        let why = format!("only {written} of {voters} drives took the label of a new incarnation");
-        return Err(shared.stop(why));
-    }
+    shared.check_written(&voters, &written, "the label of a new incarnation")?;
     shared.take_out(io, &failed)
 }
 

@@ -254,8 +254,41 @@ impl Space {
         SegmentId(id)
     }
 
+    /// A free slot on a drive that is none of these: one on the emptiest of them.
+    pub(crate) fn allocate_chunk(
+        &mut self,
+        taken: &[DriveIndex],
+    ) -> Option<(DriveIndex, SlotIndex)> {
+        let others = self
+            .drives
+            .iter_mut()
+            .filter(|(drive, slots)| slots.is_allocatable && !taken.contains(drive));
+        let (drive, slots) = others.max_by_key(|(_, slots)| slots.free.len())?;
+        Some((*drive, SlotIndex(slots.free.pop_first()?)))
+    }
+
+    /// Chunks of a segment are in other slots now; those that they leave wait like those of a segment that became
+    /// empty. False when the segment is not the same any more.
+    pub(crate) fn move_chunks(
+        &mut self,
+        row: &SegmentRow,
+        moves: &[(usize, (DriveIndex, SlotIndex))],
+        stamp: u64,
+    ) -> bool {
+        let segment = self.segments.get_mut(&row.id);
+        let same =
+            segment.filter(|s| s.row.generation == row.generation && s.row.chunks == row.chunks);
+        let Some(segment) = same else { return false };
+        let mut left = Vec::with_capacity(moves.len());
+        for (chunk, to) in moves {
+            left.push(std::mem::replace(&mut segment.row.chunks[*chunk], *to));
+        }
+        self.freed.push(Freed { stamp, generation: row.generation, chunks: left });
+        true
+    }
+
     /// Gives back a slot that no checkpoint names.
-    fn give_back(&mut self, drive: DriveIndex, slot: SlotIndex) {
+    pub(crate) fn give_back(&mut self, drive: DriveIndex, slot: SlotIndex) {
         if let Some(slots) = self.drives.get_mut(&drive) {
             slots.free.insert(slot.0);
         }

@@ -116,7 +116,7 @@ fn check(
             devices.pop();
         }
     }
-    let pool = Pool::open(&devices, rig::open_options(shape)).map_err(|error| error.to_string())?;
+    let pool = Pool::open(&devices, rig::degraded(shape)).map_err(|error| error.to_string())?;
     let state = state_of(&pool, &allowed)?;
     pool.check()?;
     // It goes on from there.
@@ -168,7 +168,7 @@ fn check_recovery(
             let from = if buffers > 0 { shape.drives } else { 0 };
             devices.remove(from + usize::try_from(rng.below(2)).unwrap());
         }
-        let pool = Pool::open(&devices, rig::open_options(shape))
+        let pool = Pool::open(&devices, rig::degraded(shape))
             .map_err(|error| format!("{again}: {error}"))?;
         let now = state_of(&pool, &allowed).map_err(|why| format!("{again}: {why}"))?;
         if !again.marks().is_empty() && now != state {

@@ -167,12 +167,12 @@ fn survive(shape: Shape, kind: u64, seed: u64) -> Result<usize, String> {
     let innocent = named(&pool.status()).into_iter().filter(|drive| !bad.contains(drive)).count();
     // Opened again with the same faults, as after a crash, and with all drives healed.
     drop(pool);
-    let pool = Pool::open(&rig.devices, rig::open_options(&shape)).map_err(|e| e.to_string())?;
+    let pool = Pool::open(&rig.devices, rig::degraded(&shape)).map_err(|e| e.to_string())?;
     rig::compare_all(&pool, &oracle).map_err(|why| format!("opened again: {why}"))?;
     churn(&pool, &mut oracle, &mut rng, 70, 20)?;
     rig.plans.iter().for_each(FaultPlan::heal);
     drop(pool);
-    let pool = Pool::open(&rig.devices, rig::open_options(&shape)).map_err(|e| e.to_string())?;
+    let pool = Pool::open(&rig.devices, rig::degraded(&shape)).map_err(|e| e.to_string())?;
     rig::compare_all(&pool, &oracle).map_err(|why| format!("opened again, healed: {why}"))?;
     Ok(innocent)
 }
@@ -292,7 +292,9 @@ fn drive_that_returns_with_an_earlier_content_is_left_aside() {
         let mut memory = rig.memory.clone();
         memory[stale] = image;
         let rig = Rig::over(memory);
-        let pool = rig::open(&rig.devices, &SMALL);
+        let error = Pool::open(&rig.devices, rig::open_options(&SMALL)).err().unwrap().to_string();
+        assert!(error.contains(&format!("d{stale}: drive {stale} is stale")), "{seed}: {error}");
+        let pool = Pool::open(&rig.devices, rig::degraded(&SMALL)).unwrap();
         let remarks = pool.remarks();
         let name = format!("d{stale}: ");
         assert!(remarks.iter().any(|remark| remark.starts_with(&name)), "{seed}: {remarks:?}");
@@ -311,10 +313,10 @@ fn two_halves_are_never_both_open() {
         assert!(error.contains("2 of 4 drives are there"), "{error}");
     }
     let three = [0, 1, 2].map(|at| rig.devices[at].clone());
-    drop(Pool::open(&three, rig::open_options(&SMALL)).unwrap());
-    // The fourth one missed a label: it is stale, alone and beside the others.
-    let pool = rig::open(&rig.devices, &SMALL);
-    assert!(pool.remarks().iter().any(|remark| remark.starts_with("d3")), "{:?}", pool.remarks());
+    drop(Pool::open(&three, rig::degraded(&SMALL)).unwrap());
+    // The fourth one does not open alone, nor with one of the others.
+    let two = [2, 3].map(|at| rig.devices[at].clone());
+    assert!(Pool::open(&two, OpenOptions { accept_half: true, ..rig::degraded(&SMALL) }).is_err());
     let options = OpenOptions { accept_half: true, ..rig::open_options(&SMALL) };
     assert!(Pool::open(&[rig.devices[3].clone()], options).is_err());
 }
@@ -362,17 +364,19 @@ fn buffer_devices_that_are_lost_are_named_and_their_loss_is_refused() {
     drop(pool);
     let without = &devices[..4];
     let error = Pool::open(without, rig::open_options(&shape)).err().unwrap().to_string();
+    assert!(error.contains("missing: drive 4"), "{error}");
+    let error = Pool::open(without, rig::degraded(&shape)).err().unwrap().to_string();
     assert!(
         error.contains("no device with the write buffer") && error.contains("drive 4"),
         "{error}"
     );
     // With one of them nothing is lost.
-    let pool = rig::open(&devices[..5], &shape);
+    let pool = Pool::open(&devices[..5], rig::degraded(&shape)).unwrap();
     rig::compare_all(&pool, &oracle).unwrap();
     settle(&pool);
     pool.close().unwrap();
     // Closed cleanly, it is not needed at all: the log goes on on drives.
-    let pool = rig::open(without, &shape);
+    let pool = Pool::open(without, rig::degraded(&shape)).unwrap();
     rig::compare_all(&pool, &oracle).unwrap();
     churn(&pool, &mut oracle, &mut rng, 200, 30).unwrap();
     drop(pool);

@@ -170,8 +170,9 @@ fn point_to(
     is_clean: bool,
 ) -> Result<(), VolumeError> {
     let mut failed = Vec::new();
-    let (written, drives) = {
+    let (voters, written) = {
         let mut config = shared.config.lock();
+        let voters = crate::config::voters(&config);
         config.root = pointer;
         config.is_clean = is_clean;
         if let Some(ring) = ring {
@@ -183,13 +184,9 @@ fn point_to(
             let is_short = ring.members.len() < shared.log_wanted(&config);
             shared.log_is_degraded.store(is_short, std::sync::atomic::Ordering::Release);
         }
-        let drives = config.members.iter().filter(|m| crate::config::is_voter(m)).count();
-        (shared.write_config(io, &mut config, &mut failed), drives)
+        (voters, shared.write_config(io, &mut config, &mut failed))
     };
-    if 2 * written < drives {
-        let why = format!("only {written} of {drives} drives took the label of a checkpoint");
-        return Err(shared.stop(why));
-    }
+    shared.check_written(&voters, &written, "the label of a checkpoint")?;
     shared.take_out(io, &failed)
 }
 

@@ -137,7 +137,8 @@ fn spill(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), Volume
     }
 }
 
-fn read_summary(
+/// What was packed in one go, from the summary behind it.
+pub(crate) fn read_summary(
     shared: &Shared,
     io: &mut Io,
     row: &SegmentRow,

@@ -14,13 +14,16 @@
 //! | 1, 8, 4, 4 | checkpoint: area, number, bytes, CRC-32C |
 //! | 8, 8 | write buffer: epoch, bytes of the ring |
 //! | 4 + 2n | members that have the write buffer |
-//! | 4 + n × 34 | members: id 16, role 1, state 1, epoch of the state 8, bytes 8 |
+//! | 4 + n | members: id 16, role 1, state 1, epoch of the state 8, bytes 8, last label 8, seconds when it went missing 8,
+//! name of its device 2 + n |
 
 use esker_base::codec::Encoder;
 
-use crate::omf::envelope::{self, Address, FormatError, Kind, count_of, name_of, u128_of};
+use crate::omf::envelope::{
+    self, Address, ENVELOPE, FormatError, Kind, count_of, name_of, u128_of,
+};
 use crate::types::id::{DriveIndex, DriveUuid, Epoch, Incarnation, PoolUuid};
-use crate::types::{MEMBERS_MAX, PARITY_MAX, WIDTH_MAX, u32_of};
+use crate::types::{MEMBERS_MAX, NAME_MAX, PARITY_MAX, WIDTH_MAX, u32_of};
 
 /// Bytes of a copy.
 pub(crate) const LABEL_BYTES: u64 = 16 << 10;
@@ -43,21 +46,28 @@ pub enum MemberState {
     Online,
     /// It serves, gets nothing new, and what it has is moved away.
     Draining,
-    /// It failed, or is missing, or is stale; nothing is read from it.
+    /// It failed, or was missing for too long; nothing is read from it, and it is refused if it returns.
     Faulted,
     /// It was removed or replaced, and is refused if it returns.
     Retired,
+    /// It was not there when the pool was opened. What it has is computed from parities until it returns.
+    Missing,
+    /// It returned, and serves; what it has is still to be verified.
+    Rejoining,
 }
 
 impl MemberState {
     /// Whether it votes, and is written to.
     pub(crate) fn is_active(self) -> bool {
-        matches!(self, MemberState::Online | MemberState::Draining)
+        matches!(self, MemberState::Online | MemberState::Draining | MemberState::Rejoining)
     }
 }
 
+/// The most bytes of a device's name that a label keeps: the last ones, which tell paths apart.
+const DEVICE_NAME_MAX: usize = 64;
+
 /// A member of the pool, as its label has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) uuid: DriveUuid,
     pub(crate) role: Role,
@@ -65,6 +75,12 @@ pub(crate) struct Member {
     /// Since which epoch it is in this state.
     pub(crate) since: Epoch,
     pub(crate) bytes: u64,
+    /// While it is missing: the number of the last label that it was given.
+    pub(crate) last_label: u64,
+    /// While it is missing: since when, in seconds since 1970.
+    pub(crate) gone_at: u64,
+    /// What its device was called when it was last there.
+    pub(crate) name: String,
 }
 
 /// What was decided when the pool was made.
@@ -242,7 +258,28 @@ fn is_size(bytes: u64, most: u64) -> bool {
 }
 
 impl Member {
-    const BYTES: usize = 34;
+    /// The least bytes of one.
+    const BYTES: usize = 52;
+
+    /// One that serves from `since` on.
+    pub(crate) fn online(
+        uuid: DriveUuid,
+        role: Role,
+        since: Epoch,
+        bytes: u64,
+        name: &str,
+    ) -> Member {
+        Member {
+            uuid,
+            role,
+            state: MemberState::Online,
+            since,
+            bytes,
+            last_label: 0,
+            gone_at: 0,
+            name: kept_name(name),
+        }
+    }
 
     fn encode(&self, e: &mut Encoder) {
         let role = match self.role {
@@ -254,8 +291,11 @@ impl Member {
             MemberState::Draining => 1,
             MemberState::Faulted => 2,
             MemberState::Retired => 3,
+            MemberState::Missing => 4,
+            MemberState::Rejoining => 5,
         };
         e.bytes(&self.uuid.0.to_le_bytes()).u8(role).u8(state).u64(self.since.0).u64(self.bytes);
+        e.u64(self.last_label).u64(self.gone_at).bytes16(self.name.as_bytes());
     }
 
     fn decode(d: &mut esker_base::codec::Decoder<'_>) -> Result<Member, FormatError> {
@@ -270,8 +310,30 @@ impl Member {
             1 => MemberState::Draining,
             2 => MemberState::Faulted,
             3 => MemberState::Retired,
+            4 => MemberState::Missing,
+            5 => MemberState::Rejoining,
             other => return Err(FormatError::Value { what: "a state", found: other.into() }),
         };
-        Ok(Member { uuid, role, state, since: Epoch(d.u64("since")?), bytes: d.u64("bytes")? })
+        let (since, bytes) = (Epoch(d.u64("since")?), d.u64("bytes")?);
+        let (last_label, gone_at) = (d.u64("last label")?, d.u64("gone at")?);
+        let name = std::str::from_utf8(d.bytes16("device")?);
+        let name = name.map_err(|_| FormatError::Value { what: "a device's name", found: 0 })?;
+        let name = name.to_owned();
+        Ok(Member { uuid, role, state, since, bytes, last_label, gone_at, name })
     }
 }
+
+/// As much of a device's name as a label keeps.
+pub(crate) fn kept_name(name: &str) -> String {
+    let mut start = name.len().saturating_sub(DEVICE_NAME_MAX);
+    while !name.is_char_boundary(start) {
+        start += 1;
+    }
+    name[start..].to_owned()
+}
+
+const _: () = {
+    // All that a label may hold fits a copy of it.
+    let members = MEMBERS_MAX * (Member::BYTES + DEVICE_NAME_MAX + 2);
+    assert!(ENVELOPE + 100 + NAME_MAX + 100 + members <= LABEL_BYTES as usize);
+};

@@ -29,6 +29,9 @@ fn label() -> Label {
         state,
         since: Epoch(2),
         bytes: 1 << 40,
+        last_label: 8,
+        gone_at: 1_700_000_002,
+        name: "/dev/nvme1n1".to_owned(),
     };
     Label {
         index: DriveIndex(1),
@@ -53,7 +56,7 @@ fn label() -> Label {
             log: LogPlace { epoch: 6, ring_bytes: 1 << 30, members: vec![DriveIndex(0)] },
             members: vec![
                 member(0xb0, Role::Buffer, MemberState::Online),
-                member(0xd1, Role::Drive, MemberState::Faulted),
+                member(0xd1, Role::Drive, MemberState::Missing),
             ],
         },
     }

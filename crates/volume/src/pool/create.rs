@@ -83,12 +83,9 @@ impl Pool {
         let roles = drives.iter().map(|_| Role::Drive).chain(buffers.iter().map(|_| Role::Buffer));
         let members: Vec<Member> = roles
             .zip(drives.iter().chain(buffers))
-            .map(|(role, device)| Member {
-                uuid: DriveUuid(uuid()),
-                role,
-                state: MemberState::Online,
-                since: Epoch(1),
-                bytes: bytes_of(&**device),
+            .map(|(role, device)| {
+                let uuid = DriveUuid(uuid());
+                Member::online(uuid, role, Epoch(1), bytes_of(&**device), device.name())
             })
             .collect();
         let members_of = members.iter().zip(drives.iter().chain(buffers));
@@ -157,7 +154,7 @@ impl Pool {
             why: why.to_string(),
         })?;
         let config = label.config;
-        let member = config.members[label.index.index()];
+        let member = &config.members[label.index.index()];
         Ok(Examined {
             pool: config.name,
             uuid: config.pool,

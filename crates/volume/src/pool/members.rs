@@ -9,7 +9,7 @@ use crate::config::{is_voter, write_all_copies};
 use crate::drive::{Drive, Io};
 use crate::engine::{Keeper, Shared};
 use crate::keep::checkpoint::{self, Want};
-use crate::keep::{output, repair};
+use crate::keep::{output, verify};
 use crate::omf::label::{Member, MemberState, Role};
 use crate::pool::Pool;
 use crate::pool::create::{bytes_of, check_buffer, check_drive, check_free};
@@ -65,10 +65,7 @@ impl Pool {
     ) -> Result<DriveIndex, VolumeError> {
         let role = self.role(old)?;
         let new = self.add(device, role, overwrite)?;
-        self.set_state(old, |state| match state {
-            MemberState::Faulted => MemberState::Retired,
-            _ => MemberState::Draining,
-        })?;
+        self.empty(old)?;
         Ok(new)
     }
 
@@ -91,6 +88,9 @@ impl Pool {
     pub fn check_retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
         self.role(drive)?;
         let config = self.shared.config.lock();
+        if !config.members[drive.index()].state.is_active() {
+            return Ok(()); // it does not serve already
+        }
         let voters = config.members.iter().filter(|member| is_voter(member)).count();
         if voters <= usize::from(config.shape.parity) + 1 {
             let why = format!(
@@ -108,46 +108,36 @@ impl Pool {
     /// There is no such drive, too few would be left, or the pool's.
     pub fn retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
         self.check_retire(drive)?;
-        self.set_state(drive, |state| match state {
-            MemberState::Faulted => MemberState::Retired,
-            _ => MemberState::Draining,
-        })
+        self.empty(drive)
     }
 
     /// Starts to read everything and to verify it.
     pub fn scrub(&self) {
-        repair::start_scrub(&mut self.shared.keeper.lock());
+        verify::start_scrub(&mut self.shared.keeper.lock());
         self.shared.ring();
     }
 
-    fn set_state(
-        &self,
-        index: DriveIndex,
-        next: impl Fn(MemberState) -> MemberState,
-    ) -> Result<(), VolumeError> {
+    /// Has what a drive has moved away, or rebuilt where it is not there.
+    fn empty(&self, index: DriveIndex) -> Result<(), VolumeError> {
         let shared = &self.shared;
         let mut keeper = shared.keeper.lock();
-        let mut failed = Vec::new();
         let mut io = shared.ios.take();
-        {
-            let mut config = shared.config.lock();
-            let epoch = config.epoch.0 + 1;
-            let member = config.members.get_mut(index.index());
+        let state = {
+            let config = shared.config.lock();
+            let member = config.members.get(index.index());
             let member = member.filter(|member| member.state != MemberState::Retired);
-            let Some(member) = member else {
-                return Err(VolumeError::NotFound { what: "drive", name: index.to_string() });
-            };
-            let state = next(member.state);
-            if state == member.state {
-                return Ok(());
-            }
-            member.state = state;
-            member.since.0 = epoch;
-            config.epoch.0 = epoch;
-            shared.write_config(&mut io, &mut config, &mut failed);
+            let missing = || VolumeError::NotFound { what: "drive", name: index.0.to_string() };
+            member.ok_or_else(missing)?.state
+        };
+        let next = match state.is_active() {
+            true => MemberState::Draining,
+            false => MemberState::Retired,
+        };
+        if next == state {
+            return Ok(());
         }
+        shared.set_states(&mut io, &[(index, next)])?;
         shared.core.lock().space.stop_allocating(index);
-        shared.take_out(&mut io, &failed)?;
         for class in Class::ALL {
             output::close(shared, &mut keeper, &mut io, class)?; // which may have a chunk there
         }
@@ -182,8 +172,7 @@ fn add(
         next.epoch.0 += 1;
         next.sequence += 1;
         let bytes = bytes_of(&**device);
-        let since = next.epoch;
-        next.members.push(Member { uuid, role, state: MemberState::Online, since, bytes });
+        next.members.push(Member::online(uuid, role, next.epoch, bytes, device.name()));
         shared.fleet.put(Arc::new(drive));
         if let Some((_, error)) = write_all_copies(io, &next, &[index]).into_iter().next() {
             if let Some(drive) = shared.fleet.any(index) {

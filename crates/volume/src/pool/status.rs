@@ -1,8 +1,12 @@
 //! How the pool is: drives, space, the write buffer, what is wrong and what to do about it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use esker_base::units::to_u64;
 
 use crate::engine::SpaceUse;
+use crate::keep::repair::Absent;
 use crate::omf::label::{MemberState, Role};
 use crate::pool::Pool;
 use crate::space::Class;
@@ -33,6 +37,8 @@ pub struct Status {
     pub segments: [u64; 4],
     /// Segments that have lost more chunks than they have parities: what only they have is lost.
     pub beyond_repair: u64,
+    /// Chunks that are to be rebuilt, if there are any.
+    pub rebuild: Option<RebuildStatus>,
     /// A scrub, if one was started.
     pub scrub: Option<ScrubStatus>,
     /// Bytes written, by cause.
@@ -54,6 +60,8 @@ pub struct MemberStatus {
     pub uuid: DriveUuid,
     /// The device's name; none when it is missing.
     pub device: Option<String>,
+    /// What its device was called when it was last there.
+    pub last_name: String,
     /// What it is for.
     pub role: Role,
     /// How it stands.
@@ -83,6 +91,21 @@ pub struct LogStatus {
     pub used: u64,
     /// Bytes of blocks that are not in segments yet.
     pub pending: u64,
+}
+
+/// How far the rebuild of lost chunks, and of those on drives that are being emptied, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebuildStatus {
+    /// Chunks that are left.
+    pub chunks: u64,
+    /// Their bytes, as far as they are written.
+    pub bytes_left: u64,
+    /// Bytes rebuilt since it began.
+    pub bytes_done: u64,
+    /// The drives' time that it takes while volumes are used, in thousandths.
+    pub share: u64,
+    /// When it will be done, at the rate of until now.
+    pub eta: Option<Duration>,
 }
 
 /// How far a scrub is.
@@ -140,6 +163,11 @@ impl Pool {
                 errors: scrub.errors,
             })
         };
+        let (began, bytes_done) = {
+            let keeper = shared.keeper.lock();
+            (keeper.rebuild.began, keeper.rebuild.bytes)
+        };
+        let absent = Absent::now(shared);
         let log = shared.log.lock();
         let core = shared.core.lock();
         let config = shared.config.lock();
@@ -152,6 +180,7 @@ impl Pool {
                 index,
                 uuid: member.uuid,
                 device: drive.as_ref().map(|drive| drive.device.name().to_owned()),
+                last_name: member.name.clone(),
                 role: member.role,
                 state: member.state,
                 since: member.since,
@@ -164,13 +193,27 @@ impl Pool {
         });
         let members: Vec<MemberStatus> = members.collect();
         let (mut segments, mut beyond_repair) = ([0; 4], 0);
+        let (mut chunks_left, mut bytes_left) = (0, 0);
         for segment in core.space.segments() {
             let chunks = segment.row.chunks.iter();
             let lost = chunks.filter(|(drive, _)| shared.fleet.get(*drive).is_none()).count();
             segments[lost.min(3)] += 1;
             let is_lost = segment.row.live_bytes > 0 && lost > usize::from(segment.row.parity);
             beyond_repair += u64::from(is_lost);
+            if segment.row.live_bytes > 0 {
+                let wanted = to_u64(absent.lost(shared, segment) + absent.drained(segment));
+                chunks_left += wanted;
+                let rows = u64::from(segment.row.rows);
+                bytes_left += wanted * rows * u64::from(config.shape.unit_bytes);
+            }
         }
+        let clock = &shared.options.clock;
+        let eta = began.filter(|_| bytes_done > 0).map(|began| {
+            let spent = clock.now().since(began).as_secs_f64();
+            Duration::from_secs_f64(spent / bytes_done as f64 * bytes_left as f64)
+        });
+        let share = shared.load.share(clock);
+        let rebuild = RebuildStatus { chunks: chunks_left, bytes_left, bytes_done, share, eta };
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &shared.counts;
         let mut status = Status {
@@ -190,6 +233,7 @@ impl Pool {
             },
             segments,
             beyond_repair,
+            rebuild: (chunks_left > 0).then_some(rebuild),
             scrub,
             written: WriteCounts {
                 user: get(&counts.user_written),
@@ -275,6 +319,21 @@ impl Pool {
                 let text = format!("{index} {name} is out of the pool since {}.", member.since);
                 let action = format!("`esker pool replace {pool} {} NEW-DEVICE`", index.0);
                 add("DRIVE_FAULTED", text, action);
+            } else if member.state == MemberState::Missing {
+                let last = &member.last_name;
+                let text = format!(
+                    "{index} ({}, last seen as {last}) is missing since {}; what it has is computed from parities.",
+                    member.uuid, member.since
+                );
+                let action = format!(
+                    "open {pool} anew with it, or `esker pool replace {pool} {} NEW-DEVICE`; it is waited for {:?}",
+                    index.0, self.shared.options.missing_grace
+                );
+                add("DRIVE_MISSING", text, action);
+            } else if member.state == MemberState::Rejoining {
+                let text =
+                    format!("{index} {name} was missing, and what it has is being verified.");
+                add("DRIVE_REJOINING", text, format!("wait, or `esker pool status {pool}`"));
             } else if member.checksum_errors > 0 {
                 let errors = member.checksum_errors;
                 let text = format!(
@@ -291,8 +350,21 @@ impl Pool {
             let text = format!("{lost} segments have lost more chunks than they have parities.");
             add("DATA_LOST", text, "restore the volumes that report lost blocks".to_owned());
         } else if degraded > 0 {
-            let text = format!("{degraded} segments have lost chunks; they are being moved.");
-            add("DEGRADED", text, format!("wait, or `esker pool status {pool}`"));
+            let (text, action) = match &status.rebuild {
+                Some(rebuild) => {
+                    let left = rebuild.chunks;
+                    let text =
+                        format!("{degraded} segments lack chunks; {left} chunks are rebuilt.");
+                    (text, format!("wait, or `esker pool status {pool}`"))
+                }
+                None => {
+                    let text = format!(
+                        "{degraded} segments lack chunks, which drives that are missing have."
+                    );
+                    (text, "bring the drives back, or replace them".to_owned())
+                }
+            };
+            add("DEGRADED", text, action);
         }
         if self.shared.log_is_degraded.load(Ordering::Acquire) {
             let text = "The write buffer has fewer copies than it should.".to_owned();

@@ -83,6 +83,17 @@ pub enum VolumeError {
         /// Which are not there.
         missing: String,
     },
+    /// Drives are missing that were not missing before.
+    #[error(
+        "pool '{pool}': missing: {missing}; name all of its devices, or open with `degraded`: what a missing drive has is \
+         computed from parities until it returns"
+    )]
+    DrivesMissing {
+        /// The pool's name.
+        pool: String,
+        /// Which, and why those are not used that were named.
+        missing: String,
+    },
     /// No device with the write buffer is there.
     #[error(
         "pool '{pool}': no device with the write buffer is there, and it holds acknowledged writes up to {what}; bring back {missing}, \
@@ -173,7 +184,9 @@ impl VolumeError {
             | VolumeError::Exists { .. } => ErrorKind::Exists,
             VolumeError::NoLabel { .. } | VolumeError::NotFound { .. } => ErrorKind::NotFound,
             VolumeError::Foreign { .. } | VolumeError::Duplicate { .. } => ErrorKind::Invalid,
-            VolumeError::NoQuorum { .. } | VolumeError::BufferLost { .. } => ErrorKind::NotFound,
+            VolumeError::NoQuorum { .. }
+            | VolumeError::DrivesMissing { .. }
+            | VolumeError::BufferLost { .. } => ErrorKind::NotFound,
             VolumeError::Damaged { .. } | VolumeError::Lost { .. } => ErrorKind::Corrupt,
             VolumeError::NoSpace { .. } => ErrorKind::NoSpace,
             VolumeError::Conflict(_) => ErrorKind::Conflict,

@@ -72,10 +72,17 @@ pub struct OpenOptions {
     pub lose_buffer: bool,
     /// Open with exactly half of the drives, when it is certain that the other half is opened nowhere else.
     pub accept_half: bool,
+    /// Open although drives are missing that were not missing before: what they have is computed from parities until
+    /// they return.
+    pub degraded: bool,
+    /// How long a missing drive is waited for before what it has is rebuilt on others and it is refused.
+    pub missing_grace: Duration,
+    /// In how much time everything is read and verified in the background; `None` for not at all.
+    pub scrub_within: Option<Duration>,
 }
 
 impl Default for OpenOptions {
-    /// A thread, 256 MiB for the map, real time, ten seconds of patience.
+    /// A thread, 256 MiB for the map, real time, ten seconds of patience, ten minutes for drives that are missing.
     fn default() -> OpenOptions {
         OpenOptions {
             maintenance: Maintenance::Thread,
@@ -84,6 +91,9 @@ impl Default for OpenOptions {
             patience: Duration::from_secs(10),
             lose_buffer: false,
             accept_half: false,
+            degraded: false,
+            missing_grace: Duration::from_secs(600),
+            scrub_within: None,
         }
     }
 }

@@ -58,6 +58,11 @@ pub(crate) fn open_options(shape: &Shape) -> OpenOptions {
     }
 }
 
+/// The same, although drives are missing.
+pub(crate) fn degraded(shape: &Shape) -> OpenOptions {
+    OpenOptions { degraded: true, ..open_options(shape) }
+}
+
 pub(crate) type Devices = Vec<Arc<dyn Device>>;
 
 /// Bare devices for a pool: drives, then buffer devices.

@@ -1,0 +1,112 @@
+//! How much volumes are used, and how much of the drives' time is left to what can wait: rebuilds and scrubs.
+//!
+//! A share of the time, which shrinks while commands of volumes take longer beside that work than without it, and grows
+//! again while they do not.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use esker_base::Clock;
+
+/// Volumes are in use for so long after a command.
+const LINGER: Duration = Duration::from_millis(200);
+/// The largest share, in thousandths; and the least, so that the work ends.
+const SHARE_MOST: u64 = 1000;
+const SHARE_LEAST: u64 = 10;
+/// A latency of volumes beside the work, as a part of that without it, up to which its share grows: in percent.
+const TOLERATED: u64 = 120;
+
+/// What is known of the load; times in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Load {
+    /// When a command of a volume ended last; 0 for never.
+    last: AtomicU64,
+    /// Pieces of work that can wait, begun and ended: odd while one is under way.
+    turns: AtomicU32,
+    /// Moving averages of the latency of commands, beside such work and without it.
+    beside: AtomicU64,
+    without: AtomicU64,
+    share: AtomicU64,
+    /// When such work may go on.
+    not_before: AtomicU64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        let zero = AtomicU64::default;
+        Load {
+            last: zero(),
+            turns: AtomicU32::default(),
+            beside: zero(),
+            without: zero(),
+            share: AtomicU64::new(SHARE_MOST),
+            not_before: zero(),
+        }
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Load {
+    /// Runs a command of a volume.
+    pub(crate) fn run<T>(&self, clock: &Clock, command: impl FnOnce() -> T) -> T {
+        let (start, turn) = (clock.now().0, self.turns.load(Ordering::Relaxed));
+        let done = command();
+        let end = clock.now().0.max(1);
+        let is_beside = turn % 2 == 1 || turn != self.turns.load(Ordering::Relaxed);
+        let average = if is_beside { &self.beside } else { &self.without };
+        let (old, new) = (average.load(Ordering::Relaxed), end.saturating_sub(start));
+        let next = if old == 0 { new } else { old - old / 16 + new / 16 };
+        average.store(next, Ordering::Relaxed);
+        self.last.store(end, Ordering::Relaxed);
+        done
+    }
+
+    /// Whether volumes are in use.
+    pub(crate) fn is_busy(&self, clock: &Clock) -> bool {
+        let last = self.last.load(Ordering::Relaxed);
+        last > 0 && clock.now().0.saturating_sub(last) < nanos(LINGER)
+    }
+
+    /// Runs a piece of work that can wait, and says when the next one may begin.
+    pub(crate) fn run_behind<T>(&self, clock: &Clock, work: impl FnOnce() -> T) -> T {
+        let start = clock.now();
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let done = work();
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let end = clock.now();
+        let share = self.next_share(clock);
+        let rest = (end.0.saturating_sub(start.0)).saturating_mul(SHARE_MOST - share) / share;
+        self.not_before.store(end.0.saturating_add(rest), Ordering::Relaxed);
+        done
+    }
+
+    fn next_share(&self, clock: &Clock) -> u64 {
+        if !self.is_busy(clock) {
+            return SHARE_MOST; // what it was when volumes were in use is kept
+        }
+        let get = |average: &AtomicU64| average.load(Ordering::Relaxed);
+        let (beside, without, share) = (get(&self.beside), get(&self.without), get(&self.share));
+        let is_slowed = without > 0 && beside > without.saturating_mul(TOLERATED) / 100;
+        let next = if is_slowed { share * 7 / 10 } else { share + share / 20 + 1 };
+        let next = next.clamp(SHARE_LEAST, SHARE_MOST);
+        self.share.store(next, Ordering::Relaxed);
+        next
+    }
+
+    /// How long such work has to wait.
+    pub(crate) fn wait(&self, clock: &Clock) -> Duration {
+        let not_before = self.not_before.load(Ordering::Relaxed);
+        Duration::from_nanos(not_before.saturating_sub(clock.now().0))
+    }
+
+    /// The share that such work has now, in thousandths.
+    pub(crate) fn share(&self, clock: &Clock) -> u64 {
+        match self.is_busy(clock) {
+            true => self.share.load(Ordering::Relaxed),
+            false => SHARE_MOST,
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Drives that are missing when a pool is opened: they are named, waited for, taken in again, or given up.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::Rng;
+use esker_device::Device;
+use esker_sim::{Effect, FaultDevice, FaultPlan, ImageDevice, Target};
+use esker_volume::types::id::DriveIndex;
+use esker_volume::{MemberState, OpenOptions, Pool};
+use rig::{Act, Oracle, SMALL, Shape};
+
+const DOUBLE: Shape = Shape { drives: 6, parity: 2, lba_size: 512, ..SMALL };
+/// One drive more than a segment is wide: a lost chunk has a place to go to.
+const ROOMY: Shape = Shape { drives: 5, width: Some(4), ..SMALL };
+
+/// A pool's drives, which can be looked at, copied, and made to fail.
+struct Rig {
+    shape: Shape,
+    memory: Vec<Arc<ImageDevice>>,
+    plans: Vec<FaultPlan>,
+    oracle: Oracle,
+    rng: Rng,
+    acts: u64,
+}
+
+impl Rig {
+    fn create(shape: Shape, seed: u64) -> Rig {
+        let device = |n| ImageDevice::new(&format!("d{n}"), shape.drive_bytes, shape.lba_size);
+        let memory: Vec<_> = (0..shape.drives).map(|n| Arc::new(device(n))).collect();
+        let plans = memory.iter().map(|_| FaultPlan::new()).collect();
+        let (oracle, rng) = (Oracle::default(), Rng::new(seed));
+        let rig = Rig { shape, memory, plans, oracle, rng, acts: 0 };
+        Pool::create(&rig.without(&[]), &[], &rig::create_options(&shape)).unwrap();
+        rig
+    }
+
+    fn without(&self, missing: &[usize]) -> Vec<Arc<dyn Device>> {
+        let drives = (0..self.memory.len()).filter(|drive| !missing.contains(drive));
+        let device = |at: usize| FaultDevice::new(self.memory[at].clone(), &self.plans[at]);
+        drives.map(|drive| Arc::new(device(drive)) as Arc<dyn Device>).collect()
+    }
+
+    fn open(&self, missing: &[usize]) -> Pool {
+        Pool::open(&self.without(missing), rig::open_options(&self.shape)).unwrap()
+    }
+
+    fn refused(&self, missing: &[usize]) -> String {
+        let result = Pool::open(&self.without(missing), rig::open_options(&self.shape));
+        result.err().expect("it is refused").to_string()
+    }
+
+    fn open_degraded(&self, missing: &[usize]) -> Pool {
+        Pool::open(&self.without(missing), rig::degraded(&self.shape)).unwrap()
+    }
+
+    /// Random acts, and a comparison.
+    fn churn(&mut self, pool: &Pool, acts: u64) {
+        for _ in 0..acts {
+            self.acts += 1;
+            let act = self.oracle.random(&mut self.rng, 1 + self.acts * 16, 64);
+            if matches!(act, Act::Reopen | Act::Abandon) {
+                continue;
+            }
+            rig::run(pool, &act).unwrap_or_else(|error| panic!("{act:?}: {error}"));
+            self.oracle.apply(&act);
+        }
+        self.compare(pool);
+    }
+
+    fn compare(&self, pool: &Pool) {
+        rig::compare_all(pool, &self.oracle).unwrap();
+        pool.check().unwrap();
+    }
+
+    /// Leaves a pool, closed or as after a crash.
+    fn leave(&mut self, pool: Pool) {
+        match self.rng.chance(1, 2) {
+            true => pool.close().unwrap(),
+            false => drop(pool),
+        }
+    }
+
+    fn fail(&self, drive: usize) {
+        self.plans[drive].from_then_on(Target::Any, 0, Effect::Fail);
+    }
+}
+
+fn settle(pool: &Pool) {
+    for _ in 0..1000 {
+        if !pool.step().unwrap() {
+            return;
+        }
+    }
+    panic!("maintenance does not end: {:#?}", pool.status());
+}
+
+fn state(pool: &Pool, drive: usize) -> MemberState {
+    pool.status().members[drive].state
+}
+
+fn has_alarm(pool: &Pool, code: &str) -> bool {
+    pool.status().alarms.iter().any(|alarm| alarm.code == code)
+}
+
+#[test]
+fn forgotten_drive_is_named_and_nothing_is_changed() {
+    let mut rig = Rig::create(SMALL, 1);
+    let pool = rig.open(&[]);
+    rig.churn(&pool, 30);
+    rig.leave(pool);
+    let before: Vec<_> = rig.memory.iter().map(|memory| memory.stats().written_bytes).collect();
+    let error = rig.refused(&[2]);
+    assert!(error.contains("missing: drive 2 (") && error.contains("last seen as d2"), "{error}");
+    assert!(error.contains("`degraded`"), "{error}");
+    let after: Vec<_> = rig.memory.iter().map(|memory| memory.stats().written_bytes).collect();
+    assert_eq!(before, after);
+    let pool = rig.open(&[]);
+    assert!(pool.remarks().is_empty(), "{:?}", pool.remarks());
+    rig.compare(&pool);
+}
+
+#[test]
+fn missing_drive_is_waited_for_and_used_again_when_it_returns() {
+    for (shape, seed) in [(SMALL, 1), (SMALL, 2), (ROOMY, 3), (ROOMY, 4), (DOUBLE, 5), (DOUBLE, 6)]
+    {
+        for acts in [0, 10, 60] {
+            let mut rig = Rig::create(shape, seed);
+            let pool = rig.open(&[]);
+            rig.churn(&pool, 60);
+            rig.leave(pool);
+            let pool = rig.open_degraded(&[1]);
+            assert_eq!(state(&pool, 1), MemberState::Missing);
+            assert!(has_alarm(&pool, "DRIVE_MISSING"), "{:?}", pool.status().alarms);
+            rig.churn(&pool, acts);
+            settle(&pool);
+            let log = pool.status().log.members;
+            assert!(log.len() > usize::from(shape.parity) && !log.contains(&DriveIndex(1)));
+            rig.leave(pool);
+            // It needs no flag again.
+            let pool = rig.open(&[1]);
+            rig.churn(&pool, acts);
+            assert_eq!(pool.status().written.rebuilt, 0);
+            rig.leave(pool);
+            let pool = rig.open(&[]);
+            assert_eq!(state(&pool, 1), MemberState::Rejoining);
+            assert!(has_alarm(&pool, "DRIVE_REJOINING"), "{:?}", pool.status().alarms);
+            rig.compare(&pool);
+            rig.churn(&pool, acts);
+            settle(&pool);
+            assert_eq!(state(&pool, 1), MemberState::Online);
+            assert_eq!(pool.status().members[1].checksum_errors, 0);
+            // It counts again: as many others may fail as there are parities.
+            for drive in 2..2 + usize::from(shape.parity) {
+                rig.fail(drive);
+            }
+            rig.compare(&pool);
+        }
+    }
+}
+
+#[test]
+fn two_drives_that_take_turns_to_be_missing_lose_nothing() {
+    for seed in 0..6 {
+        let mut rig = Rig::create(DOUBLE, seed);
+        let pool = rig.open(&[]);
+        rig.churn(&pool, 40);
+        rig.leave(pool);
+        for missing in [&[0][..], &[0, 1], &[1], &[1, 2], &[2, 0], &[0], &[]] {
+            let pool = rig.open_degraded(missing);
+            rig.churn(&pool, 20);
+            rig.leave(pool);
+        }
+        let pool = rig.open(&[]);
+        settle(&pool);
+        assert!(pool.status().members.iter().all(|member| member.state == MemberState::Online));
+        assert!(pool.status().members.iter().all(|member| member.checksum_errors == 0));
+        rig.fail(3);
+        rig.fail(4);
+        rig.compare(&pool);
+    }
+}
+
+#[test]
+fn missing_drive_is_given_up_after_its_time_and_refused_then() {
+    for (shape, seed) in [(SMALL, 1), (ROOMY, 2), (DOUBLE, 3)] {
+        let mut rig = Rig::create(shape, seed);
+        let pool = rig.open(&[]);
+        rig.churn(&pool, 60);
+        pool.close().unwrap();
+        let options = rig::degraded(&shape);
+        let clock = options.clock.clone();
+        let grace = options.missing_grace;
+        let pool = Pool::open(&rig.without(&[1]), options).unwrap();
+        clock.sleep(grace - Duration::from_secs(1));
+        settle(&pool);
+        assert_eq!(state(&pool, 1), MemberState::Missing);
+        assert!(pool.status().segments[1] > 0);
+        clock.sleep(Duration::from_secs(2));
+        settle(&pool);
+        assert_eq!(state(&pool, 1), MemberState::Faulted);
+        assert_eq!(pool.status().segments[1..], [0, 0, 0]);
+        rig.churn(&pool, 20);
+        rig.leave(pool);
+        let pool = rig.open(&[]);
+        let refused =
+            pool.remarks().iter().any(|remark| remark.starts_with("d1: drive 1 is faulted"));
+        assert!(refused, "{:?}", pool.remarks());
+        rig.compare(&pool);
+    }
+}
+
+#[test]
+fn missing_drive_that_was_replaced_or_retired_is_refused_when_it_returns() {
+    for replaced in [false, true] {
+        let mut rig = Rig::create(ROOMY, 1);
+        let pool = rig.open(&[]);
+        rig.churn(&pool, 60);
+        rig.leave(pool);
+        let pool = rig.open_degraded(&[1]);
+        let spare: Arc<dyn Device> = Arc::new(ImageDevice::new("spare", 4 << 20, 512));
+        if replaced {
+            pool.replace(DriveIndex(1), &spare, false).unwrap();
+        } else {
+            pool.retire(DriveIndex(1)).unwrap();
+        }
+        settle(&pool);
+        assert_eq!(state(&pool, 1), MemberState::Retired);
+        assert_eq!(pool.status().segments[1..], [0, 0, 0]);
+        rig.churn(&pool, 20);
+        drop(pool);
+        let mut devices = rig.without(&[]);
+        if replaced {
+            devices.push(spare);
+        }
+        let pool = Pool::open(&devices, rig::open_options(&ROOMY)).unwrap();
+        let refused =
+            pool.remarks().iter().any(|remark| remark.starts_with("d1: drive 1 is retired"));
+        assert!(refused, "{:?}", pool.remarks());
+        rig.compare(&pool);
+    }
+}
+
+#[test]
+fn missing_drive_that_returns_with_an_earlier_content_is_refused() {
+    for seed in 0..8 {
+        let mut rig = Rig::create(SMALL, seed);
+        let pool = rig.open(&[]);
+        rig.churn(&pool, 20);
+        let earlier = Arc::new(rig.memory[1].fork());
+        rig.churn(&pool, 20);
+        for _ in 0..3 {
+            pool.checkpoint().unwrap();
+        }
+        rig.leave(pool);
+        let pool = rig.open_degraded(&[1]);
+        rig.churn(&pool, 20);
+        rig.leave(pool);
+        rig.memory[1] = earlier;
+        let pool = rig.open(&[]);
+        assert_eq!(state(&pool, 1), MemberState::Missing);
+        let named =
+            pool.remarks().iter().any(|remark| remark.contains("it has an earlier content"));
+        assert!(named, "{:?}", pool.remarks());
+        rig.churn(&pool, 20);
+    }
+}
+
+#[test]
+fn halves_that_were_both_opened_on_purpose_are_not_put_together() {
+    let shape = Shape { drives: 2, drive_bytes: 4 << 20, ..SMALL };
+    let mut rig = Rig::create(shape, 1);
+    let pool = rig.open(&[]);
+    rig.churn(&pool, 30);
+    drop(pool);
+    let halves = [0, 1].map(|half| {
+        let options = OpenOptions { accept_half: true, ..rig::open_options(&shape) };
+        let pool = Pool::open(&rig.without(&[half]), options).unwrap();
+        let mut oracle = rig.oracle.clone();
+        rig::write_somewhere(&pool, &mut oracle, 9000 + half as u64 * 3);
+        if half == 1 {
+            pool.checkpoint().unwrap(); // its labels are the newest
+        }
+        oracle
+    });
+    let pool = rig.open(&[]);
+    let named = pool.remarks().iter().any(|remark| remark.contains("another half of the pool"));
+    assert!(named, "{:?}", pool.remarks());
+    rig::compare_all(&pool, &halves[1]).unwrap();
+}
+
+#[test]
+fn damage_on_a_drive_that_returned_is_found_and_repaired() {
+    let mut rig = Rig::create(ROOMY, 7);
+    let pool = rig.open(&[]);
+    rig.churn(&pool, 80);
+    pool.close().unwrap();
+    let pool = rig.open_degraded(&[1]);
+    rig.churn(&pool, 10);
+    rig.leave(pool);
+    // Some of what it had is not what it was.
+    let device: Arc<dyn Device> = rig.memory[1].clone();
+    let mut port = esker_device::Port::open(&*device, 1).unwrap();
+    let blocks = device.geometry().capacity.0;
+    for lba in (96..blocks - 16).step_by(3) {
+        port.write(esker_base::Lba(lba), esker_base::AlignedBuf::zeroed(4096), None).unwrap();
+    }
+    let pool = rig.open(&[]);
+    settle(&pool);
+    assert_eq!(state(&pool, 1), MemberState::Online);
+    assert!(pool.status().members[1].checksum_errors > 0);
+    let innocent = [0, 2, 3, 4].map(|drive| pool.status().members[drive].checksum_errors);
+    assert_eq!(innocent, [0; 4]);
+    pool.scrub();
+    settle(&pool);
+    assert_eq!(pool.status().scrub.unwrap().errors, 0);
+    rig.fail(2);
+    rig.compare(&pool);
+}
