@@ -416,3 +416,43 @@ impl Space {
 fn is_empty(segment: &Segment) -> bool {
     !segment.is_open && segment.row.live_bytes == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omf::label::Shape;
+
+    fn space() -> Space {
+        let shape = Shape {
+            parity: 1,
+            width: 3,
+            spare_percent: 15,
+            unit_bytes: 8 << 10,
+            chunk_bytes: 64 << 10,
+            log_bytes: 64 << 10,
+            root_bytes: 64 << 10,
+        };
+        let mut space = Space::new(Layout::new(shape));
+        (0..4).for_each(|drive| space.add_drive(DriveIndex(drive), 2 << 20, true));
+        space
+    }
+
+    #[test]
+    fn slot_that_a_chunk_leaves_waits_for_a_checkpoint() {
+        let mut space = space();
+        let id = space.allocate(Class::Fresh, 3, 1, &[]).unwrap();
+        let row = space.get(id).unwrap().row.clone();
+        let taken: Vec<DriveIndex> = row.chunks.iter().map(|(drive, _)| *drive).collect();
+        let to = space.allocate_chunk(&taken).unwrap();
+        assert!(!taken.contains(&to.0));
+        let (free, waiting) = space.slot_counts();
+        assert!(space.move_chunks(&row, &[(1, to)], 7));
+        assert_eq!(space.slot_counts(), (free, waiting + 1));
+        space.check().unwrap();
+        assert!(space.reclaim(7, |_| false).is_empty());
+        assert!(space.reclaim(8, |generation| generation == row.generation).is_empty());
+        assert_eq!(space.reclaim(8, |_| false), [row.chunks[1]]);
+        // Not twice, and not a segment that is another one by now.
+        assert!(!space.move_chunks(&row, &[(1, to)], 8));
+    }
+}

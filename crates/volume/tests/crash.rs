@@ -8,11 +8,13 @@
 mod rig;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker_base::{LbaCount, Rng};
 use esker_device::Device;
 use esker_sim::{CrashDevice, CrashRecorder, Image, Plan};
-use esker_volume::Pool;
+use esker_volume::types::id::DriveIndex;
+use esker_volume::{MemberState, OpenOptions, Pool, Role};
 use rig::{Act, Oracle, SMALL, Shape};
 
 /// A pool with two parities, and its log on two buffer devices.
@@ -22,11 +24,30 @@ const SINGLE: Shape = Shape { drives: 1, parity: 0, drive_bytes: 7 << 20, ..SMAL
 /// Memory for next to no leaf of the map: they are written all the time.
 const FRUGAL: Shape = Shape { map_bytes: 1, ..SMALL };
 
+/// One drive more than a segment is wide.
+const ROOMY: Shape = Shape { drives: 5, width: Some(4), ..SMALL };
+/// The same with two parities.
+const DOUBLE: Shape = Shape { drives: 6, parity: 2, width: Some(5), lba_size: 512, ..SMALL };
+
+/// How the members of a pool are after an act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Members {
+    /// Nothing is missing, and no chunk.
+    Whole,
+    /// This drive is missing, and is waited for.
+    Without(usize),
+    /// Something is being rebuilt or verified: nothing else may be missing.
+    Changing,
+}
+
 struct Recorded {
     recorder: CrashRecorder,
     /// What the pool held after each act; the first is empty.
     oracles: Vec<Oracle>,
     acts: Vec<Act>,
+    members: Vec<Members>,
+    /// Devices, spare ones included.
+    devices: usize,
 }
 
 fn record(shape: &Shape, seed: u64, count: usize) -> Recorded {
@@ -62,11 +83,118 @@ fn record(shape: &Shape, seed: u64, count: usize) -> Recorded {
         acts.push(act);
         recorder.mark(n as u64 + 1);
     }
-    Recorded { recorder, oracles, acts }
+    let members = vec![Members::Whole; oracles.len()];
+    Recorded { recorder, oracles, acts, members, devices: shape.drives + shape.buffers }
 }
 
-fn image_devices(image: &Image, shape: &Shape) -> Vec<Arc<dyn Device>> {
-    (0..shape.drives + shape.buffers).map(|index| image.device(index)).collect()
+/// Acts between which drives go missing, return, are given up, replaced, added and retired.
+fn record_members(shape: &Shape, seed: u64, count: usize) -> Recorded {
+    let recorder = CrashRecorder::new();
+    let spares = 3;
+    let (drives, _) = rig::devices(&Shape { drives: shape.drives + spares, buffers: 0, ..*shape });
+    let all: Vec<Arc<dyn Device>> =
+        drives.into_iter().map(|d| recorder.attach(d) as Arc<dyn Device>).collect();
+    Pool::create(&all[..shape.drives], &[], &rig::create_options(shape)).unwrap();
+    recorder.mark(0);
+    let mut rng = Rng::new(seed);
+    let mut next = shape.drives;
+    let mut pool = rig::open(&all[..next], shape);
+    let mut recorded = Recorded {
+        recorder: recorder.clone(),
+        oracles: vec![Oracle::default()],
+        acts: Vec::new(),
+        members: vec![Members::Whole],
+        devices: all.len(),
+    };
+    for n in 0..count {
+        let mut oracle = recorded.oracles[n].clone();
+        let mut members = recorded.members[n];
+        let mut act = oracle.random(&mut rng, 1 + n as u64 * 16, 64);
+        if matches!(act, Act::Reopen | Act::Abandon) || rng.chance(1, 4) {
+            act = Act::Step;
+            let online: Vec<usize> = pool
+                .status()
+                .members
+                .iter()
+                .filter(|member| member.state == MemberState::Online)
+                .map(|member| usize::from(member.index.0))
+                .collect();
+            let one = online[usize::try_from(rng.below(online.len() as u64)).unwrap()];
+            let index = |drive: usize| DriveIndex(u16::try_from(drive).unwrap());
+            let without = |drive: usize| -> Vec<Arc<dyn Device>> {
+                let there = (0..next).filter(|at| *at != drive);
+                there.map(|at| all[at].clone()).collect()
+            };
+            let leave =
+                |pool: Pool, closes: bool| if closes { drop(pool.close()) } else { drop(pool) };
+            let closes = rng.chance(1, 2);
+            members = match (members, rng.below(4)) {
+                (Members::Whole, 0 | 1) => {
+                    leave(pool, closes);
+                    pool = Pool::open(&without(one), rig::degraded(shape)).unwrap();
+                    Members::Without(one)
+                }
+                (Members::Whole, 2) if online.len() > shape.drives - 1 => {
+                    pool.retire(index(one)).unwrap();
+                    Members::Changing
+                }
+                (Members::Without(_), 0 | 1) => {
+                    leave(pool, closes);
+                    pool = rig::open(&all[..next], shape);
+                    Members::Changing
+                }
+                (Members::Without(drive), 2) => {
+                    leave(pool, closes);
+                    let options =
+                        OpenOptions { missing_grace: Duration::ZERO, ..rig::open_options(shape) };
+                    pool = Pool::open(&without(drive), options).unwrap();
+                    Members::Changing
+                }
+                (Members::Without(drive), _) if next < all.len() => {
+                    next += 1;
+                    pool.replace(index(drive), &all[next - 1], true).unwrap();
+                    Members::Changing
+                }
+                (Members::Whole, _) if online.len() < shape.drives && next < all.len() => {
+                    next += 1;
+                    pool.add(&all[next - 1], Role::Drive, true).unwrap();
+                    Members::Whole
+                }
+                (Members::Changing, 0 | 1) => {
+                    while pool.step().unwrap() {}
+                    pool.checkpoint().unwrap();
+                    Members::Whole
+                }
+                (members, _) => {
+                    for _ in 0..4 {
+                        pool.step().unwrap();
+                    }
+                    members
+                }
+            };
+        } else {
+            rig::run(&pool, &act).unwrap_or_else(|error| panic!("{seed}: {act:?}: {error}"));
+        }
+        oracle.apply(&act);
+        recorded.oracles.push(oracle);
+        recorded.acts.push(act);
+        recorded.members.push(members);
+        recorder.mark(n as u64 + 1);
+    }
+    recorded
+}
+
+fn image_devices(image: &Image, recorded: &Recorded) -> Vec<Arc<dyn Device>> {
+    (0..recorded.devices).map(|index| image.device(index)).collect()
+}
+
+/// How the members may be in an image: as after the last act that was acknowledged, or as after the next one.
+fn members_of(recorded: &Recorded, acked: usize) -> Members {
+    let now = recorded.members[acked];
+    match recorded.members.get(acked + 1) {
+        Some(next) if *next != now => Members::Changing,
+        _ => now,
+    }
 }
 
 /// Which of the states that are allowed the pool is in.
@@ -103,24 +231,33 @@ fn check(
     let Some(&acked) = image.marks().last() else { return Ok(0) };
     let acked = usize::try_from(acked).unwrap();
     let allowed: Vec<&Oracle> = recorded.oracles[acked..].iter().take(2).collect();
-    let mut devices = image_devices(image, shape);
-    if rng.chance(1, 4) {
-        // Members may be missing: a buffer device, and as many drives as there are parities, less than half.
-        let most = usize::from(shape.parity).min((shape.drives - 1) / 2);
-        for _ in 0..most {
-            devices.remove(
-                usize::try_from(rng.below(devices.len() as u64 - shape.buffers as u64)).unwrap(),
-            );
+    let mut devices = image_devices(image, recorded);
+    match members_of(recorded, acked) {
+        Members::Whole if rng.chance(1, 4) && recorded.devices == shape.drives + shape.buffers => {
+            // Members may be missing: a buffer device, and as many drives as there are parities, less than half.
+            let most = usize::from(shape.parity).min((shape.drives - 1) / 2);
+            for _ in 0..most {
+                let drives = devices.len() as u64 - shape.buffers as u64;
+                devices.remove(usize::try_from(rng.below(drives)).unwrap());
+            }
+            if shape.buffers == 2 && rng.chance(1, 2) {
+                devices.pop();
+            }
         }
-        if shape.buffers == 2 && rng.chance(1, 2) {
-            devices.pop();
+        Members::Whole if recorded.devices > shape.drives + shape.buffers && rng.chance(1, 4) => {
+            devices.remove(usize::try_from(rng.below(devices.len() as u64)).unwrap());
         }
+        Members::Without(drive) if rng.chance(1, 2) => drop(devices.remove(drive)),
+        _ => {}
     }
-    let pool = Pool::open(&devices, rig::degraded(shape)).map_err(|error| error.to_string())?;
+    // A crash by itself makes no drive missing.
+    let is_all = devices.len() == recorded.devices;
+    let options = if is_all { rig::open_options(shape) } else { rig::degraded(shape) };
+    let pool = Pool::open(&devices, options).map_err(|error| error.to_string())?;
     let state = state_of(&pool, &allowed)?;
     pool.check()?;
     // It goes on from there.
-    for _ in 0..3 {
+    for _ in 0..3 + rng.below(20) {
         pool.step().map_err(|error| error.to_string())?;
     }
     if rng.chance(1, 4) {
@@ -144,7 +281,7 @@ fn check_recovery(
     let acked = usize::try_from(acked).unwrap();
     let allowed: Vec<&Oracle> = recorded.oracles[acked..].iter().take(2).collect();
     let recorder = CrashRecorder::new();
-    let devices = image_devices(image, shape).into_iter().map(|device| {
+    let devices = image_devices(image, recorded).into_iter().map(|device| {
         let extent = LbaCount(device.geometry().capacity.0);
         let device: Arc<CrashDevice> = recorder.attach_holding(device, extent).unwrap();
         device as Arc<dyn Device>
@@ -153,7 +290,9 @@ fn check_recovery(
     let pool = Pool::open(&devices, rig::open_options(shape)).map_err(|error| error.to_string())?;
     let state = state_of(&pool, &allowed)?;
     recorder.mark(1);
-    pool.step().map_err(|error| error.to_string())?;
+    for _ in 0..1 + seed % 5 {
+        pool.step().map_err(|error| error.to_string())?;
+    }
     pool.drain().map_err(|error| error.to_string())?;
     pool.checkpoint().map_err(|error| error.to_string())?;
     drop(pool);
@@ -161,8 +300,9 @@ fn check_recovery(
     let mut count = 0;
     let mut rng = Rng::new(seed);
     for again in recorder.history().images(&plan).step_by(7) {
-        let mut devices = image_devices(&again, shape);
-        if shape.parity > 0 && rng.chance(1, 2) {
+        let mut devices = image_devices(&again, recorded);
+        let is_whole = members_of(recorded, acked) == Members::Whole;
+        if shape.parity > 0 && is_whole && rng.chance(1, 2) {
             // One of those that have the log, or one of the others.
             let buffers = devices.len() - shape.drives;
             let from = if buffers > 0 { shape.drives } else { 0 };
@@ -182,7 +322,10 @@ fn check_recovery(
 
 /// Checks about `budget` images of a script. Returns how many.
 fn sweep(shape: &Shape, seed: u64, acts: usize, budget: usize) -> u64 {
-    let recorded = record(shape, seed, acts);
+    sweep_of(&record(shape, seed, acts), shape, seed, budget)
+}
+
+fn sweep_of(recorded: &Recorded, shape: &Shape, seed: u64, budget: usize) -> u64 {
     let history = recorded.recorder.history();
     let plan = Plan { all_subsets: 4, singles: 6, random_subsets: 4, tears: 1, seed };
     // About how many there are is seen when they are counted; every one of the others is passed over.
@@ -194,12 +337,12 @@ fn sweep(shape: &Shape, seed: u64, acts: usize, budget: usize) -> u64 {
     for (number, image) in history.images(&plan).skip(offset).step_by(stride).enumerate() {
         let acked = image.marks().last().copied();
         let next = acked.and_then(|n| recorded.acts.get(usize::try_from(n).unwrap()));
-        if let Err(why) = check(&recorded, &image, shape, &mut rng) {
+        if let Err(why) = check(recorded, &image, shape, &mut rng) {
             panic!("seed {seed}, acknowledged {acked:?}, then {next:?}: {why}\n{image}");
         }
         checked += 1;
         if number % 67 == 0 {
-            match check_recovery(&recorded, &image, shape, seed) {
+            match check_recovery(recorded, &image, shape, seed) {
                 Ok(count) => checked += count,
                 Err(why) => {
                     panic!("seed {seed}, acknowledged {acked:?}, then {next:?}: {why}\n{image}")
@@ -234,6 +377,14 @@ fn acknowledged_acts_survive_with_next_to_no_memory() {
     assert!(images > 500, "{images} images");
 }
 
+#[test]
+fn acknowledged_acts_survive_while_drives_come_and_go() {
+    let sweep = |shape: &Shape, seed| sweep_of(&record_members(shape, seed, 60), shape, seed, 250);
+    let images: u64 = (40..43).map(|seed| sweep(&ROOMY, seed)).sum();
+    let images: u64 = images + (50..52).map(|seed| sweep(&DOUBLE, seed)).sum::<u64>();
+    assert!(images > 1000, "{images} images");
+}
+
 /// `ESKER_IMAGES=200000 cargo test --release -p esker-volume --test crash -- --ignored --nocapture`
 #[test]
 #[ignore = "hours"]
@@ -241,8 +392,16 @@ fn acknowledged_acts_survive_very_many_crashes() {
     let wanted: u64 = std::env::var("ESKER_IMAGES").map_or(200_000, |n| n.parse().unwrap());
     let mut images = 0;
     for seed in 1000.. {
-        let shape = [SMALL, LARGE, SINGLE, FRUGAL][usize::try_from(seed % 4).unwrap()];
-        images += sweep(&shape, seed, 120, 1500);
+        images += match seed % 6 {
+            number @ 0..4 => {
+                let shape = [SMALL, LARGE, SINGLE, FRUGAL][usize::try_from(number).unwrap()];
+                sweep(&shape, seed, 120, 1500)
+            }
+            number => {
+                let shape = if number == 4 { ROOMY } else { DOUBLE };
+                sweep_of(&record_members(&shape, seed, 120), &shape, seed, 1500)
+            }
+        };
         println!("seed {seed}: {images} images");
         if images >= wanted {
             return;

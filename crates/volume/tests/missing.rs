@@ -6,8 +6,8 @@ mod rig;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_base::Rng;
-use esker_device::Device;
+use esker_base::{AlignedBuf, Lba, Rng};
+use esker_device::{Device, Port};
 use esker_sim::{Effect, FaultDevice, FaultPlan, ImageDevice, Target};
 use esker_volume::types::id::DriveIndex;
 use esker_volume::{MemberState, OpenOptions, Pool};
@@ -81,6 +81,17 @@ impl Rig {
         match self.rng.chance(1, 2) {
             true => pool.close().unwrap(),
             false => drop(pool),
+        }
+    }
+
+    /// Damages every `nth` block of what a drive has of segments.
+    fn damage(&self, drive: usize, nth: u64) {
+        let device: Arc<dyn Device> = self.memory[drive].clone();
+        let mut port = Port::open(&*device, 1).unwrap();
+        let block = 4096 / u64::from(self.shape.lba_size);
+        let blocks = device.geometry().capacity.0 / block;
+        for at in (96..blocks - 16).step_by(usize::try_from(nth).unwrap()) {
+            port.write(Lba(at * block), AlignedBuf::zeroed(4096), None).unwrap();
         }
     }
 
@@ -302,12 +313,7 @@ fn damage_on_a_drive_that_returned_is_found_and_repaired() {
     rig.churn(&pool, 10);
     rig.leave(pool);
     // Some of what it had is not what it was.
-    let device: Arc<dyn Device> = rig.memory[1].clone();
-    let mut port = esker_device::Port::open(&*device, 1).unwrap();
-    let blocks = device.geometry().capacity.0;
-    for lba in (96..blocks - 16).step_by(3) {
-        port.write(esker_base::Lba(lba), esker_base::AlignedBuf::zeroed(4096), None).unwrap();
-    }
+    rig.damage(1, 3);
     let pool = rig.open(&[]);
     settle(&pool);
     assert_eq!(state(&pool, 1), MemberState::Online);
@@ -316,7 +322,95 @@ fn damage_on_a_drive_that_returned_is_found_and_repaired() {
     assert_eq!(innocent, [0; 4]);
     pool.scrub();
     settle(&pool);
-    assert_eq!(pool.status().scrub.unwrap().errors, 0);
+    assert_eq!(pool.status().scrub.map_or(0, |scrub| scrub.errors), 0);
     rig.fail(2);
     rig.compare(&pool);
+}
+
+/// A pool with live data whose drive 0 fails now.
+fn with_a_lost_drive(shape: Shape, seed: u64) -> (Rig, Pool) {
+    let mut rig = Rig::create(shape, seed);
+    let pool = rig.open(&[]);
+    rig.churn(&pool, 80);
+    pool.drain().unwrap();
+    pool.checkpoint().unwrap();
+    settle(&pool);
+    rig.fail(0);
+    pool.checkpoint().unwrap();
+    assert_eq!(state(&pool, 0), MemberState::Faulted);
+    (rig, pool)
+}
+
+#[test]
+fn lost_chunks_are_rebuilt_and_nothing_is_moved() {
+    for (shape, seed) in [(ROOMY, 1), (ROOMY, 2), (Shape { width: Some(5), ..DOUBLE }, 3)] {
+        let (mut rig, pool) = with_a_lost_drive(shape, seed);
+        let before = pool.status();
+        let rebuild = before.rebuild.unwrap();
+        assert!(rebuild.chunks > 0 && rebuild.bytes_left > 0, "{rebuild:?}");
+        settle(&pool);
+        let after = pool.status();
+        assert_eq!(after.segments[1..], [0, 0, 0]);
+        assert_eq!(after.written.cleaned, before.written.cleaned);
+        assert_eq!(after.written.rebuilt, rebuild.bytes_left);
+        assert_eq!(after.rebuild, None);
+        pool.scrub();
+        settle(&pool);
+        assert_eq!(pool.status().scrub.map_or(0, |scrub| scrub.errors), 0);
+        rig.churn(&pool, 20);
+        drop(pool);
+        let pool = rig.open(&[0]);
+        rig.fail(3);
+        rig.compare(&pool);
+    }
+}
+
+#[test]
+fn chunks_of_a_drive_that_is_emptied_are_copied() {
+    let mut rig = Rig::create(ROOMY, 4);
+    let pool = rig.open(&[]);
+    rig.churn(&pool, 80);
+    settle(&pool);
+    let before = pool.status().written;
+    pool.retire(DriveIndex(2)).unwrap();
+    settle(&pool);
+    assert_eq!(state(&pool, 2), MemberState::Retired);
+    let after = pool.status().written;
+    assert!(after.rebuilt > before.rebuilt && after.cleaned == before.cleaned);
+    rig.fail(0);
+    rig.compare(&pool);
+}
+
+#[test]
+fn chunks_are_rebuilt_from_what_is_right_only() {
+    for seed in 0..12 {
+        let (mut rig, pool) = with_a_lost_drive(DOUBLE, seed);
+        rig.damage(2, 2 + seed % 5);
+        settle(&pool);
+        assert_eq!(pool.status().segments[1..], [0, 0, 0]);
+        pool.scrub();
+        settle(&pool);
+        pool.scrub();
+        settle(&pool);
+        assert_eq!(pool.status().scrub.map_or(0, |scrub| scrub.errors), 0);
+        rig.churn(&pool, 5);
+        rig.fail(3);
+        rig.fail(4);
+        rig.compare(&pool);
+    }
+}
+
+#[test]
+fn rebuild_goes_on_where_its_targets_fail() {
+    for seed in 0..8 {
+        let (mut rig, pool) = with_a_lost_drive(DOUBLE, seed);
+        pool.step().unwrap();
+        let plan = &rig.plans[5];
+        plan.from_then_on(Target::Write, plan.seen(Target::Write) + seed, Effect::Fail);
+        settle(&pool);
+        rig.churn(&pool, 20);
+        settle(&pool);
+        assert_eq!(pool.status().beyond_repair, 0);
+        rig.compare(&pool);
+    }
 }

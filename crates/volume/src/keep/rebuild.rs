@@ -15,12 +15,13 @@ use esker_base::units::{to_u64, to_usize};
 use crate::drive::{Io, Read, Write};
 use crate::engine::{Job, Keeper, Shared, Target, add};
 use crate::keep::repair::{Absent, most_degraded, move_away};
-use crate::keep::{checkpoint, clean, verify};
+use crate::keep::{checkpoint, clean, output, verify};
 use crate::omf::envelope::fragment_crc;
 use crate::omf::root::SegmentRow;
 use crate::omf::seal::Seal;
 use crate::omf::summary::{Item, ItemKind};
 use crate::parity;
+use crate::space::Class;
 use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, SegmentId};
 
@@ -47,6 +48,7 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
         true => (1, SMALL_STRIDE),
         false => (JOBS, STRIDE),
     };
+    close_cut(shared, keeper, io)?;
     let absent = Absent::now(shared);
     while keeper.rebuild.jobs.len() < jobs {
         let Some((id, lacks_parities)) = most_degraded(shared, keeper, &absent) else { break };
@@ -82,6 +84,19 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
     let count = jobs.min(rebuild.jobs.len());
     advance(shared, keeper, io, count, stride)?;
     Ok(true)
+}
+
+/// Closes open segments that have a chunk on a drive that is out: nothing is appended to them any more.
+fn close_cut(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), VolumeError> {
+    for class in Class::ALL {
+        let is_cut = keeper.writers.get(&class).is_some_and(|writer| {
+            writer.row.chunks.iter().any(|(drive, _)| shared.fleet.get(*drive).is_none())
+        });
+        if is_cut {
+            output::close(shared, keeper, io, class)?;
+        }
+    }
+    Ok(())
 }
 
 /// How to repair a segment; the slots of a job are allocated then.

@@ -33,7 +33,7 @@ pub struct Status {
     pub space: SpaceUse,
     /// Its write buffer.
     pub log: LogStatus,
-    /// Segments by how many of their chunks are lost: none, one, two, more.
+    /// Segments by how many of their chunks are not there: none, one, two, more. Empty ones lack none.
     pub segments: [u64; 4],
     /// Segments that have lost more chunks than they have parities: what only they have is lost.
     pub beyond_repair: u64,
@@ -197,15 +197,16 @@ impl Pool {
         for segment in core.space.segments() {
             let chunks = segment.row.chunks.iter();
             let lost = chunks.filter(|(drive, _)| shared.fleet.get(*drive).is_none()).count();
-            segments[lost.min(3)] += 1;
-            let is_lost = segment.row.live_bytes > 0 && lost > usize::from(segment.row.parity);
-            beyond_repair += u64::from(is_lost);
-            if segment.row.live_bytes > 0 {
-                let wanted = to_u64(absent.lost(shared, segment) + absent.drained(segment));
-                chunks_left += wanted;
-                let rows = u64::from(segment.row.rows);
-                bytes_left += wanted * rows * u64::from(config.shape.unit_bytes);
+            if segment.row.live_bytes == 0 {
+                segments[0] += 1;
+                continue;
             }
+            segments[lost.min(3)] += 1;
+            beyond_repair += u64::from(lost > usize::from(segment.row.parity));
+            let wanted = to_u64(absent.lost(shared, segment) + absent.drained(segment));
+            chunks_left += wanted;
+            let rows = u64::from(segment.row.rows);
+            bytes_left += wanted * rows * u64::from(config.shape.unit_bytes);
         }
         let clock = &shared.options.clock;
         let eta = began.filter(|_| bytes_done > 0).map(|began| {
