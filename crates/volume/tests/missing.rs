@@ -383,19 +383,22 @@ fn chunks_of_a_drive_that_is_emptied_are_copied() {
 
 #[test]
 fn chunks_are_rebuilt_from_what_is_right_only() {
-    for seed in 0..12 {
+    for seed in 0..24 {
         let (mut rig, pool) = with_a_lost_drive(DOUBLE, seed);
-        rig.damage(2, 2 + seed % 5);
+        rig.damage(2, 1 + seed % 4);
         settle(&pool);
         assert_eq!(pool.status().segments[1..], [0, 0, 0]);
-        pool.scrub();
-        settle(&pool);
-        pool.scrub();
-        settle(&pool);
-        assert_eq!(pool.status().scrub.map_or(0, |scrub| scrub.errors), 0);
-        rig.churn(&pool, 5);
         rig.fail(3);
-        rig.fail(4);
+        if seed % 2 == 1 {
+            // What is damaged elsewhere is repaired, too; then another one may fail.
+            pool.scrub();
+            settle(&pool);
+            pool.scrub();
+            settle(&pool);
+            assert_eq!(pool.status().scrub.map_or(0, |scrub| scrub.errors), 0);
+            rig.churn(&pool, 5);
+            rig.fail(4);
+        }
         rig.compare(&pool);
     }
 }
