@@ -94,6 +94,7 @@ pub(crate) struct Counts {
     pub(crate) rebuilt: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
     pub(crate) reconstructed: AtomicU64,
+    pub(crate) salvaged: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

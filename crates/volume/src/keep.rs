@@ -7,6 +7,7 @@ pub(crate) mod destage;
 pub(crate) mod output;
 pub(crate) mod rebuild;
 pub(crate) mod repair;
+pub(crate) mod salvage;
 pub(crate) mod sweep;
 pub(crate) mod verify;
 
@@ -26,6 +27,9 @@ pub(crate) fn step(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<boo
     // Those that did not answer are out already; the labels have to say so, too.
     let out = shared.fleet.out();
     shared.take_out(io, &out)?;
+    if verify::newest(shared, keeper, io)? {
+        return Ok(true);
+    }
     ensure_space(shared, keeper, io)?;
     if shared.log_is_degraded.load(Ordering::Acquire) {
         drain_all(shared, keeper, io)?;

@@ -4,12 +4,13 @@
 //! A checkpoint is a whole state, of which nothing was overwritten; the log has every acknowledged record since. What
 //! was written to segments after the checkpoint is not looked at: its slots are free, and the log has it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use esker_base::checksum::crc32c;
-use esker_base::units::to_usize;
+use esker_base::units::{to_u64, to_usize};
 use esker_device::Device;
 use parking_lot::{Condvar, Mutex};
 
@@ -17,16 +18,19 @@ use crate::buffer::Ring;
 use crate::catalog::Catalog;
 use crate::config::{self, Assembly, bring_up, voters, write_labels};
 use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
-use crate::engine::{Bell, Core, Counts, Keeper, Load, Shared};
+use crate::engine::{Bell, Core, Counts, Keeper, Load, Scrub, Shared};
 use crate::map::{Access, Map};
 use crate::omf::frame::{Frame, Record};
 use crate::omf::label::{Config, MemberState, Role, kept_name};
-use crate::omf::root::Root;
+use crate::omf::root::{Root, SegmentRow};
 use crate::space::Space;
 use crate::types::BLOCK_SIZE;
 use crate::types::error::VolumeError;
-use crate::types::id::{Block, DriveIndex, Generation, Incarnation, Seqno};
+use crate::types::id::{Block, DriveIndex, Generation, Incarnation, SegmentId, Seqno};
 use crate::types::options::OpenOptions;
+
+/// Bytes that are verified after an unclean end: about what drives have in their caches.
+const WINDOW_BYTES: u64 = 256 << 20;
 
 /// Opens the pool on these devices. Also returns what the user should know.
 pub(crate) fn open(
@@ -46,6 +50,14 @@ pub(crate) fn open(
         root.snapshots.clone(),
         root.next_id,
     );
+    let mut keeper = Keeper::default();
+    if options.scrub_within.is_some() {
+        keeper.scrub = Scrub::resume(root.scrub);
+    }
+    keeper.scrub.finished = root.scrub.finished;
+    if !config.is_clean {
+        keeper.window = window(&root, layout);
+    }
     let map = Map::new(config.pool, options.map_bytes);
     let members: Vec<DriveIndex> =
         config.log.members.iter().copied().filter(|m| fleet.get(*m).is_some()).collect();
@@ -55,7 +67,7 @@ pub(crate) fn open(
         name: config.name.clone(),
         fleet,
         ios,
-        keeper: Mutex::new(Keeper::default()),
+        keeper: Mutex::new(keeper),
         log: Mutex::new(ring),
         core: Mutex::new(Core::new(space, map, catalog)),
         config: Mutex::new(config),
@@ -133,6 +145,30 @@ fn space(
     // Generations of this incarnation differ from all that were begun before, seen or not.
     let generation = Generation(root.next_generation.0.max((config.incarnation.0 + 1) << 40));
     Space::recover(layout, &drives.collect::<Vec<_>>(), &root.segments, generation)
+}
+
+/// Segments that were written last, the newest at the end: those that a drive has lost that lied about a flush.
+fn window(root: &Root, layout: Layout) -> Vec<SegmentId> {
+    let mut last_of_class = BTreeMap::new();
+    for row in &root.segments {
+        let last = last_of_class.entry(row.class).or_insert(row.generation);
+        *last = row.generation.max(*last);
+    }
+    // The newest of each class was appended to until the end.
+    let mut rows: Vec<&SegmentRow> = root.segments.iter().collect();
+    rows.sort_unstable_by_key(|row| (last_of_class[&row.class] == row.generation, row.generation));
+    let mut bytes = 0;
+    let of_row = |row: &SegmentRow| {
+        to_u64(row.chunks.len()) * u64::from(row.rows) * u64::from(layout.shape.unit_bytes)
+    };
+    let newest = rows.iter().rev().take_while(|row| {
+        let is_within = bytes <= WINDOW_BYTES;
+        bytes += of_row(row);
+        is_within
+    });
+    let mut window: Vec<SegmentId> = newest.map(|row| row.id).collect();
+    window.reverse();
+    window
 }
 
 fn recover(

@@ -214,6 +214,29 @@ impl Ring {
         Some((frame, bytes))
     }
 
+    /// Every good frame that is still in the ring, whether a checkpoint needs it or not, in no order; some more than once.
+    pub(crate) fn scan(&self, io: &mut Io, mut each: impl FnMut(Frame)) {
+        let pool = io.fleet().pool;
+        for &member in &self.members {
+            let Some(start) = place(io, member, self.bytes, 0) else { continue };
+            for window in (0..self.bytes).step_by(1 << 20) {
+                let size = to_usize((self.bytes - window).min(1 << 20));
+                let read = Read { drive: member, offset: start + window, size };
+                let Some(Ok(buf)) = io.read(&[read]).pop() else { continue };
+                for (at, bytes) in (window..).step_by(to_usize(ALIGN)).zip(buf.chunks(4096)) {
+                    let Some((position, epoch, _)) = frame::peek(bytes) else { continue };
+                    let length = to_u64(frame::length_of(bytes).unwrap_or(0));
+                    let size = round_up(length, ALIGN).min(self.bytes - at);
+                    let read = Read { drive: member, offset: start + at, size: to_usize(size) };
+                    let Some(Ok(bytes)) = io.read(&[read]).pop() else { continue };
+                    if let Ok(frame) = frame::decode(&bytes, pool, position, epoch) {
+                        each(frame);
+                    }
+                }
+            }
+        }
+    }
+
     /// Looks for good frames behind the end: there are none, unless acknowledged ones before them are damaged.
     fn look_beyond(&self, io: &mut Io) -> Result<(), String> {
         let pool = io.fleet().pool;

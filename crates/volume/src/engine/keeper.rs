@@ -1,10 +1,11 @@
 //! What only maintenance uses.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use esker_base::Nanos;
 
-use crate::omf::root::SegmentRow;
+use crate::omf::root::{ScrubRow, SegmentRow};
 use crate::omf::summary::Item;
 use crate::segment::Writer;
 use crate::space::Class;
@@ -24,17 +25,38 @@ pub(crate) struct Keeper {
     pub(crate) scrub: Scrub,
     /// Chunks that are being rebuilt.
     pub(crate) rebuild: Rebuild,
+    /// After an unclean end: the segments that were written last, the newest at the end, until they are verified.
+    pub(crate) window: Vec<SegmentId>,
     /// The segment from which on a drive that returned is to be verified.
     pub(crate) returned_next: SegmentId,
 }
 
-/// How far a scrub is.
+/// How far a scrub is. Times are seconds since 1970.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrub {
     pub(crate) is_running: bool,
+    /// It has time, and goes on when it would come too late otherwise: at this time, counted from 1970.
+    pub(crate) due: Option<Duration>,
     pub(crate) next: SegmentId,
+    /// When this pass began, or the last one; 0 for never.
+    pub(crate) began: u64,
+    /// When a pass was completed last; 0 for never.
+    pub(crate) finished: u64,
     pub(crate) bytes: u64,
     pub(crate) errors: u64,
+}
+
+impl Scrub {
+    /// One that goes on from where another one was when the pool was closed.
+    pub(crate) fn resume(row: ScrubRow) -> Scrub {
+        let ScrubRow { began, finished, next } = row;
+        let (is_running, due) = (began > finished, Some(Duration::ZERO));
+        Scrub { is_running, due, next, began, finished, bytes: 0, errors: 0 }
+    }
+
+    pub(crate) fn row(&self) -> ScrubRow {
+        ScrubRow { began: self.began, finished: self.finished, next: self.next }
+    }
 }
 
 /// What is being rebuilt, and what was.

@@ -54,7 +54,7 @@ pub(crate) fn run(
     let tail = match held {
         Some(mut log) => {
             let ring = new_ring(shared, &log);
-            let root = root(shared, ring.tail_for(None), ring.next_seqno);
+            let root = root(shared, keeper, ring.tail_for(None), ring.next_seqno);
             let pointer = write_root(shared, io, &root)?;
             point_to(shared, io, pointer, Some(&ring), want.is_clean)?;
             *log = ring;
@@ -64,7 +64,7 @@ pub(crate) fn run(
             let root = {
                 let log = shared.log.lock();
                 let oldest = shared.core.lock().pending.oldest();
-                root(shared, log.tail_for(oldest), log.next_seqno)
+                root(shared, keeper, log.tail_for(oldest), log.next_seqno)
             };
             let pointer = write_root(shared, io, &root)?;
             point_to(shared, io, pointer, None, want.is_clean)?;
@@ -87,7 +87,7 @@ pub(crate) fn run(
 }
 
 /// The state as a checkpoint has it. The log is locked: nothing is between its tail and the rest.
-fn root(shared: &Shared, tail: LogTail, next_seqno: Seqno) -> Root {
+fn root(shared: &Shared, keeper: &Keeper, tail: LogTail, next_seqno: Seqno) -> Root {
     let mut core = shared.core.lock();
     let core = &mut *core;
     core.space.take_empty(core.stamp);
@@ -98,6 +98,7 @@ fn root(shared: &Shared, tail: LogTail, next_seqno: Seqno) -> Root {
         catalogued: before(next_seqno),
         next_generation: core.space.next_generation(),
         next_id: core.catalog.next_id,
+        scrub: keeper.scrub.row(),
         tail,
         lineages: core.catalog.lineages.values().cloned().collect(),
         volumes: core.catalog.volumes.values().cloned().collect(),

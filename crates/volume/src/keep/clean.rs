@@ -221,7 +221,7 @@ fn move_blocks(
         is_good,
     });
     let read = read_many(io, &wants.collect::<Vec<_>>());
-    let mut moving = Vec::with_capacity(blocks.len());
+    let mut moving: Vec<Moving> = Vec::with_capacity(blocks.len());
     let mut is_whole = true;
     for ((item, from), answer) in blocks.iter().zip(read) {
         match answer {
@@ -232,7 +232,22 @@ fn move_blocks(
             Err(_) => is_whole = false,
         }
     }
-    let mut left = &moving[..];
+    place(shared, keeper, io, class, &moving)?;
+    Ok(is_whole)
+}
+
+/// A block on its way: what it is, where the map has it, and its bytes as they are stored.
+pub(crate) type Moving = (Item, Fragment, Vec<u8>);
+
+/// Writes blocks to open segments, and tells the map, unless they were replaced meanwhile.
+pub(crate) fn place(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    class: Class,
+    moving: &[Moving],
+) -> Result<(), VolumeError> {
+    let mut left = moving;
     while !left.is_empty() {
         let mut builder = output::open(shared, keeper, io, class)?;
         let mut placed = Vec::new();
@@ -261,5 +276,5 @@ fn move_blocks(
         }
         left = &left[placed.len()..];
     }
-    Ok(is_whole)
+    Ok(())
 }

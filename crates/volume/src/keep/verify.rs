@@ -1,12 +1,15 @@
-//! Verification: chunks are read and compared with their seals. Three reasons: a drive returned, somebody asked for a
-//! scrub, or one is due. What is wrong is left to `repair`.
+//! Verification: chunks are read and compared with their seals. Four reasons: the pool was not closed, a drive returned,
+//! somebody asked for a scrub, or one is due. What is wrong is left to `repair`.
+
+use std::time::Duration;
 
 use esker_base::checksum::crc32c;
-use esker_base::units::to_usize;
+use esker_base::units::{to_u64, to_usize};
 
 use crate::drive::{Io, Read};
 use crate::engine::{Keeper, Scrub, Shared};
 use crate::keep::checkpoint::{self, Want};
+use crate::keep::salvage;
 use crate::omf::label::MemberState;
 use crate::omf::root::SegmentRow;
 use crate::omf::seal::Seal;
@@ -19,16 +22,70 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
         verify_returned(shared, keeper, io, *drive)?;
         return Ok(true);
     }
-    if keeper.scrub.is_running {
+    if scrub_is_due(shared, keeper) {
         scrub_next(shared, keeper, io);
         return Ok(true);
     }
     Ok(false)
 }
 
-/// Starts a scrub, or starts it over.
-pub(crate) fn start_scrub(keeper: &mut Keeper) {
-    keeper.scrub = Scrub { is_running: true, ..Scrub::default() };
+/// Verifies the next of the segments that were written last before an unclean end; false when all were. A drive that
+/// lied about a flush is found out so, before what is lost is overwritten in the write buffer.
+pub(crate) fn newest(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+) -> Result<bool, VolumeError> {
+    let Some(id) = keeper.window.pop() else { return Ok(false) };
+    let Some(row) = next_closed(shared, id, |row| row.id == id) else { return Ok(true) };
+    let (_, bad) = verify_chunks(shared, keeper, io, &row, 0..row.chunks.len());
+    let gone = row.chunks.iter().filter(|(drive, _)| shared.fleet.get(*drive).is_none()).count();
+    if bad + to_u64(gone) > row.parity.into() {
+        salvage::run(shared, keeper, io, &row)?;
+    }
+    Ok(true)
+}
+
+/// Starts a scrub that ends as soon as it can, or starts it over.
+pub(crate) fn start_scrub(shared: &Shared, keeper: &mut Keeper) {
+    start(shared, keeper, None);
+}
+
+fn start(shared: &Shared, keeper: &mut Keeper, due: Option<Duration>) {
+    let (began, finished) = (now(shared).as_secs().max(1), keeper.scrub.finished);
+    keeper.scrub = Scrub { is_running: true, due, began, finished, ..Scrub::default() };
+}
+
+fn now(shared: &Shared) -> Duration {
+    shared.options.clock.unix_time()
+}
+
+/// How long a pass may take: half of the time, or what is written behind one would be read too late by the next.
+fn time_of_pass(shared: &Shared) -> Option<Duration> {
+    shared.options.scrub_within.map(|within| within / 2)
+}
+
+/// Whether the next segment is to be scrubbed now.
+fn scrub_is_due(shared: &Shared, keeper: &mut Keeper) -> bool {
+    let is_asked_for = keeper.scrub.is_running && keeper.scrub.due.is_none();
+    let Some(pass) = time_of_pass(shared).filter(|_| !is_asked_for) else { return is_asked_for };
+    if !keeper.scrub.is_running {
+        let began = Duration::from_secs(keeper.scrub.began);
+        if keeper.scrub.began > 0 && now(shared) < began + pass {
+            return false;
+        }
+        start(shared, keeper, Some(Duration::ZERO));
+    }
+    keeper.scrub.due.is_some_and(|due| due <= now(shared))
+}
+
+/// When the next segment of a scrub that has time is due.
+fn next_due(shared: &Shared, keeper: &Keeper) -> Option<Duration> {
+    let pass = time_of_pass(shared).filter(|_| keeper.scrub.due.is_some())?;
+    let core = shared.core.lock();
+    let before = core.space.segments().filter(|s| s.row.id < keeper.scrub.next).count();
+    let part = before as f64 / core.space.segments().count().max(1) as f64;
+    Some(Duration::from_secs(keeper.scrub.began) + pass.mul_f64(part))
 }
 
 /// The first closed segment from `from` on for which this holds.
@@ -63,14 +120,17 @@ fn verify_returned(
 
 /// Scrubs the next segment.
 fn scrub_next(shared: &Shared, keeper: &mut Keeper, io: &mut Io) {
-    let Some(row) = next_closed(shared, keeper.scrub.next, |_| true) else {
+    if let Some(row) = next_closed(shared, keeper.scrub.next, |_| true) {
+        keeper.scrub.next = SegmentId(row.id.0 + 1);
+        keeper.scrub.due = next_due(shared, keeper);
+        let (bytes, bad) = verify_chunks(shared, keeper, io, &row, 0..row.chunks.len());
+        keeper.scrub.bytes += bytes;
+        keeper.scrub.errors += bad;
+    }
+    if next_closed(shared, keeper.scrub.next, |_| true).is_none() {
         keeper.scrub.is_running = false;
-        return;
-    };
-    keeper.scrub.next = SegmentId(row.id.0 + 1);
-    let (bytes, bad) = verify_chunks(shared, keeper, io, &row, 0..row.chunks.len());
-    keeper.scrub.bytes += bytes;
-    keeper.scrub.errors += bad;
+        keeper.scrub.finished = now(shared).as_secs().max(1);
+    }
 }
 
 /// Verifies these chunks of a segment, as far as their drives are there: bytes read, and chunks that are wrong.

@@ -5,6 +5,7 @@
 //! | size | field |
 //! | --- | --- |
 //! | 8 × 4 | last seqno in the map, in the catalogue; next generation; next id |
+//! | 8, 8, 4 | scrub: when it began and when one ended last, in seconds since 1970; the segment that is next |
 //! | 8, 8, 4 | the first frame to replay: number, offset in the ring, CRC of the frame before it |
 //! | n | lineages, volumes, snapshots: rows as in the write buffer's records |
 //! | n | segments: see [`SegmentRow`] |
@@ -120,6 +121,14 @@ pub(crate) struct LogTail {
     pub(crate) previous_crc: u32,
 }
 
+/// How far the scrub was: see the keeper's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScrubRow {
+    pub(crate) began: u64,
+    pub(crate) finished: u64,
+    pub(crate) next: SegmentId,
+}
+
 /// A checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Root {
@@ -130,6 +139,7 @@ pub(crate) struct Root {
     pub(crate) catalogued: Seqno,
     pub(crate) next_generation: Generation,
     pub(crate) next_id: u64,
+    pub(crate) scrub: ScrubRow,
     pub(crate) tail: LogTail,
     pub(crate) lineages: Vec<LineageRow>,
     pub(crate) volumes: Vec<VolumeRow>,
@@ -143,6 +153,7 @@ impl Root {
         let address = Address(area.into(), 0, self.number);
         let mut e = envelope::begin(Kind::Root, pool, address);
         e.u64(self.applied.0).u64(self.catalogued.0).u64(self.next_generation.0).u64(self.next_id);
+        e.u64(self.scrub.began).u64(self.scrub.finished).u32(self.scrub.next.0);
         e.u64(self.tail.frame.0).u64(self.tail.offset).u32(self.tail.previous_crc);
         e.u32(u32_of(self.lineages.len()));
         self.lineages.iter().for_each(|row| row.encode(&mut e));
@@ -175,6 +186,11 @@ impl Root {
             next_generation: Generation(d.u64("next generation")?),
             next_id: d.u64("next id")?,
             ..Root::default()
+        };
+        root.scrub = ScrubRow {
+            began: d.u64("scrub began")?,
+            finished: d.u64("scrub finished")?,
+            next: SegmentId(d.u32("scrub next")?),
         };
         root.tail = LogTail {
             frame: FrameSeq(d.u64("tail")?),

@@ -9,7 +9,9 @@ use super::envelope::{self, Kind, VERSION};
 use super::frame::{self, Change, FrameHead, Record};
 use super::label::{Config, Label, LogPlace, Member, MemberState, Role, RootPointer, Shape};
 use super::leaf::{self, Fragment, Place, Version};
-use super::root::{Extent, LineageRow, LogTail, NodeRow, Root, SegmentRow, SnapshotRow, VolumeRow};
+use super::root::{
+    Extent, LineageRow, LogTail, NodeRow, Root, ScrubRow, SegmentRow, SnapshotRow, VolumeRow,
+};
 use super::seal::Seal;
 use super::summary::{self, Item, ItemKind};
 use crate::types::id::{
@@ -110,6 +112,7 @@ fn root() -> Root {
         catalogued: Seqno(44),
         next_generation: Generation(10),
         next_id: 11,
+        scrub: ScrubRow { began: 1_700_000_003, finished: 1_700_000_001, next: SegmentId(3) },
         tail: LogTail { frame: FrameSeq(12), offset: 8192, previous_crc: 0xabcd },
         lineages: vec![lineage],
         volumes: vec![volume()],

@@ -113,7 +113,7 @@ impl Pool {
 
     /// Starts to read everything and to verify it.
     pub fn scrub(&self) {
-        verify::start_scrub(&mut self.shared.keeper.lock());
+        verify::start_scrub(&self.shared, &mut self.shared.keeper.lock());
         self.shared.ring();
     }
 

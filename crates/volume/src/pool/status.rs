@@ -113,10 +113,14 @@ pub struct RebuildStatus {
 pub struct ScrubStatus {
     /// Whether it goes on.
     pub is_running: bool,
-    /// Bytes read.
+    /// Bytes read since it began, or since the pool was opened.
     pub bytes: u64,
-    /// Chunks that were wrong.
+    /// Chunks of them that were wrong.
     pub errors: u64,
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// When one ended last that read everything.
+    pub finished: Option<u64>,
 }
 
 /// Bytes written since the pool was opened, by cause.
@@ -136,6 +140,8 @@ pub struct WriteCounts {
     pub checkpoints: u64,
     /// Blocks that were computed from parities.
     pub reconstructed: u64,
+    /// Blocks that were lost in segments, and taken from the write buffer.
+    pub salvaged: u64,
 }
 
 /// Something that is wrong.
@@ -156,11 +162,13 @@ impl Pool {
         let shared = &self.shared;
         let scrub = {
             let scrub = shared.keeper.lock().scrub.clone();
-            let was_started = scrub.is_running || scrub.bytes > 0;
+            let was_started = scrub.is_running || scrub.finished > 0;
             was_started.then_some(ScrubStatus {
                 is_running: scrub.is_running,
                 bytes: scrub.bytes,
                 errors: scrub.errors,
+                began: scrub.began,
+                finished: (scrub.finished > 0).then_some(scrub.finished),
             })
         };
         let (began, bytes_done) = {
@@ -244,6 +252,7 @@ impl Pool {
                 rebuilt: get(&counts.rebuilt),
                 checkpoints: get(&counts.checkpoints),
                 reconstructed: get(&counts.reconstructed),
+                salvaged: get(&counts.salvaged),
             },
             map_bytes: core.map.used() as u64,
             map_loads: core.map.loads,
@@ -342,6 +351,13 @@ impl Pool {
                 );
                 let action = format!("`esker pool scrub {pool}`, then replace it if more appear");
                 add("DRIVE_SUSPECT", text, action);
+            }
+        }
+        if let (Some(scrub), Some(within)) = (&status.scrub, self.shared.options.scrub_within) {
+            let since = scrub.finished.unwrap_or(scrub.began);
+            if self.shared.options.clock.unix_time().as_secs() > since + within.as_secs() {
+                let text = format!("No scrub has ended within {within:?}.");
+                add("SCRUB_OVERDUE", text, format!("`esker pool scrub {pool}`"));
             }
         }
         let [_, one, two, more] = status.segments;
