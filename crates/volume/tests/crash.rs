@@ -7,12 +7,13 @@
 #[path = "support/rig.rs"]
 mod rig;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{LbaCount, Rng};
 use esker_device::Device;
-use esker_sim::{CrashDevice, CrashRecorder, Image, Plan};
+use esker_sim::{CrashDevice, CrashRecorder, Image, ImageId, Kept, LbaSet, Plan};
 use esker_volume::types::id::DriveIndex;
 use esker_volume::{MemberState, OpenOptions, Pool, Role};
 use rig::{Act, Oracle, SMALL, Shape};
@@ -51,6 +52,15 @@ struct Recorded {
 }
 
 fn record(shape: &Shape, seed: u64, count: usize) -> Recorded {
+    let mut rng = Rng::new(seed);
+    record_acts(shape, count, |oracle, n| oracle.random(&mut rng, 1 + n as u64 * 16, 64))
+}
+
+fn record_acts(
+    shape: &Shape,
+    count: usize,
+    mut next: impl FnMut(&Oracle, usize) -> Act,
+) -> Recorded {
     let recorder = CrashRecorder::new();
     let (drives, buffers) = rig::devices(shape);
     let attach = |devices: Vec<Arc<dyn Device>>| -> Vec<Arc<dyn Device>> {
@@ -61,12 +71,11 @@ fn record(shape: &Shape, seed: u64, count: usize) -> Recorded {
     let devices = [drives, buffers].concat();
     recorder.mark(0);
     let mut pool = rig::open(&devices, shape);
-    let mut rng = Rng::new(seed);
     let mut oracles = vec![Oracle::default()];
     let mut acts = Vec::new();
     for n in 0..count {
         let mut oracle = oracles[n].clone();
-        let act = oracle.random(&mut rng, 1 + n as u64 * 16, 64);
+        let act = next(&oracle, n);
         match act {
             Act::Reopen => {
                 pool.close().unwrap();
@@ -129,7 +138,7 @@ fn record_members(shape: &Shape, seed: u64, count: usize) -> Recorded {
                 |pool: Pool, closes: bool| if closes { drop(pool.close()) } else { drop(pool) };
             let closes = rng.chance(1, 2);
             members = match (members, rng.below(4)) {
-                (Members::Whole, 0 | 1) => {
+                (Members::Whole, 0 | 1) if online.len() > usize::from(shape.parity) + 2 => {
                     leave(pool, closes);
                     pool = Pool::open(&without(one), rig::degraded(shape)).unwrap();
                     Members::Without(one)
@@ -375,6 +384,67 @@ fn acknowledged_acts_survive_on_one_drive() {
 fn acknowledged_acts_survive_with_next_to_no_memory() {
     let images: u64 = (30..32).map(|seed| sweep(&FRUGAL, seed, 50, 300)).sum();
     assert!(images > 500, "{images} images");
+}
+
+/// At each crash point from mark `from` on, an image with all that is not durable torn at once, on all devices: what a
+/// label, a seal or a checkpoint is written over must not be needed.
+fn sweep_torn(recorded: &Recorded, shape: &Shape, from: usize) -> u64 {
+    let history = recorded.recorder.history();
+    let prefixes = Plan { all_subsets: 0, singles: 0, random_subsets: 0, tears: 0, seed: 1 };
+    let mut all = BTreeMap::new();
+    for image in history.images(&prefixes) {
+        let ImageId { point, kept } = image.id().clone();
+        let longest: &mut Vec<Kept> = all.entry(point).or_default();
+        if image.marks().len() > from && kept.len() > longest.len() {
+            *longest = kept;
+        }
+    }
+    let mut rng = Rng::new(1);
+    let mut checked = 0;
+    for (point, kept) in all.into_iter().filter(|(_, kept)| !kept.is_empty()) {
+        let lbas = Some(LbaSet::range(0..1));
+        let kept = kept.into_iter().map(|kept| Kept { lbas: lbas.clone(), ..kept }).collect();
+        let image = history.image(&ImageId { point, kept }).unwrap();
+        if let Err(why) = check(recorded, &image, shape, &mut rng) {
+            panic!("{why}\n{image}");
+        }
+        checked += 1;
+    }
+    checked
+}
+
+#[test]
+fn labels_torn_everywhere_at_once_leave_the_ones_before() {
+    // Names so long that a change of the last members is in another LBA than the label's head.
+    let name = "drives-with-a-name-that-is-as-long-as-some-of-the-paths-are-";
+    let shape = Shape { name, ..DOUBLE };
+    let images: u64 =
+        (60..63).map(|seed| sweep_torn(&record_members(&shape, seed, 40), &shape, 0)).sum();
+    assert!(images > 1000, "{images} images");
+}
+
+#[test]
+fn seals_torn_everywhere_at_once_leave_the_ones_before() {
+    // Chunks of so many units that a seal has several LBAs, and is written again when it has.
+    let shape = Shape {
+        drives: 3,
+        lba_size: 512,
+        drive_bytes: 24 << 20,
+        chunk_bytes: 512 << 10,
+        unit_bytes: 4 << 10,
+        ..SMALL
+    };
+    let recorded = record_acts(&shape, 80, |_, n| match n {
+        0 => Act::Create(1, 1024),
+        40.. if n % 4 == 2 => Act::Drain,
+        40.. if n % 4 == 3 => Act::Checkpoint,
+        _ => {
+            let (block, version) = (n as u64 * 8 % 1024, n as u64 * 48);
+            Act::Write { volume: 1, block, count: 8, version }
+        }
+    });
+    let images = sweep_torn(&recorded, &shape, 40);
+    assert!(images > 100, "{images} images");
 }
 
 #[test]

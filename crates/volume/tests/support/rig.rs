@@ -21,6 +21,10 @@ pub(crate) struct Shape {
     pub(crate) drive_bytes: u64,
     pub(crate) map_bytes: usize,
     pub(crate) lba_size: u32,
+    pub(crate) chunk_bytes: u64,
+    pub(crate) unit_bytes: u32,
+    /// What devices are called, before their number.
+    pub(crate) name: &'static str,
 }
 
 /// Four drives, one parity, the log on two of the drives.
@@ -32,6 +36,9 @@ pub(crate) const SMALL: Shape = Shape {
     drive_bytes: 2560 << 10,
     map_bytes: 64 << 10,
     lba_size: 4096,
+    chunk_bytes: 64 << 10,
+    unit_bytes: 8 << 10,
+    name: "d",
 };
 
 pub(crate) fn create_options(shape: &Shape) -> CreateOptions {
@@ -39,8 +46,8 @@ pub(crate) fn create_options(shape: &Shape) -> CreateOptions {
         name: "tank".to_owned(),
         parity: shape.parity,
         width: shape.width,
-        chunk_bytes: 64 << 10,
-        unit_bytes: 8 << 10,
+        chunk_bytes: shape.chunk_bytes,
+        unit_bytes: shape.unit_bytes,
         log_bytes: 256 << 10,
         root_bytes: Some(32 << 10),
         spare_percent: 15,
@@ -71,7 +78,7 @@ pub(crate) fn devices(shape: &Shape) -> (Devices, Devices) {
         let device = |n| MemoryDevice::new(&format!("{name}{n}"), bytes, shape.lba_size);
         (0..count).map(|n| Arc::new(device(n)) as Arc<dyn Device>).collect()
     };
-    (memory("d", shape.drives, shape.drive_bytes), memory("b", shape.buffers, 384 << 10))
+    (memory(shape.name, shape.drives, shape.drive_bytes), memory("b", shape.buffers, 384 << 10))
 }
 
 /// A new pool: all of its devices.
