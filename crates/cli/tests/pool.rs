@@ -186,7 +186,47 @@ fn wrong_requests_are_answered() {
     let drives = Tank::drives(&tank.0, 3);
     let missing = text(&tank.0.path("gone"));
     run(["pool", "status", "tank", "--drives", &drives[0], &missing])
-        .fails(66, &["gone: there is no such file", "taken out of the pool"]);
+        .fails(66, &["gone: there is no such file", "left out with degraded=yes"]);
     run(["pool", "status", "tank", "--drives", &drives[0]]).fails(66, &["1 of 3 drives are there"]);
     assert!(tank.run("pool status tank").succeeds().out().contains("tank: online"));
+}
+
+#[test]
+fn forgotten_drive_is_named_and_waited_for_when_told_to() {
+    let tank = Tank::new();
+    tank.run("volume create tank/db --size 1MiB").succeeds();
+    let drives = Tank::drives(&tank.0, 3);
+    let two = |more: &[&str]| {
+        let mut args = vec!["pool", "status", "tank"];
+        args.extend(more);
+        args.extend(["--drives", &drives[0], &drives[2]]);
+        run(args)
+    };
+    two(&[]).fails(66, &["missing: drive 1 (", "d1", "--degraded"]);
+    let status = two(&["--degraded"]).succeeds().out();
+    assert!(status.contains("tank: degraded") && status.contains("DRIVE_MISSING"), "{status}");
+    // It is known from then on.
+    assert!(two(&[]).succeeds().out().contains("missing"));
+    let status = tank.run("pool status tank").succeeds().out();
+    assert!(status.contains("note: drive 1 (") && status.contains("there again"), "{status}");
+    tank.run("pool scrub tank").succeeds();
+    assert!(tank.run("pool status tank").succeeds().out().contains("tank: online"));
+    // A flag that says how to open a pool needs one that says which.
+    run(["pool", "status", "tank", "--degraded"]).fails(64, &["--drives"]);
+}
+
+#[test]
+fn half_of_a_pool_and_a_lost_buffer_need_their_flags() {
+    let scratch = Scratch::new();
+    let drives = Tank::drives(&scratch, 3);
+    create(&drives[..2], &["--buffer", &drives[2]]).succeeds();
+    let status = |more: &[&str]| run([&["pool", "status", "tank"], more].concat());
+    let buffer = ["--buffer", &drives[2]];
+    let half = [&["--drives", &drives[0]][..], &buffer].concat();
+    status(&half).fails(66, &["more than half are needed", "--accept-half"]);
+    status(&[&half[..], &["--accept-half"]].concat()).succeeds();
+    let whole = ["--drives", &drives[0]];
+    status(&whole).fails(66, &["missing: drive 2 (", "--degraded"]);
+    // It was closed, and nothing is lost with the buffer.
+    status(&[&whole[..], &["--lose-buffer"]].concat()).succeeds();
 }

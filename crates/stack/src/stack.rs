@@ -304,7 +304,7 @@ impl Stack {
             Ok(opened) => Ok(opened.device),
             Err(error) => {
                 let cause = format!(
-                    "{error}. Name all devices of a pool: one that is left out is taken out of the pool"
+                    "{error}. Name all devices of a pool; one that is missing may be left out with degraded=yes"
                 );
                 Err(StackError::Volume { spec: text().to_string(), cause, kind: error.kind() })
             }
@@ -320,7 +320,15 @@ impl Stack {
         }
         let usual = OpenOptions::default();
         let map_bytes = spec.map.and_then(|bytes| usize::try_from(bytes).ok());
-        let options = OpenOptions { map_bytes: map_bytes.unwrap_or(usual.map_bytes), ..usual };
+        let options = OpenOptions {
+            map_bytes: map_bytes.unwrap_or(usual.map_bytes),
+            degraded: spec.degraded,
+            lose_buffer: spec.lose_buffer,
+            accept_half: spec.accept_half,
+            missing_grace: spec.grace.unwrap_or(usual.missing_grace),
+            scrub_within: spec.scrub,
+            ..usual
+        };
         Ok(OpenPool::new(Pool::open(&devices, options).map_err(failed)?))
     }
 

@@ -382,7 +382,7 @@ pub(crate) fn number(least: u32, most: u32) -> impl FnOnce(&str) -> Result<u32, 
 
 /// A duration that is not zero, in whole milliseconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 1), ("s", 1000), ("min", 60_000)];
+    let units = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     let in_unit = |(unit, ms): (&str, u64)| {
         text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(ms).filter(|&ms| ms > 0)
     };

@@ -149,11 +149,14 @@ fn pool_is_opened_by_all_of_its_devices_and_by_no_others() {
     wrong(
         "volume:tank/one?drives=(@/tank0)(@/tank1)(@/gone)",
         ErrorKind::NotFound,
-        &["gone: there is no such file", "taken out of the pool"],
+        &["gone: there is no such file", "left out with degraded=yes"],
     );
     assert!(!Path::new(&scratch.spec("@/gone")).exists());
     wrong("volume:tank/one?drives=(@/plain)", ErrorKind::NotFound, &["no label of a pool"]);
     let mixed = "volume:tank/one?drives=(@/tank0)(@/tank1)(@/other2)";
+    let two = "volume:tank/one?drives=(@/tank0)(@/tank1)";
+    wrong(two, ErrorKind::NotFound, &["missing: drive 2 (", "tank2", "`degraded`"]);
+    wrong(&format!("{two}&degraded=maybe"), ErrorKind::Invalid, &["yes or no"]);
     wrong(mixed, ErrorKind::Invalid, &["other2 belongs to pool 'other'"]);
     let all = "drives=(@/tank0)(@/tank1)(@/tank2)";
     wrong(&format!("volume:tank/three?{all}"), ErrorKind::NotFound, &["no volume 'three'"]);

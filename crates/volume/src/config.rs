@@ -219,7 +219,7 @@ impl Assembly {
             format!("{parity} may be missing; bring back more")
         } else if !(has_majority || options.accept_half && has_half) {
             "more than half are needed, so that two halves are never both open; bring back another, or open with \
-             `accept_half` if exactly half are there and the others are opened nowhere"
+             `accept_half` (--accept-half) if exactly half are there and the others are opened nowhere"
                 .to_owned()
         } else {
             return self.check_absent(options, &absent, has_half);

@@ -215,10 +215,10 @@ fn recover(
         let want = crate::keep::checkpoint::Want { new_log: true, is_clean: false };
         crate::keep::checkpoint::run(shared, &mut keeper, io, &want)?;
         if is_dirty {
-            remarks.push(
-                "the write buffer was lost, and the pool went back to its last checkpoint"
-                    .to_owned(),
-            );
+            remarks.push(format!(
+                "the write buffer was lost: what was written after checkpoint {} (record {}) is gone",
+                root.number, root.catalogued.0
+            ));
         }
     }
     Ok(())

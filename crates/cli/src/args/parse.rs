@@ -58,6 +58,12 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+pub(super) fn days(text: &str) -> Result<Duration, String> {
+    let days = text.parse::<u32>().ok().filter(|days| (1..=36_500).contains(days));
+    let days = days.ok_or_else(|| format!("'{text}' is no number of days, of 1 to 36500"))?;
+    Ok(Duration::from_secs(86_400) * days)
+}
+
 /// A span of time in seconds.
 pub(super) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>();

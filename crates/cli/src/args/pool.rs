@@ -5,9 +5,31 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use esker_stack::Spec;
+use esker_stack::{Spec, VolumeSpec};
 
 use super::parse;
+
+/// What may be amiss when a pool is opened.
+#[derive(Args)]
+pub(crate) struct Opening {
+    /// Open although drives are missing: what they have is computed from parities until they return
+    #[arg(long, requires = "drives")]
+    degraded: bool,
+    /// Open although the write buffer is lost: back to the last checkpoint
+    #[arg(long, requires = "drives")]
+    lose_buffer: bool,
+    /// Open with exactly half of the drives: only when the others are opened nowhere else
+    #[arg(long, requires = "drives")]
+    accept_half: bool,
+}
+
+impl Opening {
+    /// The pool of a specification, opened so.
+    pub(crate) fn of(&self, spec: VolumeSpec) -> VolumeSpec {
+        let Opening { degraded, lose_buffer, accept_half } = *self;
+        VolumeSpec { degraded, lose_buffer, accept_half, ..spec }
+    }
+}
 
 /// Which pool: one that this process opens, or one that another process serves.
 #[derive(Args)]
@@ -18,6 +40,8 @@ pub(crate) struct Where {
     /// All buffer devices of the pool
     #[arg(long = "buffer", value_name = "SPEC", num_args = 1.., value_parser = parse::spec, requires = "drives")]
     pub(crate) buffers: Vec<Spec>,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
     /// The socket of the process that serves the pool [default: /run/esker/POOL.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -179,6 +203,14 @@ pub(crate) struct PoolServeArgs {
     /// All buffer devices of the pool
     #[arg(long = "buffer", value_name = "SPEC", num_args = 1.., value_parser = parse::spec)]
     pub(crate) buffers: Vec<Spec>,
+    #[command(flatten)]
+    pub(crate) opening: Opening,
+    /// Rebuild what a missing drive has after so many seconds, and refuse it then [default: 600]
+    #[arg(long = "missing-grace", value_name = "SECONDS", value_parser = parse::seconds_or_zero)]
+    pub(crate) grace: Option<std::time::Duration>,
+    /// Read and verify everything in the background within so many days [default: never]
+    #[arg(long, value_name = "DAYS", value_parser = parse::days)]
+    pub(crate) scrub_within: Option<std::time::Duration>,
     /// Where requests are answered [default: /run/esker/POOL.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,

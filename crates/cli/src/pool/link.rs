@@ -36,14 +36,7 @@ impl Link {
             let path = at.socket.clone().unwrap_or_else(|| socket::default_path(pool));
             return Ok(Link::Socket { pool: pool.to_owned(), path });
         }
-        let spec = VolumeSpec {
-            pool: pool.to_owned(),
-            name: "*".to_owned(),
-            snapshot: None,
-            drives: at.drives.clone(),
-            buffers: at.buffers.clone(),
-            map: None,
-        };
+        let spec = at.opening.of(VolumeSpec::of_pool(pool, &at.drives, &at.buffers));
         let stack = Stack::new();
         let pool = stack.pool(&spec)?;
         Ok(Link::Own(Box::new(Served::new(stack, pool))))

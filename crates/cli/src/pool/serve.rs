@@ -29,12 +29,10 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     // Before anything is open: a signal that comes early ends it in order, too.
     let mut signals = Waiting::new(args.time)?;
     let spec = VolumeSpec {
-        pool: args.pool.clone(),
-        name: "*".to_owned(),
-        snapshot: None,
-        drives: args.drives.clone(),
-        buffers: args.buffers.clone(),
         map: args.map,
+        grace: args.grace,
+        scrub: args.scrub_within,
+        ..args.opening.of(VolumeSpec::of_pool(&args.pool, &args.drives, &args.buffers))
     };
     let stack = Stack::new();
     let pool = stack.pool(&spec)?;

@@ -53,6 +53,11 @@ pub(crate) fn pool(view: &PoolView) -> String {
     }
     text.push_str(&align(&rows, 3));
     text.push_str("(free: slots; reads, writes, sums: errors since the pool was opened)\n");
+    if let Some(rebuild) = &view.rebuild {
+        let eta = rebuild.eta_secs.map(|secs| format!(", {secs} s to go")).unwrap_or_default();
+        let left = human_bytes(rebuild.bytes_left);
+        let _ = writeln!(text, "rebuild: {} chunks left, {left}{eta}", rebuild.chunks);
+    }
     if let Some(scrub) = &view.scrub {
         let state = if scrub.is_running { "running" } else { "done" };
         let _ =

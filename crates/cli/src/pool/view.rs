@@ -23,6 +23,7 @@ pub(crate) struct PoolView {
     /// Segments by how many of their chunks are lost: none, one, two, more.
     pub(crate) segments: [u64; 4],
     pub(crate) beyond_repair: u64,
+    pub(crate) rebuild: Option<RebuildView>,
     pub(crate) scrub: Option<ScrubView>,
     pub(crate) written: WrittenView,
     pub(crate) map_bytes: u64,
@@ -36,6 +37,7 @@ pub(crate) struct MemberView {
     pub(crate) index: u16,
     pub(crate) uuid: String,
     pub(crate) device: Option<String>,
+    pub(crate) last_name: String,
     pub(crate) role: String,
     pub(crate) state: String,
     pub(crate) bytes: u64,
@@ -68,10 +70,22 @@ pub(crate) struct LogView {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RebuildView {
+    pub(crate) chunks: u64,
+    pub(crate) bytes_left: u64,
+    pub(crate) bytes_done: u64,
+    /// The drives' time that it takes while volumes are used, in thousandths.
+    pub(crate) share: u64,
+    pub(crate) eta_secs: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ScrubView {
     pub(crate) is_running: bool,
     pub(crate) bytes: u64,
     pub(crate) errors: u64,
+    /// When the last one ended that read everything, in seconds since 1970.
+    pub(crate) finished: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,6 +97,7 @@ pub(crate) struct WrittenView {
     pub(crate) rebuilt: u64,
     pub(crate) checkpoints: u64,
     pub(crate) reconstructed: u64,
+    pub(crate) salvaged: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -168,6 +183,8 @@ fn state(state: MemberState) -> String {
         MemberState::Draining => "draining",
         MemberState::Faulted => "faulted",
         MemberState::Retired => "retired",
+        MemberState::Missing => "missing",
+        MemberState::Rejoining => "rejoining",
     }
     .to_owned()
 }
@@ -175,7 +192,8 @@ fn state(state: MemberState) -> String {
 impl PoolView {
     pub(crate) fn new(status: &Status, remarks: &[String]) -> PoolView {
         let has = |code: &str| status.alarms.iter().any(|alarm| alarm.code == code);
-        let is_faulted = status.members.iter().any(|one| one.state == MemberState::Faulted);
+        let is_out = |state| matches!(state, MemberState::Faulted | MemberState::Missing);
+        let is_faulted = status.members.iter().any(|one| is_out(one.state));
         let of_pool = if has("POOL_STOPPED") {
             "stopped"
         } else if has("DATA_LOST") {
@@ -195,6 +213,7 @@ impl PoolView {
             rebuilt,
             checkpoints,
             reconstructed,
+            salvaged,
         } = status.written;
         let log = &status.log;
         PoolView {
@@ -225,10 +244,18 @@ impl PoolView {
             },
             segments: status.segments,
             beyond_repair: status.beyond_repair,
+            rebuild: status.rebuild.map(|rebuild| RebuildView {
+                chunks: rebuild.chunks,
+                bytes_left: rebuild.bytes_left,
+                bytes_done: rebuild.bytes_done,
+                share: rebuild.share,
+                eta_secs: rebuild.eta.map(|eta| eta.as_secs()),
+            }),
             scrub: status.scrub.as_ref().map(|scrub| ScrubView {
                 is_running: scrub.is_running,
                 bytes: scrub.bytes,
                 errors: scrub.errors,
+                finished: scrub.finished,
             }),
             written: WrittenView {
                 user,
@@ -238,6 +265,7 @@ impl PoolView {
                 rebuilt,
                 checkpoints,
                 reconstructed,
+                salvaged,
             },
             map_bytes: status.map_bytes,
             map_loads: status.map_loads,
@@ -253,6 +281,7 @@ impl MemberView {
             index: member.index.0,
             uuid: member.uuid.to_string(),
             device: member.device.clone(),
+            last_name: member.last_name.clone(),
             role: role(member.role),
             state: state(member.state),
             bytes: member.bytes,

@@ -1,7 +1,9 @@
 //! Volumes of a pool that this process opens.
 
+use std::time::Duration;
+
 use super::Spec;
-use crate::syntax::{Key, Keys, Parts, show_size, size};
+use crate::syntax::{Key, Keys, Parts, duration, one_of, show_duration, show_size, size};
 
 const EXAMPLE: &str = "volume:POOL/NAME?drives=(/dev/nvme0n1)(/dev/nvme1n1)";
 
@@ -20,10 +22,49 @@ pub struct VolumeSpec {
     pub buffers: Vec<Spec>,
     /// Bytes of memory for the map; 256 MiB where nothing is said.
     pub map: Option<u64>,
+    /// Open although drives are missing.
+    pub degraded: bool,
+    /// Open although the write buffer is lost.
+    pub lose_buffer: bool,
+    /// Open with exactly half of the drives.
+    pub accept_half: bool,
+    /// How long missing drives are waited for; ten minutes where nothing is said.
+    pub grace: Option<Duration>,
+    /// In how much time everything is scrubbed in the background; not at all where nothing is said.
+    pub scrub: Option<Duration>,
 }
 
+const YES: &[(&str, bool)] = &[("yes", true), ("no", false)];
+
 impl VolumeSpec {
-    const KEYS: [Key; 3] = [("drives", "(SPEC)(SPEC)…"), ("buffer", "(SPEC)…"), ("map", "SIZE")];
+    const KEYS: [Key; 8] = [
+        ("drives", "(SPEC)(SPEC)…"),
+        ("buffer", "(SPEC)…"),
+        ("map", "SIZE"),
+        ("degraded", "yes|no"),
+        ("lose-buffer", "yes|no"),
+        ("accept-half", "yes|no"),
+        ("grace", "TIME"),
+        ("scrub", "TIME"),
+    ];
+
+    /// A pool as a whole, opened on its drives.
+    #[must_use]
+    pub fn of_pool(pool: &str, drives: &[Spec], buffers: &[Spec]) -> VolumeSpec {
+        VolumeSpec {
+            pool: pool.to_owned(),
+            name: "*".to_owned(),
+            snapshot: None,
+            drives: drives.to_vec(),
+            buffers: buffers.to_vec(),
+            map: None,
+            degraded: false,
+            lose_buffer: false,
+            accept_half: false,
+            grace: None,
+            scrub: None,
+        }
+    }
 
     pub(super) fn of(parts: &Parts) -> Result<VolumeSpec, String> {
         let mut keys = Keys::of("volume:", parts, &VolumeSpec::KEYS)?;
@@ -44,6 +85,11 @@ impl VolumeSpec {
             drives: keys.specs("drives")?.unwrap_or_default(),
             buffers: keys.specs("buffer")?.unwrap_or_default(),
             map: keys.take("map", size)?,
+            degraded: keys.take("degraded", one_of(YES))?.unwrap_or_default(),
+            lose_buffer: keys.take("lose-buffer", one_of(YES))?.unwrap_or_default(),
+            accept_half: keys.take("accept-half", one_of(YES))?.unwrap_or_default(),
+            grace: keys.take("grace", duration)?,
+            scrub: keys.take("scrub", duration)?,
         })
     }
 
@@ -54,6 +100,11 @@ impl VolumeSpec {
         parts.push("drives", some(&self.drives));
         parts.push("buffer", some(&self.buffers));
         parts.push("map", self.map.map(show_size));
+        parts.push("degraded", self.degraded.then_some("yes"));
+        parts.push("lose-buffer", self.lose_buffer.then_some("yes"));
+        parts.push("accept-half", self.accept_half.then_some("yes"));
+        parts.push("grace", self.grace.map(show_duration));
+        parts.push("scrub", self.scrub.map(show_duration));
         parts
     }
 

@@ -335,5 +335,5 @@ pub(crate) fn kept_name(name: &str) -> String {
 const _: () = {
     // All that a label may hold fits a copy of it.
     let members = MEMBERS_MAX * (Member::BYTES + DEVICE_NAME_MAX + 2);
-    assert!(ENVELOPE + 100 + NAME_MAX + 100 + members <= LABEL_BYTES as usize);
+    assert!((ENVELOPE + 100 + NAME_MAX + 100 + members) as u64 <= LABEL_BYTES);
 };

@@ -85,7 +85,7 @@ pub enum VolumeError {
     },
     /// Drives are missing that were not missing before.
     #[error(
-        "pool '{pool}': missing: {missing}; name all of its devices, or open with `degraded`: what a missing drive has is \
+        "pool '{pool}': missing: {missing}; name all of its devices, or open with `degraded` (--degraded): what a missing drive has is \
          computed from parities until it returns"
     )]
     DrivesMissing {
@@ -97,7 +97,7 @@ pub enum VolumeError {
     /// No device with the write buffer is there.
     #[error(
         "pool '{pool}': no device with the write buffer is there, and it holds acknowledged writes up to {what}; bring back {missing}, \
-         or open with `lose_buffer` to go back to the last checkpoint"
+         or open with `lose_buffer` (--lose-buffer) to go back to the last checkpoint"
     )]
     BufferLost {
         /// The pool's name.
