@@ -12,8 +12,8 @@
 //! | `recover` | opening: labels, quorum, checkpoint, replay | `keep`, `engine` and below |
 //! | `write` | records become durable, visible, acknowledged | `keep`, `engine` and below |
 //! | `read` | look up, read, verify, compute from parities | `engine` and below |
-//! | `keep` | destaging, checkpoints, cleaning, repair, sweeps | `engine` and below |
-//! | `engine` | what the threads share; locks | what is below |
+//! | `keep` | destaging, checkpoints, cleaning, repair, rebuilds, verification, sweeps | `engine` and below |
+//! | `engine` | what the threads share; locks; the share of what can wait | what is below |
 //! | `map` | lineage and block → versions and their places | `segment`, `space`, `buffer` |
 //! | `catalog` | volumes, snapshots, lineages | `buffer`, `omf` |
 //! | `buffer` | the log, and what it holds | `drive`, `omf` |
@@ -29,7 +29,8 @@
 //!
 //! 1. A write is a record in a frame of the log. It is acknowledged when the frame is durable on all copies of the log.
 //! 2. *Destaging* packs the oldest records into the open segment, and enters the places into the map in memory.
-//! 3. *Cleaning* and *repair* move what lives in a segment to others, verified. Nothing is ever overwritten in place.
+//! 3. *Cleaning* moves what lives in a segment to others, verified; *repair* rebuilds lost chunks in free slots. Nothing is
+//!    ever overwritten in place.
 //! 4. A *checkpoint* writes what changed of the map, seals, and a root; flushes all drives; points the labels to the
 //!    root. Only then are records let go, and slots of empty segments used again.
 //! 5. After a crash the checkpoint is the state, and the log has what came later. What was written to segments after

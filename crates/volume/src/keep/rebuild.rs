@@ -49,6 +49,7 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
         false => (JOBS, STRIDE),
     };
     close_cut(shared, keeper, io)?;
+    break_off_stale(shared, keeper);
     let absent = Absent::now(shared);
     while keeper.rebuild.jobs.len() < jobs {
         let Some((id, lacks_parities)) = most_degraded(shared, keeper, &absent) else { break };
@@ -97,6 +98,17 @@ fn close_cut(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), Vo
         }
     }
     Ok(())
+}
+
+/// Breaks off what is rebuilt of segments that were emptied meanwhile: their slots may be others' already.
+fn break_off_stale(shared: &Shared, keeper: &mut Keeper) {
+    let is_stale = |job: &mut Job| {
+        let core = shared.core.lock();
+        let segment = core.space.get(job.row.id);
+        !segment.is_some_and(|s| s.row.generation == job.row.generation && s.row.live_bytes > 0)
+    };
+    let stale: Vec<Job> = keeper.rebuild.jobs.extract_if(.., is_stale).collect();
+    stale.into_iter().for_each(|job| job.break_off(shared));
 }
 
 /// How to repair a segment; the slots of a job are allocated then.
@@ -301,7 +313,8 @@ impl Job {
             }
             is_good = false;
             self.seals[*chunk] = None;
-            if let Some(drive) = shared.fleet.get(self.row.chunks[*chunk].0) {
+            let drive = shared.fleet.get(self.row.chunks[*chunk].0);
+            if let Some(drive) = drive.filter(|_| bytes.is_some()) {
                 drive.blame();
             }
         }
