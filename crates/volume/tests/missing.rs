@@ -417,3 +417,44 @@ fn rebuild_goes_on_where_its_targets_fail() {
         rig.compare(&pool);
     }
 }
+
+#[test]
+fn rebuild_goes_on_while_its_segments_are_emptied() {
+    // Chunks that are rebuilt in several steps.
+    let shape =
+        Shape { drive_bytes: 12 << 20, chunk_bytes: 512 << 10, unit_bytes: 4 << 10, ..ROOMY };
+    for seed in 0..4 {
+        let mut rig = Rig::create(shape, seed);
+        let pool = rig.open(&[]);
+        let create = Act::Create(1, 1024);
+        rig::run(&pool, &create).unwrap();
+        rig.oracle.apply(&create);
+        let write = |rig: &mut Rig, block: u64, version: u64| {
+            let act = Act::Write { volume: 1, block: block % 1024 / 8 * 8, count: 8, version };
+            rig::run(&pool, &act).unwrap();
+            rig.oracle.apply(&act);
+        };
+        (0..1024).step_by(8).for_each(|block| write(&mut rig, block, 3 * block));
+        pool.drain().unwrap();
+        pool.checkpoint().unwrap();
+        rig.fail(0);
+        pool.checkpoint().unwrap();
+        for n in 0..64_u64 {
+            pool.step().unwrap();
+            for m in 0..4 {
+                write(&mut rig, 4096 - n * 32 - m * 8 - seed * 8, 5000 + n * 24 + m * 3);
+            }
+            if n % 4 == seed {
+                pool.drain().unwrap();
+                pool.checkpoint().unwrap();
+            }
+        }
+        settle(&pool);
+        assert_eq!(pool.status().segments[1..], [0, 0, 0]);
+        let blamed = pool.status().members.iter().any(|member| member.checksum_errors > 0);
+        assert!(!blamed, "{:?}", pool.status().alarms);
+        rig.compare(&pool);
+        rig.fail(1 + usize::try_from(seed).unwrap());
+        rig.compare(&pool);
+    }
+}
