@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where device nodes stand.
@@ -53,6 +54,15 @@ pub fn create(path: &Path) -> io::Result<File> {
 pub fn create_new(path: &Path) -> io::Result<File> {
     may_create(path)?;
     File::options().read(true).write(true).create_new(true).open(path)
+}
+
+/// Makes a file that is not there yet, and that nobody but its owner can open.
+///
+/// # Errors
+/// As [`may_create`], or the system's.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    may_create(path)?;
+    File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Opens a file to write, as it is; makes it if there is none.

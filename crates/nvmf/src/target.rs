@@ -42,6 +42,7 @@ mod shared;
 mod subsystem;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -130,6 +131,12 @@ impl Target {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.shared.portals.iter().map(|portal| portal.listen).collect()
+    }
+
+    /// The hosts that are connected now, by NQN.
+    #[must_use]
+    pub fn hosts(&self) -> BTreeSet<String> {
+        self.shared.admission.hosts()
     }
 
     /// What it has carried.
@@ -271,6 +278,8 @@ impl Target {
                 devices.push(device.clone());
                 let flush = move || {
                     let done = Port::open(&*device, 1).and_then(|mut port| port.flush());
+                    // Before it is told: the caller may be the last one then, and close what is below.
+                    drop(device);
                     let _ = flushed.send((index, done)); // nobody waits any more
                 };
                 let starting = |error| NvmfError::os("starting a flush", &error);

@@ -14,7 +14,7 @@
 //! 1. An entry is there from the moment a connection is accepted until it is retired, or chosen to go.
 //! 2. The connections of one host that is a guest are all a guest's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
@@ -103,6 +103,11 @@ impl Admission {
             Some((other, at)) => Verdict::Instead(visitor, other, at),
             None => Verdict::Taken(visitor),
         }
+    }
+
+    /// The hosts that have connections now.
+    pub(crate) fn hosts(&self) -> BTreeSet<String> {
+        self.entries.lock().list.values().filter_map(|one| one.host.clone()).collect()
     }
 
     /// A worker has the connection.
