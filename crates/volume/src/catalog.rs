@@ -17,7 +17,7 @@ use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
 
 /// What there is.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Catalog {
     pub(crate) lineages: BTreeMap<LineageId, LineageRow>,
     pub(crate) volumes: BTreeMap<VolumeId, VolumeRow>,

@@ -34,6 +34,7 @@ use crate::omf::leaf::{Fragment, Place};
 use crate::pace::Pace;
 use crate::segment::Broken;
 use crate::space::{Class, Space};
+use crate::stats::Tallies;
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, DriveIndex, Generation, LineageId, Seqno, SlotIndex, VolumeId};
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
     pub(crate) config: Mutex<Config>,
     pub(crate) counts: Counts,
+    /// What volumes were asked for.
+    pub(crate) tallies: Tallies,
     /// When each volume that has limits may go on.
     pub(crate) paces: Mutex<BTreeMap<VolumeId, Pace>>,
     /// How much volumes are used.

@@ -22,6 +22,7 @@
 //! | `config` | labels, membership, quorum | `drive`, `omf` |
 //! | `drive` | many devices at once; where things lie | `omf` |
 //! | `fragment`, `pace`, `parity` | how a block is stored; limits; P and Q | `types` |
+//! | [`stats`] | what volumes were asked for, and where the time went | `types` |
 //! | `omf` | every byte on media | `types` |
 //! | [`types`] | ids, limits, errors, options | nothing |
 //!
@@ -59,15 +60,17 @@ mod read;
 mod recover;
 mod segment;
 mod space;
+pub mod stats;
 mod write;
 
 pub use engine::SpaceUse;
 pub use omf::label::{MemberState, Role};
 pub use pool::{
-    Alarm, Examined, LogStatus, MemberStatus, Pool, RebuildStatus, ScrubStatus, SnapshotInfo,
-    Status, VolumeInfo, VolumeSpace, WriteCounts,
+    Alarm, DriveLoss, Examined, LogStatus, MemberStatus, Pool, RebuildStatus, ScrubStatus,
+    SnapshotInfo, Status, VolumeInfo, VolumeSpace, WriteCounts,
 };
 pub use space::Class;
+pub use stats::{Latency, Stage, VolumeStats};
 pub use types::error::VolumeError;
 pub use types::id::DriveIndex;
 pub use types::options::{CreateOptions, Maintenance, OpenOptions, VolumeOptions};

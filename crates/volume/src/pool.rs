@@ -7,13 +7,17 @@
 //! | `volumes` | create, resize, snapshot, clone, roll back, delete, restore |
 //! | `members` | add, replace, retire drives; scrub |
 //! | `du` | whose space it is |
-//! | `status` | what there is, what is wrong, what to do |
+//! | `what_if` | what would be: a drive fails, something is deleted |
+//! | `status` | what there is |
+//! | `alarms` | what is wrong, and what to do |
 
+mod alarms;
 mod create;
 mod du;
 mod members;
 mod status;
 mod volumes;
+mod what_if;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,13 +32,17 @@ use crate::keep;
 use crate::keep::checkpoint::{self, Want};
 use crate::queue::{View, Volume};
 use crate::recover;
+use crate::stats::VolumeStats;
 use crate::types::error::VolumeError;
+use crate::types::id::VolumeId;
 use crate::types::options::{Maintenance, OpenOptions};
 
+pub use alarms::Alarm;
 pub use create::Examined;
 pub use du::VolumeSpace;
-pub use status::{Alarm, LogStatus, MemberStatus, RebuildStatus, ScrubStatus, Status, WriteCounts};
+pub use status::{LogStatus, MemberStatus, RebuildStatus, ScrubStatus, Status, WriteCounts};
 pub use volumes::{SnapshotInfo, VolumeInfo};
+pub use what_if::DriveLoss;
 
 /// How long the maintenance thread sleeps when nothing is due.
 const NAP: Duration = Duration::from_millis(200);
@@ -84,7 +92,7 @@ impl Pool {
         let core = self.shared.core.lock();
         let not_found = || VolumeError::NotFound { what: "volume", name: name.to_owned() };
         let row = core.catalog.volume(name).ok_or_else(not_found)?;
-        Ok(Arc::new(Volume::new(self.shared.clone(), View::Volume(row.id), name)))
+        Ok(Arc::new(Volume::new(self.shared.clone(), View::Volume(row.id), row.id, name)))
     }
 
     /// A snapshot as a device, read-only.
@@ -98,7 +106,15 @@ impl Pool {
         let found = core.catalog.snapshot(row.id, snapshot);
         let id = found.ok_or_else(|| not_found("snapshot", snapshot))?.id;
         let name = format!("{name}@{snapshot}");
-        Ok(Arc::new(Volume::new(self.shared.clone(), View::Snapshot(id), &name)))
+        Ok(Arc::new(Volume::new(self.shared.clone(), View::Snapshot(id), row.id, &name)))
+    }
+
+    /// What each volume was asked for since the pool was opened, and where the time went; by id.
+    #[must_use]
+    pub fn stats(&self) -> Vec<(VolumeId, VolumeStats)> {
+        let volumes: Vec<VolumeId> =
+            self.shared.core.lock().catalog.volumes.keys().copied().collect();
+        volumes.into_iter().map(|id| (id, self.shared.tallies.snapshot(id))).collect()
     }
 
     /// Does the most urgent piece of maintenance; false when nothing is due.

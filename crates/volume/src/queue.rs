@@ -21,6 +21,7 @@ use crate::map::Access;
 use crate::omf::frame::Record;
 use crate::omf::label::Role;
 use crate::read::{self, ReadBlocks};
+use crate::stats::{Spent, Stage, Tally};
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, LineageId, Seqno, SnapshotId, VolumeId};
 use crate::types::{BLOCK, LEAF_BLOCKS, NODE_LEAVES};
@@ -32,6 +33,7 @@ pub(crate) struct Volume {
     name: String,
     view: View,
     counters: Arc<Counters>,
+    tally: Arc<Tally>,
 }
 
 /// What a device shows.
@@ -44,9 +46,11 @@ pub(crate) enum View {
 }
 
 impl Volume {
-    pub(crate) fn new(shared: Arc<Shared>, view: View, name: &str) -> Volume {
+    /// A volume, or one of its snapshots.
+    pub(crate) fn new(shared: Arc<Shared>, view: View, volume: VolumeId, name: &str) -> Volume {
         let name = format!("{}/{name}", shared.name);
-        Volume { shared, name, view, counters: Arc::default() }
+        let tally = shared.tallies.of(volume);
+        Volume { shared, name, view, counters: Arc::default(), tally }
     }
 }
 
@@ -88,6 +92,7 @@ impl Device for Volume {
             name: self.name.clone(),
             view: self.view,
             counters: self.counters.clone(),
+            tally: self.tally.clone(),
             depth,
             done: Vec::with_capacity(depth),
         }))
@@ -122,6 +127,7 @@ struct Queue {
     name: String,
     view: View,
     counters: Arc<Counters>,
+    tally: Arc<Tally>,
     depth: usize,
     done: Vec<Completion>,
 }
@@ -183,8 +189,14 @@ impl Queue {
             }
         }
         let shared = self.shared.clone();
-        self.throttle(&reads, &changes);
+        let (read, changed) = (to_u64(reads.len()), to_u64(changes.len() + ranges.len()));
+        let clock = &shared.options.clock;
+        let start = clock.now();
         let mut io = shared.ios.take();
+        io.spent = Spent::default();
+        if self.throttle(&reads, &changes) {
+            io.spent.add(Stage::Limit, clock.now().since(start));
+        }
         self.read(&geometry, &mut io, reads);
         self.change(&geometry, &mut io, changes);
         for (tag, op) in ranges {
@@ -192,14 +204,15 @@ impl Queue {
             let result = result.map_err(|error| self.as_device_error(&error, &op));
             self.complete(&geometry, tag, op, result);
         }
+        self.tally.end(read, changed, clock.now().since(start), &io.spent);
     }
 
-    /// Waits until the volume's limits let this batch through.
-    fn throttle(&self, reads: &[(Tag, Op)], changes: &[Change]) {
-        let View::Volume(id) = self.view else { return };
+    /// Waits until the volume's limits let this batch through; whether it had to wait.
+    fn throttle(&self, reads: &[(Tag, Op)], changes: &[Change]) -> bool {
+        let View::Volume(id) = self.view else { return false };
         let options = self.shared.core.lock().catalog.volumes.get(&id).map(|row| row.options);
         let Some(options) = options.filter(|o| o.iops_limit > 0 || o.bytes_limit > 0) else {
-            return;
+            return false;
         };
         let ops = reads.iter().map(|(_, op)| op).chain(changes.iter().map(|change| &change.op));
         let transfers = ops.clone().filter(|op| matches!(op, Op::Read { .. } | Op::Write { .. }));
@@ -215,6 +228,7 @@ impl Queue {
         if wait > Duration::ZERO {
             clock.sleep(wait);
         }
+        wait > Duration::ZERO
     }
 
     /// The lineage that the device shows, and as of when.
@@ -378,6 +392,7 @@ impl Queue {
 
     fn complete(&mut self, geometry: &Geometry, tag: Tag, op: Op, result: Result<(), DeviceError>) {
         self.counters.count(&op, geometry, &result);
+        self.tally.count(&op, &result);
         self.done.push(Completion { tag, result, buf: op.into_buf() });
     }
 

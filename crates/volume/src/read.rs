@@ -10,6 +10,7 @@ use crate::omf::envelope::fragment_crc;
 use crate::omf::leaf::Fragment;
 use crate::omf::root::SegmentRow;
 use crate::segment::{Broken, Want, read_many};
+use crate::stats::Stage;
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, LineageId, SegmentId, Seqno};
 use crate::types::{BLOCK_SIZE, sectors};
@@ -41,6 +42,8 @@ pub(crate) fn run(
     let mut answers: Vec<Result<(), VolumeError>> = vec![Ok(()); requests.len()];
     let mut stored = Vec::new();
     let mut rows: BTreeMap<SegmentId, SegmentRow> = BTreeMap::new();
+    let clock = &shared.options.clock;
+    let start = clock.now();
     let reader = {
         let mut core = shared.core.lock();
         for (number, request) in requests.iter_mut().enumerate() {
@@ -62,7 +65,12 @@ pub(crate) fn run(
         }
         core.begin_read(rows.values().map(|row| row.generation).collect())
     };
+    let found = clock.now();
+    io.spent.add(Stage::Map, found.since(start));
     let read = read_stored(io, &rows, &stored);
+    if !stored.is_empty() {
+        io.spent.add(Stage::Drive, clock.now().since(found));
+    }
     let mut damaged = Vec::new();
     for (one, answer) in stored.iter().zip(read) {
         let request = &mut requests[one.request];

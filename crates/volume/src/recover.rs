@@ -24,6 +24,7 @@ use crate::omf::frame::{Frame, Record};
 use crate::omf::label::{Config, MemberState, Role, kept_name};
 use crate::omf::root::{Root, SegmentRow};
 use crate::space::Space;
+use crate::stats::Tallies;
 use crate::types::BLOCK_SIZE;
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, DriveIndex, Generation, Incarnation, SegmentId, Seqno};
@@ -72,6 +73,7 @@ pub(crate) fn open(
         core: Mutex::new(Core::new(space, map, catalog)),
         config: Mutex::new(config),
         counts: Counts::default(),
+        tallies: Tallies::default(),
         paces: Mutex::default(),
         load: Load::default(),
         log_is_degraded: AtomicBool::new(false),

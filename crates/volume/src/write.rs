@@ -8,6 +8,7 @@ use crate::drive::Io;
 use crate::engine::{Keeper, Shared, add};
 use crate::keep;
 use crate::omf::frame::Record;
+use crate::stats::Stage;
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, Seqno};
 use crate::types::{BLOCK, BLOCK_SIZE};
@@ -25,12 +26,16 @@ pub(crate) fn commit<'a>(
     mut build: impl FnMut(Seqno) -> Result<Vec<Record<&'a [u8]>>, VolumeError>,
 ) -> Result<Seqno, VolumeError> {
     let mut tries = 0;
+    let clock = &shared.options.clock;
     loop {
+        let start = clock.now();
         let mut log = shared.log.lock();
         shared.check_writable(&shared.core.lock())?;
         let first = log.next_seqno;
         let records = build(first)?;
-        match log.append(io, &records) {
+        let appended = log.append(io, &records);
+        io.spent.add(Stage::Log, clock.now().since(start));
+        match appended {
             Appended::Durable { failed } => {
                 if !failed.is_empty() {
                     // Before the acknowledgement: the copy that missed this frame must not count after a crash.
@@ -50,7 +55,9 @@ pub(crate) fn commit<'a>(
                     let what = "the write buffer cannot be emptied".to_owned();
                     return Err(VolumeError::NoSpace { pool: shared.name.clone(), what });
                 }
+                let start = clock.now();
                 keep::make_room(shared, keeper.as_deref_mut(), io)?;
+                io.spent.add(Stage::Buffer, clock.now().since(start));
             }
         }
     }
@@ -101,7 +108,9 @@ pub(crate) fn admit(
         return Ok(());
     }
     // What is pending may replace what is there, or compress.
+    let start = shared.options.clock.now();
     keep::drain(shared, io)?;
+    io.spent.add(Stage::Buffer, shared.options.clock.now().since(start));
     let (fits, fits_slack, live, usable) = room(shared);
     if fits || fits_slack && is_overwrite(io) {
         return Ok(());

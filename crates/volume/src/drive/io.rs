@@ -18,6 +18,7 @@ use esker_device::{
 use parking_lot::Mutex;
 
 use crate::drive::fleet::{Drive, Fleet};
+use crate::stats::Spent;
 use crate::types::id::DriveIndex;
 
 /// Commands in flight on one drive.
@@ -53,6 +54,8 @@ struct Lane {
 pub(crate) struct Io {
     fleet: Arc<Fleet>,
     lanes: Vec<Option<Lane>>,
+    /// Where the time of the caller's batch went.
+    pub(crate) spent: Spent,
 }
 
 /// What became of a piece of a request: its number, and its buffer.
@@ -60,7 +63,7 @@ type Outcome = (usize, Result<Option<AlignedBuf>, DeviceError>);
 
 impl Io {
     fn new(fleet: Arc<Fleet>) -> Io {
-        Io { fleet, lanes: Vec::new() }
+        Io { fleet, lanes: Vec::new(), spent: Spent::default() }
     }
 
     pub(crate) fn fleet(&self) -> &Arc<Fleet> {

@@ -65,6 +65,23 @@ impl Pool {
         checked(drives, buffers, options).map(|_| ())
     }
 
+    /// What makes a pool like this one.
+    #[must_use]
+    pub fn create_options(&self) -> CreateOptions {
+        let shape = self.shared.config.lock().shape;
+        CreateOptions {
+            name: self.shared.name.clone(),
+            parity: shape.parity,
+            width: Some(shape.width),
+            chunk_bytes: shape.chunk_bytes,
+            unit_bytes: shape.unit_bytes,
+            log_bytes: shape.log_bytes,
+            root_bytes: Some(shape.root_bytes),
+            spare_percent: shape.spare_percent,
+            ..CreateOptions::default()
+        }
+    }
+
     /// Makes a pool of these drives, with up to two buffer devices for the write buffer.
     ///
     /// # Errors

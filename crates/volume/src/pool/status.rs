@@ -9,6 +9,7 @@ use crate::engine::SpaceUse;
 use crate::keep::repair::Absent;
 use crate::omf::label::{MemberState, Role};
 use crate::pool::Pool;
+use crate::pool::alarms::{self, Alarm, Facts};
 use crate::space::Class;
 use crate::types::id::{DriveIndex, DriveUuid, Epoch, Incarnation, PoolUuid};
 
@@ -41,6 +42,8 @@ pub struct Status {
     pub rebuild: Option<RebuildStatus>,
     /// A scrub, if one was started.
     pub scrub: Option<ScrubStatus>,
+    /// Lineages that are being swept after something was deleted.
+    pub sweeping: u64,
     /// Bytes written, by cause.
     pub written: WriteCounts,
     /// Memory of the map, in bytes, and how often a leaf was read.
@@ -144,17 +147,6 @@ pub struct WriteCounts {
     pub salvaged: u64,
 }
 
-/// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alarm {
-    /// A stable code.
-    pub code: &'static str,
-    /// One sentence.
-    pub text: String,
-    /// What to do.
-    pub action: String,
-}
-
 impl Pool {
     /// How the pool is.
     #[must_use]
@@ -244,6 +236,9 @@ impl Pool {
             beyond_repair,
             rebuild: (chunks_left > 0).then_some(rebuild),
             scrub,
+            sweeping: to_u64(
+                core.catalog.lineages.values().filter(|row| row.sweep.is_some()).count(),
+            ),
             written: WriteCounts {
                 user: get(&counts.user_written),
                 destaged: get(&counts.destaged),
@@ -260,7 +255,15 @@ impl Pool {
         };
         let stopped = core.stopped.clone();
         drop((log, core, config));
-        status.alarms = self.alarms(&status, stopped);
+        let facts = Facts {
+            stopped,
+            failure: self.failure.lock().clone(),
+            log_is_degraded: shared.log_is_degraded.load(Ordering::Acquire),
+            missing_grace: shared.options.missing_grace,
+            scrub_within: shared.options.scrub_within,
+            now_secs: shared.options.clock.unix_time().as_secs(),
+        };
+        status.alarms = alarms::of(&status, &facts);
         status
     }
 
@@ -307,96 +310,6 @@ impl Pool {
             return Err(format!("the parts of {used:?} add up to {sum}"));
         }
         Ok(())
-    }
-
-    fn alarms(&self, status: &Status, stopped: Option<String>) -> Vec<Alarm> {
-        let mut alarms = Vec::new();
-        let mut add =
-            |code, text: String, action: String| alarms.push(Alarm { code, text, action });
-        let pool = &status.name;
-        if let Some(why) = stopped {
-            let action = format!("mend the cause, then `esker pool serve` {pool} anew");
-            add("POOL_STOPPED", format!("The pool accepts no writes: {why}."), action);
-        }
-        if let Some(why) = self.failure.lock().clone() {
-            let action = format!("`esker pool status {pool}`");
-            add("MAINTENANCE_FAILED", format!("Maintenance failed: {why}."), action);
-        }
-        for member in &status.members {
-            let name = member.device.as_deref().unwrap_or("(missing)");
-            let index = member.index;
-            if member.state == MemberState::Faulted {
-                let text = format!("{index} {name} is out of the pool since {}.", member.since);
-                let action = format!("`esker pool replace {pool} {} NEW-DEVICE`", index.0);
-                add("DRIVE_FAULTED", text, action);
-            } else if member.state == MemberState::Missing {
-                let last = &member.last_name;
-                let text = format!(
-                    "{index} ({}, last seen as {last}) is missing since {}; what it has is computed from parities.",
-                    member.uuid, member.since
-                );
-                let action = format!(
-                    "open {pool} anew with it, or `esker pool replace {pool} {} NEW-DEVICE`; it is waited for {:?}",
-                    index.0, self.shared.options.missing_grace
-                );
-                add("DRIVE_MISSING", text, action);
-            } else if member.state == MemberState::Rejoining {
-                let text =
-                    format!("{index} {name} was missing, and what it has is being verified.");
-                add("DRIVE_REJOINING", text, format!("wait, or `esker pool status {pool}`"));
-            } else if member.checksum_errors > 0 {
-                let errors = member.checksum_errors;
-                let text = format!(
-                    "{index} {name} returned {errors} times other bytes than were written."
-                );
-                let action = format!("`esker pool scrub {pool}`, then replace it if more appear");
-                add("DRIVE_SUSPECT", text, action);
-            }
-        }
-        if let (Some(scrub), Some(within)) = (&status.scrub, self.shared.options.scrub_within) {
-            let since = scrub.finished.unwrap_or(scrub.began);
-            if self.shared.options.clock.unix_time().as_secs() > since + within.as_secs() {
-                let text = format!("No scrub has ended within {within:?}.");
-                add("SCRUB_OVERDUE", text, format!("`esker pool scrub {pool}`"));
-            }
-        }
-        let [_, one, two, more] = status.segments;
-        let degraded = one + two + more;
-        let lost = status.beyond_repair;
-        if lost > 0 {
-            let text = format!("{lost} segments have lost more chunks than they have parities.");
-            add("DATA_LOST", text, "restore the volumes that report lost blocks".to_owned());
-        } else if degraded > 0 {
-            let (text, action) = match &status.rebuild {
-                Some(rebuild) => {
-                    let left = rebuild.chunks;
-                    let text =
-                        format!("{degraded} segments lack chunks; {left} chunks are rebuilt.");
-                    (text, format!("wait, or `esker pool status {pool}`"))
-                }
-                None => {
-                    let text = format!(
-                        "{degraded} segments lack chunks, which drives that are missing have."
-                    );
-                    (text, "bring the drives back, or replace them".to_owned())
-                }
-            };
-            add("DEGRADED", text, action);
-        }
-        if self.shared.log_is_degraded.load(Ordering::Acquire) {
-            let text = "The write buffer has fewer copies than it should.".to_owned();
-            add("BUFFER_DEGRADED", text, format!("add a drive or a buffer device to {pool}"));
-        }
-        let used = status.space.live;
-        let percent = used.saturating_mul(100) / status.space.usable.max(1);
-        let action = format!("delete or discard, or `esker pool add {pool} DEVICE`");
-        match percent {
-            95.. => add("POOL_FULL", format!("{percent} % of the space is used."), action),
-            85.. => add("POOL_NEARLY_FULL", format!("{percent} % of the space is used."), action),
-            75.. => add("POOL_FILLING", format!("{percent} % of the space is used."), action),
-            _ => {}
-        }
-        alarms
     }
 
     /// What the user should know about how the pool was opened.

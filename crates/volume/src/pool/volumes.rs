@@ -22,6 +22,8 @@ pub struct VolumeInfo {
     pub id: VolumeId,
     /// Its name.
     pub name: String,
+    /// Changes when it is set back to a snapshot.
+    pub generation: u64,
     /// Its size, as a host sees it.
     pub bytes: u64,
     /// What it asked for.
@@ -59,6 +61,7 @@ fn volume_info(catalog: &Catalog, row: &VolumeRow) -> VolumeInfo {
     VolumeInfo {
         id: row.id,
         name: row.name.clone(),
+        generation: row.lineage.0,
         bytes: row.blocks * BLOCK,
         options: row.options,
         made: row.made,
@@ -371,7 +374,8 @@ pub(crate) fn purge_expired(shared: &Shared, io: &mut Io) -> Result<bool, Volume
     Ok(true)
 }
 
-fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
+/// What deletes a volume with its snapshots.
+pub(super) fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
     let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
     let mut lineages: Vec<LineageId> = snapshots.clone().map(|snapshot| snapshot.lineage).collect();
     let mut changes: Vec<Change> =

@@ -1,0 +1,128 @@
+//! What is wrong with a pool: a stable code, one sentence, the command to run, and what else is to be done.
+
+use std::time::Duration;
+
+use crate::omf::label::MemberState;
+use crate::pool::status::Status;
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// A stable code.
+    pub code: &'static str,
+    /// One sentence.
+    pub text: String,
+    /// What to do.
+    pub action: String,
+    /// The command to run; words in capitals stand for what the operator has to choose.
+    pub command: String,
+}
+
+/// What the status does not say.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// Why nothing is written any more.
+    pub(crate) stopped: Option<String>,
+    /// What maintenance failed with last.
+    pub(crate) failure: Option<String>,
+    /// The write buffer has fewer copies than it should.
+    pub(crate) log_is_degraded: bool,
+    /// How long a missing drive is waited for.
+    pub(crate) missing_grace: Duration,
+    /// In how much time everything is to be verified.
+    pub(crate) scrub_within: Option<Duration>,
+    /// The time, in seconds since 1970.
+    pub(crate) now_secs: u64,
+}
+
+/// All that is wrong.
+pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
+    let mut alarms = Vec::new();
+    let mut add = |code, text: String, action: &str, command: String| {
+        alarms.push(Alarm { code, text, action: action.to_owned(), command });
+    };
+    let pool = &status.name;
+    let show = format!("esker pool status {pool}");
+    if let Some(why) = &facts.stopped {
+        let command = format!("esker pool serve {pool} --drives DRIVES");
+        let text = format!("The pool accepts no writes: {why}.");
+        add("POOL_STOPPED", text, "mend the cause, then serve the pool anew", command);
+    }
+    if let Some(why) = &facts.failure {
+        let text = format!("Maintenance failed and is tried again: {why}.");
+        add("MAINTENANCE_FAILED", text, "mend the cause, then look again", show.clone());
+    }
+    for member in &status.members {
+        let name = member.device.as_deref().unwrap_or("(missing)");
+        let (index, errors) = (member.index, member.checksum_errors);
+        if member.state == MemberState::Faulted {
+            let text = format!("{index} {name} is out of the pool since {}.", member.since);
+            let command = format!("esker pool replace {pool} {} NEW-DEVICE --wait", index.0);
+            add("DRIVE_FAULTED", text, "put another drive in its place", command);
+        } else if member.state == MemberState::Missing {
+            let (uuid, last, grace) = (member.uuid, &member.last_name, facts.missing_grace);
+            let text = format!(
+                "{index} ({uuid}, last seen as {last}) is missing since {}, and what it has is computed from parities.",
+                member.since
+            );
+            let action =
+                format!("open the pool anew with it, or replace it; it is waited for {grace:?}");
+            let command = format!("esker pool replace {pool} {} NEW-DEVICE --wait", index.0);
+            add("DRIVE_MISSING", text, &action, command);
+        } else if member.state == MemberState::Rejoining {
+            let text = format!("{index} {name} was missing, and what it has is being verified.");
+            add("DRIVE_REJOINING", text, "wait until it is online", show.clone());
+        } else if errors > 0 {
+            let text =
+                format!("{index} {name} returned {errors} times other bytes than were written.");
+            let command = format!("esker pool scrub {pool} --wait");
+            add("DRIVE_SUSPECT", text, "scrub, then replace it if more appear", command);
+        }
+    }
+    if let (Some(scrub), Some(within)) = (&status.scrub, facts.scrub_within)
+        && facts.now_secs > scrub.finished.unwrap_or(scrub.began) + within.as_secs()
+    {
+        let text = format!("No scrub has ended within {within:?}.");
+        let command = format!("esker pool scrub {pool} --wait");
+        add("SCRUB_OVERDUE", text, "scrub, when there is little else to do", command);
+    }
+    let [_, one, two, more] = status.segments;
+    let degraded = one + two + more;
+    let lost = status.beyond_repair;
+    if lost > 0 {
+        let text = format!("{lost} segments have lost more chunks than they have parities.");
+        let command = format!("esker pool scrub {pool} --wait");
+        let action = "restore the volumes that report lost blocks, then scrub";
+        add("DATA_LOST", text, action, command);
+    } else if degraded > 0 {
+        let (text, action) = match &status.rebuild {
+            Some(rebuild) => {
+                let left = rebuild.chunks;
+                let text =
+                    format!("{degraded} segments lack chunks, and {left} are to be rebuilt.");
+                (text, "wait until none is left")
+            }
+            None => {
+                let text = format!("{degraded} segments lack chunks that missing drives have.");
+                (text, "bring the drives back, or replace them")
+            }
+        };
+        add("DEGRADED", text, action, show);
+    }
+    if facts.log_is_degraded {
+        let text = "The write buffer has fewer copies than it should.".to_owned();
+        let command = format!("esker pool add {pool} NEW-DEVICE");
+        add("BUFFER_DEGRADED", text, "add a drive or a buffer device", command);
+    }
+    let percent = status.space.live.saturating_mul(100) / status.space.usable.max(1);
+    let code = match percent {
+        95.. => "POOL_FULL",
+        85.. => "POOL_NEARLY_FULL",
+        75.. => "POOL_FILLING",
+        _ => return alarms,
+    };
+    let text = format!("{percent} % of the space is used.");
+    let action = "add a drive, or discard and delete what nobody needs";
+    add(code, text, action, format!("esker pool add {pool} NEW-DEVICE"));
+    alarms
+}
