@@ -10,24 +10,27 @@ mod replay;
 mod ssd;
 mod target;
 mod trace;
+mod volume;
 
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use esker_kv::Options;
 
-pub(crate) use attach::{AttachArgs, DetachArgs};
+pub(crate) use attach::{AttachArgs, AttachTo, DetachArgs};
 pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
 pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use pool::{
-    Change, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeCommand, VolumeName, Where,
+    Change, Cpus, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeName,
+    Where,
 };
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use ssd::{Division, FdpArgs, FlashCacheArgs, LabCommand, NamespaceCommand, SsdCommand};
 pub(crate) use target::{ServeArgs, TargetCommand};
 pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};
+pub(crate) use volume::VolumeCommand;
 
 /// The command line.
 #[derive(Parser)]

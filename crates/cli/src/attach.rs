@@ -7,11 +7,12 @@ use esker_attach::{AttachError, Attached, Attachment, Options};
 use esker_base::units::human_bytes;
 use esker_base::{Clock, ErrorKind};
 use esker_device::{Create, Device, DeviceStats};
-use esker_stack::{Spec, Stack};
+use esker_stack::Spec;
 
-use crate::args::{AttachArgs, DetachArgs};
+use crate::args::{AttachArgs, AttachTo, DetachArgs};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::pool::link::stack;
 use crate::signals::StopSignals;
 
 /// How often to look whether somebody else has unmounted it.
@@ -21,9 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Attaches a device until it is told to end.
 pub(crate) fn attach(args: &AttachArgs) -> Result {
+    attach_to(&args.device.parse()?, &args.to)
+}
+
+/// Attaches what a specification names.
+pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     let mut signals = StopSignals::catch()?;
-    let spec = args.device.parse::<Spec>()?;
-    let opened = Stack::new().open(&spec, Create::Never)?;
+    let opened = stack().open(spec, Create::Never)?;
     let remarks = opened.remarks();
     for remark in &remarks {
         eprintln!("esker: note: {remark}");

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use esker_base::units::human_bytes;
 use esker_cache::{Cache, CacheError, CreateOptions, Dirty, Info, Mode, OpenOptions};
 use esker_device::{Create, Device};
-use esker_stack::{CacheParts, CacheSpec, Spec, Stack};
+use esker_stack::{CacheParts, CacheSpec, Spec};
 
 use crate::args::{CacheCommand, CacheDevices};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::pool::link::stack;
 
 /// Runs a command.
 pub(crate) fn run(command: &CacheCommand) -> Result {
@@ -117,13 +118,13 @@ fn invalid(why: String) -> Failure {
 }
 
 fn open(device: &str, create: Create) -> Result<Arc<dyn Device>> {
-    Ok(Stack::new().open(&device.parse::<Spec>()?, create)?.device)
+    Ok(stack().open(&device.parse::<Spec>()?, create)?.device)
 }
 
 /// Origin and flash, which are there.
 fn both(devices: &CacheDevices) -> Result<CacheParts> {
     let spec = spec(devices, None, [("size", &None), ("sets", &None), ("run", &None)], &None)?;
-    Ok(Stack::new().cache_devices(&spec, Create::Never)?)
+    Ok(stack().cache_devices(&spec, Create::Never)?)
 }
 
 /// The specification that these arguments mean; it checks them all.
@@ -148,7 +149,7 @@ fn spec(
 }
 
 fn create(spec: CacheSpec, overwrite: bool) -> Result {
-    let CacheParts { origin, flash } = Stack::new().cache_devices(&spec, Create::IfMissing)?;
+    let CacheParts { origin, flash } = stack().cache_devices(&spec, Create::IfMissing)?;
     let options = CreateOptions { overwrite, ..spec.create_options() };
     Cache::create(&*origin, &flash, &options).map_err(failed)?;
     let device = Spec::Cache(Box::new(CacheSpec {

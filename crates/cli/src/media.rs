@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::args::{MediaArgs, Medium, Staging};
 use crate::failure::{Failure, Result};
 use crate::figures::wrapped;
+use crate::pool::link::stack;
 
 /// What the classes of a new database are to be.
 pub(crate) struct Media {
@@ -93,7 +94,7 @@ impl Media {
 
 /// Opens what a KVDB lives on: files that grow.
 fn classes() -> Stack {
-    Stack::new().growing(true)
+    stack().growing(true)
 }
 
 /// What is made for a new database that is kept: its files and images. A cache is not: it has an origin with

@@ -3,34 +3,49 @@
 //! | module | what |
 //! | --- | --- |
 //! | `routes` | what can be asked of an open pool |
-//! | `view` | what it tells, as JSON |
-//! | `show` | the same as tables |
-//! | `link`, `socket` | the way to a pool: in this process, or over HTTP at a socket |
+//! | `request`, `view`, `answer` | the bodies of both ways |
+//! | `openapi` | the description of both |
+//! | `operations` | changes that were made, by their ids |
+//! | `explain` | what a slow volume waits for |
+//! | `show` | answers as tables |
+//! | `link`, `socket`, `token` | the way to a pool: in this process, or over HTTP at a socket |
 //! | `export` | volumes over NVMe/TCP |
+//! | `metrics` | what Prometheus collects |
+//! | `config` | a pool like another one |
 //! | `serve` | the process that owns a pool |
 
+pub(crate) mod answer;
+mod config;
+mod explain;
 mod export;
 pub(crate) mod link;
+mod metrics;
+mod openapi;
+mod operations;
+mod request;
 pub(crate) mod routes;
 mod serve;
 pub(crate) mod show;
 mod socket;
+mod token;
 pub(crate) mod view;
 
 use std::sync::Arc;
 
 use esker_device::{Create, Device};
-use esker_stack::{Spec, Stack};
+use esker_stack::{Spec, VolumeSpec};
 use esker_volume::{CreateOptions, Pool, VolumeError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::args::{Change, NewDevice, PoolCommand, PoolCreateArgs};
+use crate::args::{Change, Explained, NewDevice, PoolCommand, PoolCreateArgs, Where};
 use crate::failure::{Failure, Result};
 use crate::output;
-use link::Link;
-use view::{LabelView, PoolView};
+use answer::{DriveView, OperationList, OperationView, ScrubStarted, WouldView};
+use link::{Link, stack};
+use routes::Served;
+use view::LabelView;
 
 /// Runs a command.
 pub(crate) fn run(command: &PoolCommand) -> Result {
@@ -40,36 +55,68 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
         PoolCommand::Add { pool, device, as_buffer, how } => {
             let mut body = described(device)?;
             body["buffer"] = json!(as_buffer);
-            change(pool, how, "/v1/drives", body, None::<fn(&PoolView) -> bool>)
+            let answer = change(pool, how, "/v1/drives", body)?;
+            tell(answer, how.at.json, |view: &DriveView| format!("{}\n", placed(pool, view)))
         }
-        PoolCommand::Replace { pool, drive, device, wait, how } => {
+        PoolCommand::Replace { pool, drive, device, how } => {
             let path = format!("/v1/drives/{drive}/replace");
-            change(pool, how, &path, described(device)?, wait.then_some(is_retired(*drive)))
+            let answer = change(pool, how, &path, described(device)?)?;
+            tell(answer, how.at.json, |view: &DriveView| {
+                ended(pool, how, &format!("{}; drive {drive} is being emptied", placed(pool, view)))
+            })
         }
-        PoolCommand::Retire { pool, drive, wait, how } => {
-            let path = format!("/v1/drives/{drive}/retire");
-            change(pool, how, &path, json!({}), wait.then_some(is_retired(*drive)))
+        PoolCommand::Retire { pool, drive, how } => {
+            let answer = change(pool, how, &format!("/v1/drives/{drive}/retire"), json!({}))?;
+            tell(answer, how.at.json, |_: &DriveView| {
+                ended(pool, how, &format!("drive {drive} of {pool} is being emptied"))
+            })
         }
-        PoolCommand::Scrub { pool, wait, how } => {
-            // A scrub ends with the process.
-            let wait = *wait || !how.at.drives.is_empty();
-            let is_done = |view: &PoolView| view.scrub.as_ref().is_none_or(|it| !it.is_running);
-            change(pool, how, "/v1/scrub", json!({}), wait.then_some(is_done))
+        PoolCommand::Scrub { pool, how } => {
+            let answer = change(pool, how, "/v1/scrub", json!({}))?;
+            tell(answer, how.at.json, |_: &ScrubStarted| {
+                ended(pool, how, &format!("{pool} is being scrubbed"))
+            })
         }
         PoolCommand::Serve(args) => serve::serve(args),
         PoolCommand::Status { pool, at } => {
-            let answer = Link::open(pool, at)?.ask("GET", "/v1/pool", Value::Null)?;
-            tell(answer, at.json, show::pool)
+            tell(Link::open(pool, at)?.look("/v1/pool")?, at.json, show::pool)
         }
+        PoolCommand::Explain { pool, what, at } => explained(pool, what, at),
+        PoolCommand::Operations { pool, id, at } => {
+            let link = Link::open(pool, at)?;
+            match id {
+                Some(id) => {
+                    let answer = link.look(&format!("/v1/operations/{id}"))?;
+                    tell(answer, at.json, |view: &OperationView| {
+                        show::operations(std::slice::from_ref(view))
+                    })
+                }
+                None => tell(link.look("/v1/operations")?, at.json, |list: &OperationList| {
+                    show::operations(&list.operations)
+                }),
+            }
+        }
+        PoolCommand::ExportConfig { pool, at } => {
+            let answer = Link::open(pool, at)?.look("/v1/config")?;
+            if at.json {
+                return output::print(&format!("{answer:#}\n"));
+            }
+            output::print(&config::as_toml(answer)?)
+        }
+        PoolCommand::Openapi => output::print(&format!("{:#}\n", openapi::document())),
     }
 }
 
-/// Whether a drive has nothing any more, and no segment lacks a chunk that can be rebuilt.
-fn is_retired(drive: u16) -> impl Fn(&PoolView) -> bool {
-    move |view| {
-        let mut members = view.members.iter();
-        let is_whole = view.segments[1..].iter().sum::<u64>() <= view.beyond_repair;
-        is_whole && members.any(|one| one.index == drive && one.state == "retired")
+fn placed(pool: &str, view: &DriveView) -> String {
+    format!("{} is drive {} of {pool}", view.device.as_deref().unwrap_or("it"), view.drive)
+}
+
+/// What was begun, or has come to its end.
+fn ended(pool: &str, how: &Change, what: &str) -> String {
+    let has_waited = how.wait || !how.at.drives.is_empty();
+    match has_waited {
+        true => format!("done: {what}\n"),
+        false => format!("{what}; esker pool operations {pool} shows how far it is\n"),
     }
 }
 
@@ -79,27 +126,30 @@ fn described(new: &NewDevice) -> Result<Value> {
     Ok(json!({ "device": device, "overwrite": new.overwrite }))
 }
 
-/// Changes the members of a pool, or has it scrubbed.
-fn change(
-    pool: &str,
-    how: &Change,
-    path: &str,
-    body: Value,
-    is_done: Option<impl Fn(&PoolView) -> bool>,
-) -> Result {
+/// Changes the members of a pool, or has it scrubbed. What goes on in a pool that this process opens ends with it, and
+/// is waited for.
+fn change(pool: &str, how: &Change, path: &str, body: Value) -> Result<Value> {
     let body = rehearsed(body, how.dry_run);
-    let is_done = is_done.filter(|_| !how.dry_run);
-    let waited = is_done.is_some();
-    let answer = Link::open(pool, &how.at)?.ask_and_wait("POST", path, body, is_done)?;
-    tell(answer, how.at.json, |view: &Value| {
-        let what = match (view["drive"].as_u64(), view["device"].as_str()) {
-            (Some(drive), Some(device)) => format!("{device} is drive {drive} of {pool}"),
-            (Some(drive), None) => format!("drive {drive} of {pool} is being emptied"),
-            _ => format!("{pool} is being scrubbed"),
-        };
-        let state = if waited { "done: " } else { "" };
-        format!("{state}{what}; esker pool status {pool} shows it\n")
-    })
+    let wait = how.wait || path == "/v1/scrub" && !how.at.drives.is_empty();
+    Link::open(pool, &how.at)?.change(how, wait, "POST", path, body)
+}
+
+fn explained(pool: &str, what: &Explained, at: &Where) -> Result {
+    let link = Link::open(pool, at)?;
+    if let Some(drive) = what.if_fails {
+        let answer = link.look(&format!("/v1/drives/{drive}/if-failed"))?;
+        return tell(answer, at.json, show::drive_loss);
+    }
+    if let Some((volume, snapshot)) = &what.if_deleted {
+        let at_snapshot = snapshot.iter().map(|name| format!("/snapshots/{name}"));
+        let path = format!("/v1/volumes/{volume}{}/if-deleted", at_snapshot.collect::<String>());
+        return tell(link.look(&path)?, at.json, show::freed);
+    }
+    if let Some(volume) = &what.volume {
+        let answer = link.look(&format!("/v1/volumes/{volume}/explain"))?;
+        return tell(answer, at.json, show::explain);
+    }
+    tell(link.look("/v1/stats")?, at.json, show::stages)
 }
 
 /// Prints an answer, as JSON or for people.
@@ -128,19 +178,23 @@ fn failed(error: VolumeError) -> Failure {
 }
 
 fn open(specs: &[Spec], create: Create) -> Result<Vec<Arc<dyn Device>>> {
-    let stack = Stack::new();
+    let stack = stack();
     let open = |spec: &Spec| Ok(stack.open(spec, create)?.device);
     specs.iter().map(open).collect()
 }
 
 fn create(args: &PoolCreateArgs) -> Result {
+    if let Some(path) = &args.config {
+        return config::create(path, args);
+    }
+    let name = args.pool.clone().unwrap_or_default();
     if let Some(spec) = args.drives.iter().chain(&args.buffers).find(|spec| !spec.is_lasting()) {
         let why = "what it holds is gone when the command ends, and a pool is to be kept";
         return Err(Failure::usage(format!("{spec}: {why}; name a file or a block device")));
     }
     let usual = CreateOptions::default();
     let options = CreateOptions {
-        name: args.pool.clone(),
+        name: name.clone(),
         parity: args.parity,
         width: args.width,
         chunk_bytes: args.chunk.unwrap_or(usual.chunk_bytes),
@@ -153,17 +207,22 @@ fn create(args: &PoolCreateArgs) -> Result {
     let (drives, buffers) = (open(&args.drives, create)?, open(&args.buffers, create)?);
     if args.dry_run {
         Pool::check_create(&drives, &buffers, &options).map_err(failed)?;
-        let what = format!("make pool {} of {} drives", args.pool, drives.len());
-        return output::print(&format!("would {what}; nothing was changed\n"));
+        let would = format!("make pool {name} of {} drives", drives.len());
+        return tell(as_json(&WouldView { dry_run: true, would })?, args.json, |_: &Value| {
+            String::new()
+        });
     }
     Pool::create(&drives, &buffers, &options).map_err(failed)?;
+    if args.json {
+        drop((drives, buffers));
+        let pool = stack().pool(&VolumeSpec::of_pool(&name, &args.drives, &args.buffers))?;
+        return output::print(&format!("{:#}\n", Served::new(stack(), pool).ask("/v1/config")?));
+    }
     let names: Vec<String> = args.drives.iter().map(|spec| format!("'{spec}'")).collect();
     let mut text = format!(
-        "pool {}: {} drives, {} parities\nstatus: esker pool status {} --drives {}",
-        args.pool,
+        "pool {name}: {} drives, {} parities\nserve it: esker pool serve {name} --drives {}",
         drives.len(),
         args.parity,
-        args.pool,
         names.join(" ")
     );
     for buffer in &args.buffers {

@@ -1,12 +1,19 @@
-//! `esker volume`: volumes of a pool, made, changed, kept and counted.
+//! `esker volume`: volumes of a pool, made, changed, kept, counted, attached and watched.
+
+mod top;
+
+use std::path::PathBuf;
 
 use esker_base::ErrorKind;
+use esker_stack::{Spec, VolumeSpec};
 use serde_json::{Value, json};
 
 use crate::args::{Change, VolumeCommand, VolumeName, Where};
+use crate::attach::attach_to;
 use crate::failure::{Failure, Result};
+use crate::pool::answer::{DeletedView, VolumeList};
 use crate::pool::link::Link;
-use crate::pool::view::{SnapshotView, VolumeView};
+use crate::pool::view::{HostView, SnapshotView};
 use crate::pool::{rehearsed, show, tell};
 
 /// Runs a command.
@@ -24,12 +31,12 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             shown(ask(&volume.pool, how, "POST", "/v1/volumes", body)?, &how.at)
         }
         VolumeCommand::List { pool, at } => {
-            let answer = Link::open(pool, at)?.ask("GET", "/v1/volumes", Value::Null)?;
-            tell(answer, at.json, |views: &Vec<VolumeView>| show::volumes(views))
+            let answer = Link::open(pool, at)?.look("/v1/volumes")?;
+            tell(answer, at.json, |list: &VolumeList| show::volumes(&list.volumes))
         }
         VolumeCommand::Show { volume, at } => {
             let path = path(volume)?;
-            shown(Link::open(&volume.pool, at)?.ask("GET", &path, Value::Null)?, at)
+            shown(Link::open(&volume.pool, at)?.look(&path)?, at)
         }
         VolumeCommand::Resize { volume, size, shrink, how } => {
             let body = json!({ "bytes": size, "shrink": shrink });
@@ -61,29 +68,58 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
                 None => (path(volume)?, json!({ "keep_secs": keep })),
             };
             let answer = ask(&volume.pool, how, "DELETE", &path, body)?;
-            tell(answer, how.at.json, |view: &Value| {
-                format!("{} is deleted\n", view["deleted"].as_str().unwrap_or_default())
-            })
+            tell(answer, how.at.json, |view: &DeletedView| format!("{} is deleted\n", view.deleted))
         }
-        VolumeCommand::Export { volume, hosts, any_host, nobody: _, how } => {
+        VolumeCommand::Export {
+            volume,
+            hosts,
+            key,
+            controller_key,
+            tls_key,
+            any_host,
+            nobody: _,
+            how,
+        } => {
             let hosts = if *any_host { vec!["*".to_owned()] } else { hosts.clone() };
+            let (key, controller_key, tls_key) =
+                (absolute(key)?, absolute(controller_key)?, absolute(tls_key)?);
+            let host = |nqn| HostView {
+                nqn,
+                snapshot: None,
+                key_file: key.clone(),
+                controller_key_file: controller_key.clone(),
+                tls_key_file: tls_key.clone(),
+            };
+            let hosts: Vec<HostView> = hosts.into_iter().map(host).collect();
             let body = json!({ "hosts": hosts });
             shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
         }
+        VolumeCommand::Limit { volume, iops, bandwidth, how } => {
+            let body = json!({ "iops_limit": iops, "bytes_limit": bandwidth });
+            shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
+        }
+        VolumeCommand::Attach { volume, to, drives, buffers, opening, socket } => {
+            let VolumeName { pool, name, snapshot } = volume.clone();
+            let pool = opening.of(VolumeSpec::of_pool(&pool, drives, buffers));
+            let spec = VolumeSpec { name, snapshot, socket: socket.clone(), ..pool };
+            attach_to(&Spec::Volume(Box::new(spec)), to)
+        }
+        VolumeCommand::Top { pool, once, interval, at } => top::run(pool, *once, *interval, at),
         VolumeCommand::Restore { volume, how } => {
             let path = format!("{}/restore", path(volume)?);
             shown(ask(&volume.pool, how, "POST", &path, json!({}))?, &how.at)
         }
         VolumeCommand::Du { volume, at } => {
             let path = format!("{}/space", path(volume)?);
-            let answer = Link::open(&volume.pool, at)?.ask("GET", &path, Value::Null)?;
+            let answer = Link::open(&volume.pool, at)?.look(&path)?;
             tell(answer, at.json, show::space)
         }
     }
 }
 
 fn ask(pool: &str, how: &Change, method: &str, path: &str, body: Value) -> Result<Value> {
-    Link::open(pool, &how.at)?.ask(method, path, rehearsed(body, how.dry_run))
+    let body = rehearsed(body, how.dry_run);
+    Link::open(pool, &how.at)?.change(how, how.wait, method, path, body)
 }
 
 fn shown(answer: Value, at: &Where) -> Result {
@@ -99,6 +135,14 @@ fn plain(volume: &VolumeName) -> Result {
             Err(Failure::new(ErrorKind::Invalid, why))
         }
     }
+}
+
+/// A path that the server finds from where it is.
+fn absolute(path: &Option<PathBuf>) -> Result<Option<PathBuf>> {
+    let found = |path: &PathBuf| {
+        std::path::absolute(path).map_err(|error| Failure::file(path, &error, "check the path"))
+    };
+    path.as_ref().map(found).transpose()
 }
 
 /// The path of a volume.

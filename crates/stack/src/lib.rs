@@ -9,6 +9,7 @@
 //! | `traced` | [`Traced`]: a device that records what it is asked |
 //! | `drive` | makes, finds and checks drives |
 //! | [`pool`] | [`OpenPool`]: a pool that its volumes share; the last one closes it |
+//! | [`served`] | pools that other processes serve |
 //! | `missing` | what to say of a device that is not there |
 //! | [`error`] | [`StackError`] |
 //!
@@ -55,6 +56,7 @@ mod drive;
 pub mod error;
 mod missing;
 pub mod pool;
+pub mod served;
 pub mod spec;
 pub mod stack;
 mod syntax;

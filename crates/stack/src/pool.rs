@@ -1,6 +1,8 @@
 //! A pool that its volumes share: it is open as long as one of them is, and closed by the last one.
+//!
+//! It knows the specifications of its devices, by the names of the devices.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +12,32 @@ use esker_device::{
     QueuePair,
 };
 use esker_volume::{Pool, VolumeError};
+use parking_lot::Mutex;
+
+use crate::Spec;
 
 /// An open pool, which is closed when it is dropped. A pool that cannot be closed is left as after a crash: nothing
 /// that was acknowledged is lost.
-pub struct OpenPool(Option<Pool>);
+pub struct OpenPool {
+    pool: Option<Pool>,
+    specs: Mutex<BTreeMap<String, Spec>>,
+}
 
 impl OpenPool {
     /// An open pool whose volumes share it.
+    pub(crate) fn new(pool: Pool, specs: BTreeMap<String, Spec>) -> Arc<OpenPool> {
+        Arc::new(OpenPool { pool: Some(pool), specs: Mutex::new(specs) })
+    }
+
+    /// A device of this name was added, and this is its specification.
+    pub fn learn(&self, device: &str, spec: &Spec) {
+        self.specs.lock().insert(device.to_owned(), spec.clone());
+    }
+
+    /// The specifications of its devices, by their names.
     #[must_use]
-    pub fn new(pool: Pool) -> Arc<OpenPool> {
-        Arc::new(OpenPool(Some(pool)))
+    pub fn specs(&self) -> BTreeMap<String, Spec> {
+        self.specs.lock().clone()
     }
 
     /// A volume, or a snapshot of one, as a device that keeps the pool open.
@@ -35,7 +53,7 @@ impl OpenPool {
             Some(snapshot) => self.volume_at(name, snapshot)?,
             None => self.volume(name)?,
         };
-        Ok(Arc::new(Pooled { volume, pool: self.clone() }))
+        Ok(Held::over(volume, self.clone(), self.remarks().to_vec()))
     }
 
     /// Closes the pool, unless volumes keep it open.
@@ -43,7 +61,7 @@ impl OpenPool {
     /// # Errors
     /// The pool's; it is as after a crash then.
     pub fn close(self: Arc<OpenPool>) -> Result<(), VolumeError> {
-        match Arc::into_inner(self).and_then(|mut pool| pool.0.take()) {
+        match Arc::into_inner(self).and_then(|mut pool| pool.pool.take()) {
             Some(pool) => pool.close(),
             None => Ok(()),
         }
@@ -54,26 +72,38 @@ impl Deref for OpenPool {
     type Target = Pool;
 
     fn deref(&self) -> &Pool {
-        self.0.as_ref().expect("a pool is taken out only when nobody has it any more")
+        self.pool.as_ref().expect("a pool is taken out only when nobody has it any more")
     }
 }
 
 impl Drop for OpenPool {
     fn drop(&mut self) {
-        if let Some(pool) = self.0.take() {
+        if let Some(pool) = self.pool.take() {
             // Nobody is left to be told; the next open replays the write buffer.
             let _ = pool.close();
         }
     }
 }
 
-/// A volume that keeps its pool open.
-struct Pooled {
+/// A device that keeps something as long as it, or a queue pair of it, is there: its pool open, or its server told.
+pub(crate) struct Held {
     volume: Arc<dyn Device>,
-    pool: Arc<OpenPool>,
+    /// Dropped after the device.
+    kept: Arc<dyn Send + Sync>,
+    remarks: Vec<String>,
 }
 
-impl Device for Pooled {
+impl Held {
+    pub(crate) fn over(
+        volume: Arc<dyn Device>,
+        kept: Arc<dyn Send + Sync>,
+        remarks: Vec<String>,
+    ) -> Arc<dyn Device> {
+        Arc::new(Held { volume, kept, remarks })
+    }
+}
+
+impl Device for Held {
     fn name(&self) -> &str {
         self.volume.name()
     }
@@ -84,7 +114,7 @@ impl Device for Pooled {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         let inner = self.volume.queue_pair(depth)?;
-        Ok(Box::new(Queue { inner, _pool: self.pool.clone() }))
+        Ok(Box::new(Queue { inner, _volume: self.volume.clone(), _kept: self.kept.clone() }))
     }
 
     fn discards_zero(&self) -> bool {
@@ -105,7 +135,7 @@ impl Device for Pooled {
 
     fn remarks(&self) -> Vec<String> {
         let mut remarks = self.volume.remarks();
-        remarks.extend_from_slice(self.pool.remarks());
+        remarks.extend_from_slice(&self.remarks);
         remarks
     }
 
@@ -114,10 +144,11 @@ impl Device for Pooled {
     }
 }
 
-/// A queue pair that keeps the pool open.
+/// A queue pair that keeps the same.
 struct Queue {
     inner: Box<dyn QueuePair>,
-    _pool: Arc<OpenPool>,
+    _volume: Arc<dyn Device>,
+    _kept: Arc<dyn Send + Sync>,
 }
 
 impl QueuePair for Queue {

@@ -65,14 +65,14 @@ pub enum Spec {
     Cache(Box<CacheSpec>),
     /// `stripe:(SPEC)(SPEC)…`: several devices as one.
     Stripe(StripeSpec),
-    /// `volume:POOL/NAME?drives=(SPEC)(SPEC)…`: a volume of a pool.
+    /// `volume:POOL/NAME`, `volume:POOL/NAME?drives=(SPEC)(SPEC)…`: a volume of a pool.
     Volume(Box<VolumeSpec>),
 }
 
 /// The schemes, with what they stand for.
 const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, \
     nvme-tcp://HOST:PORT/NQN, traced:(SPEC)?to=FILE, \
-    cache:(SPEC)?flash=(SPEC), stripe:(SPEC)(SPEC)…, volume:POOL/NAME?drives=(SPEC)(SPEC)…, or a path";
+    cache:(SPEC)?flash=(SPEC), stripe:(SPEC)(SPEC)…, volume:POOL/NAME, volume:POOL/NAME?drives=(SPEC)(SPEC)…, or a path";
 
 impl Spec {
     /// Whether a text begins with a scheme; anything else is the path of a file or a raw block
@@ -193,7 +193,7 @@ impl Spec {
                 for device in volume.devices_mut() {
                     *device = device.for_reopening()?;
                 }
-                None
+                volume.socket.as_mut()
             }
             Spec::Memory(_) | Spec::Null(_) => None,
         };

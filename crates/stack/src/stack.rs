@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use esker_base::Clock;
+use esker_base::{Clock, ErrorKind};
 use esker_cache::{Cache, CacheError};
 use esker_device::{Create, Device, FileOptions, Stripe};
 use esker_flash::disk::Disk;
@@ -20,6 +20,7 @@ use esker_trace::TraceError;
 use esker_volume::{OpenOptions, Pool};
 use parking_lot::Mutex;
 
+use crate::served::{self, NoAnswer, OpenError};
 use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, StripeSpec, TracedSpec, VolumeSpec};
 use crate::{OpenPool, Spec, StackError, Time, Traced};
 use crate::{drive, missing};
@@ -28,6 +29,8 @@ use crate::{drive, missing};
 pub struct Stack {
     clock: Clock,
     access: Access,
+    /// Where processes listen that serve pools.
+    sockets: PathBuf,
     state: Mutex<State>,
 }
 
@@ -130,7 +133,18 @@ impl Stack {
     #[must_use]
     pub fn with_clock(clock: Clock) -> Stack {
         assert!(clock.is_virtual(), "the clock of a stack is for models in virtual time");
-        Stack { clock, access: Access::default(), state: Mutex::default() }
+        Stack {
+            clock,
+            access: Access::default(),
+            sockets: served::socket_dir(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The same stack, which looks here for the sockets of pools that are served: `POOL.sock`.
+    #[must_use]
+    pub fn sockets_in(self, sockets: PathBuf) -> Stack {
+        Stack { sockets, ..self }
     }
 
     /// The same stack, which opens `file:` to read only, also inside `traced:`: several may then have it open.
@@ -181,10 +195,7 @@ impl Stack {
             Spec::Traced(traced) => self.traced(spec, traced, create, access),
             Spec::Cache(cache) => plain(Arc::new(self.cache(cache, create)?)),
             Spec::Stripe(stripe) => plain(Arc::new(self.stripe(spec, stripe, create, access)?)),
-            Spec::Volume(volume) => {
-                let opened = self.pool(volume)?.device(&volume.name, volume.snapshot.as_deref());
-                plain(opened.map_err(|error| StackError::volume(spec, &error))?)
-            }
+            Spec::Volume(volume) => plain(self.volume(spec, volume)?),
             Spec::Remote(remote) => match remote.open() {
                 Ok(initiator) => plain(Arc::new(initiator)),
                 Err(error) => Err(StackError::remote(spec, error)),
@@ -261,6 +272,45 @@ impl Stack {
         Ok(Stripe::new(&spec.to_string(), drives, stripe.chunk_bytes())?)
     }
 
+    /// Opens a volume: of a pool that is open here, of one that these devices are, or of one that is served.
+    fn volume(&self, spec: &Spec, volume: &VolumeSpec) -> Result<Arc<dyn Device>, StackError> {
+        let own = match self.pool(volume) {
+            Ok(pool) => {
+                let opened = pool.device(&volume.name, volume.snapshot.as_deref());
+                return opened.map_err(|error| StackError::volume(spec, &error));
+            }
+            // It is not open here, or another process has it.
+            Err(error) if volume.drives.is_empty() || error.kind() == ErrorKind::Conflict => error,
+            Err(error) => return Err(error),
+        };
+        let in_place = || self.sockets.join(format!("{}.sock", volume.pool));
+        let socket = volume.socket.clone().unwrap_or_else(in_place);
+        let failed =
+            |kind, cause: String| Err(StackError::Volume { spec: spec.to_string(), cause, kind });
+        match served::open(spec, volume, &socket) {
+            Ok(device) => Ok(device),
+            Err(OpenError::Stack(error)) => Err(error),
+            Err(OpenError::NoAnswer(NoAnswer::Absent(error))) if volume.drives.is_empty() => {
+                let cause = format!(
+                    "no pool '{0}' is open here, and none is served at {1} ({error}); start `esker pool serve {0} \
+                     --drives …`, say socket=PATH, or name all of its devices: drives=(SPEC)(SPEC)…&buffer=(SPEC)",
+                    volume.pool,
+                    socket.display()
+                );
+                failed(ErrorKind::NotFound, cause)
+            }
+            Err(OpenError::NoAnswer(NoAnswer::Absent(_))) => {
+                let cause = format!(
+                    "{own}; the pool is open in another process, which does not serve it at {}: end that process, or \
+                     say socket=PATH",
+                    socket.display()
+                );
+                failed(own.kind(), cause)
+            }
+            Err(OpenError::NoAnswer(error)) => failed(error.kind(), error.to_string()),
+        }
+    }
+
     /// Opens the pool of a volume by the labels of its devices, or finds it open. It never makes one.
     ///
     /// # Errors
@@ -303,9 +353,15 @@ impl Stack {
         let open = |device| match self.open_as(device, Create::Never, Access::default()) {
             Ok(opened) => Ok(opened.device),
             Err(error) => {
-                let cause = format!(
-                    "{error}. Name all devices of a pool; one that is missing may be left out with degraded=yes"
-                );
+                let advice = match error.kind() {
+                    ErrorKind::Conflict => {
+                        "The pool may be served by that process: ask it, without its devices"
+                    }
+                    _ => {
+                        "Name all devices of a pool; one that is missing may be left out with degraded=yes"
+                    }
+                };
+                let cause = format!("{error}. {advice}");
                 Err(StackError::Volume { spec: text().to_string(), cause, kind: error.kind() })
             }
         };
@@ -329,7 +385,9 @@ impl Stack {
             scrub_within: spec.scrub,
             ..usual
         };
-        Ok(OpenPool::new(Pool::open(&devices, options).map_err(failed)?))
+        let names = devices.iter().map(|device| device.name().to_owned());
+        let specs = names.zip(spec.devices().cloned()).collect();
+        Ok(OpenPool::new(Pool::open(&devices, options).map_err(failed)?, specs))
     }
 
     /// Opens or makes the drive of a specification, which may have no namespace yet.

@@ -122,9 +122,9 @@ fn volumes_of_one_pool_share_it_and_the_last_one_closes_it() {
     drop(port);
     refused(
         &stack,
-        "volume:tank/two",
-        ErrorKind::Invalid,
-        &["no pool 'tank' is open here", "drives="],
+        "volume:tank/two?socket=/nowhere/tank.sock",
+        ErrorKind::NotFound,
+        &["no pool 'tank' is open here", "/nowhere/tank.sock", "drives="],
     );
     let drive = scratch.file("tank0", 8 << 20);
     assert!(Pool::examine(&*drive).unwrap().is_clean, "the last volume closed it");
@@ -168,4 +168,8 @@ fn pool_is_opened_by_all_of_its_devices_and_by_no_others() {
     let spec: Spec = text.parse().unwrap();
     assert!(spec.is_lasting() && spec.paths().len() == 3);
     assert_eq!(spec.for_reopening().unwrap().to_string(), spec.to_string());
+    // Another process would say the same: these files are open.
+    let elsewhere = scratch.spec(&format!("volume:tank/one?{all}&socket=@/tank.sock"));
+    let words = ["open in another process", "tank.sock", "end that process"];
+    refused(&Stack::new(), &elsewhere, ErrorKind::Conflict, &words);
 }

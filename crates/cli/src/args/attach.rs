@@ -19,6 +19,13 @@ pub(crate) struct AttachArgs {
     /// A device specification
     #[arg(value_name = "SPEC")]
     pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) to: AttachTo,
+}
+
+/// Where a device is attached, and how.
+#[derive(Args)]
+pub(crate) struct AttachTo {
     /// A directory, in which the file `disk` will be the device
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mount_point: PathBuf,

@@ -1,5 +1,6 @@
-//! The arguments of `esker pool` and `esker volume`.
+//! The arguments of `esker pool`, and what `esker volume` shares with it.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -99,9 +100,6 @@ pub(crate) enum PoolCommand {
         drive: u16,
         #[command(flatten)]
         device: NewDevice,
-        /// Wait until the old drive has nothing any more
-        #[arg(long)]
-        wait: bool,
         #[command(flatten)]
         how: Change,
     },
@@ -114,21 +112,15 @@ pub(crate) enum PoolCommand {
         /// The drive's number, as the status shows it
         #[arg(value_name = "NUMBER")]
         drive: u16,
-        /// Wait until the drive has nothing any more
-        #[arg(long)]
-        wait: bool,
         #[command(flatten)]
         how: Change,
     },
-    /// Read everything, verify it, and repair what is wrong
+    /// Read everything, verify it, and repair what is wrong; a pool that this command opens is waited for
     #[command(after_help = "Example:\n  esker pool scrub tank --wait")]
     Scrub {
         /// The pool
         #[arg(value_name = "POOL", value_parser = name)]
         pool: String,
-        /// Wait until it is done; a pool that this command opens is waited for anyway
-        #[arg(long)]
-        wait: bool,
         #[command(flatten)]
         how: Change,
     },
@@ -143,17 +135,120 @@ pub(crate) enum PoolCommand {
         #[command(flatten)]
         at: Where,
     },
+    /// Tell what volumes wait for, or what would be if a drive failed or something were deleted
+    #[command(after_help = "Examples:\n  \
+        esker pool explain tank\n  \
+        esker pool explain tank --volume db\n  \
+        esker pool explain tank --if-fails 3\n  \
+        esker pool explain tank --if-deleted db@monday")]
+    Explain {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        #[command(flatten)]
+        what: Explained,
+        #[command(flatten)]
+        at: Where,
+    },
+    /// List the changes that were made since the pool was opened, and how far they are
+    #[command(
+        after_help = "Examples:\n  esker pool operations tank\n  esker pool operations tank --id nightly-7"
+    )]
+    Operations {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        /// This one alone
+        #[arg(long, value_name = "ID")]
+        id: Option<String>,
+        #[command(flatten)]
+        at: Where,
+    },
+    /// Print what makes a pool like this one: devices, volumes, limits and hosts, without content
+    #[command(after_help = "Example:\n  \
+        esker pool export-config tank > tank.toml\n  \
+        esker pool create --config tank.toml")]
+    ExportConfig {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        #[command(flatten)]
+        at: Where,
+    },
+    /// Print the description of all requests (OpenAPI 3.1)
+    #[command(after_help = "Example:\n  esker pool openapi > pool.openapi.json")]
+    Openapi,
+}
+
+/// What is to be explained; the latencies of all volumes where nothing is said.
+#[derive(Args)]
+#[group(multiple = false)]
+pub(crate) struct Explained {
+    /// What this volume waits for
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) volume: Option<String>,
+    /// What would be if this drive failed
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) if_fails: Option<u16>,
+    /// What deleting this would free
+    #[arg(long, value_name = "NAME[@SNAPSHOT]", value_parser = volume_of_pool)]
+    pub(crate) if_deleted: Option<(String, Option<String>)>,
+}
+
+fn volume_of_pool(text: &str) -> Result<(String, Option<String>), String> {
+    match text.split_once('@') {
+        Some((volume, snapshot)) => Ok((name(volume)?, Some(name(snapshot)?))),
+        None => Ok((name(text)?, None)),
+    }
+}
+
+/// Processors, by their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Cpus(pub(crate) Vec<usize>);
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cpus, String> {
+        let wrong = || format!("'{text}' are no processors; write for example 0-3,8");
+        let number = |text: &str| {
+            text.parse::<usize>()
+                .ok()
+                .filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU)
+                .ok_or_else(wrong)
+        };
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range = number(first)?..=number(last)?;
+            if range.is_empty() {
+                return Err(wrong());
+            }
+            cpus.extend(range);
+        }
+        Ok(Cpus(cpus))
+    }
 }
 
 /// What a pool is made of.
 #[derive(Args)]
 pub(crate) struct PoolCreateArgs {
     /// The pool's name
-    #[arg(value_name = "POOL", value_parser = name)]
-    pub(crate) pool: String,
+    #[arg(value_name = "POOL", value_parser = name, required_unless_present = "config")]
+    pub(crate) pool: Option<String>,
     /// The drives: paths or device specifications; a file whose capacity is said is made
-    #[arg(value_name = "SPEC", required = true, value_parser = parse::spec)]
+    #[arg(value_name = "SPEC", required_unless_present = "config", value_parser = parse::spec)]
     pub(crate) drives: Vec<Spec>,
+    /// Make what `esker pool export-config` has printed: the pool, its volumes, their limits and hosts
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pool", "drives", "buffers", "parity", "width", "chunk", "log", "spare"])]
+    pub(crate) config: Option<PathBuf>,
     /// One or two buffer devices for the write buffer [default: a region of the drives]
     #[arg(long = "buffer", value_name = "SPEC", value_parser = parse::spec)]
     pub(crate) buffers: Vec<Spec>,
@@ -178,6 +273,9 @@ pub(crate) struct PoolCreateArgs {
     /// Check everything, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// As JSON: what makes a pool like this one
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A device that is to be of a pool.
@@ -217,6 +315,18 @@ pub(crate) struct PoolServeArgs {
     /// An address at which hosts reach exported volumes; may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4420")]
     pub(crate) listen: Vec<SocketAddr>,
+    /// An address at which hosts with a key for TLS reach them; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen_tls: Vec<SocketAddr>,
+    /// A loopback address at which requests are answered, too: those with the token
+    #[arg(long, value_name = "ADDRESS", requires = "api_token")]
+    pub(crate) api: Option<SocketAddr>,
+    /// The file with the token; one is made where there is none
+    #[arg(long, value_name = "FILE", requires = "api")]
+    pub(crate) api_token: Option<PathBuf>,
+    /// The processors that the process uses, such as 0-3,8 [default: all]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<Cpus>,
     /// Event loops of the target, each a thread [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) workers: Option<usize>,
@@ -231,155 +341,18 @@ pub(crate) struct PoolServeArgs {
     pub(crate) time: Option<std::time::Duration>,
 }
 
-/// `esker volume`
-#[derive(Subcommand)]
-pub(crate) enum VolumeCommand {
-    /// Make a thin volume
-    #[command(after_help = "Example:\n  esker volume create tank/db --size 1TiB --iops 20000")]
-    Create {
-        /// The volume
-        #[arg(value_name = "POOL/NAME")]
-        volume: VolumeName,
-        /// Its size as a host sees it
-        #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
-        size: u64,
-        /// Store blocks as they are
-        #[arg(long)]
-        no_compression: bool,
-        /// The most operations a second [default: no limit]
-        #[arg(long, value_name = "COUNT", default_value_t = 0)]
-        iops: u64,
-        /// The most bytes a second [default: no limit]
-        #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero, default_value = "0")]
-        bandwidth: u64,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// List the volumes of a pool, those in the trash included
-    #[command(after_help = "Example:\n  esker volume list tank")]
-    List {
-        /// The pool
-        #[arg(value_name = "POOL", value_parser = name)]
-        pool: String,
-        #[command(flatten)]
-        at: Where,
-    },
-    /// Show a volume and its snapshots
-    #[command(after_help = "Example:\n  esker volume show tank/db")]
-    Show {
-        /// The volume
-        #[arg(value_name = "POOL/NAME")]
-        volume: VolumeName,
-        #[command(flatten)]
-        at: Where,
-    },
-    /// Give a volume another size
-    #[command(after_help = "Example:\n  esker volume resize tank/db --size 2TiB")]
-    Resize {
-        /// The volume
-        #[arg(value_name = "POOL/NAME")]
-        volume: VolumeName,
-        /// Its size from now on
-        #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
-        size: u64,
-        /// Lose what lies behind a smaller size
-        #[arg(long)]
-        shrink: bool,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// Keep a volume as it is now
-    #[command(after_help = "Example:\n  esker volume snapshot tank/db@monday")]
-    Snapshot {
-        /// The volume, and the snapshot's name
-        #[arg(value_name = "POOL/NAME@SNAPSHOT")]
-        snapshot: VolumeName,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// Make a volume that begins as a snapshot of another one
-    #[command(after_help = "Example:\n  esker volume clone tank/db@monday test")]
-    Clone {
-        /// The snapshot
-        #[arg(value_name = "POOL/NAME@SNAPSHOT")]
-        snapshot: VolumeName,
-        /// The new volume's name, in the same pool
-        #[arg(value_name = "NAME", value_parser = name)]
-        name: String,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// Set a volume back to one of its snapshots: what was written since is lost
-    #[command(after_help = "Example:\n  esker volume rollback tank/db@monday")]
-    Rollback {
-        /// The snapshot
-        #[arg(value_name = "POOL/NAME@SNAPSHOT")]
-        snapshot: VolumeName,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// Put a volume into the trash, or delete a snapshot
-    #[command(after_help = "Examples:\n  \
-        esker volume delete tank/db\n  \
-        esker volume delete tank/db --keep 0\n  \
-        esker volume delete tank/db@monday")]
-    Delete {
-        /// The volume, or the snapshot
-        #[arg(value_name = "POOL/NAME[@SNAPSHOT]")]
-        volume: VolumeName,
-        /// For how many seconds it can be restored; 0 deletes it at once
-        #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
-        keep: u64,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// Let hosts use a volume over NVMe/TCP while its pool is served
-    #[command(after_help = "Examples:\n  \
-        esker volume export tank/db --host nqn.2014-08.org.nvmexpress:uuid:…\n  \
-        esker volume export tank/db --any-host\n  \
-        esker volume export tank/db --nobody")]
-    Export {
-        /// The volume
-        #[arg(value_name = "POOL/NAME")]
-        volume: VolumeName,
-        /// A host that may use it, by NQN, and no others; may be repeated
-        #[arg(long = "host", value_name = "NQN", required_unless_present_any = ["any_host", "nobody"])]
-        hosts: Vec<String>,
-        /// Any host may use it, without proof of who it is
-        #[arg(long, conflicts_with = "hosts")]
-        any_host: bool,
-        /// No host may use it any more
-        #[arg(long, conflicts_with_all = ["hosts", "any_host"])]
-        nobody: bool,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// Take a volume out of the trash
-    #[command(after_help = "Example:\n  esker volume restore tank/db")]
-    Restore {
-        /// The volume
-        #[arg(value_name = "POOL/NAME")]
-        volume: VolumeName,
-        #[command(flatten)]
-        how: Change,
-    },
-    /// Count the space of a volume, to the byte
-    #[command(after_help = "Example:\n  esker volume du tank/db")]
-    Du {
-        /// The volume
-        #[arg(value_name = "POOL/NAME")]
-        volume: VolumeName,
-        #[command(flatten)]
-        at: Where,
-    },
-}
-
 /// How something is changed, and where.
 #[derive(Args)]
 pub(crate) struct Change {
     /// Say what would be done, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Wait until nothing is left to do: everything moved, verified or swept
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// The id of this change, your own: repeated with it, it is made once, and gives the first answer
+    #[arg(long, value_name = "ID")]
+    pub(crate) operation: Option<String>,
     #[command(flatten)]
     pub(crate) at: Where,
 }
@@ -408,7 +381,7 @@ impl FromStr for VolumeName {
 }
 
 /// The name of a pool, a volume or a snapshot.
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     match text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_plain) {
         true => Ok(text.to_owned()),

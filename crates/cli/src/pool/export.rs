@@ -1,44 +1,177 @@
-//! Volumes that hosts may use, over NVMe/TCP: each is a subsystem of its own with one namespace.
+//! Volumes that hosts may use, over NVMe/TCP: each is a subsystem of its own with one namespace, and so is each
+//! snapshot that a host may use.
 //!
-//! Which hosts may use a volume is kept in the pool, so a server that starts again exports what the one before did.
+//! Which hosts may use a volume is kept in the pool, so a server that starts again exports what the one before did. Keys
+//! are in files, and the pool has their paths: `NQN?key-file=PATH`. A host whose key cannot be read is not let in.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use esker_base::{Clock, Nanos};
 use esker_device::Device;
+use esker_nvmf::auth::Secret;
+use esker_nvmf::target::config::check_nqn;
 use esker_nvmf::target::{
     Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig, TargetConfig,
 };
+use esker_nvmf::tls::TlsKey;
 use esker_nvmf::{NvmfError, Target};
 use esker_stack::OpenPool;
+use esker_stack::served::OPENER;
 use esker_volume::{VolumeError, VolumeInfo};
 use parking_lot::Mutex;
 
 use super::routes::Refusal;
-use super::view::ExportView;
+use super::view::{AlarmView, ExportView, HostView};
 
 /// The host that stands for any.
 pub(crate) const ANY_HOST: &str = "*";
+/// The most hosts of a volume.
+const HOSTS_MAX: usize = 256;
+/// The longest host with its files, in bytes.
+const HOST_MAX: usize = 2000;
+/// A host that was made up for a device, and is not connected for so long, has ended without letting go.
+const LOST: Duration = Duration::from_secs(120);
 
-/// The NQN under which a volume is exported.
-pub(crate) fn nqn(pool: &str, volume: &str) -> String {
-    format!("nqn.2026-01.io.esker:{pool}:{volume}")
+/// The NQN under which a volume, or a snapshot, is exported.
+pub(crate) fn nqn(pool: &str, volume: &str, snapshot: Option<&str>) -> String {
+    let at = snapshot.map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
+    format!("nqn.2026-01.io.esker:{pool}:{volume}{at}")
+}
+
+/// The hosts of a volume.
+pub(crate) struct Hosts(pub(crate) Vec<HostView>);
+
+impl Hosts {
+    pub(crate) fn of(info: &VolumeInfo) -> Hosts {
+        Hosts(info.hosts.iter().map(|text| decoded(text)).collect())
+    }
+
+    /// As the pool keeps them.
+    pub(crate) fn encoded(&self) -> Vec<String> {
+        self.0.iter().map(encoded).collect()
+    }
+
+    /// As the pool keeps them, unless no target would take them.
+    pub(crate) fn checked(&self, volume: &VolumeInfo) -> Result<Vec<String>, Refusal> {
+        if self.0.len() > HOSTS_MAX {
+            let why = format!("a volume has at most {HOSTS_MAX} hosts; say any host, or fewer");
+            return Err(Refusal::invalid(why));
+        }
+        for host in &self.0 {
+            check(host, volume)?;
+        }
+        let encoded = self.encoded();
+        match encoded.iter().find(|text| text.len() > HOST_MAX) {
+            Some(_) => Err(Refusal::invalid("the paths of a host's keys are too long")),
+            None => Ok(encoded),
+        }
+    }
+}
+
+fn check(host: &HostView, volume: &VolumeInfo) -> Result<(), Refusal> {
+    let files = [&host.key_file, &host.controller_key_file, &host.tls_key_file];
+    if host.nqn == ANY_HOST && files.iter().any(|file| file.is_some()) {
+        return Err(Refusal::invalid("any host has no key; name the host that has it"));
+    }
+    if host.nqn != ANY_HOST {
+        check_nqn(&host.nqn).map_err(refused)?;
+    }
+    if host.nqn.contains(['?', '&', '%']) {
+        let why = format!(
+            "'{}': an NQN with ?, & or % cannot be kept; name the host otherwise",
+            host.nqn
+        );
+        return Err(Refusal::invalid(why));
+    }
+    if host.controller_key_file.is_some() && host.key_file.is_none() {
+        return Err(Refusal::invalid("a controller's key goes with a host's key; say both"));
+    }
+    if let Some(path) = files.into_iter().flatten().find(|path| !path.is_absolute()) {
+        let why = format!("{}: the server needs the whole path of a key", path.display());
+        return Err(Refusal::invalid(why));
+    }
+    let is_it = |snapshot: &String| volume.snapshots.iter().any(|one| one.name == *snapshot);
+    if let Some(snapshot) = host.snapshot.as_ref().filter(|one| !is_it(one)) {
+        let error = VolumeError::NotFound { what: "snapshot", name: snapshot.clone() };
+        return Err(error.into());
+    }
+    config_of(host).map(|_| ()).map_err(refused)
+}
+
+/// What the target has to know of a host, its keys included.
+fn config_of(host: &HostView) -> Result<HostConfig, NvmfError> {
+    let secret = |path: &Option<PathBuf>| path.as_deref().map(Secret::load).transpose();
+    Ok(HostConfig {
+        nqn: host.nqn.clone(),
+        secret: secret(&host.key_file)?,
+        controller_secret: secret(&host.controller_key_file)?,
+        tls_key: host.tls_key_file.as_deref().map(TlsKey::load).transpose()?,
+    })
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('&', "%26")
+}
+
+fn encoded(host: &HostView) -> String {
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let more = [
+        ("snapshot", host.snapshot.clone()),
+        ("key-file", path(&host.key_file)),
+        ("controller-key-file", path(&host.controller_key_file)),
+        ("tls-key-file", path(&host.tls_key_file)),
+    ];
+    let mut text = host.nqn.clone();
+    for (name, value) in more.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        let mark = if text.contains('?') { '&' } else { '?' };
+        text.push_str(&format!("{mark}{name}={}", escaped(value)));
+    }
+    text
+}
+
+fn decoded(text: &str) -> HostView {
+    let (nqn, rest) = text.split_once('?').unwrap_or((text, ""));
+    let value = |name: &str| {
+        let pairs = rest.split('&').filter_map(|pair| pair.split_once('='));
+        let found = pairs.into_iter().find(|(known, _)| *known == name)?.1;
+        Some(found.replace("%26", "&").replace("%25", "%"))
+    };
+    let path = |name: &str| value(name).map(PathBuf::from);
+    HostView {
+        nqn: nqn.to_owned(),
+        snapshot: value("snapshot"),
+        key_file: path("key-file"),
+        controller_key_file: path("controller-key-file"),
+        tls_key_file: path("tls-key-file"),
+    }
 }
 
 /// A target that serves the volumes of a pool which have hosts.
 pub(crate) struct Exports {
     target: Arc<Target>,
     pool: Arc<OpenPool>,
+    /// For each address that is listened on, in the order of the target's, whether it is with TLS.
+    with_tls: Vec<bool>,
+    clock: Clock,
     state: Mutex<State>,
+    /// Hosts that were made up for a device and are not connected, since when.
+    unseen: Mutex<BTreeMap<String, Nanos>>,
 }
 
-/// Devices of exported volumes, by the volume's id: a namespace stays the same as long as its device does.
+/// Devices of exported volumes and snapshots, by id: a namespace stays the same as long as its device does.
 type Devices = BTreeMap<u64, Arc<dyn Device>>;
+
+/// Hosts that are not let in, with their volumes and the reasons.
+type Refused = Vec<(String, HostView, String)>;
 
 struct State {
     config: TargetConfig,
     devices: Devices,
+    refused: Refused,
 }
 
 impl Exports {
@@ -47,16 +180,23 @@ impl Exports {
     pub(crate) fn start(
         pool: &Arc<OpenPool>,
         listen: &[SocketAddr],
+        listen_tls: &[SocketAddr],
         workers: Option<usize>,
     ) -> Result<Exports, Refusal> {
-        let portals = listen.iter().map(|&address| PortalConfig::new(address));
-        let mut config = TargetConfig { portals: portals.collect(), ..TargetConfig::default() };
+        let plain = listen.iter().map(|&address| PortalConfig::new(address));
+        let tls = listen_tls
+            .iter()
+            .map(|&address| PortalConfig { tls: true, ..PortalConfig::new(address) });
+        let mut config =
+            TargetConfig { portals: plain.chain(tls).collect(), ..TargetConfig::default() };
         config.limits.workers = workers.unwrap_or(config.limits.workers);
-        let devices;
-        (config.subsystems, devices) = wanted(pool, &BTreeMap::new())?;
+        let with_tls = config.portals.iter().map(|portal| portal.tls).collect();
+        let (devices, kept_out);
+        (config.subsystems, devices, kept_out) = wanted(pool, &BTreeMap::new())?;
         let target = Arc::new(Target::start(&config).map_err(refused)?);
-        let state = Mutex::new(State { config, devices });
-        Ok(Exports { target, pool: pool.clone(), state })
+        let state = Mutex::new(State { config, devices, refused: kept_out });
+        let (pool, clock, unseen) = (pool.clone(), Clock::real(), Mutex::default());
+        Ok(Exports { target, pool, with_tls, clock, state, unseen })
     }
 
     /// The target, for its metrics.
@@ -64,28 +204,67 @@ impl Exports {
         &self.target
     }
 
+    /// Where hosts reach it, with TLS or without.
+    fn addresses(&self, tls: bool) -> Vec<String> {
+        let all = self.target.addresses().into_iter().zip(&self.with_tls);
+        all.filter(|(_, is_tls)| **is_tls == tls).map(|(address, _)| address.to_string()).collect()
+    }
+
     /// Exports what has hosts now, and nothing else; connected hosts are told of what has changed.
     pub(crate) fn refresh(&self) -> Result<(), Refusal> {
         let mut state = self.state.lock();
-        let (subsystems, devices) = wanted(&self.pool, &state.devices)?;
+        let (subsystems, devices, kept_out) = wanted(&self.pool, &state.devices)?;
         let config = TargetConfig { subsystems, ..state.config.clone() };
         self.target.reconfigure(&config).map_err(refused)?;
         self.target.refresh();
-        *state = State { config, devices };
+        *state = State { config, devices, refused: kept_out };
         Ok(())
     }
 
     /// What is exported, to whom, and where.
     pub(crate) fn list(&self) -> Vec<ExportView> {
-        let addresses: Vec<String> =
-            self.target.addresses().iter().map(SocketAddr::to_string).collect();
-        let view = |volume: VolumeInfo| ExportView {
-            nqn: nqn(self.pool.name(), &volume.name),
-            volume: volume.name,
-            hosts: volume.hosts,
-            addresses: addresses.clone(),
+        let pool = self.pool.name();
+        let view = |(volume, snapshot, _): (VolumeInfo, Option<String>, _)| {
+            export_of(pool, &volume, snapshot.as_deref(), Some(self))
         };
-        exported(&self.pool).map(view).collect()
+        exported(&self.pool).into_iter().map(view).collect()
+    }
+
+    /// Hosts that cannot use what they may.
+    pub(crate) fn alarms(&self) -> Vec<AlarmView> {
+        let pool = self.pool.name();
+        let state = self.state.lock();
+        let alarm = |(volume, host, why): &(String, HostView, String)| AlarmView {
+            code: "HOST_KEY_UNREADABLE".to_owned(),
+            text: format!("Host {} cannot use {volume}, because {why}.", host.nqn),
+            action: "mend the file, or name another one".to_owned(),
+            command: format!("esker volume export {pool}/{volume} --host {} --key FILE", host.nqn),
+        };
+        state.refused.iter().map(alarm).collect()
+    }
+
+    /// Volumes from which hosts that were made up for a device, and are gone, are to be taken; with the hosts that stay.
+    pub(crate) fn without_lost_openers(&self) -> Vec<(String, Hosts)> {
+        let (now, connected) = (self.clock.now(), self.target.hosts());
+        let mut unseen = self.unseen.lock();
+        let mut all = Vec::new();
+        let mut there = Vec::new();
+        for volume in self.pool.volumes() {
+            let mut hosts = Hosts::of(&volume);
+            let count = hosts.0.len();
+            hosts.0.retain(|host| {
+                if !host.nqn.starts_with(OPENER) || connected.contains(&host.nqn) {
+                    return true;
+                }
+                there.push(host.nqn.clone());
+                now.since(*unseen.entry(host.nqn.clone()).or_insert(now)) < LOST
+            });
+            if hosts.0.len() < count {
+                all.push((volume.name, hosts));
+            }
+        }
+        unseen.retain(|nqn, _| there.contains(nqn));
+        all
     }
 
     /// Ends in order: connections are closed, and what the volumes have is finished.
@@ -97,18 +276,21 @@ impl Exports {
     }
 }
 
-/// The subsystems of what has hosts, and their devices: those of `open`, or new ones.
+/// The subsystems of what has hosts, their devices, which are those of `open` or new ones, and who is not let in.
 fn wanted(
     pool: &Arc<OpenPool>,
     open: &Devices,
-) -> Result<(Vec<SubsystemConfig>, Devices), Refusal> {
+) -> Result<(Vec<SubsystemConfig>, Devices, Refused), Refusal> {
     let uuid = pool.status().uuid.0;
-    let (mut subsystems, mut devices) = (Vec::new(), BTreeMap::new());
-    for volume in exported(pool) {
-        let id = volume.id.0;
+    let (mut subsystems, mut devices, mut kept_out) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for (volume, snapshot, hosts) in exported(pool) {
+        let found = snapshot
+            .as_ref()
+            .map(|name| volume.snapshots.iter().find(|one| one.name == *name).map(|one| one.id.0));
+        let Some(id) = found.unwrap_or(Some(volume.id.0)) else { continue };
         let device = match open.get(&id) {
             Some(device) => device.clone(),
-            None => match pool.device(&volume.name, None) {
+            None => match pool.device(&volume.name, snapshot.as_deref()) {
                 Ok(device) => device,
                 // It was deleted just now.
                 Err(VolumeError::NotFound { .. }) => continue,
@@ -116,23 +298,86 @@ fn wanted(
             },
         };
         devices.insert(id, device.clone());
-        let hosts = volume.hosts.iter().map(|host| HostConfig::new(host)).collect();
-        let is_any = volume.hosts.iter().any(|host| host == ANY_HOST);
+        let mut access = Vec::new();
+        for host in &hosts {
+            match config_of(host) {
+                Ok(config) => access.push(config),
+                Err(error) => {
+                    kept_out.push((volume.name.clone(), host.clone(), error.to_string()));
+                }
+            }
+        }
+        let is_any = hosts.iter().any(|host| host.nqn == ANY_HOST);
         let uuid = Some((uuid ^ u128::from(id)).to_be_bytes());
         subsystems.push(SubsystemConfig {
-            access: if is_any { Access::Any } else { Access::Hosts(hosts) },
+            access: if is_any { Access::Any } else { Access::Hosts(access) },
             namespaces: vec![NamespaceConfig { nsid: 1, device, uuid }],
-            ..SubsystemConfig::new(&nqn(pool.name(), &volume.name))
+            ..SubsystemConfig::new(&nqn(pool.name(), &volume.name, snapshot.as_deref()))
         });
     }
-    Ok((subsystems, devices))
+    Ok((subsystems, devices, kept_out))
 }
 
-fn exported(pool: &OpenPool) -> impl Iterator<Item = VolumeInfo> {
-    let is_exported = |one: &VolumeInfo| one.trashed_until.is_none() && !one.hosts.is_empty();
-    pool.volumes().into_iter().filter(is_exported)
+/// How a volume, or a snapshot of it, is exported.
+pub(crate) fn export_of(
+    pool: &str,
+    volume: &VolumeInfo,
+    snapshot: Option<&str>,
+    exports: Option<&Exports>,
+) -> ExportView {
+    let hosts = Hosts::of(volume).0.into_iter();
+    let addresses = |tls| exports.map(|exports| exports.addresses(tls)).unwrap_or_default();
+    ExportView {
+        volume: volume.name.clone(),
+        snapshot: snapshot.map(str::to_owned),
+        nqn: nqn(pool, &volume.name, snapshot),
+        hosts: hosts.filter(|host| host.snapshot.as_deref() == snapshot).collect(),
+        addresses: addresses(false),
+        tls_addresses: addresses(true),
+    }
+}
+
+/// Volumes and snapshots with the hosts that may use them.
+fn exported(pool: &OpenPool) -> Vec<(VolumeInfo, Option<String>, Vec<HostView>)> {
+    let mut all = Vec::new();
+    for volume in pool.volumes().into_iter().filter(|one| one.trashed_until.is_none()) {
+        let mut by_snapshot: BTreeMap<Option<String>, Vec<HostView>> = BTreeMap::new();
+        for host in Hosts::of(&volume).0 {
+            by_snapshot.entry(host.snapshot.clone()).or_default().push(host);
+        }
+        for (snapshot, hosts) in by_snapshot {
+            all.push((volume.clone(), snapshot, hosts));
+        }
+    }
+    all
 }
 
 fn refused(error: NvmfError) -> Refusal {
     Refusal::new(error.kind(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_reads_back_as_it_was_kept() {
+        let plain = HostView {
+            nqn: "nqn.a".to_owned(),
+            snapshot: None,
+            key_file: None,
+            controller_key_file: None,
+            tls_key_file: None,
+        };
+        let whole = HostView {
+            snapshot: Some("monday".to_owned()),
+            key_file: Some("/etc/a & b=c?/100%25.key".into()),
+            controller_key_file: Some("/etc/%26".into()),
+            ..plain.clone()
+        };
+        assert_eq!(encoded(&plain), "nqn.a");
+        for host in [plain, whole] {
+            assert_eq!(decoded(&encoded(&host)), host);
+        }
+    }
 }

@@ -7,13 +7,13 @@ use esker_base::Clock;
 use esker_stack::{Stack, VolumeSpec};
 use serde_json::Value;
 
+use super::answer::{OperationState, OperationView};
 use super::routes::{Refusal, Served};
 use super::socket;
-use super::view::PoolView;
-use crate::args::Where;
+use crate::args::{Change, Where};
 use crate::failure::{Failure, Result};
 
-/// How often the pool is asked whether it is done.
+/// How often an operation is asked whether it is done.
 const STEP: Duration = Duration::from_millis(100);
 
 /// A pool that can be asked.
@@ -29,6 +29,11 @@ pub(crate) enum Link {
     },
 }
 
+/// Opens specifications, and finds pools that are served.
+pub(crate) fn stack() -> Stack {
+    Stack::new().sockets_in(socket::directory())
+}
+
 impl Link {
     /// Opens the pool, or finds the process that serves it.
     pub(crate) fn open(pool: &str, at: &Where) -> Result<Link> {
@@ -37,32 +42,51 @@ impl Link {
             return Ok(Link::Socket { pool: pool.to_owned(), path });
         }
         let spec = at.opening.of(VolumeSpec::of_pool(pool, &at.drives, &at.buffers));
-        let stack = Stack::new();
+        let stack = stack();
         let pool = stack.pool(&spec)?;
         Ok(Link::Own(Box::new(Served::new(stack, pool))))
     }
 
     /// Asks once, and lets go of the pool.
-    pub(crate) fn ask(self, method: &str, path: &str, body: Value) -> Result<Value> {
-        self.ask_and_wait(method, path, body, None::<fn(&PoolView) -> bool>)
+    pub(crate) fn look(self, path: &str) -> Result<Value> {
+        let answer = self.get(path);
+        self.close(answer)
     }
 
-    /// Asks, waits until the pool is as it is to be, if that is said, and lets go of it.
-    pub(crate) fn ask_and_wait(
+    /// Asks, without letting go of the pool.
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        self.send("GET", path, None, Value::Null)
+    }
+
+    /// Changes something, waits until the operation is done if that is wanted, and lets go of the pool.
+    pub(crate) fn change(
         self,
+        how: &Change,
+        wait: bool,
         method: &str,
         path: &str,
         body: Value,
-        is_done: Option<impl Fn(&PoolView) -> bool>,
     ) -> Result<Value> {
-        let answer = self.send(method, path, body).and_then(|answer| {
-            if let Some(is_done) = is_done {
-                while !is_done(&self.status()?) {
+        let key = how.operation.as_deref().filter(|_| !how.dry_run);
+        let answer = self.send(method, path, key, body).and_then(|answer| {
+            let operation = answer["operation"].as_str().filter(|_| wait);
+            if let Some(id) = operation {
+                while self.operation(id)?.state == OperationState::Running {
                     Clock::real().sleep(STEP);
                 }
             }
             Ok(answer)
         });
+        self.close(answer)
+    }
+
+    fn operation(&self, id: &str) -> Result<OperationView> {
+        serde_json::from_value(self.get(&format!("/v1/operations/{id}"))?)
+            .map_err(|error| Failure::usage(format!("the answer is no operation: {error}")))
+    }
+
+    /// Lets go of the pool.
+    pub(crate) fn close<T>(self, answer: Result<T>) -> Result<T> {
         let closed = match self {
             Link::Socket { .. } => Ok(()),
             Link::Own(served) => served.close(),
@@ -70,17 +94,13 @@ impl Link {
         answer.and_then(|answer| closed.map(|()| answer))
     }
 
-    fn send(&self, method: &str, path: &str, body: Value) -> Result<Value> {
+    fn send(&self, method: &str, path: &str, key: Option<&str>, body: Value) -> Result<Value> {
         match self {
-            Link::Socket { pool, path: socket } => socket::ask(pool, socket, method, path, &body),
-            Link::Own(served) => served.run(method, path, body).map_err(refused),
+            Link::Socket { pool, path: socket } => {
+                socket::ask(pool, socket, method, path, key, &body)
+            }
+            Link::Own(served) => served.run(method, path, key, body).map_err(refused),
         }
-    }
-
-    fn status(&self) -> Result<PoolView> {
-        let answer = self.send("GET", "/v1/pool", Value::Null)?;
-        serde_json::from_value(answer)
-            .map_err(|error| Failure::usage(format!("the answer is no status of a pool: {error}")))
     }
 }
 

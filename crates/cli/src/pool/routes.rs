@@ -1,27 +1,40 @@
-//! What can be asked of an open pool: one table of routes, for the socket and for a pool that this process opens.
+//! What can be asked of an open pool: one table of routes, for the socket and for a pool that this process opens, and
+//! for the description of both (`openapi`).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `look` | what is asked, and changes nothing |
+//! | `volumes`, `drives` | what is changed |
 //!
 //! Invariants
 //! 1. A request that is refused has changed nothing.
-//! 2. A request that is repeated gives the same answer: names are what tells volumes and snapshots apart.
+//! 2. A request that is repeated gives the same answer: names are what tells volumes and snapshots apart. What is to
+//!    be deleted and is not there any more is an answer to a request that has a key, and a refusal to others.
+//! 3. Changes are made one at a time.
 
+mod drives;
+mod look;
+mod volumes;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use esker_base::ErrorKind;
-use esker_base::units::human_bytes;
-use esker_nvmf::target::config::check_nqn;
-use esker_stack::{OpenPool, Spec, Stack, StackError};
-use esker_volume::{DriveIndex, Role, VolumeError, VolumeInfo, VolumeOptions};
+use esker_stack::{OpenPool, Stack, StackError};
+use esker_volume::{Status, VolumeError};
+use parking_lot::Mutex;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::export::{ANY_HOST, Exports};
-use super::view::{DuView, PoolView, VolumeView};
+use super::answer::WouldView;
+use super::export::Exports;
+use super::operations::{Goal, Operations};
+use super::request::Request;
+use super::view::PoolView;
 use crate::failure::Failure;
-
-/// How long a volume stays in the trash where nothing is said: a day.
-const KEEP_SECS: u64 = 86_400;
 
 /// Why a request was refused.
 #[derive(Debug)]
@@ -34,6 +47,10 @@ impl Refusal {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Refusal {
         Refusal { kind, message: message.into() }
     }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Refusal {
+        Refusal::new(ErrorKind::Invalid, message)
+    }
 }
 
 impl From<VolumeError> for Refusal {
@@ -42,103 +59,122 @@ impl From<VolumeError> for Refusal {
     }
 }
 
+impl From<StackError> for Refusal {
+    fn from(error: StackError) -> Refusal {
+        Refusal::new(error.kind(), error.to_string())
+    }
+}
+
 /// The answer to a request.
 pub(crate) type Answer = Result<Value, Refusal>;
+
+/// What came of a change.
+pub(crate) enum Outcome<T> {
+    /// It was a rehearsal.
+    Would(String),
+    /// It was made, and is at its end when the goal is reached.
+    Did(T, Goal),
+}
+
+/// A request as a route sees it.
+pub(crate) struct Call<'a> {
+    /// What stands for the names in the path.
+    names: Vec<String>,
+    queries: BTreeMap<&'a str, &'a str>,
+    /// The client has said which operation it is, so it may be a repetition.
+    has_key: bool,
+}
+
+impl Call<'_> {
+    fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+}
+
+enum Ran {
+    Answer(Value),
+    Did(Value, Goal),
+}
+
+type Run = Box<dyn Fn(&Served, &Call<'_>, Value) -> Result<Ran, Refusal> + Send + Sync>;
+/// Tells the form of a body.
+pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
 
 /// A request that is known.
 pub(crate) struct Route {
     pub(crate) method: &'static str,
     /// With names in braces.
     pub(crate) path: &'static str,
+    /// The name of the operation.
+    pub(crate) id: &'static str,
     pub(crate) about: &'static str,
-    run: fn(&Served, &[&str], Value) -> Answer,
+    /// Of a change.
+    pub(crate) request: Option<Describe>,
+    pub(crate) answer: Describe,
+    /// Names and meanings of what may stand behind a question mark.
+    pub(crate) queries: &'static [(&'static str, &'static str)],
+    run: Run,
+}
+
+fn as_json(view: &impl Serialize) -> Answer {
+    serde_json::to_value(view).map_err(|error| Refusal::invalid(error.to_string()))
+}
+
+impl Route {
+    /// A question.
+    fn look<T: Serialize + JsonSchema + 'static>(
+        path: &'static str,
+        id: &'static str,
+        about: &'static str,
+        run: fn(&Served, &Call<'_>) -> Result<T, Refusal>,
+    ) -> Route {
+        let run: Run =
+            Box::new(move |served, call, _| as_json(&run(served, call)?).map(Ran::Answer));
+        let answer: Describe = |generator| generator.subschema_for::<T>();
+        Route { method: "GET", path, id, about, request: None, answer, queries: &[], run }
+    }
+
+    /// A change.
+    fn change<B, T>(
+        (method, path): (&'static str, &'static str),
+        id: &'static str,
+        about: &'static str,
+        run: fn(&Served, &Call<'_>, B) -> Result<Outcome<T>, Refusal>,
+    ) -> Route
+    where
+        B: Request + DeserializeOwned + JsonSchema + 'static,
+        T: Serialize + JsonSchema + 'static,
+    {
+        let run: Run = Box::new(move |served, call, body| {
+            let body = if body.is_null() { json!({}) } else { body };
+            let body: B = serde_json::from_value(body)
+                .map_err(|error| Refusal::invalid(format!("the request's body: {error}")))?;
+            let is_rehearsal = body.is_dry_run();
+            match run(served, call, body)? {
+                Outcome::Would(would) => {
+                    debug_assert!(is_rehearsal);
+                    as_json(&WouldView { dry_run: true, would }).map(Ran::Answer)
+                }
+                Outcome::Did(view, goal) => Ok(Ran::Did(as_json(&view)?, goal)),
+            }
+        });
+        let request: Option<Describe> = Some(|generator| generator.subschema_for::<B>());
+        let answer: Describe = |generator| generator.subschema_for::<T>();
+        Route { method, path, id, about, request, answer, queries: &[], run }
+    }
+
+    fn with(self, queries: &'static [(&'static str, &'static str)]) -> Route {
+        Route { queries, ..self }
+    }
 }
 
 /// All requests.
-pub(crate) const ROUTES: [Route; 17] = [
-    Route { method: "GET", path: "/v1/pool", about: "How the pool is", run: status },
-    Route { method: "POST", path: "/v1/drives", about: "Add a drive or a buffer device", run: add },
-    Route {
-        method: "POST",
-        path: "/v1/drives/{drive}/replace",
-        about: "Put a device in the place of a drive",
-        run: replace,
-    },
-    Route {
-        method: "POST",
-        path: "/v1/drives/{drive}/retire",
-        about: "Move all that a drive has to others",
-        run: retire,
-    },
-    Route { method: "POST", path: "/v1/scrub", about: "Read everything and verify it", run: scrub },
-    Route {
-        method: "GET",
-        path: "/v1/exports",
-        about: "The volumes that hosts may use, and where",
-        run: exports,
-    },
-    Route {
-        method: "GET",
-        path: "/v1/volumes",
-        about: "All volumes, those in the trash included",
-        run: list,
-    },
-    Route { method: "POST", path: "/v1/volumes", about: "Make a thin volume", run: create },
-    Route {
-        method: "GET",
-        path: "/v1/volumes/{volume}",
-        about: "A volume and its snapshots",
-        run: show,
-    },
-    Route {
-        method: "PATCH",
-        path: "/v1/volumes/{volume}",
-        about: "Change size, limits or hosts of a volume",
-        run: change,
-    },
-    Route {
-        method: "DELETE",
-        path: "/v1/volumes/{volume}",
-        about: "Put a volume into the trash",
-        run: delete,
-    },
-    Route {
-        method: "POST",
-        path: "/v1/volumes/{volume}/restore",
-        about: "Take a volume out of the trash",
-        run: restore,
-    },
-    Route {
-        method: "GET",
-        path: "/v1/volumes/{volume}/space",
-        about: "The space of a volume",
-        run: space,
-    },
-    Route {
-        method: "POST",
-        path: "/v1/volumes/{volume}/snapshots",
-        about: "Keep a volume as it is",
-        run: snapshot,
-    },
-    Route {
-        method: "DELETE",
-        path: "/v1/volumes/{volume}/snapshots/{snapshot}",
-        about: "Delete a snapshot",
-        run: delete_snapshot,
-    },
-    Route {
-        method: "POST",
-        path: "/v1/volumes/{volume}/clones",
-        about: "Make a volume of a snapshot",
-        run: clone,
-    },
-    Route {
-        method: "POST",
-        path: "/v1/volumes/{volume}/rollback",
-        about: "Set a volume back to a snapshot",
-        run: rollback,
-    },
-];
+pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
+    let mut routes = look::routes();
+    routes.extend(drives::routes());
+    routes.extend(volumes::routes());
+    routes
+});
 
 /// A pool that answers requests.
 pub(crate) struct Served {
@@ -146,17 +182,21 @@ pub(crate) struct Served {
     /// Opens devices that are added.
     stack: Stack,
     exports: Option<Exports>,
+    operations: Operations,
+    /// Held while something is changed.
+    changing: Mutex<()>,
 }
 
 impl Served {
     /// A pool that is open in this process and exports nothing.
     pub(crate) fn new(stack: Stack, pool: Arc<OpenPool>) -> Served {
-        Served { pool, stack, exports: None }
+        let (operations, changing) = (Operations::default(), Mutex::default());
+        Served { pool, stack, exports: None, operations, changing }
     }
 
     /// A pool whose volumes are exported.
     pub(crate) fn exporting(stack: Stack, pool: Arc<OpenPool>, exports: Exports) -> Served {
-        Served { pool, stack, exports: Some(exports) }
+        Served { exports: Some(exports), ..Served::new(stack, pool) }
     }
 
     /// Where hosts reach its volumes.
@@ -169,33 +209,69 @@ impl Served {
         self.exports.as_ref().is_none_or(|exports| exports.target().is_running())
     }
 
-    /// Runs a request; `body` is null where there is none.
-    pub(crate) fn run(&self, method: &str, path: &str, body: Value) -> Answer {
-        if path == "/v1" && method == "GET" {
-            let shown = |r: &Route| json!({ "method": r.method, "path": r.path, "about": r.about });
-            return Ok(ROUTES.iter().map(shown).collect());
-        }
+    fn status(&self) -> Status {
+        self.pool.status()
+    }
+
+    /// How the pool is, what hosts lack included.
+    pub(crate) fn view(&self) -> PoolView {
+        let mut view = PoolView::new(&self.status(), self.pool.remarks());
+        view.alarms.extend(self.exports.iter().flat_map(Exports::alarms));
+        view
+    }
+
+    /// Runs a request; `body` is null where there is none. With a key, a repeated change is made once.
+    pub(crate) fn run(&self, method: &str, url: &str, key: Option<&str>, body: Value) -> Answer {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let named = ROUTES.iter().filter_map(|route| Some((route, matched(route.path, path)?)));
-        let named: Vec<_> = named.collect();
+        let mut named: Vec<_> = named.collect();
         if named.is_empty() {
             let why = format!("there is no {path}; GET /v1 tells what there is");
             return Err(Refusal::new(ErrorKind::NotFound, why));
         }
-        let Some((route, names)) = named.iter().find(|(route, _)| route.method == method) else {
+        let Some(index) = named.iter().position(|(route, _)| route.method == method) else {
             let known: Vec<_> = named.iter().map(|(route, _)| route.method).collect();
             let why = format!("{path} takes {}, not {method}", known.join(", "));
             return Err(Refusal::new(ErrorKind::Unsupported, why));
         };
-        let answer = (route.run)(self, names, body)?;
-        if method != "GET"
-            && let Some(exports) = &self.exports
-        {
-            exports.refresh().map_err(|refusal| Refusal {
-                message: format!("it was done, and is not exported: {}", refusal.message),
-                ..refusal
-            })?;
+        let (route, names) = named.swap_remove(index);
+        let queries = queries(route, query)?;
+        let call = Call { names, queries, has_key: key.is_some() };
+        if route.request.is_none() {
+            return match (route.run)(self, &call, body)? {
+                Ran::Answer(answer) | Ran::Did(answer, _) => Ok(answer),
+            };
         }
-        Ok(answer)
+        let _one_at_a_time = self.changing.lock();
+        let request = format!("{method} {url}");
+        if let Some(key) = key
+            && let Some(answer) = self.operations.first(key, &request, &body)?
+        {
+            return Ok(answer);
+        }
+        self.operations.settle(&self.status());
+        match (route.run)(self, &call, body.clone())? {
+            Ran::Answer(answer) => Ok(answer),
+            Ran::Did(answer, goal) => {
+                let entered = (request, body);
+                let answer = self.operations.enter(&self.status(), key, entered, answer, goal);
+                if let Some(exports) = &self.exports {
+                    exports.refresh().map_err(|refusal| Refusal {
+                        message: format!("it was done, and is not exported: {}", refusal.message),
+                        ..refusal
+                    })?;
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Asks once, and closes the pool.
+    pub(crate) fn ask(self, path: &str) -> Result<Value, Failure> {
+        let answer = self.run("GET", path, None, Value::Null);
+        let closed = self.close();
+        let answer = answer.map_err(|refusal| Failure::new(refusal.kind, refusal.message))?;
+        closed.map(|()| answer)
     }
 
     /// Ends exports in order, then closes the pool if nobody else has it.
@@ -209,13 +285,13 @@ impl Served {
 }
 
 /// What stands for the names in a template, if a path fits it.
-fn matched<'a>(template: &str, path: &'a str) -> Option<Vec<&'a str>> {
+fn matched(template: &str, path: &str) -> Option<Vec<String>> {
     let (parts, found): (Vec<_>, Vec<_>) =
         (template.split('/').collect(), path.split('/').collect());
     let mut names = Vec::new();
     for (part, found) in parts.iter().zip(&found) {
         match part.starts_with('{') {
-            true if !found.is_empty() => names.push(*found),
+            true if !found.is_empty() => names.push(decoded(found)?),
             false if part == found => {}
             _ => return None,
         }
@@ -223,354 +299,58 @@ fn matched<'a>(template: &str, path: &'a str) -> Option<Vec<&'a str>> {
     (parts.len() == found.len()).then_some(names)
 }
 
-fn read<T: DeserializeOwned>(body: Value) -> Result<T, Refusal> {
-    let body = if body.is_null() { json!({}) } else { body };
-    serde_json::from_value(body)
-        .map_err(|error| Refusal::new(ErrorKind::Invalid, format!("the request's body: {error}")))
-}
-
-fn answer(view: &impl Serialize) -> Answer {
-    serde_json::to_value(view).map_err(|error| Refusal::new(ErrorKind::Invalid, error.to_string()))
-}
-
-fn volume(info: &VolumeInfo) -> Answer {
-    answer(&VolumeView::new(info))
-}
-
-fn would(text: String) -> Answer {
-    Ok(json!({ "dry_run": true, "would": text }))
-}
-
-fn has_snapshot(info: &VolumeInfo, name: &str) -> Result<(), Refusal> {
-    match info.snapshots.iter().any(|snapshot| snapshot.name == name) {
-        true => Ok(()),
-        false => {
-            let name = name.to_owned();
-            Err(VolumeError::NotFound { what: "snapshot", name }.into())
+/// A part of a path without `%` and two hexadecimal digits for a byte.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
         }
+        let digits = [rest.next()?, rest.next()?];
+        bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
     }
+    String::from_utf8(bytes).ok()
 }
 
-/// Refuses a name that a volume has already.
-fn check_new(pool: &OpenPool, name: &str) -> Result<(), Refusal> {
-    match pool.show(name) {
-        Ok(_) => Err(VolumeError::Exists { what: "volume", name: name.to_owned() }.into()),
-        Err(_) => Ok(()),
-    }
-}
-
-fn status(served: &Served, _: &[&str], _: Value) -> Answer {
-    let pool = &served.pool;
-    answer(&PoolView::new(&pool.status(), pool.remarks()))
-}
-
-fn list(served: &Served, _: &[&str], _: Value) -> Answer {
-    let pool = &served.pool;
-    answer(&pool.volumes().iter().map(VolumeView::new).collect::<Vec<_>>())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Device {
-    /// A device specification.
-    device: String,
-    #[serde(default)]
-    buffer: bool,
-    #[serde(default)]
-    overwrite: bool,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-impl Device {
-    fn open(&self, served: &Served) -> Result<Arc<dyn esker_device::Device>, Refusal> {
-        let failed = |error: StackError| Refusal::new(error.kind(), error.to_string());
-        let spec: Spec = self.device.parse().map_err(failed)?;
-        if !spec.is_lasting() {
-            let why = "what it holds is gone when the process ends; name a file or a block device";
-            return Err(Refusal::new(ErrorKind::Invalid, format!("{spec}: {why}")));
+fn queries<'a>(route: &Route, query: &'a str) -> Result<BTreeMap<&'a str, &'a str>, Refusal> {
+    let mut found = BTreeMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if !route.queries.iter().any(|(known, _)| *known == name) {
+            let known: Vec<&str> = route.queries.iter().map(|(known, _)| *known).collect();
+            let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+            let why = format!("{} takes {known} behind '?', not '{name}'", route.path);
+            return Err(Refusal::invalid(why));
         }
-        Ok(served.stack.open(&spec, esker_device::Create::Never).map_err(failed)?.device)
+        found.insert(name, value);
     }
+    Ok(found)
 }
 
-fn index(text: &str) -> Result<DriveIndex, Refusal> {
-    let why = || format!("'{text}' is no number of a drive; the status shows them");
-    text.parse().map(DriveIndex).map_err(|_| Refusal::new(ErrorKind::Invalid, why()))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn add(served: &Served, _: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let asked: Device = read(body)?;
-    let device = asked.open(served)?;
-    let role = if asked.buffer { Role::Buffer } else { Role::Drive };
-    if asked.dry_run {
-        pool.check_add(&device, role, asked.overwrite)?;
-        return would(format!("add {} to {}", asked.device, pool.name()));
+    #[test]
+    fn names_of_a_path_are_decoded() {
+        let found = matched("/v1/volumes/{volume}/hosts/{host}", "/v1/volumes/db/hosts/nqn.a%2fb");
+        assert_eq!(found, Some(vec!["db".to_owned(), "nqn.a/b".to_owned()]));
+        assert_eq!(matched("/v1/volumes/{volume}", "/v1/volumes/"), None);
+        assert_eq!(matched("/v1/volumes/{volume}", "/v1/volumes/%f"), None);
+        assert_eq!(matched("/v1/volumes/{volume}", "/v1/volumes/%ff"), None);
     }
-    let index = pool.add(&device, role, asked.overwrite)?;
-    Ok(json!({ "drive": index.0, "device": asked.device }))
-}
 
-fn replace(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let asked: Device = read(body)?;
-    let old = index(names[0])?;
-    let role = pool.role(old)?;
-    let device = asked.open(served)?;
-    if asked.dry_run {
-        pool.check_add(&device, role, asked.overwrite)?;
-        return would(format!("put {} in the place of {old}", asked.device));
+    #[test]
+    fn each_request_has_its_own_path_and_name() {
+        let mut names: Vec<&str> = ROUTES.iter().map(|route| route.id).collect();
+        let mut paths: Vec<_> = ROUTES.iter().map(|route| (route.method, route.path)).collect();
+        let count = ROUTES.len();
+        names.sort_unstable();
+        names.dedup();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!((names.len(), paths.len()), (count, count));
     }
-    let index = pool.replace(old, &device, asked.overwrite)?;
-    Ok(json!({ "drive": index.0, "device": asked.device }))
-}
-
-fn retire(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Dry { dry_run } = read(body)?;
-    let drive = index(names[0])?;
-    if dry_run {
-        pool.check_retire(drive)?;
-        return would(format!("move all that {drive} has to others, and retire it"));
-    }
-    pool.retire(drive)?;
-    Ok(json!({ "drive": drive.0, "device": Value::Null }))
-}
-
-fn scrub(served: &Served, _: &[&str], body: Value) -> Answer {
-    let Dry { dry_run } = read(body)?;
-    if dry_run {
-        return would(format!("read all that {} holds, and verify it", served.pool.name()));
-    }
-    served.pool.scrub();
-    Ok(json!({ "drive": Value::Null, "device": Value::Null }))
-}
-
-fn exports(served: &Served, _: &[&str], _: Value) -> Answer {
-    let list = served.exports.as_ref().map(Exports::list);
-    answer(&list.unwrap_or_default())
-}
-
-/// Refuses hosts that no target takes.
-fn check_hosts(hosts: &[String]) -> Result<(), Refusal> {
-    for host in hosts.iter().filter(|host| *host != ANY_HOST) {
-        check_nqn(host).map_err(|error| Refusal::new(ErrorKind::Invalid, error.to_string()))?;
-    }
-    Ok(())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Create {
-    name: String,
-    bytes: u64,
-    #[serde(default = "yes")]
-    compression: bool,
-    #[serde(default)]
-    iops_limit: u64,
-    #[serde(default)]
-    bytes_limit: u64,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn create(served: &Served, _: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Create { name, bytes, compression, iops_limit, bytes_limit, dry_run } = read(body)?;
-    if dry_run {
-        check_new(pool, &name)?;
-        return would(format!("make volume {name} of {}", human_bytes(bytes)));
-    }
-    let options = VolumeOptions { compression, iops_limit, bytes_limit };
-    volume(&pool.create_volume(&name, bytes, options)?)
-}
-
-fn show(served: &Served, names: &[&str], _: Value) -> Answer {
-    let pool = &served.pool;
-    volume(&pool.show(names[0])?)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Changes {
-    bytes: Option<u64>,
-    #[serde(default)]
-    shrink: bool,
-    compression: Option<bool>,
-    iops_limit: Option<u64>,
-    bytes_limit: Option<u64>,
-    hosts: Option<Vec<String>>,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn change(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let changes: Changes = read(body)?;
-    let mut info = pool.show(names[0])?;
-    if let Some(bytes) = changes.bytes.filter(|bytes| *bytes < info.bytes)
-        && !changes.shrink
-    {
-        let why = format!(
-            "{} has {}, and {} is less: what lies behind would be lost; say shrink if it may be",
-            info.name,
-            human_bytes(info.bytes),
-            human_bytes(bytes)
-        );
-        return Err(Refusal::new(ErrorKind::Invalid, why));
-    }
-    if let Some(hosts) = &changes.hosts {
-        check_hosts(hosts)?;
-    }
-    if changes.dry_run {
-        let bytes = changes.bytes.unwrap_or(info.bytes);
-        return would(format!(
-            "change {} from {} to {}",
-            info.name,
-            human_bytes(info.bytes),
-            human_bytes(bytes)
-        ));
-    }
-    let old = info.options;
-    let options = VolumeOptions {
-        compression: changes.compression.unwrap_or(old.compression),
-        iops_limit: changes.iops_limit.unwrap_or(old.iops_limit),
-        bytes_limit: changes.bytes_limit.unwrap_or(old.bytes_limit),
-    };
-    let hosts = changes.hosts.unwrap_or_else(|| info.hosts.clone());
-    if options != old || hosts != info.hosts {
-        info = pool.configure(names[0], options, &hosts)?;
-    }
-    if let Some(bytes) = changes.bytes.filter(|bytes| *bytes != info.bytes) {
-        info = pool.resize(names[0], bytes)?;
-    }
-    volume(&info)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Delete {
-    keep_secs: Option<u64>,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn delete(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Delete { keep_secs, dry_run } = read(body)?;
-    let name = names[0];
-    if dry_run {
-        let info = pool.show(name)?;
-        let unique = pool.du(name)?.unique;
-        let count = info.snapshots.len();
-        return would(format!(
-            "delete {name} and its {count} snapshots; {} are the volume's alone",
-            human_bytes(unique)
-        ));
-    }
-    pool.delete_volume(name, keep_secs.unwrap_or(KEEP_SECS))?;
-    Ok(json!({ "deleted": name }))
-}
-
-fn restore(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Dry { dry_run } = read(body)?;
-    if dry_run {
-        check_new(pool, names[0])?;
-        let is_it = |one: &VolumeInfo| one.name == names[0] && one.trashed_until.is_some();
-        if !pool.volumes().iter().any(is_it) {
-            let (what, name) = ("volume in the trash", names[0].to_owned());
-            return Err(VolumeError::NotFound { what, name }.into());
-        }
-        return would(format!("take {} out of the trash", names[0]));
-    }
-    volume(&pool.restore(names[0])?)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Dry {
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn space(served: &Served, names: &[&str], _: Value) -> Answer {
-    let pool = &served.pool;
-    answer(&DuView::from(pool.du(names[0])?))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Named {
-    name: String,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn snapshot(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Named { name, dry_run } = read(body)?;
-    if dry_run {
-        pool.show(names[0])?;
-        return would(format!("keep {} as {name}", names[0]));
-    }
-    let made = pool.snapshot(names[0], &name)?;
-    Ok(json!({ "id": made.id.0, "name": made.name, "bytes": made.bytes, "made": made.made }))
-}
-
-fn delete_snapshot(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Dry { dry_run } = read(body)?;
-    if dry_run {
-        has_snapshot(&pool.show(names[0])?, names[1])?;
-        return would(format!("delete {}@{}", names[0], names[1]));
-    }
-    pool.delete_snapshot(names[0], names[1])?;
-    Ok(json!({ "deleted": format!("{}@{}", names[0], names[1]) }))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Clone {
-    snapshot: String,
-    name: String,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn clone(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Clone { snapshot, name, dry_run } = read(body)?;
-    if dry_run {
-        has_snapshot(&pool.show(names[0])?, &snapshot)?;
-        check_new(pool, &name)?;
-        return would(format!("make volume {name} of {}@{snapshot}", names[0]));
-    }
-    volume(&pool.clone_volume(names[0], &snapshot, &name)?)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rollback {
-    snapshot: String,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-fn rollback(served: &Served, names: &[&str], body: Value) -> Answer {
-    let pool = &served.pool;
-    let Rollback { snapshot, dry_run } = read(body)?;
-    if dry_run {
-        has_snapshot(&pool.show(names[0])?, &snapshot)?;
-        return would(format!(
-            "set {} back to {snapshot}; what was written since is lost",
-            names[0]
-        ));
-    }
-    volume(&pool.rollback(names[0], &snapshot)?)
 }

@@ -4,27 +4,49 @@ use std::fmt::Write as _;
 
 use esker_base::units::human_bytes;
 
-use super::view::{DuView, LabelView, PoolView, VolumeView};
-use crate::figures::align;
+use super::answer::{
+    DriveLossView, ExplainView, FreedView, OperationState, OperationView, StatsList, StatsView,
+};
+use super::view::{DuView, HostView, LabelView, PoolView, VolumeView};
+use crate::figures::{align, micros, short, wrapped};
+
+/// How wide the bar of used space is.
+const BAR: u64 = 30;
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
+fn percent(part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(u64::MAX)
+}
+
+/// `[######------]`
+fn bar(part: u64, whole: u64) -> String {
+    let full = (percent(part, whole) * BAR / 100).min(BAR);
+    (0..BAR).map(|at| if at < full { '#' } else { '-' }).collect()
+}
+
 /// How a pool is.
 pub(crate) fn pool(view: &PoolView) -> String {
     let space = &view.space;
-    let used = space.live.saturating_mul(100) / space.usable.max(1);
     let mut text = format!(
-        "{}: {}; {} parities, {} chunks a segment, opened {} times\n\
-         space: {used} % of {} used; raw {} = free {} + waiting {} + parity {} + garbage {} + live {} + metadata {}\n\
-         write buffer: {} of {} used, {} not in segments yet\n\n",
+        "{}: {}; {} parities, so that as many drives may be lost; {} chunks a segment\n\
+         space   [{}] {} % of {} used, {} available\n\
+         buffer  [{}] {} % of {} used, {} not in segments yet\n\
+         raw {} = free {} + waiting {} + parity {} + garbage {} + live {} + metadata {}\n\n",
         view.name,
-        view.state,
+        view.state.name(),
         view.parity,
         view.width,
-        view.incarnation,
+        bar(space.live, space.usable),
+        percent(space.live, space.usable),
         human_bytes(space.usable),
+        human_bytes(space.available),
+        bar(view.log.used, view.log.bytes),
+        percent(view.log.used, view.log.bytes),
+        human_bytes(view.log.bytes),
+        human_bytes(view.log.pending),
         human_bytes(space.raw),
         human_bytes(space.free),
         human_bytes(space.waiting),
@@ -32,27 +54,37 @@ pub(crate) fn pool(view: &PoolView) -> String {
         human_bytes(space.garbage),
         human_bytes(space.live),
         human_bytes(space.metadata),
-        human_bytes(view.log.used),
-        human_bytes(view.log.bytes),
-        human_bytes(view.log.pending),
     );
-    let mut rows =
-        vec![row(["device", "role", "state", "no", "size", "free", "reads", "writes", "sums"])];
-    for member in &view.members {
+    let mut rows = vec![row([
+        "drive",
+        "device",
+        "role",
+        "state",
+        "size",
+        "free",
+        "read errs",
+        "write errs",
+        "checksums",
+    ])];
+    for member in view.members.iter().filter(|one| one.state != "retired") {
+        let holds_log = view.log.members.contains(&member.index);
         rows.push(vec![
-            member.device.clone().unwrap_or_else(|| "(missing)".to_owned()),
-            member.role.clone(),
-            member.state.clone(),
             member.index.to_string(),
+            member.device.clone().unwrap_or_else(|| "(missing)".to_owned()),
+            format!("{}{}", member.role, if holds_log { "+log" } else { "" }),
+            member.state.clone(),
             human_bytes(member.bytes),
-            format!("{}/{}", member.free_slots, member.slots),
+            format!("{} %", percent(member.free_slots, member.slots)),
             member.read_errors.to_string(),
             member.write_errors.to_string(),
             member.checksum_errors.to_string(),
         ]);
     }
-    text.push_str(&align(&rows, 3));
-    text.push_str("(free: slots; reads, writes, sums: errors since the pool was opened)\n");
+    text.push_str(&align(&rows, 4));
+    let retired = view.members.iter().filter(|one| one.state == "retired").count();
+    if retired > 0 {
+        let _ = writeln!(text, "({retired} retired)");
+    }
     if let Some(rebuild) = &view.rebuild {
         let eta = rebuild.eta_secs.map(|secs| format!(", {secs} s to go")).unwrap_or_default();
         let left = human_bytes(rebuild.bytes_left);
@@ -63,11 +95,16 @@ pub(crate) fn pool(view: &PoolView) -> String {
         let _ =
             writeln!(text, "scrub {state}: {}, {} errors", human_bytes(scrub.bytes), scrub.errors);
     }
+    if view.sweeping > 0 {
+        text.push_str("what was deleted is being swept\n");
+    }
     for alarm in &view.alarms {
-        let _ = writeln!(text, "\n{}: {}\n  to do: {}", alarm.code, alarm.text, alarm.action);
+        let _ = writeln!(text, "\n{}: {}", alarm.code, alarm.text);
+        text.push_str(&wrapped("  to do: ", 9, &alarm.action));
+        let _ = writeln!(text, "  run:   {}", alarm.command);
     }
     if view.alarms.is_empty() {
-        text.push_str("nothing is wrong\n");
+        text.push_str("\nnothing is wrong\n");
     }
     for remark in &view.remarks {
         let _ = writeln!(text, "note: {remark}");
@@ -77,7 +114,8 @@ pub(crate) fn pool(view: &PoolView) -> String {
 
 /// Volumes, a line each.
 pub(crate) fn volumes(views: &[VolumeView]) -> String {
-    let mut rows = vec![row(["volume", "state", "size", "snapshots", "hosts"])];
+    let mut rows = vec![row(["volume", "state", "size", "snapshots", "hosts", "IOPS", "bytes/s"])];
+    let limit = |count: u64, text: String| if count == 0 { "-".to_owned() } else { text };
     for view in views {
         rows.push(vec![
             view.name.clone(),
@@ -85,22 +123,45 @@ pub(crate) fn volumes(views: &[VolumeView]) -> String {
             human_bytes(view.bytes),
             view.snapshots.len().to_string(),
             view.hosts.len().to_string(),
+            limit(view.iops_limit, view.iops_limit.to_string()),
+            limit(view.bytes_limit, human_bytes(view.bytes_limit)),
         ]);
     }
     align(&rows, 2)
 }
 
+fn host(view: &HostView) -> String {
+    let mut text = view.nqn.clone();
+    if let Some(snapshot) = &view.snapshot {
+        let _ = write!(text, " (@{snapshot})");
+    }
+    if view.key_file.is_some() {
+        text.push_str(" (with a key)");
+    }
+    if view.tls_key_file.is_some() {
+        text.push_str(" (over TLS)");
+    }
+    text
+}
+
 /// A volume and its snapshots.
 pub(crate) fn volume(view: &VolumeView) -> String {
-    let limit = |count: u64, text: String| if count == 0 { "no limit".to_owned() } else { text };
+    let limits = [
+        (view.iops_limit > 0).then(|| format!("{} operations", view.iops_limit)),
+        (view.bytes_limit > 0).then(|| human_bytes(view.bytes_limit)),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    let hosts: Vec<String> = view.hosts.iter().map(host).collect();
     let mut text = format!(
-        "{}: {}, {}\nlimits: {} operations, {} a second\nhosts: {}\n",
+        "{}: {}, {}\nlimits: {}\nhosts: {}\n",
         view.name,
         human_bytes(view.bytes),
         if view.compression { "compressed" } else { "not compressed" },
-        limit(view.iops_limit, view.iops_limit.to_string()),
-        limit(view.bytes_limit, human_bytes(view.bytes_limit)),
-        if view.hosts.is_empty() { "none".to_owned() } else { view.hosts.join(", ") },
+        match limits.is_empty() {
+            true => "none".to_owned(),
+            false => format!("{} a second", limits.join(", ")),
+        },
+        if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") },
     );
     for snapshot in &view.snapshots {
         let _ = writeln!(
@@ -127,6 +188,158 @@ pub(crate) fn space(view: &DuView) -> String {
         bytes("shared", view.shared),
     ];
     format!("{}ratio {ratio:.2}\n", align(&rows, 1))
+}
+
+/// Operations, a line each.
+pub(crate) fn operations(views: &[OperationView]) -> String {
+    if views.is_empty() {
+        return "nothing was changed since the pool was opened\n".to_owned();
+    }
+    let mut rows = vec![row(["operation", "request", "state", "progress", "seconds"])];
+    for view in views {
+        let progress = view.progress.as_ref().map(|it| match (it.unit.as_str(), it.total) {
+            ("bytes", _) => human_bytes(it.done),
+            (unit, Some(total)) => format!("{} of {total} {unit}", it.done),
+            (unit, None) => format!("{} {unit}", it.done),
+        });
+        rows.push(vec![
+            view.id.clone(),
+            view.request.clone(),
+            match view.state {
+                OperationState::Running => "running",
+                OperationState::Done => "done",
+            }
+            .to_owned(),
+            progress.unwrap_or_else(|| "-".to_owned()),
+            view.ended.map_or("-".to_owned(), |at| at.saturating_sub(view.began).to_string()),
+        ]);
+    }
+    align(&rows, 4)
+}
+
+/// What would be if a drive failed.
+pub(crate) fn drive_loss(view: &DriveLossView) -> String {
+    let [_, one, two, more] = view.segments;
+    let lost = one + two + more;
+    let mut text = format!("if drive {} failed now:\n", view.drive);
+    let mut say = |label: &str, what: String| text.push_str(&wrapped(label, 10, &what));
+    let verdict = match (view.beyond_repair, view.opens) {
+        (0, true) => "nothing would be lost, and volumes would go on".to_owned(),
+        (0, false) => {
+            "nothing would be lost, and too few drives would be left to open it again".into()
+        }
+        (count, _) => format!("the content of {count} segments would be lost"),
+    };
+    say("  data", verdict);
+    let moved = human_bytes(view.to_move);
+    say("  rebuild", format!("{lost} segments would lack chunks, and {moved} would be moved"));
+    let (live, usable) = (human_bytes(view.live), human_bytes(view.usable));
+    let fits = if view.live <= view.usable { "fit" } else { "do not fit" };
+    say("  space", format!("{live} live {fits} into the {usable} that would be usable"));
+    say("  buffer", format!("{} copies of the write buffer would be left", view.log_copies));
+    text
+}
+
+/// What deleting would free.
+pub(crate) fn freed(view: &FreedView) -> String {
+    let with = match view.snapshots {
+        0 => String::new(),
+        count => format!(" with its {count} snapshots"),
+    };
+    let freed = human_bytes(view.freed);
+    format!(
+        "deleting {}{with} would free {freed} ({} bytes), as it is stored\n",
+        view.name, view.freed
+    )
+}
+
+fn share(ns: u64, all: u64) -> String {
+    format!("{} %", percent(ns, all))
+}
+
+/// What a volume waits for.
+pub(crate) fn explain(view: &ExplainView) -> String {
+    let stats = &view.stats;
+    let mut text = format!("{}, since the pool was opened:\n", stats.volume);
+    let mut rows = vec![row(["", "count", "share", "mean µs", "p50 µs", "p99 µs", "p99.9 µs"])];
+    let all: u64 = stats.stages.iter().map(|stage| stage.latency.sum_ns).sum();
+    let commands = [("reads", &stats.read_latency), ("writes", &stats.write_latency)];
+    let stages = stats.stages.iter().map(|stage| (stage.stage.as_str(), &stage.latency));
+    for (index, (name, latency)) in commands.into_iter().chain(stages).enumerate() {
+        let is_stage = index >= 2;
+        rows.push(vec![
+            if is_stage { format!("  {name}") } else { name.to_owned() },
+            latency.count.to_string(),
+            if is_stage { share(latency.sum_ns, all) } else { String::new() },
+            micros(latency.mean_ns()),
+            micros(latency.p50_ns as f64),
+            micros(latency.p99_ns as f64),
+            micros(latency.p999_ns as f64),
+        ]);
+    }
+    text.push_str(&align(&rows, 1));
+    for finding in &view.findings {
+        text.push_str(&wrapped("- ", 2, finding));
+    }
+    if view.slowest.is_none() {
+        text.push_str("nobody has used it yet\n");
+    }
+    text
+}
+
+/// Where the time of each volume goes.
+pub(crate) fn stages(list: &StatsList) -> String {
+    let mut rows = vec![row([
+        "volume", "reads", "p99 µs", "writes", "p99 µs", "limit", "buffer", "log", "map", "drive",
+    ])];
+    for view in &list.volumes {
+        let all: u64 = view.stages.iter().map(|stage| stage.latency.sum_ns).sum();
+        let mut cells = vec![
+            view.volume.clone(),
+            view.reads.to_string(),
+            micros(view.read_latency.p99_ns as f64),
+            view.writes.to_string(),
+            micros(view.write_latency.p99_ns as f64),
+        ];
+        cells.extend(view.stages.iter().map(|stage| share(stage.latency.sum_ns, all)));
+        rows.push(cells);
+    }
+    let note = "(of the time in stages; --volume NAME tells more of one)\n";
+    format!("{}{note}", align(&rows, 1))
+}
+
+/// What volumes were asked for in an interval.
+pub(crate) fn rates(pool: &str, seconds: f64, views: &[StatsView]) -> String {
+    let mut rows = vec![row([
+        "volume",
+        "reads/s",
+        "read/s",
+        "p50 µs",
+        "p99 µs",
+        "writes/s",
+        "written/s",
+        "p50 µs",
+        "p99 µs",
+        "errors",
+    ])];
+    let rate = |count: u64| count as f64 / seconds.max(1e-9);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate of bytes
+    let bytes = |count: u64| human_bytes(rate(count) as u64);
+    for view in views {
+        let mut cells = vec![view.volume.clone()];
+        for (count, moved, latency) in [
+            (view.reads, view.read_bytes, &view.read_latency),
+            (view.writes, view.written_bytes, &view.write_latency),
+        ] {
+            cells.push(short(rate(count).round()));
+            cells.push(bytes(moved));
+            cells.push(micros(latency.p50_ns as f64));
+            cells.push(micros(latency.p99_ns as f64));
+        }
+        cells.push(view.errors.to_string());
+        rows.push(cells);
+    }
+    format!("{pool}: {seconds:.1} s\n{}", align(&rows, 1))
 }
 
 /// Labels, a line each.

@@ -1,79 +1,102 @@
-//! Requests over HTTP on a UNIX socket: the side that answers, and the side that asks.
+//! Requests over HTTP: on a UNIX socket, which is its owner's alone, and on request on a loopback address with a token.
 //!
-//! The socket is its owner's alone. A file that an earlier process left is replaced; one that answers is not.
+//! A file that an earlier process left is replaced; one that answers is not.
 
 use std::fmt;
 use std::fs::{self, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use esker_base::{ErrorKind, files, thread};
+use esker_stack::served::{self, CODES, NoAnswer};
 use serde_json::{Value, json};
 use tiny_http::{Header, Request, Response};
 
 use super::routes::{Answer, Refusal, Served};
+use super::token::Token;
 use crate::failure::{Failure, Result};
 
 /// Requests that are worked on at once.
 const THREADS: usize = 4;
 /// The largest body of a request.
 const BODY_MAX: u64 = 1 << 20;
-/// The largest answer.
-const ANSWER_MAX: u64 = 256 << 20;
-/// How long an answer may take: the space of a large volume is counted block by block.
-const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Codes of errors in answers, by kind, with the status of HTTP.
-const CODES: [(ErrorKind, &str, u16); 10] = [
-    (ErrorKind::Retry, "RETRY", 503),
-    (ErrorKind::NoSpace, "NO_SPACE", 507),
-    (ErrorKind::Invalid, "INVALID", 400),
-    (ErrorKind::NotFound, "NOT_FOUND", 404),
-    (ErrorKind::Exists, "EXISTS", 409),
-    (ErrorKind::Unsupported, "UNSUPPORTED", 405),
-    (ErrorKind::Corrupt, "CORRUPT", 500),
-    (ErrorKind::Conflict, "CONFLICT", 409),
-    (ErrorKind::Closed, "CLOSED", 503),
-    (ErrorKind::Io, "IO", 500),
-];
-
-/// Where a pool is served unless something else is said.
-pub(crate) fn default_path(pool: &str) -> PathBuf {
+/// The directory of the sockets where nothing else is said.
+pub(crate) fn directory() -> PathBuf {
     let run = match rustix::process::geteuid().is_root() {
         true => None,
         false => std::env::var_os("XDG_RUNTIME_DIR"),
     };
-    let run = run.map_or_else(|| PathBuf::from("/run"), PathBuf::from);
-    run.join("esker").join(format!("{pool}.sock"))
+    run.map_or_else(served::socket_dir, |run| PathBuf::from(run).join("esker"))
+}
+
+/// Where a pool is served unless something else is said.
+pub(crate) fn default_path(pool: &str) -> PathBuf {
+    directory().join(format!("{pool}.sock"))
 }
 
 /// Answers until it is dropped.
 pub(crate) struct Server {
     http: Arc<tiny_http::Server>,
-    path: PathBuf,
+    /// The socket's file.
+    path: Option<PathBuf>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
+    /// Answers at a socket.
     pub(crate) fn start(path: &Path, served: &Arc<Served>) -> Result<Server> {
         let refused = |error: &dyn fmt::Display| {
             let why = format!("{}: {error}; choose another path with --socket", path.display());
             Failure::new(ErrorKind::Conflict, why)
         };
-        let listener = bind(path)?;
-        let http = tiny_http::Server::from_listener(listener, None);
-        let http = Arc::new(http.map_err(|error| refused(&error))?);
-        let mut server = Server { http, path: path.to_owned(), threads: Vec::new() };
+        let http = tiny_http::Server::from_listener(bind(path)?, None);
+        let http = http.map_err(|error| refused(&error))?;
+        Server::over(http, Some(path.to_owned()), served, None).map_err(|error| refused(&error))
+    }
+
+    /// Answers at a loopback address those who have the token.
+    pub(crate) fn start_tcp(
+        address: SocketAddr,
+        token: Token,
+        served: &Arc<Served>,
+    ) -> Result<(Server, SocketAddr)> {
+        let refused = |error: &dyn fmt::Display| {
+            let why = format!("{address}: {error}; choose another address with --api");
+            Failure::new(ErrorKind::Conflict, why)
+        };
+        if !address.ip().is_loopback() {
+            let why = format!(
+                "{address}: the token would be read on the way; say a loopback address, and put a proxy with TLS before it"
+            );
+            return Err(Failure::usage(why));
+        }
+        let http = tiny_http::Server::http(address).map_err(|error| refused(&error))?;
+        let address = http.server_addr().to_ip().unwrap_or(address);
+        let server = Server::over(http, None, served, Some(token));
+        Ok((server.map_err(|error| refused(&error))?, address))
+    }
+
+    fn over(
+        http: tiny_http::Server,
+        path: Option<PathBuf>,
+        served: &Arc<Served>,
+        token: Option<Token>,
+    ) -> io::Result<Server> {
+        let mut server = Server { http: Arc::new(http), path, threads: Vec::new() };
+        let token = Arc::new(token);
         for _ in 0..THREADS {
-            let (http, served) = (server.http.clone(), served.clone());
-            let work = move || http.incoming_requests().for_each(|one| respond(&served, one));
-            let thread = thread::spawn("pool-api", work);
-            server.threads.push(thread.map_err(|error| refused(&error))?);
+            let (http, served, token) = (server.http.clone(), served.clone(), token.clone());
+            let work = move || {
+                http.incoming_requests()
+                    .for_each(|one| respond(&served, token.as_ref().as_ref(), one));
+            };
+            server.threads.push(thread::spawn("pool-api", work)?);
         }
         Ok(server)
     }
@@ -81,7 +104,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
         self.threads.iter().for_each(|_| self.http.unblock());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -117,70 +142,81 @@ fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-fn respond(served: &Served, mut request: Request) {
-    let method = request.method().as_str().to_owned();
-    let path = request.url().to_owned();
-    let answer = body(&mut request).and_then(|body| served.run(&method, &path, body));
-    let (status, text) = match answer {
-        Ok(value) => (200, value),
-        Err(refusal) => {
-            let known = CODES.iter().find(|(kind, ..)| *kind == refusal.kind);
-            let (code, status) = known.map_or(("IO", 500), |(_, code, status)| (*code, *status));
-            (status, json!({ "error": { "code": code, "message": refusal.message } }))
+/// The value of a header.
+fn header(request: &Request, name: &str) -> Option<String> {
+    let mut headers = request.headers().iter();
+    let found = headers.find(|one| one.field.as_str().as_str().eq_ignore_ascii_case(name))?;
+    Some(found.value.as_str().trim().to_owned())
+}
+
+fn respond(served: &Served, token: Option<&Token>, mut request: Request) {
+    let refused = |status, code: &str, message: &str| {
+        (status, json!({ "error": { "code": code, "message": message } }))
+    };
+    let said = header(&request, "Authorization").unwrap_or_default();
+    let (status, value) = if token.is_some_and(|token| !token.is_in(&said)) {
+        let why = "the token is missing or wrong; send Authorization: Bearer TOKEN";
+        refused(401, "DENIED", why)
+    } else {
+        match answer(served, &mut request) {
+            Ok(value) => (200, value),
+            Err(refusal) => {
+                let known = CODES.iter().find(|(kind, ..)| *kind == refusal.kind);
+                let (code, status) =
+                    known.map_or(("IO", 500), |(_, code, status)| (*code, *status));
+                refused(status, code, &refusal.message)
+            }
         }
     };
     let json: Header = "Content-Type: application/json".parse().expect("a header");
-    let response = Response::from_string(format!("{text}\n"));
+    let response = Response::from_string(format!("{value}\n"));
     let _ = request.respond(response.with_status_code(status).with_header(json)); // the client is gone
 }
 
+fn answer(served: &Served, request: &mut Request) -> Answer {
+    let method = request.method().as_str().to_owned();
+    let url = request.url().to_owned();
+    let key = header(request, "Idempotency-Key");
+    let body = body(request)?;
+    served.run(&method, &url, key.as_deref(), body)
+}
+
 fn body(request: &mut Request) -> Answer {
-    let invalid = |why: String| Refusal::new(ErrorKind::Invalid, why);
     let mut text = Vec::new();
     let read = request.as_reader().take(BODY_MAX + 1).read_to_end(&mut text);
-    read.map_err(|error| invalid(format!("the request's body: {error}")))?;
+    read.map_err(|error| Refusal::invalid(format!("the request's body: {error}")))?;
     if text.len() as u64 > BODY_MAX {
-        return Err(invalid(format!("the request's body has more than {BODY_MAX} bytes")));
+        let why = format!("the request's body has more than {BODY_MAX} bytes; send less");
+        return Err(Refusal::invalid(why));
     }
     if text.is_empty() {
         return Ok(Value::Null);
     }
     serde_json::from_slice(&text)
-        .map_err(|error| invalid(format!("the request's body is no JSON: {error}")))
+        .map_err(|error| Refusal::invalid(format!("the request's body is no JSON: {error}")))
 }
 
 /// Asks the process that serves a pool at a socket.
-pub(crate) fn ask(pool: &str, path: &Path, method: &str, url: &str, body: &Value) -> Result<Value> {
-    let failed = |error: io::Error| {
-        let why = format!(
-            "pool '{pool}' is not served at {}: {error}; start `esker pool serve {pool} --drives …`, say --socket, or \
-             name its devices with --drives",
-            path.display()
-        );
-        let is_absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-        let is_absent = is_absent.contains(&error.kind());
-        Failure::new(if is_absent { ErrorKind::NotFound } else { ErrorKind::from(&error) }, why)
-    };
-    let mut stream = UnixStream::connect(path).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let head = format!("{method} {url} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
-    stream.write_all(format!("{head}{body}").as_bytes()).map_err(failed)?;
-    let mut text = String::new();
-    stream.take(ANSWER_MAX).read_to_string(&mut text).map_err(failed)?;
-    let answer = text.split_once("\r\n\r\n").and_then(|(head, body)| {
-        let status = head.split_whitespace().nth(1)?.to_owned();
-        Some((status, serde_json::from_str::<Value>(body).ok()?))
-    });
-    let Some((status, answer)) = answer else {
-        let why = format!("{}: this is no pool of Esker, or it ended; ask again", path.display());
-        return Err(Failure::new(ErrorKind::Retry, why));
-    };
-    if status == "200" {
-        return Ok(answer);
-    }
-    let error = &answer["error"];
-    let code = error["code"].as_str().unwrap_or_default();
-    let kind = CODES.iter().find(|(_, known, _)| *known == code).map_or(ErrorKind::Io, |it| it.0);
-    Err(Failure::new(kind, error["message"].as_str().unwrap_or("the request failed")))
+pub(crate) fn ask(
+    pool: &str,
+    path: &Path,
+    method: &str,
+    url: &str,
+    key: Option<&str>,
+    body: &Value,
+) -> Result<Value> {
+    served::ask(path, method, url, key, body).map_err(|error| {
+        let kind = error.kind();
+        match error {
+            NoAnswer::Absent(error) => {
+                let why = format!(
+                    "pool '{pool}' is not served at {}: {error}; start `esker pool serve {pool} --drives …`, say \
+                     --socket, or name its devices with --drives",
+                    path.display()
+                );
+                Failure::new(kind, why)
+            }
+            error => Failure::new(kind, error),
+        }
+    })
 }

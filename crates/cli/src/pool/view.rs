@@ -1,18 +1,47 @@
 //! What a pool tells, as JSON: the same from a pool of this process and over the socket.
 
+use std::path::PathBuf;
+
 use esker_volume::{
-    Examined, MemberState, Role, SpaceUse, Status, VolumeInfo, VolumeOptions, VolumeSpace,
-    WriteCounts,
+    Examined, MemberState, Role, SnapshotInfo, SpaceUse, Status, VolumeInfo, VolumeOptions,
+    VolumeSpace, WriteCounts,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::export::Hosts;
+
+/// How a pool is, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PoolState {
+    /// All is well, but for what the alarms say.
+    Online,
+    /// Something is missing that can be made good.
+    Degraded,
+    /// Something is lost.
+    Damaged,
+    /// Nothing is written any more.
+    Stopped,
+}
+
+impl PoolState {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            PoolState::Online => "online",
+            PoolState::Degraded => "degraded",
+            PoolState::Damaged => "damaged",
+            PoolState::Stopped => "stopped",
+        }
+    }
+}
+
 /// How a pool is.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PoolView {
     pub(crate) name: String,
     pub(crate) uuid: String,
-    /// online, degraded, damaged or stopped
-    pub(crate) state: String,
+    pub(crate) state: PoolState,
     pub(crate) parity: u8,
     pub(crate) width: u16,
     pub(crate) epoch: u64,
@@ -24,6 +53,8 @@ pub(crate) struct PoolView {
     pub(crate) segments: [u64; 4],
     pub(crate) beyond_repair: u64,
     pub(crate) rebuild: Option<RebuildView>,
+    /// Lineages that are being swept after something was deleted.
+    pub(crate) sweeping: u64,
     pub(crate) scrub: Option<ScrubView>,
     pub(crate) written: WrittenView,
     pub(crate) map_bytes: u64,
@@ -32,7 +63,7 @@ pub(crate) struct PoolView {
     pub(crate) remarks: Vec<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct MemberView {
     pub(crate) index: u16,
     pub(crate) uuid: String,
@@ -48,7 +79,7 @@ pub(crate) struct MemberView {
     pub(crate) checksum_errors: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct SpaceView {
     pub(crate) raw: u64,
     pub(crate) free: u64,
@@ -58,10 +89,13 @@ pub(crate) struct SpaceView {
     pub(crate) live: u64,
     pub(crate) metadata: u64,
     pub(crate) reserve: u64,
+    /// What volumes can hold at most, as it is stored.
     pub(crate) usable: u64,
+    /// Of that, what nothing has yet.
+    pub(crate) available: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LogView {
     pub(crate) members: Vec<u16>,
     pub(crate) bytes: u64,
@@ -69,7 +103,7 @@ pub(crate) struct LogView {
     pub(crate) pending: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct RebuildView {
     pub(crate) chunks: u64,
     pub(crate) bytes_left: u64,
@@ -79,7 +113,7 @@ pub(crate) struct RebuildView {
     pub(crate) eta_secs: Option<u64>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ScrubView {
     pub(crate) is_running: bool,
     pub(crate) bytes: u64,
@@ -88,7 +122,7 @@ pub(crate) struct ScrubView {
     pub(crate) finished: Option<u64>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct WrittenView {
     pub(crate) user: u64,
     pub(crate) destaged: u64,
@@ -100,30 +134,46 @@ pub(crate) struct WrittenView {
     pub(crate) salvaged: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct AlarmView {
+    /// For ever the same, for programs.
     pub(crate) code: String,
+    /// One sentence.
     pub(crate) text: String,
+    /// What to do.
     pub(crate) action: String,
+    /// The command to run; words in capitals stand for what has to be chosen.
+    pub(crate) command: String,
 }
 
 /// A volume.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct VolumeView {
     pub(crate) id: u64,
     pub(crate) name: String,
+    /// Changes when it is set back to a snapshot.
+    pub(crate) generation: u64,
+    /// Its size, as a host sees it.
     pub(crate) bytes: u64,
+    /// Whether its blocks are compressed when they leave the write buffer.
     pub(crate) compression: bool,
+    /// The most operations a second; 0 for no limit.
     pub(crate) iops_limit: u64,
+    /// The most bytes a second; 0 for no limit.
     pub(crate) bytes_limit: u64,
+    /// When it was made, in seconds since 1970.
     pub(crate) made: u64,
+    /// In the trash: until when, in seconds since 1970.
     pub(crate) trashed_until: Option<u64>,
     pub(crate) snapshots: Vec<SnapshotView>,
-    pub(crate) hosts: Vec<String>,
+    /// Hosts that may use it.
+    pub(crate) hosts: Vec<HostView>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct SnapshotView {
+    /// The volume.
+    pub(crate) volume: String,
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) bytes: u64,
@@ -131,17 +181,43 @@ pub(crate) struct SnapshotView {
 }
 
 /// A volume that hosts may use.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExportView {
     pub(crate) volume: String,
+    /// The snapshot, where one is exported.
+    pub(crate) snapshot: Option<String>,
+    /// Under which NQN hosts find it.
     pub(crate) nqn: String,
-    /// NQNs, or `*` for any host.
-    pub(crate) hosts: Vec<String>,
+    /// Hosts that may use it.
+    pub(crate) hosts: Vec<HostView>,
+    /// Where hosts reach it.
     pub(crate) addresses: Vec<String>,
+    /// Where hosts with a key for TLS reach it.
+    pub(crate) tls_addresses: Vec<String>,
+}
+
+/// A host that may use a volume. Keys are in files that the server reads: secrets are in no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HostView {
+    /// Its NQN, or `*` for any host, without proof of who it is.
+    pub(crate) nqn: String,
+    /// It may use this snapshot, and not the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshot: Option<String>,
+    /// The file with the secret that the host has to know (DH-HMAC-CHAP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The file with the secret by which the host knows the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) controller_key_file: Option<PathBuf>,
+    /// The file with the host's key for TLS: it connects encrypted then, and not otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key_file: Option<PathBuf>,
 }
 
 /// The space of a volume.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DuView {
     pub(crate) provisioned: u64,
     pub(crate) used: u64,
@@ -151,7 +227,7 @@ pub(crate) struct DuView {
 }
 
 /// The label of a device.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LabelView {
     pub(crate) device: String,
     pub(crate) pool: String,
@@ -177,7 +253,7 @@ fn role(role: Role) -> String {
     .to_owned()
 }
 
-fn state(state: MemberState) -> String {
+pub(super) fn state(state: MemberState) -> String {
     match state {
         MemberState::Online => "online",
         MemberState::Draining => "draining",
@@ -195,13 +271,13 @@ impl PoolView {
         let is_out = |state| matches!(state, MemberState::Faulted | MemberState::Missing);
         let is_faulted = status.members.iter().any(|one| is_out(one.state));
         let of_pool = if has("POOL_STOPPED") {
-            "stopped"
+            PoolState::Stopped
         } else if has("DATA_LOST") {
-            "damaged"
+            PoolState::Damaged
         } else if is_faulted || has("DEGRADED") || has("BUFFER_DEGRADED") {
-            "degraded"
+            PoolState::Degraded
         } else {
-            "online"
+            PoolState::Online
         };
         let SpaceUse { raw, free, waiting, parity, garbage, live, metadata, reserve, usable } =
             status.space;
@@ -219,7 +295,7 @@ impl PoolView {
         PoolView {
             name: status.name.clone(),
             uuid: status.uuid.to_string(),
-            state: of_pool.to_owned(),
+            state: of_pool,
             parity: status.parity,
             width: status.width,
             epoch: status.epoch.0,
@@ -235,6 +311,7 @@ impl PoolView {
                 metadata,
                 reserve,
                 usable,
+                available: usable.saturating_sub(live),
             },
             log: LogView {
                 members: log.members.iter().map(|index| index.0).collect(),
@@ -251,6 +328,7 @@ impl PoolView {
                 share: rebuild.share,
                 eta_secs: rebuild.eta.map(|eta| eta.as_secs()),
             }),
+            sweeping: status.sweeping,
             scrub: status.scrub.as_ref().map(|scrub| ScrubView {
                 is_running: scrub.is_running,
                 bytes: scrub.bytes,
@@ -296,23 +374,30 @@ impl MemberView {
 
 impl AlarmView {
     fn new(alarm: &esker_volume::Alarm) -> AlarmView {
-        let (code, text) = (alarm.code.to_owned(), alarm.text.clone());
-        AlarmView { code, text, action: alarm.action.clone() }
+        AlarmView {
+            code: alarm.code.to_owned(),
+            text: alarm.text.clone(),
+            action: alarm.action.clone(),
+            command: alarm.command.clone(),
+        }
+    }
+}
+
+impl SnapshotView {
+    pub(crate) fn new(volume: &str, info: &SnapshotInfo) -> SnapshotView {
+        let (volume, name) = (volume.to_owned(), info.name.clone());
+        SnapshotView { volume, id: info.id.0, name, bytes: info.bytes, made: info.made }
     }
 }
 
 impl VolumeView {
     pub(crate) fn new(info: &VolumeInfo) -> VolumeView {
         let VolumeOptions { compression, iops_limit, bytes_limit } = info.options;
-        let snapshots = info.snapshots.iter().map(|snapshot| SnapshotView {
-            id: snapshot.id.0,
-            name: snapshot.name.clone(),
-            bytes: snapshot.bytes,
-            made: snapshot.made,
-        });
+        let snapshots = info.snapshots.iter().map(|one| SnapshotView::new(&info.name, one));
         VolumeView {
             id: info.id.0,
             name: info.name.clone(),
+            generation: info.generation,
             bytes: info.bytes,
             compression,
             iops_limit,
@@ -320,7 +405,7 @@ impl VolumeView {
             made: info.made,
             trashed_until: info.trashed_until,
             snapshots: snapshots.collect(),
-            hosts: info.hosts.clone(),
+            hosts: Hosts::of(info).0,
         }
     }
 }

@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::args::ServeArgs;
 use crate::failure::{Failure, Result};
+use crate::pool::link::stack;
 
 /// Where a target listens unless it is told otherwise.
 const LISTEN: &str = "127.0.0.1:4420";
@@ -128,7 +129,7 @@ pub(super) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(super) fn new(args: &'a ServeArgs) -> Planner<'a> {
-        Planner { args, stack: Stack::new(), open: Devices::new() }
+        Planner { args, stack: stack(), open: Devices::new() }
     }
 
     /// What is to be served now.

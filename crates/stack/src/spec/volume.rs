@@ -1,11 +1,12 @@
-//! Volumes of a pool that this process opens.
+//! Volumes of a pool: one that this process opens, or one that another process serves.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Spec;
+use super::{Spec, bytes_of, path_of};
 use crate::syntax::{Key, Keys, Parts, duration, one_of, show_duration, show_size, size};
 
-const EXAMPLE: &str = "volume:POOL/NAME?drives=(/dev/nvme0n1)(/dev/nvme1n1)";
+const EXAMPLE: &str = "volume:POOL/NAME, or volume:POOL/NAME?drives=(/dev/nvme0n1)(/dev/nvme1n1)";
 
 /// A volume of a pool, or a snapshot of one, which is read-only: see [`Pool`](esker_volume::Pool).
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +17,7 @@ pub struct VolumeSpec {
     pub name: String,
     /// The name of a snapshot of it.
     pub snapshot: Option<String>,
-    /// The pool's drives, in any order; none where another specification has opened the pool.
+    /// The pool's drives, in any order; none where another specification has opened the pool, or a process serves it.
     pub drives: Vec<Spec>,
     /// The pool's buffer devices, in any order.
     pub buffers: Vec<Spec>,
@@ -32,12 +33,14 @@ pub struct VolumeSpec {
     pub grace: Option<Duration>,
     /// In how much time everything is scrubbed in the background; not at all where nothing is said.
     pub scrub: Option<Duration>,
+    /// Where the process listens that serves the pool.
+    pub socket: Option<PathBuf>,
 }
 
 const YES: &[(&str, bool)] = &[("yes", true), ("no", false)];
 
 impl VolumeSpec {
-    const KEYS: [Key; 8] = [
+    const KEYS: [Key; 9] = [
         ("drives", "(SPEC)(SPEC)…"),
         ("buffer", "(SPEC)…"),
         ("map", "SIZE"),
@@ -46,6 +49,7 @@ impl VolumeSpec {
         ("accept-half", "yes|no"),
         ("grace", "TIME"),
         ("scrub", "TIME"),
+        ("socket", "PATH"),
     ];
 
     /// A pool as a whole, opened on its drives.
@@ -63,6 +67,7 @@ impl VolumeSpec {
             accept_half: false,
             grace: None,
             scrub: None,
+            socket: None,
         }
     }
 
@@ -90,6 +95,7 @@ impl VolumeSpec {
             accept_half: keys.take("accept-half", one_of(YES))?.unwrap_or_default(),
             grace: keys.take("grace", duration)?,
             scrub: keys.take("scrub", duration)?,
+            socket: keys.bytes("socket")?.map(path_of).transpose()?,
         })
     }
 
@@ -105,6 +111,7 @@ impl VolumeSpec {
         parts.push("accept-half", self.accept_half.then_some("yes"));
         parts.push("grace", self.grace.map(show_duration));
         parts.push("scrub", self.scrub.map(show_duration));
+        parts.push("socket", self.socket.as_deref().map(bytes_of));
         parts
     }
 

@@ -1,0 +1,202 @@
+//! Changes that were made, by their ids: how far they are, and what the first answer was.
+//!
+//! Invariants
+//! 1. A key that is repeated with the same request gives the first answer, as long as the operation is kept; with
+//!    another request it is refused.
+//! 2. The last [`KEPT`] operations are kept, each for [`KEPT_SECS`], in memory. After a crash of the server a repeated
+//!    request is made again, and names, sizes and generations make it one.
+//! 3. What was refused has changed nothing and is not kept.
+
+use std::collections::VecDeque;
+
+use esker_base::{ErrorKind, clock};
+use esker_volume::{DriveIndex, MemberState, Status};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::answer::{OperationState, OperationView, ProgressView};
+use super::routes::Refusal;
+
+/// How many operations are kept.
+pub(crate) const KEPT: usize = 1024;
+/// For how many seconds: a day.
+pub(crate) const KEPT_SECS: u64 = 86_400;
+/// Ids that the server gives begin so.
+const OWN: &str = "op-";
+/// The longest key.
+const KEY_MAX: usize = 128;
+
+/// When nothing is left to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal {
+    /// At once.
+    Reached,
+    /// A drive has nothing any more, and no segment lacks a chunk that can be rebuilt.
+    Emptied {
+        /// Which.
+        drive: DriveIndex,
+        /// What was to be moved at first, in chunks.
+        chunks: u64,
+    },
+    /// The scrub has read everything.
+    Scrubbed,
+    /// What was deleted is swept.
+    Swept,
+}
+
+/// Chunks that are still to be moved from a drive, or to be rebuilt.
+pub(crate) fn chunks_to_move(status: &Status, drive: DriveIndex) -> u64 {
+    let [_, one, two, more] = status.segments;
+    let lost = (one + two + more).saturating_sub(status.beyond_repair);
+    let member = status.members.iter().find(|member| member.index == drive);
+    let used = member.filter(|member| member.state == MemberState::Draining);
+    lost + used.map_or(0, |member| member.slots.1.saturating_sub(member.slots.0))
+}
+
+impl Goal {
+    fn is_reached(self, status: &Status) -> bool {
+        match self {
+            Goal::Reached => true,
+            Goal::Emptied { drive, .. } => {
+                let is_it = |one: &esker_volume::MemberStatus| {
+                    one.index == drive && one.state == MemberState::Retired
+                };
+                chunks_to_move(status, drive) == 0 && status.members.iter().any(is_it)
+            }
+            Goal::Scrubbed => status.scrub.as_ref().is_none_or(|scrub| !scrub.is_running),
+            Goal::Swept => status.sweeping == 0,
+        }
+    }
+
+    fn progress(self, status: &Status) -> Option<ProgressView> {
+        let view = |done, total, unit: &str| Some(ProgressView { done, total, unit: unit.into() });
+        match self {
+            Goal::Reached => None,
+            Goal::Emptied { drive, chunks } => {
+                let left = chunks_to_move(status, drive);
+                view(chunks.saturating_sub(left), Some(chunks.max(left)), "chunks")
+            }
+            Goal::Scrubbed => view(status.scrub.as_ref().map_or(0, |it| it.bytes), None, "bytes"),
+            Goal::Swept => view(0, Some(status.sweeping), "lineages"),
+        }
+    }
+}
+
+struct Operation {
+    id: String,
+    request: String,
+    body: Value,
+    goal: Goal,
+    began: u64,
+    ended: Option<u64>,
+    answer: Value,
+}
+
+/// The operations of a process that has a pool open.
+#[derive(Default)]
+pub(crate) struct Operations(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    list: VecDeque<Operation>,
+}
+
+fn now() -> u64 {
+    clock::unix_time().as_secs()
+}
+
+impl Operations {
+    /// The first answer to a request with this key, if there was one.
+    pub(crate) fn first(
+        &self,
+        key: &str,
+        request: &str,
+        body: &Value,
+    ) -> Result<Option<Value>, Refusal> {
+        check_key(key)?;
+        let mut state = self.0.lock();
+        state.forget();
+        let Some(found) = state.list.iter().find(|one| one.id == key) else { return Ok(None) };
+        if found.request == request && found.body == *body {
+            return Ok(Some(found.answer.clone()));
+        }
+        let why = format!("the key '{key}' was used for another request; give each its own");
+        Err(Refusal::new(ErrorKind::Conflict, why))
+    }
+
+    /// A change was made: its answer with the id of the operation, which is the key where there is one.
+    pub(crate) fn enter(
+        &self,
+        status: &Status,
+        key: Option<&str>,
+        (request, body): (String, Value),
+        mut answer: Value,
+        goal: Goal,
+    ) -> Value {
+        let mut state = self.0.lock();
+        state.forget();
+        state.next += 1;
+        let own = || format!("{OWN}{}-{}", status.incarnation.0, state.next);
+        let id = key.map_or_else(own, str::to_owned);
+        answer["operation"] = Value::String(id.clone());
+        let began = now();
+        let ended = goal.is_reached(status).then_some(began);
+        let kept = answer.clone();
+        state.list.push_back(Operation { id, request, body, goal, began, ended, answer: kept });
+        answer
+    }
+
+    /// Notes what has come to its end.
+    pub(crate) fn settle(&self, status: &Status) {
+        for one in self.0.lock().list.iter_mut().filter(|one| one.ended.is_none()) {
+            if one.goal.is_reached(status) {
+                one.ended = Some(now());
+            }
+        }
+    }
+
+    /// All that are kept, the newest last.
+    pub(crate) fn list(&self, status: &Status) -> Vec<OperationView> {
+        self.settle(status);
+        let mut state = self.0.lock();
+        state.forget();
+        state.list.iter().map(|one| one.view(status)).collect()
+    }
+}
+
+impl Operation {
+    fn view(&self, status: &Status) -> OperationView {
+        let is_done = self.ended.is_some();
+        OperationView {
+            id: self.id.clone(),
+            request: self.request.clone(),
+            state: if is_done { OperationState::Done } else { OperationState::Running },
+            began: self.began,
+            ended: self.ended,
+            progress: if is_done { None } else { self.goal.progress(status) },
+            answer: self.answer.clone(),
+        }
+    }
+}
+
+impl State {
+    fn forget(&mut self) {
+        let old = now().saturating_sub(KEPT_SECS);
+        while self.list.len() >= KEPT || self.list.front().is_some_and(|one| one.began < old) {
+            self.list.pop_front();
+        }
+    }
+}
+
+fn check_key(key: &str) -> Result<(), Refusal> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    let is_good = (1..=KEY_MAX).contains(&key.len()) && key.chars().all(is_plain);
+    if is_good && !key.starts_with(OWN) {
+        return Ok(());
+    }
+    let why = format!(
+        "'{key}' is no key of an operation: 1 to {KEY_MAX} letters, digits and - _ . : are, not beginning with '{OWN}'"
+    );
+    Err(Refusal::new(ErrorKind::Invalid, why))
+}

@@ -1,0 +1,138 @@
+//! What can be asked of a pool to change it: the bodies of requests. What is not known is refused.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::view::HostView;
+
+/// A body that can be a rehearsal.
+pub(crate) trait Request {
+    /// Whether nothing is to be changed.
+    fn is_dry_run(&self) -> bool;
+}
+
+macro_rules! requests {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            $($(#[$field_doc])* pub(crate) $field: $type,)*
+            /// Say what would be done, and change nothing.
+            #[serde(default)]
+            pub(crate) dry_run: bool,
+        }
+
+        impl Request for $name {
+            fn is_dry_run(&self) -> bool {
+                self.dry_run
+            }
+        }
+    )*};
+}
+
+requests! {
+    /// Nothing is to be said.
+    Nothing {}
+
+    /// A device that is to be of the pool.
+    AddDrive {
+        /// Its specification. The server opens it.
+        device: String,
+        /// It is to hold the write buffer.
+        #[serde(default)]
+        buffer: bool,
+        /// What is on it may be lost.
+        #[serde(default)]
+        overwrite: bool,
+    }
+
+    /// A device that takes the place of a drive.
+    ReplaceDrive {
+        /// Its specification. The server opens it.
+        device: String,
+        /// What is on it may be lost.
+        #[serde(default)]
+        overwrite: bool,
+    }
+
+    /// A thin volume.
+    CreateVolume {
+        /// Its name.
+        name: String,
+        /// Its size as a host sees it: a multiple of 4,096.
+        bytes: u64,
+        /// Whether blocks are compressed.
+        #[serde(default = "yes")]
+        compression: bool,
+        /// The most operations a second; 0 for no limit.
+        #[serde(default)]
+        iops_limit: u64,
+        /// The most bytes a second; 0 for no limit.
+        #[serde(default)]
+        bytes_limit: u64,
+    }
+
+    /// What is to be otherwise.
+    ChangeVolume {
+        /// Its size.
+        bytes: Option<u64>,
+        /// It may become smaller, and lose what lies behind its end.
+        #[serde(default)]
+        shrink: bool,
+        /// Whether blocks are compressed.
+        compression: Option<bool>,
+        /// The most operations a second; 0 for no limit.
+        iops_limit: Option<u64>,
+        /// The most bytes a second; 0 for no limit.
+        bytes_limit: Option<u64>,
+        /// The hosts that may use it, and no others.
+        hosts: Option<Vec<HostView>>,
+    }
+
+    /// How a volume is deleted.
+    DeleteVolume {
+        /// For how many seconds it can be restored; a day where nothing is said, and 0 deletes it at once.
+        keep_secs: Option<u64>,
+    }
+
+    /// A snapshot that is to be made.
+    CreateSnapshot {
+        /// Its name.
+        name: String,
+    }
+
+    /// A volume that begins as a snapshot.
+    CloneSnapshot {
+        /// The snapshot.
+        snapshot: String,
+        /// The new volume's name.
+        name: String,
+    }
+
+    /// Back to a snapshot.
+    Rollback {
+        /// The snapshot.
+        snapshot: String,
+        /// Only while the volume has this generation; if it went back to this snapshot since, that is the answer.
+        if_generation: Option<u64>,
+    }
+
+    /// A host that may use a volume from now on.
+    AddHost {
+        /// Its NQN, or `*` for any host.
+        nqn: String,
+        /// It may use this snapshot, and not the volume.
+        snapshot: Option<String>,
+        /// The file with the secret that the host has to know (DH-HMAC-CHAP).
+        key_file: Option<std::path::PathBuf>,
+        /// The file with the secret by which the host knows the server.
+        controller_key_file: Option<std::path::PathBuf>,
+        /// The file with the host's key for TLS.
+        tls_key_file: Option<std::path::PathBuf>,
+    }
+}
+
+fn yes() -> bool {
+    true
+}

@@ -1,0 +1,133 @@
+//! Drives: added, replaced, retired, scrubbed.
+
+use std::sync::Arc;
+
+use esker_stack::{Spec, StackError};
+use esker_volume::{DriveIndex, MemberState, Role};
+
+use super::Outcome::{Did, Would};
+use super::{Call, Outcome, Refusal, Route, Served};
+use crate::pool::answer::{DriveView, ScrubStarted};
+use crate::pool::operations::{Goal, chunks_to_move};
+use crate::pool::request::{AddDrive, Nothing, ReplaceDrive};
+
+pub(super) fn routes() -> Vec<Route> {
+    let add = ("POST", "/v1/drives");
+    let replace = ("POST", "/v1/drives/{drive}/replace");
+    let retire = ("POST", "/v1/drives/{drive}/retire");
+    vec![
+        Route::change(add, "addDrive", "Add a drive or a buffer device", self::add),
+        Route::change(replace, "replaceDrive", "Put a device in a drive's place", self::replace),
+        Route::change(retire, "retireDrive", "Move all that a drive has to others", self::retire),
+        Route::change(("POST", "/v1/scrub"), "scrub", "Read everything and verify it", scrub),
+    ]
+}
+
+pub(super) fn index(text: &str) -> Result<DriveIndex, Refusal> {
+    let why = || format!("'{text}' is no number of a drive; the status shows them");
+    text.parse().map(DriveIndex).map_err(|_| Refusal::invalid(why()))
+}
+
+type Device = Arc<dyn esker_device::Device>;
+
+fn read(text: &str) -> Result<Spec, Refusal> {
+    let spec: Spec = text.parse::<Spec>()?;
+    if !spec.is_lasting() {
+        let why = "what it holds is gone when the process ends; name a file or a block device";
+        return Err(Refusal::invalid(format!("{spec}: {why}")));
+    }
+    Ok(spec)
+}
+
+fn open(served: &Served, spec: &Spec) -> Result<Device, StackError> {
+    Ok(served.stack.open(spec, esker_device::Create::Never)?.device)
+}
+
+/// The drive that this specification is already, if it is one of the pool.
+fn member(served: &Served, spec: &Spec, role: Role) -> Option<DriveIndex> {
+    let same = |known: &Spec| {
+        known == spec
+            || known.for_reopening().ok().is_some_and(|it| Some(it) == spec.for_reopening().ok())
+    };
+    let specs = served.pool.specs();
+    let name = specs.iter().find(|(_, known)| same(known))?.0;
+    let members = served.status().members;
+    let mut found = members.iter().filter(|one| one.device.as_ref() == Some(name));
+    found.find(|one| one.state == MemberState::Online && one.role == role).map(|one| one.index)
+}
+
+fn add(served: &Served, _: &Call<'_>, asked: AddDrive) -> Result<Outcome<DriveView>, Refusal> {
+    let pool = &served.pool;
+    let role = if asked.buffer { Role::Buffer } else { Role::Drive };
+    let spec = read(&asked.device)?;
+    if let (Some(index), false) = (member(served, &spec, role), asked.dry_run) {
+        return Ok(Did(DriveView { drive: index.0, device: Some(asked.device) }, Goal::Reached));
+    }
+    let device = open(served, &spec)?;
+    if asked.dry_run {
+        pool.check_add(&device, role, asked.overwrite)?;
+        return Ok(Would(format!("add {} to {}", asked.device, pool.name())));
+    }
+    let index = pool.add(&device, role, asked.overwrite)?;
+    pool.learn(device.name(), &spec);
+    Ok(Did(DriveView { drive: index.0, device: Some(asked.device) }, Goal::Reached))
+}
+
+fn replace(
+    served: &Served,
+    call: &Call<'_>,
+    asked: ReplaceDrive,
+) -> Result<Outcome<DriveView>, Refusal> {
+    let pool = &served.pool;
+    let old = index(call.name(0))?;
+    let spec = read(&asked.device)?;
+    let members = served.status().members;
+    let state = members.iter().find(|one| one.index == old).map(|one| (one.state, one.role));
+    // It was replaced by this one before.
+    if let (Some((MemberState::Draining | MemberState::Retired, role)), false) =
+        (state, asked.dry_run)
+        && let Some(index) = member(served, &spec, role)
+    {
+        return Ok(emptied(served, old, DriveView { drive: index.0, device: Some(asked.device) }));
+    }
+    let role = pool.role(old)?;
+    let device = open(served, &spec)?;
+    if asked.dry_run {
+        pool.check_add(&device, role, asked.overwrite)?;
+        return Ok(Would(format!("put {} in the place of {old}", asked.device)));
+    }
+    let index = pool.replace(old, &device, asked.overwrite)?;
+    pool.learn(device.name(), &spec);
+    Ok(emptied(served, old, DriveView { drive: index.0, device: Some(asked.device) }))
+}
+
+fn emptied(served: &Served, drive: DriveIndex, view: DriveView) -> Outcome<DriveView> {
+    let chunks = chunks_to_move(&served.status(), drive);
+    Did(view, Goal::Emptied { drive, chunks })
+}
+
+fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>, Refusal> {
+    let pool = &served.pool;
+    let drive = index(call.name(0))?;
+    let members = served.status().members;
+    let is_retired = |one: &esker_volume::MemberStatus| {
+        one.index == drive && matches!(one.state, MemberState::Retired | MemberState::Draining)
+    };
+    if asked.dry_run {
+        pool.check_retire(drive)?;
+        return Ok(Would(format!("move all that {drive} has to others, and retire it")));
+    }
+    if !members.iter().any(is_retired) {
+        pool.retire(drive)?;
+    }
+    Ok(emptied(served, drive, DriveView { drive: drive.0, device: None }))
+}
+
+fn scrub(served: &Served, _: &Call<'_>, asked: Nothing) -> Result<Outcome<ScrubStarted>, Refusal> {
+    let pool = &served.pool;
+    if asked.dry_run {
+        return Ok(Would(format!("read all that {} holds, and verify it", pool.name())));
+    }
+    pool.scrub();
+    Ok(Did(ScrubStarted { pool: pool.name().to_owned() }, Goal::Scrubbed))
+}

@@ -1,0 +1,85 @@
+//! The token that a client over TCP has to have. It is compared in a time that does not depend on where it differs.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use esker_base::{ErrorKind, files};
+
+use crate::failure::{Failure, Result};
+
+/// Bytes of a new token, as twice as many hexadecimal digits.
+const BYTES: usize = 32;
+/// The shortest token that is taken from a file.
+const LEAST: usize = 32;
+/// The longest.
+const MOST: u64 = 1024;
+
+/// A token.
+pub(crate) struct Token(Vec<u8>);
+
+impl Token {
+    /// Reads the token from a file that its owner alone can read; makes one where there is no file.
+    pub(crate) fn load(path: &Path) -> Result<Token> {
+        let failed = |error| Failure::file(path, &error, "choose another path with --api-token");
+        if !path.exists() {
+            let mut bytes = [0; BYTES];
+            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+                .map_err(|error| failed(error.into()))?;
+            let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut file = files::create_private(path).map_err(failed)?;
+            writeln!(file, "{text}").map_err(failed)?;
+            return Ok(Token(text.into_bytes()));
+        }
+        let file = fs::File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            let why = format!("{}: others can read it; chmod 600 it first", path.display());
+            return Err(Failure::new(ErrorKind::Invalid, why));
+        }
+        let mut text = String::new();
+        file.take(MOST).read_to_string(&mut text).map_err(failed)?;
+        let text = text.trim();
+        if text.len() < LEAST || text.contains(char::is_whitespace) {
+            let why = format!(
+                "{}: a token is one word of {LEAST} characters or more; remove the file, and one is made",
+                path.display()
+            );
+            return Err(Failure::new(ErrorKind::Invalid, why));
+        }
+        Ok(Token(text.as_bytes().to_vec()))
+    }
+
+    /// Whether a header's value has it: `Bearer TOKEN`.
+    pub(crate) fn is_in(&self, header: &str) -> bool {
+        let Some(said) = header.strip_prefix("Bearer ") else { return false };
+        let said = said.trim().as_bytes();
+        // All of the token is looked at, whatever was said.
+        let mut differs = u8::from(said.len() != self.0.len());
+        for (index, byte) in self.0.iter().enumerate() {
+            differs |= byte ^ said.get(index).copied().unwrap_or(!byte);
+        }
+        std::hint::black_box(differs) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_is_told_from_others() {
+        let token = Token(b"0123456789abcdef0123456789abcdef".to_vec());
+        assert!(token.is_in("Bearer 0123456789abcdef0123456789abcdef"));
+        for other in [
+            "",
+            "Bearer ",
+            "0123456789abcdef0123456789abcdef",
+            "Bearer 0123456789abcdef0123456789abcdee",
+            "Bearer 0123456789abcdef0123456789abcdef0",
+        ] {
+            assert!(!token.is_in(other), "{other}");
+        }
+    }
+}
