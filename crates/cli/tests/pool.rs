@@ -98,7 +98,7 @@ fn volumes_are_made_changed_kept_and_restored() {
     tank.run("volume restore tank/test").fails(66, &["no volume in the trash 'test'"]);
     tank.run("volume delete tank/db").succeeds();
     tank.run("volume show tank/db").fails(66, &["no volume 'db'"]);
-    assert!(tank.json("volume list tank")[0]["trashed_until"].is_u64());
+    assert!(tank.json("volume list tank")["volumes"][0]["trashed_until"].is_u64());
     tank.run("volume restore tank/db").succeeds();
     assert_eq!(tank.json("volume show tank/db")["snapshots"], Value::Array(Vec::new()));
 }
