@@ -13,7 +13,7 @@ use esker_stack::{Spec, Stack};
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions};
 
 const DRIVES: usize = 8;
-const DRIVE_BYTES: u64 = 160 << 20;
+const DRIVE_BYTES: u64 = 256 << 20;
 const VOLUME_BYTES: u64 = 512 << 20;
 /// How much slower the modelled drives are than real ones: the processor must not be what is measured.
 const DILATION: u32 = 200;
