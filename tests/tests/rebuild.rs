@@ -128,7 +128,7 @@ fn rebuild_takes_so_much_of_the_drives() {
 
     let pool = Pool::open(&devices, OpenOptions::default()).unwrap();
     // The drives have what was written in their buffers for a while.
-    std::thread::sleep(Duration::from_secs(30));
+    std::thread::sleep(Duration::from_secs(150));
     let healthy = latencies_for(&pool, Duration::from_secs(20));
     pool.close().unwrap();
     let pool = without_one(&devices, Duration::from_secs(1 << 30), Maintenance::Thread);
