@@ -168,7 +168,8 @@ mod tests {
         let (device, tuning) = (testing::device("m"), testing::small_blocks());
         let media = Arc::new(Media::new(MediaClass::Capacity, device, &tuning));
         let mut reads = InFlight::new(&media, 1 << 20).unwrap();
-        let kept = |reads: &InFlight| reads.spare.iter().map(|buf| buf.capacity() as u64).sum();
+        let kept =
+            |reads: &InFlight| reads.spare.iter().map(|buf| buf.capacity() as u64).sum::<u64>();
         for bytes in [100_000, 300_000, 700_000].into_iter().cycle().take(60) {
             reads.give_back(AlignedBuf::zeroed(bytes));
             assert!(reads.spare_bytes() <= 1 << 20, "{} bytes", reads.spare_bytes());
