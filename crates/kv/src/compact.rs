@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::expiry::Expiry;
 use crate::kvset::Kvset;
 use crate::kvset::builder::{KvsetBuilder, NewEntry};
-use crate::media::{Media, Purpose};
+use crate::media::{Media, Purpose, Writes};
 use crate::omf::frame::{Change, Record, StoredRecord, record_size};
 use crate::omf::packed::Codec;
 use crate::omf::page::Stored;
@@ -167,14 +167,14 @@ pub(crate) struct Scratch {
 }
 
 impl Compaction {
-    pub(crate) fn run(&self, engine: &Engine) -> Result<Compacted> {
+    pub(crate) fn run(&self, engine: &Engine, writes: &Writes) -> Result<Compacted> {
         if self.targets.is_empty() {
             return Ok(Compacted { forgets: true, ..Compacted::default() });
         }
         let mut scratch = engine.scratch();
         let Scratch { window, buffers, packer, packed } = &mut *scratch;
         packer.begin(self.compression);
-        let mut output = Output::new(self, engine, (packer, packed));
+        let mut output = Output::new(self, (engine, writes), (packer, packed));
         let mut merge = merge_kvsets(&self.inputs);
         merge.seek(Bound::Unbounded)?;
         let now_ms = engine.wall_clock.now_ms();
@@ -201,6 +201,11 @@ impl Compaction {
     /// The age of what comes of it.
     pub(crate) fn age(&self) -> u64 {
         self.inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0)
+    }
+
+    /// The ids of what it takes the place of.
+    pub(crate) fn removed(&self) -> impl Iterator<Item = u64> + '_ {
+        self.inputs.iter().map(|kvset| kvset.edit.id)
     }
 
     /// Whether it puts all values of a leaf in key order.
@@ -459,6 +464,7 @@ fn read_pieces(
 struct Output<'a> {
     compaction: &'a Compaction,
     engine: &'a Engine,
+    writes: &'a Writes,
     target: usize,
     builder: Option<KvsetBuilder<'a>>,
     values: BlockWriter<'a>,
@@ -475,11 +481,11 @@ struct Output<'a> {
 impl<'a> Output<'a> {
     fn new(
         compaction: &'a Compaction,
-        engine: &'a Engine,
+        (engine, writes): (&'a Engine, &'a Writes),
         (packer, packed): (&'a mut Packer, &'a mut Vec<u8>),
     ) -> Output<'a> {
         let inputs = &compaction.inputs;
-        let blocks = inputs.iter().flat_map(|kvset| &kvset.blocks);
+        let blocks = || inputs.iter().flat_map(|kvset| &kvset.blocks);
         let tuning = &engine.tuning;
         let place = compaction.policy.old_values;
         // Collecting frees more than it takes; aging must leave the reserve alone.
@@ -487,24 +493,24 @@ impl<'a> Output<'a> {
             Rewrite::In(_) => Purpose::Maintenance,
             Rewrite::All | Rewrite::None => Purpose::User,
         };
-        // A key compaction writes no values: it needs no room for a frame.
-        let frame =
-            if matches!(compaction.rewrite, Rewrite::None) { 0 } else { tuning.frame_bytes };
+        let moved = blocks().filter(|(block, _)| compaction.moves(block.id));
+        let moved_bytes = moved.map(|(_, bytes)| bytes).sum();
         Output {
             compaction,
             engine,
+            writes,
             target: 0,
             builder: None,
             values: BlockWriter::new(
                 &engine.classes,
                 (place, Stream::OldValues),
                 purpose,
-                tuning.block_bytes,
-                frame,
+                (tuning, moved_bytes),
+                writes,
             ),
             packer,
             packed,
-            old_blocks: blocks.map(|(block, _)| (block.id, block.clone())).collect(),
+            old_blocks: blocks().map(|(block, _)| (block.id, block.clone())).collect(),
             age: compaction.age(),
             prefixes: Prefixes::union(inputs.iter().map(|kvset| &kvset.prefixes)),
             done: Compacted::default(),
@@ -582,13 +588,20 @@ impl<'a> Output<'a> {
     }
 
     fn builder(&mut self) -> &mut KvsetBuilder<'a> {
-        let (engine, compaction) = (self.engine, self.compaction);
+        let (engine, writes, compaction) = (self.engine, self.writes, self.compaction);
         let leaf = compaction.targets[self.target].leaf;
         let age = self.age;
         self.builder.get_or_insert_with(|| {
             let policy = &compaction.policy;
             let place = if leaf == 0 { policy.young_keys } else { policy.old_keys };
-            KvsetBuilder::new(engine.shop(), engine.ids.next(), compaction.kvs, leaf, age, place)
+            KvsetBuilder::new(
+                engine.shop(writes),
+                engine.ids.next(),
+                compaction.kvs,
+                leaf,
+                age,
+                place,
+            )
         })
     }
 

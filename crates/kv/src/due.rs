@@ -11,6 +11,8 @@
 //! from the filters: of some keys of the older kvset, how many are in a newer one? What has expired is
 //! estimated as if expiries were spread evenly.
 
+mod garbage;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,15 +20,17 @@ use esker_base::units::to_usize;
 
 use crate::compact::Rewrite;
 use crate::engine::Engine;
-use crate::kvset::{Kvset, key_hash};
+use crate::kvset::Kvset;
 use crate::media::Media;
 use crate::omf::frame::HEADER_SIZE;
 use crate::policy::Policy;
-use crate::prefixes::Prefixes;
 use crate::sync::atomic::Ordering;
 use crate::value::ValueBlock;
 use crate::view::{Leaf, Tree, View};
 use crate::{MediaClass, Place, Tuning};
+
+use garbage::Freed;
+pub(crate) use garbage::{Blocks, Space};
 
 /// A step of the second lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,162 +67,11 @@ pub(crate) struct Thresholds {
 /// A step that saves less than this share of what it writes is not worth it.
 const LEAST_GAIN: u64 = 20;
 
+/// The bound of what is small, in bytes.
+const SMALL_MOST: u64 = 256 << 10;
+
 /// So many small blocks of a leaf are rewritten as a few.
 pub(crate) const CRUMBS: usize = 128;
-
-/// What the media hold, and what of it is needed, in bytes. Log segments that replay may need are
-/// needed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Space {
-    pub(crate) used: u64,
-    pub(crate) live: u64,
-}
-
-impl Space {
-    /// Bytes used for each 100 that are live, rounded up: what is over a goal by little is over it.
-    pub(crate) fn percent(self) -> u64 {
-        (self.used * 100).div_ceil(self.live.max(1))
-    }
-}
-
-/// Which blocks there are, and what refers to them.
-pub(crate) struct Blocks<'v> {
-    blocks: BTreeMap<u64, (&'v Arc<ValueBlock>, u64)>,
-    /// Segments from this one on take all they have: replay may need them.
-    replay_from: u64,
-}
-
-impl<'v> Blocks<'v> {
-    pub(crate) fn of(view: &'v View, replay_from: u64) -> Blocks<'v> {
-        let mut blocks = BTreeMap::new();
-        for (block, bytes) in view.trees.values().flat_map(|t| t.kvsets()).flat_map(|k| &k.blocks) {
-            blocks.entry(block.id).or_insert((block, 0)).1 += bytes;
-        }
-        Blocks { blocks, replay_from }
-    }
-
-    fn alive(&self, block: &ValueBlock) -> u64 {
-        let size = block.allocation.bytes();
-        if block.is_log() && block.id >= self.replay_from {
-            return size;
-        }
-        self.blocks.get(&block.id).map_or(0, |(_, alive)| *alive).min(size)
-    }
-
-    /// What is alive in a block takes so much if it is packed as the block is now: frames and whole LBAs
-    /// take more than the records.
-    fn packed(&self, block: &ValueBlock) -> u64 {
-        let alive = self.alive(block);
-        match block.is_log() {
-            true => alive + alive / 64,
-            false => share(alive, block.allocation.bytes(), block.bytes).max(alive),
-        }
-    }
-
-    fn garbage(&self, block: &ValueBlock) -> u64 {
-        block.allocation.bytes() - self.alive(block)
-    }
-
-    /// What it costs to collect `dead` bytes in `leaves` that are not known to be garbage yet, once they are: they lie
-    /// among as much that is needed as all the garbage does.
-    fn to_collect(&self, dead: u64, leaves: &[Leaf]) -> u64 {
-        let (mut keys, mut alive, mut garbage) = (0, 0, dead);
-        for leaf in leaves {
-            keys += leaf.key_bytes();
-            for block in leaf.blocks().into_values() {
-                alive += self.alive(block);
-                garbage += self.garbage(block);
-            }
-        }
-        keys + share(alive.saturating_sub(dead), dead, garbage)
-    }
-
-    fn space(&self) -> Space {
-        let mut space = Space::default();
-        for (block, _) in self.blocks.values() {
-            space.used += block.allocation.bytes();
-            space.live += self.alive(block);
-        }
-        space
-    }
-}
-
-/// What `kvsets`, newest first, hide in each other, in bytes.
-fn hidden_in(kvsets: &[Arc<Kvset>]) -> u64 {
-    let older = kvsets.iter().enumerate().skip(1);
-    older.map(|(n, kvset)| hidden_by(&kvsets[..n], kvset)).sum()
-}
-
-/// What `newer` kvsets hide in an older one, in bytes.
-fn hidden_by(newer: &[Arc<Kvset>], older: &Kvset) -> u64 {
-    let (mut looked, mut hidden) = (0, 0);
-    let counted = older.sample(|key| {
-        let hash = key_hash(key);
-        looked += 1;
-        hidden += u64::from(newer.iter().any(|kvset| kvset.may_hide(key, hash)));
-    });
-    // What cannot be read is found when it is merged, and said there.
-    counted.map_or(0, |()| share(older.bytes(), hidden, looked))
-}
-
-/// `part` of `of` parts of a whole; what indexes say may be anything.
-fn share(whole: u64, part: u64, of: u64) -> u64 {
-    let share = u128::from(whole) * u128::from(part) / u128::from(of.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
-}
-
-/// What a root hides in itself and in the leaves, in bytes: by its keys, because the leaves have more.
-fn hidden_under(tree: &Tree) -> u64 {
-    let mut hidden = hidden_in(&tree.root) + hidden_by_prefixes(tree);
-    for kvset in &tree.root {
-        let (mut looked, mut hiding) = (0, 0);
-        let counted = kvset.sample(|key| {
-            let hash = key_hash(key);
-            looked += 1;
-            let below = tree.leaves[tree.leaf_of(key)].kvsets.iter();
-            let hides = below.rev().find(|older| older.may_hold(key, hash));
-            hiding += hides.map_or(0, |older| older.bytes_per_entry());
-        });
-        let under = counted.map_or(0, |()| share(kvset.edit.entries, hiding, looked));
-        hidden = hidden.saturating_add(under);
-    }
-    hidden.min(tree.kvsets().map(|kvset| kvset.bytes()).sum())
-}
-
-/// What the prefixes of a root hide in the leaves, in bytes: by the leaves' indexes.
-fn hidden_by_prefixes(tree: &Tree) -> u64 {
-    let prefixes = Prefixes::union(tree.root.iter().map(|kvset| &kvset.prefixes));
-    if prefixes.is_empty() {
-        return 0;
-    }
-    let leaves = tree.leaves.iter().flat_map(|leaf| &leaf.kvsets);
-    leaves.map(|older| share(older.bytes(), older.hidden_percent(&prefixes), 100)).sum()
-}
-
-/// What is garbage when `hidden` bytes are hidden and of all that `kvsets` refer to some has expired:
-/// as if one had nothing to do with the other.
-fn dead_in(kvsets: &[Arc<Kvset>], hidden: u64, now_ms: u64) -> u64 {
-    let sum = |of: &dyn Fn(&Kvset) -> u64| kvsets.iter().map(|kvset| of(kvset)).sum::<u64>();
-    let expired = sum(&|kvset| share(kvset.bytes(), kvset.expired_percent(now_ms), 100));
-    let bytes = sum(&Kvset::bytes);
-    hidden + share(expired, bytes.saturating_sub(hidden), bytes)
-}
-
-impl Leaf {
-    /// Bytes that a merge will find to be garbage.
-    fn dead_bytes(&self, now_ms: u64) -> u64 {
-        let hidden = self.hidden.get().copied().unwrap_or_else(|| hidden_in(&self.kvsets));
-        dead_in(&self.kvsets, *self.hidden.get_or_init(|| hidden), now_ms)
-    }
-}
-
-impl Tree {
-    /// Bytes that a spill will find to be garbage, or make so.
-    fn dead_bytes(&self, now_ms: u64) -> u64 {
-        let hidden = self.hidden.get().copied().unwrap_or_else(|| hidden_under(self));
-        dead_in(&self.root, *self.hidden.get_or_init(|| hidden), now_ms)
-    }
-}
 
 /// A step that saves space.
 struct Saving {
@@ -270,9 +123,18 @@ impl Engine {
         self.tuning.spill_bytes.min(self.classes.log_capacity_bytes() / 4)
     }
 
+    fn blocks<'v>(&self, view: &'v View) -> Blocks<'v> {
+        Blocks::of(view, self.replay_from.lock().id, self.tuning.allocation_bytes)
+    }
+
+    /// The most that a root holds, or a step has before it, that is small beside what a KVDB has to do, in bytes.
+    pub(crate) fn small_bytes(&self) -> u64 {
+        (self.spill_bytes() / 64).min(SMALL_MOST)
+    }
+
     /// What the media hold for the KVSs, and what of it is live.
     pub(crate) fn space(&self, view: &View) -> Space {
-        self.space_of(view, &Blocks::of(view, self.replay_from.lock().id))
+        self.space_of(view, &self.blocks(view))
     }
 
     fn space_of(&self, view: &View, blocks: &Blocks<'_>) -> Space {
@@ -306,14 +168,18 @@ impl Engine {
         if root_bytes >= at.spill_bytes {
             let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).max(100);
             let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
-            // The fullest first; the others in case it finds no room.
+            // The fullest first; the others in case it finds no room. When small ones together hold half, they go: else
+            // what they hold would leave ever less to those that are written to most.
             let mut trees: Vec<_> = view.trees.values().filter(|it| !it.root.is_empty()).collect();
-            trees.sort_by_key(|tree| std::cmp::Reverse(tree.root_bytes));
+            let is_small = |tree: &Tree| tree.root_bytes <= self.small_bytes();
+            let small = trees.iter().filter(|tree| is_small(tree));
+            let many = small.map(|tree| tree.root_bytes).sum::<u64>() >= self.spill_bytes() / 2;
+            trees.sort_by_key(|tree| std::cmp::Reverse((many && is_small(tree), tree.root_bytes)));
             due.extend(trees.iter().map(|tree| spill(tree, urgency)));
         }
         due.extend(self.holds_log(&view).map(|(tree, urgency)| spill(tree, urgency)));
         for tree in view.trees.values() {
-            let entries: Vec<u64> = tree.root.iter().map(|kvset| kvset.edit.entries).collect();
+            let entries: Vec<u64> = tree.root.iter().map(|kvset| merged_entries(kvset)).collect();
             let keys = |newest: usize| tree.root[..newest].iter().map(|kvset| kvset.key_bytes());
             if let Some(newest) = merge_run(&entries, at.root_kvsets)
                 && !self.is_emptying(tree.kvs)
@@ -460,18 +326,30 @@ impl Engine {
     /// The steps that bring the media closer to `goal` percent of what is live, best first, with
     /// their urgency; none when they are there.
     pub(crate) fn savings(&self, view: &View, goal: u64) -> Vec<(usize, Job)> {
-        let blocks = Blocks::of(view, self.replay_from.lock().id);
+        let blocks = self.blocks(view);
         let percent = self.space_of(view, &blocks).percent();
         if percent <= goal {
             return Vec::new();
         }
-        let mut savings: Vec<Saving> = Vec::new();
+        let (mut savings, mut shared): (Vec<Saving>, Vec<Saving>) = (Vec::new(), Vec::new());
         for tree in view.trees.values() {
-            savings.extend(self.saved_by_spill(tree, &blocks));
+            if let Some((saving, together)) = self.saved_by_spill(tree, &blocks) {
+                let is_little = saving.saved < self.least_saving(saving.cost);
+                if is_little && 2 * together > saving.cost {
+                    shared.push(Saving { saved: saving.saved + together, ..saving });
+                } else {
+                    savings.push(saving);
+                }
+            }
             let in_leaves = tree.leaves.iter().map(|leaf| self.saved_in(tree, leaf, &blocks));
             savings.extend(in_leaves.flatten().flatten());
         }
         savings.retain(|saving| saving.saved >= self.least_saving(saving.cost));
+        // What no KVS frees by itself all of them do that hold a part of it.
+        let sum = |of: fn(&Saving) -> u64| shared.iter().map(of).sum::<u64>();
+        if sum(|saving| saving.saved) >= self.least_saving(sum(|saving| saving.cost)) {
+            savings.append(&mut shared);
+        }
         savings.sort_by_key(|saving| std::cmp::Reverse(saving.gain()));
         let urgency = usize::try_from(percent * 100 / goal).unwrap_or(usize::MAX);
         savings.into_iter().map(|saving| (urgency, saving.job)).collect()
@@ -517,24 +395,18 @@ impl Engine {
         (cost / LEAST_GAIN).max(2 * self.tuning.allocation_bytes)
     }
 
-    /// A spill lets go of log segments, and of what newer versions hide.
-    fn saved_by_spill(&self, tree: &Tree, blocks: &Blocks<'_>) -> Option<Saving> {
+    /// A spill lets go of log segments and of blocks that others share, and of what newer versions hide. With the part
+    /// of it that others have to let go of, too.
+    fn saved_by_spill(&self, tree: &Tree, blocks: &Blocks<'_>) -> Option<(Saving, u64)> {
         if tree.root.is_empty() {
             return None;
         }
-        let mut own: BTreeMap<u64, (&ValueBlock, u64)> = BTreeMap::new();
-        for (block, bytes) in tree.root.iter().flat_map(|kvset| &kvset.blocks) {
-            own.entry(block.id).or_insert((&**block, 0)).1 += bytes;
-        }
-        // Segments are shared: whoever holds most of what lives in one holds all of it.
-        let holds = |block: &ValueBlock, bytes: u64| 2 * bytes >= blocks.alive(block);
-        let freed = own.values().filter(|(block, bytes)| holds(block, *bytes));
-        let saved = freed.map(|(block, _)| blocks.garbage(block)).sum::<u64>();
+        let Freed { moved, alone, together } = blocks.freed_by(&tree.root);
         let keys: u64 = tree.root.iter().map(|kvset| kvset.key_bytes()).sum();
-        let cost = keys + own.values().map(|(_, bytes)| bytes).sum::<u64>();
         let dead = tree.dead_bytes(self.wall_clock.now_ms());
-        let (saved, later) = (saved + dead, blocks.to_collect(dead, &tree.leaves));
-        Some(Saving { saved, cost, later, job: Job::Spill { kvs: tree.kvs } })
+        let later = blocks.to_collect(dead, &tree.leaves);
+        let job = Job::Spill { kvs: tree.kvs };
+        Some((Saving { saved: alone + dead, cost: keys + moved, later, job }, together))
     }
 
     /// What a leaf may save: by merging its keys, which shows what is garbage; by rewriting the
@@ -591,9 +463,9 @@ impl Engine {
         }
         let packed: u64 = old.iter().map(|block| blocks.packed(block)).sum();
         let Tuning { frame_bytes, block_bytes, allocation_bytes, .. } = self.tuning;
-        let lba_size = self.classes.all().iter().map(|media| media.lba_size).max().unwrap_or(0);
         // Of two frames in a row, one is half full at least, and so of two blocks.
-        let frames = (2 * alive / frame_bytes + 1) * (HEADER_SIZE as u64 + u64::from(lba_size));
+        let frames =
+            (2 * alive / frame_bytes + 1) * (HEADER_SIZE as u64 + self.classes.largest_lba());
         let ends = (2 * alive / block_bytes + 1) * allocation_bytes;
         packed.min(alive + frames + ends) + allocation_bytes
     }
@@ -601,7 +473,7 @@ impl Engine {
     /// The blocks of a leaf that rewriting makes smaller; none when all of them together would not.
     pub(crate) fn garbage_in(&self, leaf: &Leaf) -> BTreeSet<u64> {
         let view = self.view.load();
-        let blocks = Blocks::of(&view, self.replay_from.lock().id);
+        let blocks = self.blocks(&view);
         let unit = self.tuning.allocation_bytes;
         let mut poor = leaf.blocks();
         // Frames of old values end with some room, and would again.
@@ -640,6 +512,18 @@ impl Engine {
 }
 
 impl Job {
+    pub(crate) fn kvs(&self) -> u32 {
+        let (Job::Spill { kvs }
+        | Job::Merge { kvs, .. }
+        | Job::Compact { kvs, .. }
+        | Job::Split { kvs, .. }
+        | Job::Join { kvs, .. }
+        | Job::Collect { kvs, .. }
+        | Job::Sort { kvs, .. }
+        | Job::Expire { kvs, .. }) = self;
+        *kvs
+    }
+
     /// What a merge of a whole leaf rewrites.
     pub(crate) fn rewrite(blocks: BTreeSet<u64>) -> Rewrite {
         if blocks.is_empty() { Rewrite::None } else { Rewrite::In(blocks) }
@@ -659,6 +543,13 @@ pub(crate) fn spill_run(root: &[Arc<Kvset>], bytes: u64, room: u64) -> usize {
         fits && wanted
     });
     oldest.count()
+}
+
+/// The entries of a kvset as they count when it is merged: a page is written for few of them, too.
+fn merged_entries(kvset: &Kvset) -> u64 {
+    const FEW: u64 = 64;
+    let entries = kvset.edit.entries;
+    if kvset.edit.pages <= 1 { entries.max(FEW) } else { entries }
 }
 
 /// How many of a root's newest kvsets to merge, of those with so many entries, newest first: `least`, when

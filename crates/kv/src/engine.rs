@@ -21,7 +21,7 @@ use crate::kvset::builder::Shop;
 use crate::log::{LogTail, new_segment};
 use crate::manifest::Manifest;
 use crate::manual::Manual;
-use crate::media::{Classes, Purpose};
+use crate::media::{Classes, Purpose, Writes};
 use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::options::{Maintenance, Options};
 use crate::pace::Pace;
@@ -31,7 +31,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex, MutexGuard};
 use crate::transaction::Transactions;
 use crate::value::{ValueBlock, Values};
-use crate::view::{Table, Tree, View};
+use crate::view::{Pinned, Table, Tree, View};
 use crate::{Tuning, VALUE_MAX};
 
 /// Everything that the handles and threads of a KVDB share.
@@ -159,8 +159,8 @@ impl Engine {
         engine
     }
 
-    pub(crate) fn shop(&self) -> Shop<'_> {
-        Shop { classes: &self.classes, cache: &self.pages, tuning: &self.tuning }
+    pub(crate) fn shop<'a>(&'a self, writes: &'a Writes) -> Shop<'a> {
+        Shop { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
     }
 
     /// The size of the reads that gather values, in bytes; [`READS`] are in flight at a time.
@@ -337,12 +337,12 @@ impl Engine {
     // ---- memory ----------------------------------------------------------------------------------
 
     /// DRAM that is not caches: memtables at their largest, log buffers, the window of maintenance unless
-    /// that rests, and the filters and indexes there are.
+    /// that rests; and the filters, indexes and structures there are.
     fn fixed_bytes(&self) -> (u64, u64) {
-        let (filters, indexes) = self.pinned_bytes();
         let tuning = &self.tuning;
         let log = self.options.durability_limit() + 4 * tuning.frame_bytes;
         let view = self.view.load();
+        let Pinned { filters, indexes, structures } = view.pinned();
         // While there is much to ingest, the next memtable fills up meanwhile.
         let is_quiet = self.pace.is_quiet(self.options.clock.now());
         let expected = tuning.memtable_bytes * if is_quiet { 1 } else { 2 };
@@ -353,7 +353,7 @@ impl Engine {
         let budget = self.options.memory_bytes;
         let share = if self.resting.load(Ordering::Relaxed) { 32 } else { 10 };
         let process = budget / share + (budget / 8).min(8 << 20);
-        (parts + process, filters + indexes)
+        (parts + process, filters + indexes + structures)
     }
 
     /// What compactions may take beside their output.
@@ -385,18 +385,6 @@ impl Engine {
         self.view.load().active.release_kept();
         release_unused();
         self.resting.store(true, Ordering::Relaxed);
-    }
-
-    /// Filters and page indexes of all kvsets, in bytes.
-    pub(crate) fn pinned_bytes(&self) -> (u64, u64) {
-        let view = self.view.load();
-        view.trees.values().flat_map(|tree| tree.kvsets()).fold(
-            (0, 0),
-            |(filters, indexes), kvset| {
-                let (filter, index) = kvset.pinned_bytes();
-                (filters + filter, indexes + index)
-            },
-        )
     }
 
     /// Reads some key pages ahead of need, roots first, because they are searched first; false when all

@@ -19,11 +19,15 @@
 //!
 //! Invariants
 //! 1. No false negatives: what was added is found.
-//! 2. A block lies in one cache line, because the buffer is aligned and the header is a block long.
+//! 2. A block lies in one cache line where the filter has a page or more, because the buffer is aligned and the
+//!    header is a block long. A smaller one takes what it has, because there may be thousands.
+
+use std::ops::{Deref, DerefMut};
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 use esker_base::AlignedBuf;
+use esker_base::buf::ALIGNMENT;
 use esker_base::units::{to_u64, to_usize};
 
 /// Bytes of a block, and of the header.
@@ -47,7 +51,7 @@ impl FilterBuilder {
     pub(crate) fn new(expected_keys: usize, bits_per_key: usize) -> FilterBuilder {
         let bits = to_u64(expected_keys).saturating_mul(to_u64(bits_per_key));
         let blocks = to_usize(bits.div_ceil(BLOCK_BITS).max(1));
-        let mut bytes = AlignedBuf::zeroed(BLOCK + blocks * BLOCK);
+        let mut bytes = Bytes::zeroed(BLOCK + blocks * BLOCK);
         bytes[0] = VERSION;
         bytes[1] = probes(bits_per_key);
         FilterBuilder(Filter { bytes })
@@ -87,7 +91,43 @@ fn bits(hash: u64, probes: u8) -> impl Iterator<Item = usize> {
 
 /// A finished filter.
 pub(crate) struct Filter {
-    bytes: AlignedBuf,
+    bytes: Bytes,
+}
+
+/// The bytes of a filter.
+enum Bytes {
+    Small(Box<[u8]>),
+    Large(AlignedBuf),
+}
+
+impl Bytes {
+    fn zeroed(size: usize) -> Bytes {
+        match size < ALIGNMENT {
+            true => Bytes::Small(vec![0; size].into()),
+            false => Bytes::Large(AlignedBuf::zeroed(size)),
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Small(bytes) => bytes,
+            Bytes::Large(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Bytes::Small(bytes) => bytes,
+            Bytes::Large(bytes) => bytes,
+        }
+    }
 }
 
 impl Filter {
@@ -110,11 +150,12 @@ impl Filter {
                  not version {version} and {probes}"
             ));
         }
-        let bytes = AlignedBuf::padded(bytes, BLOCK);
-        Ok(Filter { bytes })
+        let mut copy = Bytes::zeroed(size);
+        copy.copy_from_slice(bytes);
+        Ok(Filter { bytes: copy })
     }
 
-    /// The bytes to write to a medium. In memory they are rounded up to a page.
+    /// The bytes to write to a medium.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -73,8 +73,8 @@ impl Kvdb {
     ///
     /// # Errors
     /// `NotFound` when there is none, `Conflict` when another process has it open ([read
-    /// only](Options::read_only): open to write), `Corrupt` when its structures are damaged, or a device's
-    /// error.
+    /// only](Options::read_only): open to write), `Corrupt` when its structures are damaged, `Invalid` when it has
+    /// more KVSs than [`Options::kvs_limit`] says, or a device's error.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Kvdb> {
         Kvdb::open_with(dir, &BTreeMap::new(), options)
     }
@@ -187,7 +187,8 @@ impl Kvdb {
     /// Creates a KVS, with options or just with a [`Policy`](crate::Policy).
     ///
     /// # Errors
-    /// `Exists` when there is one of this name, `Invalid` as [`Kvdb::check_kvs_name`] says.
+    /// `Exists` when there is one of this name; `Invalid` as [`Kvdb::check_kvs_name`] says, and when there are as many
+    /// as [`Options::kvs_limit`] says.
     pub fn create_kvs(&self, name: &str, options: impl Into<KvsOptions>) -> Result<Kvs> {
         let options = options.into();
         Kvdb::check_kvs_name(name)?;
@@ -197,6 +198,7 @@ impl Kvdb {
         if self.find(name).is_some() {
             return Err(KvError::KvsExists(name.into()));
         }
+        self.engine.options.check_kvss(self.engine.view.load().trees.len() + 1)?;
         let (id, leaf) = (self.new_kvs_id(), self.engine.ids.next());
         let edits = vec![
             Edit::LastId { id: leaf },
@@ -249,7 +251,7 @@ impl Kvdb {
         let edits =
             vec![Edit::LastId { id: self.engine.ids.last() }, Edit::KvsDropped { id: kvs.id }];
         self.engine.commit(edits)?;
-        self.engine.publish(|view| drop(view.trees.remove(&kvs.id)));
+        self.engine.publish(|view| view.remove_tree(kvs.id));
         self.engine.balance_memory();
         Ok(())
     }

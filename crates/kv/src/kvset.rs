@@ -29,6 +29,7 @@ use crate::omf::page::{Entry, INLINE_MAX, PAGE_SIZE, Page, Stored};
 use crate::page_cache::{PageCache, PageTable, SharedPage};
 use crate::prefixes::{Prefixes, after};
 use crate::value::ValueBlock;
+use crate::view::{ALLOCATION, Pinned};
 
 /// The hash of a key that filters are made of.
 pub(crate) fn key_hash(key: &[u8]) -> u64 {
@@ -49,6 +50,8 @@ pub(crate) struct Kvset {
     pages: Arc<PageTable>,
 }
 
+/// What an entry of a page has besides its key, in bytes, roughly.
+const ENTRY_BYTES: u64 = 16;
 /// So many keys say how many of a kvset are hidden, to a few percent.
 const SAMPLES: usize = 512;
 /// Up to this many pages are looked at key by key.
@@ -386,6 +389,17 @@ impl Kvset {
         self.key_bytes() + self.value_bytes()
     }
 
+    /// The same of a few entries, for which even a page is large: what they would take among others. It is what a
+    /// spill has to do for them.
+    pub(crate) fn weight(&self) -> u64 {
+        let keys = match self.edit.pages {
+            0 | 1 => self.edit.entries * (self.last_key().len() as u64 + ENTRY_BYTES),
+            _ => self.key_bytes(),
+        };
+        let content = keys + self.value_bytes();
+        if content < self.key_bytes() { content } else { self.bytes() }
+    }
+
     /// The same for each entry that is no tombstone, roughly.
     pub(crate) fn bytes_per_entry(&self) -> u64 {
         self.bytes() / self.edit.entries.saturating_sub(self.edit.tombstones).max(1)
@@ -442,11 +456,20 @@ impl Kvset {
         &self.blocks[stored.block as usize].0
     }
 
-    /// DRAM of filter and index, which stay, in bytes: filter, index.
-    pub(crate) fn pinned_bytes(&self) -> (u64, u64) {
+    /// DRAM that stays, in bytes.
+    pub(crate) fn pinned(&self) -> Pinned {
         let slots = self.pages.len() as u64 * 40;
-        let index = self.index.dram_bytes() + self.prefixes.dram_bytes() + slots;
-        (self.filter.as_bytes().len() as u64, index)
+        let of_edit = |edit: &KvsetEdit| {
+            size_of_val(&edit.extents[..]) as u64 + size_of_val(&edit.blocks[..]) as u64
+        };
+        let held = size_of_val(&self.blocks[..]) + size_of_val(&self.keys.extents[..]);
+        // What it is and what the manifest knows of it, and the allocations of both.
+        let own = (size_of::<Kvset>() + size_of::<KvsetEdit>() + size_of::<PageTable>()) as u64;
+        Pinned {
+            filters: self.filter.as_bytes().len() as u64,
+            indexes: self.index.dram_bytes() + self.prefixes.dram_bytes() + slots,
+            structures: own + held as u64 + 2 * of_edit(&self.edit) + 14 * ALLOCATION,
+        }
     }
 
     /// Bytes of keys on the medium.

@@ -112,8 +112,8 @@
 //!
 //! # Limits
 //!
-//! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. One process has a KVDB open at a
-//! time. A cursor, a snapshot or a transaction keeps what it may read, memtables included, while it lives.
+//! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. A KVDB has as many KVSs as
+//! [`Options::kvs_limit`] says. One process has a KVDB open at a time. A cursor, a snapshot or a transaction keeps what it may read, memtables included, while it lives.
 
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,9 @@
 //! at a time. A step writes its output, flushes it, commits to the manifest, and publishes; until
 //! the commit it has changed nothing, so it may fail or be forgotten at any point.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod beside;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +19,9 @@ use crate::compact::{Compacted, Compaction, Rewrite, Target};
 use crate::due::{CRUMBS, Job, spill_run};
 use crate::engine::Engine;
 use crate::error::{KvError, Result};
-use crate::ingest::{Ingested, RootBuilder, Shares, Young};
+use crate::ingest::Ingested;
 use crate::kvset::Kvset;
+use crate::media::Writes;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
@@ -119,41 +122,6 @@ impl Engine {
         Ok(built.kvsets)
     }
 
-    /// Writes the keys of young records, one kvset for each KVS, and the values that do not stay where
-    /// the log put them.
-    pub(crate) fn build_root_kvsets(&self, young: &impl Young) -> Result<Ingested> {
-        let trees = self.view.load().trees.clone();
-        let blocks: BTreeMap<u64, Arc<ValueBlock>> =
-            young.blocks().into_iter().map(|block| (block.id, block)).collect();
-        let mut prefixes = young.prefixes();
-        let shares = Shares::of(young);
-        let mut done = Ingested::default();
-        let mut current: Option<RootBuilder<'_>> = None;
-        young.each_newest(|kvs, key, newest| {
-            let Some(tree) = trees.get(&kvs) else {
-                return Ok(());
-            };
-            if current.as_ref().is_none_or(|current| current.kvs != kvs) {
-                if let Some(builder) = current.take() {
-                    builder.finish(&blocks, &mut done)?;
-                }
-                let hides = prefixes.remove(&kvs).unwrap_or_default();
-                current = Some(RootBuilder::new(self, tree, young, hides, &shares));
-            }
-            current.as_mut().expect("made above").add(key, &newest, &blocks)
-        })?;
-        if let Some(builder) = current {
-            builder.finish(&blocks, &mut done)?;
-        }
-        // KVSs of which nothing but prefixes was deleted.
-        for (kvs, hides) in prefixes {
-            if let Some(tree) = trees.get(&kvs) {
-                RootBuilder::new(self, tree, young, hides, &shares).finish(&blocks, &mut done)?;
-            }
-        }
-        Ok(done)
-    }
-
     // ---- the second lane -----------------------------------------------------------------------
 
     /// Runs the step that is due; false when none is.
@@ -164,7 +132,8 @@ impl Engine {
         self.run_first(self.due(), false)
     }
 
-    /// Runs the first of these steps that finds room; false when there is none of them. The lane is the caller's.
+    /// Runs the first of these steps that finds room, and with a small one others; false when there is none of them.
+    /// The lane is the caller's.
     pub(crate) fn run_first(
         &self,
         jobs: impl IntoIterator<Item = Job>,
@@ -172,12 +141,13 @@ impl Engine {
     ) -> Result<bool> {
         let mut outcome = Ok(false);
         let mut before = self.chance();
-        for job in jobs {
+        let mut jobs = jobs.into_iter();
+        while let Some(job) = jobs.next() {
             if !asked && let Some(full) = self.futile.lock().why(&job, &before) {
                 outcome = Err(full);
                 continue;
             }
-            outcome = self.run(&job, asked).map(|()| true);
+            outcome = self.run(&job, &mut jobs, asked).map(|()| true);
             self.ran(&outcome)?;
             // What finds no room may be helped by another step, which makes some.
             let Err(full) = &outcome else { break };
@@ -205,28 +175,34 @@ impl Engine {
         self.classes.all().iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))
     }
 
-    /// Runs a step. The lane is the caller's.
-    fn run(&self, job: &Job, asked: bool) -> Result<()> {
-        let mut compaction = self.plan(job);
-        compaction.asked = asked;
-        let compacted = match compaction.run(self) {
-            // No room for the values: their keys alone go to the leaves. That takes less, if there are
-            // values, and frees what they hide there.
-            Err(error)
-                if error.lacks_space()
-                    && matches!(job, Job::Spill { .. })
-                    && compaction.inputs.iter().any(|kvset| !kvset.blocks.is_empty()) =>
-            {
-                compaction.rewrite = Rewrite::None;
-                compaction.run(self)?
+    /// Runs a step, and what goes beside it of those that come after it. The lane is the caller's.
+    fn run(&self, job: &Job, after: &mut dyn Iterator<Item = Job>, asked: bool) -> Result<()> {
+        let writes = Writes::new(self.is_small(job));
+        let mut done = vec![self.compacted(job, asked, &writes)?];
+        let beside = self.beside(job, after);
+        for other in &beside {
+            let before = writes.count();
+            match self.compacted(other, asked, &writes) {
+                // It will be the first one day.
+                Err(full) if full.lacks_space() => {
+                    writes.forget(before);
+                    break;
+                }
+                result => done.push(result?),
             }
-            result => result?,
-        };
-        self.counters.maintained_bytes.add(compacted.written_bytes());
-        self.install(&compaction, compacted)?;
-        drop(compaction);
+        }
+        let written = done.iter().map(|(_, compacted)| compacted.written_bytes()).sum();
+        self.counters.maintained_bytes.add(written);
+        let steps = done.len();
+        writes.write_out()?;
+        self.install(done)?;
         release_unused();
         self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
+        std::iter::once(job).chain(&beside).take(steps).for_each(|job| self.count(job));
+        Ok(())
+    }
+
+    fn count(&self, job: &Job) {
         let counters = &self.counters;
         match job {
             Job::Spill { .. } => counters.spills.add(1),
@@ -238,20 +214,39 @@ impl Engine {
             Job::Sort { .. } => counters.sorts.add(1),
             Job::Expire { .. } => counters.expirations.add(1),
         }
-        Ok(())
+    }
+
+    /// Writes what comes of a step. It is not durable yet, and nobody knows of it.
+    fn compacted(
+        &self,
+        job: &Job,
+        asked: bool,
+        writes: &Writes,
+    ) -> Result<(Compaction, Compacted)> {
+        let mut compaction = self.plan(job);
+        compaction.asked = asked;
+        let before = writes.count();
+        let compacted = match compaction.run(self, writes) {
+            // No room for the values: their keys alone go to the leaves. That takes less, if there are
+            // values, and frees what they hide there.
+            Err(error)
+                if error.lacks_space()
+                    && matches!(job, Job::Spill { .. })
+                    && compaction.inputs.iter().any(|kvset| !kvset.blocks.is_empty()) =>
+            {
+                writes.forget(before);
+                compaction.rewrite = Rewrite::None;
+                compaction.run(self, writes)?
+            }
+            result => result?,
+        };
+        Ok((compaction, compacted))
     }
 
     /// What a step reads and writes. It keeps no view, because a view keeps memtables.
     fn plan(&self, job: &Job) -> Compaction {
         let view = self.view.load();
-        let (Job::Spill { kvs }
-        | Job::Merge { kvs, .. }
-        | Job::Compact { kvs, .. }
-        | Job::Split { kvs, .. }
-        | Job::Join { kvs, .. }
-        | Job::Collect { kvs, .. }
-        | Job::Sort { kvs, .. }
-        | Job::Expire { kvs, .. }) = *job;
+        let kvs = job.kvs();
         let tree = view.tree(kvs).expect("a job names a KVS that exists");
         let KvsOptions { policy, compression, .. } = tree.options;
         let leaf = |id: u64| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and its leaves");
@@ -259,11 +254,18 @@ impl Engine {
             |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
         let (inputs, targets, rewrite) = match job {
             Job::Spill { .. } => {
-                let leaves = tree.leaves.iter();
-                let targets = leaves.map(|leaf| target(leaf, leaf.kvsets.is_empty())).collect();
                 let oldest =
                     spill_run(&tree.root, self.spill_bytes(), self.room_to_spill(&view, tree));
-                (tree.root[tree.root.len() - oldest..].to_vec(), targets, Rewrite::All)
+                let mut inputs = tree.root[tree.root.len() - oldest..].to_vec();
+                let leaves = tree.leaves.iter();
+                let targets = match self.merges_with_leaf(tree, &inputs) {
+                    Some(leaf) => {
+                        inputs.extend_from_slice(&leaf.kvsets);
+                        vec![target(leaf, true)]
+                    }
+                    None => leaves.map(|leaf| target(leaf, leaf.kvsets.is_empty())).collect(),
+                };
+                (inputs, targets, Rewrite::All)
             }
             Job::Merge { newest, .. } => {
                 let root = Target { leaf: 0, lower: Arc::from([]), bottom: false };
@@ -309,41 +311,33 @@ impl Engine {
         Compaction { kvs, policy, compression, inputs, targets, gone, rewrite, asked: false }
     }
 
-    /// Makes a compaction's output durable and visible, and lets go of its inputs.
-    fn install(&self, compaction: &Compaction, done: Compacted) -> Result<()> {
-        let kvs = compaction.kvs;
+    /// Makes the output of compactions durable and visible, all or none, and lets go of their inputs. Each is of another
+    /// KVS.
+    fn install(&self, mut done: Vec<(Compaction, Compacted)>) -> Result<()> {
         self.classes.flush()?;
-        let Some(tree) = self.view.load().tree(kvs).cloned() else {
+        let view = self.view.load_full();
+        done.retain(|(compaction, _)| view.tree(compaction.kvs).is_some());
+        let edits = done.iter().flat_map(|(compaction, compacted)| {
+            edits(view.tree(compaction.kvs).expect("retained"), compaction, compacted)
+        });
+        let edits: Vec<Edit> = edits.collect();
+        drop(view);
+        if done.is_empty() {
             return Ok(());
-        };
-        let known = |leaf: u64| leaf == 0 || tree.leaves.iter().any(|known| known.id == leaf);
-        let new_leaves: Vec<&Target> =
-            compaction.targets.iter().filter(|target| !known(target.leaf)).collect();
-        let removed: Vec<u64> = compaction.inputs.iter().map(|kvset| kvset.edit.id).collect();
-        let mut edits: Vec<Edit> = new_leaves
-            .iter()
-            .map(|target| Edit::Leaf { id: target.leaf, kvs, lower: target.lower.to_vec() })
-            .collect();
-        edits.extend(Engine::additions(&done.blocks, &done.kvsets));
-        edits.extend(removed.iter().map(|&id| Edit::KvsetRemoved { id }));
-        edits.extend(compaction.gone.map(|id| Edit::LeafRemoved { id }));
+        }
         self.commit(edits)?;
-        self.publish_tree(kvs, |tree| {
-            for target in new_leaves {
-                let at = tree.leaf_of(&target.lower) + 1;
-                tree.leaves.insert(at, Leaf::new(target.leaf, target.lower.clone()));
+        self.publish(|view| {
+            for (compaction, compacted) in &done {
+                if let Some(tree) = view.tree(compaction.kvs) {
+                    let mut tree = Tree::clone(tree);
+                    replace(&mut tree, compaction, compacted, self.tuning.block_bytes);
+                    view.put_tree(tree);
+                }
             }
-            tree.remove(&removed);
-            tree.leaves.retain(|leaf| Some(leaf.id) != compaction.gone);
-            done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
-            if done.forgets {
-                tree.forget(compaction.age());
-            }
-            forget_scans(tree, compaction);
-            count_crumbs(tree, compaction, self.tuning.block_bytes);
         });
         let address = |block, offset| RecordAddress { block, offset };
-        for (hash, old_block, old_offset, block, offset) in done.moved {
+        let moved = done.iter().flat_map(|(_, compacted)| &compacted.moved);
+        for &(hash, old_block, old_offset, block, offset) in moved {
             self.values.cache.rename(hash, address(old_block, old_offset), address(block, offset));
         }
         self.balance_memory();
@@ -476,6 +470,41 @@ impl Engine {
         }
         maintained
     }
+}
+
+/// The targets that are no leaves of a tree yet.
+fn new_leaves<'c>(tree: &Tree, compaction: &'c Compaction) -> Vec<&'c Target> {
+    let known = |leaf: u64| leaf == 0 || tree.leaves.iter().any(|known| known.id == leaf);
+    compaction.targets.iter().filter(|target| !known(target.leaf)).collect()
+}
+
+/// The edits that put what came of a compaction in the place of its inputs.
+fn edits(tree: &Tree, compaction: &Compaction, done: &Compacted) -> Vec<Edit> {
+    let kvs = compaction.kvs;
+    let mut edits: Vec<Edit> = new_leaves(tree, compaction)
+        .iter()
+        .map(|target| Edit::Leaf { id: target.leaf, kvs, lower: target.lower.to_vec() })
+        .collect();
+    edits.extend(Engine::additions(&done.blocks, &done.kvsets));
+    edits.extend(compaction.removed().map(|id| Edit::KvsetRemoved { id }));
+    edits.extend(compaction.gone.map(|id| Edit::LeafRemoved { id }));
+    edits
+}
+
+/// Does the same to a tree.
+fn replace(tree: &mut Tree, compaction: &Compaction, done: &Compacted, block_bytes: u64) {
+    for target in new_leaves(tree, compaction) {
+        let at = tree.leaf_of(&target.lower) + 1;
+        tree.leaves.insert(at, Leaf::new(target.leaf, target.lower.clone()));
+    }
+    tree.remove(&compaction.removed().collect::<Vec<u64>>());
+    tree.leaves.retain(|leaf| Some(leaf.id) != compaction.gone);
+    done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
+    if done.forgets {
+        tree.forget(compaction.age());
+    }
+    forget_scans(tree, compaction);
+    count_crumbs(tree, compaction, block_bytes);
 }
 
 /// Frees tables that nobody else has: those that were ingested, when nobody reads them any more.

@@ -4,9 +4,12 @@
 //! 1. An extent belongs to one [`Allocation`], or to the free space, or to `freed`.
 //! 2. Free space is what the manifest's live structures do not use: nothing about it is stored.
 //! 3. An extent goes from `freed` to free space only after its discard, and it got there only when
-//!    nothing durable refers to it any more.
+//!    nothing durable refers to it any more. What is smaller than a unit is discarded with its unit, once all of that
+//!    is free: a discard takes longer than a write of so little.
 
-use std::collections::BTreeMap;
+mod space;
+mod writes;
+
 use std::sync::{Arc, Weak};
 
 use esker_base::units::{round_up, to_usize};
@@ -22,6 +25,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwapOption, Mutex, MutexGuard};
 use crate::transfer::Transfer;
 use crate::{MediaClass, Place, Tuning};
+
+use space::Space;
+pub(crate) use writes::Writes;
 
 /// A run of LBAs on the device of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +49,9 @@ pub(crate) struct Media {
     pub(crate) transfer: Transfer,
     /// How many placement ids the device offers.
     pub(crate) placement_handles: u16,
+    /// What is at least as large is allocated in such units; what is smaller in pages.
     unit: LbaCount,
+    page: LbaCount,
     /// What users need to go on: a frame, and what aligns it.
     least: LbaCount,
     space: Mutex<Space>,
@@ -61,14 +69,12 @@ pub(crate) struct Media {
 const SMALL_READ: usize = 16 << 10;
 /// The space of the class header: one LBA, and what aligns the rest to 4 KiB.
 const HEADER_BYTES: u32 = 4096;
+/// What is smaller than a unit is allocated in pieces of this size: a kvset of a few keys takes few.
+const PAGE_BYTES: u64 = 4096;
 /// Commands in flight on each port of a class.
 const PORT_DEPTH: usize = 16;
 /// A lot is read in pieces of this size: large enough for full bandwidth, small enough for DRAM.
 const TRANSFER_SIZE: u32 = 1 << 20;
-
-/// Log segments of the smallest size for which space is kept. A KVDB that is killed again before there
-/// is room for what it replayed has taken one in vain.
-const OPENINGS: u64 = 8;
 
 /// What may be cut in pieces leaves its class before it is cut in more than so many.
 const PIECES: u64 = 8;
@@ -78,21 +84,6 @@ struct Traffic {
     read_ops: AtomicU64,
     read: AtomicU64,
     written: AtomicU64,
-}
-
-struct Space {
-    /// Free runs: first LBA to count. No two are adjacent.
-    free: BTreeMap<u64, u64>,
-    free_lbas: u64,
-    capacity_lbas: u64,
-    /// How many of them the device can hold; the others are free, and of no use.
-    usable_lbas: u64,
-    /// Of a block of values.
-    block_lbas: u64,
-    /// Kept for maintenance, and a quarter of it for deletes, so that they can make room.
-    reserve_lbas: u64,
-    /// The least that an allocation takes.
-    unit_lbas: u64,
 }
 
 /// Who asks for space.
@@ -115,16 +106,8 @@ impl Media {
         let lba_size = geometry.lba_size;
         let unit = LbaCount::holding(tuning.allocation_bytes.max(u64::from(lba_size)), lba_size);
         let first = u64::from(HEADER_BYTES / lba_size);
-        let free_lbas = geometry.capacity.0.saturating_sub(first);
-        let mut space = Space {
-            free: BTreeMap::from([(first, free_lbas)]),
-            free_lbas,
-            capacity_lbas: geometry.capacity.0,
-            usable_lbas: 0,
-            block_lbas: tuning.block_bytes / u64::from(lba_size),
-            reserve_lbas: 0,
-            unit_lbas: unit.0,
-        };
+        let block_lbas = tuning.block_bytes / u64::from(lba_size);
+        let mut space = Space::new(first, geometry.capacity.0, block_lbas, unit.0);
         space.bound(usable_lbas(&*device));
         let lease = Arc::new(Lease::new(device));
         Media {
@@ -137,6 +120,7 @@ impl Media {
             lease,
             idle_queues: IdleQueues::default(),
             unit,
+            page: LbaCount::holding(PAGE_BYTES, lba_size),
             least: LbaCount(round_up(
                 LbaCount::holding(tuning.frame_bytes + 8192, lba_size).0,
                 unit.0,
@@ -200,6 +184,12 @@ impl Media {
         space
     }
 
+    /// The LBAs that `bytes` bytes take.
+    fn rounded(&self, bytes: u64) -> u64 {
+        let count = LbaCount::holding(bytes, self.lba_size);
+        round_up(count.0, if count < self.unit { self.page.0 } else { self.unit.0 })
+    }
+
     /// Takes an extent of at least `bytes` bytes for data of `stream`.
     pub(crate) fn allocate(
         self: &Arc<Self>,
@@ -207,7 +197,7 @@ impl Media {
         bytes: u64,
         purpose: Purpose,
     ) -> Result<Allocation> {
-        let wanted = round_up(LbaCount::holding(bytes, self.lba_size).0, self.unit.0);
+        let wanted = self.rounded(bytes);
         // Whatever is written to the log takes as much again when it becomes a kvset, at most.
         let again = if stream == Stream::Log { wanted } else { 0 };
         let mut lba = self.measured().take(wanted, again, purpose);
@@ -241,16 +231,22 @@ impl Media {
             if self.keeps_all.load(Ordering::Acquire) {
                 return Ok(0);
             }
-            std::mem::take(&mut *freed)
+            joined(std::mem::take(&mut *freed))
         };
-        let mut bytes = 0;
-        for (done, extent) in freed.iter().enumerate() {
+        let bytes = freed.iter().map(|extent| extent.count.bytes(self.lba_size)).sum();
+        let (mut whole, pieces): (Vec<Extent>, Vec<Extent>) =
+            freed.into_iter().partition(|extent| extent.count >= self.unit);
+        for piece in pieces {
+            let units = self.space.lock().give_piece(piece.lba.0, piece.count.0);
+            let unit = |lba| Extent { class: self.class, lba: Lba(lba), count: self.unit };
+            whole.extend(units.into_iter().map(unit));
+        }
+        for (done, extent) in whole.iter().enumerate() {
             if let Err(error) = port.discard(extent.lba, extent.count) {
-                self.freed.lock().extend_from_slice(&freed[done..]);
+                self.freed.lock().extend_from_slice(&whole[done..]);
                 return Err(error.into());
             }
             self.space.lock().give(extent.lba.0, extent.count.0);
-            bytes += extent.count.bytes(self.lba_size);
         }
         Ok(bytes)
     }
@@ -323,81 +319,24 @@ impl Media {
     }
 }
 
+/// The same extents, those that touch as one: each is a command.
+fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable_by_key(|extent| extent.lba);
+    extents.dedup_by(|next, extent| {
+        let touches = extent.lba + extent.count == next.lba;
+        if touches {
+            extent.count = LbaCount(extent.count.0 + next.count.0);
+        }
+        touches
+    });
+    extents
+}
+
 /// How many LBAs a device can hold now.
 fn usable_lbas(device: &dyn Device) -> u64 {
     let geometry = device.geometry();
     let usable = device.usable_bytes().map(|bytes| bytes / u64::from(geometry.lba_size));
     usable.unwrap_or(geometry.capacity.0)
-}
-
-impl Space {
-    /// Says how much the device can hold now.
-    fn bound(&mut self, usable_lbas: u64) {
-        self.usable_lbas = self.capacity_lbas.min(usable_lbas);
-        self.reserve_lbas =
-            (8 * self.block_lbas).max(self.usable_lbas / 64).min(self.usable_lbas / 8);
-    }
-
-    /// Free LBAs that can be used.
-    fn available(&self) -> u64 {
-        self.free_lbas.saturating_sub(self.capacity_lbas - self.usable_lbas)
-    }
-
-    /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for what becomes of them.
-    fn take(&mut self, wanted: u64, again: u64, purpose: Purpose) -> Option<u64> {
-        let kept = match purpose {
-            Purpose::User => self.reserve_lbas + again,
-            Purpose::Delete => self.reserve_lbas / 4 * 3 + again,
-            // Not even that may take what a full KVDB needs to be opened: a log segment.
-            Purpose::Maintenance => (OPENINGS * self.unit_lbas).min(self.reserve_lbas / 4),
-            Purpose::Opening => 0,
-        };
-        if self.available() < wanted + kept {
-            return None;
-        }
-        let (&start, &count) = self.free.iter().find(|(_, count)| **count >= wanted)?;
-        self.cut(start, count, start, wanted);
-        Some(start)
-    }
-
-    fn claim(&mut self, lba: u64, wanted: u64) -> bool {
-        let run = self.free.range(..=lba).next_back().map(|(&start, &count)| (start, count));
-        match run {
-            Some((start, count)) if lba + wanted <= start + count => {
-                self.cut(start, count, lba, wanted);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Cuts `wanted` LBAs at `lba` out of the free run of `count` at `start`.
-    fn cut(&mut self, start: u64, count: u64, lba: u64, wanted: u64) {
-        self.free.remove(&start);
-        if lba > start {
-            self.free.insert(start, lba - start);
-        }
-        let (end, cut_end) = (start + count, lba + wanted);
-        if end > cut_end {
-            self.free.insert(cut_end, end - cut_end);
-        }
-        self.free_lbas -= wanted;
-    }
-
-    fn give(&mut self, lba: u64, count: u64) {
-        let (mut start, mut end) = (lba, lba + count);
-        if let Some((&before, &length)) = self.free.range(..lba).next_back()
-            && before + length == lba
-        {
-            self.free.remove(&before);
-            start = before;
-        }
-        if let Some(after) = self.free.remove(&end) {
-            end += after;
-        }
-        self.free.insert(start, end - start);
-        self.free_lbas += count;
-    }
 }
 
 /// An extent in use. Dropping it frees the extent; [`Media::reclaim`] makes it available.
@@ -497,7 +436,7 @@ impl Allocation {
     /// Gives back what lies behind the first `bytes` bytes, which was never written.
     pub(crate) fn truncate(&mut self, bytes: u64) {
         let media = &self.media;
-        let keep = round_up(LbaCount::holding(bytes, media.lba_size).0, media.unit.0);
+        let keep = media.rounded(bytes);
         let extent = &mut self.extent;
         if keep < extent.count.0 {
             media.space.lock().give(extent.lba.0 + keep, extent.count.0 - keep);
@@ -581,6 +520,11 @@ impl Classes {
 
     pub(crate) fn all(&self) -> Vec<Arc<Media>> {
         MediaClass::ALL.iter().filter_map(|&class| self.get(class)).collect()
+    }
+
+    /// The size of the largest LBAs, in bytes.
+    pub(crate) fn largest_lba(&self) -> u64 {
+        self.all().iter().map(|media| media.lba_size.into()).max().unwrap_or(0)
     }
 
     /// Space at a place: in its class, or in the other one when that is missing, or full and may be

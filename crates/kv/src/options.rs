@@ -137,6 +137,11 @@ const DURABILITY_BYTES: u64 = 8 << 20;
 /// Below this budget the parts would be too small to work.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
 
+/// What each KVS has of the budget at least, in bytes.
+const KVS_BYTES: u64 = 32 << 10;
+/// So many KVSs are there for any budget.
+const KVSS_LEAST: u64 = 512;
+
 impl Tuning {
     /// The sizes that suit a budget of `memory_bytes`.
     #[must_use]
@@ -207,6 +212,27 @@ impl Options {
     /// than suits the budget, because they are in DRAM.
     pub(crate) fn durability_limit(&self) -> u64 {
         self.durability_bytes.min(self.memory_bytes / 16)
+    }
+
+    /// The most KVSs that a KVDB has: one for each 32 KiB of the memory budget, and 512 however small that is. Each
+    /// takes some memory and space of its own, used or not.
+    #[must_use]
+    pub fn kvs_limit(&self) -> u64 {
+        (self.memory_bytes / KVS_BYTES).max(KVSS_LEAST)
+    }
+
+    /// Refuses so many KVSs when they are too many for the budget.
+    pub(crate) fn check_kvss(&self, count: usize) -> Result<()> {
+        let (count, limit) = (count as u64, self.kvs_limit());
+        if count <= limit {
+            return Ok(());
+        }
+        Err(KvError::Options(format!(
+            "{count} KVSs are more than the {limit} that a memory budget of {} bytes is enough for: open the KVDB with \
+             at least {} bytes, or keep several of them in one, told apart by a prefix of their keys",
+            self.memory_bytes,
+            count * KVS_BYTES
+        )))
     }
 
     /// Refuses what cannot work for a new KVDB.

@@ -324,6 +324,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
         return Ok(None);
     };
     let state = found.state.clone();
+    options.check_kvss(state.kvss.len())?;
     let tuning = options.tuning();
     let classes = devices.classes(&options);
     check_classes(&state, &classes, Err)?;
@@ -527,8 +528,7 @@ impl Engine {
 /// What a KVDB shows that was just opened, but for its log.
 fn view_of(tuning: &Tuning, trees: Vec<Tree>) -> View {
     let active = Arc::new(Memtable::new(tuning.memtable_bytes));
-    let trees = trees.into_iter().map(|tree| (tree.kvs, Arc::new(tree))).collect();
-    View { active, frozen: Vec::new(), trees }
+    View::new(active, trees)
 }
 
 /// The log of a KVDB that is read only: it ends, in a segment without room.

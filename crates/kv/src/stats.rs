@@ -180,6 +180,8 @@ pub struct Dram {
     pub log_buffer_bytes: u64,
     pub filter_bytes: u64,
     pub index_bytes: u64,
+    /// KVSs, leaves and kvsets themselves, with what the manifest knows of each.
+    pub structure_bytes: u64,
     pub key_page_bytes: u64,
     pub record_cache_bytes: u64,
     /// What the record cache may grow to.
@@ -196,6 +198,7 @@ impl Dram {
             + self.log_buffer_bytes
             + self.filter_bytes
             + self.index_bytes
+            + self.structure_bytes
             + self.key_page_bytes
             + self.record_cache_bytes
             + self.window_bytes
@@ -346,7 +349,7 @@ impl Engine {
         let manifest = self.manifest.written_bytes();
         let user_bytes = c.user_bytes.get();
         let written = manifest + classes.iter().map(ClassStats::written_bytes).sum::<u64>();
-        let (filters, indexes) = self.pinned_bytes();
+        let pinned = view.pinned();
         let cache = self.values.cache.stats();
         #[allow(clippy::cast_precision_loss)] // a ratio for people
         let amplification = if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 };
@@ -369,8 +372,9 @@ impl Engine {
                 budget_bytes: self.options.memory_bytes,
                 memtable_bytes: view.memtable_bytes(),
                 log_buffer_bytes: self.writer.lock().dram_bytes(),
-                filter_bytes: filters,
-                index_bytes: indexes,
+                filter_bytes: pinned.filters,
+                index_bytes: pinned.indexes,
+                structure_bytes: pinned.structures,
                 key_page_bytes: self.pages.resident_bytes(),
                 record_cache_bytes: cache.bytes,
                 record_cache_capacity_bytes: cache.capacity,
@@ -579,12 +583,13 @@ impl fmt::Display for Stats {
         writeln!(f, "DRAM: {} of {}", b(d.total_bytes()), b(d.budget_bytes))?;
         writeln!(
             f,
-            "  memtables {}, log buffers {}, filters {}, indexes {},\n  key pages {}, record cache {} of {}, \
+            "  memtables {}, log buffers {}, filters {}, indexes {}, structures {},\n  key pages {}, record cache {} of {}, \
              windows of cursors {}",
             b(d.memtable_bytes),
             b(d.log_buffer_bytes),
             b(d.filter_bytes),
             b(d.index_bytes),
+            b(d.structure_bytes),
             b(d.key_page_bytes),
             b(d.record_cache_bytes),
             b(d.record_cache_capacity_bytes),

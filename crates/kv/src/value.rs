@@ -10,19 +10,18 @@ use esker_base::checksum::crc32c;
 use esker_base::units::{round_up, to_usize};
 use esker_device::Op;
 
-use crate::MediaClass;
-use crate::Place;
 use crate::ahead::WindowBudget;
 use crate::cache::{RecordAddress, RecordCache, RecordKey, Sought, Source, Version};
 use crate::compression::Unpacker;
 use crate::error::{KvError, Result};
 use crate::ids::Ids;
-use crate::media::{Allocation, Classes, Extent, Media, Purpose};
+use crate::media::{Allocation, Classes, Extent, Media, Purpose, Writes};
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, StoredRecord, record_size};
 use crate::omf::packed::{Codec, Packed};
 use crate::omf::page::Stored;
 use crate::omf::{Malformed, expect};
 use crate::placement::Stream;
+use crate::{MediaClass, Place, Tuning};
 
 /// A block of records in use.
 pub(crate) struct ValueBlock {
@@ -205,6 +204,7 @@ pub(crate) struct BlockWriter<'a> {
     stream: Stream,
     purpose: Purpose,
     block_bytes: u64,
+    writes: &'a Writes,
     frame: FrameBuilder,
     /// The block under construction and how many of its bytes are written.
     current: Option<(ValueBlock, u64)>,
@@ -212,20 +212,28 @@ pub(crate) struct BlockWriter<'a> {
 }
 
 impl<'a> BlockWriter<'a> {
-    /// Blocks of `block_bytes` with frames of `frame_bytes`, for data of `stream`.
+    /// Blocks for about `bytes` bytes of records, data of `stream`: as large as `tuning` says, or smaller ones for
+    /// fewer.
     pub(crate) fn new(
         classes: &'a Classes,
         (place, stream): (Place, Stream),
         purpose: Purpose,
-        block_bytes: u64,
-        frame_bytes: u64,
+        (tuning, bytes): (&Tuning, u64),
+        writes: &'a Writes,
     ) -> BlockWriter<'a> {
+        // No frame for no values.
+        let frame_bytes = if bytes == 0 { 0 } else { tuning.frame_bytes };
+        // Of two frames in a row, one is half full at least.
+        let frames = if bytes < frame_bytes { 1 } else { 2 * (bytes / tuning.frame_bytes + 1) };
+        let around = frames.saturating_mul(HEADER_SIZE as u64 + classes.largest_lba());
+        let block_bytes = bytes.saturating_add(around).min(tuning.block_bytes);
         BlockWriter {
             classes,
             place,
             stream,
             purpose,
             block_bytes,
+            writes,
             frame: FrameBuilder::new(to_usize(frame_bytes)),
             current: None,
             finished: Vec::new(),
@@ -273,7 +281,10 @@ impl<'a> BlockWriter<'a> {
         let frame = std::mem::replace(&mut self.frame, FrameBuilder::new(0));
         let buf = frame.seal(FrameKind::Aged, block, *end, 0, 0);
         let bytes = buf.len() as u64;
-        let buf = block.allocation.write_at(*end, buf)?;
+        let buf = match *end {
+            0 => self.writes.add(&block.allocation, buf)?,
+            _ => block.allocation.write_at(*end, buf)?,
+        };
         *end += bytes;
         self.frame = FrameBuilder::reuse(buf);
         Ok(())

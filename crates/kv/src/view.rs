@@ -94,7 +94,31 @@ pub(crate) struct Tree {
     pub(crate) hidden: Hidden,
     /// For each class, whether something lies elsewhere that must not; known once asked for.
     strays: OnceLock<[bool; 2]>,
+    /// What it takes of DRAM whatever the budget; known once asked for.
+    pinned: OnceLock<Pinned>,
 }
+
+/// DRAM that is not given back while a kvset is there, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pinned {
+    pub(crate) filters: u64,
+    pub(crate) indexes: u64,
+    /// Kvsets, trees and leaves themselves, with what the manifest knows of each.
+    pub(crate) structures: u64,
+}
+
+impl Pinned {
+    fn plus(self, other: Pinned) -> Pinned {
+        Pinned {
+            filters: self.filters + other.filters,
+            indexes: self.indexes + other.indexes,
+            structures: self.structures + other.structures,
+        }
+    }
+}
+
+/// What an allocation takes beside what was asked for, in bytes, roughly.
+pub(crate) const ALLOCATION: u64 = 24;
 
 impl Tree {
     /// A tree with one empty leaf.
@@ -108,7 +132,7 @@ impl Tree {
         options: KvsOptions,
         leaves: Vec<Leaf>,
     ) -> Tree {
-        let (hidden, strays) = (Hidden::default(), OnceLock::new());
+        let (hidden, strays, pinned) = (Hidden::default(), OnceLock::new(), OnceLock::new());
         let (root, root_bytes) = (Vec::new(), 0);
         let (age, refers, forgotten) = (0, false, 0);
         Tree {
@@ -123,7 +147,22 @@ impl Tree {
             forgotten,
             hidden,
             strays,
+            pinned,
         }
+    }
+
+    /// What it takes of DRAM whatever the budget.
+    pub(crate) fn pinned(&self) -> Pinned {
+        *self.pinned.get_or_init(|| {
+            let name = self.name.len() as u64;
+            let leaf = |leaf: &Leaf| {
+                size_of::<Leaf>() as u64 + 2 * leaf.lower.len() as u64 + 4 * ALLOCATION
+            };
+            let leaves = self.leaves.iter().map(leaf).sum::<u64>();
+            let tree = size_of::<Tree>() as u64 + 2 * name + 6 * ALLOCATION;
+            let own = Pinned { structures: tree + leaves, ..Pinned::default() };
+            self.kvsets().map(|kvset| kvset.pinned()).fold(own, Pinned::plus)
+        })
     }
 
     pub(crate) fn set_options(&mut self, options: KvsOptions) {
@@ -160,8 +199,9 @@ impl Tree {
     pub(crate) fn add(&mut self, kvset: Arc<Kvset>) {
         self.hidden.take();
         self.strays.take();
+        self.pinned.take();
         let node = if kvset.edit.leaf == 0 {
-            self.root_bytes += kvset.bytes();
+            self.root_bytes += kvset.weight();
             &mut self.root
         } else {
             let leaf = self.leaves.iter_mut().find(|leaf| leaf.id == kvset.edit.leaf);
@@ -179,8 +219,9 @@ impl Tree {
     pub(crate) fn remove(&mut self, ids: &[u64]) {
         self.hidden.take();
         self.strays.take();
+        self.pinned.take();
         self.root.retain(|kvset| !ids.contains(&kvset.edit.id));
-        self.root_bytes = self.root.iter().map(|kvset| kvset.bytes()).sum();
+        self.root_bytes = self.root.iter().map(|kvset| kvset.weight()).sum();
         for leaf in &mut self.leaves {
             let before = leaf.kvsets.len();
             leaf.kvsets.retain(|kvset| !ids.contains(&kvset.edit.id));
@@ -223,6 +264,8 @@ pub(crate) struct View {
     pub(crate) frozen: Vec<Arc<Frozen>>,
     /// By KVS id.
     pub(crate) trees: BTreeMap<u32, Arc<Tree>>,
+    /// Bytes of keys and values in all roots. Each write asks.
+    root_bytes: u64,
 }
 
 /// Records on their way to kvsets.
@@ -275,12 +318,31 @@ impl Table {
 }
 
 impl View {
+    /// These trees, and nothing that is in no kvset yet.
+    pub(crate) fn new(active: Arc<Memtable>, trees: Vec<Tree>) -> View {
+        let mut view = View { active, frozen: Vec::new(), trees: BTreeMap::new(), root_bytes: 0 };
+        trees.into_iter().for_each(|tree| view.put_tree(tree));
+        view
+    }
+
     pub(crate) fn tree(&self, kvs: u32) -> Option<&Arc<Tree>> {
         self.trees.get(&kvs)
     }
 
     pub(crate) fn put_tree(&mut self, tree: Tree) {
-        self.trees.insert(tree.kvs, Arc::new(tree));
+        self.root_bytes += tree.root_bytes;
+        let former = self.trees.insert(tree.kvs, Arc::new(tree));
+        self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
+    }
+
+    pub(crate) fn remove_tree(&mut self, kvs: u32) {
+        let former = self.trees.remove(&kvs);
+        self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
+    }
+
+    /// What all trees take of DRAM whatever the budget.
+    pub(crate) fn pinned(&self) -> Pinned {
+        self.trees.values().map(|tree| tree.pinned()).fold(Pinned::default(), Pinned::plus)
     }
 
     /// Adds new kvsets to the roots of their KVSs, as far as there are any.
@@ -296,7 +358,7 @@ impl View {
 
     /// Bytes of keys and values in all roots.
     pub(crate) fn root_bytes(&self) -> u64 {
-        self.trees.values().map(|tree| tree.root_bytes).sum()
+        self.root_bytes
     }
 
     /// All memtables, newest first.

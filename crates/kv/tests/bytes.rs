@@ -176,7 +176,7 @@ fn no_kvs_reads_what_others_wrote() {
     let create = |n| db.create_kvs(&format!("kvs-{n}"), Policy::default()).unwrap();
     let kvss: Vec<Kvs> = (0..KVSS).map(create).collect();
     let mut user_bytes = 0;
-    for number in 0..50_000 {
+    for number in 0..60_000 {
         let key = key(number);
         let kvs = &kvss[usize::try_from(number % KVSS).unwrap()];
         kvs.put(key.as_bytes(), &[7; 100]).unwrap();

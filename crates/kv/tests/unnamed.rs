@@ -13,7 +13,7 @@ use esker_sim::{Effect, FaultPlan, Target};
 use hook::Hook;
 
 fn options() -> Options {
-    test_options(Tuning { spill_bytes: 2 << 10, ..small_tuning() })
+    test_options(Tuning { spill_bytes: 1 << 10, ..small_tuning() })
 }
 
 fn devices() -> Devices {
@@ -143,8 +143,9 @@ fn what_an_interrupted_step_has_left_replaces_nothing() {
                 break;
             }
             let db = Kvdb::open_on(devices.clone(), options()).unwrap();
+            // Kvsets of these would take the place of what it has left.
             put(&db.kvs("a").unwrap(), 100..110, size);
-            db.ingest().unwrap();
+            db.sync().unwrap();
             let expected = content(&db);
             std::mem::forget(db);
             for lba in newest_records(&*devices.manifest) {

@@ -54,7 +54,7 @@ fn what_found_no_room_holds_on_to_no_block() {
         rewrite: Rewrite::All,
         asked: false,
     };
-    let error = compaction.run(engine).err().unwrap();
+    let error = compaction.run(engine, &Writes::new(false)).err().unwrap();
     assert!(error.lacks_space(), "{error}");
     assert!(engine.scratch().window.entries.is_empty());
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_base::codec::Encoder;
-use esker_base::units::to_usize;
+use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Lba};
 
 use super::{KeyExtents, Kvset, key_hash};
 use crate::error::Result;
 use crate::expiry::{Expiries, Expiry};
 use crate::filter::FilterBuilder;
-use crate::media::{Classes, Purpose};
+use crate::media::{Classes, Purpose, Writes};
 use crate::omf::frame::record_size;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
-use crate::omf::page::{Entry, PageBuilder, Stored};
+use crate::omf::page::{Entry, PAGE_SIZE, PageBuilder, Stored};
 use crate::page_cache::{Held, PageCache, PageTable, SharedPage};
 use crate::placement::Stream;
 use crate::prefixes::Prefixes;
@@ -41,6 +41,7 @@ pub(crate) struct Shop<'a> {
     pub(crate) classes: &'a Classes,
     pub(crate) cache: &'a Arc<PageCache>,
     pub(crate) tuning: &'a Tuning,
+    pub(crate) writes: &'a Writes,
 }
 
 /// A kvset under construction. Dropped unfinished, it frees what it took.
@@ -170,26 +171,31 @@ impl<'a> KvsetBuilder<'a> {
     /// Appends bytes to the extents: all but the last are full.
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            // What is gathered at a time goes to one extent.
-            let most = self.extent_room()?.min(WRITE_BYTES);
+            // What is gathered at a time goes to one extent. What comes first waits for one: perhaps it is all.
+            let wanted = self.shop.tuning.key_extent_bytes;
+            let room = match self.keys.extents.is_empty() {
+                true => to_usize(round_up(wanted, PAGE_SIZE as u64)),
+                false => self.extent_room(wanted)?,
+            };
+            let most = room.min(WRITE_BYTES);
             let (fits, behind) = bytes.split_at(bytes.len().min(most - self.filled));
             self.buf[self.filled..][..fits.len()].copy_from_slice(fits);
             self.filled += fits.len();
             bytes = behind;
             if self.filled == most {
-                self.write_buf()?;
+                self.write_buf(wanted)?;
             }
         }
         Ok(())
     }
 
-    /// The bytes that the last extent has room for; of a new one when it is full.
-    fn extent_room(&mut self) -> Result<usize> {
+    /// The bytes that the last extent has room for; of a new one of up to `wanted` bytes when it is full.
+    fn extent_room(&mut self, wanted: u64) -> Result<usize> {
         if self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes()) {
             let Shop { classes, tuning, .. } = self.shop;
             let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
-            let (most, least) = (tuning.key_extent_bytes, tuning.allocation_bytes);
-            let extent = classes.allocate_about(self.place, stream, most, least, purpose)?;
+            let least = tuning.allocation_bytes.min(wanted);
+            let extent = classes.allocate_about(self.place, stream, wanted, least, purpose)?;
             self.keys.extents.push(extent);
             self.extent_used = 0;
         }
@@ -197,17 +203,30 @@ impl<'a> KvsetBuilder<'a> {
         Ok(to_usize(extent.bytes() - self.extent_used))
     }
 
-    /// Writes what was gathered. The buffer goes to the device and comes back.
-    fn write_buf(&mut self) -> Result<()> {
-        if self.filled == 0 {
-            return Ok(());
+    /// Writes what was gathered, to new extents of up to `wanted` bytes where the last one is full.
+    fn write_buf(&mut self, wanted: u64) -> Result<()> {
+        while self.filled > 0 {
+            let room = self.extent_room(wanted)?;
+            let behind = self.buf[self.filled.min(room)..self.filled].to_vec();
+            self.filled -= behind.len();
+            self.write_to_extent()?;
+            self.buf[..behind.len()].copy_from_slice(&behind);
+            self.filled = behind.len();
         }
+        Ok(())
+    }
+
+    /// Writes what was gathered to the last extent. The buffer goes to the device and comes back.
+    fn write_to_extent(&mut self) -> Result<()> {
         let extent = self.keys.extents.last().expect("what was gathered has one");
         let padded = self.filled.next_multiple_of(to_usize(extent.media.lba_size.into()));
         let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
         buf[self.filled..padded].fill(0);
         buf.set_len(padded);
-        self.buf = extent.write_at(self.extent_used, buf)?;
+        self.buf = match self.extent_used {
+            0 => self.shop.writes.add(extent, buf)?,
+            used => extent.write_at(used, buf)?,
+        };
         self.buf.set_len(WRITE_BYTES);
         self.extent_used += padded as u64;
         self.filled = 0;
@@ -241,7 +260,7 @@ impl<'a> KvsetBuilder<'a> {
         let encoded = meta.encode();
         self.edit.meta_size = u32::try_from(encoded.len()).expect("meta below 4 GiB");
         self.append(&encoded)?;
-        self.write_buf()?;
+        self.write_buf(self.filled as u64)?;
         self.keys.extents.last_mut().expect("written above").truncate(self.extent_used);
         self.edit.extents = self.keys.extents.iter().map(|a| a.extent).collect();
         let blocks = self.block_ids().map(block).collect();

@@ -1,0 +1,84 @@
+//! Small steps that run together: with a flush and a record of the manifest for all of them, because these are
+//! most of what a small step costs. Where there are thousands of KVSs, most have nothing else to do.
+//!
+//! Each of them is of another KVS, so none is in another one's way: what is planned for one holds until all are
+//! installed.
+
+use std::collections::BTreeSet;
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use crate::due::Job;
+use crate::engine::Engine;
+use crate::kvset::Kvset;
+use crate::view::{Leaf, Tree, View};
+
+/// So many steps run together at most: ingest waits for the manifest meanwhile.
+const MOST: usize = 256;
+/// All that spill together have at most this part of what makes a spill due.
+const PART: u64 = 4;
+
+impl Engine {
+    /// Whether other steps may run beside this one.
+    pub(super) fn is_small(&self, job: &Job) -> bool {
+        bytes_of(&self.view.load(), job) <= self.small_bytes()
+    }
+
+    /// The steps that run beside `first`: of those `after` it the small ones of its kind, if it is small itself.
+    pub(super) fn beside(&self, first: &Job, after: &mut dyn Iterator<Item = Job>) -> Vec<Job> {
+        let view = self.view.load();
+        let mut left = self.spill_bytes() / PART;
+        let mut takes = |job: &Job| {
+            let bytes = bytes_of(&view, job);
+            let fits = bytes <= self.small_bytes().min(left);
+            left = if fits { left - bytes } else { left };
+            fits
+        };
+        if !takes(first) {
+            return Vec::new();
+        }
+        let mut kvss = BTreeSet::from([first.kvs()]);
+        let like_it = after.filter(|job| discriminant(job) == discriminant(first));
+        like_it
+            .filter(|job| !kvss.contains(&job.kvs()) && takes(job) && kvss.insert(job.kvs()))
+            .take(MOST - 1)
+            .collect()
+    }
+
+    /// The only leaf of a tree, if a spill of `inputs` is to write it anew with them: a small one that is not much
+    /// more than they are. So a KVS that is written to seldom has a kvset and a block there, and no garbage.
+    pub(super) fn merges_with_leaf<'t>(
+        &self,
+        tree: &'t Tree,
+        inputs: &[Arc<Kvset>],
+    ) -> Option<&'t Leaf> {
+        let [leaf] = &tree.leaves[..] else { return None };
+        let bytes = leaf.kvsets.iter().map(|kvset| kvset.weight()).sum::<u64>();
+        let most = TIMES * inputs.iter().map(|kvset| kvset.weight()).sum::<u64>();
+        let is_small = bytes <= most.min(self.small_bytes());
+        (is_small && inputs.len() == tree.root.len()).then_some(leaf)
+    }
+}
+
+/// What is written anew with a spill is so many times as much at most.
+const TIMES: u64 = 4;
+
+/// What a step has before it, in bytes.
+fn bytes_of(view: &View, job: &Job) -> u64 {
+    let Some(tree) = view.tree(job.kvs()) else { return u64::MAX };
+    let leaves = |ids: &[u64]| {
+        let kvsets =
+            tree.leaves.iter().filter(|leaf| ids.contains(&leaf.id)).flat_map(|leaf| &leaf.kvsets);
+        kvsets.map(|kvset| kvset.weight()).sum()
+    };
+    match job {
+        Job::Spill { .. } => tree.root_bytes,
+        Job::Merge { newest, .. } => tree.root[..*newest].iter().map(|kvset| kvset.weight()).sum(),
+        Job::Join { leaf, next, .. } => leaves(&[*leaf, *next]),
+        Job::Compact { leaf, .. }
+        | Job::Split { leaf, .. }
+        | Job::Collect { leaf, .. }
+        | Job::Sort { leaf, .. }
+        | Job::Expire { leaf, .. } => leaves(&[*leaf]),
+    }
+}
