@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use esker_base::{AlignedBuf, Lba, Rng};
+use esker_base::{AlignedBuf, Clock, Lba, Rng};
 use esker_device::{Create, Device, DeviceStats, MemoryDevice, Op, Port};
 use esker_stack::{Spec, Stack};
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions};
@@ -72,10 +72,10 @@ fn latencies(pool: &Pool, is_over: &AtomicBool) -> (usize, Duration, Duration) {
     let mut spans = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let lba = Lba(rng.below(VOLUME_BYTES / 4096));
-        let start = Instant::now();
+        let start = Clock::real().now();
         port.read(lba, AlignedBuf::zeroed(4096)).unwrap();
-        spans.push(start.elapsed());
-        std::thread::sleep(Duration::from_millis(rng.below(10)));
+        spans.push(Clock::real().now().since(start));
+        Clock::real().sleep(Duration::from_millis(rng.below(10)));
     }
     spans.sort_unstable();
     let at = |part: usize| spans[(spans.len() * part / 100).min(spans.len() - 1)];
@@ -86,7 +86,7 @@ fn latencies_for(pool: &Pool, time: Duration) -> (usize, Duration, Duration) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(time);
+            Clock::real().sleep(time);
             is_over.store(true, Ordering::Relaxed);
         });
         latencies(pool, &is_over)
@@ -121,14 +121,14 @@ fn rebuild_takes_so_much_of_the_drives() {
     let lba_size = u64::from(devices[1].geometry().lba_size);
     let ops =
         |n: u64| Op::Read { lba: Lba((n << 20) / lba_size), buf: AlignedBuf::zeroed(1 << 20) };
-    let start = Instant::now();
+    let start = Clock::real().now();
     port.run_all((0..32).map(ops).collect::<Vec<_>>(), |_, result| drop(result.unwrap())).unwrap();
-    let one = (32 << 20) as f64 / start.elapsed().as_secs_f64();
+    let one = (32 << 20) as f64 / Clock::real().now().since(start).as_secs_f64();
     drop(port);
 
     let pool = Pool::open(&devices, OpenOptions::default()).unwrap();
     // The drives have what was written in their buffers for a while.
-    std::thread::sleep(Duration::from_secs(150));
+    Clock::real().sleep(Duration::from_secs(150));
     let healthy = latencies_for(&pool, Duration::from_secs(20));
     pool.close().unwrap();
     let pool = without_one(&devices, Duration::from_secs(1 << 30), Maintenance::Thread);
@@ -151,13 +151,13 @@ fn rebuild_takes_so_much_of_the_drives() {
         beside.2.as_secs_f64() / degraded.2.as_secs_f64(),
         bytes / 30.0 / one / (DRIVES - 1) as f64
     );
-    std::thread::sleep(Duration::from_millis(500));
-    let (start, before) = (Instant::now(), moved(&devices[1..]));
+    Clock::real().sleep(Duration::from_millis(500));
+    let (start, before) = (Clock::real().now(), moved(&devices[1..]));
     let left = pool.status().rebuild.map_or(0, |rebuild| rebuild.bytes_left);
     while !is_whole(&pool) {
-        std::thread::sleep(Duration::from_millis(20));
+        Clock::real().sleep(Duration::from_millis(20));
     }
-    let (time, after) = (start.elapsed().as_secs_f64(), moved(&devices[1..]));
+    let (time, after) = (Clock::real().now().since(start).as_secs_f64(), moved(&devices[1..]));
     let bytes = (after.0 + after.1 - before.0 - before.1) as f64;
     println!(
         "alone: {} MiB of chunks in {time:.2} s: {:.2} of the survivors' bandwidth",
