@@ -1,12 +1,14 @@
 //! What the threads of an open pool share, and the few steps that several rooms above need: taking a failed drive out,
 //! finding a version, counting space.
 //!
-//! Locks, in the order in which they may be taken: `keeper`, `log`, `core`, `config`.
+//! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox` last.
 //!
 //! | lock | guards | held during I/O |
 //! | --- | --- | --- |
 //! | `keeper` | who writes segments and checkpoints and changes the map | yes |
-//! | `log` | the order of records | while a frame is written |
+//! | `front` | the frame of the log that is being written: who has it may append | by those who run to their end |
+//! | `inbox` | changes that wait for a frame | no |
+//! | `log` | the order of records | by those who run to their end |
 //! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
 //! | `config` | the label | while labels are written |
 
@@ -14,20 +16,24 @@ mod keeper;
 mod load;
 
 pub(crate) use keeper::{Job, Keeper, Scrub, Target};
-pub(crate) use load::Load;
+pub(crate) use load::{Begun, Load};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_base::units::to_u64;
+use esker_base::{AlignedBuf, LbaCount, Nanos};
+use esker_device::{Geometry, Op, Tag};
 use parking_lot::{Condvar, Mutex};
 
-use crate::buffer::{Data, Pending, Ring};
+use crate::buffer::pending::Version;
+use crate::buffer::ring::{Started, frame_bytes};
+use crate::buffer::{Pending, Ring};
 use crate::catalog::Catalog;
 use crate::config::{is_voter, voters, write_labels};
-use crate::drive::{Fleet, Io, IoPool};
-use crate::map::{Access, Map};
+use crate::drive::{Arrival, Fleet, Io, IoPool, Lanes};
+use crate::map::{Access, LeafKey, Map};
 use crate::omf::frame::Change;
 use crate::omf::label::{Config, MemberState, Role};
 use crate::omf::leaf::{Fragment, Place};
@@ -37,7 +43,7 @@ use crate::space::{Class, Space};
 use crate::stats::Tallies;
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
-use crate::types::id::{Block, DriveIndex, Generation, LineageId, Seqno, SlotIndex, VolumeId};
+use crate::types::id::{Block, DriveIndex, LineageId, Seqno, SlotIndex, VolumeId};
 use crate::types::options::OpenOptions;
 
 /// What the threads of a pool share.
@@ -46,7 +52,13 @@ pub(crate) struct Shared {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) ios: IoPool,
     pub(crate) options: OpenOptions,
+    /// What a volume is, but for its size.
+    pub(crate) geometry: Geometry,
     pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) front: Mutex<Front>,
+    pub(crate) inbox: Mutex<VecDeque<Batch>>,
+    /// Bytes of writes that were admitted and are not pending yet.
+    pub(crate) admitted: AtomicU64,
     pub(crate) log: Mutex<Ring>,
     pub(crate) core: Mutex<Core>,
     pub(crate) config: Mutex<Config>,
@@ -64,6 +76,72 @@ pub(crate) struct Shared {
     pub(crate) rung: Condvar,
 }
 
+/// Changes of one volume that become durable together.
+pub(crate) struct Batch {
+    pub(crate) volume: VolumeId,
+    pub(crate) changes: Vec<(Tag, Op)>,
+    /// Bytes of data.
+    pub(crate) bytes: u64,
+    /// Who is told.
+    pub(crate) outbox: Arc<Outbox>,
+}
+
+/// What became of batches.
+pub(crate) type Outbox = Mutex<Vec<(Vec<(Tag, Op)>, Result<(), VolumeError>)>>;
+
+/// The end of the log, as its writers have it.
+pub(crate) struct Front {
+    pub(crate) lanes: Lanes,
+    pub(crate) flight: Option<Flight>,
+    pub(crate) arrived: Vec<Arrival>,
+    /// How often there was no room for the next frame since there was.
+    pub(crate) refusals: u32,
+    /// Buffers that were written, to be used again.
+    spare: Vec<AlignedBuf>,
+}
+
+/// Buffers of frames that are kept, and the largest that is.
+const SPARE: usize = 16;
+const SPARE_BYTES_MAX: usize = 1 << 20;
+
+impl Front {
+    pub(crate) fn new(fleet: Arc<Fleet>) -> Front {
+        let (lanes, spare) = (Lanes::new(fleet), Vec::new());
+        Front { lanes, flight: None, arrived: Vec::new(), refusals: 0, spare }
+    }
+
+    /// A buffer of this size, with any content.
+    pub(crate) fn buf(&mut self, size: usize) -> AlignedBuf {
+        match self.spare.iter().rposition(|buf| buf.capacity() >= size) {
+            Some(at) => {
+                let mut buf = self.spare.swap_remove(at);
+                buf.set_len(size);
+                buf
+            }
+            None => AlignedBuf::zeroed(size),
+        }
+    }
+
+    /// Keeps a buffer for the next frame.
+    pub(crate) fn keep(&mut self, buf: AlignedBuf) {
+        if self.spare.len() < SPARE && buf.capacity() <= SPARE_BYTES_MAX {
+            self.spare.push(buf);
+        }
+    }
+}
+
+/// A frame that is being written.
+pub(crate) struct Flight {
+    pub(crate) frame: Started,
+    /// With the lineage that each writes to.
+    pub(crate) batches: Vec<(LineageId, Batch)>,
+    pub(crate) stamp: u32,
+    /// Commands that have not arrived.
+    pub(crate) left: usize,
+    pub(crate) failed: Vec<DriveIndex>,
+    pub(crate) began: Nanos,
+}
+
 /// What the maintenance thread waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
@@ -79,9 +157,6 @@ pub(crate) struct Core {
     pub(crate) catalog: Catalog,
     /// Counts the checkpoints.
     pub(crate) stamp: u64,
-    /// Readers that are under way, and the segments that they look at.
-    readers: BTreeMap<u64, Vec<Generation>>,
-    next_reader: u64,
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
     pub(crate) is_closed: bool,
@@ -95,6 +170,8 @@ pub(crate) struct Counts {
     pub(crate) cleaned: AtomicU64,
     pub(crate) metadata: AtomicU64,
     pub(crate) rebuilt: AtomicU64,
+    /// Bytes of slots that became free.
+    pub(crate) erased: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
     pub(crate) reconstructed: AtomicU64,
     pub(crate) salvaged: AtomicU64,
@@ -102,6 +179,13 @@ pub(crate) struct Counts {
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// What is read: a lineage, as it was at a seqno.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) lineage: LineageId,
+    pub(crate) at: Seqno,
 }
 
 /// Where the newest version of a block is.
@@ -123,69 +207,60 @@ impl Core {
             pending: Pending::default(),
             catalog,
             stamp: 1,
-            readers: BTreeMap::new(),
-            next_reader: 0,
             stopped: None,
             is_closed: false,
         }
     }
 
-    /// The newest version of a block up to `at`, of its lineage or of those it goes on from.
-    pub(crate) fn find(
-        &mut self,
-        io: &mut Io,
-        lineage: LineageId,
-        block: Block,
-        at: Seqno,
-    ) -> Result<Found, Broken> {
-        let (mut lineage, mut at) = (lineage, at);
+    /// The newest version of a block that is seen, of its lineage or of those it goes on from; or the leaf of the map that
+    /// is needed to tell and is not in memory. The search goes on from where `seen` is then.
+    pub(crate) fn look(&mut self, seen: &mut Seen, block: Block) -> Result<Found, LeafKey> {
         loop {
+            let Seen { lineage, at } = *seen;
             if let Some(data) = self.pending.get(lineage, block, at) {
                 return Ok(data.clone().map_or(Found::Zero, Found::Data));
             }
-            let mut access = Access { io, space: &mut self.space };
-            if let Some(version) = self.map.get(&mut access, lineage, block, at)? {
+            if let Some(version) = self.map.peek(lineage, block, at)? {
                 return Ok(match version.place {
                     Place::Zero => Found::Zero,
                     Place::Fragment(fragment) => Found::Fragment(lineage, fragment),
                 });
             }
             match self.catalog.lineages.get(&lineage).and_then(|row| row.parent) {
-                Some((parent, seqno)) => (lineage, at) = (parent, seqno),
+                Some((lineage, at)) => *seen = Seen { lineage, at },
                 None => return Ok(Found::Zero),
             }
         }
     }
 
-    /// A reader found something in these segments: it stays where it is until the reader ends.
-    pub(crate) fn begin_read(&mut self, held: Vec<Generation>) -> u64 {
-        let reader = self.next_reader;
-        self.next_reader += 1;
-        self.readers.insert(reader, held);
-        reader
-    }
-
-    pub(crate) fn end_read(&mut self, reader: u64) {
-        self.readers.remove(&reader);
+    /// The same, with leaves read as they are needed.
+    pub(crate) fn find(
+        &mut self,
+        io: &mut Io,
+        mut seen: Seen,
+        block: Block,
+    ) -> Result<Found, Broken> {
+        loop {
+            match self.look(&mut seen, block) {
+                Ok(found) => return Ok(found),
+                Err(key) => {
+                    let mut access = Access { io, space: &mut self.space };
+                    self.map.load(&mut access, key, false)?;
+                }
+            }
+        }
     }
 
     /// A checkpoint is durable: the slots that it does not name, and that no reader holds, are free.
     pub(crate) fn reclaim(&mut self) -> Vec<(DriveIndex, SlotIndex)> {
         self.stamp += 1;
-        let held: BTreeSet<Generation> = self.readers.values().flatten().copied().collect();
-        self.space.reclaim(self.stamp, |generation| held.contains(&generation))
+        self.space.reclaim(self.stamp)
     }
 
     /// Applies a record of a block to the pending versions.
-    pub(crate) fn take_block(
-        &mut self,
-        lineage: LineageId,
-        block: Block,
-        seqno: Seqno,
-        data: Data,
-    ) {
+    pub(crate) fn take_block(&mut self, lineage: LineageId, block: Block, version: Version) {
         if let Some(points) = self.catalog.points(lineage) {
-            self.pending.insert(lineage, block, seqno, data, &points);
+            self.pending.insert(lineage, block, version, &points);
         }
     }
 
@@ -447,6 +522,21 @@ impl Shared {
     /// Bytes of an unusually full pool that may still be written over what is there.
     pub(crate) fn slack(usable: u64) -> u64 {
         usable / 50 + 16 * BLOCK
+    }
+}
+
+/// What a volume of this pool is, but for its size.
+pub(crate) fn geometry(log: &Ring) -> Geometry {
+    let largest =
+        (log.largest_frame().saturating_sub(frame_bytes(0, 1)) & !4095).clamp(BLOCK, 1 << 20);
+    Geometry {
+        lba_size: 4096,
+        capacity: LbaCount(0),
+        preferred_write_size: 64 << 10,
+        max_transfer_size: u32::try_from(largest).expect("at most 1 MiB"),
+        discard_granularity: 4096,
+        placement_handles: 0,
+        volatile_write_cache: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Maintenance: moving what the write buffer holds into segments, checkpoints, and deciding what is due. Sees `engine`
 //! and what is below.
 
+pub(crate) mod bundle;
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod destage;
@@ -31,7 +32,7 @@ pub(crate) fn step(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<boo
         return Ok(true);
     }
     ensure_space(shared, keeper, io)?;
-    if shared.log_is_degraded.load(Ordering::Acquire) {
+    if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
         drain_all(shared, keeper, io)?;
         checkpoint::run(shared, keeper, io, &checkpoint::Want { new_log: true, is_clean: false })?;
         return Ok(true);
@@ -116,9 +117,9 @@ fn emptied(shared: &Shared, keeper: &Keeper) -> u64 {
     shared.core.lock().space.empty_segments() + to_u64(keeper.marked.len())
 }
 
-/// Segments emptied before a checkpoint makes them free: several times as many as it may need itself.
-fn enough(shared: &Shared) -> u64 {
-    6 + 3 * shared.page_segments(&shared.core.lock())
+/// Segments emptied before a checkpoint makes them free: several times as many as it takes itself.
+fn enough(keeper: &Keeper) -> u64 {
+    6 + 3 * keeper.checkpoint_segments
 }
 
 /// Cleans until segments can be allocated, as far as there is garbage.
@@ -131,7 +132,8 @@ pub(crate) fn ensure_space(
         if !clean::is_urgent(shared) {
             return Ok(());
         }
-        while emptied(shared, keeper) < enough(shared) {
+        output::close_optional(shared, keeper, io)?;
+        while emptied(shared, keeper) < enough(keeper) {
             match clean::run(shared, keeper, io) {
                 Ok(true) => {}
                 // What was cleaned so far becomes free with the checkpoint, and there is room to go on.

@@ -8,11 +8,12 @@
 //! | room | what it is | sees |
 //! | --- | --- | --- |
 //! | [`pool`] | the face: [`Pool`], what it is asked for and what it tells | all |
-//! | `queue` | a volume as a device | `read`, `write`, `keep` |
+//! | `queue` | a volume as a device | `read`, `write`, `keep`, `commit` |
 //! | `recover` | opening: labels, quorum, checkpoint, replay | `keep`, `engine` and below |
-//! | `write` | records become durable, visible, acknowledged | `keep`, `engine` and below |
-//! | `read` | look up, read, verify, compute from parities | `engine` and below |
-//! | `keep` | destaging, checkpoints, cleaning, repair, rebuilds, verification, sweeps | `engine` and below |
+//! | `write` | records become durable at once; room for blocks | `keep`, `commit` and below |
+//! | `read` | look up, fetch, hand out | `engine` and below |
+//! | `keep` | destaging, checkpoints, cleaning, repair, rebuilds, verification, sweeps | `commit`, `engine` and below |
+//! | `commit` | changes of all queue pairs become frames, visible, acknowledged | `engine` and below |
 //! | `engine` | what the threads share; locks; the share of what can wait | what is below |
 //! | `map` | lineage and block → versions and their places | `segment`, `space`, `buffer` |
 //! | `catalog` | volumes, snapshots, lineages | `buffer`, `omf` |
@@ -46,6 +47,7 @@ pub mod types;
 
 mod buffer;
 mod catalog;
+mod commit;
 mod config;
 mod drive;
 mod engine;
@@ -66,8 +68,8 @@ mod write;
 pub use engine::SpaceUse;
 pub use omf::label::{MemberState, Role};
 pub use pool::{
-    Alarm, DriveLoss, Examined, LogStatus, MemberStatus, Pool, RebuildStatus, ScrubStatus,
-    SnapshotInfo, Status, VolumeInfo, VolumeSpace, WriteCounts,
+    Alarm, DriveLatency, DriveLoss, Examined, LogStatus, MemberStatus, Pool, RebuildStatus,
+    ScrubStatus, SnapshotInfo, Status, VolumeInfo, VolumeSpace, WriteCounts,
 };
 pub use space::Class;
 pub use stats::{Latency, Stage, VolumeStats};

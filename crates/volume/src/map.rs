@@ -14,15 +14,14 @@ pub(crate) mod leaf;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use esker_base::units::to_usize;
+use esker_base::units::{to_u64, to_usize};
 
 use crate::buffer::Points;
 use crate::drive::Io;
-use crate::omf::envelope::fragment_crc;
 use crate::omf::leaf::{Fragment, Page, Place, Version};
 use crate::omf::root::{Extent, NodeRow};
 use crate::omf::{self, FormatError};
-use crate::segment::{Broken, read_verified};
+use crate::segment::{Broken, Sum, read_verified};
 use crate::space::Space;
 use crate::types::id::{Block, Generation, LineageId, PoolUuid, SegmentId, Seqno};
 use crate::types::{LEAF_BLOCKS, NODE_LEAVES, SECTOR, sectors_of};
@@ -44,6 +43,7 @@ pub(crate) struct Map {
     /// Where the clock's hand stands.
     hand: LeafKey,
     dirty_leaves: usize,
+    leaf_count: u64,
     pub(crate) loads: u64,
 }
 
@@ -67,8 +67,9 @@ fn extent_bytes(extent: &Extent) -> u64 {
     u64::from(sectors_of(to_usize(extent.bytes.into()))) * SECTOR
 }
 
+/// What a block takes of its fragment: of a bundle its share.
 pub(crate) fn fragment_bytes(fragment: &Fragment) -> u64 {
-    u64::from(fragment.sectors) * SECTOR
+    u64::from(fragment.sectors) * SECTOR / u64::from(fragment.blocks.max(1))
 }
 
 impl Map {
@@ -81,6 +82,7 @@ impl Map {
             used: 0,
             hand: (LineageId(0), 0),
             dirty_leaves: 0,
+            leaf_count: 0,
             loads: 0,
         }
     }
@@ -99,6 +101,7 @@ impl Map {
             for (leaf, extent) in leaves {
                 node.leaves.entry(leaf).or_default().push(extent);
             }
+            self.leaf_count += to_u64(node.leaves.len());
             self.nodes.insert((*lineage, *index), node);
         }
         Ok(())
@@ -117,6 +120,52 @@ impl Map {
             Some(leaf) => Ok(leaf.get(within, at)),
             None => Ok(None),
         }
+    }
+
+    /// The newest version of a block up to `at`, if its leaf is in memory or there is none; or else which leaf it is.
+    pub(crate) fn peek(
+        &mut self,
+        lineage: LineageId,
+        block: Block,
+        at: Seqno,
+    ) -> Result<Option<Version>, LeafKey> {
+        let (index, within) = place_of(block);
+        let key = (lineage, index);
+        if let Some(leaf) = self.leaves.get_mut(&key) {
+            leaf.touch();
+            return Ok(leaf.get(within, at));
+        }
+        if self.pages(key).is_empty() { Ok(None) } else { Err(key) }
+    }
+
+    /// Where a leaf was written: as a whole, then what was changed.
+    pub(crate) fn pages(&self, (lineage, index): LeafKey) -> &[Extent] {
+        let (node, within) = node_of(index);
+        let node = self.nodes.get(&(lineage, node));
+        node.and_then(|node| node.leaves.get(&within)).map_or(&[], |pages| pages)
+    }
+
+    /// Takes a leaf that was read from these pages, unless it came otherwise, or was written anew, meanwhile.
+    pub(crate) fn install(
+        &mut self,
+        key: LeafKey,
+        pages: &[(Extent, Generation, Vec<u8>)],
+    ) -> Result<(), Broken> {
+        let is_current = pages.iter().map(|(extent, ..)| extent).eq(self.pages(key));
+        if self.leaves.contains_key(&key) || !is_current {
+            return Ok(());
+        }
+        let mut leaf = Leaf::new(Vec::new());
+        for (_, generation, bytes) in pages {
+            let page = omf::leaf::decode(bytes, self.pool, key.0, key.1, *generation)
+                .map_err(|why| broken("leaf", key.0, key.1, &why))?;
+            leaf.apply(page);
+            self.loads += 1;
+        }
+        self.used += leaf.size();
+        self.leaves.insert(key, leaf);
+        self.shrink(key);
+        Ok(())
     }
 
     /// Adds a version, and drops those that nobody sees any more.
@@ -229,7 +278,7 @@ impl Map {
 
     /// Leaves, in memory or not.
     pub(crate) fn leaf_count(&self) -> u64 {
-        esker_base::units::to_u64(self.nodes.values().map(|node| node.leaves.len()).sum())
+        self.leaf_count
     }
 
     /// Bytes of leaves in memory.
@@ -418,7 +467,7 @@ impl Map {
     }
 
     /// The leaf, from memory or from its segment; a new one if there is none and one is wanted.
-    fn load(
+    pub(crate) fn load(
         &mut self,
         access: &mut Access<'_>,
         key: LeafKey,
@@ -426,31 +475,26 @@ impl Map {
     ) -> Result<Option<&mut Leaf>, Broken> {
         let (lineage, index) = key;
         if !self.leaves.contains_key(&key) {
-            let (node, within) = node_of(index);
-            let listed = self.nodes.get(&(lineage, node)).and_then(|node| node.leaves.get(&within));
-            let leaf = match listed {
-                Some(pages) if !pages.is_empty() => {
-                    let mut leaf = Leaf::new(Vec::new());
-                    for extent in &pages.clone() {
-                        let (bytes, generation) = read_extent(access, extent, lineage, index)?;
-                        let page = omf::leaf::decode(&bytes, self.pool, lineage, index, generation)
-                            .map_err(|why| broken("leaf", lineage, index, &why))?;
-                        leaf.apply(page);
-                        self.loads += 1;
-                    }
-                    leaf
+            let extents = self.pages(key).to_vec();
+            if !extents.is_empty() {
+                let mut pages = Vec::with_capacity(extents.len());
+                for extent in extents {
+                    let (bytes, generation) = read_extent(access, &extent, lineage, index)?;
+                    pages.push((extent, generation, bytes));
                 }
-                _ if make => {
-                    let node = self.nodes.entry((lineage, node)).or_default();
-                    node.leaves.insert(within, Vec::new());
-                    node.is_dirty = true;
-                    Leaf::new(Vec::new())
-                }
-                _ => return Ok(None),
-            };
-            self.used += leaf.size();
-            self.leaves.insert(key, leaf);
-            self.shrink(key);
+                self.install(key, &pages)?;
+            } else if make {
+                let (node, within) = node_of(index);
+                let node = self.nodes.entry((lineage, node)).or_default();
+                self.leaf_count += u64::from(node.leaves.insert(within, Vec::new()).is_none());
+                node.is_dirty = true;
+                let leaf = Leaf::new(Vec::new());
+                self.used += leaf.size();
+                self.leaves.insert(key, leaf);
+                self.shrink(key);
+            } else {
+                return Ok(None);
+            }
         }
         let leaf = self.leaves.get_mut(&key).expect("it was there, or was just loaded");
         leaf.touch();
@@ -468,7 +512,9 @@ impl Map {
             self.dirty_leaves -= usize::from(leaf.is_dirty);
             self.leaves.remove(&key);
             node.is_dirty = true;
-            for extent in node.leaves.remove(&within).unwrap_or_default() {
+            let pages = node.leaves.remove(&within);
+            self.leaf_count -= u64::from(pages.is_some());
+            for extent in pages.unwrap_or_default() {
                 space.release(extent.segment, extent_bytes(&extent));
             }
         } else if !leaf.is_dirty {
@@ -509,9 +555,9 @@ fn read_extent(
         return Err(Broken { why: format!("{} is not in the table", extent.segment) });
     };
     let generation = segment.row.generation;
-    let is_good = |bytes: &[u8]| fragment_crc(lineage, index, generation, bytes) == extent.crc;
+    let sum = Sum::Seeded { lineage, index, crc: extent.crc };
     let size = to_usize(extent.bytes.into());
-    let (bytes, bad) = read_verified(access.io, &segment.row, extent.sector, size, &is_good)?;
+    let (bytes, bad) = read_verified(access.io, &segment.chunks, extent.sector, size, sum)?;
     segment.is_damaged |= !bad.is_empty();
     for drive in bad.iter().filter_map(|drive| access.io.fleet().get(*drive)) {
         drive.blame();

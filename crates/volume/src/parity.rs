@@ -3,6 +3,11 @@
 //!
 //! Units 0 to k-1 are data, unit k is P, unit k+1 is Q. All have the same size.
 
+use std::ops::DerefMut;
+
+/// Bytes of each unit that are computed at a time.
+const STRIP: usize = 4096;
+
 /// Powers of g: `EXP[i]` = g^i.
 const EXP: [u8; 255] = {
     let mut table = [0; 255];
@@ -67,15 +72,24 @@ fn add_product(into: &mut [u8], unit: &[u8], factor: u8) {
 }
 
 /// Computes the parities behind the data: `units` has k + m of them, and the last m are overwritten.
-pub(crate) fn encode(units: &mut [Vec<u8>], parities: usize) {
+pub(crate) fn encode<U: DerefMut<Target = [u8]>>(units: &mut [U], parities: usize) {
     let (data, parity) = units.split_at_mut(units.len() - parities);
     if let Some(p) = parity.first_mut() {
-        p.copy_from_slice(&data[0]);
-        data[1..].iter().for_each(|unit| add(p, unit));
+        for start in (0..p.len()).step_by(STRIP) {
+            let part = start..p.len().min(start + STRIP);
+            let p = &mut p[part.clone()];
+            p.copy_from_slice(&data[0][part.clone()]);
+            data[1..].iter().for_each(|unit| add(p, &unit[part.clone()]));
+        }
     }
     if let Some(q) = parity.get_mut(1) {
-        q.fill(0);
-        data.iter().rev().for_each(|unit| double_and_add(q, unit));
+        // In parts that stay in the processor's cache from unit to unit.
+        for start in (0..q.len()).step_by(STRIP) {
+            let part = start..q.len().min(start + STRIP);
+            let q = &mut q[part.clone()];
+            q.fill(0);
+            data.iter().rev().for_each(|unit| double_and_add(q, &unit[part.clone()]));
+        }
     }
 }
 

@@ -40,7 +40,9 @@ use crate::types::options::{Maintenance, OpenOptions};
 pub use alarms::Alarm;
 pub use create::Examined;
 pub use du::VolumeSpace;
-pub use status::{LogStatus, MemberStatus, RebuildStatus, ScrubStatus, Status, WriteCounts};
+pub use status::{
+    DriveLatency, LogStatus, MemberStatus, RebuildStatus, ScrubStatus, Status, WriteCounts,
+};
 pub use volumes::{SnapshotInfo, VolumeInfo};
 pub use what_if::DriveLoss;
 

@@ -6,8 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use esker_base::checksum::crc32c;
 use esker_base::units::{to_u64, to_usize};
@@ -15,10 +14,11 @@ use esker_device::Device;
 use parking_lot::{Condvar, Mutex};
 
 use crate::buffer::Ring;
+use crate::buffer::pending::Version;
 use crate::catalog::Catalog;
 use crate::config::{self, Assembly, bring_up, voters, write_labels};
 use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
-use crate::engine::{Bell, Core, Counts, Keeper, Load, Scrub, Shared};
+use crate::engine::{Bell, Core, Counts, Front, Keeper, Load, Scrub, Shared, geometry};
 use crate::map::{Access, Map};
 use crate::omf::frame::{Frame, Record};
 use crate::omf::label::{Config, MemberState, Role, kept_name};
@@ -41,7 +41,7 @@ pub(crate) fn open(
     let Assembly { config, current, lagging, returning, mut remarks } =
         config::assemble(devices, &options)?;
     let layout = Layout::new(config.shape);
-    let fleet = Arc::new(fleet(&config, layout, options.patience, &current));
+    let fleet = Arc::new(fleet(&config, layout, &options, &current));
     let ios = IoPool::new(fleet.clone());
     let root = read_root(&mut ios.take(), &config)?;
     let space = space(&config, layout, &current, &root);
@@ -66,9 +66,13 @@ pub(crate) fn open(
     let ring = Ring::new(config.log.epoch, config.log.ring_bytes, members, root.tail, Seqno(0));
     let shared = Shared {
         name: config.name.clone(),
-        fleet,
+        geometry: geometry(&ring),
+        fleet: fleet.clone(),
         ios,
         keeper: Mutex::new(keeper),
+        front: Mutex::new(Front::new(fleet.clone())),
+        inbox: Mutex::default(),
+        admitted: AtomicU64::new(0),
         log: Mutex::new(ring),
         core: Mutex::new(Core::new(space, map, catalog)),
         config: Mutex::new(config),
@@ -88,7 +92,7 @@ pub(crate) fn open(
 fn fleet(
     config: &Config,
     layout: Layout,
-    patience: Duration,
+    options: &OpenOptions,
     current: &[Option<Arc<dyn Device>>],
 ) -> Fleet {
     let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
@@ -96,7 +100,7 @@ fn fleet(
         let device = device.clone()?;
         Some(Arc::new(Drive::new(index, member.uuid, member.role, device)))
     });
-    Fleet::new(config.pool, layout, patience, drives.collect())
+    Fleet::new(config.pool, layout, options.patience, options.clock.clone(), drives.collect())
 }
 
 /// The checkpoint that the labels point to, from any drive that has it.
@@ -330,7 +334,8 @@ fn apply(shared: &Shared, io: &mut Io, root: &Root, frame: Frame) -> Result<(), 
                     continue;
                 }
                 for (at, bytes) in (block.0..).zip(data.chunks(BLOCK_SIZE)) {
-                    core.take_block(lineage, Block(at), seqno, Some(Arc::from(bytes)));
+                    let data = Some(Arc::from(bytes));
+                    core.take_block(lineage, Block(at), Version { seqno, data, stream: 0 });
                 }
             }
             Record::Zero { lineage, block, blocks, at_once: false } => {
@@ -338,7 +343,7 @@ fn apply(shared: &Shared, io: &mut Io, root: &Root, frame: Frame) -> Result<(), 
                     continue;
                 }
                 for at in block.0..block.0.saturating_add(blocks) {
-                    core.take_block(lineage, Block(at), seqno, None);
+                    core.take_block(lineage, Block(at), Version { seqno, data: None, stream: 0 });
                 }
             }
             Record::Zero { lineage, block, blocks, at_once: true } => {

@@ -7,6 +7,7 @@
 //!    that began before is left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use esker_base::Rng;
 use esker_base::units::to_u64;
@@ -14,6 +15,7 @@ use esker_base::units::to_u64;
 use crate::drive::Layout;
 use crate::omf::root::SegmentRow;
 use crate::types::id::{DriveIndex, Generation, SegmentId, Seqno, SlotIndex};
+use crate::types::u32_of;
 
 /// What a segment holds: data that dies together, as far as can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,22 +24,73 @@ pub enum Class {
     Metadata,
     /// Blocks that leave the write buffer.
     Fresh,
-    /// Blocks that were moved once by cleaning while young.
+    /// Blocks that were moved by cleaning while young.
     Warm,
     /// Blocks that were moved by cleaning when they were old.
     Cold,
+    /// Blocks that leave the write buffer and will be overwritten soon, as what they replaced was.
+    Hot,
+    /// Blocks that were written with this placement handle of a volume, from 1 on.
+    Stream(u8),
 }
+
+/// Placement handles of a volume. What is written with the first one, or with none, is told apart by lifespan.
+pub(crate) const HANDLES: u8 = 4;
 
 impl Class {
     /// All of them, by their number.
-    pub const ALL: [Class; 4] = [Class::Metadata, Class::Fresh, Class::Warm, Class::Cold];
+    pub const ALL: [Class; 8] = [
+        Class::Metadata,
+        Class::Fresh,
+        Class::Warm,
+        Class::Cold,
+        Class::Hot,
+        Class::Stream(1),
+        Class::Stream(2),
+        Class::Stream(3),
+    ];
 
     pub(crate) fn number(self) -> u8 {
-        self as u8
+        match self {
+            Class::Metadata => 0,
+            Class::Fresh => 1,
+            Class::Warm => 2,
+            Class::Cold => 3,
+            Class::Hot => 4,
+            Class::Stream(handle) => 4 + handle,
+        }
     }
 
-    fn of_number(number: u8) -> Class {
+    pub(crate) fn of_number(number: u8) -> Class {
         Class::ALL.get(usize::from(number)).copied().unwrap_or(Class::Cold)
+    }
+
+    /// Whether it is only opened where there is space enough: what belongs there may go to the fresh ones, too.
+    pub(crate) fn is_optional(self) -> bool {
+        matches!(self, Class::Hot | Class::Stream(_))
+    }
+}
+
+/// Where the chunks of a segment are. As long as a reader has it, they stay there.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    pub(crate) id: SegmentId,
+    pub(crate) generation: Generation,
+    pub(crate) parity: u8,
+    /// Those of data, then the parities.
+    pub(crate) places: Vec<(DriveIndex, SlotIndex)>,
+}
+
+impl Chunks {
+    fn of(row: &SegmentRow) -> Arc<Chunks> {
+        let SegmentRow { id, generation, parity, chunks, .. } = row;
+        let (id, generation, parity) = (*id, *generation, *parity);
+        Arc::new(Chunks { id, generation, parity, places: chunks.clone() })
+    }
+
+    /// How many of them hold data.
+    pub(crate) fn data(&self) -> usize {
+        self.places.len() - usize::from(self.parity)
     }
 }
 
@@ -45,6 +98,7 @@ impl Class {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) row: SegmentRow,
+    pub(crate) chunks: Arc<Chunks>,
     pub(crate) class: Class,
     /// A writer goes on to append to it.
     pub(crate) is_open: bool,
@@ -73,14 +127,16 @@ struct Slots {
 struct Freed {
     /// The checkpoint before the one that does not name it.
     stamp: u64,
-    generation: Generation,
-    chunks: Vec<(DriveIndex, SlotIndex)>,
+    slots: Vec<(DriveIndex, SlotIndex)>,
+    /// Where readers that began before look for its chunks.
+    held: Arc<Chunks>,
 }
 
 /// Segments and slots.
 pub(crate) struct Space {
     layout: Layout,
-    segments: BTreeMap<SegmentId, Segment>,
+    /// By their ids.
+    segments: Vec<Option<Segment>>,
     drives: BTreeMap<DriveIndex, Slots>,
     /// Their slots wait for a checkpoint and for readers.
     freed: Vec<Freed>,
@@ -93,7 +149,7 @@ impl Space {
     pub(crate) fn new(layout: Layout) -> Space {
         Space {
             layout,
-            segments: BTreeMap::new(),
+            segments: Vec::new(),
             drives: BTreeMap::new(),
             freed: Vec::new(),
             next_generation: Generation(1),
@@ -121,8 +177,7 @@ impl Space {
             }
             let class = Class::of_number(row.class);
             space.live_blocks += if class == Class::Metadata { 0 } else { row.live_bytes };
-            let segment = Segment { row: row.clone(), class, is_open: false, is_damaged: false };
-            space.segments.insert(row.id, segment);
+            space.put(row.clone(), class, false);
         }
         space
     }
@@ -150,15 +205,24 @@ impl Space {
     }
 
     pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
-        self.segments.get(&id)
+        self.segments.get(id.index())?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
-        self.segments.get_mut(&id)
+        self.segments.get_mut(id.index())?.as_mut()
     }
 
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.segments.values()
+        self.segments.iter().flatten()
+    }
+
+    fn put(&mut self, row: SegmentRow, class: Class, is_open: bool) {
+        let at = row.id.index();
+        if self.segments.len() <= at {
+            self.segments.resize(at + 1, None);
+        }
+        let chunks = Chunks::of(&row);
+        self.segments[at] = Some(Segment { row, chunks, class, is_open, is_damaged: false });
     }
 
     /// How many segments of this width can be allocated at most.
@@ -186,6 +250,14 @@ impl Space {
     /// Drives that new segments may be put on.
     pub(crate) fn allocatable(&self) -> usize {
         self.drives.values().filter(|slots| slots.is_allocatable && slots.count > 0).count()
+    }
+
+    /// Whether `width` drives beside these have a free slot.
+    pub(crate) fn can_allocate(&self, width: u16, excluded: &[DriveIndex]) -> bool {
+        let free = self.drives.iter().filter(|(drive, slots)| {
+            slots.is_allocatable && !slots.free.is_empty() && !excluded.contains(drive)
+        });
+        free.count() >= width.into()
     }
 
     /// A new segment of up to `width` chunks on drives of their own, at least one of them for data.
@@ -230,8 +302,7 @@ impl Space {
             chunks,
             summaries: Vec::new(),
         };
-        let segment = Segment { row, class, is_open: true, is_damaged: false };
-        self.segments.insert(id, segment);
+        self.put(row, class, true);
         Some(id)
     }
 
@@ -244,14 +315,8 @@ impl Space {
     }
 
     fn unused_id(&self) -> SegmentId {
-        let mut id = 0;
-        for used in self.segments.keys() {
-            if used.0 != id {
-                break;
-            }
-            id += 1;
-        }
-        SegmentId(id)
+        let unused = self.segments.iter().position(Option::is_none);
+        SegmentId(u32_of(unused.unwrap_or(self.segments.len())))
     }
 
     /// A free slot on a drive that is none of these: one on the emptiest of them.
@@ -275,7 +340,7 @@ impl Space {
         moves: &[(usize, (DriveIndex, SlotIndex))],
         stamp: u64,
     ) -> bool {
-        let segment = self.segments.get_mut(&row.id);
+        let segment = self.get_mut(row.id);
         let same =
             segment.filter(|s| s.row.generation == row.generation && s.row.chunks == row.chunks);
         let Some(segment) = same else { return false };
@@ -283,7 +348,8 @@ impl Space {
         for (chunk, to) in moves {
             left.push(std::mem::replace(&mut segment.row.chunks[*chunk], *to));
         }
-        self.freed.push(Freed { stamp, generation: row.generation, chunks: left });
+        let held = std::mem::replace(&mut segment.chunks, Chunks::of(&segment.row));
+        self.freed.push(Freed { stamp, slots: left, held });
         true
     }
 
@@ -296,7 +362,7 @@ impl Space {
 
     /// Something of this size now lives in a segment.
     pub(crate) fn add_live(&mut self, id: SegmentId, bytes: u64) {
-        if let Some(segment) = self.segments.get_mut(&id) {
+        if let Some(segment) = self.segments.get_mut(id.index()).and_then(Option::as_mut) {
             segment.row.live_bytes += bytes;
             self.live_blocks += if segment.class == Class::Metadata { 0 } else { bytes };
         }
@@ -304,7 +370,7 @@ impl Space {
 
     /// Something of this size no longer lives in a segment.
     pub(crate) fn release(&mut self, id: SegmentId, bytes: u64) {
-        if let Some(segment) = self.segments.get_mut(&id) {
+        if let Some(segment) = self.segments.get_mut(id.index()).and_then(Option::as_mut) {
             debug_assert!(segment.row.live_bytes >= bytes, "{id} has less than that");
             let bytes = bytes.min(segment.row.live_bytes);
             segment.row.live_bytes -= bytes;
@@ -314,31 +380,26 @@ impl Space {
 
     /// Closed segments that are empty: a checkpoint makes their slots free.
     pub(crate) fn empty_segments(&self) -> u64 {
-        to_u64(self.segments.values().filter(|segment| is_empty(segment)).count())
+        to_u64(self.segments().filter(|segment| is_empty(segment)).count())
     }
 
     /// Takes the empty segments out of the table. Their slots wait in `freed` until `stamp` is passed.
     pub(crate) fn take_empty(&mut self, stamp: u64) {
-        let empty: Vec<SegmentId> =
-            self.segments.values().filter(|s| is_empty(s)).map(|s| s.row.id).collect();
-        for id in empty {
-            let segment = self.segments.remove(&id).expect("just found");
-            let SegmentRow { generation, chunks, .. } = segment.row;
-            self.freed.push(Freed { stamp, generation, chunks });
+        for place in &mut self.segments {
+            if let Some(segment) = place.take_if(|segment| is_empty(segment)) {
+                let (slots, held) = (segment.row.chunks, segment.chunks);
+                self.freed.push(Freed { stamp, slots, held });
+            }
         }
     }
 
     /// The slots of segments that were freed before `stamp` and that no reader holds: they are free now.
-    pub(crate) fn reclaim(
-        &mut self,
-        stamp: u64,
-        is_held: impl Fn(Generation) -> bool,
-    ) -> Vec<(DriveIndex, SlotIndex)> {
+    pub(crate) fn reclaim(&mut self, stamp: u64) -> Vec<(DriveIndex, SlotIndex)> {
         let mut slots = Vec::new();
         self.freed.retain(|freed| {
-            let waits = freed.stamp >= stamp || is_held(freed.generation);
+            let waits = freed.stamp >= stamp || Arc::strong_count(&freed.held) > 1;
             if !waits {
-                slots.extend(freed.chunks.iter().copied());
+                slots.extend(freed.slots.iter().copied());
             }
             waits
         });
@@ -354,7 +415,7 @@ impl Space {
 
     /// The rows for a checkpoint.
     pub(crate) fn rows(&self) -> Vec<SegmentRow> {
-        self.segments.values().map(|segment| segment.row.clone()).collect()
+        self.segments().map(|segment| segment.row.clone()).collect()
     }
 
     /// Whether a drive is one of those that the table knows.
@@ -381,7 +442,7 @@ impl Space {
     pub(crate) fn slot_counts(&self) -> (u64, u64) {
         let free = self.drives.values().map(|slots| to_u64(slots.free.len())).sum();
         let known = |drive: &DriveIndex| self.drives.contains_key(drive);
-        let waiting = self.freed.iter().flat_map(|freed| &freed.chunks);
+        let waiting = self.freed.iter().flat_map(|freed| &freed.slots);
         let waiting = to_u64(waiting.filter(|(drive, _)| known(drive)).count());
         (free, waiting)
     }
@@ -395,10 +456,10 @@ impl Space {
     /// Whether the table has no contradictions: every slot once.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut seen = BTreeSet::new();
-        let owned = self.segments.values().flat_map(|segment| {
+        let owned = self.segments().flat_map(|segment| {
             segment.row.chunks.iter().map(|chunk| (*chunk, segment.row.id.to_string()))
         });
-        let waiting = self.freed.iter().flat_map(|freed| &freed.chunks);
+        let waiting = self.freed.iter().flat_map(|freed| &freed.slots);
         let waiting = waiting.map(|chunk| (*chunk, "a freed segment".to_owned()));
         for ((drive, slot), owner) in owned.chain(waiting) {
             let is_free = self.drives.get(&drive).is_some_and(|s| s.free.contains(&slot.0));
@@ -446,12 +507,14 @@ mod tests {
         let to = space.allocate_chunk(&taken).unwrap();
         assert!(!taken.contains(&to.0));
         let (free, waiting) = space.slot_counts();
+        let reader = space.get(id).unwrap().chunks.clone();
         assert!(space.move_chunks(&row, &[(1, to)], 7));
         assert_eq!(space.slot_counts(), (free, waiting + 1));
         space.check().unwrap();
-        assert!(space.reclaim(7, |_| false).is_empty());
-        assert!(space.reclaim(8, |generation| generation == row.generation).is_empty());
-        assert_eq!(space.reclaim(8, |_| false), [row.chunks[1]]);
+        assert!(space.reclaim(7).is_empty());
+        assert!(space.reclaim(8).is_empty(), "a reader looks at it");
+        drop(reader);
+        assert_eq!(space.reclaim(8), [row.chunks[1]]);
         // Not twice, and not a segment that is another one by now.
         assert!(!space.move_chunks(&row, &[(1, to)], 8));
     }

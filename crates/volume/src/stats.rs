@@ -1,7 +1,7 @@
 //! What volumes were asked for, how long it took, and in which stage the time went. Sees `types`.
 //!
-//! A batch of commands is timed as a whole: its commands end together. Stages add up to less than the latency of a
-//! command; the rest is processor time between them.
+//! A command is timed from its submission to its completion. Stages overlap where commands do: a frame of the write
+//! buffer counts once for each batch of changes in it, a leaf of the map once for all reads that wait for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
-use esker_device::{DeviceError, Op};
+use esker_device::{DeviceError, Op, OpKind};
 use parking_lot::Mutex;
 
 use crate::types::id::VolumeId;
@@ -28,7 +28,7 @@ pub enum Stage {
     Buffer,
     /// Makes records durable in the write buffer.
     Log,
-    /// Looks blocks up in the map, which may read a leaf of it.
+    /// Reads a leaf of the map that is not in memory.
     Map,
     /// Reads segments, verifies, and computes from parities.
     Drive,
@@ -48,16 +48,6 @@ impl Stage {
             Stage::Map => "map",
             Stage::Drive => "drive",
         }
-    }
-}
-
-/// The time that a batch has spent in each stage so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent([Option<Duration>; Stage::ALL.len()]);
-
-impl Spent {
-    pub(crate) fn add(&mut self, stage: Stage, time: Duration) {
-        *self.0[stage as usize].get_or_insert_default() += time;
     }
 }
 
@@ -114,7 +104,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    fn add(&self, time: Duration, count: u64) {
+    fn add(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let bucket = match (ns / FIRST_NS).checked_ilog2() {
             None => 0,
@@ -123,8 +113,8 @@ impl Histogram {
                 (4 * to_usize(octave.into()) + to_usize(quarter) + 1).min(BUCKETS - 1)
             }
         };
-        self.counts[bucket].fetch_add(count, Ordering::Relaxed);
-        self.sum_ns.fetch_add(ns.saturating_mul(count), Ordering::Relaxed);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
     fn snapshot(&self) -> Latency {
@@ -154,7 +144,7 @@ pub struct VolumeStats {
     pub read_latency: Latency,
     /// How long writes, discards and zeroes took.
     pub write_latency: Latency,
-    /// How long batches of commands were in each stage, in the order of [`Stage::ALL`].
+    /// How long commands, or batches of them, were in each stage, in the order of [`Stage::ALL`].
     pub stages: Vec<(Stage, Latency)>,
 }
 
@@ -173,22 +163,21 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A batch ended: so many reads and changes, and where its time went.
-    pub(crate) fn end(&self, reads: u64, changes: u64, time: Duration, spent: &Spent) {
-        if reads > 0 {
-            self.read_latency.add(time, reads);
-        }
-        if changes > 0 {
-            self.write_latency.add(time, changes);
-        }
-        for (histogram, time) in self.stages.iter().zip(spent.0) {
-            if let Some(time) = time {
-                histogram.add(time, 1);
-            }
+    /// A command ended that took so long.
+    pub(crate) fn end(&self, kind: OpKind, time: Duration) {
+        match kind {
+            OpKind::Read => self.read_latency.add(time),
+            OpKind::Write | OpKind::Discard | OpKind::WriteZeroes => self.write_latency.add(time),
+            _ => {}
         }
     }
 
-    /// A command ended.
+    /// So much time went by in a stage.
+    pub(crate) fn spend(&self, stage: Stage, time: Duration) {
+        self.stages[stage as usize].add(time);
+    }
+
+    /// What a command moved, or that it failed.
     pub(crate) fn count(&self, op: &Op, result: &Result<(), DeviceError>) {
         let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
         match (op, result) {
@@ -248,7 +237,7 @@ mod tests {
         {
             let histogram = Histogram::default();
             let time = Duration::from_nanos(ns);
-            histogram.add(time, 3);
+            (0..3).for_each(|_| histogram.add(time));
             let found = histogram.snapshot();
             let bucket = found.counts.iter().position(|count| *count == 3).unwrap();
             assert!(time < Latency::bucket_end(bucket), "{ns} ns in bucket {bucket}");
@@ -256,15 +245,15 @@ mod tests {
             assert_eq!((found.count(), found.sum), (3, 3 * time));
         }
         let histogram = Histogram::default();
-        histogram.add(Duration::from_secs(1 << 30), 1);
+        histogram.add(Duration::from_secs(1 << 30));
         assert_eq!(histogram.snapshot().counts[BUCKETS - 1], 1);
     }
 
     #[test]
     fn percentile_is_the_end_of_its_bucket() {
         let histogram = Histogram::default();
-        histogram.add(Duration::from_micros(10), 99);
-        histogram.add(Duration::from_millis(5), 1);
+        (0..99).for_each(|_| histogram.add(Duration::from_micros(10)));
+        histogram.add(Duration::from_millis(5));
         let latency = histogram.snapshot();
         assert!(latency.percentile(0.5) < Duration::from_micros(13));
         assert!(latency.percentile(0.999) > Duration::from_millis(5));

@@ -13,7 +13,7 @@ use rig::{BLOCK, SMALL, Shape};
 
 const RAW: VolumeOptions = VolumeOptions { compression: false, iops_limit: 0, bytes_limit: 0 };
 
-/// Nine drives with some 1,200 segments of 960 KiB, and a volume of 80 % of them.
+/// Nine drives with some 1,200 segments of 960 KiB, 20 % of which are spare, and a volume of all the rest.
 fn pool(segments: u64) -> (Pool, u64) {
     let log = 16 << 20;
     let root = 1 << 20;
@@ -25,7 +25,7 @@ fn pool(segments: u64) -> (Pool, u64) {
         unit_bytes: 4 << 10,
         log_bytes: log,
         root_bytes: Some(root),
-        spare_percent: 15,
+        spare_percent: 20,
         ..rig::create_options(&shape)
     };
     let (drives, _) = rig::devices(&shape);
@@ -36,7 +36,7 @@ fn pool(segments: u64) -> (Pool, u64) {
         ..rig::open_options(&shape)
     };
     let pool = Pool::open(&drives, open).unwrap();
-    let blocks = segments * 30 * 8 * 80 / 100;
+    let blocks = pool.status().space.usable / BLOCK as u64;
     pool.create_volume("a", blocks * BLOCK as u64, RAW).unwrap();
     (pool, blocks)
 }

@@ -1,10 +1,11 @@
 //! What was acknowledged and is not in the map yet: versions of blocks, by block and by age.
 //!
 //! Invariants
-//! 1. `by_age` names every version once.
+//! 1. `by_age` names every version, in the order in which they came; and some that are gone.
 //! 2. Of a block there are the newest version and those that a snapshot or a clone sees; no others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use esker_base::units::to_u64;
@@ -34,11 +35,36 @@ impl Points {
     }
 }
 
+/// A version of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) seqno: Seqno,
+    pub(crate) data: Data,
+    /// The placement handle that it was written with; 0 for none.
+    pub(crate) stream: u8,
+}
+
+/// The versions of a block; nearly always there is one.
+#[derive(Debug)]
+struct Versions {
+    older: Vec<Version>,
+    newest: Version,
+}
+
+impl Versions {
+    fn get(&self, seqno: Seqno) -> Option<&Version> {
+        if self.newest.seqno == seqno {
+            return Some(&self.newest);
+        }
+        self.older.iter().find(|version| version.seqno == seqno)
+    }
+}
+
 /// Versions of blocks that are in the write buffer only.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    blocks: BTreeMap<(LineageId, Block), Vec<(Seqno, Data)>>,
-    by_age: BTreeSet<(Seqno, LineageId, Block)>,
+    blocks: BTreeMap<(LineageId, Block), Versions>,
+    by_age: VecDeque<(Seqno, LineageId, Block)>,
     bytes: u64,
 }
 
@@ -50,66 +76,89 @@ impl Pending {
 
     /// The oldest record that is in the write buffer only.
     pub(crate) fn oldest(&self) -> Option<Seqno> {
-        self.by_age.first().map(|(seqno, ..)| *seqno)
+        self.by_age().next().map(|(_, _, version)| version.seqno)
     }
 
-    /// Adds a version, and drops those that nobody sees any more.
+    /// Adds a version, the newest of all, and drops those that nobody sees any more.
     pub(crate) fn insert(
         &mut self,
         lineage: LineageId,
         block: Block,
-        seqno: Seqno,
-        data: Data,
+        version: Version,
         points: &Points,
     ) {
-        let versions = self.blocks.entry((lineage, block)).or_default();
-        let at = versions.partition_point(|(other, _)| *other < seqno);
-        if versions.get(at).is_some_and(|(other, _)| *other == seqno) {
-            return;
-        }
-        self.bytes += size(&data);
-        versions.insert(at, (seqno, data));
-        self.by_age.insert((seqno, lineage, block));
-        let mut at = 0;
-        while at + 1 < versions.len() {
-            let (birth, next) = (versions[at].0, versions[at + 1].0);
-            if points.see(birth, Some(next)) {
-                at += 1;
-                continue;
+        let seqno = version.seqno;
+        debug_assert!(self.by_age.back().is_none_or(|(newest, ..)| *newest <= seqno));
+        let added = size(&version.data);
+        match self.blocks.entry((lineage, block)) {
+            Entry::Vacant(place) => {
+                place.insert(Versions { older: Vec::new(), newest: version });
             }
-            let (_, data) = versions.remove(at);
-            self.bytes -= size(&data);
-            self.by_age.remove(&(birth, lineage, block));
+            Entry::Occupied(place) => {
+                let versions = place.into_mut();
+                if versions.newest.seqno >= seqno {
+                    return;
+                }
+                versions.older.push(std::mem::replace(&mut versions.newest, version));
+                let mut dropped = 0;
+                let mut at = 0;
+                while at < versions.older.len() {
+                    let next = versions.older.get(at + 1).map_or(seqno, |next| next.seqno);
+                    if points.see(versions.older[at].seqno, Some(next)) {
+                        at += 1;
+                    } else {
+                        dropped += size(&versions.older.remove(at).data);
+                    }
+                }
+                self.bytes -= dropped;
+            }
         }
+        self.bytes += added;
+        self.by_age.push_back((seqno, lineage, block));
     }
 
     /// The newest version up to `at`.
     pub(crate) fn get(&self, lineage: LineageId, block: Block, at: Seqno) -> Option<&Data> {
-        let versions = self.blocks.get(&(lineage, block))?;
-        let newer = versions.partition_point(|(seqno, _)| *seqno <= at);
-        newer.checked_sub(1).map(|newest| &versions[newest].1)
+        let Versions { older, newest } = self.blocks.get(&(lineage, block))?;
+        if newest.seqno <= at {
+            return Some(&newest.data);
+        }
+        older.iter().rev().find(|version| version.seqno <= at).map(|version| &version.data)
+    }
+
+    /// The oldest version of a block.
+    pub(crate) fn first(&self, lineage: LineageId, block: Block) -> Option<&Version> {
+        let Versions { older, newest } = self.blocks.get(&(lineage, block))?;
+        Some(older.first().unwrap_or(newest))
     }
 
     /// Versions from the oldest on.
-    pub(crate) fn by_age(&self) -> impl Iterator<Item = (Seqno, LineageId, Block, &Data)> {
-        self.by_age.iter().map(|&(seqno, lineage, block)| {
-            let versions = &self.blocks[&(lineage, block)];
-            let at = versions.partition_point(|(other, _)| *other < seqno);
-            (seqno, lineage, block, &versions[at].1)
+    pub(crate) fn by_age(&self) -> impl Iterator<Item = (LineageId, Block, &Version)> {
+        self.by_age.iter().filter_map(|&(seqno, lineage, block)| {
+            let version = self.blocks.get(&(lineage, block))?.get(seqno)?;
+            Some((lineage, block, version))
         })
     }
 
-    /// Forgets a version: it is in the map, or nobody will ask for it.
+    /// Forgets a version: the map has it, or nobody sees it.
     pub(crate) fn remove(&mut self, seqno: Seqno, lineage: LineageId, block: Block) {
-        if !self.by_age.remove(&(seqno, lineage, block)) {
-            return;
-        }
-        let versions = self.blocks.get_mut(&(lineage, block)).expect("invariant 1");
-        let at = versions.partition_point(|(other, _)| *other < seqno);
-        let (_, data) = versions.remove(at);
-        self.bytes -= size(&data);
-        if versions.is_empty() {
-            self.blocks.remove(&(lineage, block));
+        let Entry::Occupied(mut place) = self.blocks.entry((lineage, block)) else { return };
+        let versions = place.get_mut();
+        let removed = if versions.newest.seqno != seqno {
+            let at = versions.older.iter().position(|version| version.seqno == seqno);
+            at.map(|at| versions.older.remove(at))
+        } else if let Some(older) = versions.older.pop() {
+            Some(std::mem::replace(&mut versions.newest, older))
+        } else {
+            Some(place.remove().newest)
+        };
+        self.bytes -= removed.map_or(0, |version| size(&version.data));
+        while let Some((seqno, lineage, block)) = self.by_age.front() {
+            let versions = self.blocks.get(&(*lineage, *block));
+            if versions.is_some_and(|versions| versions.get(*seqno).is_some()) {
+                break;
+            }
+            self.by_age.pop_front();
         }
     }
 
@@ -122,13 +171,15 @@ impl Pending {
         points: &Points,
     ) {
         let range = (lineage, Block(blocks.start))..(lineage, Block(blocks.end));
-        let older = self.blocks.range(range).filter(|(_, versions)| versions[0].0 < seqno);
+        let older = self.blocks.range(range);
+        let older = older.filter(|(_, v)| v.older.first().unwrap_or(&v.newest).seqno < seqno);
         let older: Vec<Block> = older.map(|((_, block), _)| *block).collect();
         for block in older {
-            self.insert(lineage, block, seqno, None, points);
+            let zero = Version { seqno, data: None, stream: 0 };
+            self.insert(lineage, block, zero, points);
             // Zeroes that hide nothing pending are the map's.
-            let versions = &self.blocks[&(lineage, block)];
-            if versions[0] == (seqno, None) {
+            let Versions { older, newest } = &self.blocks[&(lineage, block)];
+            if older.is_empty() && newest.seqno == seqno && newest.data.is_none() {
                 self.remove(seqno, lineage, block);
             }
         }
@@ -137,12 +188,11 @@ impl Pending {
     /// Forgets all versions of a lineage that nobody looks at.
     pub(crate) fn forget_lineage(&mut self, lineage: LineageId) {
         let range = (lineage, Block(0))..=(lineage, Block(u64::MAX));
-        let versions = self
-            .blocks
-            .range(range)
-            .flat_map(|((_, block), versions)| versions.iter().map(|(seqno, _)| (*seqno, *block)));
-        for (seqno, block) in versions.collect::<Vec<_>>() {
-            self.remove(seqno, lineage, block);
+        let blocks: Vec<Block> = self.blocks.range(range).map(|((_, block), _)| *block).collect();
+        for block in blocks {
+            while let Some(versions) = self.blocks.get(&(lineage, block)) {
+                self.remove(versions.newest.seqno, lineage, block);
+            }
         }
     }
 }
@@ -165,13 +215,18 @@ mod tests {
 
     const L: LineageId = LineageId(1);
 
+    fn version(seqno: u64, byte: u8) -> Version {
+        Version { seqno: Seqno(seqno), data: data(byte), stream: 0 }
+    }
+
     #[test]
     fn version_without_observer_is_dropped() {
         let mut pending = Pending::default();
         let none = points(&[]);
-        pending.insert(L, Block(5), Seqno(1), data(1), &none);
-        pending.insert(L, Block(5), Seqno(3), data(3), &none);
-        assert_eq!((pending.by_age.len(), pending.bytes()), (1, 4));
+        pending.insert(L, Block(5), version(1, 1), &none);
+        pending.insert(L, Block(5), version(3, 3), &none);
+        assert_eq!((pending.by_age().count(), pending.bytes()), (1, 4));
+        assert_eq!(pending.oldest(), Some(Seqno(3)));
         assert_eq!(pending.get(L, Block(5), Seqno::HEAD), Some(&data(3)));
         assert_eq!(pending.get(L, Block(5), Seqno(2)), None);
     }
@@ -181,15 +236,31 @@ mod tests {
         let mut pending = Pending::default();
         let at = points(&[2]);
         for seqno in [1, 3, 4] {
-            pending.insert(L, Block(5), Seqno(seqno), data(1), &at);
+            pending.insert(L, Block(5), version(seqno, 1), &at);
         }
         assert_eq!(pending.get(L, Block(5), Seqno(2)), Some(&data(1)));
-        assert_eq!((pending.by_age.len(), pending.oldest()), (2, Some(Seqno(1))));
+        assert_eq!((pending.by_age().count(), pending.oldest()), (2, Some(Seqno(1))));
         pending.clear(L, 0..10, Seqno(6), &at);
         assert_eq!(pending.get(L, Block(5), Seqno(2)), Some(&data(1)));
         assert_eq!(pending.get(L, Block(5), Seqno::HEAD), Some(&None), "it hides what is older");
         pending.remove(Seqno(1), L, Block(5));
         pending.remove(Seqno(6), L, Block(5));
-        assert!(pending.by_age.is_empty() && pending.bytes() == 0);
+        assert!(pending.by_age.is_empty() && pending.blocks.is_empty() && pending.bytes() == 0);
+    }
+
+    #[test]
+    fn versions_are_removed_in_any_order_and_the_oldest_is_known() {
+        let mut pending = Pending::default();
+        let none = points(&[]);
+        for seqno in 1..=4 {
+            pending.insert(L, Block(seqno), version(seqno, 1), &none);
+        }
+        for (removed, oldest) in [(3, Some(1)), (1, Some(2)), (2, Some(4)), (4, None)] {
+            pending.remove(Seqno(removed), L, Block(removed));
+            assert_eq!(pending.oldest(), oldest.map(Seqno));
+        }
+        pending.insert(L, Block(1), version(5, 1), &none);
+        pending.forget_lineage(L);
+        assert!(pending.blocks.is_empty() && pending.bytes() == 0);
     }
 }

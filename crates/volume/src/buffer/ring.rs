@@ -12,12 +12,13 @@
 
 use std::collections::VecDeque;
 
+use esker_base::AlignedBuf;
 use esker_base::units::{round_up, to_u64, to_usize};
 
-use crate::drive::{Io, Read, Write};
+use crate::drive::{Fleet, Io, Read, Write};
 use crate::omf::frame::{self, Frame, FrameHead, Record};
 use crate::omf::root::LogTail;
-use crate::types::id::{DriveIndex, FrameSeq, Seqno};
+use crate::types::id::{DriveIndex, FrameSeq, PoolUuid, Seqno};
 
 /// Frames begin at a multiple of this: the largest LBA of any drive.
 const ALIGN: u64 = 4096;
@@ -35,6 +36,15 @@ pub(crate) struct Ring {
     pub(crate) next_seqno: Seqno,
     /// The frames since the tail: number, position, first seqno, and checksum of the one before.
     frames: VecDeque<(FrameSeq, u64, Seqno, u32)>,
+}
+
+/// A frame that was laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started {
+    pub(crate) head: FrameHead,
+    size: u64,
+    crc: u32,
+    records: u64,
 }
 
 /// What an append came to.
@@ -84,8 +94,14 @@ impl Ring {
         if size > left { self.head + left } else { self.head }
     }
 
-    /// Writes records as one frame to all copies. The first of them has `next_seqno`.
-    pub(crate) fn append(&mut self, io: &mut Io, records: &[Record<&[u8]>]) -> Appended {
+    /// Lays records out in a buffer as the next frame, of which the first has `next_seqno`; `None` when there is no room before the
+    /// tail moves. Nothing else is laid out before it is there, or given up.
+    pub(crate) fn start(
+        &self,
+        pool: PoolUuid,
+        records: &[Record<&[u8]>],
+        buf: impl FnOnce(usize) -> AlignedBuf,
+    ) -> Option<(Started, AlignedBuf)> {
         let mut head = FrameHead {
             offset: 0,
             epoch: self.epoch,
@@ -97,18 +113,36 @@ impl Ring {
         let size = round_up(to_u64(most), ALIGN);
         head.offset = self.start_of(size);
         if head.offset + size - self.tail > self.bytes {
-            return Appended::Full;
+            return None;
         }
-        let (mut bytes, crc) = frame::encode(io.fleet().pool, &head, records);
-        debug_assert!(bytes.len() <= most, "a frame has {} bytes, not {most}", bytes.len());
-        bytes.resize(to_usize(size), 0);
-        let failed = write_copies(io, &self.members, self.bytes, head.offset, &bytes);
+        let mut buf = buf(to_usize(size));
+        let crc = frame::encode_into(pool, &head, records, &mut buf);
+        let records = to_u64(records.len());
+        Some((Started { head, size, crc, records }, buf))
+    }
+
+    /// A frame is durable on all copies but these.
+    pub(crate) fn finish(&mut self, frame: &Started, failed: &[DriveIndex]) {
+        self.take(&frame.head, frame.size, frame.crc, frame.records);
+        self.members.retain(|member| !failed.contains(member));
+    }
+
+    /// Where a copy of a frame lies.
+    pub(crate) fn place(&self, fleet: &Fleet, member: DriveIndex, frame: &Started) -> Option<u64> {
+        place(fleet, member, self.bytes, frame.head.offset)
+    }
+
+    /// Writes records as one frame to all copies. The first of them has `next_seqno`.
+    pub(crate) fn append(&mut self, io: &mut Io, records: &[Record<&[u8]>]) -> Appended {
+        let Some((frame, bytes)) = self.start(io.fleet().pool, records, AlignedBuf::zeroed) else {
+            return Appended::Full;
+        };
+        let failed = write_copies(io, &self.members, self.bytes, frame.head.offset, &bytes);
         if failed.len() == self.members.len() {
             let copies = self.members.len();
             return Appended::Lost(format!("none of the {copies} copies could be written"));
         }
-        self.take(&head, size, crc, to_u64(records.len()));
-        self.members.retain(|member| !failed.contains(member));
+        self.finish(&frame, &failed);
         Appended::Durable { failed }
     }
 
@@ -196,7 +230,7 @@ impl Ring {
         position: u64,
     ) -> Option<(Frame, Vec<u8>)> {
         let pool = io.fleet().pool;
-        let place = place(io, member, self.bytes, position)?;
+        let place = place(io.fleet(), member, self.bytes, position)?;
         let mut read = |size: u64| {
             let read = Read { drive: member, offset: place, size: to_usize(size) };
             io.read(&[read]).pop()?.ok()
@@ -218,7 +252,7 @@ impl Ring {
     pub(crate) fn scan(&self, io: &mut Io, mut each: impl FnMut(Frame)) {
         let pool = io.fleet().pool;
         for &member in &self.members {
-            let Some(start) = place(io, member, self.bytes, 0) else { continue };
+            let Some(start) = place(io.fleet(), member, self.bytes, 0) else { continue };
             for window in (0..self.bytes).step_by(1 << 20) {
                 let size = to_usize((self.bytes - window).min(1 << 20));
                 let read = Read { drive: member, offset: start + window, size };
@@ -241,7 +275,7 @@ impl Ring {
     fn look_beyond(&self, io: &mut Io) -> Result<(), String> {
         let pool = io.fleet().pool;
         for &member in &self.members {
-            let Some(start) = place(io, member, self.bytes, 0) else { continue };
+            let Some(start) = place(io.fleet(), member, self.bytes, 0) else { continue };
             for window in (0..self.bytes).step_by(1 << 20) {
                 let size = to_usize((self.bytes - window).min(1 << 20));
                 let read = Read { drive: member, offset: start + window, size };
@@ -283,9 +317,9 @@ pub(crate) fn frame_bytes(data: usize, records: usize) -> u64 {
     round_up(to_u64(size), ALIGN)
 }
 
-fn place(io: &Io, member: DriveIndex, ring_bytes: u64, position: u64) -> Option<u64> {
-    let drive = io.fleet().get(member)?;
-    Some(io.fleet().layout.log_offset(drive.role) + position % ring_bytes)
+fn place(fleet: &Fleet, member: DriveIndex, ring_bytes: u64, position: u64) -> Option<u64> {
+    let drive = fleet.get(member)?;
+    Some(fleet.layout.log_offset(drive.role) + position % ring_bytes)
 }
 
 /// Writes a frame to these copies; says which failed.
@@ -299,7 +333,7 @@ fn write_copies(
     let mut failed = Vec::new();
     let mut writes = Vec::with_capacity(members.len());
     for &drive in members {
-        match place(io, drive, ring_bytes, position) {
+        match place(io.fleet(), drive, ring_bytes, position) {
             Some(offset) => {
                 writes.push(Write { drive, offset, bytes, class: None, fua: true });
             }

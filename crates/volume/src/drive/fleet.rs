@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::{Clock, Nanos};
 use esker_device::{Device, OpKind};
 use parking_lot::RwLock;
 
+use crate::drive::latency::{self, Latencies};
 use crate::drive::layout::Layout;
 use crate::omf::label::Role;
 use crate::types::id::{DriveIndex, DriveUuid, PoolUuid};
@@ -24,6 +26,7 @@ pub(crate) struct Drive {
     /// It failed, and is not asked any more.
     is_out: AtomicBool,
     pub(crate) errors: Errors,
+    pub(crate) latencies: Latencies,
 }
 
 /// What went wrong with a drive since the pool was opened.
@@ -55,6 +58,7 @@ impl Drive {
             device,
             is_out: AtomicBool::new(false),
             errors: Errors::default(),
+            latencies: Latencies::default(),
         }
     }
 
@@ -81,13 +85,29 @@ impl Drive {
     }
 }
 
+/// A read that takes so many times as long as nearly all reads is computed from other drives.
+const HEDGE_TIMES: u64 = 3;
+/// No read is computed from others before so much time has passed.
+const HEDGE_FLOOR_NS: u64 = 500_000;
+/// The same as long as nobody knows how long reads take.
+const HEDGE_UNKNOWN_NS: u64 = 10_000_000;
+
 /// The members that are there.
 pub(crate) struct Fleet {
     pub(crate) pool: PoolUuid,
     pub(crate) layout: Layout,
-    /// How long a drive may take to answer.
+    /// How long a drive may take to answer, on `watch`.
     pub(crate) patience: Duration,
+    /// The pool's clock: what latencies are measured with.
+    pub(crate) clock: Clock,
+    /// The pool's clock, or a real one where that moves only when it is told to.
+    pub(crate) watch: Clock,
     drives: RwLock<Vec<Option<Arc<Drive>>>>,
+    /// Counts the changes of `drives`.
+    version: AtomicU64,
+    /// When the window of latencies ends.
+    window_end_ns: AtomicU64,
+    hedge_ns: AtomicU64,
 }
 
 impl Fleet {
@@ -95,9 +115,74 @@ impl Fleet {
         pool: PoolUuid,
         layout: Layout,
         patience: Duration,
+        clock: Clock,
         drives: Vec<Option<Arc<Drive>>>,
     ) -> Fleet {
-        Fleet { pool, layout, patience, drives: RwLock::new(drives) }
+        Fleet {
+            pool,
+            layout,
+            patience,
+            watch: if clock.is_virtual() { Clock::real() } else { clock.clone() },
+            window_end_ns: AtomicU64::new((clock.now() + latency::WINDOW).0),
+            clock,
+            drives: RwLock::new(drives),
+            version: AtomicU64::new(0),
+            hedge_ns: AtomicU64::new(HEDGE_UNKNOWN_NS),
+        }
+    }
+
+    /// Counts the changes of which drive is where.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// How long a read may take before it is computed from other drives.
+    pub(crate) fn hedge_after(&self) -> Duration {
+        Duration::from_nanos(self.hedge_ns.load(Ordering::Relaxed))
+    }
+
+    /// Ends the window of latencies if it is over: which drives are slow, and how long reads take.
+    pub(crate) fn judge(&self, now: Nanos) {
+        let end = self.window_end_ns.load(Ordering::Relaxed);
+        let next = (now + latency::WINDOW).0;
+        if now.0 < end
+            || self
+                .window_end_ns
+                .compare_exchange(end, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
+        {
+            return;
+        }
+        for role in [Role::Buffer, Role::Drive] {
+            let drives = self.serving(role);
+            let latencies: Vec<&Latencies> = drives.iter().map(|drive| &drive.latencies).collect();
+            let p99 = latency::end_window(&latencies);
+            if let Some(p99) = p99.filter(|_| role == Role::Drive) {
+                let bound = p99.saturating_mul(HEDGE_TIMES).max(HEDGE_FLOOR_NS);
+                self.hedge_ns.store(bound, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether a drive is there, and slow beside its peers.
+    pub(crate) fn is_slow(&self, index: DriveIndex) -> bool {
+        let drives = self.drives.read();
+        let drive = drives.get(index.index()).and_then(Option::as_ref);
+        drive.is_some_and(|drive| !drive.is_out() && drive.latencies.is_slow())
+    }
+
+    /// The drives that are there and slow beside their peers.
+    pub(crate) fn slow(&self) -> Vec<DriveIndex> {
+        let drives = self.drives.read();
+        let slow = drives.iter().flatten().filter(|d| !d.is_out() && d.latencies.is_slow());
+        slow.map(|drive| drive.index).collect()
+    }
+
+    /// Whether a drive is there, has not failed, and is not slow.
+    pub(crate) fn is_prompt(&self, index: DriveIndex) -> bool {
+        let drives = self.drives.read();
+        let drive = drives.get(index.index()).and_then(Option::as_ref);
+        drive.is_some_and(|drive| !drive.is_out() && !drive.latencies.is_slow())
     }
 
     /// The drive, if it is there and has not failed.
@@ -131,5 +216,6 @@ impl Fleet {
             drives.resize(index + 1, None);
         }
         drives[index] = Some(drive);
+        self.version.fetch_add(1, Ordering::Release);
     }
 }

@@ -1,28 +1,24 @@
-//! Commands to many drives at once. An [`Io`] has a queue pair of each drive that it was used for; a caller takes one
-//! out of the pool's [`IoPool`] for as long as it needs it.
+//! Commands to many drives, run to their end by a caller that has nothing else to do. An [`Io`] is taken out of the
+//! pool's [`IoPool`] for as long as it is needed.
 //!
-//! Invariants
-//! 1. Between two calls nothing is in flight.
-//! 2. A queue pair belongs to the drive that it was opened on: a drive that took the place of another one gets its own.
+//! What nobody waits for any more may be in flight between two calls: reads that others answered first.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
-use esker_device::{
-    Cause, Command, Completion, DeviceError, Op, OpKind, PlacementId, QueuePair, Tag,
-};
+use esker_device::{DeviceError, Op, PlacementId};
 use parking_lot::Mutex;
 
 use crate::drive::fleet::{Drive, Fleet};
-use crate::stats::Spent;
+use crate::drive::lanes::{Arrival, Lanes, Ticket};
 use crate::types::id::DriveIndex;
+use crate::types::u32_of;
 
-/// Commands in flight on one drive.
-const DEPTH: usize = 64;
+/// How long a drive is waited for before all are looked at again.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A read of `size` bytes at `offset`; both multiples of 4 KiB or of the drive's LBA.
 #[derive(Clone, Copy, Debug)]
@@ -42,32 +38,26 @@ pub(crate) struct Write<'a> {
     pub(crate) fua: bool,
 }
 
-struct Lane {
-    drive: Arc<Drive>,
-    queue: Box<dyn QueuePair>,
-    batch: VecDeque<Command>,
-    /// The commands of this call that have not come back.
-    missing: BTreeSet<Tag>,
-}
-
 /// Queue pairs of the drives.
 pub(crate) struct Io {
-    fleet: Arc<Fleet>,
-    lanes: Vec<Option<Lane>>,
-    /// Where the time of the caller's batch went.
-    pub(crate) spent: Spent,
+    pub(crate) lanes: Lanes,
+    /// Buffers that were written, to be used again.
+    spare: Vec<AlignedBuf>,
 }
 
-/// What became of a piece of a request: its number, and its buffer.
-type Outcome = (usize, Result<Option<AlignedBuf>, DeviceError>);
+/// Buffers that are kept for the next writes.
+const SPARE: usize = 64;
+
+/// A command, and the byte of the drive at which it is.
+type Placed = (DriveIndex, u64, Op);
 
 impl Io {
     fn new(fleet: Arc<Fleet>) -> Io {
-        Io { fleet, lanes: Vec::new(), spent: Spent::default() }
+        Io { lanes: Lanes::new(fleet), spare: Vec::new() }
     }
 
     pub(crate) fn fleet(&self) -> &Arc<Fleet> {
-        &self.fleet
+        self.lanes.fleet()
     }
 
     /// Reads; each answer is the whole of what was asked for.
@@ -75,27 +65,22 @@ impl Io {
         let mut ops = Vec::with_capacity(reads.len());
         let mut places = Vec::with_capacity(reads.len());
         for (number, read) in reads.iter().enumerate() {
-            let largest = self.fleet.get(read.drive).map_or(1 << 20, |drive| drive.largest_io);
+            let largest = self.fleet().get(read.drive).map_or(1 << 20, |drive| drive.largest_io);
             for start in (0..read.size).step_by(largest) {
-                let size = largest.min(read.size - start);
-                let offset = read.offset + to_u64(start);
+                let buf = AlignedBuf::zeroed(largest.min(read.size - start));
                 places.push((number, start));
-                ops.push((
-                    read.drive,
-                    offset,
-                    OpKind::Read,
-                    Op::Read { lba: Lba(0), buf: AlignedBuf::zeroed(size) },
-                ));
+                let offset = read.offset + to_u64(start);
+                ops.push((read.drive, offset, Op::Read { lba: Lba(0), buf }));
             }
         }
         let mut answers: Vec<Option<Result<AlignedBuf, DeviceError>>> =
             reads.iter().map(|_| None).collect();
-        for (piece, outcome) in self.run(ops) {
-            let (number, start) = places[piece];
+        for Arrival { ticket, result, buf } in self.run(ops) {
+            let (number, start) = places[to_usize(ticket.slot.into())];
             let answer = &mut answers[number];
-            match outcome {
+            match result {
                 Err(error) => *answer = Some(Err(error)),
-                Ok(buf) => {
+                Ok(()) => {
                     let buf = buf.expect("a read carries a buffer");
                     let size = reads[number].size;
                     if buf.len() == size {
@@ -117,27 +102,54 @@ impl Io {
         let mut ops = Vec::with_capacity(writes.len());
         let mut numbers = Vec::with_capacity(writes.len());
         for (number, write) in writes.iter().enumerate() {
-            let drive = self.fleet.get(write.drive);
+            let drive = self.fleet().get(write.drive);
             let largest = drive.as_ref().map_or(1 << 20, |drive| drive.largest_io);
-            let handles = drive.map_or(0, |drive| drive.placement_handles);
-            let placement = write
-                .class
-                .filter(|_| handles > 0)
-                .map(|class| PlacementId(u16::from(class) % handles));
+            let placement = drive.and_then(|drive| handle(&drive, write.class?));
             for (piece, bytes) in write.bytes.chunks(largest).enumerate() {
                 let offset = write.offset + to_u64(piece * largest);
                 let buf = AlignedBuf::padded(bytes, 1);
                 numbers.push(number);
                 let op = Op::Write { lba: Lba(0), buf, placement, fua: write.fua };
-                ops.push((write.drive, offset, OpKind::Write, op));
+                ops.push((write.drive, offset, op));
             }
         }
         self.gather(writes.len(), &numbers, ops)
     }
 
+    /// A buffer of this size, with any content.
+    pub(crate) fn buf(&mut self, size: usize) -> AlignedBuf {
+        let found = self.spare.iter().rposition(|buf| buf.len() == size);
+        found.map_or_else(|| AlignedBuf::zeroed(size), |at| self.spare.swap_remove(at))
+    }
+
+    /// Writes buffers, each at a byte of a drive, for a class of segments. Returns the drives that failed.
+    pub(crate) fn write_bufs(
+        &mut self,
+        writes: Vec<(DriveIndex, u64, AlignedBuf)>,
+        class: u8,
+    ) -> Vec<DriveIndex> {
+        let drives: Vec<DriveIndex> = writes.iter().map(|(drive, ..)| *drive).collect();
+        let ops = writes.into_iter().map(|(drive, offset, buf)| {
+            let placement = self.fleet().get(drive).and_then(|drive| handle(&drive, class));
+            (drive, offset, Op::Write { lba: Lba(0), buf, placement, fua: false })
+        });
+        let ops = ops.collect();
+        let mut failed = Vec::new();
+        for Arrival { ticket, result, buf } in self.run(ops) {
+            let drive = drives[to_usize(ticket.slot.into())];
+            if result.is_err() && !failed.contains(&drive) {
+                failed.push(drive);
+            }
+            if self.spare.len() < SPARE {
+                self.spare.extend(buf);
+            }
+        }
+        failed
+    }
+
     /// Flushes the drives; an answer for each.
     pub(crate) fn flush(&mut self, drives: &[DriveIndex]) -> Vec<Result<(), DeviceError>> {
-        let ops = drives.iter().map(|drive| (*drive, 0, OpKind::Flush, Op::Flush)).collect();
+        let ops = drives.iter().map(|drive| (*drive, 0, Op::Flush)).collect();
         let numbers: Vec<usize> = (0..drives.len()).collect();
         self.gather(drives.len(), &numbers, ops)
     }
@@ -145,7 +157,7 @@ impl Io {
     /// Discards `size` bytes at each of these places. That one fails costs space in the drive, and nothing else.
     pub(crate) fn discard(&mut self, places: &[(DriveIndex, u64, u64)]) {
         let ops = places.iter().map(|(drive, offset, size)| {
-            (*drive, *offset, OpKind::Discard, Op::Discard { lba: Lba(0), count: LbaCount(*size) })
+            (*drive, *offset, Op::Discard { lba: Lba(0), count: LbaCount(*size) })
         });
         let ops = ops.collect();
         self.run(ops);
@@ -155,146 +167,38 @@ impl Io {
         &mut self,
         count: usize,
         numbers: &[usize],
-        ops: Vec<(DriveIndex, u64, OpKind, Op)>,
+        ops: Vec<Placed>,
     ) -> Vec<Result<(), DeviceError>> {
         let mut answers = vec![Ok(()); count];
-        for (piece, outcome) in self.run(ops) {
-            if let Err(error) = outcome {
-                answers[numbers[piece]] = Err(error);
+        for arrival in self.run(ops) {
+            if let Err(error) = arrival.result {
+                answers[numbers[to_usize(arrival.ticket.slot.into())]] = Err(error);
             }
         }
         answers
     }
 
-    /// Runs commands, whose places are in bytes, to their end.
-    fn run(&mut self, ops: Vec<(DriveIndex, u64, OpKind, Op)>) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(ops.len());
-        let patience = self.fleet.patience;
-        for (number, (index, offset, kind, op)) in ops.into_iter().enumerate() {
-            match self.lane(index) {
-                Ok(lane) => {
-                    let op = place(op, offset, lane.drive.lba_size);
-                    let tag = Tag(to_u64(number));
-                    lane.missing.insert(tag);
-                    lane.batch.push_back(Command { tag, op });
-                }
-                Err(error) => outcomes.push((number, Err(error(kind, offset)))),
-            }
+    /// Runs commands to their end. Tickets have their numbers.
+    fn run(&mut self, ops: Vec<Placed>) -> Vec<Arrival> {
+        let stamp = self.lanes.next_stamp();
+        let count = ops.len();
+        for (number, (drive, offset, op)) in ops.into_iter().enumerate() {
+            self.lanes.start(Ticket { slot: u32_of(number), stamp, part: 0 }, drive, offset, op);
         }
-        let mut done = Vec::new();
-        for lane in self.lanes.iter_mut().flatten() {
-            lane.start(&mut done);
-            lane.take(&mut done, &mut outcomes);
-        }
-        for place in &mut self.lanes {
-            let Some(lane) = place else { continue };
-            let answers = lane.finish(patience, &mut done);
-            lane.take(&mut done, &mut outcomes);
-            if answers {
-                continue;
-            }
-            // Its commands may still come back, into buffers that must be there then: so it is never dropped.
-            let lane = place.take().expect("matched above");
-            lane.drive.take_out();
-            for tag in &lane.missing {
-                let why = format!("it did not answer within {patience:?}");
-                let (name, cause) = (lane.drive.device.name(), Cause::Gone(why));
-                lane.drive.count(OpKind::Write);
-                let error = DeviceError::new(name, OpKind::Flush, Lba(0), 0, cause);
-                outcomes.push((to_usize(tag.0), Err(error)));
-            }
-            std::mem::forget(lane.queue);
+        self.lanes.push();
+        let (mut outcomes, mut arrived) = (Vec::with_capacity(count), Vec::new());
+        while outcomes.len() < count {
+            self.lanes.wait(&mut arrived, LOOK);
+            outcomes.extend(arrived.drain(..).filter(|one| one.ticket.stamp == stamp));
         }
         outcomes
     }
-
-    /// The lane of a drive, or what to answer in its place.
-    fn lane(
-        &mut self,
-        index: DriveIndex,
-    ) -> Result<&mut Lane, impl FnOnce(OpKind, u64) -> DeviceError + use<>> {
-        let gone = |name: String, why: String| {
-            move |op, offset| DeviceError::new(&name, op, Lba(offset / 512), 0, Cause::Gone(why))
-        };
-        let Some(drive) = self.fleet.get(index) else {
-            return Err(gone(index.to_string(), "it is out of the pool".to_owned()));
-        };
-        let at = index.index();
-        if self.lanes.len() <= at {
-            self.lanes.resize_with(at + 1, || None);
-        }
-        let is_current =
-            self.lanes[at].as_ref().is_some_and(|lane| Arc::ptr_eq(&lane.drive, &drive));
-        if !is_current {
-            let queue = drive.device.queue_pair(DEPTH);
-            let queue = match queue {
-                Ok(queue) => queue,
-                Err(error) => return Err(gone(drive.device.name().to_owned(), error.to_string())),
-            };
-            let (batch, missing) = (VecDeque::new(), BTreeSet::new());
-            self.lanes[at] = Some(Lane { drive, queue, batch, missing });
-        }
-        Ok(self.lanes[at].as_mut().expect("opened above"))
-    }
 }
 
-impl Lane {
-    fn start(&mut self, done: &mut Vec<Completion>) {
-        if !self.batch.is_empty()
-            && let Err(error) = self.queue.submit(&mut self.batch)
-        {
-            self.give_up(&error, done);
-        }
-    }
-
-    /// Waits for all that is in flight or still to be started; false when nothing came back for so long.
-    fn finish(&mut self, patience: Duration, done: &mut Vec<Completion>) -> bool {
-        while self.queue.in_flight() > 0 || !self.batch.is_empty() {
-            self.start(done);
-            if self.queue.in_flight() == 0 {
-                continue;
-            }
-            match self.queue.wait(done, Some(patience)) {
-                Ok(0) => return self.queue.in_flight() == 0,
-                Ok(_) => {}
-                Err(error) => {
-                    self.give_up(&error, done);
-                    return true;
-                }
-            }
-        }
-        true
-    }
-
-    /// The queue pair is broken: what has not been started fails.
-    fn give_up(&mut self, error: &DeviceError, done: &mut Vec<Completion>) {
-        for Command { tag, op } in self.batch.drain(..) {
-            done.push(Completion { tag, result: Err(error.clone()), buf: op.into_buf() });
-        }
-    }
-
-    fn take(&mut self, done: &mut Vec<Completion>, outcomes: &mut Vec<Outcome>) {
-        for Completion { tag, result, buf } in done.drain(..) {
-            self.missing.remove(&tag);
-            if let Err(error) = &result {
-                self.drive.count(error.op());
-            }
-            outcomes.push((to_usize(tag.0), result.map(|()| buf)));
-        }
-    }
-}
-
-/// The command at this byte of a device with such LBAs.
-fn place(op: Op, offset: u64, lba_size: u32) -> Op {
-    let lba = Lba(offset / u64::from(lba_size));
-    match op {
-        Op::Read { buf, .. } => Op::Read { lba, buf },
-        Op::Write { buf, placement, fua, .. } => Op::Write { lba, buf, placement, fua },
-        Op::Discard { count, .. } => {
-            Op::Discard { lba, count: LbaCount(count.0 / u64::from(lba_size)) }
-        }
-        other => other,
-    }
+/// The placement id of a class of segments on a drive that has some: neighbouring classes share one where it has few.
+pub(crate) fn handle(drive: &Drive, class: u8) -> Option<PlacementId> {
+    let handles = drive.placement_handles;
+    (handles > 0).then(|| PlacementId(u16::from(class) % handles))
 }
 
 /// Ios that are not in use.

@@ -29,6 +29,42 @@ pub(crate) struct Keeper {
     pub(crate) window: Vec<SegmentId>,
     /// The segment from which on a drive that returned is to be verified.
     pub(crate) returned_next: SegmentId,
+    pub(crate) lifespan: Lifespan,
+    /// Memory of what was packed last, to be used again.
+    pub(crate) packing: Vec<u8>,
+    /// Segments that a checkpoint takes for pages of the map, lately.
+    pub(crate) checkpoint_segments: u64,
+}
+
+/// How long segments of hot blocks live, in records: an average of those that were cleaned last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lifespan(pub(crate) u64);
+
+impl Default for Lifespan {
+    /// Unknown: everything is hot.
+    fn default() -> Lifespan {
+        Lifespan(u64::MAX)
+    }
+}
+
+impl Lifespan {
+    /// A segment was cleaned after so many records.
+    pub(crate) fn learn(&mut self, records: u64) {
+        self.0 = match self.0 {
+            u64::MAX => records,
+            known => known - known / 8 + records / 8,
+        };
+    }
+
+    /// Whether a version of this age is about as old as hot ones become.
+    pub(crate) fn is_short(self, age: u64) -> bool {
+        age <= self.0
+    }
+
+    /// Whether a version of this age has outlived hot ones so often that it will stay.
+    pub(crate) fn is_long(self, age: u64) -> bool {
+        age / 4 >= self.0
+    }
 }
 
 /// How far a scrub is. Times are seconds since 1970.

@@ -45,23 +45,32 @@ impl Default for Load {
     }
 }
 
+/// When a command of a volume began, and beside which work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    at: u64,
+    turn: u32,
+}
+
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Load {
-    /// Runs a command of a volume.
-    pub(crate) fn run<T>(&self, clock: &Clock, command: impl FnOnce() -> T) -> T {
-        let (start, turn) = (clock.now().0, self.turns.load(Ordering::Relaxed));
-        let done = command();
-        let end = clock.now().0.max(1);
+    /// A command of a volume begins.
+    pub(crate) fn begin(&self, clock: &Clock) -> Begun {
+        Begun { at: clock.now().0, turn: self.turns.load(Ordering::Relaxed) }
+    }
+
+    /// A command of a volume ended.
+    pub(crate) fn end(&self, clock: &Clock, begun: Begun) {
+        let (Begun { at: start, turn }, end) = (begun, clock.now().0.max(1));
         let is_beside = turn % 2 == 1 || turn != self.turns.load(Ordering::Relaxed);
         let average = if is_beside { &self.beside } else { &self.without };
         let (old, new) = (average.load(Ordering::Relaxed), end.saturating_sub(start));
         let next = if old == 0 { new } else { old - old / 16 + new / 16 };
         average.store(next, Ordering::Relaxed);
         self.last.store(end, Ordering::Relaxed);
-        done
     }
 
     /// Whether volumes are in use.

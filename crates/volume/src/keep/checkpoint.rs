@@ -10,10 +10,13 @@
 //!    overwritten.
 //! 6. Only then the log's tail moves, and the slots of segments that became empty are discarded and used again.
 
+use std::sync::atomic::Ordering;
+
 use esker_base::checksum::crc32c;
 use esker_base::units::to_u64;
 
 use crate::buffer::Ring;
+use crate::commit;
 use crate::drive::{Io, Write};
 use crate::engine::{Keeper, Shared, add};
 use crate::keep::{destage, output};
@@ -41,7 +44,9 @@ pub(crate) fn run(
     io: &mut Io,
     want: &Want,
 ) -> Result<(), VolumeError> {
+    let pages_before = shared.counts.metadata.load(Ordering::Relaxed);
     // A new log begins empty: nobody appends to the old one from here on.
+    let _front = want.new_log.then(|| commit::hold(shared));
     let held = want.new_log.then(|| shared.log.lock());
     if held.is_some() {
         while destage::run(shared, keeper, io)? {}
@@ -72,12 +77,15 @@ pub(crate) fn run(
         }
     };
     shared.log.lock().move_tail(&tail);
+    let pages = shared.counts.metadata.load(Ordering::Relaxed) - pages_before;
+    keeper.checkpoint_segments = pages / destage::segment_bytes(shared).max(1) + 1;
     keeper.marked.clear();
     for writer in keeper.writers.values() {
         keeper.durable_seals.insert(writer.row.id, writer.row.seal_copy);
     }
     let slots = shared.core.lock().reclaim();
     let layout = shared.fleet.layout;
+    add(&shared.counts.erased, to_u64(slots.len()) * layout.shape.chunk_bytes);
     let chunks = slots.iter().filter(|(drive, _)| shared.fleet.get(*drive).is_some());
     let chunks =
         chunks.map(|(drive, slot)| (*drive, layout.slot_offset(*slot), layout.shape.chunk_bytes));
@@ -116,6 +124,17 @@ fn new_ring(shared: &Shared, log: &Ring) -> Ring {
     Ring::new(log.epoch + 1, bytes, members, tail, log.next_seqno)
 }
 
+/// Whether a copy of the log is on a slow drive, and would be on another one if it were placed anew.
+pub(crate) fn log_may_move(shared: &Shared) -> bool {
+    let slow = shared.fleet.slow();
+    let members = shared.log.lock().members.clone();
+    let count = |members: &[DriveIndex]| members.iter().filter(|m| slow.contains(m)).count();
+    count(&members) > 0 && {
+        let (wanted, _) = log_members(shared, &shared.config.lock());
+        count(&wanted) < count(&members)
+    }
+}
+
 /// Which members should have the log, and how large it can be.
 fn log_members(shared: &Shared, config: &Config) -> (Vec<DriveIndex>, u64) {
     let buffers = shared.fleet.serving(Role::Buffer);
@@ -124,6 +143,10 @@ fn log_members(shared: &Shared, config: &Config) -> (Vec<DriveIndex>, u64) {
         false => buffers,
     };
     let count = shared.log_wanted(config);
+    // An acknowledgement waits for all copies: slow drives get none where there are others.
+    let (slow, prompt): (Vec<_>, Vec<_>) =
+        drives.into_iter().partition(|drive| drive.latencies.is_slow());
+    let drives = [prompt, slow].concat();
     let chosen = drives.iter().take(count);
     let bytes = |role, bytes| shared.fleet.layout.log_bytes(role, bytes);
     let least = chosen.clone().map(|drive| bytes(drive.role, drive.bytes)).min();
@@ -183,7 +206,7 @@ fn point_to(
                 members: ring.members.clone(),
             };
             let is_short = ring.members.len() < shared.log_wanted(&config);
-            shared.log_is_degraded.store(is_short, std::sync::atomic::Ordering::Release);
+            shared.log_is_degraded.store(is_short, Ordering::Release);
         }
         (voters, shared.write_config(io, &mut config, &mut failed))
     };
@@ -269,7 +292,7 @@ fn write_pages(
         return output::close(shared, keeper, io, Class::Metadata);
     }
     let packed = builder.finish(shared.fleet.pool);
-    let Some(segment) = output::append(shared, keeper, io, Class::Metadata, &packed)? else {
+    let Some(segment) = output::append(shared, keeper, io, Class::Metadata, packed)? else {
         return Ok(()); // the caller comes again
     };
     let mut core = shared.core.lock();

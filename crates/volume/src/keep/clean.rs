@@ -2,21 +2,20 @@
 //! what is moved was verified, and computed from parities where it had to be.
 //!
 //! A victim is chosen by cost and benefit: much garbage, and old, because garbage still comes to young ones; where space
-//! is needed at once, by garbage alone. Survivors
-//! of fresh segments go to a class of their own, those that survive again to another: they live longer.
+//! is needed at once, by garbage alone. Survivors are told apart by how long they have lived, beside how long hot blocks
+//! do (after SepBIT; Wang et al., FAST '22): those that have outlived them several times go to a class of their own.
 
-use esker_base::checksum::crc32c;
 use esker_base::units::{to_u64, to_usize};
 
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
+use crate::keep::bundle::{self, Moved, Parcel};
 use crate::keep::{checkpoint, output};
-use crate::map::Access;
-use crate::omf::envelope::fragment_crc;
+use crate::map::{Access, fragment_bytes};
 use crate::omf::leaf::{Fragment, Place};
 use crate::omf::root::SegmentRow;
 use crate::omf::summary::{self, Item, ItemKind};
-use crate::segment::{Want, read_many, read_verified};
+use crate::segment::{Sum, Want, read_many, read_verified};
 use crate::space::{Class, Segment};
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, DriveIndex, SegmentId};
@@ -45,9 +44,8 @@ pub(crate) fn is_urgent(shared: &Shared) -> bool {
 
 /// Whether cleaning is due.
 pub(crate) fn is_due(shared: &Shared) -> bool {
-    let total = to_u64(shared.core.lock().space.segments().count());
     let (free, pages) = free_segments(shared);
-    free < (total / 50).max(URGENT + pages + 3)
+    free < URGENT + pages + 3
 }
 
 /// Cleans the best victim; false when there is none.
@@ -68,6 +66,10 @@ fn best_victim(shared: &Shared, keeper: &Keeper) -> Option<SegmentId> {
         if live == 0 || live * 50 > bytes * 49 {
             return None; // free already, or not worth it
         }
+        // What is moved fills up a row: with less garbage nothing is gained.
+        if !is_urgent && bytes - live <= to_u64(layout.row_bytes(segment.data_chunks())) {
+            return None;
+        }
         if is_urgent {
             return Some(u128::from(bytes - live)); // space now, whatever it will have cost later
         }
@@ -83,6 +85,10 @@ fn best_victim(shared: &Shared, keeper: &Keeper) -> Option<SegmentId> {
     scored.max().map(|(_, id)| id)
 }
 
+fn chunks_of_data(row: &SegmentRow) -> usize {
+    row.chunks.len() - usize::from(row.parity)
+}
+
 /// Moves all that lives in a segment to others. What is lost stays, and is reported when it is read.
 pub(crate) fn move_out(
     shared: &Shared,
@@ -94,7 +100,10 @@ pub(crate) fn move_out(
         Some(segment) => segment.row.clone(),
         None => return Ok(()),
     };
-    let class = if row.class == Class::Fresh.number() { Class::Warm } else { Class::Cold };
+    let now = shared.log.lock().next_seqno;
+    if row.class == Class::Hot.number() {
+        keeper.lifespan.learn(now.0.saturating_sub(row.born.0));
+    }
     let (mut is_whole, mut blocks) = (true, Vec::new());
     for (sector, bytes, crc) in row.summaries.clone() {
         let Some(items) = read_summary(shared, io, &row, sector, bytes, crc) else {
@@ -106,10 +115,28 @@ pub(crate) fn move_out(
             spill(shared, keeper, io)?;
         }
     }
+    // What was hot lately is not cold yet, whatever its age.
+    let lifespan = keeper.lifespan;
+    let is_warm = |(item, _): &(Item, Fragment)| {
+        row.class == Class::Hot.number() || !lifespan.is_long(now.0.saturating_sub(item.birth.0))
+    };
+    let (mut warm, mut cold): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_warm);
+    // Each append fills up a row: few blocks are not worth one of their own.
+    let row_bytes = shared.fleet.layout.row_bytes(chunks_of_data(&row));
+    let bytes = |blocks: &[(Item, Fragment)]| -> u64 {
+        blocks.iter().map(|(_, from)| fragment_bytes(from)).sum()
+    };
+    if bytes(&warm).min(bytes(&cold)) < to_u64(row_bytes) {
+        let (few, many) =
+            if warm.len() < cold.len() { (&mut warm, &mut cold) } else { (&mut cold, &mut warm) };
+        many.append(few);
+    }
     // As many at once as memory allows: each append fills up a row.
-    for blocks in blocks.chunks(MOVED) {
-        is_whole &= move_blocks(shared, keeper, io, class, &row, blocks)?;
-        spill(shared, keeper, io)?;
+    for (class, blocks) in [(Class::Warm, warm), (Class::Cold, cold)] {
+        for blocks in blocks.chunks(MOVED) {
+            is_whole &= move_blocks(shared, keeper, io, class, &row, blocks)?;
+            spill(shared, keeper, io)?;
+        }
     }
     if row.class == Class::Metadata.number() && is_whole {
         keeper.marked.push(victim); // what it has is written anew by the next checkpoint
@@ -146,8 +173,8 @@ pub(crate) fn read_summary(
     bytes: u32,
     crc: u32,
 ) -> Option<Vec<Item>> {
-    let is_good = |bytes: &[u8]| crc32c(bytes) == crc;
-    let read = read_verified(io, row, sector, to_usize(bytes.into()), &is_good);
+    let chunks = shared.core.lock().space.get(row.id)?.chunks.clone();
+    let read = read_verified(io, &chunks, sector, to_usize(bytes.into()), Sum::Plain(crc));
     let (bytes, bad) = read.ok()?;
     blame(shared, &bad);
     summary::decode(&bytes, shared.fleet.pool, row.id, row.generation, sector).ok()
@@ -206,22 +233,17 @@ fn move_blocks(
     row: &SegmentRow,
     blocks: &[(Item, Fragment)],
 ) -> Result<bool, VolumeError> {
-    let checks: Vec<_> = blocks
-        .iter()
-        .map(|(item, _)| {
-            move |bytes: &[u8]| {
-                fragment_crc(item.lineage, item.index, row.generation, bytes) == item.crc
-            }
-        })
-        .collect();
-    let wants = blocks.iter().zip(&checks).map(|((item, _), is_good)| Want {
-        row,
+    let Some(chunks) = shared.core.lock().space.get(row.id).map(|s| s.chunks.clone()) else {
+        return Ok(true);
+    };
+    let wants = blocks.iter().map(|(item, from)| Want {
+        chunks: &chunks,
         sector: item.sector,
         size: to_usize(item.bytes.into()),
-        is_good,
+        sum: Sum::Seeded { lineage: item.lineage, index: from.seed(item.index), crc: item.crc },
     });
     let read = read_many(io, &wants.collect::<Vec<_>>());
-    let mut moving: Vec<Moving> = Vec::with_capacity(blocks.len());
+    let mut moving: Vec<Moved> = Vec::with_capacity(blocks.len());
     let mut is_whole = true;
     for ((item, from), answer) in blocks.iter().zip(read) {
         match answer {
@@ -232,12 +254,10 @@ fn move_blocks(
             Err(_) => is_whole = false,
         }
     }
-    place(shared, keeper, io, class, &moving)?;
+    let parcels = bundle::parcels(shared, class, moving);
+    place(shared, keeper, io, class, &parcels)?;
     Ok(is_whole)
 }
-
-/// A block on its way: what it is, where the map has it, and its bytes as they are stored.
-pub(crate) type Moving = (Item, Fragment, Vec<u8>);
 
 /// Writes blocks to open segments, and tells the map, unless they were replaced meanwhile.
 pub(crate) fn place(
@@ -245,36 +265,47 @@ pub(crate) fn place(
     keeper: &mut Keeper,
     io: &mut Io,
     class: Class,
-    moving: &[Moving],
+    parcels: &[Parcel],
 ) -> Result<(), VolumeError> {
-    let mut left = moving;
+    let mut left = parcels;
     while !left.is_empty() {
         let mut builder = output::open(shared, keeper, io, class)?;
-        let mut placed = Vec::new();
-        for (item, _, bytes) in left {
-            if !builder.fits(bytes.len(), true) {
+        let (mut placed, mut count) = (Vec::new(), 0);
+        for Parcel { members, bytes } in left {
+            if !builder.fits_items(bytes.len(), true, members.len()) {
                 break;
             }
-            placed.push(builder.push(item.kind, item.lineage, item.index, item.birth, bytes));
+            count += 1;
+            let blocks = u8::try_from(members.len()).expect("at most four");
+            let sectors = u8::try_from(sectors_of(bytes.len())).expect("at most 31");
+            for (number, (item, from)) in members.iter().enumerate() {
+                let Item { lineage, index, birth, .. } = *item;
+                let new = match number {
+                    0 => {
+                        let seed = Fragment { blocks, ..*from }.seed(index);
+                        builder.push_seeded(ItemKind::Block, lineage, (index, seed), birth, bytes)
+                    }
+                    _ => builder.push_member(index, birth),
+                };
+                placed.push((*item, *from, new, sectors, blocks));
+            }
         }
         if placed.is_empty() {
             output::close(shared, keeper, io, class)?;
             continue;
         }
         let packed = builder.finish(shared.fleet.pool);
-        let Some(segment) = output::append(shared, keeper, io, class, &packed)? else { continue };
+        let Some(segment) = output::append(shared, keeper, io, class, packed)? else { continue };
         let mut core = shared.core.lock();
         let core = &mut *core;
-        for ((item, from, _), new) in left.iter().zip(&placed) {
-            let sectors = sectors_of(to_usize(new.bytes.into()));
-            let sectors = u8::try_from(sectors).expect("a block has at most eight");
-            let to = Fragment { segment, sector: new.sector, sectors, crc: new.crc };
+        for (item, from, new, sectors, blocks) in placed {
+            let to = Fragment { segment, sector: new.sector, sectors, blocks, crc: new.crc };
             let mut access = Access { io: &mut *io, space: &mut core.space };
             core.map
-                .relocate(&mut access, item.lineage, Block(item.index), item.birth, from, to)
+                .relocate(&mut access, item.lineage, Block(item.index), item.birth, &from, to)
                 .map_err(|broken| shared.damaged(&broken))?;
         }
-        left = &left[placed.len()..];
+        left = &left[count..];
     }
     Ok(())
 }

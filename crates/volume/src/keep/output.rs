@@ -14,7 +14,7 @@ use crate::segment::{Builder, Writer};
 use crate::space::Class;
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
-use crate::types::id::SegmentId;
+use crate::types::id::{DriveIndex, SegmentId};
 
 /// The most appends to a segment: each has a summary that the table lists.
 const APPENDS_MAX: usize = 32;
@@ -26,7 +26,28 @@ fn kept_for_others(class: Class, pages: u64) -> u64 {
         Class::Metadata => 0,
         Class::Warm | Class::Cold => 2 + pages,
         Class::Fresh => 4 + pages,
+        Class::Hot | Class::Stream(_) => 8 + pages,
     }
+}
+
+/// Whether a class has an open segment, or there is space for one.
+pub(crate) fn may_open(shared: &Shared, keeper: &Keeper, class: Class) -> bool {
+    if keeper.writers.contains_key(&class) {
+        return true;
+    }
+    let core = shared.core.lock();
+    let (width, _) = shared.shape_now(&core.space);
+    core.space.free_segments(width.into()) > kept_for_others(class, shared.page_segments(&core))
+}
+
+/// Closes the open segments of optional classes, so that they can be cleaned.
+pub(crate) fn close_optional(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+) -> Result<(), VolumeError> {
+    let open: Vec<Class> = keeper.writers.keys().copied().filter(|c| c.is_optional()).collect();
+    open.into_iter().try_for_each(|class| close(shared, keeper, io, class))
 }
 
 /// A builder for the open segment of a class; a new segment where that has no room.
@@ -36,10 +57,15 @@ pub(crate) fn open(
     io: &mut Io,
     class: Class,
 ) -> Result<Builder, VolumeError> {
+    let avoided = avoided(shared);
     let is_full = keeper.writers.get(&class).is_some_and(|writer| {
         writer.room(io) < 4 * BLOCK
             || writer.row.summaries.len() >= APPENDS_MAX
-            || writer.row.chunks.iter().any(|(drive, _)| shared.fleet.get(*drive).is_none())
+            || writer
+                .row
+                .chunks
+                .iter()
+                .any(|(drive, _)| shared.fleet.get(*drive).is_none() || avoided.contains(drive))
     });
     if is_full {
         close(shared, keeper, io, class)?;
@@ -49,10 +75,25 @@ pub(crate) fn open(
         Entry::Vacant(place) => place.insert(Writer::new(allocate(shared, class)?)),
     };
     let (data_chunks, row) = (writer.data_chunks(), &writer.row);
-    Ok(Builder::new(&shared.fleet.layout, row.id, row.generation, data_chunks, row.rows))
+    let memory = std::mem::take(&mut keeper.packing);
+    let layout = &shared.fleet.layout;
+    Ok(Builder::new(layout, row.id, row.generation, data_chunks, row.rows, memory))
+}
+
+/// Drives that new segments are not put on: the slow ones, if the others suffice.
+fn avoided(shared: &Shared) -> Vec<DriveIndex> {
+    let slow = shared.fleet.slow();
+    if slow.is_empty() {
+        return slow;
+    }
+    let core = shared.core.lock();
+    let (width, _) = shared.shape_now(&core.space);
+    let fits = core.space.can_allocate(width, &slow);
+    if fits { slow } else { Vec::new() }
 }
 
 fn allocate(shared: &Shared, class: Class) -> Result<SegmentRow, VolumeError> {
+    let avoided = avoided(shared);
     let mut core = shared.core.lock();
     let (width, parity) = shared.shape_now(&core.space);
     let no_space = |what: String| VolumeError::NoSpace { pool: shared.name.clone(), what };
@@ -61,7 +102,7 @@ fn allocate(shared: &Shared, class: Class) -> Result<SegmentRow, VolumeError> {
         let what = "its last free segments are kept for cleaning and for checkpoints";
         return Err(no_space(what.to_owned()));
     }
-    let Some(id) = core.space.allocate(class, width, parity, &[]) else {
+    let Some(id) = core.space.allocate(class, width, parity, &avoided) else {
         return Err(no_space(format!("no {width} drives have a free slot for another segment")));
     };
     Ok(core.space.get(id).expect("just allocated").row.clone())
@@ -74,22 +115,27 @@ pub(crate) fn append(
     keeper: &mut Keeper,
     io: &mut Io,
     class: Class,
-    packed: &Packed,
+    packed: Packed,
 ) -> Result<Option<SegmentId>, VolumeError> {
+    let Packed { mut bytes, items, summary } = packed;
     let writer = keeper.writers.get_mut(&class).expect("opened before");
-    if let Err(failed) = writer.append(io, &packed.bytes) {
+    let appended = writer.append(io, &bytes);
+    let size = to_u64(bytes.len());
+    bytes.clear();
+    keeper.packing = bytes;
+    if let Err(failed) = appended {
         shared.take_out(io, &failed)?;
         close(shared, keeper, io, class)?;
         return Ok(None);
     }
-    writer.row.summaries.push(packed.summary);
+    writer.row.summaries.push(summary);
     let counter = match class {
         Class::Metadata => &shared.counts.metadata,
-        Class::Fresh => &shared.counts.destaged,
+        Class::Fresh | Class::Hot | Class::Stream(_) => &shared.counts.destaged,
         Class::Warm | Class::Cold => &shared.counts.cleaned,
     };
-    add(counter, to_u64(packed.bytes.len()));
-    let newest = packed.items.iter().map(|item| item.birth).max().unwrap_or_default();
+    add(counter, size);
+    let newest = items.iter().map(|item| item.birth).max().unwrap_or_default();
     let mut core = shared.core.lock();
     let segment = core.space.get_mut(writer.row.id).expect("it is open");
     segment.row.rows = writer.row.rows;

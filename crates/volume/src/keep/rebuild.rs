@@ -17,6 +17,7 @@ use crate::engine::{Job, Keeper, Shared, Target, add};
 use crate::keep::repair::{Absent, most_degraded, move_away};
 use crate::keep::{checkpoint, clean, output, verify};
 use crate::omf::envelope::fragment_crc;
+use crate::omf::leaf::BUNDLE_BLOCKS;
 use crate::omf::root::SegmentRow;
 use crate::omf::seal::Seal;
 use crate::omf::summary::{Item, ItemKind};
@@ -156,7 +157,10 @@ fn plan(shared: &Shared, io: &mut Io, absent: &Absent, id: SegmentId) -> Way {
             return Way::Move;
         };
         let places = blocks.iter().filter_map(|item| {
-            let piece = layout.pieces(data_chunks, item.sector, 1).next()?;
+            let size = to_usize(item.bytes.into());
+            let mut pieces = layout.pieces(data_chunks, item.sector, size);
+            // A bundle may lie in two units: then it is not checked here.
+            let piece = pieces.next().filter(|piece| piece.size == size)?;
             (piece.chunk == chunk).then_some((piece.row, piece.within, *item))
         });
         targets.push(Target { chunk, to, unit_crcs: Vec::new(), blocks: places.collect() });
@@ -340,8 +344,12 @@ impl Job {
                 let start = (to_usize((*row).into()) - first) * unit + within;
                 let block = bytes.get(start..start + to_usize(item.bytes.into()));
                 let crc =
-                    |bytes| fragment_crc(item.lineage, item.index, self.row.generation, bytes);
-                block.is_some_and(|bytes| crc(bytes) == item.crc)
+                    |index, bytes| fragment_crc(item.lineage, index, self.row.generation, bytes);
+                // That of a bundle is seeded with its first block.
+                let first = item.index - item.index % BUNDLE_BLOCKS;
+                block.is_some_and(|bytes| {
+                    crc(item.index, bytes) == item.crc || crc(first, bytes) == item.crc
+                })
             })
         });
         if are_right { Part::Computed(units) } else { Part::Unfit }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared, add};
 use crate::fragment;
-use crate::keep::clean::{self, Moving};
+use crate::keep::bundle::Parcel;
+use crate::keep::clean;
 use crate::map::Access;
-use crate::omf::envelope::fragment_crc;
 use crate::omf::frame::Record;
 use crate::omf::leaf::{Fragment, Place};
 use crate::omf::root::SegmentRow;
 use crate::omf::summary::{Item, ItemKind};
-use crate::segment::read_verified;
+use crate::segment::{Sum, read_verified};
 use crate::space::Class;
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, LineageId, Seqno};
@@ -49,13 +49,13 @@ pub(crate) fn run(
     let moving = found.into_iter().filter_map(|(version, data)| {
         let (lineage, block, birth) = version;
         let is_compressed = shared.core.lock().catalog.is_compressed(lineage);
-        let mut bytes = Vec::new();
-        fragment::encode(&data, is_compressed, &mut bytes);
+        let mut scratch = Vec::new();
+        let bytes = fragment::encode(&data, is_compressed, &mut scratch).to_vec();
         let (kind, index, size) = (ItemKind::Block, block.0, u32_of(bytes.len()));
         let item = Item { kind, lineage, index, birth, sector: 0, bytes: size, crc: 0 };
-        Some((item, *lost.get(&version)?, bytes))
+        Some(Parcel { members: vec![(item, *lost.get(&version)?)], bytes })
     });
-    let moving: Vec<Moving> = moving.collect();
+    let moving: Vec<Parcel> = moving.collect();
     add(&shared.counts.salvaged, to_u64(moving.len()));
     clean::place(shared, keeper, io, Class::Fresh, &moving)
 }
@@ -77,10 +77,14 @@ fn lost_blocks(shared: &Shared, io: &mut Io, row: &SegmentRow) -> BTreeMap<Versi
                 continue;
             }
             let block = Block(key.1 * LEAF_BLOCKS + u64::from(within));
-            let is_good =
-                |bytes: &[u8]| fragment_crc(key.0, block.0, row.generation, bytes) == fragment.crc;
+            let Some(chunks) = shared.core.lock().space.get(row.id).map(|s| s.chunks.clone())
+            else {
+                return lost;
+            };
+            let (index, crc) = (fragment.seed(block.0), fragment.crc);
+            let sum = Sum::Seeded { lineage: key.0, index, crc };
             let size = sectors(fragment.sectors.into());
-            if read_verified(io, row, fragment.sector, size, &is_good).is_err() {
+            if read_verified(io, &chunks, fragment.sector, size, sum).is_err() {
                 lost.insert((key.0, block, version.birth), fragment);
             }
         }

@@ -100,6 +100,15 @@ impl Leaf {
 
     /// The newest version of a block up to `at`.
     pub(crate) fn get(&self, block: u16, at: Seqno) -> Option<Version> {
+        // Where every block has one version, it stands at its number.
+        let here = usize::from(block);
+        if let Some((found, version)) = self.versions.get(here)
+            && *found == block
+            && version.birth <= at
+            && self.versions.get(here + 1).is_none_or(|(next, _)| *next != block)
+        {
+            return Some(*version);
+        }
         let newer = self
             .versions
             .partition_point(|(other, version)| (*other, version.birth) <= (block, at));
@@ -207,7 +216,7 @@ mod tests {
     use crate::types::id::SegmentId;
 
     fn fragment(sector: u32) -> Place {
-        Place::Fragment(Fragment { segment: SegmentId(1), sector, sectors: 8, crc: 0 })
+        Place::Fragment(Fragment { segment: SegmentId(1), sector, sectors: 8, blocks: 1, crc: 0 })
     }
 
     fn version(birth: u64, place: Place) -> Version {

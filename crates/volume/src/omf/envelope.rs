@@ -93,11 +93,17 @@ pub(crate) fn begin(kind: Kind, pool: PoolUuid, address: Address) -> Encoder {
 /// Fills in length and checksum.
 pub(crate) fn finish(e: Encoder) -> Vec<u8> {
     let mut bytes = e.0;
+    finish_in(&mut bytes);
+    bytes
+}
+
+/// Fills in length and checksum of a structure that lies at the start of a buffer. Returns the checksum.
+pub(crate) fn finish_in(bytes: &mut [u8]) -> u32 {
     let length = u32_of(bytes.len());
     bytes[8..12].copy_from_slice(&length.to_le_bytes());
     let crc = crc32c(&bytes[16..]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-    bytes
+    crc
 }
 
 /// An envelope that was opened: magic, version, kind, length and checksum are right.

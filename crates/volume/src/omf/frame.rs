@@ -66,19 +66,28 @@ pub(crate) struct Frame {
     pub(crate) crc: u32,
 }
 
-/// The bytes of a frame, without padding, and its checksum.
-pub(crate) fn encode(
+/// Lays a frame out at the start of `into`, which has room for it, and zeroes behind it. Returns its checksum.
+pub(crate) fn encode_into(
     pool: PoolUuid,
     head: &FrameHead,
     records: &[Record<&[u8]>],
-) -> (Vec<u8>, u32) {
+    into: &mut [u8],
+) -> u32 {
     let address = Address(head.offset, head.epoch, head.number.0);
     let mut e = envelope::begin(Kind::Frame, pool, address);
     e.u64(head.first.0).u32(head.previous_crc).u32(u32_of(records.len()));
+    let mut end = 0;
+    let mut put = |bytes: &[u8]| {
+        into[end..end + bytes.len()].copy_from_slice(bytes);
+        end += bytes.len();
+    };
     for record in records {
         match record {
             Record::Write { lineage, block, data } => {
-                e.u8(1).u64(lineage.0).u64(block.0).u32(u32_of(data.len())).bytes(data);
+                e.u8(1).u64(lineage.0).u64(block.0).u32(u32_of(data.len()));
+                put(&e.0);
+                put(data);
+                e.0.clear();
             }
             Record::Zero { lineage, block, blocks, at_once } => {
                 e.u8(2).u64(lineage.0).u64(block.0).u64(*blocks).u8(u8::from(*at_once));
@@ -86,9 +95,9 @@ pub(crate) fn encode(
             Record::Change(change) => change.encode(&mut e),
         }
     }
-    let bytes = envelope::finish(e);
-    let crc = crc_of(&bytes);
-    (bytes, crc)
+    put(&e.0);
+    into[end..].fill(0);
+    envelope::finish_in(&mut into[..end])
 }
 
 fn crc_of(bytes: &[u8]) -> u32 {

@@ -1,8 +1,8 @@
 //! A leaf of the map, 512 blocks of a lineage; and a node, 512 leaves of it.
 //!
 //! Envelope: address = lineage, index; generation = generation of the segment it lies in. A leaf is a list of
-//! versions, sorted by block and birth, 23 bytes each: 2 block in the leaf, 8 birth, 1 sectors (0: zeroes), 4 segment,
-//! 4 sector, 4 CRC-32C. A *delta* is a leaf's page that says what changed: behind its list of versions a list of the blocks
+//! versions, sorted by block and birth, 23 bytes each: 2 block in the leaf, 8 birth, 1 sectors (0: zeroes; from 80h on a
+//! bundle: bits 5 and 6 its blocks less one, bits 0 to 4 its sectors), 4 segment, 4 sector, 4 CRC-32C. A *delta* is a leaf's page that says what changed: behind its list of versions a list of the blocks
 //! (2 bytes each) whose older versions it replaces, all of them. A node is a list of extents, 18 bytes each: 2 leaf in the
 //! node, 16 extent; of a leaf the whole page first, then its deltas from the oldest on.
 
@@ -20,13 +20,40 @@ pub(crate) enum Place {
     Fragment(Fragment),
 }
 
-/// The bytes of a block in a segment, compressed where they take fewer than eight sectors.
+/// The bytes of a block in a segment, compressed where they take fewer than eight sectors; or of a bundle of blocks that
+/// were compressed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
     pub(crate) segment: SegmentId,
     pub(crate) sector: u32,
     pub(crate) sectors: u8,
+    /// Blocks that were put there together.
+    pub(crate) blocks: u8,
     pub(crate) crc: u32,
+}
+
+/// Blocks of a bundle at most: neighbours, the first of which has a number that is a multiple of this.
+pub(crate) const BUNDLE_BLOCKS: u64 = 4;
+/// Sectors of a bundle at most.
+pub(crate) const BUNDLE_SECTORS_MAX: u8 = 31;
+
+impl Fragment {
+    /// What the checksum is seeded with, besides the lineage: the block, or the first of those of its bundle.
+    pub(crate) fn seed(&self, block: u64) -> u64 {
+        if self.blocks > 1 { block - block % BUNDLE_BLOCKS } else { block }
+    }
+
+    fn pack(&self) -> u8 {
+        match self.blocks {
+            0 | 1 => self.sectors,
+            blocks => 0x80 | (blocks - 1) << 5 | self.sectors,
+        }
+    }
+
+    /// Sectors and blocks.
+    fn unpack(byte: u8) -> (u8, u8) {
+        if byte < 0x80 { (byte, 1) } else { (byte & 0x1f, (byte >> 5 & 3) + 1) }
+    }
 }
 
 /// A version of a block: since which record, and where.
@@ -62,7 +89,7 @@ pub(crate) fn encode(
         e.u16(*block).u64(birth.0);
         match place {
             Place::Zero => drop(e.u8(0).u32(0).u32(0).u32(0)),
-            Place::Fragment(f) => drop(e.u8(f.sectors).u32(f.segment.0).u32(f.sector).u32(f.crc)),
+            Place::Fragment(f) => drop(e.u8(f.pack()).u32(f.segment.0).u32(f.sector).u32(f.crc)),
         }
     }
     e.u32(u32_of(replaced.len()));
@@ -85,14 +112,16 @@ pub(crate) fn decode(
     let mut versions = Vec::with_capacity(count);
     for _ in 0..count {
         let (block, birth) = (d.u16("block")?, Seqno(d.u64("birth")?));
-        let (sectors, segment) = (d.u8("sectors")?, SegmentId(d.u32("segment")?));
+        let (sectors, blocks) = Fragment::unpack(d.u8("sectors")?);
+        let segment = SegmentId(d.u32("segment")?);
         let (sector, crc) = (d.u32("sector")?, d.u32("crc")?);
-        if u64::from(block) >= LEAF_BLOCKS || sectors > 8 {
+        let is_wrong = if blocks > 1 { sectors == 0 } else { sectors > 8 };
+        if u64::from(block) >= LEAF_BLOCKS || is_wrong {
             return Err(FormatError::Value { what: "a version", found: block.into() });
         }
         let place = match sectors {
             0 => Place::Zero,
-            _ => Place::Fragment(Fragment { segment, sector, sectors, crc }),
+            _ => Place::Fragment(Fragment { segment, sector, sectors, blocks, crc }),
         };
         versions.push((block, Version { birth, place }));
     }

@@ -138,11 +138,17 @@ fn frame_bytes() -> Vec<u8> {
         Record::Change(Change::PutVolume(volume())),
         Record::Change(Change::RemoveSnapshot(SnapshotId(7))),
     ];
-    frame::encode(POOL, &head, &records).0
+    let mut bytes = vec![0xff; 32 << 10];
+    frame::encode_into(POOL, &head, &records, &mut bytes);
+    let length = frame::length_of(&bytes).unwrap();
+    assert!(bytes[length..].iter().all(|byte| *byte == 0));
+    bytes.truncate(length);
+    bytes
 }
 
 fn versions() -> Vec<(u16, Version)> {
-    let fragment = Fragment { segment: SegmentId(8), sector: 16, sectors: 3, crc: 0xbeef };
+    let fragment =
+        Fragment { segment: SegmentId(8), sector: 16, sectors: 3, blocks: 1, crc: 0xbeef };
     vec![
         (3, Version { birth: Seqno(40), place: Place::Fragment(fragment) }),
         (511, Version { birth: Seqno(41), place: Place::Zero }),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::omf::label::MemberState;
-use crate::pool::status::Status;
+use crate::pool::status::{DriveLatency, Status};
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,16 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
                 format!("{index} {name} returned {errors} times other bytes than were written.");
             let command = format!("esker pool scrub {pool} --wait");
             add("DRIVE_SUSPECT", text, "scrub, then replace it if more appear", command);
+        }
+        if member.is_slow {
+            let DriveLatency { read_p50, write_p50, .. } = member.latency;
+            let text = format!(
+                "{index} {name} is many times slower than the others: half of its reads take {read_p50:?} or more, \
+                 of its writes {write_p50:?}."
+            );
+            let command = format!("esker pool replace {pool} {} NEW-DEVICE --wait", index.0);
+            let action = "replace the drive unless it becomes faster; it is avoided until then";
+            add("DRIVE_SLOW", text, action, command);
         }
     }
     if let (Some(scrub), Some(within)) = (&status.scrub, facts.scrub_within)

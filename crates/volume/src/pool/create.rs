@@ -109,7 +109,13 @@ impl Pool {
         let fleet = (0..).map(DriveIndex).zip(members_of).map(|(index, (member, device))| {
             Some(Arc::new(Drive::new(index, member.uuid, member.role, device.clone())))
         });
-        let fleet = Arc::new(Fleet::new(pool, layout, Duration::from_secs(60), fleet.collect()));
+        let fleet = Arc::new(Fleet::new(
+            pool,
+            layout,
+            Duration::from_secs(60),
+            esker_base::Clock::real(),
+            fleet.collect(),
+        ));
         let log = first_log(&layout, &members);
         let root = Root {
             number: 1,

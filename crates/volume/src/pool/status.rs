@@ -81,6 +81,31 @@ pub struct MemberStatus {
     pub write_errors: u64,
     /// Reads that returned other bytes than were written.
     pub checksum_errors: u64,
+    /// Whether its commands have taken several times as long as those of the others, for seconds.
+    pub is_slow: bool,
+    /// How long its commands take.
+    pub latency: DriveLatency,
+}
+
+/// How long a drive's commands took in the last second that told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriveLatency {
+    /// Half of the reads took less.
+    pub read_p50: Duration,
+    /// 99 of 100 reads took less.
+    pub read_p99: Duration,
+    /// Half of the writes took less.
+    pub write_p50: Duration,
+    /// 99 of 100 writes took less.
+    pub write_p99: Duration,
+}
+
+impl DriveLatency {
+    fn of(drive: &crate::drive::Drive) -> DriveLatency {
+        let [read_p50, read_p99, write_p50, write_p99] =
+            drive.latencies.last().map(Duration::from_nanos);
+        DriveLatency { read_p50, read_p99, write_p50, write_p99 }
+    }
 }
 
 /// How the write buffer is.
@@ -189,6 +214,8 @@ impl Pool {
                 read_errors: get(|drive| &drive.errors.reads),
                 write_errors: get(|drive| &drive.errors.writes),
                 checksum_errors: get(|drive| &drive.errors.checksums),
+                is_slow: shared.fleet.is_slow(index),
+                latency: drive.as_deref().map(DriveLatency::of).unwrap_or_default(),
             }
         });
         let members: Vec<MemberStatus> = members.collect();

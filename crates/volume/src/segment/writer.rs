@@ -4,8 +4,9 @@
 //! 1. Rows are written once, in order.
 //! 2. The seal that the last checkpoint refers to is not overwritten.
 
+use esker_base::AlignedBuf;
 use esker_base::checksum::crc32c;
-use esker_base::units::to_u64;
+use esker_base::units::{to_u64, to_usize};
 
 use crate::drive::{Io, Write};
 use crate::omf::root::SegmentRow;
@@ -38,25 +39,42 @@ impl Writer {
     pub(crate) fn append(&mut self, io: &mut Io, data: &[u8]) -> Result<(), Vec<DriveIndex>> {
         let layout = io.fleet().layout;
         let (unit, k) = (layout.unit_size(), self.data_chunks());
-        let rows = data.len() / layout.row_bytes(k);
-        debug_assert!(data.len() == rows * layout.row_bytes(k) && rows > 0);
-        let mut chunks = vec![Vec::with_capacity(rows * unit); k];
-        for (number, bytes) in data.chunks(unit).enumerate() {
-            chunks[number % k].extend_from_slice(bytes);
+        let row_bytes = layout.row_bytes(k);
+        let rows = data.len() / row_bytes;
+        debug_assert!(data.len() == rows * row_bytes && rows > 0);
+        // As many rows at a time as a drive takes in one command.
+        let fleet = io.fleet().clone();
+        let drives = self.row.chunks.iter().filter_map(|(drive, _)| fleet.get(*drive));
+        let largest = drives.map(|drive| drive.largest_io).min().unwrap_or(unit);
+        let step = (largest / unit).max(1);
+        let mut writes = Vec::with_capacity(self.row.chunks.len() * rows.div_ceil(step));
+        for (first, data) in (self.row.rows..).step_by(step).zip(data.chunks(step * row_bytes)) {
+            let size = data.len() / k;
+            let mut bufs: Vec<AlignedBuf> = self.row.chunks.iter().map(|_| io.buf(size)).collect();
+            for (number, bytes) in data.chunks(unit).enumerate() {
+                bufs[number % k][number / k * unit..][..unit].copy_from_slice(bytes);
+            }
+            parity::encode(&mut bufs, self.row.parity.into());
+            for (crcs, buf) in self.unit_crcs.iter_mut().zip(&bufs) {
+                crcs.extend(buf.chunks(unit).map(crc32c));
+            }
+            for ((drive, slot), buf) in self.row.chunks.iter().zip(bufs) {
+                let offset = layout.unit_offset(*slot, first);
+                // A unit may be larger than what a drive takes.
+                if buf.len() <= largest {
+                    writes.push((*drive, offset, buf));
+                    continue;
+                }
+                for (start, piece) in (0..).step_by(largest).zip(buf.chunks(largest)) {
+                    writes.push((*drive, offset + start, AlignedBuf::padded(piece, 1)));
+                }
+            }
         }
-        chunks.resize(self.row.chunks.len(), vec![0; rows * unit]);
-        parity::encode(&mut chunks, self.row.parity.into());
-        let places = self.row.chunks.iter().zip(&chunks);
-        let writes = places.map(|((drive, slot), bytes)| Write {
-            drive: *drive,
-            offset: layout.unit_offset(*slot, self.row.rows),
-            bytes,
-            class: Some(self.row.class),
-            fua: false,
-        });
-        failures(io, &writes.collect::<Vec<_>>())?;
-        for (crcs, bytes) in self.unit_crcs.iter_mut().zip(&chunks) {
-            crcs.extend(bytes.chunks(unit).map(crc32c));
+        let failed = io.write_bufs(writes, self.row.class);
+        if !failed.is_empty() {
+            let written = to_usize(self.row.rows.into());
+            self.unit_crcs.iter_mut().for_each(|crcs| crcs.truncate(written));
+            return Err(failed);
         }
         self.row.rows += u32_of(rows);
         self.is_unsealed = true;

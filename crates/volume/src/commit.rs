@@ -1,0 +1,315 @@
+//! The end of the log, shared by all queue pairs: their changes wait in an inbox and become frames, one in flight at a
+//! time, with all that waits in the next one. Whoever looks moves it on. Sees `engine` and what is below.
+//!
+//! Invariants
+//! 1. A frame is begun when the one before it is durable on all copies and visible.
+//! 2. A batch is in the inbox, in the flight, or was told to its outbox.
+//! 3. A copy that missed a frame is out of the configuration before anyone is told that the frame is durable.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esker_base::units::{to_u64, to_usize};
+use esker_base::{AlignedBuf, Lba};
+use esker_device::{Op, PlacementId};
+use parking_lot::MutexGuard;
+
+use crate::buffer::Ring;
+use crate::buffer::pending::Version;
+use crate::buffer::ring::frame_bytes;
+use crate::drive::Ticket;
+use crate::engine::{Batch, Flight, Front, Shared, add};
+use crate::omf::frame::Record;
+use crate::space::HANDLES;
+use crate::stats::Stage;
+use crate::types::error::VolumeError;
+use crate::types::id::{Block, DriveIndex, LineageId, Seqno, VolumeId};
+use crate::types::{BLOCK, BLOCK_SIZE};
+
+/// How long a caller that has nothing else to do waits before it looks at all copies.
+const LOOK: Duration = Duration::from_millis(10);
+/// How often there may be no room for a frame before its batches fail.
+const REFUSALS_MAX: u32 = 16;
+
+/// How the end of the log is after it was moved on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nothing is in flight, and nothing waits.
+    Idle,
+    /// A frame is in flight.
+    Flying,
+    /// There is no room for the next frame.
+    Full,
+}
+
+/// Moves the end of the log on, as far as it goes without waiting.
+pub(crate) fn advance(shared: &Shared, front: &mut Front) -> State {
+    loop {
+        if front.flight.is_some() {
+            front.lanes.poll(&mut front.arrived);
+            if !land(shared, front) {
+                return State::Flying;
+            }
+        }
+        match take_off(shared, front) {
+            State::Flying => front.lanes.push(),
+            state => return state,
+        }
+    }
+}
+
+/// Waits for the frame in flight. Nobody else appends as long as the guard is held.
+pub(crate) fn hold(shared: &Shared) -> MutexGuard<'_, Front> {
+    let mut front = shared.front.lock();
+    while front.flight.is_some() {
+        let Front { lanes, arrived, .. } = &mut *front;
+        lanes.wait(arrived, LOOK);
+        land(shared, &mut front);
+    }
+    front
+}
+
+/// There was no room for the next frame, and nobody could make some: after a while those who wait for it fail.
+pub(crate) fn refuse(shared: &Shared, why: Option<VolumeError>) {
+    let mut front = shared.front.lock();
+    front.refusals += 1;
+    if why.is_none() && front.refusals <= REFUSALS_MAX {
+        return;
+    }
+    front.refusals = 0;
+    let error = why.unwrap_or_else(|| VolumeError::NoSpace {
+        pool: shared.name.clone(),
+        what: "the write buffer cannot be emptied".to_owned(),
+    });
+    let batches: Vec<Batch> = shared.inbox.lock().drain(..).collect();
+    for batch in batches {
+        tell(shared, batch, Err(error.clone()));
+    }
+}
+
+fn tell(shared: &Shared, batch: Batch, result: Result<(), VolumeError>) {
+    shared.admitted.fetch_sub(batch.bytes, Ordering::Relaxed);
+    batch.outbox.lock().push((batch.changes, result));
+}
+
+/// Begins the next frame with what waits, if there is anything.
+fn take_off(shared: &Shared, front: &mut Front) -> State {
+    loop {
+        let mut log = shared.log.lock();
+        let batches = waiting(shared, &log);
+        if batches.is_empty() {
+            return State::Idle;
+        }
+        let batches = with_lineages(shared, batches);
+        if batches.is_empty() {
+            continue;
+        }
+        let started = log.start(shared.fleet.pool, &records(&batches), |size| front.buf(size));
+        let Some((frame, bytes)) = started else {
+            let mut inbox = shared.inbox.lock();
+            batches.into_iter().rev().for_each(|(_, batch)| inbox.push_front(batch));
+            return State::Full;
+        };
+        front.refusals = 0;
+        let stamp = front.lanes.next_stamp();
+        let began = shared.options.clock.now();
+        let mut flight = Flight { frame, batches, stamp, left: 0, failed: Vec::new(), began };
+        write_copies(shared, front, &log, &mut flight, bytes);
+        let is_lost = flight.left == 0;
+        front.flight = Some(flight);
+        if !is_lost {
+            return State::Flying;
+        }
+        let ring = &mut log;
+        end(shared, front, ring);
+    }
+}
+
+/// Batches that wait, as many as a frame holds.
+fn waiting(shared: &Shared, log: &Ring) -> Vec<Batch> {
+    let mut inbox = shared.inbox.lock();
+    let (mut bytes, mut records, mut count) = (0, 0, 0);
+    for batch in inbox.iter() {
+        bytes += to_usize(batch.bytes);
+        records += batch.changes.len();
+        if count > 0 && frame_bytes(bytes, records) > log.largest_frame() {
+            break;
+        }
+        count += 1;
+    }
+    inbox.drain(..count).collect()
+}
+
+/// The batches whose volumes are there, with the lineages that those write to; the others are told that they are not.
+fn with_lineages(shared: &Shared, batches: Vec<Batch>) -> Vec<(LineageId, Batch)> {
+    let core = shared.core.lock();
+    let lineage = |volume: VolumeId| {
+        shared.check_writable(&core)?;
+        let row = core.catalog.volumes.get(&volume).filter(|row| row.trashed.is_none());
+        let name = || format!("{volume} of {}", shared.name);
+        row.map(|row| row.lineage)
+            .ok_or_else(|| VolumeError::NotFound { what: "volume", name: name() })
+    };
+    let mut there = Vec::with_capacity(batches.len());
+    for batch in batches {
+        match lineage(batch.volume) {
+            Ok(lineage) => there.push((lineage, batch)),
+            Err(error) => tell(shared, batch, Err(error)),
+        }
+    }
+    there
+}
+
+fn records(batches: &[(LineageId, Batch)]) -> Vec<Record<&[u8]>> {
+    let changes = batches
+        .iter()
+        .flat_map(|(lineage, batch)| batch.changes.iter().map(|(_, op)| (*lineage, op)));
+    let records = changes.map(|(lineage, op)| match op {
+        Op::Write { lba, buf, .. } => {
+            Record::Write { lineage, block: Block(lba.0), data: &buf[..] }
+        }
+        op => {
+            let (lba, bytes) = op.range(4096);
+            let (block, blocks) = (Block(lba.0), bytes / BLOCK);
+            Record::Zero { lineage, block, blocks, at_once: false }
+        }
+    });
+    records.collect()
+}
+
+/// Starts the writes of a frame to all copies.
+fn write_copies(
+    shared: &Shared,
+    front: &mut Front,
+    log: &Ring,
+    flight: &mut Flight,
+    bytes: AlignedBuf,
+) {
+    let mut bytes = Some(bytes);
+    let last = log.members.len().saturating_sub(1);
+    for (number, member) in (0..).zip(&log.members) {
+        let place = log.place(&shared.fleet, *member, &flight.frame);
+        let Some((place, drive)) = place.zip(shared.fleet.get(*member)) else {
+            flight.failed.push(*member);
+            continue;
+        };
+        let part = u32::from(member.0);
+        let ticket = Ticket { slot: 0, stamp: flight.stamp, part };
+        // The last copy takes the buffer that the others are copied from.
+        if number == last
+            && let Some(buf) = bytes.take_if(|bytes| bytes.len() <= drive.largest_io)
+        {
+            flight.left += 1;
+            let op = Op::Write { lba: Lba(0), buf, placement: None, fua: true };
+            front.lanes.start(ticket, *member, place, op);
+            continue;
+        }
+        let whole = bytes.as_ref().expect("only the last one takes it");
+        for (start, piece) in (0..).step_by(drive.largest_io).zip(whole.chunks(drive.largest_io)) {
+            let mut buf = front.buf(piece.len());
+            buf.copy_from_slice(piece);
+            flight.left += 1;
+            let op = Op::Write { lba: Lba(0), buf, placement: None, fua: true };
+            front.lanes.start(ticket, *member, place + start, op);
+        }
+    }
+}
+
+/// Takes what has arrived; true when no frame is in flight any more.
+fn land(shared: &Shared, front: &mut Front) -> bool {
+    let Front { flight, arrived, .. } = front;
+    let Some(flight) = flight else { return true };
+    let arrivals = std::mem::take(arrived);
+    let mut written = Vec::new();
+    for arrival in arrivals {
+        if arrival.ticket.stamp != flight.stamp {
+            continue;
+        }
+        written.extend(arrival.buf);
+        flight.left -= 1;
+        let member = DriveIndex(u16::try_from(arrival.ticket.part).unwrap_or(u16::MAX));
+        if arrival.result.is_err() && !flight.failed.contains(&member) {
+            flight.failed.push(member);
+        }
+    }
+    let is_over = flight.left == 0;
+    written.into_iter().for_each(|buf| front.keep(buf));
+    if !is_over {
+        return false;
+    }
+    end(shared, front, &mut shared.log.lock());
+    true
+}
+
+/// A frame has arrived on all copies that are left: it becomes visible, and those who wait for it are told.
+fn end(shared: &Shared, front: &mut Front, log: &mut Ring) {
+    let flight = front.flight.take().expect("it was in flight");
+    let Flight { frame, batches, failed, began, .. } = flight;
+    let result = if failed.len() == log.members.len() {
+        let copies = log.members.len();
+        Err(shared
+            .stop(format!("the write buffer failed: none of the {copies} copies could be written")))
+    } else {
+        log.finish(&frame, &failed);
+        match failed.is_empty() {
+            true => Ok(()),
+            false => shared.take_out(&mut shared.ios.take(), &failed),
+        }
+    };
+    if result.is_ok() {
+        let changes = batches.iter().flat_map(|(_, batch)| &batch.changes);
+        apply(shared, frame.head.first, &records(&batches), changes.map(|(_, op)| stream_of(op)));
+    }
+    let is_filling = log.used() > log.bytes / 2;
+    let time = shared.options.clock.now().since(began);
+    for (_, batch) in batches {
+        shared.tallies.of(batch.volume).spend(Stage::Log, time);
+        tell(shared, batch, result.clone());
+    }
+    if is_filling {
+        shared.ring();
+    }
+}
+
+/// The placement handle of a write; 0 for none.
+fn stream_of(op: &Op) -> u8 {
+    match op {
+        Op::Write { placement: Some(PlacementId(handle)), .. } => {
+            u8::try_from(*handle).ok().filter(|handle| *handle < HANDLES).unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
+/// Makes records visible, each with its placement handle. The log is locked, so that they become so in their order.
+pub(crate) fn apply(
+    shared: &Shared,
+    first: Seqno,
+    records: &[Record<&[u8]>],
+    streams: impl Iterator<Item = u8>,
+) {
+    let mut core = shared.core.lock();
+    for ((seqno, record), stream) in (first.0..).map(Seqno).zip(records).zip(streams) {
+        match record {
+            Record::Write { lineage, block, data } => {
+                add(&shared.counts.user_written, to_u64(data.len()));
+                for (at, bytes) in (block.0..).zip(data.chunks(BLOCK_SIZE)) {
+                    let data = Some(Arc::from(bytes));
+                    core.take_block(*lineage, Block(at), Version { seqno, data, stream });
+                }
+            }
+            Record::Zero { lineage, block, blocks, at_once: false } => {
+                for at in block.0..block.0 + blocks {
+                    core.take_block(*lineage, Block(at), Version { seqno, data: None, stream });
+                }
+            }
+            Record::Zero { lineage, block, blocks, at_once: true } => {
+                if let Some(points) = core.catalog.points(*lineage) {
+                    core.pending.clear(*lineage, block.0..block.0 + blocks, seqno, &points);
+                }
+            }
+            Record::Change(change) => core.take_change(change),
+        }
+    }
+}
