@@ -1,0 +1,308 @@
+//! The pager's decisions: what happens at a fault, what leaves memory, what is read ahead.
+//!
+//! It makes the short system calls itself, and never waits: reads and writes of the device are
+//! commands that its owner submits, and whose completions its owner hands back. One lock around
+//! it is enough, and is never held over device I/O.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `fault` | a page is missing or protected |
+//! | `read` | pages come from the device |
+//! | `evict` | pages leave memory |
+//! | `request` | programs reserve, drop and release ranges |
+//! | `life` | spaces begin, fork and end |
+//!
+//! Invariants
+//! 1. Pages that a program or a fork brought in, pages being read, the staging area and all
+//!    buffers are within the budget. Pages inherited by a fork are on top until they are evicted;
+//!    they share their memory with the parent's unless one of both is written.
+//! 2. A page in state `Out`, `Reading` or `Marked`, and a clean resident one, has a reference to its slot.
+//! 3. A page's content is in memory, in the staging area, in a mark or in its slot; if in none, it is zero.
+//! 4. A thread that waits for a page is woken when the page has come, or has left for good.
+
+mod evict;
+mod fault;
+mod life;
+mod read;
+mod request;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use esker_base::units::to_u64;
+use esker_base::{AlignedBuf, Clock, Lba, Nanos};
+use esker_device::{Command, Completion, Device, Tag};
+
+use crate::pages::{self, State};
+use crate::raw::Errno;
+use crate::slots::Slots;
+use crate::space::Space;
+use crate::staging::{self, Staging};
+use crate::types::{CHUNK, LEAST_BUDGET, Options, PAGE, Page, PagerError, Stats};
+
+pub(crate) use fault::Answer;
+use read::{Mark, Read};
+
+/// Names a space.
+pub(crate) type SpaceId = u32;
+
+/// Most marks that are kept.
+const MARKS: usize = 64;
+/// Tags of writes; those of reads are below.
+const WRITE: u64 = 1 << 32;
+/// Pages of zeroes at hand.
+const ZEROES: usize = 32;
+
+/// The pager's state.
+pub(crate) struct Engine {
+    pub(crate) device: Arc<dyn Device>,
+    options: Options,
+    clock: Clock,
+    lbas_per_page: u64,
+    /// Pages of the largest transfer.
+    most_run: usize,
+    pub(crate) spaces: BTreeMap<SpaceId, Space>,
+    next_space: SpaceId,
+    slots: Slots,
+    staging: Staging,
+    reads: Vec<Option<Read>>,
+    marks: VecDeque<(u32, Mark)>,
+    next_mark: u32,
+    /// Commands for the device, to be submitted by the owner.
+    pub(crate) commands: VecDeque<Command>,
+    /// Completions that have to be looked at again.
+    again: Vec<Completion>,
+    /// Faults that wait for frames.
+    waiting: VecDeque<(SpaceId, Page, bool)>,
+    /// Requests that are not answered yet.
+    requests: Vec<request::Pending>,
+    /// Chunks whose write has failed, to be written again.
+    failed: Vec<(usize, Nanos)>,
+    /// Most pages in memory and being read.
+    limit: usize,
+    /// Pages below the limit at which eviction begins.
+    reserve: usize,
+    reading: usize,
+    /// Most buffers of reads ahead.
+    most_ahead: usize,
+    ahead_in_flight: usize,
+    zeroes: AlignedBuf,
+    pub(crate) stats: Stats,
+    /// What the user has to know, to be taken by the owner.
+    pub(crate) reports: Vec<String>,
+}
+
+impl Engine {
+    pub(crate) fn new(device: Arc<dyn Device>, options: Options) -> Result<Engine, PagerError> {
+        let invalid = |why: String| Err(PagerError::Invalid(why));
+        let geometry = device.geometry();
+        let capacity = geometry.capacity.bytes(geometry.lba_size);
+        if !PAGE.is_multiple_of(geometry.lba_size as usize) {
+            return invalid(format!(
+                "{}: LBAs of {} bytes do not divide a page of {PAGE}",
+                device.name(),
+                geometry.lba_size
+            ));
+        }
+        let slow = options.slow_bytes;
+        if to_u64(slow) > capacity {
+            return invalid(format!(
+                "{}: {slow} bytes are to be paged, and the device holds {capacity}",
+                device.name()
+            ));
+        }
+        if options.budget_bytes < LEAST_BUDGET {
+            let budget = options.budget_bytes;
+            return invalid(format!("a budget of {budget} bytes: at least {LEAST_BUDGET}"));
+        }
+        let slots = usize::try_from(capacity).unwrap_or(usize::MAX) / PAGE;
+        // No more than this many could be in use: four times everything, for snapshots.
+        let slots = slots.min(slow / PAGE * 4).min(u32::MAX as usize - 1);
+        let frames = options.budget_bytes / PAGE;
+        let chunks = (frames / 4 / CHUNK).max(4);
+        let most_ahead = if options.read_ahead { (frames / 32 / CHUNK).clamp(1, 24) } else { 0 };
+        let buffers = most_ahead * CHUNK + MARKS + ZEROES;
+        let limit = frames - chunks * CHUNK - buffers - read::SINGLE;
+        Ok(Engine {
+            lbas_per_page: to_u64(PAGE) / u64::from(geometry.lba_size),
+            most_run: (geometry.max_transfer_size as usize / PAGE).clamp(1, CHUNK),
+            device,
+            options,
+            clock: Clock::real(),
+            spaces: BTreeMap::new(),
+            next_space: 0,
+            slots: Slots::new(slots),
+            staging: Staging::new(chunks),
+            reads: Vec::new(),
+            marks: VecDeque::new(),
+            next_mark: 0,
+            commands: VecDeque::new(),
+            again: Vec::new(),
+            waiting: VecDeque::new(),
+            requests: Vec::new(),
+            failed: Vec::new(),
+            limit,
+            reserve: (limit / 64).clamp(16, 512),
+            reading: 0,
+            most_ahead,
+            ahead_in_flight: 0,
+            zeroes: AlignedBuf::zeroed(ZEROES * PAGE),
+            stats: Stats::default(),
+            reports: Vec::new(),
+        })
+    }
+
+    /// The figures of this moment.
+    pub(crate) fn stats(&self) -> Stats {
+        let resident: usize = self.spaces.values().map(|space| space.resident).sum();
+        let reserved: usize = self.spaces.values().map(|space| space.ranges.count()).sum();
+        let mut stats = self.stats;
+        stats.resident_pages = to_u64(resident);
+        stats.reserved_bytes = to_u64(reserved * PAGE);
+        stats.spaces = to_u64(self.spaces.len());
+        stats
+    }
+
+    /// Pages that programs hold beyond what they inherited, and pages that are coming.
+    fn held(&self) -> usize {
+        let own = |space: &Space| space.resident.saturating_sub(space.inherited);
+        self.spaces.values().map(own).sum::<usize>() + self.reading
+    }
+
+    fn has_room(&self, count: usize) -> bool {
+        self.held() + count <= self.limit
+    }
+
+    /// Does what has become possible, and says whether there was anything.
+    pub(crate) fn step(&mut self) -> bool {
+        let mut did = false;
+        for completion in std::mem::take(&mut self.again) {
+            did |= self.complete(completion);
+        }
+        did |= self.answer_requests();
+        did |= self.evict();
+        if !self.waiting.is_empty() && self.has_room(1) {
+            for (id, page, write) in std::mem::take(&mut self.waiting) {
+                if self.spaces.contains_key(&id) {
+                    did |= !matches!(self.fault(id, page, write, false), Answer::Later);
+                }
+            }
+        }
+        did
+    }
+
+    /// Reads under way for threads that wait.
+    pub(crate) fn reads_for_faults(&self) -> usize {
+        self.reads.iter().flatten().filter(|read| read.is_wanted()).count()
+    }
+
+    /// Whether something waits that time alone, or an event, lets go on.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let is_busy = |space: &Space| space.batch.is_some();
+        !(self.waiting.is_empty() && self.again.is_empty() && self.requests.is_empty())
+            || self.spaces.values().any(is_busy)
+    }
+
+    /// What has to be looked at now and then: failed writes, ended processes.
+    pub(crate) fn tick(&mut self) {
+        let now = self.clock.now();
+        let (due, later) = self.failed.iter().partition(|(_, at)| *at <= now);
+        self.failed = later;
+        let due: Vec<(usize, Nanos)> = due;
+        for (chunk, _) in due {
+            self.write_chunk(chunk);
+        }
+        self.bury();
+    }
+
+    /// Takes a completion of the device.
+    pub(crate) fn complete(&mut self, completion: Completion) -> bool {
+        if completion.tag.0 >= WRITE {
+            self.written(completion);
+            return true;
+        }
+        self.landed(completion)
+    }
+
+    fn lba(&self, slot: u32) -> Lba {
+        Lba(u64::from(slot - 1) * self.lbas_per_page)
+    }
+
+    /// Puts content into missing pages of a space and wakes whoever waits for them. A page that is there
+    /// already stays as it is. Returns how many pages are done, and the error that stopped it.
+    ///
+    /// # Safety
+    /// `source` is readable for `count` pages, and is no memory that is paged.
+    #[allow(unsafe_code)]
+    unsafe fn install(
+        space: &Space,
+        page: Page,
+        source: usize,
+        count: usize,
+        protected: bool,
+    ) -> (usize, Option<Errno>) {
+        let mut done = 0;
+        while done < count {
+            let (addr, from) = (space.addr(page) + done * PAGE, source + done * PAGE);
+            let size = (count - done) * PAGE;
+            // SAFETY: the caller's promise.
+            let (bytes, error) = unsafe { space.uffd.copy(addr, from, size, protected) };
+            done += bytes / PAGE;
+            match error {
+                None => {}
+                Some(Errno(libc::EEXIST)) => {
+                    space.uffd.wake(space.addr(page) + done * PAGE, PAGE);
+                    done += 1;
+                }
+                // It did a part; the next try tells why no more.
+                Some(Errno(libc::EAGAIN)) if bytes > 0 => {}
+                Some(error) => return (done, Some(error)),
+            }
+        }
+        (done, None)
+    }
+
+    /// Counts a page as resident.
+    fn arrive(space: &mut Space, page: Page, slot: u32, flags: u8) {
+        space.pages.set(page, State::Resident, slot);
+        space.pages.add(page, flags);
+        space.resident += 1;
+        space.enqueue(page);
+    }
+
+    /// A chunk's place.
+    fn staged_at(place: u32) -> (usize, usize) {
+        staging::at(place)
+    }
+
+    fn tag_of_write(chunk: usize) -> Tag {
+        Tag(WRITE + to_u64(chunk))
+    }
+
+    /// Retires the oldest chunk that is done with. Its pages are on the device from then on.
+    fn retire(&mut self) -> bool {
+        let Some(index) = self.staging.retire() else { return false };
+        let chunk = &mut self.staging.chunks[index];
+        for entry in chunk.entries.drain(..) {
+            let Some(space) = self.spaces.get_mut(&entry.space) else { continue };
+            let place = staging::place(index, entry.index);
+            let is_here = space.pages.state(entry.page) == State::Staged
+                && space.pages.place(entry.page) == place;
+            if !is_here {
+                continue;
+            }
+            let slot = chunk.slots[entry.index];
+            if slot == pages::NONE {
+                space.pages.set(entry.page, State::Zero, pages::NONE);
+            } else {
+                let counted = self.slots.refer(slot);
+                assert!(counted, "fewer than 65,535 snapshots");
+                space.pages.set(entry.page, State::Out, slot);
+            }
+        }
+        for slot in &mut chunk.slots {
+            self.slots.release(std::mem::replace(slot, pages::NONE));
+        }
+        true
+    }
+}

@@ -1,0 +1,288 @@
+//! Pages come from the device: for a fault, or ahead of it.
+
+#![allow(unsafe_code)]
+
+use esker_base::AlignedBuf;
+use esker_base::units::{to_u64, to_usize};
+use esker_device::{Command, Completion, DeviceError, Op, Tag};
+
+use super::{Answer, Engine, MARKS, SpaceId};
+use crate::pages::{self, AHEAD, DIRTY, State};
+use crate::predict::Ahead;
+use crate::raw::Errno;
+use crate::types::{CHUNK, PAGE, Page, page_of};
+
+/// Most reads for faults under way; each has a buffer of a page.
+pub(super) const SINGLE: usize = 64;
+
+/// A read under way: pages in a row from slots in a row.
+pub(super) struct Read {
+    space: SpaceId,
+    page: Page,
+    count: usize,
+    slot: u32,
+    /// A thread waits for this page.
+    wanted: Option<Page>,
+    /// It wants to write.
+    write: bool,
+    /// This page is to become a mark that stands for so many pages read ahead.
+    mark: Option<(Page, usize)>,
+    is_ahead: bool,
+}
+
+impl Read {
+    /// Whether a thread waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+}
+
+/// The content of a page that was read ahead and not mapped, so that a fault shows that its stream goes on.
+pub(super) struct Mark {
+    pub(super) space: SpaceId,
+    pub(super) page: Page,
+    pub(super) slot: u32,
+    pub(super) buf: AlignedBuf,
+    /// Pages that were read ahead with it.
+    pub(super) count: usize,
+}
+
+impl Engine {
+    pub(super) fn fault_on_out(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {
+        if self.reading - self.ahead_in_flight >= SINGLE {
+            return Answer::Later;
+        }
+        let slot = self.spaces[&id].pages.place(page);
+        let wanted = Some(page);
+        let (mark, is_ahead) = (None, false);
+        let read = Read { space: id, page, count: 1, slot, wanted, write, mark, is_ahead };
+        self.start(read);
+        self.stats.read_faults += 1;
+        Answer::Coming
+    }
+
+    pub(super) fn fault_on_reading(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {
+        let place = self.spaces[&id].pages.place(page) as usize;
+        let read = self.reads[place].as_mut().expect("a page that is read has a read");
+        if read.wanted == Some(page) {
+            read.write |= write;
+        } else if read.wanted.is_none() {
+            (read.wanted, read.write) = (Some(page), write);
+        }
+        Answer::Coming
+    }
+
+    /// The slot of a page that is being read.
+    pub(super) fn slot_of_read(&self, place: u32, page: Page) -> u32 {
+        let read = self.reads[place as usize].as_ref().expect("a page that is read has a read");
+        read.slot + (page - read.page)
+    }
+
+    /// Lets go of a mark, and gives its slot.
+    pub(super) fn take_mark(&mut self, number: u32) -> u32 {
+        let at = self.marks.iter().position(|(other, _)| *other == number);
+        let (_, mark) = self.marks.remove(at.expect("a marked page has a mark")).expect("found");
+        mark.slot
+    }
+
+    fn start(&mut self, read: Read) {
+        let place = self.reads.iter().position(Option::is_none).unwrap_or(self.reads.len());
+        let space = self.spaces.get_mut(&read.space).expect("it has a page to read");
+        for page in (read.page..).take(read.count) {
+            space.pages.set(page, State::Reading, page_of(place));
+        }
+        self.reading += read.count;
+        let buf = AlignedBuf::zeroed(read.count * PAGE);
+        let op = Op::Read { lba: self.lba(read.slot), buf };
+        self.commands.push_back(Command { tag: Tag(to_u64(place)), op });
+        if place == self.reads.len() {
+            self.reads.push(None);
+        }
+        self.reads[place] = Some(read);
+    }
+
+    /// Reads what is on the device of the pages that a stream will want.
+    pub(super) fn read_ahead(&mut self, id: SpaceId, ahead: Ahead) {
+        let space = &self.spaces[&id];
+        let is_out = |page: &Page| space.pages.state(*page) == State::Out;
+        let steps = (0..i64::from(ahead.count)).map(|n| ahead.first + n * ahead.delta);
+        let inside = steps.filter(|&page| page >= 0 && page < i64::from(page_of(space.pages.len())));
+        let mut wanted: Vec<Page> =
+            inside.filter_map(|page| Page::try_from(page).ok()).filter(is_out).collect();
+        let Some(&nearest) = wanted.first() else { return };
+        let mut total = wanted.len();
+        wanted.sort_unstable();
+        let mut reads = Vec::new();
+        let mut rest = &wanted[..];
+        while let Some(&page) = rest.first() {
+            let slot = space.pages.place(page);
+            let in_row = |(n, other): (usize, &Page)| {
+                *other == page + page_of(n) && space.pages.place(*other) == slot + page_of(n)
+            };
+            let most = rest.len().min(self.most_run);
+            let count = rest[..most].iter().enumerate().take_while(|&(n, o)| in_row((n, o))).count();
+            reads.push((page, count, slot));
+            rest = &rest[count..];
+        }
+        // The nearest ones first.
+        if ahead.delta < 0 {
+            reads.reverse();
+        }
+        for (page, count, slot) in reads {
+            let fits = self.has_room(count + self.reserve / 2);
+            if !fits || self.ahead_in_flight + count > self.most_ahead * CHUNK {
+                break;
+            }
+            let has_mark = (page..).take(count).any(|page| page == nearest);
+            let mark = has_mark.then_some((nearest, total));
+            total = if has_mark { 0 } else { total };
+            self.ahead_in_flight += count;
+            self.stats.ahead_pages += to_u64(count);
+            let (wanted, write, is_ahead) = (None, false, true);
+            self.start(Read { space: id, page, count, slot, wanted, write, mark, is_ahead });
+        }
+    }
+
+    /// A read has ended. False when it has to be looked at again.
+    pub(super) fn landed(&mut self, completion: Completion) -> bool {
+        let place = to_usize(completion.tag.0);
+        let Completion { tag, result, buf } = completion;
+        let mut read = self.reads[place].take().expect("a read under way");
+        let outcome = match &result {
+            Ok(()) => {
+                let buf = buf.as_ref().expect("a read carries a buffer");
+                self.map_read(place, &mut read, buf)
+            }
+            Err(error) => {
+                self.fail_read(place, &read, error);
+                Ok(())
+            }
+        };
+        if outcome.is_err() {
+            self.reads[place] = Some(read);
+            self.again.push(Completion { tag, result, buf });
+            return false;
+        }
+        self.reading -= read.count;
+        if read.is_ahead {
+            self.ahead_in_flight -= read.count;
+        }
+        true
+    }
+
+    /// Maps what was read. An error: the process is forking.
+    fn map_read(&mut self, place: usize, read: &mut Read, buf: &AlignedBuf) -> Result<(), ()> {
+        let Some(space) = self.spaces.get_mut(&read.space) else {
+            return Ok(());
+        };
+        let is_mine = |space: &crate::space::Space, page: Page| {
+            space.pages.state(page) == State::Reading && space.pages.place(page) == page_of(place)
+        };
+        if let Some((page, count)) = read.mark
+            && read.wanted != Some(page)
+            && is_mine(space, page)
+        {
+            let index = (page - read.page) as usize;
+            let slot = read.slot + page_of(index);
+            let bytes = &buf[index * PAGE..][..PAGE];
+            let mark = Mark {
+                space: read.space,
+                page,
+                slot,
+                buf: AlignedBuf::padded(bytes, PAGE),
+                count,
+            };
+            space.pages.set(page, State::Marked, self.next_mark);
+            self.marks.push_back((self.next_mark, mark));
+            self.next_mark = self.next_mark.wrapping_add(1);
+        }
+        let source = buf.as_ptr().addr();
+        let mut at = 0;
+        while at < read.count {
+            let page = read.page + page_of(at);
+            if !is_mine(space, page) {
+                at += 1;
+                continue;
+            }
+            let is_wanted = |page: Page| read.wanted == Some(page);
+            let run = (at..read.count)
+                .take_while(|&n| {
+                    let other = read.page + page_of(n);
+                    is_mine(space, other) && (is_wanted(page) == is_wanted(other))
+                })
+                .count();
+            let write = is_wanted(page) && read.write;
+            // SAFETY: the buffer has `count` pages, and is not paged.
+            let (done, error) =
+                unsafe { Engine::install(space, page, source + at * PAGE, run, !write) };
+            for n in at..at + done {
+                let slot = read.slot + page_of(n);
+                let flags = if is_wanted(page) { 0 } else { AHEAD };
+                if write {
+                    self.slots.release(slot);
+                    Engine::arrive(space, read.page + page_of(n), pages::NONE, DIRTY);
+                } else {
+                    Engine::arrive(space, read.page + page_of(n), slot, flags);
+                }
+            }
+            match error {
+                Some(Errno(libc::EAGAIN)) => return Err(()),
+                // The process has ended, or has unmapped the memory without a word.
+                Some(_) => {
+                    for n in at + done..at + run {
+                        space.pages.set(read.page + page_of(n), State::Zero, pages::NONE);
+                        self.slots.release(read.slot + page_of(n));
+                    }
+                }
+                None => {}
+            }
+            at += run;
+        }
+        if self.marks.len() > MARKS {
+            self.drop_mark();
+        }
+        Ok(())
+    }
+
+    /// Forgets the oldest mark: its stream has ended.
+    pub(super) fn drop_mark(&mut self) -> bool {
+        let Some((number, mark)) = self.marks.pop_front() else { return false };
+        self.stats.ahead_wasted += to_u64(mark.count);
+        let is_mine = |space: &&mut crate::space::Space| {
+            space.pages.state(mark.page) == State::Marked && space.pages.place(mark.page) == number
+        };
+        match self.spaces.get_mut(&mark.space).filter(is_mine) {
+            Some(space) => space.pages.set(mark.page, State::Out, mark.slot),
+            None => self.slots.release(mark.slot),
+        }
+        true
+    }
+
+    /// The device gave an error: a page that is wanted is lost. Others are read again when they are wanted.
+    fn fail_read(&mut self, place: usize, read: &Read, error: &DeviceError) {
+        let Some(space) = self.spaces.get_mut(&read.space) else { return };
+        for (page, slot) in (read.page..).zip(read.slot..).take(read.count) {
+            let is_mine = space.pages.state(page) == State::Reading
+                && space.pages.place(page) == page_of(place);
+            if !is_mine {
+                continue;
+            }
+            let addr = space.addr(page);
+            if read.count > 1 || read.wanted.is_none() {
+                space.pages.set(page, State::Out, slot);
+                space.uffd.wake(addr, PAGE);
+                continue;
+            }
+            self.slots.release(slot);
+            space.pages.set(page, State::Poisoned, pages::NONE);
+            self.stats.poisoned_pages += 1;
+            let pid = space.pid;
+            self.reports.push(format!(
+                "process {pid}: the page at {addr:#x} is lost, and touching it is SIGBUS: {error}"
+            ));
+            if space.uffd.poison(addr, PAGE).is_err() {
+                space.uffd.wake(addr, PAGE);
+            }
+        }
+    }
+}

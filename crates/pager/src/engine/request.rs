@@ -1,0 +1,200 @@
+//! What programs ask for: ranges, and the agent's work.
+
+#![allow(unsafe_code)]
+
+use esker_base::units::{to_u64, to_usize};
+
+use super::{Engine, SpaceId};
+use crate::pages::{self, DIRTY, State};
+use crate::protocol::{self, ANSWER_WORDS, Request, op};
+use crate::raw::Errno;
+use crate::types::{PAGE, Page, page_of};
+
+/// A request that is not answered yet.
+pub(super) struct Pending {
+    space: SpaceId,
+    doorbell: Page,
+    /// The answer, when there is one.
+    answer: Option<Box<[u64; ANSWER_WORDS]>>,
+    request: Request,
+}
+
+type Outcome = Result<u64, i32>;
+
+impl Engine {
+    /// A thread reads its doorbell.
+    pub(crate) fn ring(&mut self, id: SpaceId, doorbell: Page) {
+        let Some(space) = self.spaces.get_mut(&id) else { return };
+        let mut bytes = [0u8; size_of::<Request>()];
+        if space.peek(space.request_addr(doorbell), &mut bytes).is_err() {
+            return;
+        }
+        let word = |n: usize| {
+            u64::from_ne_bytes(bytes[n * 8..][..8].try_into().expect("eight bytes"))
+        };
+        let request = Request { serial: word(0), op: word(1), a: word(2), b: word(3) };
+        let known = &mut space.serials[doorbell as usize];
+        if *known == request.serial {
+            // It was interrupted, and is answered or will be.
+            if !self.is_pending(id, doorbell) {
+                let space = &self.spaces[&id];
+                space.uffd.wake(space.addr(doorbell), PAGE);
+            }
+            return;
+        }
+        *known = request.serial;
+        if request.op == op::NEXT {
+            self.unmapped(id);
+            if let Some(space) = self.spaces.get_mut(&id) {
+                space.agent_waits = true;
+            }
+            return;
+        }
+        self.requests.push(Pending { space: id, doorbell, answer: None, request });
+        self.answer_requests();
+    }
+
+    fn is_pending(&self, id: SpaceId, doorbell: Page) -> bool {
+        let waits = doorbell == protocol::AGENT && self.spaces[&id].agent_waits;
+        waits || self.requests.iter().any(|it| it.space == id && it.doorbell == doorbell)
+    }
+
+    /// Answers what can be answered.
+    pub(super) fn answer_requests(&mut self) -> bool {
+        let mut did = false;
+        for mut pending in std::mem::take(&mut self.requests) {
+            if pending.answer.is_none() {
+                pending.answer = self.perform(&pending);
+            }
+            if let Some(answer) = pending.answer.as_deref()
+                && self.deliver(pending.space, pending.doorbell, answer)
+            {
+                did = true;
+                continue;
+            }
+            self.requests.push(pending);
+        }
+        did
+    }
+
+    /// Does what a request says, unless it has to wait.
+    fn perform(&mut self, pending: &Pending) -> Option<Box<[u64; ANSWER_WORDS]>> {
+        let Request { op, a, b, .. } = pending.request;
+        let outcome = match op {
+            op::RESERVE => self.reserve(pending.space, to_usize(a), to_usize(b)),
+            op::DISCARD => self.discard(pending.space, to_usize(a), to_usize(b))?,
+            op::RELEASE => self.release(pending.space, to_usize(a), to_usize(b))?,
+            _ => Err(libc::ENOSYS),
+        };
+        let mut answer = Box::new([0; ANSWER_WORDS]);
+        match outcome {
+            Ok(value) => answer[1] = value,
+            Err(errno) => answer[0] = u64::try_from(errno).unwrap_or(1),
+        }
+        Some(answer)
+    }
+
+    /// True when nobody waits for it any more.
+    fn deliver(&mut self, id: SpaceId, doorbell: Page, answer: &[u64; ANSWER_WORDS]) -> bool {
+        let Some(space) = self.spaces.get(&id) else { return true };
+        let source = answer.as_ptr().addr();
+        // SAFETY: the answer is a page long, and this process's.
+        let (_, error) = unsafe { Engine::install(space, doorbell, source, 1, false) };
+        error != Some(Errno(libc::EAGAIN))
+    }
+
+    /// Gives the agent ranges to unmap.
+    pub(super) fn tell_agent(&mut self, id: SpaceId, ranges: &[(usize, usize)]) {
+        let mut answer = Box::new([0; ANSWER_WORDS]);
+        answer[1] = to_u64(ranges.len());
+        for (pair, (addr, size)) in answer[2..].chunks_exact_mut(2).zip(ranges) {
+            (pair[0], pair[1]) = (to_u64(*addr), to_u64(*size));
+        }
+        if !self.deliver(id, protocol::AGENT, &answer) {
+            let (doorbell, request) = (protocol::AGENT, Request::default());
+            self.requests.push(Pending { space: id, doorbell, answer: Some(answer), request });
+        }
+    }
+
+    /// Reserves memory; at an address if that is not 0.
+    pub(crate) fn reserve(&mut self, id: SpaceId, addr: usize, size: usize) -> Outcome {
+        let reserved: usize =
+            self.spaces.values().filter(|it| !it.is_snapshot).map(|it| it.ranges.count()).sum();
+        let count = size.div_ceil(PAGE);
+        let Some(space) = self.spaces.get_mut(&id) else { return Err(libc::ENOMEM) };
+        let reserved = if space.is_snapshot { space.ranges.count() } else { reserved };
+        if count == 0 || reserved.saturating_add(count) > self.options.slow_bytes / PAGE {
+            return Err(libc::ENOMEM);
+        }
+        let count = page_of(count);
+        let first = match addr {
+            0 => space.ranges.reserve(count).ok_or(libc::ENOMEM)?,
+            _ => {
+                let page = space.page(addr).ok_or(libc::ENOMEM)?;
+                if !space.ranges.reserve_at(page, count) {
+                    return Err(libc::ENOMEM);
+                }
+                page
+            }
+        };
+        Ok(to_u64(space.addr(first)))
+    }
+
+    /// Drops the content of whole pages. None: pages of the range are leaving, try again. Their memory stays
+    /// mapped; whoever asked for it unmaps it.
+    pub(crate) fn discard(&mut self, id: SpaceId, addr: usize, size: usize) -> Option<Outcome> {
+        let Some(space) = self.spaces.get_mut(&id) else { return Some(Err(libc::EINVAL)) };
+        let Some(first) = space.page(addr) else { return Some(Err(libc::EINVAL)) };
+        let count = size.div_ceil(PAGE).min(space.pages.len() - first as usize);
+        let last = (first as usize + count).min(space.pages.used());
+        let pages = first as usize..last;
+        if pages.clone().any(|page| space.pages.state(page_of(page)) == State::Leaving) {
+            return None;
+        }
+        for page in pages.map(page_of) {
+            let space = self.spaces.get_mut(&id).expect("looked up above");
+            let place = space.pages.place(page);
+            match space.pages.state(page) {
+                State::Zero | State::Staged | State::Poisoned => {}
+                State::Resident => {
+                    if !space.pages.has(page, DIRTY) {
+                        self.slots.release(place);
+                    }
+                    Engine::depart(space, page);
+                }
+                State::Out => self.slots.release(place),
+                State::Reading => {
+                    let slot = self.slot_of_read(place, page);
+                    self.slots.release(slot);
+                }
+                State::Marked => {
+                    let slot = self.take_mark(place);
+                    self.slots.release(slot);
+                }
+                State::Leaving => unreachable!("looked for above"),
+            }
+            let space = self.spaces.get_mut(&id).expect("looked up above");
+            space.pages.set(page, State::Zero, pages::NONE);
+        }
+        let space = self.spaces.get_mut(&id).expect("looked up above");
+        let used = space.pages.used();
+        if space.queue.len() > 2 * space.resident + 4096 {
+            space.trim_queue();
+        }
+        if last > first as usize && (first as usize) < used {
+            space.uffd.wake(addr, (last - first as usize) * PAGE);
+        }
+        Some(Ok(0))
+    }
+
+    /// Ends a reservation.
+    pub(crate) fn release(&mut self, id: SpaceId, addr: usize, size: usize) -> Option<Outcome> {
+        if let Err(errno) = self.discard(id, addr, size)? {
+            return Some(Err(errno));
+        }
+        let space = self.spaces.get_mut(&id).expect("discarded a moment ago");
+        let first = space.page(addr).expect("discarded a moment ago");
+        space.ranges.release(first, page_of(size.div_ceil(PAGE)));
+        Some(Ok(0))
+    }
+}

@@ -1,0 +1,43 @@
+//! More memory than DRAM: a memory region that is paged to a [`Device`](esker_device::Device).
+//!
+//! A program's region is registered with userfaultfd. A pager, which may be a thread of the program or
+//! another process, brings pages in when they are touched and takes them out when the budget is
+//! used. Linux only.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`types`] | sizes, [`Options`], [`PagerError`], [`Stats`] |
+//! | [`raw`] | system calls without the C library |
+//! | [`uffd`] | the ioctls of userfaultfd |
+//! | [`protocol`] | what a program and its pager tell each other |
+//! | `pages` | the state of every page |
+//! | `slots` | places on the device |
+//! | `ranges` | which pages are reserved |
+//! | `predict` | which pages will be wanted |
+//! | `staging` | pages that have left memory and may come back |
+//! | `space` | one address space with a region |
+//! | `engine` | what happens at a fault, and what leaves memory |
+//! | [`client`] | the program's side of a region |
+//! | [`server`] | [`Pager`]: the thread that serves programs |
+//!
+//! Imports run from the bottom of this table to its top.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("userfaultfd is Linux's");
+
+pub mod client;
+mod engine;
+mod pages;
+mod predict;
+pub mod protocol;
+mod ranges;
+pub mod raw;
+pub mod server;
+mod slots;
+mod space;
+mod staging;
+pub mod types;
+pub mod uffd;
+
+pub use server::Pager;
+pub use types::{LEAST_BUDGET, Options, PAGE, PagerError, Stats};

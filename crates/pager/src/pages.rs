@@ -1,0 +1,142 @@
+//! The state of every page of a space: five bytes each.
+//!
+//! Invariants
+//! 1. A page has one state; `place` means what the state says.
+//! 2. `DIRTY` is set before a page may be written. A resident page without it is write-protected.
+//! 3. Memory of states is touched only where pages were: both arrays begin as zeroes.
+
+use crate::types::Page;
+
+/// What a page is, and what its `place` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Never written, or dropped: reads as zeroes.
+    Zero,
+    /// In memory. Place: the slot with the same content if it is clean, or none.
+    Resident,
+    /// Copied out and about to be unmapped. Place: in the staging area.
+    Leaving,
+    /// Unmapped. Place: in the staging area.
+    Staged,
+    /// Unmapped. Place: its slot.
+    Out,
+    /// Unmapped, and being read. Place: the read.
+    Reading,
+    /// Unmapped; its content is in a small buffer, as a mark that a stream has come so far. Place:
+    /// the mark.
+    Marked,
+    /// Its content is lost.
+    Poisoned,
+}
+
+const STATES: [State; 8] = [
+    State::Zero,
+    State::Resident,
+    State::Leaving,
+    State::Staged,
+    State::Out,
+    State::Reading,
+    State::Marked,
+    State::Poisoned,
+];
+
+/// No slot.
+pub(crate) const NONE: u32 = 0;
+
+/// The page may have been written since it was brought in.
+pub(crate) const DIRTY: u8 = 8;
+/// The page was brought in ahead of need.
+pub(crate) const AHEAD: u8 = 16;
+/// The page is in the queue of arrivals.
+pub(crate) const QUEUED: u8 = 32;
+/// The page came with a fork, and may share its memory with the parent's.
+pub(crate) const INHERITED: u8 = 64;
+
+/// The states of a space's pages.
+pub(crate) struct Pages {
+    states: Vec<u8>,
+    places: Vec<u32>,
+    /// Pages from here on were never anything but zero.
+    used: usize,
+}
+
+impl Pages {
+    pub(crate) fn new(count: usize) -> Pages {
+        Pages { states: vec![0; count], places: vec![0; count], used: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(crate) fn state(&self, page: Page) -> State {
+        STATES[usize::from(self.states[page as usize] & 7)]
+    }
+
+    pub(crate) fn has(&self, page: Page, flag: u8) -> bool {
+        self.states[page as usize] & flag != 0
+    }
+
+    pub(crate) fn place(&self, page: Page) -> u32 {
+        self.places[page as usize]
+    }
+
+    /// Gives a page a state and a place. Of its flags only `QUEUED` stays.
+    pub(crate) fn set(&mut self, page: Page, state: State, place: u32) {
+        let index = page as usize;
+        self.used = self.used.max(index + 1);
+        self.states[index] = self.states[index] & QUEUED | state as u8;
+        self.places[index] = place;
+    }
+
+    pub(crate) fn add(&mut self, page: Page, flag: u8) {
+        self.states[page as usize] |= flag;
+    }
+
+    pub(crate) fn clear(&mut self, page: Page, flag: u8) {
+        self.states[page as usize] &= !flag;
+    }
+
+    pub(crate) fn set_place(&mut self, page: Page, place: u32) {
+        self.places[page as usize] = place;
+    }
+
+    /// A copy for a child.
+    pub(crate) fn fork(&self) -> Pages {
+        let mut copy = Pages::new(self.len());
+        copy.states[..self.used].copy_from_slice(&self.states[..self.used]);
+        copy.places[..self.used].copy_from_slice(&self.places[..self.used]);
+        copy.used = self.used;
+        copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_state_keeps_the_queue_flag_only() {
+        let mut pages = Pages::new(8);
+        pages.set(3, State::Resident, 7);
+        pages.add(3, DIRTY | AHEAD | QUEUED | INHERITED);
+        pages.set(3, State::Leaving, 9);
+        assert_eq!((pages.state(3), pages.place(3)), (State::Leaving, 9));
+        assert!(pages.has(3, QUEUED) && !pages.has(3, DIRTY | AHEAD | INHERITED));
+        assert_eq!(pages.used(), 4);
+    }
+
+    #[test]
+    fn fork_copies_what_was_used() {
+        let mut pages = Pages::new(8);
+        pages.set(2, State::Out, 5);
+        let child = pages.fork();
+        pages.set(2, State::Zero, NONE);
+        assert_eq!((child.state(2), child.place(2)), (State::Out, 5));
+        assert_eq!((child.len(), child.used(), child.state(7)), (8, 3, State::Zero));
+    }
+}

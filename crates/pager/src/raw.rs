@@ -1,0 +1,146 @@
+//! System calls by their number, without the C library in between.
+//!
+//! The pager works inside programs whose `mmap`, `madvise` and allocator it replaces, and in a
+//! thread without thread-local storage. So its own calls go to the kernel directly: no
+//! interposed function, no `errno`.
+
+#![allow(unsafe_code)]
+
+use std::arch::asm;
+
+/// An error number of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// The standard library's form of it.
+    #[must_use]
+    pub fn to_io(self) -> std::io::Error {
+        std::io::Error::from_raw_os_error(self.0)
+    }
+}
+
+/// Makes a system call.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As the system call's: pointers among the arguments must be valid for what the kernel does.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; the caller vouches for the arguments.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    outcome(result)
+}
+
+/// Makes a system call.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As the system call's: pointers among the arguments must be valid for what the kernel does.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; the caller vouches for the arguments.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") args[0] => result,
+            in("x1") args[1],
+            in("x2") args[2],
+            in("x3") args[3],
+            in("x4") args[4],
+            in("x5") args[5],
+            options(nostack),
+        );
+    }
+    outcome(result)
+}
+
+#[allow(clippy::cast_possible_truncation)] // error numbers are below 4096
+fn outcome(result: isize) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| Errno(-result as i32))
+}
+
+/// Maps anonymous private memory that is readable, writable and not reserved.
+///
+/// # Errors
+/// The kernel's.
+pub fn map_memory(size: usize) -> Result<usize, Errno> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let args = [0, size, flag(access), flag(flags), usize::MAX, 0];
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    unsafe { call(libc::SYS_mmap, args) }
+}
+
+/// Unmaps memory.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// Nothing refers to the range any more.
+pub unsafe fn unmap(addr: usize, size: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_munmap, [addr, size, 0, 0, 0, 0]) }
+}
+
+/// Gives advice about memory.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// Advice that drops content may only be given on a range whose content nobody needs.
+pub unsafe fn advise(addr: usize, size: usize, advice: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_madvise, [addr, size, flag(advice), 0, 0, 0]) }
+}
+
+/// Changes the protection of memory.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// No reference expects an access that is taken away.
+pub unsafe fn protect(addr: usize, size: usize, access: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_mprotect, [addr, size, flag(access), 0, 0, 0]) }
+}
+
+/// Closes a file descriptor.
+///
+/// # Safety
+/// Nobody uses the descriptor any more.
+pub unsafe fn close(fd: i32) {
+    // SAFETY: the caller's promise. Nothing can be done about an error.
+    let _ = unsafe { call(libc::SYS_close, [flag(fd), 0, 0, 0, 0, 0]) };
+}
+
+/// A flag word or a descriptor as an argument.
+#[must_use]
+#[allow(clippy::cast_sign_loss)] // the kernel takes the low 32 bits
+pub const fn flag(value: i32) -> usize {
+    value as u32 as usize
+}

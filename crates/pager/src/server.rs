@@ -1,0 +1,312 @@
+//! The pager's thread: reads what descriptors tell, drives the engine and the device.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use esker_base::{Clock, Nanos};
+use esker_device::{Command, Completion, Device, QueuePair};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::engine::{Engine, SpaceId};
+use crate::protocol::{Hello, MAGIC};
+use crate::space::Reach;
+use crate::types::{Options, PAGE, PagerError, Stats};
+use crate::uffd::Uffd;
+
+/// Commands in flight.
+const DEPTH: usize = 256;
+/// How long the device is waited for while faults may come.
+const GLANCE: Duration = Duration::from_micros(40);
+/// How often failed writes and ended processes are looked at.
+const TICK: Duration = Duration::from_millis(10);
+/// How long a program may take to say hello.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
+const FIRST_SPACE: u64 = 2;
+
+/// A pager that serves other processes, and its thread.
+pub struct Pager {
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    name: String,
+    region: usize,
+}
+
+/// What the thread shares with its owner.
+pub(crate) struct Shared {
+    pub(crate) engine: Mutex<Engine>,
+    stop: AtomicBool,
+    waker: OwnedFd,
+}
+
+impl Pager {
+    /// Starts a pager to which programs connect.
+    ///
+    /// # Errors
+    /// Options that do not fit the device, or the system's.
+    pub fn start(device: Arc<dyn Device>, options: Options) -> Result<Pager, PagerError> {
+        let pid = std::process::id();
+        let unique = esker_base::clock::unix_time().as_nanos();
+        let name = format!("esker-pager-{pid}-{unique:x}");
+        let failed = |error| PagerError::system("the socket for programs", error);
+        let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
+        let listener = UnixListener::bind_addr(&address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let server = Server::new(device, options, Some(listener))?;
+        let shared = server.shared.clone();
+        let region = shared.engine.lock().region_size();
+        let thread = server.spawn()?;
+        Ok(Pager { shared, thread: Some(thread), name, region })
+    }
+
+    /// What the variable `ESKER_PAGER` has to say, so that a program finds the pager.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.name, self.region)
+    }
+
+    /// The figures of this moment.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.engine.lock().stats()
+    }
+
+    /// What has happened that the user has to know, since the last call.
+    #[must_use]
+    pub fn reports(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.engine.lock().reports)
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            // It panicked, and has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Has the thread look at the engine.
+    pub(crate) fn wake(&self) {
+        // It can only fail when it is awake anyway.
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+    }
+}
+
+/// The thread's own.
+pub(crate) struct Server {
+    pub(crate) shared: Arc<Shared>,
+    queue: Box<dyn QueuePair>,
+    commands: VecDeque<Command>,
+    done: Vec<Completion>,
+    epoll: OwnedFd,
+    listener: Option<UnixListener>,
+    clock: Clock,
+    ticked: Nanos,
+}
+
+impl Server {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        options: Options,
+        listener: Option<UnixListener>,
+    ) -> Result<Server, PagerError> {
+        let queue = device.queue_pair(DEPTH)?;
+        let engine = Mutex::new(Engine::new(device, options)?);
+        let failed = |error: rustix::io::Errno| PagerError::system("waiting", error.into());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let waker = eventfd(0, flags).map_err(failed)?;
+        let watch = |fd: BorrowedFd<'_>, data: u64| {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN)
+        };
+        watch(waker.as_fd(), WAKER).map_err(failed)?;
+        if let Some(listener) = &listener {
+            watch(listener.as_fd(), LISTENER).map_err(failed)?;
+        }
+        let shared = Arc::new(Shared { engine, stop: AtomicBool::new(false), waker });
+        let (commands, done, clock) = (VecDeque::new(), Vec::new(), Clock::real());
+        Ok(Server { shared, queue, commands, done, epoll, listener, clock, ticked: Nanos(0) })
+    }
+
+    pub(crate) fn spawn(mut self) -> Result<std::thread::JoinHandle<()>, PagerError> {
+        esker_base::thread::spawn("pager", move || self.run())
+            .map_err(|error| PagerError::system("starting a thread", error))
+    }
+
+    /// Watches a space's descriptor.
+    pub(crate) fn watch(&self, engine: &Engine, id: SpaceId) -> io::Result<()> {
+        let Some(space) = engine.spaces.get(&id) else { return Ok(()) };
+        let data = epoll::EventData::new_u64(u64::from(id) + FIRST_SPACE);
+        Ok(epoll::add(&self.epoll, &space.uffd, data, epoll::EventFlags::IN)?)
+    }
+
+    fn run(&mut self) {
+        let mut did = true;
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let mut events = [0u64; 16];
+            let count = self.wait(did, &mut events);
+            did = self.turn(&events[..count]);
+        }
+        // What is in flight ends with the queue pair.
+    }
+
+    /// Waits for something to do, unless there may be some already.
+    fn wait(&mut self, at_once: bool, events: &mut [u64; 16]) -> usize {
+        let (is_urgent, is_waiting) = {
+            let engine = self.shared.engine.lock();
+            (engine.reads_for_faults() > 0, engine.is_waiting())
+        };
+        let in_flight = self.queue.in_flight() > 0;
+        let mut span = TICK;
+        if at_once {
+            span = Duration::ZERO;
+        } else if in_flight && is_urgent {
+            span = Duration::ZERO;
+            if let Err(error) = self.queue.wait(&mut self.done, Some(GLANCE)) {
+                self.shared.engine.lock().reports.push(error.to_string());
+            }
+        } else if in_flight || is_waiting {
+            span = GLANCE;
+        }
+        let span = Timespec { tv_sec: 0, tv_nsec: i64::from(span.subsec_nanos()) };
+        let mut found = Vec::with_capacity(events.len());
+        let buffer = rustix::buffer::spare_capacity(&mut found);
+        match epoll::wait(&self.epoll, buffer, Some(&span)) {
+            Ok(_) => {}
+            Err(_) => return 0,
+        }
+        for (to, event) in events.iter_mut().zip(&found) {
+            *to = event.data.u64();
+        }
+        found.len()
+    }
+
+    /// Does what there is to do, and says whether there was anything.
+    fn turn(&mut self, events: &[u64]) -> bool {
+        let mut did = false;
+        let shared = self.shared.clone();
+        let mut engine = shared.engine.lock();
+        for &event in events {
+            match event {
+                LISTENER => self.accept(&mut engine),
+                WAKER => {
+                    let mut bytes = [0; 8];
+                    let _ = rustix::io::read(&shared.waker, &mut bytes);
+                }
+                _ => self.listen(&mut engine, event - FIRST_SPACE),
+            }
+            did = true;
+        }
+        if let Err(error) = self.queue.poll(&mut self.done) {
+            engine.reports.push(error.to_string());
+        }
+        for completion in self.done.drain(..) {
+            did |= engine.complete(completion);
+        }
+        did |= engine.step();
+        let now = self.clock.now();
+        if now.since(self.ticked) >= TICK {
+            self.ticked = now;
+            engine.tick();
+        }
+        self.commands.append(&mut engine.commands);
+        drop(engine);
+        if !self.commands.is_empty()
+            && let Err(error) = self.queue.submit(&mut self.commands)
+        {
+            shared.engine.lock().reports.push(error.to_string());
+        }
+        did
+    }
+
+    /// Reads what a space's descriptor has to tell.
+    fn listen(&mut self, engine: &mut Engine, id: u64) {
+        let Ok(id) = SpaceId::try_from(id) else { return };
+        let mut messages = Vec::with_capacity(16);
+        if let Some(space) = engine.spaces.get(&id) {
+            space.uffd.read(16, |message| messages.push(message));
+        }
+        for message in messages {
+            if let Some(child) = engine.told(id, message)
+                && let Err(error) = self.watch(engine, child)
+            {
+                engine.reports.push(format!("a forked child is not served: {error}"));
+            }
+        }
+    }
+
+    fn accept(&mut self, engine: &mut Engine) {
+        let Some(listener) = &self.listener else { return };
+        let Ok((stream, _)) = listener.accept() else { return };
+        let status = match self.greet(engine, &stream) {
+            Ok(()) => 0,
+            Err(error) => {
+                engine.reports.push(format!("a program was not connected: {error}"));
+                1u64
+            }
+        };
+        // A program that does not wait for it has ended.
+        let _ = rustix::io::write(&stream, &status.to_ne_bytes());
+    }
+
+    /// Takes over a program's region.
+    fn greet(&self, engine: &mut Engine, stream: &UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+        let own = rustix::process::getuid();
+        if credentials.uid != own && !own.is_root() {
+            return Err(io::Error::other("it belongs to another user"));
+        }
+        let mut bytes = [0u8; size_of::<Hello>()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [io::IoSliceMut::new(&mut bytes)];
+        let got = recvmsg(stream, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let mut descriptor = None;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                descriptor = fds.last();
+            }
+        }
+        let words: Vec<u64> =
+            bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let expected = engine.region_size();
+        let [magic, _, base, size, requests, _] = words[..] else {
+            return Err(io::Error::other("its greeting has another size"));
+        };
+        let is_right = got.bytes == size_of::<Hello>()
+            && magic == MAGIC
+            && size == expected as u64
+            && base.is_multiple_of(PAGE as u64);
+        let Some(descriptor) = descriptor.filter(|_| is_right) else {
+            return Err(io::Error::other("its greeting makes no sense: is its library another version?"));
+        };
+        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
+        let uffd = Uffd::from(descriptor);
+        rustix::io::ioctl_fionbio(&uffd, true)?;
+        let region = (esker_base::units::to_usize(base), expected);
+        let requests = esker_base::units::to_usize(requests);
+        let id = engine.add_space(uffd, Reach::Process, pid, region, requests);
+        self.watch(engine, id)
+    }
+}

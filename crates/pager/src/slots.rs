@@ -1,0 +1,119 @@
+//! Places on the device: who refers to each, and which are free.
+//!
+//! A slot holds one page. A fork makes several pages refer to one slot. Slot 0 stands for none, so
+//! slot `n` lies at page `n - 1` of the device.
+
+use crate::pages::NONE;
+
+/// The slots of a device.
+pub(crate) struct Slots {
+    references: Vec<u16>,
+    free: usize,
+    /// Where to look for free slots first.
+    next: usize,
+}
+
+impl Slots {
+    /// `count` free slots.
+    pub(crate) fn new(count: usize) -> Slots {
+        Slots { references: vec![0; count + 1], free: count, next: 1 }
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Takes up to `want` free slots in a row: the first row of that length from where the last one ended,
+    /// else the longest one that was seen. Each has one reference.
+    pub(crate) fn take_run(&mut self, want: usize) -> Option<(u32, usize)> {
+        if self.free == 0 || want == 0 {
+            return None;
+        }
+        let (mut best, mut best_length) = (0, 0);
+        let count = self.references.len();
+        let (mut at, mut looked, mut length) = (self.next, 0, 0);
+        while looked < count {
+            if at >= count {
+                (at, length) = (1, 0);
+            }
+            if self.references[at] == 0 {
+                length += 1;
+                if length > best_length {
+                    (best, best_length) = (at + 1 - length, length);
+                }
+                if length == want {
+                    break;
+                }
+            } else {
+                length = 0;
+                // Looking for more than this costs more than a second write.
+                if looked > 64 << 10 && best_length >= want.min(8) {
+                    break;
+                }
+            }
+            at += 1;
+            looked += 1;
+        }
+        if best_length == 0 {
+            return None;
+        }
+        self.references[best..best + best_length].fill(1);
+        self.free -= best_length;
+        self.next = best + best_length;
+        Some((u32::try_from(best).ok()?, best_length))
+    }
+
+    /// One more page refers to a slot. False when it has as many references as can be counted.
+    pub(crate) fn refer(&mut self, slot: u32) -> bool {
+        if slot == NONE {
+            return true;
+        }
+        let references = &mut self.references[slot as usize];
+        debug_assert!(*references > 0, "slot {slot} is free");
+        let Some(more) = references.checked_add(1) else { return false };
+        *references = more;
+        true
+    }
+
+    /// A page refers to a slot no more.
+    pub(crate) fn release(&mut self, slot: u32) {
+        if slot == NONE {
+            return;
+        }
+        let references = &mut self.references[slot as usize];
+        debug_assert!(*references > 0, "slot {slot} is free");
+        *references -= 1;
+        self.free += usize::from(*references == 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_contiguous_and_go_round() {
+        let mut slots = Slots::new(10);
+        assert_eq!(slots.take_run(4), Some((1, 4)));
+        assert_eq!(slots.take_run(4), Some((5, 4)));
+        slots.release(2);
+        slots.release(3);
+        assert_eq!(slots.take_run(4), Some((9, 2)));
+        assert_eq!(slots.take_run(4), Some((2, 2)));
+        assert_eq!(slots.take_run(1), None);
+        assert_eq!(slots.free(), 0);
+    }
+
+    #[test]
+    fn a_shared_slot_is_free_when_nobody_refers_to_it() {
+        let mut slots = Slots::new(1);
+        let (slot, _) = slots.take_run(1).unwrap();
+        assert!(slots.refer(slot));
+        slots.release(slot);
+        assert_eq!(slots.free(), 0);
+        slots.release(slot);
+        assert_eq!(slots.free(), 1);
+        slots.release(NONE);
+        assert_eq!(slots.free(), 1);
+    }
+}

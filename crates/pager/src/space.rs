@@ -1,0 +1,207 @@
+//! One address space with a paged region: this process, another one, or a forked child.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use esker_base::Nanos;
+use esker_base::units::to_u64;
+
+use crate::pages::Pages;
+use crate::predict::Streams;
+use crate::protocol::FIRST_PAGE;
+use crate::ranges::Ranges;
+use crate::raw::{self, Errno};
+use crate::types::{PAGE, Page, page_of};
+use crate::uffd::Uffd;
+
+/// How the memory of a space is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It is this process's.
+    Here,
+    /// It is another process's, whose agent unmaps pages.
+    Process,
+}
+
+/// Pages that have been copied out and are being unmapped.
+pub(crate) struct Batch {
+    /// Where the copies are; none if all are dropped without one.
+    pub(crate) chunk: Option<usize>,
+    /// The pages, in order.
+    pub(crate) pages: Vec<Page>,
+    /// Somebody faulted on one of them, and has to be woken.
+    pub(crate) missed: bool,
+}
+
+/// An address space with a paged region.
+pub(crate) struct Space {
+    pub(crate) uffd: Uffd,
+    /// 0: not known yet.
+    pub(crate) pid: u32,
+    pub(crate) reach: Reach,
+    pub(crate) base: usize,
+    /// Where its requests lie.
+    pub(crate) requests: usize,
+    pub(crate) pages: Pages,
+    pub(crate) ranges: Ranges,
+    pub(crate) streams: Streams,
+    /// Pages by arrival; some have left since.
+    pub(crate) queue: VecDeque<Page>,
+    pub(crate) resident: usize,
+    /// Of these, pages that came with a fork.
+    pub(crate) inherited: usize,
+    /// It came by a fork.
+    pub(crate) is_snapshot: bool,
+    pub(crate) born: Nanos,
+    /// The agent waits for work.
+    pub(crate) agent_waits: bool,
+    pub(crate) batch: Option<Batch>,
+    /// The serial of the last request of each doorbell.
+    pub(crate) serials: [u64; FIRST_PAGE as usize],
+    map: Option<File>,
+}
+
+impl Space {
+    pub(crate) fn new(
+        uffd: Uffd,
+        reach: Reach,
+        base: usize,
+        pages: Pages,
+        most_ahead: u32,
+    ) -> Space {
+        let ranges = Ranges::new(FIRST_PAGE, page_of(pages.len()));
+        Space {
+            uffd,
+            pid: 0,
+            reach,
+            base,
+            requests: 0,
+            pages,
+            ranges,
+            streams: Streams::new(most_ahead),
+            queue: VecDeque::new(),
+            resident: 0,
+            inherited: 0,
+            is_snapshot: false,
+            born: Nanos(0),
+            agent_waits: reach == Reach::Here,
+            batch: None,
+            serials: [0; FIRST_PAGE as usize],
+            map: None,
+        }
+    }
+
+    pub(crate) fn addr(&self, page: Page) -> usize {
+        self.base + page as usize * PAGE
+    }
+
+    /// The page of an address of the region.
+    pub(crate) fn page(&self, addr: usize) -> Option<Page> {
+        let page = addr.checked_sub(self.base)? / PAGE;
+        (page < self.pages.len()).then(|| page_of(page))
+    }
+
+    /// Where a doorbell's request lies.
+    pub(crate) fn request_addr(&self, doorbell: Page) -> usize {
+        self.requests + doorbell as usize * size_of::<crate::protocol::Request>()
+    }
+
+    /// Copies out of the process's memory. The pages must be there: a missing one of the region
+    /// would make this thread wait for itself.
+    pub(crate) fn peek(&self, addr: usize, to: &mut [u8]) -> Result<(), Errno> {
+        // SAFETY: the slice is writable for as long as this call.
+        unsafe { self.copy_out(&[(addr, to.len())], to.as_mut_ptr()) }
+    }
+
+    /// Copies ranges of the process's memory, one after the other. As [`Space::peek`].
+    ///
+    /// # Safety
+    /// `to` is writable for the size of all ranges.
+    pub(crate) unsafe fn copy_out(
+        &self,
+        ranges: &[(usize, usize)],
+        to: *mut u8,
+    ) -> Result<(), Errno> {
+        let total: usize = ranges.iter().map(|(_, size)| size).sum();
+        if self.reach == Reach::Here {
+            let mut at = to;
+            for &(addr, size) in ranges {
+                let from = std::ptr::with_exposed_provenance::<u8>(addr);
+                // SAFETY: the range is mapped memory of this process, of which the engine has
+                // just seen that it is there; `to` is writable by the caller's promise.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from, at, size);
+                    at = at.add(size);
+                }
+            }
+            return Ok(());
+        }
+        let local = [to.expose_provenance(), total];
+        let args = [
+            self.pid as usize,
+            local.as_ptr().expose_provenance(),
+            1,
+            ranges.as_ptr().expose_provenance(),
+            ranges.len(),
+            0,
+        ];
+        // SAFETY: a pair of two `usize` is an `iovec`; `to` is writable by the caller's promise.
+        let size = unsafe { raw::call(libc::SYS_process_vm_readv, args)? };
+        if size == total { Ok(()) } else { Err(Errno(libc::EFAULT)) }
+    }
+
+    /// Which of the pages, which are in order, are in memory or in swap.
+    pub(crate) fn which_are_there(&mut self, pages: &[Page]) -> Result<Vec<bool>, std::io::Error> {
+        /// Pages between two that are asked for in one read rather than two.
+        const GAP: Page = 64;
+        /// "Present" and "swapped" of `Documentation/admin-guide/mm/pagemap.rst`.
+        const THERE: u64 = 3 << 62;
+        if self.map.is_none() {
+            self.map = Some(File::open(format!("/proc/{}/pagemap", self.pid))?);
+        }
+        let map = self.map.as_ref().expect("just opened");
+        let mut there = Vec::with_capacity(pages.len());
+        let mut words: Vec<u8> = Vec::new();
+        for run in pages.chunk_by(|a, b| b - a <= GAP) {
+            let first = run[0];
+            let span = (run[run.len() - 1] - first) as usize + 1;
+            words.resize(span * 8, 0);
+            let offset = to_u64(self.addr(first) / PAGE * 8);
+            map.read_exact_at(&mut words, offset)?;
+            for page in run {
+                let word = &words[(page - first) as usize * 8..][..8];
+                let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
+                there.push(word & THERE != 0);
+            }
+        }
+        Ok(there)
+    }
+
+    /// Drops pages that have left from the queue.
+    pub(crate) fn trim_queue(&mut self) {
+        let pages = &mut self.pages;
+        self.queue.retain(|&page| {
+            let stays = pages.state(page) == crate::pages::State::Resident;
+            if !stays {
+                pages.clear(page, crate::pages::QUEUED);
+            }
+            stays
+        });
+    }
+
+    /// Puts a page that has become resident into the queue.
+    pub(crate) fn enqueue(&mut self, page: Page) {
+        if !self.pages.has(page, crate::pages::QUEUED) {
+            self.pages.add(page, crate::pages::QUEUED);
+            self.queue.push_back(page);
+        }
+    }
+}
+
+/// Runs of pages in a row, of pages that are in order.
+pub(crate) fn runs(pages: &[Page]) -> impl Iterator<Item = (Page, usize)> {
+    pages.chunk_by(|a, b| b - a == 1).map(|run| (run[0], run.len()))
+}
