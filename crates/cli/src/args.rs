@@ -7,6 +7,7 @@ mod kv;
 mod parse;
 mod pool;
 mod replay;
+mod run;
 mod ssd;
 mod target;
 mod trace;
@@ -27,6 +28,7 @@ pub(crate) use pool::{
     Where,
 };
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
+pub(crate) use run::{AllocatorArg, RunArgs};
 pub(crate) use ssd::{Division, FdpArgs, FlashCacheArgs, LabCommand, NamespaceCommand, SsdCommand};
 pub(crate) use target::{ServeArgs, TargetCommand};
 pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Attach(AttachArgs),
     /// End what `esker attach` has made, or clear away what is left of it after a crash
     Detach(DetachArgs),
+    /// Run a program with more memory than DRAM
+    Run(RunArgs),
     /// Put a flash device in front of a slow one
     #[command(subcommand)]
     Cache(CacheCommand),

@@ -11,6 +11,7 @@ use esker_bench::BenchError;
 use esker_cache::CacheError;
 use esker_kv::KvError;
 use esker_nvmf::NvmfError;
+use esker_pager::PagerError;
 use esker_stack::StackError;
 use esker_trace::TraceError;
 
@@ -40,6 +41,11 @@ impl Failure {
     pub(crate) fn coded(code: u8, message: impl fmt::Display) -> Failure {
         let message = Some(message.to_string());
         Failure { message, code }
+    }
+
+    /// An exit code of a program that has said what was to be said.
+    pub(crate) fn silent(code: u8) -> Failure {
+        Failure { message: None, code }
     }
 
     /// The file system refused something; `advice` says what to do.
@@ -109,6 +115,12 @@ impl From<NvmfError> for Failure {
 
 impl From<AttachError> for Failure {
     fn from(error: AttachError) -> Failure {
+        Failure::new(error.kind(), error)
+    }
+}
+
+impl From<PagerError> for Failure {
+    fn from(error: PagerError) -> Failure {
         Failure::new(error.kind(), error)
     }
 }

@@ -8,6 +8,7 @@
 //! | [`kv`] | `esker kv`: databases at the prompt |
 //! | [`target`] | `esker target`: devices served over NVMe/TCP |
 //! | [`attach`] | `esker attach`, `esker detach`: a device as a file and a block device |
+//! | [`run`] | `esker run`: a program with more memory than DRAM |
 //! | [`pool`], [`volume`] | `esker pool`, `esker volume`: drives pooled, and the volumes on them |
 //! | [`ssd`] | `esker ssd`: drives in software |
 //! | [`trace`] | `esker trace`: traces of block I/O |
@@ -38,6 +39,7 @@ mod output;
 mod place;
 mod pool;
 mod progress;
+mod run;
 mod signals;
 mod ssd;
 mod store;
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Target(command) => target::run(command),
         Command::Attach(args) => attach::attach(args),
         Command::Detach(args) => attach::detach(args),
+        Command::Run(args) => run::run(args),
         Command::Cache(command) => cache::run(command),
         Command::Pool(command) => pool::run(command),
         Command::Volume(command) => volume::run(command),

@@ -6,7 +6,8 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 use crate::protocol::{
     AGENT, ANSWER_WORDS, FIRST_DOORBELL, FIRST_PAGE, GUARD, Hello, MAGIC, Request, op,
@@ -14,6 +15,9 @@ use crate::protocol::{
 use crate::raw::{self, Errno, flag};
 use crate::types::{PAGE, Page};
 use crate::uffd::{Uffd, feature};
+
+/// The first page of a region that programs get.
+pub const FIRST: usize = FIRST_PAGE as usize;
 
 /// Bytes of the agent's stack.
 const STACK: usize = 64 << 10;
@@ -215,6 +219,32 @@ impl Client {
         mask(libc::SIG_SETMASK, &raw const before, none)?;
         started
     }
+}
+
+/// The regions of this process that its forked children get.
+static FORKED: [AtomicPtr<Client>; 16] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
+
+extern "C" fn in_child() {
+    for place in &FORKED {
+        // SAFETY: null, or a client that is never freed.
+        if let Some(client) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+            client.after_fork();
+        }
+    }
+}
+
+/// Makes a region's copy in a forked child the child's own. Beyond sixteen regions children's pages stay in
+/// memory.
+pub fn prepare_for_fork(client: &'static Client) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function allocates nothing and takes no lock.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    let (null, client) = (std::ptr::null_mut(), std::ptr::from_ref(client).cast_mut());
+    let _ = FORKED.iter().any(|place| {
+        place.compare_exchange(null, client, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    });
 }
 
 fn word(addr: usize) -> u64 {

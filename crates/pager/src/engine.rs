@@ -191,6 +191,21 @@ impl Engine {
         did
     }
 
+    /// Whether the content of a page is lost.
+    pub(crate) fn is_poisoned(&self, id: SpaceId, page: Page) -> bool {
+        self.spaces.get(&id).is_none_or(|space| space.pages.state(page) == State::Poisoned)
+    }
+
+    /// Takes back the command that reads `page`, from the `from`th on.
+    pub(crate) fn take_read(&mut self, from: usize, id: SpaceId, page: Page) -> Option<Command> {
+        let reads = |command: &Command| {
+            let place = usize::try_from(command.tag.0).unwrap_or(usize::MAX);
+            self.reads.get(place).and_then(Option::as_ref).is_some_and(|it| it.is_for(id, page))
+        };
+        let at = (from..self.commands.len()).find(|&at| reads(&self.commands[at]))?;
+        self.commands.remove(at)
+    }
+
     /// Reads under way for threads that wait.
     pub(crate) fn reads_for_faults(&self) -> usize {
         self.reads.iter().flatten().filter(|read| read.is_wanted()).count()

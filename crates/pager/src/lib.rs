@@ -12,6 +12,7 @@
 //! | [`protocol`] | what a program and its pager tell each other |
 //! | `pages` | the state of every page |
 //! | `slots` | places on the device |
+//! | `heap` | an allocator that keeps its own data elsewhere |
 //! | `ranges` | which pages are reserved |
 //! | `predict` | which pages will be wanted |
 //! | `staging` | pages that have left memory and may come back |
@@ -19,25 +20,31 @@
 //! | `engine` | what happens at a fault, and what leaves memory |
 //! | [`client`] | the program's side of a region |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
+//! | `signal` | faults served by the thread that faults |
+//! | [`arena`] | [`Arena`]: paged memory for a program that asks for it |
 //!
 //! Imports run from the bottom of this table to its top.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("userfaultfd is Linux's");
 
+pub mod arena;
 pub mod client;
 mod engine;
+mod heap;
 mod pages;
 mod predict;
 pub mod protocol;
 mod ranges;
 pub mod raw;
 pub mod server;
+mod signal;
 mod slots;
 mod space;
 mod staging;
 pub mod types;
 pub mod uffd;
 
+pub use arena::{Arena, Mode};
 pub use server::Pager;
 pub use types::{LEAST_BUDGET, Options, PAGE, PagerError, Stats};

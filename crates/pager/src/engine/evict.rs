@@ -51,6 +51,11 @@ impl Engine {
         did
     }
 
+    /// Whether pages have to leave.
+    pub(crate) fn has_to_evict(&self) -> bool {
+        self.victim().is_some()
+    }
+
     /// The space that holds most for its weight, if pages have to leave.
     fn victim(&self) -> Option<SpaceId> {
         let leaving = |space: &crate::space::Space| match &space.batch {

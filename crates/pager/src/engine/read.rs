@@ -31,6 +31,11 @@ pub(super) struct Read {
 }
 
 impl Read {
+    /// Whether it is a read of one page for a fault.
+    pub(super) fn is_for(&self, space: SpaceId, page: Page) -> bool {
+        self.space == space && self.page == page && !self.is_ahead
+    }
+
     /// Whether a thread waits for it.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.is_some()

@@ -1,0 +1,54 @@
+//! `esker run`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+/// What runs, with how much memory, and where its pages go.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    truncate -s 16G /data/swap.img\n  \
+    esker run --memory 1GiB --swap /data/swap.img -- redis-server --port 6379\n  \
+    esker run --memory 256MiB --swap temp:4GiB -- python3 job.py   a file that is gone at the end\n\n\
+    The program's large anonymous mappings are paged to the device; it needs no change. Programs that bring no\n\
+    allocator get one that takes its memory so. What does not work: statically linked programs, setuid programs,\n\
+    and direct I/O (O_DIRECT, io_uring buffers) into paged memory. See docs/memory.md.\n\
+    The exit code is the program's.")]
+pub(crate) struct RunArgs {
+    /// The memory for paged data: resident pages, copies on their way out, buffers
+    #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
+    pub(crate) memory: u64,
+    /// A device specification, which must be there; or `temp:SIZE`, a file in /var/tmp without a name
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) swap: String,
+    /// The most memory that the program can reserve; by default what the device holds
+    #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
+    pub(crate) reserve: Option<u64>,
+    /// Which allocator: `auto` brings one if the program has none of its own
+    #[arg(long, value_name = "WHICH", default_value = "auto")]
+    pub(crate) allocator: AllocatorArg,
+    /// Read no page before it is needed
+    #[arg(long)]
+    pub(crate) no_read_ahead: bool,
+    /// Show figures every so many seconds, on standard error; on a terminal they are shown anyway
+    #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds)]
+    pub(crate) every: Option<Duration>,
+    /// Show no figures at the end
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Which allocator a program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AllocatorArg {
+    /// Esker's, if the program has none of its own
+    Auto,
+    /// Esker's
+    Bundled,
+    /// The program's
+    Own,
+}

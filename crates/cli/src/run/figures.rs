@@ -1,0 +1,59 @@
+//! What a pager does, for people.
+
+use std::time::Duration;
+
+use esker_base::units::human_bytes;
+use esker_pager::{PAGE, Stats};
+
+fn bytes_of(pages: u64) -> String {
+    human_bytes(pages * PAGE as u64)
+}
+
+fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1} %", part as f64 * 100.0 / whole as f64)
+}
+
+/// One line about the time between two moments.
+pub(super) fn line(before: &Stats, now: &Stats, span: Duration) -> String {
+    let faults = now.faults - before.faults;
+    let reads = now.read_faults - before.read_faults;
+    format!(
+        "resident {}, paged {}, {:.0} faults/s, {} without a read, ahead {} used, {} wasted",
+        bytes_of(now.resident_pages),
+        bytes_of(now.paged_pages),
+        faults as f64 / span.as_secs_f64().max(1e-9),
+        share(faults - reads.min(faults), faults),
+        bytes_of(now.ahead_used - before.ahead_used),
+        bytes_of(now.ahead_wasted - before.ahead_wasted),
+    )
+}
+
+/// All of it, at the end.
+pub(super) fn summary(stats: &Stats) -> String {
+    let hits = stats.faults - stats.read_faults.min(stats.faults);
+    let mut text = format!(
+        "esker: {} faults, {} without a read ({} new pages, {} just evicted or read ahead)\n\
+         esker: {} evicted, {} written, {} all zeroes; {} read ahead, {} used, {} wasted\n",
+        stats.faults,
+        share(hits, stats.faults),
+        stats.zero_faults,
+        stats.staged_hits,
+        bytes_of(stats.evicted_pages),
+        bytes_of(stats.written_pages),
+        bytes_of(stats.zero_pages),
+        bytes_of(stats.ahead_pages),
+        bytes_of(stats.ahead_used),
+        bytes_of(stats.ahead_wasted),
+    );
+    if stats.failed_writes + stats.poisoned_pages + stats.vanished_pages > 0 {
+        text.push_str(&format!(
+            "esker: {} writes failed and were tried again, {} pages were lost, {} were dropped \
+             unseen\n",
+            stats.failed_writes, stats.poisoned_pages, stats.vanished_pages
+        ));
+    }
+    text
+}

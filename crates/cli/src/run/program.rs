@@ -1,0 +1,170 @@
+//! The program: whether it can be helped, and which libraries it needs for that.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use esker_base::ErrorKind;
+
+use crate::args::AllocatorArg;
+use crate::failure::{Failure, Result};
+
+/// Interposes mappings.
+const MAPPING: &str = "libesker_preload.so";
+/// An allocator.
+const ALLOCATOR: &str = "libesker_malloc.so";
+/// Libraries that bring an allocator.
+const ALLOCATORS: [&str; 5] = ["jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc"];
+/// "Set user id" and "set group id" of a file's mode.
+const SETUID: u32 = 0o6000;
+/// An entry of an ELF file's program headers that names an interpreter.
+const PT_INTERP: u32 = 3;
+
+/// A program that can be preloaded.
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    /// What the kernel runs for it: itself, or the interpreter of a script.
+    binary: PathBuf,
+}
+
+/// Finds the program, and refuses one that cannot be helped.
+pub(super) fn find(name: &OsStr) -> Result<Program> {
+    let path = look_up(name)?;
+    let mut binary = path.clone();
+    // A script's interpreter may be a script.
+    for _ in 0..4 {
+        match interpreter(&binary)? {
+            Some(next) => binary = next,
+            None => break,
+        }
+    }
+    let refuse = |why: &str| {
+        let message = format!("{}: {why}", binary.display());
+        Err(Failure::new(ErrorKind::Unsupported, message))
+    };
+    let failed = |error| Failure::file(&binary, &error, "check the path and its permissions");
+    if std::fs::metadata(&binary).map_err(failed)?.mode() & SETUID != 0 {
+        return refuse("a setuid program ignores preloaded libraries; run a copy without the bit");
+    }
+    match elf_interpreter(&binary) {
+        Elf::Not => refuse("it is neither an ELF program nor a script"),
+        Elf::Static => refuse(
+            "it is statically linked, and takes no preloaded library; use a dynamically linked build",
+        ),
+        Elf::Dynamic(loader) if loader.contains("musl") => {
+            refuse("it uses musl, and the preloaded library needs glibc; use a build for glibc")
+        }
+        Elf::Dynamic(_) => Ok(Program { path, binary }),
+    }
+}
+
+fn look_up(name: &OsStr) -> Result<PathBuf> {
+    let path = PathBuf::from(name);
+    if path.components().count() > 1 {
+        return Ok(path);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+    };
+    found.into_iter().find(is_program).ok_or_else(|| {
+        let message = format!("{}: no such program in PATH", Path::new(name).display());
+        Failure::new(ErrorKind::NotFound, message)
+    })
+}
+
+/// The interpreter that a script names.
+fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
+    let failed = |error| Failure::file(path, &error, "check the path and its permissions");
+    let file = File::open(path).map_err(failed)?;
+    let mut line = Vec::new();
+    let mut reader = BufReader::new(file).take(256);
+    reader.read_until(b'\n', &mut line).map_err(failed)?;
+    let text = String::from_utf8_lossy(&line);
+    let Some(rest) = text.strip_prefix("#!") else { return Ok(None) };
+    let mut words = rest.split_whitespace();
+    let Some(first) = words.next() else { return Ok(None) };
+    if Path::new(first).file_name() != Some(OsStr::new("env")) {
+        return Ok(Some(PathBuf::from(first)));
+    }
+    let program = words.find(|word| !word.starts_with('-') && !word.contains('='));
+    program.map(|program| look_up(OsStr::new(program))).transpose()
+}
+
+enum Elf {
+    Not,
+    Static,
+    Dynamic(String),
+}
+
+/// How a program is linked, by the 64-bit ELF format.
+fn elf_interpreter(path: &Path) -> Elf {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(64 << 10).read_to_end(&mut bytes));
+    if read.is_err() || !bytes.starts_with(b"\x7fELF\x02") {
+        return Elf::Not;
+    }
+    let number = |at: usize, size: usize| -> Option<usize> {
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(bytes.get(at..at.checked_add(size)?)?);
+        usize::try_from(u64::from_le_bytes(word)).ok()
+    };
+    let headers = || {
+        let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        (0..count).find_map(|n| {
+            let header = table.checked_add(n.checked_mul(size)?)?;
+            (number(header, 4)? == PT_INTERP as usize).then_some(())?;
+            let (offset, length) = (number(header + 8, 8)?, number(header + 32, 8)?);
+            let text = bytes.get(offset..offset.checked_add(length)?)?;
+            Some(String::from_utf8_lossy(text).into_owned())
+        })
+    };
+    headers().map_or(Elf::Static, Elf::Dynamic)
+}
+
+/// What `LD_PRELOAD` has to say.
+pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<OsString> {
+    let mut names = vec![library(MAPPING)?];
+    let needs_one = match allocator {
+        AllocatorArg::Own => false,
+        AllocatorArg::Bundled => true,
+        AllocatorArg::Auto => !has_allocator(&program.binary),
+    };
+    if needs_one {
+        names.push(library(ALLOCATOR)?);
+    }
+    let mut text = OsString::new();
+    for name in names {
+        text.push(name);
+        text.push(":");
+    }
+    text.push(std::env::var_os("LD_PRELOAD").unwrap_or_default());
+    Ok(text)
+}
+
+/// A library of ours: beside this program, or where an installation has it.
+fn library(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let folder = own.parent().unwrap_or(Path::new("."));
+    let places = [folder.join(name), folder.join("../lib/esker").join(name)];
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
+        let message = format!(
+            "{}: it is not there; `cargo build -p esker-preload -p esker-preload-malloc` makes it \
+             (--release as this program)",
+            places[0].display()
+        );
+        Failure::new(ErrorKind::NotFound, message)
+    })
+}
+
+/// Whether the loader would load a library that brings an allocator.
+fn has_allocator(binary: &Path) -> bool {
+    let listed = Command::new(binary).env("LD_TRACE_LOADED_OBJECTS", "1").output();
+    let Ok(listed) = listed else { return false };
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    ALLOCATORS.iter().any(|name| text.contains(name))
+}
