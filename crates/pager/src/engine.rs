@@ -158,6 +158,7 @@ impl Engine {
         let reserved: usize = self.spaces.values().map(|space| space.ranges.count()).sum();
         let mut stats = self.stats;
         stats.resident_pages = to_u64(resident);
+        stats.paged_pages = to_u64(self.spaces.values().map(|space| space.pages.paged()).sum());
         stats.reserved_bytes = to_u64(reserved * PAGE);
         stats.spaces = to_u64(self.spaces.len());
         stats

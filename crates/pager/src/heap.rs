@@ -178,7 +178,8 @@ mod tests {
         let mut live: Vec<(usize, usize)> = Vec::new();
         for _ in 0..20_000 {
             if rng.chance(1, 2) || live.is_empty() {
-                let size = 1 + usize::try_from(rng.below(1 << rng.below(18))).unwrap();
+                let most = 1 << rng.below(18);
+                let size = 1 + usize::try_from(rng.below(most)).unwrap();
                 let align = 1usize << rng.below(13);
                 let addr = heap.allocate(&ground, size, align).unwrap();
                 assert!(addr.is_multiple_of(align) && heap.usable(addr).unwrap() >= size);

@@ -58,11 +58,13 @@ pub(crate) struct Pages {
     places: Vec<u32>,
     /// Pages from here on were never anything but zero.
     used: usize,
+    /// How many pages are in each state, those that were never used left out.
+    counts: [usize; 8],
 }
 
 impl Pages {
     pub(crate) fn new(count: usize) -> Pages {
-        Pages { states: vec![0; count], places: vec![0; count], used: 0 }
+        Pages { states: vec![0; count], places: vec![0; count], used: 0, counts: [0; 8] }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -71,6 +73,12 @@ impl Pages {
 
     pub(crate) fn used(&self) -> usize {
         self.used
+    }
+
+    /// How many pages have content that is not in memory.
+    pub(crate) fn paged(&self) -> usize {
+        let counted = [State::Staged, State::Out, State::Reading, State::Marked];
+        counted.iter().map(|state| self.counts[*state as usize]).sum()
     }
 
     pub(crate) fn state(&self, page: Page) -> State {
@@ -88,7 +96,12 @@ impl Pages {
     /// Gives a page a state and a place. Of its flags only `QUEUED` stays.
     pub(crate) fn set(&mut self, page: Page, state: State, place: u32) {
         let index = page as usize;
-        self.used = self.used.max(index + 1);
+        self.counts[usize::from(self.states[index] & 7)] -= usize::from(index < self.used);
+        if index >= self.used {
+            self.counts[State::Zero as usize] += index - self.used;
+            self.used = index + 1;
+        }
+        self.counts[state as usize] += 1;
         self.states[index] = self.states[index] & QUEUED | state as u8;
         self.places[index] = place;
     }
@@ -110,7 +123,7 @@ impl Pages {
         let mut copy = Pages::new(self.len());
         copy.states[..self.used].copy_from_slice(&self.states[..self.used]);
         copy.places[..self.used].copy_from_slice(&self.places[..self.used]);
-        copy.used = self.used;
+        (copy.used, copy.counts) = (self.used, self.counts);
         copy
     }
 }
@@ -138,5 +151,6 @@ mod tests {
         pages.set(2, State::Zero, NONE);
         assert_eq!((child.state(2), child.place(2)), (State::Out, 5));
         assert_eq!((child.len(), child.used(), child.state(7)), (8, 3, State::Zero));
+        assert_eq!((child.paged(), pages.paged()), (1, 0));
     }
 }

@@ -34,6 +34,8 @@ struct Stream {
     delta: i64,
     /// The last fault.
     last: i64,
+    /// The first page of the last request.
+    mark: i64,
     /// The first page that was not yet asked for.
     end: i64,
     window: u32,
@@ -78,7 +80,7 @@ impl Streams {
         let most = if delta.abs() == 1 { self.most } else { self.most.min(STRIDED_WINDOW) };
         let window = FIRST_WINDOW.min(most);
         let (first, end) = (page + delta, page + delta * (1 + i64::from(window)));
-        *oldest = Stream { delta, last: page, end, window, used_at: self.time };
+        *oldest = Stream { delta, last: page, mark: first, end, window, used_at: self.time };
         (window > 0).then_some(Ahead { first, delta, count: window })
     }
 
@@ -99,12 +101,11 @@ impl Streams {
 }
 
 impl Stream {
+    /// Whether a fault belongs to the stream: the next page, the first one of the last request, which was left
+    /// unmapped for this, or the first one that was not asked for. A fault in between is chance: those are mapped.
     fn continues_at(&self, page: i64) -> bool {
-        if self.delta == 0 || (page - self.last) % self.delta != 0 {
-            return false;
-        }
-        let steps = (page - self.last) / self.delta;
-        steps >= 1 && steps <= (self.end - self.last) / self.delta + 1
+        let is_next = |from: i64| page == from + self.delta || page == from + 2 * self.delta;
+        self.delta != 0 && (is_next(self.last) || page == self.mark || page == self.end || is_next(self.end))
     }
 
     fn go_on(&mut self, page: i64, most: u32, time: u64) -> Option<Ahead> {
@@ -118,7 +119,7 @@ impl Stream {
         let most = if self.delta.abs() == 1 { most } else { most.min(STRIDED_WINDOW) };
         self.window = (self.window * 2).min(most);
         let first = if left > 0 { self.end } else { page + self.delta };
-        self.end = first + self.delta * i64::from(self.window);
+        (self.mark, self.end) = (first, first + self.delta * i64::from(self.window));
         (self.window > 0).then_some(Ahead { first, delta: self.delta, count: self.window })
     }
 }

@@ -24,8 +24,6 @@ use crate::types::{CHUNK, PAGE, Page, page_of};
 const RETRY: Duration = Duration::from_millis(50);
 /// A child that lives shorter than this mostly runs another program: its inherited pages stay.
 const SETTLED: Duration = Duration::from_millis(20);
-/// How many of a parent's pages stay for one of a snapshot.
-const WEIGHT: usize = 3;
 
 /// What is to leave.
 #[derive(Default)]
@@ -56,7 +54,7 @@ impl Engine {
         self.victim().is_some()
     }
 
-    /// The space that holds most for its weight, if pages have to leave.
+    /// The space that holds most, if pages have to leave.
     fn victim(&self) -> Option<SpaceId> {
         let leaving = |space: &crate::space::Space| match &space.batch {
             Some(batch) => batch.pages.len(),
@@ -71,11 +69,8 @@ impl Engine {
             let is_settled = !space.is_snapshot || now.since(space.born) > SETTLED;
             space.batch.is_none() && space.agent_waits && space.resident > 0 && is_settled
         };
-        let share = |space: &crate::space::Space| {
-            if space.is_snapshot { space.resident * WEIGHT } else { space.resident }
-        };
         let able = self.spaces.iter().filter(|(_, space)| can(space));
-        able.max_by_key(|(_, space)| share(space)).map(|(id, _)| *id)
+        able.max_by_key(|(_, space)| space.resident).map(|(id, _)| *id)
     }
 
     fn evict_from(&mut self, id: SpaceId) -> bool {
@@ -140,7 +135,7 @@ impl Engine {
             left -= 1;
             if space.pages.has(page, DIRTY) {
                 found.dirty.push(page);
-            } else if space.is_snapshot || space.pages.has(page, AHEAD) {
+            } else if space.pages.has(page, AHEAD) {
                 found.dropped.push(page);
             } else {
                 found.clean.push(page);

@@ -1,0 +1,242 @@
+//! Arenas: memory that is several times the budget keeps its content, through faults by a thread
+//! and by signal, forks, system calls and failing devices.
+
+#![allow(unsafe_code)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use esker_base::Rng;
+use esker_device::{Device, MemoryDevice};
+use esker_pager::{Arena, Mode, Options, PAGE};
+use support::{Slow, arena, in_child, options, refused};
+
+const BOTH: [Mode; 2] = [Mode::Handler, Mode::Signal];
+
+/// What byte a page is filled with.
+fn fill_of(page: usize) -> u8 {
+    u8::try_from(page % 251 + 1).unwrap()
+}
+
+fn fill(memory: &Slow) {
+    for page in 0..memory.len() / PAGE {
+        memory.slice(page * PAGE, PAGE).fill(fill_of(page));
+    }
+}
+
+#[track_caller]
+fn check(memory: &Slow) {
+    for page in 0..memory.len() / PAGE {
+        let bytes = memory.slice(page * PAGE, PAGE);
+        assert!(bytes.iter().all(|&b| b == fill_of(page)), "page {page} has {}", bytes[0]);
+    }
+}
+
+#[test]
+fn content_four_times_the_budget_is_kept() {
+    for mode in BOTH {
+        let Some(arena) = arena(8 << 20, 64 << 20, mode) else { return };
+        let memory = Slow::new(&arena, 32 << 20);
+        fill(&memory);
+        check(&memory);
+        // Backwards, and at random.
+        let mut rng = Rng::new(5);
+        let pages = memory.len() / PAGE;
+        for page in (0..pages).rev().chain((0..pages).map(|_| support::below(&mut rng, pages))) {
+            assert_eq!(memory.slice(page * PAGE, 1)[0], fill_of(page));
+        }
+        let stats = arena.stats();
+        assert!(stats.resident_pages * PAGE as u64 <= 8 << 20, "{stats:?}");
+        assert!(stats.evicted_pages > 3 * (32 << 20) / 2 / PAGE as u64, "{stats:?}");
+        assert_eq!((stats.vanished_pages, stats.poisoned_pages), (0, 0), "{stats:?}");
+        assert_eq!(arena.reports(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn first_writes_to_clean_pages_are_not_lost() {
+    for mode in BOTH {
+        let Some(arena) = arena(4 << 20, 64 << 20, mode) else { return };
+        let memory = Slow::new(&arena, 16 << 20);
+        fill(&memory);
+        let pages = memory.len() / PAGE;
+        for round in 1..4u8 {
+            for page in 0..pages {
+                let bytes = memory.slice(page * PAGE, PAGE);
+                // Read first, so that the page comes in clean.
+                assert_eq!(bytes[0], fill_of(page));
+                assert_eq!(bytes[8], if round == 1 { fill_of(page) } else { round - 1 });
+                bytes[8] = round;
+            }
+        }
+        assert!(arena.stats().write_faults > 0);
+    }
+}
+
+#[test]
+fn fresh_and_dropped_memory_is_zero() {
+    for mode in BOTH {
+        let Some(arena) = arena(4 << 20, 64 << 20, mode) else { return };
+        let memory = Slow::new(&arena, 16 << 20);
+        assert!(memory.slice(0, memory.len()).iter().all(|&b| b == 0));
+        assert_eq!(arena.stats().written_pages, 0, "zeroes are not written");
+        fill(&memory);
+        memory.discard(4 << 20, 8 << 20);
+        for page in 0..memory.len() / PAGE {
+            let expected = if (1024..3072).contains(&page) { 0 } else { fill_of(page) };
+            let bytes = memory.slice(page * PAGE, PAGE);
+            assert!(bytes.iter().all(|&b| b == expected), "page {page}");
+        }
+    }
+}
+
+#[test]
+fn more_than_the_device_holds_is_refused_when_it_is_reserved() {
+    let Some(arena) = arena(4 << 20, 16 << 20, Mode::Handler) else { return };
+    assert!(arena.allocate_slow(17 << 20, 1).is_none());
+    let all = arena.allocate_slow(16 << 20, 1).unwrap();
+    assert!(arena.allocate_slow(1, 1).is_none());
+    // SAFETY: nobody refers to it.
+    assert!(unsafe { arena.free(all) } && !unsafe { arena.free(all) });
+    let again = arena.allocate_slow(16 << 20, 1).unwrap();
+    // SAFETY: nobody refers to it.
+    assert!(unsafe { arena.free(again) });
+}
+
+#[test]
+fn fast_memory_is_limited_and_never_paged() {
+    let Some(options) = options(4 << 20, 16 << 20) else { return };
+    let device = Arc::new(MemoryDevice::new("memory", 16 << 20, 4096));
+    let arena = Arena::new(device, options, 1 << 20, Mode::Handler).unwrap();
+    let fast = arena.allocate_fast(512 << 10, 64).unwrap();
+    // SAFETY: allocated with this size.
+    unsafe { fast.as_ptr().write_bytes(7, 512 << 10) };
+    assert!(arena.allocate_fast(768 << 10, 64).is_none());
+    assert_eq!(arena.stats().faults, 0);
+    // SAFETY: nobody refers to it.
+    assert!(unsafe { arena.free(fast) });
+    assert!(arena.allocate_fast(768 << 10, 64).is_some());
+}
+
+#[test]
+fn system_calls_find_paged_memory() {
+    let Some(arena) = arena(4 << 20, 64 << 20, Mode::Handler) else { return };
+    let memory = Slow::new(&arena, 16 << 20);
+    fill(&memory);
+    // Out of memory by now: its beginning.
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    for page in 0..64 {
+        writer.write_all(memory.slice(page * PAGE, PAGE)).unwrap();
+        let other = 1024 + page;
+        reader.read_exact(memory.slice(other * PAGE, PAGE)).unwrap();
+        assert!(memory.slice(other * PAGE, PAGE).iter().all(|&b| b == fill_of(page)));
+    }
+}
+
+#[test]
+fn threads_share_an_arena() {
+    for mode in BOTH {
+        let Some(arena) = arena(4 << 20, 64 << 20, mode) else { return };
+        let memory = Slow::new(&arena, 16 << 20);
+        let quarter = memory.len() / 4;
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let memory = &memory;
+                let work = move || {
+                    let mut rng = Rng::new(thread as u64);
+                    let pages = quarter / PAGE;
+                    let mut shadow = vec![0u8; pages];
+                    for _ in 0..20_000 {
+                        let page = support::below(&mut rng, pages);
+                        let bytes = memory.slice(thread * quarter + page * PAGE, PAGE);
+                        assert_eq!(bytes[100], shadow[page]);
+                        shadow[page] = shadow[page].wrapping_add(1);
+                        bytes[100] = shadow[page];
+                    }
+                };
+                esker_base::thread::spawn_scoped(scope, "touch", work).unwrap();
+            }
+        });
+        assert_eq!(arena.stats().vanished_pages, 0);
+    }
+}
+
+#[test]
+fn a_forked_child_has_a_snapshot() {
+    let Some(arena) = arena(8 << 20, 128 << 20, Mode::Handler) else { return };
+    let memory = Slow::new(&arena, 32 << 20);
+    fill(&memory);
+    let child = in_child(|| {
+        // The parent writes meanwhile; the child sees none of it.
+        for _ in 0..2 {
+            check(&memory);
+        }
+        for page in 0..memory.len() / PAGE {
+            memory.slice(page * PAGE, 1)[0] = 99;
+        }
+        (0..memory.len() / PAGE).all(|page| memory.slice(page * PAGE, 1)[0] == 99)
+    });
+    for page in (0..memory.len() / PAGE).step_by(3) {
+        memory.slice(page * PAGE, PAGE).fill(200);
+    }
+    assert!(child.succeeds());
+    for page in 0..memory.len() / PAGE {
+        let expected = if page % 3 == 0 { 200 } else { fill_of(page) };
+        assert!(memory.slice(page * PAGE, PAGE).iter().all(|&b| b == expected), "page {page}");
+    }
+    support::until(|| arena.stats().spaces == 1);
+    assert_eq!(arena.stats().vanished_pages, 0);
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_told_and_kills_whoever_touches_it() {
+    let Some(options) = options(4 << 20, 32 << 20) else { return };
+    let device = support::failing(32 << 20);
+    let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
+    let memory = Slow::new(&arena, 16 << 20);
+    fill(&memory);
+    device.fail_reads(true);
+    let child = in_child(|| memory.slice(0, 1)[0] == fill_of(0));
+    assert_eq!(child.signal(), Some(libc::SIGBUS));
+    device.fail_reads(false);
+    let reports = arena.reports();
+    let addr = format!("{:#x}", memory.addr());
+    let is_told = |report: &String| report.contains(&addr) && report.contains("LBA");
+    assert!(reports.iter().any(is_told), "{addr}: {reports:?}");
+    // It was the child's page that was lost.
+    check(&memory);
+}
+
+#[test]
+fn a_write_that_fails_keeps_the_page_and_is_tried_again() {
+    let Some(options) = options(4 << 20, 32 << 20) else { return };
+    let device = support::failing(32 << 20);
+    let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
+    let memory = Slow::new(&arena, 16 << 20);
+    device.fail_writes(true);
+    let slow = device.clone();
+    let heal = esker_base::thread::spawn("heal", move || {
+        esker_base::Clock::real().sleep(std::time::Duration::from_millis(300));
+        slow.fail_writes(false);
+    });
+    fill(&memory);
+    heal.unwrap().join().unwrap();
+    check(&memory);
+    assert!(arena.stats().failed_writes > 0 && !arena.reports().is_empty());
+}
+
+#[test]
+fn wrong_options_are_refused_with_a_reason() {
+    let make = |budget: usize, slow: usize| {
+        let device = Arc::new(MemoryDevice::new("memory", 16 << 20, 4096));
+        assert!(device.geometry().capacity.0 > 0);
+        let options = Options { budget_bytes: budget, slow_bytes: slow, read_ahead: true };
+        refused(Arena::new(device, options, 0, Mode::Handler))
+    };
+    let Some(small) = make(1 << 20, 16 << 20) else { return };
+    assert!(small.contains("a budget of 1048576 bytes"), "{small}");
+    let large = make(4 << 20, 17 << 20).unwrap();
+    assert!(large.contains("the device holds 16777216"), "{large}");
+}

@@ -1,0 +1,238 @@
+//! What tests of arenas share.
+
+#![allow(unsafe_code, dead_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use esker_base::{Clock, Rng};
+use esker_device::{
+    Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op,
+    QueuePair,
+};
+use esker_pager::{Arena, Mode, Options, PagerError};
+
+pub(crate) fn options(budget_bytes: usize, slow_bytes: usize) -> Option<Options> {
+    match esker_pager::client::open() {
+        Ok(_) => Some(Options { budget_bytes, slow_bytes, read_ahead: true }),
+        Err(error) => {
+            eprintln!("SKIPPED: userfaultfd is refused: {error:?}");
+            None
+        }
+    }
+}
+
+pub(crate) fn arena(budget: usize, slow: usize, mode: Mode) -> Option<Arena> {
+    let device = Arc::new(MemoryDevice::new("memory", slow as u64, 4096));
+    Some(Arena::new(device, options(budget, slow)?, 0, mode).unwrap())
+}
+
+/// Why an arena was refused; none where userfaultfd is.
+pub(crate) fn refused(arena: Result<Arena, PagerError>) -> Option<String> {
+    match arena {
+        Err(PagerError::Refused(error)) => {
+            eprintln!("SKIPPED: userfaultfd is refused: {error:?}");
+            None
+        }
+        Err(error) => Some(error.to_string()),
+        Ok(_) => panic!("it was not refused"),
+    }
+}
+
+pub(crate) fn below(rng: &mut Rng, bound: usize) -> usize {
+    usize::try_from(rng.below(bound as u64)).unwrap()
+}
+
+/// Waits for something that comes soon.
+#[track_caller]
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
+    let clock = Clock::real();
+    let end = clock.now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(clock.now() < end, "it did not come");
+        clock.sleep(Duration::from_millis(5));
+    }
+}
+
+/// Slow memory that threads and children share as they like.
+pub(crate) struct Slow<'a> {
+    arena: &'a Arena,
+    memory: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: tests use different parts of it in different threads.
+unsafe impl Sync for Slow<'_> {}
+
+impl Slow<'_> {
+    pub(crate) fn new(arena: &Arena, size: usize) -> Slow<'_> {
+        let memory = arena.allocate_slow(size, 4096).expect("there is room");
+        Slow { arena, memory, size }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.size
+    }
+
+    pub(crate) fn addr(&self) -> usize {
+        self.memory.as_ptr().addr()
+    }
+
+    #[allow(clippy::mut_from_ref)] // as for shared memory: tests keep threads apart
+    pub(crate) fn slice(&self, offset: usize, size: usize) -> &mut [u8] {
+        assert!(offset + size <= self.size);
+        // SAFETY: within the allocation; see above.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().add(offset), size) }
+    }
+
+    pub(crate) fn discard(&self, offset: usize, size: usize) {
+        assert!(offset + size <= self.size);
+        // SAFETY: within the allocation, and nobody uses it meanwhile.
+        unsafe { self.arena.discard(self.memory.add(offset), size) }.unwrap();
+    }
+}
+
+impl Drop for Slow<'_> {
+    fn drop(&mut self) {
+        // SAFETY: nobody refers to it any more.
+        assert!(unsafe { self.arena.free(self.memory) });
+    }
+}
+
+/// A forked child.
+pub(crate) struct Child(i32);
+
+/// Runs `work` in a forked child, which succeeds if that gives true.
+pub(crate) fn in_child(work: impl FnOnce() -> bool) -> Child {
+    // SAFETY: the child runs `work` alone, which takes no lock that another thread may hold, and ends
+    // without running anything else.
+    match unsafe { libc::fork() } {
+        0 => {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if outcome.unwrap_or(false) { 0 } else { 1 }) }
+        }
+        pid => {
+            assert!(pid > 0);
+            Child(pid)
+        }
+    }
+}
+
+impl Child {
+    fn wait(&self) -> i32 {
+        let mut status = 0;
+        // SAFETY: the status is writable.
+        let pid = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+        assert_eq!(pid, self.0);
+        status
+    }
+
+    pub(crate) fn succeeds(self) -> bool {
+        self.wait() == 0
+    }
+
+    pub(crate) fn signal(self) -> Option<i32> {
+        let status = self.wait();
+        libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status))
+    }
+}
+
+/// Memory whose reads or writes fail when told.
+pub(crate) struct Failing {
+    memory: MemoryDevice,
+    told: Arc<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    reads: AtomicBool,
+    writes: AtomicBool,
+}
+
+pub(crate) fn failing(size: usize) -> Arc<Failing> {
+    let memory = MemoryDevice::new("failing", size as u64, 4096);
+    Arc::new(Failing { memory, told: Arc::default() })
+}
+
+impl Failing {
+    pub(crate) fn fail_reads(&self, fail: bool) {
+        self.told.reads.store(fail, Ordering::SeqCst);
+    }
+
+    pub(crate) fn fail_writes(&self, fail: bool) {
+        self.told.writes.store(fail, Ordering::SeqCst);
+    }
+}
+
+impl Device for Failing {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let (queue, told) = (self.memory.queue_pair(depth)?, self.told.clone());
+        Ok(Box::new(FailingQueue { queue, told, failed: Vec::new() }))
+    }
+    fn stats(&self) -> DeviceStats {
+        self.memory.stats()
+    }
+}
+
+struct FailingQueue {
+    queue: Box<dyn QueuePair>,
+    told: Arc<Told>,
+    failed: Vec<Completion>,
+}
+
+impl QueuePair for FailingQueue {
+    fn submit(
+        &mut self,
+        commands: &mut std::collections::VecDeque<Command>,
+    ) -> Result<usize, DeviceError> {
+        let all = commands.len();
+        let mut rest = std::collections::VecDeque::new();
+        for command in commands.drain(..) {
+            let fails = match &command.op {
+                Op::Read { .. } => self.told.reads.load(Ordering::SeqCst),
+                Op::Write { .. } => self.told.writes.load(Ordering::SeqCst),
+                _ => false,
+            };
+            if !fails {
+                rest.push_back(command);
+                continue;
+            }
+            let (lba, bytes) = command.op.range(4096);
+            let kind = command.op.kind();
+            let cause = Cause::Media("told to".to_owned());
+            let error = DeviceError::new("failing", kind, lba, bytes, cause);
+            let (tag, buf) = (command.tag, command.op.into_buf());
+            self.failed.push(Completion { tag, result: Err(error), buf });
+        }
+        self.queue.submit(&mut rest)?;
+        *commands = rest;
+        Ok(all - commands.len())
+    }
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        let failed = self.failed.len();
+        done.append(&mut self.failed);
+        Ok(failed + self.queue.poll(done)?)
+    }
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        match self.poll(done)? {
+            0 => self.queue.wait(done, timeout),
+            some => Ok(some),
+        }
+    }
+    fn in_flight(&self) -> usize {
+        self.failed.len() + self.queue.in_flight()
+    }
+}
