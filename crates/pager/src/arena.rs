@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use crate::client::{self, Client};
 use crate::engine::SpaceId;
+use crate::forks;
 use crate::heap::{Ground, Heap};
 use crate::raw::{self, Errno};
 use crate::server::{Server, Shared};
@@ -66,17 +67,17 @@ impl Arena {
         mode: Mode,
     ) -> Result<Arena, PagerError> {
         let refused = |error: Errno| PagerError::Refused(error.to_io());
-        let (uffd, forks) = match mode {
+        let (uffd, tells_forks) = match mode {
             Mode::Handler => client::open().map_err(refused)?,
             Mode::Signal => {
                 let features = feature::FLAG_WP | feature::POISON | feature::SIGBUS;
                 (Uffd::open(features).map_err(refused)?, false)
             }
         };
-        let server = Server::new(device, options, None)?;
+        let mut server = Server::new(device, options, None)?;
         let shared = server.shared.clone();
         let mut engine = shared.engine.lock();
-        let mapped = Client::map(&uffd, engine.region_size(), forks);
+        let mapped = Client::map(&uffd, engine.region_size(), tells_forks);
         let mapped = mapped.map_err(|error| PagerError::system("the region", error.to_io()))?;
         let client: &'static Client = Box::leak(Box::new(mapped));
         let (pid, region) = (std::process::id(), client.region());
@@ -91,8 +92,8 @@ impl Arena {
                 Some(served.map_err(|error| PagerError::system("the handler of SIGBUS", error))?)
             }
         };
-        if forks {
-            client::prepare_for_fork(client);
+        if tells_forks {
+            forks::add(client, shared.clone());
         }
         let thread = Some(server.spawn()?);
         let fast = Fast { heap: Heap::default(), left: std::cell::Cell::new(fast_bytes) };
@@ -243,6 +244,7 @@ impl Drop for Arena {
         if let Some(served) = self.served.take() {
             served.end();
         }
+        forks::remove(self.client);
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
             // It panicked, and has said so.

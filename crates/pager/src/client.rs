@@ -6,8 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::protocol::{
     AGENT, ANSWER_WORDS, FIRST_DOORBELL, FIRST_PAGE, GUARD, Hello, MAGIC, Request, op,
@@ -221,39 +220,13 @@ impl Client {
     }
 }
 
-/// The regions of this process that its forked children get.
-static FORKED: [AtomicPtr<Client>; 16] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 16];
-
-extern "C" fn in_child() {
-    for place in &FORKED {
-        // SAFETY: null, or a client that is never freed.
-        if let Some(client) = unsafe { place.load(Ordering::Acquire).as_ref() } {
-            client.after_fork();
-        }
-    }
-}
-
-/// Makes a region's copy in a forked child the child's own. Beyond sixteen regions children's pages stay in
-/// memory.
-pub fn prepare_for_fork(client: &'static Client) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the function allocates nothing and takes no lock.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
-    let (null, client) = (std::ptr::null_mut(), std::ptr::from_ref(client).cast_mut());
-    let _ = FORKED.iter().any(|place| {
-        place.compare_exchange(null, client, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    });
-}
-
 fn word(addr: usize) -> u64 {
     // SAFETY: in a doorbell's page, which is mapped; reading it waits for the answer.
     unsafe { std::ptr::with_exposed_provenance::<u64>(addr).read_volatile() }
 }
 
 /// Unmaps what the pager says, for ever. An empty answer means that the pager has ended and the
-/// kernel gives zeroes: the process ends before it can take them for its data.
+/// kernel gives zeroes: the region becomes unreachable before a program takes them for its data.
 extern "C" fn agent(client: usize) -> ! {
     // SAFETY: `start_agent` has got it from a static reference.
     let client = unsafe { &*std::ptr::with_exposed_provenance::<Client>(client) };
@@ -262,7 +235,7 @@ extern "C" fn agent(client: usize) -> ! {
         let answer = client.ring(AGENT, op::NEXT, 0, 0);
         let count = esker_base::units::to_usize(word(answer + 8)).min(ranges.len());
         if count == 0 {
-            die();
+            give_up(client);
         }
         for (n, range) in ranges.iter_mut().take(count).enumerate() {
             let at = answer + 16 * (n + 1);
@@ -276,13 +249,13 @@ extern "C" fn agent(client: usize) -> ! {
     }
 }
 
-fn die() -> ! {
+/// Makes the region unreachable and ends the agent.
+fn give_up(client: &Client) -> ! {
+    // SAFETY: whoever touches the region from now on is to be ended by the kernel.
+    let _ = unsafe { raw::protect(client.base, client.size, libc::PROT_NONE) };
     loop {
-        // SAFETY: no memory is involved.
-        unsafe {
-            let pid = raw::call(libc::SYS_getpid, [0; 6]).unwrap_or(0);
-            let _ = raw::call(libc::SYS_kill, [pid, flag(libc::SIGKILL), 0, 0, 0, 0]);
-        }
+        // SAFETY: ends this thread, which holds nothing.
+        let _ = unsafe { raw::call(libc::SYS_exit, [0; 6]) };
     }
 }
 

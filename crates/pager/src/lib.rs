@@ -20,6 +20,7 @@
 //! | `engine` | what happens at a fault, and what leaves memory |
 //! | [`client`] | the program's side of a region |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
+//! | `forks` | forks of a process that has arenas |
 //! | `signal` | faults served by the thread that faults |
 //! | [`arena`] | [`Arena`]: paged memory for a program that asks for it |
 //!
@@ -31,6 +32,7 @@ compile_error!("userfaultfd is Linux's");
 pub mod arena;
 pub mod client;
 mod engine;
+mod forks;
 mod heap;
 mod pages;
 mod predict;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
@@ -19,7 +19,7 @@ use crate::engine::{Engine, SpaceId};
 use crate::protocol::{Hello, MAGIC};
 use crate::space::Reach;
 use crate::types::{Options, PAGE, PagerError, Stats};
-use crate::uffd::Uffd;
+use crate::uffd::{Message, Uffd};
 
 /// Commands in flight.
 const DEPTH: usize = 256;
@@ -29,6 +29,9 @@ const GLANCE: Duration = Duration::from_micros(40);
 const TICK: Duration = Duration::from_millis(10);
 /// How long a program may take to say hello.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Messages that are kept while somebody forks; more stay with the kernel.
+const STASH: usize = 256;
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
@@ -47,6 +50,10 @@ pub(crate) struct Shared {
     pub(crate) engine: Mutex<Engine>,
     stop: AtomicBool,
     waker: OwnedFd,
+    /// Threads of this process that are forking.
+    forks: AtomicU32,
+    /// The thread takes no lock and allocates nothing while somebody forks.
+    parked: AtomicBool,
 }
 
 impl Pager {
@@ -104,6 +111,21 @@ impl Shared {
         self.wake();
     }
 
+    /// Called before this process forks. `fork` holds the allocator's locks while it waits for the thread to read
+    /// that the process forks; so the thread must not allocate.
+    pub(crate) fn before_fork(&self) {
+        self.forks.fetch_add(1, Ordering::SeqCst);
+        self.wake();
+        while !self.parked.load(Ordering::SeqCst) && !self.stop.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Called when this process has forked.
+    pub(crate) fn after_fork(&self) {
+        self.forks.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Has the thread look at the engine.
     pub(crate) fn wake(&self) {
         // It can only fail when it is awake anyway.
@@ -121,6 +143,9 @@ pub(crate) struct Server {
     listener: Option<UnixListener>,
     clock: Clock,
     ticked: Nanos,
+    watched: Vec<(SpaceId, Arc<Uffd>)>,
+    /// What was read while somebody forked.
+    stash: Vec<(SpaceId, Message)>,
 }
 
 impl Server {
@@ -142,9 +167,12 @@ impl Server {
         if let Some(listener) = &listener {
             watch(listener.as_fd(), LISTENER).map_err(failed)?;
         }
-        let shared = Arc::new(Shared { engine, stop: AtomicBool::new(false), waker });
+        let (stop, parked, forks) = (false.into(), false.into(), 0.into());
+        let shared = Arc::new(Shared { engine, stop, waker, forks, parked });
         let (commands, done, clock) = (VecDeque::new(), Vec::new(), Clock::real());
-        Ok(Server { shared, queue, commands, done, epoll, listener, clock, ticked: Nanos(0) })
+        let (watched, stash) = (Vec::new(), Vec::with_capacity(STASH));
+        let ticked = Nanos(0);
+        Ok(Server { shared, queue, commands, done, epoll, listener, clock, ticked, watched, stash })
     }
 
     pub(crate) fn spawn(mut self) -> Result<std::thread::JoinHandle<()>, PagerError> {
@@ -153,20 +181,44 @@ impl Server {
     }
 
     /// Watches a space's descriptor.
-    pub(crate) fn watch(&self, engine: &Engine, id: SpaceId) -> io::Result<()> {
+    pub(crate) fn watch(&mut self, engine: &Engine, id: SpaceId) -> io::Result<()> {
         let Some(space) = engine.spaces.get(&id) else { return Ok(()) };
+        self.watched.retain(|(_, uffd)| Arc::strong_count(uffd) > 1);
+        self.watched.push((id, space.uffd.clone()));
         let data = epoll::EventData::new_u64(u64::from(id) + FIRST_SPACE);
-        Ok(epoll::add(&self.epoll, &space.uffd, data, epoll::EventFlags::IN)?)
+        Ok(epoll::add(&self.epoll, &*space.uffd, data, epoll::EventFlags::IN)?)
     }
 
     fn run(&mut self) {
         let mut did = true;
         while !self.shared.stop.load(Ordering::Acquire) {
+            if self.shared.forks.load(Ordering::SeqCst) > 0 {
+                self.park();
+            }
             let mut events = [0u64; 16];
             let count = self.wait(did, &mut events);
             did = self.turn(&events[..count]);
         }
         // What is in flight ends with the queue pair.
+    }
+
+    /// Reads what descriptors tell and keeps it, until nobody forks any more.
+    fn park(&mut self) {
+        self.shared.parked.store(true, Ordering::SeqCst);
+        while self.shared.forks.load(Ordering::SeqCst) > 0 {
+            for (id, uffd) in &self.watched {
+                if self.stash.len() < STASH {
+                    uffd.read(1, |message| self.stash.push((*id, message)));
+                }
+            }
+            std::thread::yield_now();
+        }
+        self.shared.parked.store(false, Ordering::SeqCst);
+        let shared = self.shared.clone();
+        let mut engine = shared.engine.lock();
+        for (id, message) in std::mem::replace(&mut self.stash, Vec::with_capacity(STASH)) {
+            self.tell(&mut engine, id, message);
+        }
     }
 
     /// Waits for something to do, unless there may be some already.
@@ -246,17 +298,21 @@ impl Server {
             space.uffd.read(16, |message| messages.push(message));
         }
         for message in messages {
-            if let Some(child) = engine.told(id, message)
-                && let Err(error) = self.watch(engine, child)
-            {
-                engine.reports.push(format!("a forked child is not served: {error}"));
-            }
+            self.tell(engine, id, message);
+        }
+    }
+
+    fn tell(&mut self, engine: &mut Engine, id: SpaceId, message: Message) {
+        if let Some(child) = engine.told(id, message)
+            && let Err(error) = self.watch(engine, child)
+        {
+            engine.reports.push(format!("a forked child is not served: {error}"));
         }
     }
 
     fn accept(&mut self, engine: &mut Engine) {
-        let Some(listener) = &self.listener else { return };
-        let Ok((stream, _)) = listener.accept() else { return };
+        let accepted = self.listener.as_ref().map(UnixListener::accept);
+        let Some(Ok((stream, _))) = accepted else { return };
         let status = match self.greet(engine, &stream) {
             Ok(()) => 0,
             Err(error) => {
@@ -269,7 +325,7 @@ impl Server {
     }
 
     /// Takes over a program's region.
-    fn greet(&self, engine: &mut Engine, stream: &UnixStream) -> io::Result<()> {
+    fn greet(&mut self, engine: &mut Engine, stream: &UnixStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let credentials = rustix::net::sockopt::socket_peercred(stream)?;

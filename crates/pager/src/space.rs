@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use esker_base::Nanos;
 use esker_base::units::to_u64;
@@ -38,7 +39,8 @@ pub(crate) struct Batch {
 
 /// An address space with a paged region.
 pub(crate) struct Space {
-    pub(crate) uffd: Uffd,
+    /// Shared with the thread that reads it.
+    pub(crate) uffd: Arc<Uffd>,
     /// 0: not known yet.
     pub(crate) pid: u32,
     pub(crate) reach: Reach,
@@ -74,7 +76,7 @@ impl Space {
     ) -> Space {
         let ranges = Ranges::new(FIRST_PAGE, page_of(pages.len()));
         Space {
-            uffd,
+            uffd: Arc::new(uffd),
             pid: 0,
             reach,
             base,

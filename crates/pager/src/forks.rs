@@ -1,0 +1,64 @@
+//! Forks of a process that has arenas: their threads are told before, and children make their
+//! copies of the regions their own.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+
+use parking_lot::Mutex;
+
+use crate::client::Client;
+use crate::server::Shared;
+
+struct Forked {
+    client: &'static Client,
+    shared: Arc<Shared>,
+}
+
+/// A thread forks, or changes the list.
+static BUSY: AtomicBool = AtomicBool::new(false);
+static FORKED: Mutex<Vec<Forked>> = Mutex::new(Vec::new());
+
+/// Has forks find this arena prepared.
+pub(crate) fn add(client: &'static Client, shared: Arc<Shared>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handlers live as long as the process.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+    take();
+    FORKED.lock().push(Forked { client, shared });
+    BUSY.store(false, Ordering::Release);
+}
+
+/// The arena has ended.
+pub(crate) fn remove(client: &'static Client) {
+    take();
+    FORKED.lock().retain(|forked| !std::ptr::eq(forked.client, client));
+    BUSY.store(false, Ordering::Release);
+}
+
+/// Waits until no other thread forks, or changes the list.
+fn take() {
+    while BUSY.swap(true, Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+/// No arena comes or goes until the fork is done.
+extern "C" fn before() {
+    take();
+    FORKED.lock().iter().for_each(|forked| forked.shared.before_fork());
+}
+
+extern "C" fn in_parent() {
+    FORKED.lock().iter().for_each(|forked| forked.shared.after_fork());
+    BUSY.store(false, Ordering::Release);
+}
+
+extern "C" fn in_child() {
+    // Nobody held the lock when the process forked: only who has taken the list locks it.
+    FORKED.lock().iter().for_each(|forked| forked.client.after_fork());
+    BUSY.store(false, Ordering::Release);
+}
