@@ -52,6 +52,10 @@ pub(crate) const QUEUED: u8 = 32;
 /// The page came with a fork, and may share its memory with the parent's.
 pub(crate) const INHERITED: u8 = 64;
 
+/// The page was dropped, and its memory may be about to be unmapped: nothing may be put there
+/// before it is touched.
+pub(crate) const DROPPED: u8 = 128;
+
 /// The states of a space's pages.
 pub(crate) struct Pages {
     states: Vec<u8>,

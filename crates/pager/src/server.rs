@@ -121,9 +121,13 @@ impl Shared {
         }
     }
 
-    /// Called when this process has forked.
+    /// Called when this process has forked. The child's state is the parent's of that moment: before this returns
+    /// nobody can change it.
     pub(crate) fn after_fork(&self) {
         self.forks.fetch_sub(1, Ordering::SeqCst);
+        while self.parked.load(Ordering::SeqCst) && !self.stop.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
     }
 
     /// Has the thread look at the engine.
@@ -213,12 +217,12 @@ impl Server {
             }
             std::thread::yield_now();
         }
-        self.shared.parked.store(false, Ordering::SeqCst);
         let shared = self.shared.clone();
         let mut engine = shared.engine.lock();
         for (id, message) in std::mem::replace(&mut self.stash, Vec::with_capacity(STASH)) {
             self.tell(&mut engine, id, message);
         }
+        shared.parked.store(false, Ordering::SeqCst);
     }
 
     /// Waits for something to do, unless there may be some already.

@@ -215,11 +215,11 @@ fn a_write_that_fails_keeps_the_page_and_is_tried_again() {
     let device = support::failing(32 << 20);
     let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
     let memory = Slow::new(&arena, 16 << 20);
-    device.fail_writes(true);
+    device.fail_writes(usize::MAX);
     let slow = device.clone();
     let heal = esker_base::thread::spawn("heal", move || {
         esker_base::Clock::real().sleep(std::time::Duration::from_millis(300));
-        slow.fail_writes(false);
+        slow.fail_writes(0);
     });
     fill(&memory);
     heal.unwrap().join().unwrap();

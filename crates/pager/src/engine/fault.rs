@@ -189,7 +189,10 @@ impl Engine {
         let space = self.spaces.get_mut(&id).expect("it faulted");
         let most = (ahead.count as usize).min(ZEROES).min(room / 4);
         let end = (first as usize + most).min(space.pages.len());
-        let is_fresh = |page: &usize| space.pages.state(page_of(*page)) == State::Zero;
+        let is_fresh = |page: &usize| {
+            let page = page_of(*page);
+            space.pages.state(page) == State::Zero && !space.pages.has(page, pages::DROPPED)
+        };
         let count = (first as usize..end).take_while(is_fresh).count();
         if count == 0 || !space.ranges.contains(first, page_of(count)) {
             return;

@@ -175,6 +175,7 @@ impl Engine {
             }
             let space = self.spaces.get_mut(&id).expect("looked up above");
             space.pages.set(page, State::Zero, pages::NONE);
+            space.pages.add(page, pages::DROPPED);
         }
         let space = self.spaces.get_mut(&id).expect("looked up above");
         let used = space.pages.used();
@@ -194,7 +195,11 @@ impl Engine {
         }
         let space = self.spaces.get_mut(&id).expect("discarded a moment ago");
         let first = space.page(addr).expect("discarded a moment ago");
-        space.ranges.release(first, page_of(size.div_ceil(PAGE)));
+        let count = page_of(size.div_ceil(PAGE));
+        space.ranges.release(first, count);
+        // Unmapped by now.
+        let used = page_of(space.pages.used());
+        (first..used.min(first + count)).for_each(|page| space.pages.clear(page, pages::DROPPED));
         Some(Ok(0))
     }
 }

@@ -4,7 +4,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker_base::{Clock, Rng};
@@ -134,6 +134,10 @@ impl Child {
         self.wait() == 0
     }
 
+    pub(crate) fn status(self) -> i32 {
+        self.wait()
+    }
+
     pub(crate) fn signal(self) -> Option<i32> {
         let status = self.wait();
         libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status))
@@ -149,7 +153,8 @@ pub(crate) struct Failing {
 #[derive(Default)]
 struct Told {
     reads: AtomicBool,
-    writes: AtomicBool,
+    /// How many more fail.
+    writes: AtomicUsize,
 }
 
 pub(crate) fn failing(size: usize) -> Arc<Failing> {
@@ -162,8 +167,8 @@ impl Failing {
         self.told.reads.store(fail, Ordering::SeqCst);
     }
 
-    pub(crate) fn fail_writes(&self, fail: bool) {
-        self.told.writes.store(fail, Ordering::SeqCst);
+    pub(crate) fn fail_writes(&self, count: usize) {
+        self.told.writes.store(count, Ordering::SeqCst);
     }
 }
 
@@ -199,7 +204,10 @@ impl QueuePair for FailingQueue {
         for command in commands.drain(..) {
             let fails = match &command.op {
                 Op::Read { .. } => self.told.reads.load(Ordering::SeqCst),
-                Op::Write { .. } => self.told.writes.load(Ordering::SeqCst),
+                Op::Write { .. } => {
+                    let less = |left: usize| left.checked_sub(1);
+                    self.told.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+                }
                 _ => false,
             };
             if !fails {
