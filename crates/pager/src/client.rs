@@ -201,22 +201,54 @@ impl Client {
     /// # Errors
     /// The kernel's.
     pub fn start_agent(&'static self) -> Result<(), Errno> {
-        let stack = raw::map_memory(STACK)?;
-        let every: u64 = !0;
-        let mut before: u64 = 0;
-        let mask = |how: i32, new: *const u64, old: *mut u64| {
-            let args = [flag(how), new.addr(), old.addr(), size_of::<u64>(), 0, 0];
-            // SAFETY: both point to a mask of the kernel's size, or to nothing.
-            unsafe { raw::call(libc::SYS_rt_sigprocmask, args) }
-        };
-        // The agent must not run the program's signal handlers: it has no thread-local storage of
-        // its own. It keeps the mask that it is born with.
-        let none = std::ptr::null_mut();
-        mask(libc::SIG_SETMASK, &raw const every, &raw mut before)?;
-        // SAFETY: the stack is new and large enough, and the agent lives as long as the process.
-        let started = unsafe { spawn(agent, std::ptr::from_ref(self).expose_provenance(), stack) };
-        mask(libc::SIG_SETMASK, &raw const before, none)?;
-        started
+        start(agent, std::ptr::from_ref(self).expose_provenance())
+    }
+}
+
+/// Ends this process when the pager ends: `socket` is connected to it, and kept by the thread that
+/// waits for its end.
+///
+/// # Errors
+/// The kernel's.
+pub fn end_with(socket: i32) -> Result<(), Errno> {
+    start(watch, flag(socket))
+}
+
+/// Starts a thread that runs no signal handler of the program: it has no thread-local storage of its own. It
+/// keeps the mask that it is born with.
+fn start(run: extern "C" fn(usize) -> !, with: usize) -> Result<(), Errno> {
+    let stack = raw::map_memory(STACK)?;
+    let every: u64 = !0;
+    let mut before: u64 = 0;
+    let mask = |new: *const u64, old: *mut u64| {
+        let how = flag(libc::SIG_SETMASK);
+        let (new, old) = (new.expose_provenance(), old.expose_provenance());
+        // SAFETY: both point to a mask of the kernel's size, or to nothing.
+        unsafe { raw::call(libc::SYS_rt_sigprocmask, [how, new, old, size_of::<u64>(), 0, 0]) }
+    };
+    mask(&raw const every, &raw mut before)?;
+    // SAFETY: the stack is new and large enough, and the thread lives as long as the process.
+    let started = unsafe { spawn(run, with, stack) };
+    mask(&raw const before, std::ptr::null_mut())?;
+    started
+}
+
+/// Waits until the pager has closed its end.
+extern "C" fn watch(socket: usize) -> ! {
+    let mut byte = 0u8;
+    let args = [socket, std::ptr::from_mut(&mut byte).expose_provenance(), 1, 0, 0, 0];
+    loop {
+        // SAFETY: the byte is writable.
+        if unsafe { raw::call(libc::SYS_read, args) } != Err(Errno(libc::EINTR)) {
+            break;
+        }
+    }
+    loop {
+        // SAFETY: no memory is involved.
+        unsafe {
+            let pid = raw::call(libc::SYS_getpid, [0; 6]).unwrap_or(0);
+            let _ = raw::call(libc::SYS_kill, [pid, flag(libc::SIGKILL), 0, 0, 0, 0]);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! time.
 //!
 //! Pure: pages in, requests out. A stream is believed after three faults in a row (four if
-//! strided), and its window doubles each time it goes on, up to what its user allows. Its user
+//! strided), and after more of them while streams have ended early. Its window doubles each time it goes on, up to what its user allows. Its user
 //! leaves the first page of each request unmapped, so that the stream is seen to go on.
 
 use crate::types::Page;
@@ -13,6 +13,8 @@ const STREAMS: usize = 16;
 const RECENT: usize = 32;
 /// Of these, how many are tried as the one before, when a stride is looked for.
 const TRIED: usize = 12;
+/// How many more faults in a row are asked for when streams have mostly ended early.
+const MOST_DOUBT: i64 = 6;
 /// The longest stride in pages.
 const LONGEST_STRIDE: i64 = 1024;
 /// The first window in pages.
@@ -51,13 +53,20 @@ pub(crate) struct Streams {
     at: usize,
     time: u64,
     most: u32,
+    /// Grows with each stream that ended before its request was used.
+    doubt: i64,
 }
 
 impl Streams {
     /// Streams with windows of at most `most` pages.
     pub(crate) fn new(most: u32) -> Streams {
         let streams = [Stream::default(); STREAMS];
-        Streams { streams, recent: [i64::MIN / 4; RECENT], at: 0, time: 0, most }
+        Streams { streams, recent: [i64::MIN / 4; RECENT], at: 0, time: 0, most, doubt: 0 }
+    }
+
+    /// Notes whether pages that were read ahead were wanted.
+    pub(crate) fn learn(&mut self, wanted: bool) {
+        self.doubt = (self.doubt + if wanted { -1 } else { 1 }).clamp(0, MOST_DOUBT);
     }
 
     /// Notes a fault, and says which pages to read ahead.
@@ -88,14 +97,14 @@ impl Streams {
     fn delta_to(&self, page: i64) -> Option<i64> {
         let seen = |page: i64| self.recent.contains(&page);
         for delta in [1, -1] {
-            if seen(page - delta) && seen(page - 2 * delta) {
+            if (1..=2 + self.doubt).all(|n| seen(page - n * delta)) {
                 return Some(delta);
             }
         }
         (1..=TRIED).find_map(|back| {
             let delta = page - self.recent[(self.at + RECENT - back) % RECENT];
             let fits = (2..=LONGEST_STRIDE).contains(&delta.abs());
-            (fits && seen(page - 2 * delta) && seen(page - 3 * delta)).then_some(delta)
+            (fits && (2..=3 + self.doubt).all(|n| seen(page - n * delta))).then_some(delta)
         })
     }
 }
@@ -185,6 +194,19 @@ mod tests {
             .collect();
         let (_, wasted, touched) = run(trace, 64);
         assert!(wasted * 1000 < touched, "{wasted} of {touched}");
+    }
+
+    #[test]
+    fn streams_that_end_early_make_the_next_ones_prove_themselves() {
+        let begins = |streams: &mut Streams, first: Page| {
+            (first..first + 20).position(|page| streams.observe(page).is_some()).unwrap()
+        };
+        let mut streams = Streams::new(64);
+        assert_eq!(begins(&mut streams, 1000), 2);
+        (0..20).for_each(|_| streams.learn(false));
+        assert_eq!(begins(&mut streams, 5000), 8);
+        (0..20).for_each(|_| streams.learn(true));
+        assert_eq!(begins(&mut streams, 9000), 2);
     }
 
     #[test]

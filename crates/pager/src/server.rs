@@ -317,8 +317,12 @@ impl Server {
     fn accept(&mut self, engine: &mut Engine) {
         let accepted = self.listener.as_ref().map(UnixListener::accept);
         let Some(Ok((stream, _))) = accepted else { return };
+        let mut space = None;
         let status = match self.greet(engine, &stream) {
-            Ok(()) => 0,
+            Ok(id) => {
+                space = engine.spaces.get_mut(&id);
+                0
+            }
             Err(error) => {
                 engine.reports.push(format!("a program was not connected: {error}"));
                 1u64
@@ -326,10 +330,13 @@ impl Server {
         };
         // A program that does not wait for it has ended.
         let _ = rustix::io::write(&stream, &status.to_ne_bytes());
+        if let Some(space) = space {
+            space.stream = Some(stream);
+        }
     }
 
     /// Takes over a program's region.
-    fn greet(&mut self, engine: &mut Engine, stream: &UnixStream) -> io::Result<()> {
+    fn greet(&mut self, engine: &mut Engine, stream: &UnixStream) -> io::Result<SpaceId> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let credentials = rustix::net::sockopt::socket_peercred(stream)?;
@@ -367,6 +374,7 @@ impl Server {
         let region = (esker_base::units::to_usize(base), expected);
         let requests = esker_base::units::to_usize(requests);
         let id = engine.add_space(uffd, Reach::Process, pid, region, requests);
-        self.watch(engine, id)
+        self.watch(engine, id)?;
+        Ok(id)
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use esker_base::Nanos;
@@ -63,6 +64,8 @@ pub(crate) struct Space {
     pub(crate) batch: Option<Batch>,
     /// The serial of the last request of each doorbell.
     pub(crate) serials: [u64; FIRST_PAGE as usize],
+    /// Open as long as the space is served: its process ends with it.
+    pub(crate) stream: Option<UnixStream>,
     map: Option<File>,
 }
 
@@ -92,6 +95,7 @@ impl Space {
             agent_waits: reach == Reach::Here,
             batch: None,
             serials: [0; FIRST_PAGE as usize],
+            stream: None,
             map: None,
         }
     }

@@ -92,10 +92,7 @@ fn connect_as(environment: usize) -> Result<Option<*mut Client>, Failure> {
     let (name, size) = (&address[..colon], &address[colon + 1..]);
     let size = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok()).ok_or(nonsense)?;
     let socket = dial(name).map_err(|error| ("the pager is not there", error))?;
-    let outcome = introduce(socket, size);
-    // SAFETY: made above.
-    unsafe { raw::close(socket) };
-    outcome.map(Some)
+    introduce(socket, size).map(Some)
 }
 
 fn introduce(socket: i32, size: usize) -> Result<*mut Client, Failure> {
@@ -112,7 +109,8 @@ fn introduce(socket: i32, size: usize) -> Result<*mut Client, Failure> {
         place.write(mapped);
         &*place
     };
-    client.start_agent().map_err(|error| ("a thread", error))?;
+    let started = client.start_agent().and_then(|()| client::end_with(socket));
+    started.map_err(|error| ("a thread", error))?;
     if !forks {
         complain("a forked child has no access to paged memory, without CAP_SYS_PTRACE", libc::EPERM);
     }

@@ -159,6 +159,7 @@ impl Engine {
         self.stats.ahead_used += to_u64(mark.count);
         let slot = self.take_mark(number);
         let space = self.spaces.get_mut(&id).expect("it faulted");
+        space.streams.learn(true);
         if done == 0 {
             self.slots.release(slot);
         } else if write {

@@ -253,6 +253,9 @@ impl Engine {
     pub(super) fn drop_mark(&mut self) -> bool {
         let Some((number, mark)) = self.marks.pop_front() else { return false };
         self.stats.ahead_wasted += to_u64(mark.count);
+        if let Some(space) = self.spaces.get_mut(&mark.space) {
+            space.streams.learn(false);
+        }
         let is_mine = |space: &&mut crate::space::Space| {
             space.pages.state(mark.page) == State::Marked && space.pages.place(mark.page) == number
         };

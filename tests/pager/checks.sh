@@ -1,0 +1,122 @@
+# The checks. Sourced by run, with $here and $root set; $check is the directory of the present check.
+# shellcheck shell=bash
+
+skip() {
+    echo "$*" > "$check/skipped"
+    exit "$SKIPPED"
+}
+
+die() {
+    echo "$*" >&2
+    exit 1
+}
+
+# paged BUDGET SLOW PROGRAM...: runs a program with that much memory.
+paged() {
+    local budget=$1 slow=$2
+    shift 2
+    "$BIN/esker" run --memory "$budget" --swap "temp:$slow" -- "$@"
+}
+
+# need TOOL PACKAGE: installs a tool if it can.
+need() {
+    command -v "$1" > /dev/null && return
+    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y \
+        --no-install-recommends "$2"; } > /dev/null 2>&1 < /dev/null || skip "install $2 first"
+}
+
+# refused TEXT COMMAND...: the command fails with a message that has the text.
+refused() {
+    local text=$1 message
+    shift
+    message=$("$@" 2>&1) && die "it was not refused: $*"
+    grep -qF -- "$text" <<< "$message" || die "'$text' is not in: $message"
+}
+
+check_refusals() {
+    refused 'does-not-exist' "$BIN/esker" run --memory 64MiB --swap "$check/does-not-exist" -- true
+    [ ! -e "$check/does-not-exist" ] || die 'a device was made'
+    refused 'a budget of' paged 1MiB 64MiB true
+    refused 'no such program' paged 64MiB 256MiB no-such-program-here
+    cp /bin/true "$check/setuid"
+    chmod u+s "$check/setuid"
+    refused 'setuid' paged 64MiB 256MiB "$check/setuid"
+    printf 'int main(void) { return 0; }\n' > "$check/static.c"
+    if command -v gcc > /dev/null && gcc -static -o "$check/static" "$check/static.c" 2> /dev/null; then
+        refused 'statically linked' paged 64MiB 256MiB "$check/static"
+    else
+        echo 'NOT CHECKED: static programs, as gcc makes none here'
+    fi
+    local status=0
+    paged 64MiB 256MiB sh -c 'exit 7' || status=$?
+    [ "$status" = 7 ] || die "the exit code was $status"
+    # Without the privilege: the reason and the cure.
+    if [ "$(cat /proc/sys/vm/unprivileged_userfaultfd)" = 0 ] && command -v setpriv > /dev/null; then
+        chmod 755 "$check"
+        refused 'CAP_SYS_PTRACE' setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \
+            "$BIN/esker" run --memory 64MiB --swap temp:256MiB -- true
+    fi
+}
+
+check_mappings() {
+    # Only the mappings are paged, not the copies.
+    "$BIN/esker" run --memory 12MiB --swap temp:1GiB --allocator own -- \
+        python3 "$here/mappings.py" "${STEPS:-800}" "${SEED:-1}"
+    # The same without a pager, so that the program itself is known to be right.
+    python3 "$here/mappings.py" 300 1
+}
+
+check_redis() {
+    need redis-server redis-server
+    python3 "$here/servers.py" redis "$BIN/esker" "$check" 64 "${RECORDS:-200000}"
+}
+
+check_memcached() {
+    need memcached memcached
+    python3 "$here/servers.py" memcached "$BIN/esker" "$check" 64 "${RECORDS:-200000}"
+}
+
+check_sqlite() {
+    python3 "$here/sqlite.py" > "$check/plain"
+    paged 12MiB 1GiB python3 "$here/sqlite.py" > "$check/paged"
+    cat "$check/paged"
+    cmp "$check/plain" "$check/paged"
+}
+
+check_duckdb() {
+    local venv=${DUCKDB_VENV:-$check/venv}
+    if [ ! -x "$venv/bin/python" ]; then
+        { python3 -m venv "$venv" && timeout 100 "$venv/bin/pip" install -q duckdb; } > /dev/null 2>&1 ||
+            skip 'DuckDB cannot be installed here'
+    fi
+    "$venv/bin/python" "$here/duck.py" > "$check/plain"
+    paged 64MiB 2GiB "$venv/bin/python" "$here/duck.py" > "$check/paged"
+    cat "$check/paged"
+    cmp "$check/plain" "$check/paged"
+}
+
+check_kills() {
+    local before after pid tries
+    before=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
+    # The program is killed: the pager ends, and says so.
+    local status=0
+    paged 16MiB 1GiB python3 -c 'import os; x = bytearray(100 << 20); os.kill(os.getpid(), 9)' || status=$?
+    [ "$status" = 137 ] || die "the exit code was $status"
+    # The pager is killed: the program does not go on with zeroes.
+    paged 16MiB 1GiB python3 "$here/endless.py" "$check/pid" "$check/wrong" &
+    for ((tries = 0; tries < 100; tries++)); do
+        [ ! -s "$check/pid" ] || break
+        sleep 0.1
+    done
+    pid=$(cat "$check/pid")
+    sleep 1
+    kill -9 "$(awk '/^PPid/ { print $2 }' "/proc/$pid/status")"
+    for ((tries = 0; tries < 50; tries++)); do
+        kill -0 "$pid" 2> /dev/null || break
+        sleep 0.1
+    done
+    ! kill -0 "$pid" 2> /dev/null || die 'the program goes on without its pager'
+    [ ! -e "$check/wrong" ] || die 'the program has seen zeroes'
+    after=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
+    [ "$before" = "$after" ] || die "something was left behind: $after"
+}
