@@ -38,10 +38,10 @@ fn assert_one(findings: &[String], part: &str) {
 fn dependencies_keep_to_the_ladder() {
     let all = crates::of_workspace(&root());
     let rungs_1_to_3 = [
-        "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "trace",
-        "volume",
+        "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "pager",
+        "trace", "volume",
     ];
-    for name in rungs_1_to_3.into_iter().chain(["stack", "lab", "cli", "tests"]) {
+    for name in rungs_1_to_3.into_iter().chain(["stack", "lab", "cli", "preload", "preload-malloc", "tests"]) {
         let name = format!("esker-{name}");
         assert!(all.iter().any(|one| one.name == name), "{name} is missing");
     }
@@ -70,6 +70,7 @@ fn an_edge_off_the_ladder_is_found() {
         assert_one(&edge("esker-kv", Kind::Normal, &sibling), "up or sideways");
         assert_one(&edge("esker-kv", Kind::Dev, &sibling), "up or sideways");
     }
+    assert_none(&edge("esker-preload", Kind::Normal, "esker-pager"));
     assert_one(&edge("esker-bench", Kind::Normal, "esker-kv"), "up or sideways");
     assert_one(&edge("esker-bench", Kind::Normal, "esker-device"), "on base only");
     assert_one(&edge("esker-kv", Kind::Normal, "esker-sim"), "in tests only");
@@ -85,9 +86,9 @@ fn an_edge_off_the_ladder_is_found() {
 // ---- sources -------------------------------------------------------------------------------------
 
 /// The crates that are no programs.
-const LIBRARIES: [&str; 13] = [
-    "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "trace", "volume",
-    "stack", "lab",
+const LIBRARIES: [&str; 14] = [
+    "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "pager", "trace",
+    "volume", "stack", "lab",
 ];
 
 #[test]

@@ -51,8 +51,8 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     // Its first reservation is a gigabyte, which may be more than there is; in KiB.
     command.env("MIMALLOC_ARENA_RESERVE", "65536");
     let spawned = command.spawn();
-    let mut child =
-        spawned.map_err(|error| Failure::file(&program.path, &error, "check that it can be run"))?;
+    let mut child = spawned
+        .map_err(|error| Failure::file(&program.path, &error, "check that it can be run"))?;
     let status = follow(&mut child, &pager, &mut signals, args)?;
     if !args.quiet {
         eprint!("{}", figures::summary(&pager.stats()));

@@ -114,7 +114,8 @@ impl Stream {
     /// unmapped for this, or the first one that was not asked for. A fault in between is chance: those are mapped.
     fn continues_at(&self, page: i64) -> bool {
         let is_next = |from: i64| page == from + self.delta || page == from + 2 * self.delta;
-        self.delta != 0 && (is_next(self.last) || page == self.mark || page == self.end || is_next(self.end))
+        self.delta != 0
+            && (is_next(self.last) || page == self.mark || page == self.end || is_next(self.end))
     }
 
     fn go_on(&mut self, page: i64, most: u32, time: u64) -> Option<Ahead> {

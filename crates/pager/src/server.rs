@@ -366,9 +366,12 @@ impl Server {
             && size == expected as u64
             && base.is_multiple_of(PAGE as u64);
         let Some(descriptor) = descriptor.filter(|_| is_right) else {
-            return Err(io::Error::other("its greeting makes no sense: is its library another version?"));
+            return Err(io::Error::other(
+                "its greeting makes no sense: is its library another version?",
+            ));
         };
-        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
+        let pid =
+            u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
         let uffd = Uffd::from(descriptor);
         rustix::io::ioctl_fionbio(&uffd, true)?;
         let region = (esker_base::units::to_usize(base), expected);

@@ -101,7 +101,8 @@ fn introduce(socket: i32, size: usize) -> Result<*mut Client, Failure> {
     // SAFETY: takes no arguments.
     let pid = unsafe { raw::call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0);
     let hello = mapped.hello(u32::try_from(pid).unwrap_or(0), forks);
-    greet(socket, uffd.as_fd().as_raw_fd(), &hello).map_err(|error| ("the pager refused", error))?;
+    greet(socket, uffd.as_fd().as_raw_fd(), &hello)
+        .map_err(|error| ("the pager refused", error))?;
     let place = raw::map_memory(esker_pager::PAGE).map_err(|error| ("memory", error))?;
     let place = std::ptr::with_exposed_provenance_mut::<Client>(place);
     // SAFETY: a new page is large enough, aligned, and never unmapped.
@@ -112,7 +113,10 @@ fn introduce(socket: i32, size: usize) -> Result<*mut Client, Failure> {
     let started = client.start_agent().and_then(|()| client::end_with(socket));
     started.map_err(|error| ("a thread", error))?;
     if !forks {
-        complain("a forked child has no access to paged memory, without CAP_SYS_PTRACE", libc::EPERM);
+        complain(
+            "a forked child has no access to paged memory, without CAP_SYS_PTRACE",
+            libc::EPERM,
+        );
     }
     // The descriptor stays open, out of the way: should the pager die, a fault waits for ever rather
     // than get zeroes.
@@ -179,11 +183,7 @@ struct OneDescriptor {
 }
 
 /// Sends the greeting with the descriptor, and waits for leave.
-fn greet(
-    socket: i32,
-    descriptor: i32,
-    hello: &esker_pager::protocol::Hello,
-) -> Result<(), Errno> {
+fn greet(socket: i32, descriptor: i32, hello: &esker_pager::protocol::Hello) -> Result<(), Errno> {
     let part = [std::ptr::from_ref(hello).expose_provenance(), size_of_val(hello)];
     let control = OneDescriptor {
         length: 20,
@@ -202,7 +202,8 @@ fn greet(
         size_of::<OneDescriptor>(),
         0,
     ];
-    let args = [flag(socket), message.as_ptr().expose_provenance(), flag(libc::MSG_NOSIGNAL), 0, 0, 0];
+    let args =
+        [flag(socket), message.as_ptr().expose_provenance(), flag(libc::MSG_NOSIGNAL), 0, 0, 0];
     // SAFETY: all that the message refers to lives until the call returns.
     unsafe { raw::call(libc::SYS_sendmsg, args)? };
     let mut status = 0u64;

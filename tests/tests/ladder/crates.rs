@@ -31,7 +31,7 @@ const RUNGS: [(u8, &[&str]); 5] = [
     (2, &["device"]),
     (3, &["kv", "cache", "pager", "volume", "nvmf", "flash", "bench", "trace", "attach", "sim"]),
     (4, &["stack", "lab"]),
-    (5, &["cli", "c", "python", "java", "tests"]),
+    (5, &["cli", "preload", "preload-malloc", "c", "python", "java", "tests"]),
 ];
 
 /// Devices for tests, of which no product may be made.

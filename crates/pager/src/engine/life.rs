@@ -68,8 +68,7 @@ impl Engine {
     /// A process has forked. The child has what its parent had, and shares slots and staged copies.
     fn fork(&mut self, id: SpaceId, uffd: Uffd) -> Option<SpaceId> {
         let parent = self.spaces.get(&id)?;
-        let mut child =
-            Space::new(uffd, Reach::Process, parent.base, parent.pages.fork(), 0);
+        let mut child = Space::new(uffd, Reach::Process, parent.base, parent.pages.fork(), 0);
         child.streams = parent.streams.clone();
         child.ranges = parent.ranges.clone();
         child.requests = parent.requests;
@@ -175,4 +174,3 @@ fn process_of(thread: u32) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()
 }
-

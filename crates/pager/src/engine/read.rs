@@ -111,7 +111,8 @@ impl Engine {
         let space = &self.spaces[&id];
         let is_out = |page: &Page| space.pages.state(*page) == State::Out;
         let steps = (0..i64::from(ahead.count)).map(|n| ahead.first + n * ahead.delta);
-        let inside = steps.filter(|&page| page >= 0 && page < i64::from(page_of(space.pages.len())));
+        let inside =
+            steps.filter(|&page| page >= 0 && page < i64::from(page_of(space.pages.len())));
         let mut wanted: Vec<Page> =
             inside.filter_map(|page| Page::try_from(page).ok()).filter(is_out).collect();
         let Some(&nearest) = wanted.first() else { return };
@@ -125,7 +126,8 @@ impl Engine {
                 *other == page + page_of(n) && space.pages.place(*other) == slot + page_of(n)
             };
             let most = rest.len().min(self.most_run);
-            let count = rest[..most].iter().enumerate().take_while(|&(n, o)| in_row((n, o))).count();
+            let count =
+                rest[..most].iter().enumerate().take_while(|&(n, o)| in_row((n, o))).count();
             reads.push((page, count, slot));
             rest = &rest[count..];
         }
@@ -190,13 +192,8 @@ impl Engine {
             let index = (page - read.page) as usize;
             let slot = read.slot + page_of(index);
             let bytes = &buf[index * PAGE..][..PAGE];
-            let mark = Mark {
-                space: read.space,
-                page,
-                slot,
-                buf: AlignedBuf::padded(bytes, PAGE),
-                count,
-            };
+            let mark =
+                Mark { space: read.space, page, slot, buf: AlignedBuf::padded(bytes, PAGE), count };
             space.pages.set(page, State::Marked, self.next_mark);
             self.marks.push_back((self.next_mark, mark));
             self.next_mark = self.next_mark.wrapping_add(1);

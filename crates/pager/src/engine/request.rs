@@ -29,9 +29,8 @@ impl Engine {
         if space.peek(space.request_addr(doorbell), &mut bytes).is_err() {
             return;
         }
-        let word = |n: usize| {
-            u64::from_ne_bytes(bytes[n * 8..][..8].try_into().expect("eight bytes"))
-        };
+        let word =
+            |n: usize| u64::from_ne_bytes(bytes[n * 8..][..8].try_into().expect("eight bytes"));
         let request = Request { serial: word(0), op: word(1), a: word(2), b: word(3) };
         let known = &mut space.serials[doorbell as usize];
         if *known == request.serial {
