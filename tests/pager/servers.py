@@ -150,7 +150,8 @@ def start(server, prefix):
         except (OSError, RuntimeError):  # not there yet, or loading
             time.sleep(0.1)
     children = f"/proc/{runner.pid}/task/{runner.pid}/children"
-    server.pid = runner.pid if not prefix else int(open(children).read().split()[0])
+    below = open(children).read().split()
+    server.pid = int(below[0]) if below else runner.pid
     return runner
 
 

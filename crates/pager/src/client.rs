@@ -8,6 +8,8 @@
 use std::arch::asm;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use esker_base::units::to_usize;
+
 use crate::protocol::{
     AGENT, ANSWER_WORDS, FIRST_DOORBELL, FIRST_PAGE, GUARD, Hello, MAGIC, Request, op,
 };
@@ -104,7 +106,7 @@ impl Client {
     /// `ENOMEM` when there is no room.
     pub fn reserve(&self, addr: usize, size: usize) -> Result<usize, Errno> {
         let value = self.ask(op::RESERVE, addr, size)?;
-        Ok(esker_base::units::to_usize(value))
+        Ok(to_usize(value))
     }
 
     /// Makes a range read as zeroes.
@@ -265,13 +267,13 @@ extern "C" fn agent(client: usize) -> ! {
     let mut ranges = [(0usize, 0usize); (ANSWER_WORDS - 2) / 2];
     loop {
         let answer = client.ring(AGENT, op::NEXT, 0, 0);
-        let count = esker_base::units::to_usize(word(answer + 8)).min(ranges.len());
+        let count = to_usize(word(answer + 8)).min(ranges.len());
         if count == 0 {
             give_up(client);
         }
         for (n, range) in ranges.iter_mut().take(count).enumerate() {
             let at = answer + 16 * (n + 1);
-            *range = (word(at) as usize, word(at + 8) as usize);
+            *range = (to_usize(word(at)), to_usize(word(at + 8)));
         }
         client.drop_doorbell(AGENT);
         for &(addr, size) in ranges.iter().take(count) {
@@ -300,7 +302,7 @@ unsafe fn spawn(run: extern "C" fn(usize) -> !, with: usize, stack: usize) -> Re
     let top = stack + STACK - 16;
     // SAFETY: the end of the new thread's stack. It takes both words off it.
     unsafe { std::ptr::with_exposed_provenance_mut::<[usize; 2]>(top).write([run as usize, with]) };
-    let result: isize;
+    let result: i64;
     // SAFETY: the new thread gets here with its own stack, and never goes on behind the label.
     unsafe {
         asm!(
@@ -313,7 +315,7 @@ unsafe fn spawn(run: extern "C" fn(usize) -> !, with: usize, stack: usize) -> Re
             "call rax",
             "ud2",
             "2:",
-            inlateout("rax") libc::SYS_clone as isize => result,
+            inlateout("rax") libc::SYS_clone => result,
             in("rdi") flag(THREAD),
             in("rsi") top,
             in("rdx") 0,
@@ -323,7 +325,7 @@ unsafe fn spawn(run: extern "C" fn(usize) -> !, with: usize, stack: usize) -> Re
             lateout("r11") _,
         );
     }
-    if result < 0 { Err(Errno(i32::try_from(-result).unwrap_or(libc::EAGAIN))) } else { Ok(()) }
+    raw::outcome(result).map(drop)
 }
 
 /// Starts a thread of which the C library knows nothing.
@@ -335,7 +337,7 @@ unsafe fn spawn(run: extern "C" fn(usize) -> !, with: usize, stack: usize) -> Re
     let top = stack + STACK - 16;
     // SAFETY: the end of the new thread's stack. It takes both words off it.
     unsafe { std::ptr::with_exposed_provenance_mut::<[usize; 2]>(top).write([run as usize, with]) };
-    let result: isize;
+    let result: i64;
     // SAFETY: the new thread gets here with its own stack, and never goes on behind the label.
     unsafe {
         asm!(
@@ -354,7 +356,7 @@ unsafe fn spawn(run: extern "C" fn(usize) -> !, with: usize, stack: usize) -> Re
             in("x4") 0,
         );
     }
-    if result < 0 { Err(Errno(i32::try_from(-result).unwrap_or(libc::EAGAIN))) } else { Ok(()) }
+    raw::outcome(result).map(drop)
 }
 
 const THREAD: i32 = libc::CLONE_VM

@@ -87,6 +87,7 @@ pub(crate) struct Engine {
     most_ahead: usize,
     ahead_in_flight: usize,
     zeroes: AlignedBuf,
+    one_page: AlignedBuf,
     pub(crate) stats: Stats,
     /// What the user has to know, to be taken by the owner.
     pub(crate) reports: Vec<String>,
@@ -147,6 +148,7 @@ impl Engine {
             most_ahead,
             ahead_in_flight: 0,
             zeroes: AlignedBuf::zeroed(ZEROES * PAGE),
+            one_page: AlignedBuf::zeroed(PAGE),
             stats: Stats::default(),
             reports: Vec::new(),
         })
@@ -227,6 +229,9 @@ impl Engine {
         let due: Vec<(usize, Nanos)> = due;
         for (chunk, _) in due {
             self.write_chunk(chunk);
+        }
+        for space in self.spaces.values_mut() {
+            space.heat -= space.heat / 64;
         }
         self.bury();
     }

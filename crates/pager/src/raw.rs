@@ -29,12 +29,12 @@ impl Errno {
 /// As the system call's: pointers among the arguments must be valid for what the kernel does.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
+    let result: i64;
     // SAFETY: the kernel's calling convention; the caller vouches for the arguments.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") number as isize => result,
+            inlateout("rax") number => result,
             in("rdi") args[0],
             in("rsi") args[1],
             in("rdx") args[2],
@@ -58,7 +58,7 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errn
 /// As the system call's: pointers among the arguments must be valid for what the kernel does.
 #[cfg(target_arch = "aarch64")]
 pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
+    let result: i64;
     // SAFETY: the kernel's calling convention; the caller vouches for the arguments.
     unsafe {
         asm!(
@@ -76,8 +76,9 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errn
     outcome(result)
 }
 
+/// What a system call's result means.
 #[allow(clippy::cast_possible_truncation)] // error numbers are below 4096
-fn outcome(result: isize) -> Result<usize, Errno> {
+pub(crate) fn outcome(result: i64) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno(-result as i32))
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct Space {
     pub(crate) inherited: usize,
     /// It came by a fork.
     pub(crate) is_snapshot: bool,
+    /// Faults of late: each adds 64, and a 64th is lost every 10 ms.
+    pub(crate) heat: u64,
     pub(crate) born: Nanos,
     /// The agent waits for work.
     pub(crate) agent_waits: bool,
@@ -91,6 +93,7 @@ impl Space {
             resident: 0,
             inherited: 0,
             is_snapshot: false,
+            heat: 0,
             born: Nanos(0),
             agent_waits: reach == Reach::Here,
             batch: None,

@@ -96,7 +96,8 @@ pub unsafe extern "C" fn mmap(
     {
         return pointer(replace(client, addr, size, access, is_anonymous));
     }
-    let args = [addr, size, flag(access), flag(flags), flag(fd), offset.cast_unsigned() as usize];
+    let offset = usize::try_from(offset.cast_unsigned()).unwrap_or(usize::MAX);
+    let args = [addr, size, flag(access), flag(flags), flag(fd), offset];
     // SAFETY: the caller's promise.
     pointer(unsafe { raw::call(libc::SYS_mmap, args) })
 }

@@ -54,7 +54,7 @@ impl Engine {
         self.victim().is_some()
     }
 
-    /// The space that holds most, if pages have to leave.
+    /// The space that holds most for its faults, if pages have to leave.
     fn victim(&self) -> Option<SpaceId> {
         let leaving = |space: &crate::space::Space| match &space.batch {
             Some(batch) => batch.pages.len(),
@@ -70,7 +70,9 @@ impl Engine {
             space.batch.is_none() && space.agent_waits && space.resident > 0 && is_settled
         };
         let able = self.spaces.iter().filter(|(_, space)| can(space));
-        able.max_by_key(|(_, space)| space.resident).map(|(id, _)| *id)
+        // Who has few faults for what it has can do with less.
+        able.max_by_key(|(_, space)| to_u64(space.resident << 16) / (space.heat + 1))
+            .map(|(id, _)| *id)
     }
 
     fn evict_from(&mut self, id: SpaceId) -> bool {

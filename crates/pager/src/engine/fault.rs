@@ -10,6 +10,9 @@ use crate::predict::Ahead;
 use crate::raw::Errno;
 use crate::types::{PAGE, Page, page_of};
 
+/// What a fault adds to a space's heat.
+const HEAT: u64 = 64;
+
 /// What became of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -66,6 +69,9 @@ impl Engine {
         };
         if answer != Answer::Later {
             self.stats.faults += 1;
+            if let Some(space) = self.spaces.get_mut(&id) {
+                space.heat += HEAT;
+            }
             self.predict(id, page);
         }
         answer

@@ -10,6 +10,7 @@ use super::{Answer, Engine, MARKS, SpaceId};
 use crate::pages::{self, AHEAD, DIRTY, State};
 use crate::predict::Ahead;
 use crate::raw::Errno;
+use crate::staging;
 use crate::types::{CHUNK, PAGE, Page, page_of};
 
 /// Most reads for faults under way; each has a buffer of a page.
@@ -58,12 +59,64 @@ impl Engine {
             return Answer::Later;
         }
         let slot = self.spaces[&id].pages.place(page);
+        if let Some(answer) = self.from_relative(id, page, slot, write) {
+            return answer;
+        }
         let wanted = Some(page);
         let (mark, is_ahead) = (None, false);
         let read = Read { space: id, page, count: 1, slot, wanted, write, mark, is_ahead };
         self.start(read);
         self.stats.read_faults += 1;
         Answer::Coming
+    }
+
+    /// Takes a page from a parent or a child that has the same content of the same slot at hand.
+    fn from_relative(&mut self, id: SpaceId, page: Page, slot: u32, write: bool) -> Option<Answer> {
+        if self.spaces.len() < 2 {
+            return None;
+        }
+        let others = self.spaces.iter_mut().filter(|(other, _)| **other != id);
+        let mut source = None;
+        for (_, other) in others {
+            let place = other.pages.place(page);
+            match other.pages.state(page) {
+                State::Resident if place == slot && !other.pages.has(page, DIRTY) => {
+                    if !matches!(other.which_are_there(&[page]).as_deref(), Ok([true])) {
+                        continue;
+                    }
+                    let addr = other.addr(page);
+                    if other.peek(addr, &mut self.one_page).is_err() {
+                        continue;
+                    }
+                    source = Some(self.one_page.as_ptr().addr());
+                }
+                State::Staged | State::Leaving if !other.pages.has(page, AHEAD) => {
+                    let (chunk, index) = staging::at(place);
+                    let chunk = &self.staging.chunks[chunk];
+                    if chunk.slots[index] == slot {
+                        source = Some(chunk.memory + index * PAGE);
+                    }
+                }
+                _ => {}
+            }
+            if source.is_some() {
+                break;
+            }
+        }
+        let space = self.spaces.get_mut(&id)?;
+        // SAFETY: a chunk in use, or the page that was filled above; neither is paged.
+        let (done, error) = unsafe { Engine::install(space, page, source?, 1, !write) };
+        if error == Some(Errno(libc::EAGAIN)) {
+            return Some(Answer::Later);
+        }
+        if done > 0 && write {
+            self.slots.release(slot);
+            Engine::arrive(space, page, pages::NONE, DIRTY);
+        } else if done > 0 {
+            Engine::arrive(space, page, slot, 0);
+        }
+        self.stats.staged_hits += 1;
+        Some(Answer::Done)
     }
 
     pub(super) fn fault_on_reading(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {
