@@ -66,6 +66,13 @@ check_mappings() {
     python3 "$here/mappings.py" 300 1
 }
 
+check_arena() {
+    command -v gcc > /dev/null || need gcc gcc
+    gcc -Wall -Wextra -Werror -I "$root/crates/c/include" -o "$check/arena" "$here/arena.c" -L "$BIN" -lesker
+    truncate -s 64M "$check/device"
+    LD_LIBRARY_PATH=$BIN "$check/arena" "$check/device"
+}
+
 check_redis() {
     need redis-server redis-server
     python3 "$here/servers.py" redis "$BIN/esker" "$check" 64 "${RECORDS:-200000}"

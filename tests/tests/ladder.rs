@@ -41,7 +41,15 @@ fn dependencies_keep_to_the_ladder() {
         "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "pager",
         "trace", "volume",
     ];
-    for name in rungs_1_to_3.into_iter().chain(["stack", "lab", "cli", "preload", "preload-malloc", "tests"]) {
+    for name in rungs_1_to_3.into_iter().chain([
+        "stack",
+        "lab",
+        "c",
+        "cli",
+        "preload",
+        "preload-malloc",
+        "tests",
+    ]) {
         let name = format!("esker-{name}");
         assert!(all.iter().any(|one| one.name == name), "{name} is missing");
     }

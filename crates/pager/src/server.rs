@@ -25,6 +25,14 @@ use crate::uffd::{Message, Uffd};
 const DEPTH: usize = 256;
 /// How long the device is waited for while faults may come.
 const GLANCE: Duration = Duration::from_micros(40);
+/// How long faults are looked for before the thread sleeps: after one was served, the next one often comes sooner
+/// than a sleeping thread is woken.
+const LOOK: Duration = Duration::from_micros(50);
+/// Of the last looks, so many more may have been in vain than not, before they are given up for a while.
+const MOST_VAIN: u32 = 16;
+/// For so many faults.
+const GIVEN_UP: u32 = 512;
+
 /// How often failed writes and ended processes are looked at.
 const TICK: Duration = Duration::from_millis(10);
 /// How long a program may take to say hello.
@@ -137,6 +145,40 @@ impl Shared {
     }
 }
 
+/// Whether looking for faults pays.
+#[derive(Default)]
+struct Look {
+    /// Until when, after the last fault.
+    until: Nanos,
+    is_open: bool,
+    vain: u32,
+    /// Faults until it is tried again.
+    rest: u32,
+}
+
+impl Look {
+    /// A fault was served, or something else happened that faults may follow.
+    fn served(&mut self, now: Nanos) {
+        if self.is_open {
+            self.vain = self.vain.saturating_sub(1);
+        }
+        self.rest = self.rest.saturating_sub(1);
+        self.is_open = self.rest == 0;
+        self.until = now + LOOK;
+    }
+
+    fn goes_on(&mut self, now: Nanos) -> bool {
+        if self.is_open && now >= self.until {
+            self.is_open = false;
+            self.vain += 2;
+            if self.vain > MOST_VAIN {
+                (self.vain, self.rest) = (MOST_VAIN / 2, GIVEN_UP);
+            }
+        }
+        self.is_open
+    }
+}
+
 /// The thread's own.
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -147,6 +189,7 @@ pub(crate) struct Server {
     listener: Option<UnixListener>,
     clock: Clock,
     ticked: Nanos,
+    look: Look,
     watched: Vec<(SpaceId, Arc<Uffd>)>,
     /// What was read while somebody forked.
     stash: Vec<(SpaceId, Message)>,
@@ -176,7 +219,19 @@ impl Server {
         let (commands, done, clock) = (VecDeque::new(), Vec::new(), Clock::real());
         let (watched, stash) = (Vec::new(), Vec::with_capacity(STASH));
         let ticked = Nanos(0);
-        Ok(Server { shared, queue, commands, done, epoll, listener, clock, ticked, watched, stash })
+        Ok(Server {
+            shared,
+            queue,
+            commands,
+            done,
+            epoll,
+            listener,
+            clock,
+            ticked,
+            look: Look::default(),
+            watched,
+            stash,
+        })
     }
 
     pub(crate) fn spawn(mut self) -> Result<std::thread::JoinHandle<()>, PagerError> {
@@ -233,7 +288,7 @@ impl Server {
         };
         let in_flight = self.queue.in_flight() > 0;
         let mut span = TICK;
-        if at_once {
+        if at_once || self.look.goes_on(self.clock.now()) && !is_urgent {
             span = Duration::ZERO;
         } else if in_flight && is_urgent {
             span = Duration::ZERO;
@@ -268,7 +323,10 @@ impl Server {
                     let mut bytes = [0; 8];
                     let _ = rustix::io::read(&shared.waker, &mut bytes);
                 }
-                _ => self.listen(&mut engine, event - FIRST_SPACE),
+                _ => {
+                    self.look.served(self.clock.now());
+                    self.listen(&mut engine, event - FIRST_SPACE);
+                }
             }
             did = true;
         }
@@ -277,6 +335,7 @@ impl Server {
         }
         for completion in self.done.drain(..) {
             did |= engine.complete(completion);
+            self.look.until = self.clock.now() + LOOK;
         }
         did |= engine.step();
         let now = self.clock.now();

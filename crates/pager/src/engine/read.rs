@@ -59,7 +59,7 @@ impl Engine {
             return Answer::Later;
         }
         let slot = self.spaces[&id].pages.place(page);
-        if let Some(answer) = self.from_relative(id, page, slot, write) {
+        if let Some(answer) = self.borrow_page(id, page, slot, write) {
             return answer;
         }
         let wanted = Some(page);
@@ -70,8 +70,8 @@ impl Engine {
         Answer::Coming
     }
 
-    /// Takes a page from a parent or a child that has the same content of the same slot at hand.
-    fn from_relative(&mut self, id: SpaceId, page: Page, slot: u32, write: bool) -> Option<Answer> {
+    /// Copies a page from a parent or a child that has the same content of the same slot at hand.
+    fn borrow_page(&mut self, id: SpaceId, page: Page, slot: u32, write: bool) -> Option<Answer> {
         if self.spaces.len() < 2 {
             return None;
         }
