@@ -20,6 +20,8 @@
 //! 3. A page's content is in memory, in the staging area, in a mark or in its slot; if in none, it is zero.
 //! 4. A thread that waits for a page is woken when the page has come, or has left for good.
 
+#![allow(unsafe_code)]
+
 mod evict;
 mod fault;
 mod life;
@@ -254,7 +256,6 @@ impl Engine {
     ///
     /// # Safety
     /// `source` is readable for `count` pages, and is no memory that is paged.
-    #[allow(unsafe_code)]
     unsafe fn install(
         space: &Space,
         page: Page,
