@@ -235,7 +235,14 @@ impl Server {
     }
 
     pub(crate) fn spawn(mut self) -> Result<std::thread::JoinHandle<()>, PagerError> {
-        esker_base::thread::spawn("pager", move || self.run())
+        // Whoever waits for a page would wait for ever for a thread that has panicked.
+        let run = move || {
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run()));
+            if caught.is_err() {
+                std::process::abort();
+            }
+        };
+        esker_base::thread::spawn("pager", run)
             .map_err(|error| PagerError::system("starting a thread", error))
     }
 
