@@ -187,11 +187,11 @@ impl Engine {
         did |= self.answer_requests();
         did |= self.evict();
         if !self.waiting.is_empty() && self.has_room(1) {
+            let before = self.waiting.len();
             for (id, page, write) in std::mem::take(&mut self.waiting) {
-                if self.spaces.contains_key(&id) {
-                    did |= !matches!(self.fault(id, page, write, false), Answer::Later);
-                }
+                self.take_fault(id, page, write, false);
             }
+            did |= self.waiting.len() < before;
         }
         did
     }

@@ -165,7 +165,10 @@ impl Program<'_> {
             let mut rng = Rng::new(seed);
             let mut is_right = true;
             for _ in 0..200 {
-                let (memory, shadow) = &regions[below(&mut rng, regions.len().max(1))];
+                if regions.is_empty() {
+                    break;
+                }
+                let (memory, shadow) = &regions[below(&mut rng, regions.len())];
                 let page = below(&mut rng, shadow.len() / PAGE) * PAGE;
                 let bytes = memory.slice(page, PAGE);
                 is_right &= bytes == &shadow[page..page + PAGE];
