@@ -12,7 +12,7 @@ use esker_base::Clock;
 const LINGER: Duration = Duration::from_millis(200);
 /// The largest share, in thousandths; and the least, so that the work ends.
 const SHARE_MOST: u64 = 1000;
-const SHARE_LEAST: u64 = 10;
+const SHARE_LEAST: u64 = 50;
 /// A latency of volumes beside the work, as a part of that without it, up to which its share grows: in percent.
 const TOLERATED: u64 = 120;
 

@@ -30,8 +30,9 @@ use crate::types::id::{DriveIndex, SegmentId};
 const STRIDE: usize = 1 << 20;
 /// Segments rebuilt at a time then: their chunks lie on different drives, which keeps all of them busy.
 const JOBS: usize = 8;
-/// Bytes of a chunk and segments at a time while volumes are used: commands of volumes wait behind little.
-const SMALL_STRIDE: usize = 64 << 10;
+/// The same while volumes are used: their commands wait behind little, and a rebuild beside them still ends soon.
+const SMALL_STRIDE: usize = 256 << 10;
+const FEW_JOBS: usize = 2;
 /// Chunks rebuilt before a checkpoint.
 const CHUNKS_PER_CHECKPOINT: u64 = 32;
 
@@ -46,7 +47,7 @@ enum Way {
 /// Rebuilds a part of what is most degraded; false when there is nothing.
 pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<bool, VolumeError> {
     let (jobs, stride) = match shared.load.is_busy(&shared.options.clock) {
-        true => (1, SMALL_STRIDE),
+        true => (FEW_JOBS, SMALL_STRIDE),
         false => (JOBS, STRIDE),
     };
     close_cut(shared, keeper, io)?;
