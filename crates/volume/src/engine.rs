@@ -15,7 +15,7 @@
 mod keeper;
 mod load;
 
-pub(crate) use keeper::{Job, Keeper, Scrub, Target};
+pub(crate) use keeper::{Content, Job, Keeper, Scrub, Target};
 pub(crate) use load::{Begun, Load};
 
 use std::collections::{BTreeMap, VecDeque};

@@ -53,13 +53,16 @@ pub(crate) fn step(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<boo
         checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
         return Ok(true);
     }
-    if clean::is_due(shared) && clean::run(shared, keeper, io)? {
-        return Ok(true);
-    }
-    if has_freed && clean::is_due(shared) {
-        // Segments that are empty become free with it.
-        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
-        return Ok(true);
+    if clean::is_due(shared) && !keeper.gain.is_vain(clean::content(shared)) {
+        if clean::run(shared, keeper, io)? {
+            return Ok(true);
+        }
+        if has_freed {
+            // Segments that are empty become free with it.
+            checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+            clean::note_gain(shared, keeper);
+            return Ok(true);
+        }
     }
     let repair = || repair::step(shared, keeper, io);
     if may_repair && shared.load.run_behind(&shared.options.clock, repair)? {
@@ -129,7 +132,7 @@ pub(crate) fn ensure_space(
     io: &mut Io,
 ) -> Result<(), VolumeError> {
     for _ in 0..32 {
-        if !clean::is_urgent(shared) {
+        if !clean::is_urgent(shared) || keeper.gain.is_vain(clean::content(shared)) {
             return Ok(());
         }
         output::close_optional(shared, keeper, io)?;
@@ -145,6 +148,7 @@ pub(crate) fn ensure_space(
             return Ok(());
         }
         checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        clean::note_gain(shared, keeper);
     }
     Ok(())
 }

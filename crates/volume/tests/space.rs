@@ -4,9 +4,12 @@
 #[path = "support/rig.rs"]
 mod rig;
 
-use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
-use esker_device::{Op, Port};
-use esker_volume::{CreateOptions, Pool, VolumeOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount, Rng};
+use esker_device::{Device, MemoryDevice, Op, Port};
+use esker_volume::{CreateOptions, OpenOptions, Pool, VolumeOptions};
 use rig::{BLOCK, SMALL, Shape};
 
 const RAW: VolumeOptions = VolumeOptions { compression: false, iops_limit: 0, bytes_limit: 0 };
@@ -211,4 +214,77 @@ fn limits_hold_over_ten_seconds() {
     }
     let seconds = clock.now().since(begin).as_secs_f64();
     assert!((9.7..10.3).contains(&seconds), "{seconds} s");
+}
+
+/// With the thread of a served pool, a queue as deep as a host's, and few small segments.
+#[test]
+fn pool_that_is_filled_at_depth_refuses_and_goes_on() {
+    for drive_mib in [24, 32, 64] {
+        let drive = |n| -> Arc<dyn Device> {
+            Arc::new(MemoryDevice::new(&format!("drive-{n}"), drive_mib << 20, 4096))
+        };
+        let drives: Vec<Arc<dyn Device>> = (0..3).map(drive).collect();
+        let options = CreateOptions {
+            chunk_bytes: 256 << 10,
+            log_bytes: 2 << 20,
+            ..CreateOptions::default()
+        };
+        Pool::create(&drives, &[], &options).unwrap();
+        let pool = Pool::open(&drives, OpenOptions::default()).unwrap();
+        let usable = pool.status().space.usable;
+        pool.create_volume("a", 1 << 30, RAW).unwrap();
+        let mut port = Port::open(&*pool.volume("a").unwrap(), 32).unwrap();
+        let (clock, mut rng) = (Clock::real(), Rng::new(3));
+        let mut write_at = |lba: u64| {
+            let mut buf = AlignedBuf::zeroed(64 << 10);
+            rng.fill(&mut buf);
+            Op::Write { lba: Lba(lba), buf, placement: None, fua: false }
+        };
+        for round in 0..4 {
+            let (mut refused, mut lba, mut written) = (false, 0, 0);
+            while !refused {
+                let ops: Vec<Op> = (0..32).map(|n| write_at(lba + 16 * n)).collect();
+                lba += 16 * 32;
+                port.run_all(ops, |_, result| match result {
+                    Ok(_) => written += 64 << 10,
+                    Err(error) => {
+                        assert_eq!(
+                            error.kind(),
+                            ErrorKind::NoSpace,
+                            "{drive_mib} {round}: {error}"
+                        );
+                        refused = true;
+                    }
+                })
+                .unwrap();
+            }
+            let status = pool.status();
+            let codes: Vec<&str> = status.alarms.iter().map(|alarm| alarm.code).collect();
+            assert_eq!(codes, ["POOL_FULL"], "{drive_mib} {round}: {:#?}", status.alarms);
+            assert!(
+                written + (2 << 20) >= usable / 100 * 99,
+                "{drive_mib} {round}: {written} of {usable}"
+            );
+            // Nobody writes: maintenance comes to an end.
+            let wrote = || {
+                let written = pool.status().written;
+                (written.cleaned, written.checkpoints)
+            };
+            let deadline = clock.now() + Duration::from_secs(20);
+            let mut before = wrote();
+            while clock.now() < deadline {
+                clock.sleep(Duration::from_millis(500));
+                let after = wrote();
+                if after == before {
+                    break;
+                }
+                before = after;
+            }
+            assert!(clock.now() < deadline, "{drive_mib} {round}: a full pool goes on cleaning");
+            assert!(pool.snapshot("a", "s").is_ok());
+            pool.delete_snapshot("a", "s").unwrap();
+            port.discard(Lba(0), LbaCount(lba)).unwrap();
+        }
+        pool.close().unwrap();
+    }
 }

@@ -9,7 +9,7 @@ use crate::omf::root::{ScrubRow, SegmentRow};
 use crate::omf::summary::Item;
 use crate::segment::Writer;
 use crate::space::Class;
-use crate::types::id::{DriveIndex, SegmentId, SlotIndex};
+use crate::types::id::{DriveIndex, SegmentId, Seqno, SlotIndex};
 
 /// What only maintenance uses.
 #[derive(Default)]
@@ -34,6 +34,37 @@ pub(crate) struct Keeper {
     pub(crate) packing: Vec<u8>,
     /// Segments that a checkpoint takes for pages of the map, lately.
     pub(crate) checkpoint_segments: u64,
+    pub(crate) gain: Gain,
+}
+
+/// What segments hold of volumes: the next record, the bytes that live, and those that came from the log.
+pub(crate) type Content = (Seqno, u64, u64);
+
+/// Checkpoints after which cleaning is given up that gains nothing.
+const VAIN_MAX: u32 = 8;
+
+/// What cleaning gains. In a pool that is full, the same blocks could be moved to and fro for ever.
+#[derive(Default)]
+pub(crate) struct Gain {
+    of: Content,
+    most_free: u64,
+    /// Checkpoints in turn that made no more segments free.
+    vain: u32,
+}
+
+impl Gain {
+    /// So many segments were free when cleaning was followed by a checkpoint.
+    pub(crate) fn note(&mut self, of: Content, free: u64) {
+        let is_vain = of == self.of && free <= self.most_free;
+        let vain = if is_vain { self.vain + 1 } else { 0 };
+        let most_free = if of == self.of { free.max(self.most_free) } else { free };
+        *self = Gain { of, most_free, vain };
+    }
+
+    /// Whether cleaning has nothing to gain before the content changes.
+    pub(crate) fn is_vain(&self, of: Content) -> bool {
+        of == self.of && self.vain >= VAIN_MAX
+    }
 }
 
 /// How long segments of hot blocks live, in records: an average of those that were cleaned last.

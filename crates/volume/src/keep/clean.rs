@@ -5,10 +5,12 @@
 //! is needed at once, by garbage alone. Survivors are told apart by how long they have lived, beside how long hot blocks
 //! do (after SepBIT; Wang et al., FAST '22): those that have outlived them several times go to a class of their own.
 
+use std::sync::atomic::Ordering;
+
 use esker_base::units::{to_u64, to_usize};
 
 use crate::drive::Io;
-use crate::engine::{Keeper, Shared};
+use crate::engine::{Content, Keeper, Shared};
 use crate::keep::bundle::{self, Moved, Parcel};
 use crate::keep::{checkpoint, output};
 use crate::map::{Access, fragment_bytes};
@@ -46,6 +48,18 @@ pub(crate) fn is_urgent(shared: &Shared) -> bool {
 pub(crate) fn is_due(shared: &Shared) -> bool {
     let (free, pages) = free_segments(shared);
     free < URGENT + pages + 3
+}
+
+/// What volumes hold now.
+pub(crate) fn content(shared: &Shared) -> Content {
+    let next = shared.log.lock().next_seqno;
+    let destaged = shared.counts.destaged.load(Ordering::Relaxed);
+    (next, shared.core.lock().space.live_blocks(), destaged)
+}
+
+/// A checkpoint has followed cleaning: notes what that has gained.
+pub(crate) fn note_gain(shared: &Shared, keeper: &mut Keeper) {
+    keeper.gain.note(content(shared), free_segments(shared).0);
 }
 
 /// Cleans the best victim; false when there is none.
