@@ -509,7 +509,11 @@ mod tests {
             assert_eq!(show_duration(Duration::from_millis(ms)), text);
         }
         assert_eq!(duration("2min"), duration("120s"));
-        for wrong in ["", "0s", "30", "s", "-1s", "1h", "18446744073709551615s"] {
+        assert_eq!(duration("1h"), duration("60min"));
+        assert_eq!(duration("2d"), duration("48h"));
+        for wrong in
+            ["", "0s", "30", "s", "-1s", "1w", "18446744073709551615s", "18446744073709551615d"]
+        {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

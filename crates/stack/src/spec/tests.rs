@@ -82,7 +82,7 @@ fn a_device_within_another_is_what_it_is() {
     assert_eq!((volume.to_string().as_str(), volume.is_lasting()), (text, false));
     assert!(spec("volume:tank/db?drives=(/a)").is_lasting());
     refused("volume:tank/db?drives=/a", &["drives: '/a' is no specification in parentheses"]);
-    refused("volume:/db", &["write volume:POOL/NAME?drives="]);
+    refused("volume:/db", &["write volume:POOL/NAME, or volume:POOL/NAME?drives="]);
     refused("file:x?spin=1s", &["spin", "from 0 to 10000"]);
     refused("traced:(mem:1MiB)", &["say to=FILE"]);
     refused("traced:mem:1MiB?to=x", &["write traced:(mem:1GiB)?to=FILE"]);
