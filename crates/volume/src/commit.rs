@@ -264,7 +264,7 @@ fn end(shared: &Shared, front: &mut Front, log: &mut Ring) {
     let is_filling = log.used() > log.bytes / 2;
     let time = shared.options.clock.now().since(began);
     for (_, batch) in batches {
-        shared.tallies.of(batch.volume).spend(Stage::Log, time);
+        batch.tally.spend(Stage::Log, time);
         tell(shared, batch, result.clone());
     }
     if is_filling {

@@ -40,7 +40,7 @@ use crate::omf::leaf::{Fragment, Place};
 use crate::pace::Pace;
 use crate::segment::Broken;
 use crate::space::{Class, Space};
-use crate::stats::Tallies;
+use crate::stats::{Tallies, Tally};
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, DriveIndex, LineageId, Seqno, SlotIndex, VolumeId};
@@ -82,8 +82,10 @@ pub(crate) struct Batch {
     pub(crate) changes: Vec<(Tag, Op)>,
     /// Bytes of data.
     pub(crate) bytes: u64,
-    /// Who is told.
+    /// Its owner finds the result here.
     pub(crate) outbox: Arc<Outbox>,
+    /// The volume's counters.
+    pub(crate) tally: Arc<Tally>,
 }
 
 /// What became of batches.

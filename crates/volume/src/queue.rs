@@ -303,7 +303,8 @@ impl Queue {
         let largest = to_usize(shared.geometry.max_transfer_size.into());
         let batch = |changes: Vec<(Tag, Op)>| {
             let bytes = to_u64(changes.iter().map(|(_, op)| op.buf_len()).sum());
-            Batch { volume, changes, bytes, outbox: self.outbox.clone() }
+            let (outbox, tally) = (self.outbox.clone(), self.tally.clone());
+            Batch { volume, changes, bytes, outbox, tally }
         };
         if bytes <= largest && frame_bytes(bytes, changes.len()) <= frame_bytes(largest, 1) {
             shared.inbox.lock().push_back(batch(changes));

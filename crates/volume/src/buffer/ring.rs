@@ -11,6 +11,7 @@
 //! 3. A frame counts if its number follows that of the frame before, and it has that frame's checksum.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
 use esker_base::AlignedBuf;
 use esker_base::units::{round_up, to_u64, to_usize};
@@ -251,29 +252,43 @@ impl Ring {
     /// Every good frame that is still in the ring, whether a checkpoint needs it or not, in no order; some more than once.
     pub(crate) fn scan(&self, io: &mut Io, mut each: impl FnMut(Frame)) {
         let pool = io.fleet().pool;
-        for &member in &self.members {
-            let Some(start) = place(io.fleet(), member, self.bytes, 0) else { continue };
-            for window in (0..self.bytes).step_by(1 << 20) {
-                let size = to_usize((self.bytes - window).min(1 << 20));
-                let read = Read { drive: member, offset: start + window, size };
-                let Some(Ok(buf)) = io.read(&[read]).pop() else { continue };
-                for (at, bytes) in (window..).step_by(to_usize(ALIGN)).zip(buf.chunks(4096)) {
-                    let Some((position, epoch, _)) = frame::peek(bytes) else { continue };
-                    let length = to_u64(frame::length_of(bytes).unwrap_or(0));
-                    let size = round_up(length, ALIGN).min(self.bytes - at);
-                    let read = Read { drive: member, offset: start + at, size: to_usize(size) };
-                    let Some(Ok(bytes)) = io.read(&[read]).pop() else { continue };
-                    if let Ok(frame) = frame::decode(&bytes, pool, position, epoch) {
-                        each(frame);
-                    }
-                }
+        let all: Result<(), Infallible> = self.each_start(io, |io, member, at, bytes| {
+            let Some((position, epoch, _)) = frame::peek(bytes) else { return Ok(()) };
+            let length = to_u64(frame::length_of(bytes).unwrap_or(0));
+            let size = to_usize(round_up(length, ALIGN).min(self.bytes - at));
+            let start = place(io.fleet(), member, self.bytes, at);
+            let Some(offset) = start else { return Ok(()) };
+            let read = Read { drive: member, offset, size };
+            let Some(Ok(bytes)) = io.read(&[read]).pop() else { return Ok(()) };
+            if let Ok(frame) = frame::decode(&bytes, pool, position, epoch) {
+                each(frame);
             }
-        }
+            Ok(())
+        });
+        let Ok(()) = all;
     }
 
     /// Looks for good frames behind the end: there are none, unless acknowledged ones before them are damaged.
     fn look_beyond(&self, io: &mut Io) -> Result<(), String> {
         let pool = io.fleet().pool;
+        self.each_start(io, |io, member, at, bytes| {
+            let Some((position, number)) = later_frame(bytes, self, at) else { return Ok(()) };
+            let Some((frame, _)) = self.read_frame(io, member, position) else { return Ok(()) };
+            debug_assert_eq!((frame.head.number, io.fleet().pool), (number, pool));
+            Err(format!(
+                "{} of the write buffer is good on {member}, and {} is not",
+                frame.head.number, self.next_frame
+            ))
+        })
+    }
+
+    /// Looks at every place of every copy where a frame may begin, until `look` fails: the copy, the byte of the ring,
+    /// and what lies there.
+    fn each_start<E>(
+        &self,
+        io: &mut Io,
+        mut look: impl FnMut(&mut Io, DriveIndex, u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         for &member in &self.members {
             let Some(start) = place(io.fleet(), member, self.bytes, 0) else { continue };
             for window in (0..self.bytes).step_by(1 << 20) {
@@ -281,13 +296,7 @@ impl Ring {
                 let read = Read { drive: member, offset: start + window, size };
                 let Some(Ok(buf)) = io.read(&[read]).pop() else { continue };
                 for (at, bytes) in (window..).step_by(to_usize(ALIGN)).zip(buf.chunks(4096)) {
-                    let Some((position, number)) = later_frame(bytes, self, at) else { continue };
-                    let Some((frame, _)) = self.read_frame(io, member, position) else { continue };
-                    debug_assert_eq!((frame.head.number, io.fleet().pool), (number, pool));
-                    return Err(format!(
-                        "{} of the write buffer is good on {member}, and {} is not",
-                        frame.head.number, self.next_frame
-                    ));
+                    look(io, member, at, bytes)?;
                 }
             }
         }
