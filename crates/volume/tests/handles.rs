@@ -2,83 +2,41 @@
 
 #[path = "support/rig.rs"]
 mod rig;
+#[path = "support/wrapped.rs"]
+mod wrapped;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::{AlignedBuf, Lba};
 use esker_device::fdp::{FdpError, HandleUse};
-use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, PlacementId, Port,
-    QueuePair,
-};
+use esker_device::{Command, Device, Geometry, Op, PlacementId, Port};
 use esker_volume::{CreateOptions, Pool, VolumeOptions};
 use parking_lot::Mutex;
 use rig::{BLOCK, SMALL, Shape};
+use wrapped::Wrapped;
 
 /// What was written with each placement id.
 type Seen = Arc<Mutex<BTreeMap<Option<PlacementId>, Vec<u8>>>>;
 
-/// A drive with eight placement handles that notes what is written with which.
-struct Noted {
-    inner: Arc<dyn Device>,
-    seen: Seen,
-}
-
-struct Queue {
-    inner: Box<dyn QueuePair>,
-    seen: Seen,
-}
-
-impl Device for Noted {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn geometry(&self) -> Geometry {
-        Geometry { placement_handles: 8, ..self.inner.geometry() }
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let inner = self.inner.queue_pair(depth)?;
-        Ok(Box::new(Queue { inner, seen: self.seen.clone() }))
-    }
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+/// A drive with eight placement handles whose writes are noted.
+fn noted(inner: Arc<dyn Device>, seen: Seen) -> Arc<dyn Device> {
+    let look = move |commands: &mut VecDeque<Command>| {
         for command in commands.iter() {
             if let Op::Write { buf, placement, .. } = &command.op {
-                self.seen.lock().entry(*placement).or_default().extend_from_slice(buf);
+                seen.lock().entry(*placement).or_default().extend_from_slice(buf);
             }
         }
-        self.inner.submit(commands)
-    }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.inner.wait(done, timeout)
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
+    };
+    let geometry = Geometry { placement_handles: 8, ..inner.geometry() };
+    Arc::new(Wrapped { geometry, ..Wrapped::new(inner, look) })
 }
 
 fn pool() -> (Pool, Seen) {
     let seen = Seen::default();
     let shape = Shape { parity: 0, drive_bytes: 4 << 20, ..SMALL };
     let (drives, _) = rig::devices(&shape);
-    let drives = drives
-        .into_iter()
-        .map(|inner| Arc::new(Noted { inner, seen: seen.clone() }) as Arc<dyn Device>);
-    let drives: Vec<_> = drives.collect();
+    let drives: Vec<_> = drives.into_iter().map(|inner| noted(inner, seen.clone())).collect();
     let options = CreateOptions { log_bytes: 1 << 20, ..rig::create_options(&shape) };
     Pool::create(&drives, &[], &options).unwrap();
     let pool = rig::open(&drives, &shape);

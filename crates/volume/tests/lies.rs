@@ -3,86 +3,40 @@
 
 #[path = "support/rig.rs"]
 mod rig;
+#[path = "support/wrapped.rs"]
+mod wrapped;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use esker_base::{AlignedBuf, Lba, Rng};
-use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, Port, QueuePair,
-};
+use esker_device::{Command, Device, Op, Port};
 use esker_sim::{CrashRecorder, Image, ImageDevice, Plan};
 use esker_volume::{MemberState, Pool, VolumeOptions};
 use rig::{Act, Oracle, SMALL, Shape};
+use wrapped::Wrapped;
 
 const DOUBLE: Shape = Shape { drives: 6, parity: 2, lba_size: 512, ..SMALL };
 
 /// A device on which, while it lies, a flush does nothing and nothing is forced to the medium.
-struct Liar {
-    inner: Arc<dyn Device>,
-    lies: Arc<AtomicBool>,
-}
-
-impl Device for Liar {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let lba_size = usize::try_from(self.inner.geometry().lba_size).unwrap();
-        let (inner, lies) = (self.inner.queue_pair(depth)?, self.lies.clone());
-        Ok(Box::new(Lying { inner, lies, lba_size }))
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
-}
-
-struct Lying {
-    inner: Box<dyn QueuePair>,
-    lies: Arc<AtomicBool>,
-    lba_size: usize,
-}
-
-impl QueuePair for Lying {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        if self.lies.load(Ordering::Relaxed) {
-            for command in commands.iter_mut() {
-                match &mut command.op {
-                    Op::Write { fua, .. } => *fua = false,
-                    // A read that nobody looks at: it succeeds, and changes nothing.
-                    op @ Op::Flush => {
-                        *op = Op::Read { lba: Lba(0), buf: AlignedBuf::zeroed(self.lba_size) };
-                    }
-                    _ => {}
+fn liar(inner: Arc<dyn Device>, lies: Arc<AtomicBool>) -> Arc<dyn Device> {
+    let lba_size = usize::try_from(inner.geometry().lba_size).unwrap();
+    Arc::new(Wrapped::new(inner, move |commands: &mut VecDeque<Command>| {
+        if !lies.load(Ordering::Relaxed) {
+            return;
+        }
+        for command in commands {
+            match &mut command.op {
+                Op::Write { fua, .. } => *fua = false,
+                // Nobody looks at what this reads: it succeeds, and changes nothing.
+                op @ Op::Flush => {
+                    *op = Op::Read { lba: Lba(0), buf: AlignedBuf::zeroed(lba_size) };
                 }
+                _ => {}
             }
         }
-        self.inner.submit(commands)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(done)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.inner.wait(done, timeout)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
+    }))
 }
 
 fn settle(pool: &Pool) -> Result<(), String> {
@@ -160,7 +114,7 @@ fn sweep(shape: &Shape, seed: u64, budget: usize) -> (usize, usize) {
         let inner: Arc<dyn Device> = recorder.attach(device);
         let honest = Arc::new(AtomicBool::new(false));
         let lies = if liars.contains(&number) { lies.clone() } else { honest };
-        Arc::new(Liar { inner, lies })
+        liar(inner, lies)
     };
     let devices: Vec<Arc<dyn Device>> = drives.into_iter().enumerate().map(wrap).collect();
     Pool::create(&devices, &[], &rig::create_options(shape)).unwrap();

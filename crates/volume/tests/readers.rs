@@ -2,6 +2,8 @@
 
 #[path = "support/rig.rs"]
 mod rig;
+#[path = "support/wrapped.rs"]
+mod wrapped;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +11,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use esker_base::{AlignedBuf, Lba, thread};
-use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, Port, QueuePair,
-};
+use esker_device::{Command, Device, Op, Port};
 use esker_volume::{Pool, VolumeOptions};
 use parking_lot::Mutex;
 use rig::{BLOCK, SMALL};
+use wrapped::Wrapped;
 
 /// Holds the next read back, before it is run: says that it does, and waits for leave.
 #[derive(Clone, Default)]
@@ -22,56 +23,16 @@ struct Gate(Arc<Mutex<Option<Ends>>>);
 
 type Ends = (Sender<()>, Receiver<()>);
 
-struct Gated {
-    device: Arc<dyn Device>,
-    gate: Gate,
-}
-
-struct Queue {
-    inner: Box<dyn QueuePair>,
-    gate: Gate,
-}
-
-impl Device for Gated {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let inner = self.device.queue_pair(depth)?;
-        Ok(Box::new(Queue { inner, gate: self.gate.clone() }))
-    }
-    fn stats(&self) -> DeviceStats {
-        self.device.stats()
-    }
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+fn gated(device: Arc<dyn Device>, gate: Gate) -> Arc<dyn Device> {
+    Arc::new(Wrapped::new(device, move |commands: &mut VecDeque<Command>| {
         if commands.iter().any(|command| matches!(command.op, Op::Read { .. })) {
-            let held = self.gate.0.lock().take();
+            let held = gate.0.lock().take();
             if let Some((arrived, leave)) = held {
                 arrived.send(()).unwrap();
                 leave.recv_timeout(Duration::from_secs(20)).unwrap();
             }
         }
-        self.inner.submit(commands)
-    }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.inner.wait(done, timeout)
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
+    }))
 }
 
 fn write_all(pool: &Pool, version: u64) {
@@ -85,9 +46,7 @@ fn write_all(pool: &Pool, version: u64) {
 #[test]
 fn slots_are_not_used_again_while_a_reader_may_look_at_them() {
     let gate = Gate::default();
-    let devices = rig::create(&SMALL)
-        .into_iter()
-        .map(|device| Arc::new(Gated { device, gate: gate.clone() }) as Arc<dyn Device>);
+    let devices = rig::create(&SMALL).into_iter().map(|device| gated(device, gate.clone()));
     let pool = Arc::new(rig::open(&devices.collect::<Vec<_>>(), &SMALL));
     pool.create_volume("v0", 64 * BLOCK as u64, VolumeOptions::default()).unwrap();
     write_all(&pool, 1000);
