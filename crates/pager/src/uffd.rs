@@ -11,7 +11,6 @@ const API: usize = 0xc018_aa3f;
 const REGISTER: usize = 0xc020_aa00;
 const WAKE: usize = 0x8010_aa02;
 const COPY: usize = 0xc028_aa03;
-const MOVE: usize = 0xc028_aa05;
 const WRITE_PROTECT: usize = 0xc018_aa06;
 const POISON: usize = 0xc020_aa08;
 
@@ -20,7 +19,6 @@ const REGISTER_MISSING: u64 = 1;
 const REGISTER_WP: u64 = 2;
 const COPY_WP: u64 = 2;
 const WP_ON: u64 = 1;
-const MOVE_DONTWAKE: u64 = 1;
 
 /// Features that are asked for when a descriptor is opened.
 pub mod feature {
@@ -34,8 +32,6 @@ pub mod feature {
     pub const THREAD_ID: u64 = 1 << 8;
     /// Pages can be poisoned.
     pub const POISON: u64 = 1 << 14;
-    /// Pages can be moved.
-    pub const MOVE: u64 = 1 << 16;
 }
 
 /// What a descriptor tells.
@@ -115,22 +111,6 @@ impl Uffd {
         let mode = if protected { COPY_WP } else { 0 };
         let mut args = [word(addr), word(source), word(size), mode, 0];
         let result = self.control(COPY, &mut args);
-        done(result, args[4])
-    }
-
-    /// Moves pages of this process to missing pages, without waking anyone. Returns the bytes that
-    /// were done, and why no more.
-    ///
-    /// # Safety
-    /// Nobody refers to the pages at `source`, which are missing afterwards.
-    pub unsafe fn move_pages(
-        &self,
-        addr: usize,
-        source: usize,
-        size: usize,
-    ) -> (usize, Option<Errno>) {
-        let mut args = [word(addr), word(source), word(size), MOVE_DONTWAKE, 0];
-        let result = self.control(MOVE, &mut args);
         done(result, args[4])
     }
 
