@@ -173,11 +173,7 @@ fn volumes_are_limited_watched_and_explained() {
     let top = tank.ask("volume top tank --once --interval 0.2").succeeds().out();
     assert!(top.contains("writes/s") && top.contains("db"), "{top}");
     writer.unwrap().join().unwrap();
-    let mut metrics =
-        TcpStream::connect(running.metrics.strip_suffix("/metrics").unwrap()).unwrap();
-    write!(metrics, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut text = String::new();
-    metrics.read_to_string(&mut text).unwrap();
+    let text = running.metrics_text();
     for line in [
         "esker_pool_write_amplification_ratio{cause=\"metadata\"}",
         "esker_pool_stage_latency_seconds_count{volume=\"db\",stage=\"limit\"}",

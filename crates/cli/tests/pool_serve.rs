@@ -3,8 +3,6 @@
 mod common;
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
 use common::tank::{HOST, Tank};
@@ -91,11 +89,7 @@ fn volumes_come_change_and_go_while_hosts_are_connected() {
         ("200", Some("nqn.2026-01.io.esker:tank:db"))
     );
     assert_eq!(exports[0]["addresses"][0].as_str(), Some(running.address.as_str()));
-    let mut metrics =
-        TcpStream::connect(running.metrics.strip_suffix("/metrics").unwrap()).unwrap();
-    write!(metrics, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut text = String::new();
-    metrics.read_to_string(&mut text).unwrap();
+    let text = running.metrics_text();
     for line in [
         "esker_pool_space_bytes{part=\"live\"}",
         "esker_pool_written_bytes_total{cause=\"user\"}",

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -103,7 +104,7 @@ pub(crate) struct Running {
     pub(crate) child: Child,
     out: BufReader<ChildStdout>,
     pub(crate) address: String,
-    pub(crate) metrics: String,
+    metrics: String,
     /// What it said before.
     pub(crate) said: String,
 }
@@ -113,6 +114,16 @@ impl Running {
         let nqn = format!("nqn.2026-01.io.esker:tank:{volume}");
         let config = InitiatorConfig::new(vec![self.address.parse().unwrap()], &nqn, 1)?;
         Initiator::open(InitiatorConfig { host_nqn: HOST.to_owned(), ..config })
+    }
+
+    /// The page of its metrics.
+    pub(crate) fn metrics_text(&self) -> String {
+        let address = self.metrics.strip_suffix("/metrics").unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
