@@ -1,4 +1,4 @@
-//! What a rebuild of lost chunks costs: the drives' bandwidth that it uses when nobody else does, what it does to the
+//! The cost of a rebuild of lost chunks: the drives' bandwidth that it uses when nobody else does, what it does to the
 //! latency of reads beside it, and processor time.
 //!
 //! `cargo test --release -p esker-tests --test rebuild -- --ignored --nocapture`

@@ -1,4 +1,4 @@
-//! What a volume makes of a target's core: reads and writes at depth 128 over NVMe/TCP, beside a bare device in memory on
+//! The rates of one core of a target with a volume: reads and writes at depth 128 over NVMe/TCP, beside a bare device in memory on
 //! the same target.
 //!
 //! `cargo test --release -p esker-tests --test volume_target -- --ignored --nocapture`

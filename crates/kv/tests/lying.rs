@@ -2,7 +2,7 @@
 //! place, devices that are slow, and one that returns with an earlier content. Every read is right or an error;
 //! so is every read after the KVDB was opened again.
 //!
-//! What the last flush wrote has nothing behind it that proves it was whole (`docs/format/kv.md`, "What is not
+//! Nothing behind the last flush proves that it was whole (`docs/format/kv.md`, "What is not
 //! detected"). So each run ends with writes that no fault strikes.
 //!
 //! A debug build tries every seventh command, a release build every one.

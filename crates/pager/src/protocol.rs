@@ -1,4 +1,4 @@
-//! What a program and its pager tell each other.
+//! The messages between a program and its pager.
 //!
 //! A program connects to the pager's socket once, and hands over its userfaultfd ([`Hello`]). From
 //! then on the descriptor is all they need. To ask for something a thread writes a [`Request`] and reads its

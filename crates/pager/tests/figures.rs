@@ -1,4 +1,4 @@
-//! What faults, scans and page-outs cost, beside the plain system calls on the same file.
+//! The cost of faults, scans and page-outs, beside the plain system calls on the same file.
 //!
 //! `cargo test --release -p esker-pager --test figures -- --ignored --nocapture`
 

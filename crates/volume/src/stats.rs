@@ -1,4 +1,4 @@
-//! What volumes were asked for, how long it took, and in which stage the time went. Sees `types`.
+//! Commands of volumes: how many, how long they took, and in which stage the time went. Sees `types`.
 //!
 //! A command is timed from its submission to its completion. Stages overlap where commands do: a frame of the write
 //! buffer counts once for each batch of changes in it, a leaf of the map once for all reads that wait for it.
@@ -125,7 +125,7 @@ impl Histogram {
     }
 }
 
-/// What a volume was asked for since the pool was opened.
+/// Commands of a volume since the pool was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeStats {
     /// Reads.
@@ -177,7 +177,7 @@ impl Tally {
         self.stages[stage as usize].add(time);
     }
 
-    /// What a command moved, or that it failed.
+    /// The bytes that a command moved, or that it failed.
     pub(crate) fn count(&self, op: &Op, result: &Result<(), DeviceError>) {
         let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
         match (op, result) {

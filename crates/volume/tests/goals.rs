@@ -1,4 +1,4 @@
-//! What reads and writes take of the processor, beside the same on a bare drive in memory, and how long an
+//! Processor time of reads and writes, beside the same on a bare drive in memory, and how long an
 //! acknowledgement takes: figures for `docs/volume.md`.
 //!
 //! `cargo test --release -p esker-volume --test goals -- --ignored --nocapture --test-threads=1`

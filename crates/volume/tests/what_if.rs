@@ -1,4 +1,4 @@
-//! What would be, against what then is: deleting frees as much as was said, a drive that fails leaves what was said.
+//! Forecasts against what then happens: deleting frees as much as was said, a drive that fails leaves what was said.
 
 #[path = "support/rig.rs"]
 mod rig;

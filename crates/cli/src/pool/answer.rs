@@ -1,4 +1,4 @@
-//! What a pool answers besides how it is: lists, what was changed, operations, figures, forecasts.
+//! Answers of a pool besides its status: lists, changes, operations, figures, forecasts.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct SnapshotList {
     pub(crate) next_token: Option<String>,
 }
 
-/// What was deleted.
+/// A deleted volume or snapshot.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DeletedView {
     pub(crate) deleted: String,
@@ -55,7 +55,7 @@ pub(crate) struct ScrubStarted {
     pub(crate) pool: String,
 }
 
-/// What would be done; nothing was changed.
+/// A change that would be made; nothing was changed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct WouldView {
     pub(crate) dry_run: bool,
@@ -68,7 +68,7 @@ pub(crate) struct RefusedView {
     pub(crate) error: ErrorView,
 }
 
-/// What is wrong, and what to do.
+/// A fault of the pool, and the cure.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ErrorView {
     /// For ever the same, for programs.
@@ -108,7 +108,7 @@ pub(crate) struct ProgressView {
     pub(crate) done: u64,
     /// Of how many, where that is known.
     pub(crate) total: Option<u64>,
-    /// What is counted.
+    /// The unit of the counts.
     pub(crate) unit: String,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct StageView {
     pub(crate) latency: LatencyView,
 }
 
-/// What a volume was asked for since the pool was opened.
+/// Commands of a volume since the pool was opened.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct StatsView {
     pub(crate) volume: String,
@@ -163,7 +163,7 @@ pub(crate) struct StatsView {
     pub(crate) stages: Vec<StageView>,
 }
 
-/// What volumes were asked for.
+/// Commands of volumes.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct StatsList {
     /// When, in nanoseconds of the server's clock.
@@ -171,18 +171,18 @@ pub(crate) struct StatsList {
     pub(crate) volumes: Vec<StatsView>,
 }
 
-/// What a volume waits for.
+/// The stages in which a volume waits.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExplainView {
     /// The figures.
     pub(crate) stats: StatsView,
     /// The stage in which most of the time went; none when there were no commands.
     pub(crate) slowest: Option<String>,
-    /// What that means, and what to do.
+    /// The meaning of it, and the cure.
     pub(crate) findings: Vec<String>,
 }
 
-/// What would be if a drive failed now.
+/// The pool as it would be if a drive failed now.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DriveLossView {
     pub(crate) drive: u16,
@@ -192,9 +192,9 @@ pub(crate) struct DriveLossView {
     pub(crate) beyond_repair: u64,
     /// Bytes that would be moved.
     pub(crate) to_move: u64,
-    /// What volumes could hold then.
+    /// Bytes that volumes could hold then.
     pub(crate) usable: u64,
-    /// What they hold now.
+    /// Bytes that they hold now.
     pub(crate) live: u64,
     /// Copies of the write buffer that would be left.
     pub(crate) log_copies: u64,
@@ -202,7 +202,7 @@ pub(crate) struct DriveLossView {
     pub(crate) opens: bool,
 }
 
-/// What deleting would free.
+/// Bytes that deleting would free.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct FreedView {
     /// The volume, or the snapshot.
@@ -213,7 +213,7 @@ pub(crate) struct FreedView {
     pub(crate) snapshots: u64,
 }
 
-/// What makes a pool like this one: its devices, volumes, limits and hosts, and nothing of their content.
+/// The configuration of a pool: its devices, volumes, limits and hosts, and nothing of their content.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConfigView {
@@ -232,7 +232,7 @@ pub(crate) struct ConfigView {
     pub(crate) volumes: Vec<VolumeConfig>,
 }
 
-/// What makes a volume like this one.
+/// The configuration of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VolumeConfig {
@@ -271,7 +271,7 @@ impl From<&Latency> for LatencyView {
 }
 
 impl LatencyView {
-    /// What came since an earlier moment.
+    /// The difference to an earlier moment.
     pub(crate) fn since(&self, earlier: &LatencyView) -> LatencyView {
         let size = |view: &LatencyView| view.buckets.last().map_or(0, |last| last.bucket + 1);
         let mut counts = vec![0; usize::try_from(size(self)).unwrap_or(0)];

@@ -1,4 +1,4 @@
-//! What a slow volume waits for, by stage, and what to do about it.
+//! The stages in which a slow volume waits, and the cure of each.
 
 use esker_base::units::human_bytes;
 use esker_volume::{Status, VolumeInfo};

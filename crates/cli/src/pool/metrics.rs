@@ -1,4 +1,4 @@
-//! What Prometheus collects of a pool.
+//! The metrics of a pool, for Prometheus.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What can be asked of a pool to change it: the bodies of requests. What is not known is refused.
+//! Bodies of requests that change a pool. Unknown fields are refused.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ requests! {
         /// It is to hold the write buffer.
         #[serde(default)]
         buffer: bool,
-        /// What is on it may be lost.
+        /// Its content may be lost.
         #[serde(default)]
         overwrite: bool,
     }
@@ -51,7 +51,7 @@ requests! {
     ReplaceDrive {
         /// Its specification. The server opens it.
         device: String,
-        /// What is on it may be lost.
+        /// Its content may be lost.
         #[serde(default)]
         overwrite: bool,
     }
@@ -73,7 +73,7 @@ requests! {
         bytes_limit: u64,
     }
 
-    /// What is to be otherwise.
+    /// The changes.
     ChangeVolume {
         /// Its size.
         bytes: Option<u64>,

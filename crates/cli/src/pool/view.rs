@@ -89,7 +89,7 @@ pub(crate) struct SpaceView {
     pub(crate) live: u64,
     pub(crate) metadata: u64,
     pub(crate) reserve: u64,
-    /// What volumes can hold at most, as it is stored.
+    /// Bytes that volumes can hold at most, as they are stored.
     pub(crate) usable: u64,
     /// Of that, what nothing has yet.
     pub(crate) available: u64,
@@ -140,7 +140,7 @@ pub(crate) struct AlarmView {
     pub(crate) code: String,
     /// One sentence.
     pub(crate) text: String,
-    /// What to do.
+    /// The cure.
     pub(crate) action: String,
     /// The command to run; words in capitals stand for what has to be chosen.
     pub(crate) command: String,

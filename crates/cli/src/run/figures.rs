@@ -1,4 +1,4 @@
-//! What a pager does, for people.
+//! The figures of a pager, for people.
 
 use std::time::Duration;
 

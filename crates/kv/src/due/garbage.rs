@@ -1,4 +1,4 @@
-//! What of the media is garbage: exact where keys were merged, else estimated from filters.
+//! Garbage on the media: exact where keys were merged, else estimated from filters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What programs ask for: ranges, and the agent's work.
+//! Requests of programs: ranges, and the agent's work.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What tests of arenas share.
+//! Helpers of the tests of arenas.
 
 #![allow(unsafe_code, dead_code)]
 

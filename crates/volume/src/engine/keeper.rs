@@ -1,4 +1,4 @@
-//! What only maintenance uses.
+//! The state that only maintenance uses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

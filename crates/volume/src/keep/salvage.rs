@@ -1,4 +1,4 @@
-//! What is lost in segments, and still in the write buffer: frames that a checkpoint does not need stay there until they
+//! Blocks that are lost in segments, and still in the write buffer: frames that a checkpoint does not need stay there until they
 //! are overwritten. So more drives than there are parities may have lied about a flush, and nothing is lost, if it was
 //! not long ago.
 

@@ -1,4 +1,4 @@
-//! What is wrong with a pool: a stable code, one sentence, the command to run, and what else is to be done.
+//! Alarms of a pool: a stable code, one sentence, the cure, and the command to run.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ pub struct Alarm {
     pub code: &'static str,
     /// One sentence.
     pub text: String,
-    /// What to do.
+    /// The cure.
     pub action: String,
     /// The command to run; words in capitals stand for what the operator has to choose.
     pub command: String,
 }
 
-/// What the status does not say.
+/// Facts that the status does not have.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
-    /// What maintenance failed with last.
+    /// The error with which maintenance failed last.
     pub(crate) failure: Option<String>,
     /// The write buffer has fewer copies than it should.
     pub(crate) log_is_degraded: bool,

@@ -1,4 +1,4 @@
-//! What would be: a drive fails, a volume or a snapshot is deleted. Nothing is changed.
+//! Forecasts: a drive fails, a volume or a snapshot is deleted. Nothing is changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::types::LEAF_BLOCKS;
 use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, LineageId};
 
-/// What would be if a drive failed now.
+/// The pool as it would be if a drive failed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveLoss {
     /// Segments by how many of their chunks would be lost then: none, one, two, more.
@@ -25,9 +25,9 @@ pub struct DriveLoss {
     pub beyond_repair: u64,
     /// Bytes that live in segments with a lost chunk: they would be moved.
     pub to_move: u64,
-    /// What volumes could hold then, as it is stored.
+    /// Bytes that volumes could hold then, as they are stored.
     pub usable: u64,
-    /// What they hold now.
+    /// Bytes that they hold now.
     pub live: u64,
     /// Copies of the write buffer that would be left.
     pub log_copies: usize,
@@ -36,7 +36,7 @@ pub struct DriveLoss {
 }
 
 impl Pool {
-    /// What would be if a drive failed now.
+    /// The pool as it would be if a drive failed now.
     ///
     /// # Errors
     /// There is no such drive, or it is retired.
@@ -128,7 +128,7 @@ impl Pool {
     }
 }
 
-/// Who looks at each lineage now, and after changes, where that is not the same. Lineages go that nobody looks at, and
+/// The readers of each lineage now, and after changes, where that is not the same. Lineages go that nobody looks at, and
 /// their parents are looked at by one less.
 fn changed_points(
     before: &Catalog,

@@ -1,4 +1,4 @@
-//! What is asked, and changes nothing.
+//! Requests that change nothing.
 
 use esker_base::{Clock, ErrorKind};
 use esker_stack::served::OPENER;
