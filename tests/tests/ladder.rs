@@ -7,12 +7,15 @@
 mod crates;
 #[path = "ladder/life.rs"]
 mod life;
+#[path = "ladder/rooms.rs"]
+mod rooms;
 #[path = "ladder/source.rs"]
 mod source;
 
 use std::path::{Path, PathBuf};
 
 use crates::{Crate, Dependency, Kind};
+use rooms::Rooms;
 
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -177,6 +180,93 @@ fn a_long_file_is_found() {
     let judge = |lines: usize| source::too_long(path, &"\n".repeat(lines), FILE_LINES);
     assert_none(judge(FILE_LINES).as_slice());
     assert_one(judge(FILE_LINES + 1).as_slice(), "701 lines");
+}
+
+// ---- rooms inside crates -------------------------------------------------------------------------
+
+/// The crates that have rooms, each with their order from the ground up.
+const ROOMS: [(&str, &[&str]); 1] = [("kv", &KV_ROOMS)];
+
+/// The rooms of the engine.
+const KV_ROOMS: [&str; 15] = [
+    "sync", "types", "omf", "media", "values", "manifest", "log", "tree", "engine", "maintain",
+    "write", "read", "recover", "api", "copies",
+];
+
+/// The sources of a crate, by their paths below `src`.
+fn sources(name: &str) -> Vec<(String, String)> {
+    let src = root().join("crates").join(name).join("src");
+    let below = |path: &Path| path.strip_prefix(&src).unwrap().display().to_string();
+    source::files(&src).into_iter().map(|(path, text)| (below(&path), text)).collect()
+}
+
+fn rooms_of(files: &[(String, String)]) -> Rooms {
+    Rooms::of(files.iter().map(|(name, text)| (&name[..], &text[..])))
+}
+
+#[test]
+fn imports_run_downward_through_the_rooms_of_a_crate() {
+    for (name, order) in ROOMS {
+        let rooms = rooms_of(&sources(name));
+        assert_none(&rooms.upward(order));
+        assert_none(&rooms.circles());
+    }
+}
+
+#[test]
+fn methods_of_the_engine_call_none_of_a_higher_room() {
+    assert_none(&rooms_of(&sources("kv")).calls_upward(&KV_ROOMS, "Engine"));
+}
+
+#[test]
+fn an_upward_import_is_found() {
+    let mut files = sources("kv");
+    let planted = [
+        "use crate::read::get::Located;",
+        "use crate::{sync::Mutex, api::{kvs::Kvs, kvdb}};",
+        "fn f(kvs: &crate::api::kvs::Kvs) {}",
+        "use super::super::api::kvs::Kvs;",
+        "use crate::KEY_MAX;",
+    ];
+    let at = files.iter().position(|(name, _)| name == "tree/view.rs").unwrap();
+    let sound = files[at].1.clone();
+    for planted in planted {
+        files[at].1 = sound.replacen("\n\nuse ", &format!("\n\n{planted}\nuse "), 1);
+        let found = rooms_of(&files).upward(&KV_ROOMS);
+        assert!(
+            !found.is_empty() && found.iter().all(|it| it.contains("tree/view.rs")),
+            "{found:?}"
+        );
+    }
+    files[at].1 =
+        sound.replacen("#[cfg(test)]", "", 0) + "\n#[cfg(test)]\nmod tests {\n use crate::Kvs; }";
+    assert_none(&rooms_of(&files).upward(&KV_ROOMS));
+    files.push(("attic/box.rs".into(), String::new()));
+    assert_one(&rooms_of(&files).upward(&KV_ROOMS), "attic/box.rs: its room is not in the order");
+}
+
+#[test]
+fn circles_and_calls_upward_are_found() {
+    let files = |files: &[(&str, &str)]| Rooms::of(files.iter().copied());
+    let two = [("a/x.rs", "use crate::a::y::Y;"), ("a/y.rs", "use super::x::X;")];
+    assert_none(&files(&two).circles());
+    let three = [
+        ("a/x.rs", "use crate::a::y::Y;"),
+        ("a/y.rs", "use super::z;"),
+        two[0],
+        ("a/z.rs", "use super::x::X;"),
+    ];
+    assert_one(&files(&three).circles(), "3 files: a/x.rs, a/y.rs, a/z.rs");
+
+    let lower = "\nimpl Engine {\n    pub(crate) fn low(&self) {\n        self.high();\n    }\n}\n";
+    let upper = "\nimpl Engine {\n    fn high(&self) {\n        self.low();\n    }\n}\n";
+    let calls = |lower: &str| {
+        let both = [("engine/shared.rs", lower), ("write/put.rs", upper)];
+        Rooms::of(both).calls_upward(&KV_ROOMS, "Engine")
+    };
+    assert_one(&calls(lower), "engine/shared.rs calls Engine::high");
+    assert_one(&calls("fn f(engine: &Engine) {\n    engine.high();\n}\n"), "calls Engine::high");
+    assert_none(&calls("\nimpl Other {\n    fn f(&self) {\n        self.high();\n    }\n}\n"));
 }
 
 // ---- the life of a put and of a get --------------------------------------------------------------

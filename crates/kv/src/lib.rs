@@ -32,27 +32,34 @@
 //! # }
 //! ```
 //!
+//! # Rooms
+//!
+//! The sources are a ladder of rooms; each sees only those before it. From the ground up: `sync` (locks, threads),
+//! `types` (ids, options, errors), `omf` (every byte on media), `media` (a device and its free space), `values` (blocks
+//! of records, the record cache), `manifest` (what is live), `log` (what is new), `tree` (memtables, kvsets, views),
+//! `engine` (shared state), `maintain` (ingest, spills, compactions), `write` and `read` (the two hot paths), `recover`
+//! (opening and checking), `api` (what callers hold) and `copies` (backup, repair).
+//!
 //! # Life of a put
 //!
-//! 1. `kvs.rs` [`Kvs::put`] takes key and value;
-//! 2. `write.rs` checks them and takes the lock;
-//! 3. `log.rs` makes room in the current segment's frame, and `value.rs` with `omf/frame.rs`
+//! 1. `api/kvs.rs` [`Kvs::put`] takes key and value;
+//! 2. `write/put.rs` checks them and takes the writer's lock;
+//! 3. `log/tail.rs` makes room in the current segment's frame, and `values/frame.rs` with `omf/frame.rs`
 //!    encodes the record there: that gives its seqno and its place;
-//! 4. `memtable.rs` gets key, value and place, and the record becomes visible;
-//! 5. `engine.rs` writes and flushes the frame, at once or within `durability_ms`, through
-//!    `media.rs` and the device's port (`esker-device`: `blocking.rs`);
-//! 6. `pace.rs` delays the writer when maintenance or the log is behind.
+//! 4. `tree/memtable.rs` gets key, value and place, and the record becomes visible;
+//! 5. `engine/flush.rs` writes and flushes the frame, at once or within `durability_ms`, through
+//!    `media/class.rs` and the device's port (`esker-device`: `blocking.rs`);
+//! 6. `write/throttle.rs` delays the writer when maintenance or the log is behind.
 //!
 //! # Life of a get
 //!
-//! 1. `kvs.rs` [`Kvs::get`] takes the current view and asks its memtables (`memtable.rs`), newest
-//!    first, then the record cache (`cache.rs`) by the key: where the tree says that what is there is
-//!    still the newest, that is the value; else the root's kvsets and the leaf's;
-//! 2. `kvset.rs` asks the filter (`filter.rs`), finds the page in its index, takes it from DRAM
-//!    (`page_cache.rs`) and searches it (`omf/page.rs`);
-//! 3. `value.rs` takes the value from the record cache by its address, or reads its record from the
-//!    block with one device read, through `media.rs` and the device's port (`esker-device`:
-//!    `blocking.rs`).
+//! 1. `api/kvs.rs` [`Kvs::get`] takes the current view, in which `read/get.rs` asks the memtables
+//!    (`tree/memtable.rs`), newest first, then the record cache (`values/cache.rs`) by the key: where the tree says that
+//!    what is there is still the newest, that is the value; else the root's kvsets and the leaf's;
+//! 2. `tree/kvset.rs` asks the filter (`tree/filter.rs`), finds the page in its index, takes it from DRAM
+//!    (`tree/page_cache.rs`) and searches it (`omf/page.rs`);
+//! 3. `values/block.rs` takes the value from the record cache by its address, or reads its record from the
+//!    block with one device read, which `media/class.rs` gives to the device's port.
 //!
 //! # Placement
 //!
@@ -117,82 +124,47 @@
 
 #![forbid(unsafe_code)]
 
-mod ahead;
-mod backup;
-mod batch;
-mod cache;
-mod check;
-mod compact;
-mod compression;
-mod cursor;
-mod due;
+mod api;
+mod copies;
 mod engine;
-mod error;
-mod expiry;
-mod filter;
-mod futile;
-mod ids;
-mod in_flight;
-mod ingest;
-mod key_list;
-mod kvdb;
-mod kvs;
-mod kvset;
-mod layout;
-mod lease;
 mod log;
 mod maintain;
 mod manifest;
-mod manual;
 mod media;
-mod memtable;
 mod omf;
-mod options;
-mod pace;
-mod page_cache;
-mod placement;
-mod policy;
-mod prefixes;
+mod read;
 mod recover;
-mod repair;
-mod snapshot;
-mod source;
-mod stats;
 mod sync;
 #[cfg(test)]
 mod testing;
-mod transaction;
-mod transfer;
-mod value;
-mod view;
+mod tree;
+mod types;
+mod values;
 mod write;
 
-pub use backup::BackupReport;
-pub use batch::Batch;
-pub use check::CheckReport;
-pub use compression::Compression;
-pub use cursor::Cursor;
-pub use error::{KvError, Result};
-pub use kvdb::Kvdb;
-pub use kvs::Kvs;
-pub use layout::{Layout, NamedDevice};
-pub use manual::{CompactRequest, CompactStatus};
-pub use options::{Maintenance, MediaClass, Options, Tuning};
-pub use placement::Stream;
-pub use policy::{KvsOptions, Place, Policy};
-pub use recover::Devices;
-pub use repair::{KeyRange, KvsRepair, ManifestState, Remains, RepairReport};
-pub use snapshot::Snapshot;
-pub use stats::{
+pub use api::batch::Batch;
+pub use api::kvdb::Kvdb;
+pub use api::kvs::Kvs;
+pub use api::layout::{Layout, NamedDevice};
+pub use api::snapshot::Snapshot;
+pub use api::stats::{
     CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,
     Stats, StreamStats, TransactionStats,
 };
-pub use transaction::Transaction;
-
-/// The longest key, in bytes.
-pub const KEY_MAX: usize = 1344;
-/// The longest value, in bytes.
-pub const VALUE_MAX: usize = 1 << 20;
+pub use api::transaction::Transaction;
+pub use copies::backup::BackupReport;
+pub use copies::repair::report::{KeyRange, KvsRepair, ManifestState, RepairReport};
+pub use maintain::manual::{CompactRequest, CompactStatus};
+pub use read::cursor::Cursor;
+pub use recover::check::CheckReport;
+pub use recover::devices::{Devices, Remains};
+pub use types::class::MediaClass;
+pub use types::compression::Compression;
+pub use types::error::{KvError, Result};
+pub use types::limits::{KEY_MAX, VALUE_MAX};
+pub use types::options::{Maintenance, Options, Tuning};
+pub use types::policy::{KvsOptions, Place, Policy};
+pub use types::stream::Stream;
 
 /// The examples of the README compile.
 #[cfg(doctest)]

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use esker_base::Clock;
 use esker_device::{Device, MemoryDevice};
 
-use crate::{Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
+use crate::api::kvdb::Kvdb;
+use crate::api::kvs::Kvs;
+use crate::recover::devices::Devices;
+use crate::types::options::{Maintenance, Options, Tuning};
+use crate::types::policy::Policy;
 
 /// A KVDB in memory with a KVS and small blocks, on which nothing happens by itself, and its clock.
 pub(crate) fn kvdb() -> (Kvdb, Kvs, Clock) {

@@ -37,7 +37,7 @@ pub(crate) fn findings(library: &str, name: &str, text: &str) -> Vec<String> {
     if name.ends_with("/tests.rs") || name.contains("/tests/") {
         return Vec::new();
     }
-    let code = without_tests(&blank(text)).to_owned();
+    let code = without_tests(&code(text)).to_owned();
     let mut findings = Vec::new();
     let allows = code.lines().any(|line| line.trim() == "#![allow(unsafe_code)]");
     if allows && SAFE.contains(&library) {
@@ -84,7 +84,7 @@ pub(crate) fn makes_files(name: &str, text: &str) -> Vec<String> {
     if is_test || MAKERS.iter().any(|maker| name.ends_with(maker)) {
         return Vec::new();
     }
-    let code = without_tests(&blank(text)).to_owned();
+    let code = without_tests(&code(text)).to_owned();
     let makes = |line: &str| MAKES.iter().any(|call| line.contains(call));
     let lines = (1..).zip(code.lines()).filter(|(_, line)| makes(line));
     lines
@@ -105,7 +105,7 @@ fn without_tests(code: &str) -> &str {
 }
 
 /// The text with comments and the contents of literals blanked, line by line as it was.
-fn blank(text: &str) -> String {
+pub(crate) fn code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use crate::due::Job;
-use crate::engine::Engine;
-use crate::kvset::Kvset;
-use crate::view::{Leaf, Tree, View};
+use crate::engine::job::Job;
+use crate::engine::shared::Engine;
+use crate::tree::kvset::Kvset;
+use crate::tree::view::{Leaf, Tree, View};
 
 /// So many steps run together at most: ingest waits for the manifest meanwhile.
 const MOST: usize = 256;
@@ -20,12 +20,12 @@ const PART: u64 = 4;
 
 impl Engine {
     /// Whether other steps may run beside this one.
-    pub(super) fn is_small(&self, job: &Job) -> bool {
+    pub(crate) fn is_small(&self, job: &Job) -> bool {
         bytes_of(&self.view.load(), job) <= self.small_bytes()
     }
 
     /// The steps that run beside `first`: of those `after` it the small ones of its kind, if it is small itself.
-    pub(super) fn beside(&self, first: &Job, after: &mut dyn Iterator<Item = Job>) -> Vec<Job> {
+    pub(crate) fn beside(&self, first: &Job, after: &mut dyn Iterator<Item = Job>) -> Vec<Job> {
         let view = self.view.load();
         let mut left = self.spill_bytes() / PART;
         let mut takes = |job: &Job| {
@@ -47,7 +47,7 @@ impl Engine {
 
     /// The only leaf of a tree, if a spill of `inputs` is to write it anew with them: a small one that is not much
     /// more than they are. So a KVS that is written to seldom has a kvset and a block there, and no garbage.
-    pub(super) fn merges_with_leaf<'t>(
+    pub(crate) fn merges_with_leaf<'t>(
         &self,
         tree: &'t Tree,
         inputs: &[Arc<Kvset>],

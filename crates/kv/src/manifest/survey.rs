@@ -6,11 +6,13 @@ use std::sync::Arc;
 use esker_base::Lba;
 use esker_device::Device;
 
-use super::{Manifest, Medium, Region, State};
-use crate::KvsOptions;
-use crate::error::{KvError, Result};
-use crate::ids::Ids;
+use crate::manifest::medium::{Medium, Region};
+use crate::manifest::state::State;
+use crate::manifest::writer::Manifest;
 use crate::omf::manifest::{Edit, KvsetEdit, RecordHeader};
+use crate::types::error::{KvError, Result};
+use crate::types::ids::Ids;
+use crate::types::policy::KvsOptions;
 
 /// What is left of a manifest.
 #[derive(Default)]
@@ -142,8 +144,8 @@ impl Medium {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MediaClass;
-    use crate::media::Extent;
+    use crate::types::class::MediaClass;
+    use crate::types::extent::Extent;
     use esker_base::codec::Encoder;
     use esker_base::{AlignedBuf, LbaCount};
     use esker_device::{MemoryDevice, Port};

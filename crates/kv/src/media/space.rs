@@ -2,31 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use super::Purpose;
-
 /// Log segments of the smallest size for which space is kept. A KVDB that is killed again before there
 /// is room for what it replayed has taken one in vain.
 const OPENINGS: u64 = 8;
 
 /// The space of a device.
-pub(super) struct Space {
+pub(crate) struct Space {
     /// Free runs: first LBA to count. No two are adjacent.
-    pub(super) free: BTreeMap<u64, u64>,
-    pub(super) free_lbas: u64,
-    pub(super) capacity_lbas: u64,
+    pub(crate) free: BTreeMap<u64, u64>,
+    pub(crate) free_lbas: u64,
+    pub(crate) capacity_lbas: u64,
     /// How many of them the device can hold; the others are free, and of no use.
-    pub(super) usable_lbas: u64,
+    pub(crate) usable_lbas: u64,
     /// Of a block of values.
     block_lbas: u64,
     /// Kept for maintenance, and a quarter of it for deletes, so that they can make room.
-    pub(super) reserve_lbas: u64,
+    pub(crate) reserve_lbas: u64,
     /// What is smaller takes what gaps there are.
     unit_lbas: u64,
 }
 
 impl Space {
     /// LBAs from `first` on, all of them free, of a device that has so many.
-    pub(super) fn new(first: u64, capacity_lbas: u64, block_lbas: u64, unit_lbas: u64) -> Space {
+    pub(crate) fn new(first: u64, capacity_lbas: u64, block_lbas: u64, unit_lbas: u64) -> Space {
         let free_lbas = capacity_lbas.saturating_sub(first);
         let free = BTreeMap::from([(first, free_lbas)]);
         let (usable_lbas, reserve_lbas) = (0, 0);
@@ -34,19 +32,19 @@ impl Space {
     }
 
     /// Says how much the device can hold now.
-    pub(super) fn bound(&mut self, usable_lbas: u64) {
+    pub(crate) fn bound(&mut self, usable_lbas: u64) {
         self.usable_lbas = self.capacity_lbas.min(usable_lbas);
         self.reserve_lbas =
             (8 * self.block_lbas).max(self.usable_lbas / 64).min(self.usable_lbas / 8);
     }
 
     /// Free LBAs that can be used.
-    pub(super) fn available(&self) -> u64 {
+    pub(crate) fn available(&self) -> u64 {
         self.free_lbas.saturating_sub(self.capacity_lbas - self.usable_lbas)
     }
 
     /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for what becomes of them.
-    pub(super) fn take(&mut self, wanted: u64, again: u64, purpose: Purpose) -> Option<u64> {
+    pub(crate) fn take(&mut self, wanted: u64, again: u64, purpose: Purpose) -> Option<u64> {
         let kept = match purpose {
             Purpose::User => self.reserve_lbas + again,
             Purpose::Delete => self.reserve_lbas / 4 * 3 + again,
@@ -67,7 +65,7 @@ impl Space {
         Some(start)
     }
 
-    pub(super) fn claim(&mut self, lba: u64, wanted: u64) -> bool {
+    pub(crate) fn claim(&mut self, lba: u64, wanted: u64) -> bool {
         let run = self.free.range(..=lba).next_back().map(|(&start, &count)| (start, count));
         match run {
             Some((start, count)) if lba + wanted <= start + count => {
@@ -93,14 +91,14 @@ impl Space {
 
     /// Gives back less than a unit, which was not discarded. Takes the units that are all free with it, and returns
     /// where they begin: they are to be discarded, and given back.
-    pub(super) fn give_piece(&mut self, lba: u64, count: u64) -> Vec<u64> {
+    pub(crate) fn give_piece(&mut self, lba: u64, count: u64) -> Vec<u64> {
         self.give(lba, count);
         let unit = self.unit_lbas;
         let units = (lba / unit..=(lba + count - 1) / unit).map(|unit_index| unit_index * unit);
         units.filter(|&start| self.claim(start, unit)).collect()
     }
 
-    pub(super) fn give(&mut self, lba: u64, count: u64) {
+    pub(crate) fn give(&mut self, lba: u64, count: u64) {
         let (mut start, mut end) = (lba, lba + count);
         if let Some((&before, &length)) = self.free.range(..lba).next_back()
             && before + length == lba
@@ -114,4 +112,17 @@ impl Space {
         self.free.insert(start, end - start);
         self.free_lbas += count;
     }
+}
+
+/// Who asks for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// New data: refused when only the reserve is left.
+    User,
+    /// Deletes: refused when only three quarters of the reserve are left.
+    Delete,
+    /// Maintenance, which ends with more space than it began.
+    Maintenance,
+    /// Opening, which must not fail for lack of space.
+    Opening,
 }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::Op;
 
-use super::{Allocation, Media};
-use crate::error::Result;
-use crate::placement::Stream;
+use crate::media::class::{Allocation, Media};
+use crate::types::error::Result;
+use crate::types::stream::Stream;
 
 /// What is larger is written at once, in bytes.
 const SMALL: usize = 64 << 10;
@@ -139,8 +139,9 @@ fn run(writes: &[Small]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::media::Purpose;
-    use crate::{MediaClass, Tuning};
+    use crate::media::space::Purpose;
+    use crate::types::class::MediaClass;
+    use crate::types::options::Tuning;
     use esker_device::{Device, MemoryDevice};
 
     #[test]

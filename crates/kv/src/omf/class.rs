@@ -15,7 +15,7 @@ use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder};
 
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
-use crate::MediaClass;
+use crate::types::class::MediaClass;
 
 const MAGIC: &[u8; 8] = b"ESKMEDIA";
 pub(crate) const SIZE: usize = 40;

@@ -37,8 +37,8 @@ use esker_base::units::to_usize;
 
 use super::packed::{Codec, Packed};
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
-use crate::expiry::Expiry;
-use crate::{KEY_MAX, VALUE_MAX};
+use crate::types::expiry::Expiry;
+use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
 const MAGIC: &[u8; 8] = b"ESKFRAME";
 pub(crate) const HEADER_SIZE: usize = 64;

@@ -13,7 +13,7 @@
 //! | 36 | 4 | body_crc | CRC-32C of all that follows the header |
 //! | 40 | 4 | prefixes_size | bytes |
 //! | 44 | 4 | crc | CRC-32C of bytes 0 to 43 |
-//! | 48 | filter_size | filter | see `filter.rs` |
+//! | 48 | filter_size | filter | see `tree/filter.rs` |
 //! | | index_size | index | the first key of each page, then the kvset's last key: `u16` size and bytes each; without pages, that of no bytes |
 //! | | prefixes_size | prefixes | those that hide keys of older kvsets, ascending, none the beginning of another: `u16` size and bytes each |
 //! | | 24 | expiries | if values expire: how many do, the first and the last expiry in milliseconds since 1970-01-01 UTC, `u64` each |
@@ -23,8 +23,8 @@ use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
-use crate::KEY_MAX;
-use crate::expiry::{Expiries, Expiry};
+use crate::types::expiry::{Expiries, Expiry};
+use crate::types::limits::KEY_MAX;
 
 const MAGIC: &[u8; 8] = b"ESKKVSET";
 const HEADER_SIZE: usize = 48;

@@ -30,8 +30,9 @@ use esker_base::{Lba, LbaCount};
 
 use super::class::{class_code, class_of};
 use super::{Malformed, VERSION, expect, expect_crc, expect_magic, options, other_version};
-use crate::media::Extent;
-use crate::{KvsOptions, MediaClass};
+use crate::types::class::MediaClass;
+use crate::types::extent::Extent;
+use crate::types::policy::KvsOptions;
 
 const MAGIC: &[u8; 8] = b"ESKMANIF";
 pub(crate) const HEADER_SIZE: usize = 64;

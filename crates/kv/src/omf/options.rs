@@ -14,7 +14,8 @@ use esker_base::codec::{Decoder, Encoder};
 
 use super::class::{class_code, class_of};
 use super::{Malformed, expect};
-use crate::{Compression, KvsOptions, Place, Policy};
+use crate::types::compression::Compression;
+use crate::types::policy::{KvsOptions, Place, Policy};
 
 const POLICY: u8 = 1;
 const COMPRESSION: u8 = 2;

@@ -15,7 +15,7 @@ use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
 use super::{Malformed, expect};
-use crate::VALUE_MAX;
+use crate::types::limits::VALUE_MAX;
 
 /// How a value is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -27,8 +27,8 @@ use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
 use super::{Malformed, expect, expect_crc};
-use crate::expiry::Expiry;
-use crate::{KEY_MAX, VALUE_MAX};
+use crate::types::expiry::Expiry;
+use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
 /// Bytes per page.
 pub(crate) const PAGE_SIZE: usize = 4096;

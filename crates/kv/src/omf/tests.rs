@@ -27,13 +27,16 @@ use super::manifest::{self, Edit, KvsetEdit, RecordHeader};
 use super::packed::{Codec, Packed};
 use super::page::{Entry, PAGE_SIZE, Page, PageBuilder, Stored};
 use super::{Malformed, expect};
-use crate::compression::Unpacker;
-use crate::expiry::{Expiries, Expiry};
-use crate::filter::FilterBuilder;
-use crate::kvset::key_hash;
-use crate::media::Extent;
-use crate::prefixes::Prefixes;
-use crate::{Compression, KvsOptions, MediaClass, Place, Policy};
+use crate::tree::filter::FilterBuilder;
+use crate::types::class::MediaClass;
+use crate::types::compression::Compression;
+use crate::types::expiry::{Expiries, Expiry};
+use crate::types::extent::Extent;
+use crate::types::key::key_hash;
+use crate::types::policy::Place;
+use crate::types::policy::{KvsOptions, Policy};
+use crate::types::prefixes::Prefixes;
+use crate::values::compression::Unpacker;
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
 /// 2026-01-01, midnight.
@@ -289,7 +292,7 @@ fn decode_page(bytes: &[u8]) -> Result<String, Malformed> {
 
 fn decode_meta(bytes: &[u8]) -> Result<String, Malformed> {
     let meta = KvsetMeta::decode(bytes, KVSET)?;
-    let filter = crate::filter::Filter::from_bytes(meta.filter).map_err(Malformed)?;
+    let filter = crate::tree::filter::Filter::from_bytes(meta.filter).map_err(Malformed)?;
     let found = INDEX_KEYS.map(|key| filter.may_contain(key_hash(key)));
     let (index, prefixes) = (meta.index.escape_ascii(), Prefixes::decode(meta.prefixes));
     let (kvs, pages, expiries) = (meta.kvs, meta.pages, meta.expiries);

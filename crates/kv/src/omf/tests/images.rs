@@ -12,7 +12,10 @@ use esker_device::{Device, MemoryDevice, Port};
 
 use super::damage::{mend_class, mend_frame, mend_manifest, mend_meta, mend_page};
 use super::*;
-use crate::{Devices, Kvdb, Maintenance, Options, Result, Tuning};
+use crate::api::kvdb::Kvdb;
+use crate::recover::devices::Devices;
+use crate::types::error::Result;
+use crate::types::options::{Maintenance, Options, Tuning};
 
 const LBA: usize = LBA_SIZE;
 const SIZES: [(&str, usize); 3] =

@@ -6,7 +6,7 @@ use esker_base::Rng;
 
 use super::super::page::INLINE_MAX;
 use super::*;
-use crate::{KEY_MAX, VALUE_MAX};
+use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owned {

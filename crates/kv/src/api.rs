@@ -1,0 +1,12 @@
+//! What callers hold: the KVDB, its KVSs, batches, snapshots, transactions and statistics; and where a KVDB lives
+//! ([`layout`]).
+//!
+//! Sees every room but `copies`.
+
+pub(crate) mod batch;
+pub(crate) mod kvdb;
+pub(crate) mod kvs;
+pub(crate) mod layout;
+pub(crate) mod snapshot;
+pub(crate) mod stats;
+pub(crate) mod transaction;

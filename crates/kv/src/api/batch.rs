@@ -1,0 +1,206 @@
+//! Batches: writes to any KVSs of one KVDB that happen all or not at all.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use crate::api::kvs::Kvs;
+use crate::engine::shared::Engine;
+use crate::log::tail::LogTail;
+use crate::omf::frame::{Change, Record};
+use crate::tree::view::View;
+use crate::types::error::{KvError, Result};
+use crate::types::expiry::Expiry;
+use crate::write::put::{check_record, purpose, with_expiry};
+
+/// Writes to any KVSs of one KVDB that happen all or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    records: Vec<BatchRecord>,
+    /// The KVDBs that its handles are of: one, or it is refused.
+    engines: Vec<Weak<Engine>>,
+    /// What the KVSs are called.
+    names: BTreeMap<u32, Arc<str>>,
+}
+
+#[derive(Clone, Debug)]
+struct BatchRecord {
+    kvs: u32,
+    key_end: usize,
+    kind: Kind,
+    end: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Put,
+    Delete,
+    DeletePrefix,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Adds a put. Of several writes to one key, the last one counts.
+    pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) {
+        self.is_of(kvs);
+        self.push(kvs.id, key, Change::Put(value));
+    }
+
+    /// Adds a delete.
+    pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) {
+        self.is_of(kvs);
+        self.push(kvs.id, key, Change::Delete);
+    }
+
+    /// Adds a delete of all keys that begin with `prefix`: those of earlier writes of the batch, too.
+    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) {
+        self.is_of(kvs);
+        self.push(kvs.id, prefix, Change::DeletePrefix);
+    }
+
+    fn is_of(&mut self, kvs: &Kvs) {
+        let own = Arc::as_ptr(&kvs.engine);
+        if self.engines.iter().all(|known| known.as_ptr() != own) {
+            self.engines.push(Arc::downgrade(&kvs.engine));
+        }
+        self.names.entry(kvs.id).or_insert_with(|| kvs.name.clone());
+    }
+
+    /// Learns from `view` what its KVSs are called.
+    pub(crate) fn name_as_in(&mut self, view: &View) {
+        for record in &self.records {
+            if let Some(tree) = view.tree(record.kvs) {
+                self.names.entry(record.kvs).or_insert_with(|| tree.name.clone());
+            }
+        }
+    }
+
+    /// Refuses a batch with handles of another KVDB.
+    pub(crate) fn check_of(&self, engine: &Arc<Engine>) -> Result<()> {
+        if self.engines.iter().all(|known| known.as_ptr() == Arc::as_ptr(engine)) {
+            return Ok(());
+        }
+        let why = "the batch writes to a KVS of another KVDB, or of an earlier opening of this one: \
+                   make it with handles of the KVDB that is to write it";
+        Err(KvError::Options(why.into()))
+    }
+
+    pub(crate) fn push(&mut self, kvs: u32, key: &[u8], change: Change<'_>) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(change.value().unwrap_or_default());
+        let kind = match change {
+            Change::Put(_) => Kind::Put,
+            Change::Delete => Kind::Delete,
+            Change::DeletePrefix => Kind::DeletePrefix,
+            Change::Expire(_) => unreachable!("expiries are added when the batch is written"),
+        };
+        self.records.push(BatchRecord { kvs, key_end, kind, end: self.bytes.len() });
+    }
+
+    /// How many writes it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Removes all writes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+        self.engines.clear();
+        self.names.clear();
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut start = 0;
+        self.records.iter().map(move |record| {
+            let key = &self.bytes[start..record.key_end];
+            let change = match record.kind {
+                Kind::Put => Change::Put(&self.bytes[record.key_end..record.end]),
+                Kind::Delete => Change::Delete,
+                Kind::DeletePrefix => Change::DeletePrefix,
+            };
+            start = record.end;
+            Record { kvs: record.kvs, key, change }
+        })
+    }
+}
+
+impl Engine {
+    /// Writes a batch if `check` agrees, which is asked while nobody else writes; returns the seqno of
+    /// its last record.
+    pub(crate) fn write_batch(
+        &self,
+        batch: &Batch,
+        check: impl FnOnce(&LogTail) -> Result<()>,
+    ) -> Result<u64> {
+        let mut puts_to = BTreeMap::new();
+        {
+            let view = self.view.load();
+            for record in batch.records() {
+                check_record(&record)?;
+                let Some(tree) = view.tree(record.kvs) else {
+                    let name = batch.names.get(&record.kvs).map(ToString::to_string);
+                    return Err(KvError::Dropped(name.unwrap_or_default()));
+                };
+                if record.change.value().is_some() {
+                    puts_to.insert(record.kvs, tree.options);
+                }
+            }
+        }
+        let mut expiries = BTreeMap::new();
+        for (kvs, options) in puts_to {
+            self.admit(kvs)?;
+            expiries.insert(kvs, self.expiry_of_put(&options));
+        }
+        let records = || {
+            batch.records().flat_map(|record| {
+                let expiry = expiries.get(&record.kvs).copied().unwrap_or(Expiry::NEVER);
+                with_expiry(record, expiry)
+            })
+        };
+        let deletes_only = batch.records().all(|record| record.change.value().is_none());
+        let size = records().map(|record| record.size()).sum();
+        self.write(size, purpose(deletes_only), records(), check)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::kvdb;
+    use esker_base::ErrorKind;
+
+    #[test]
+    fn a_batch_with_handles_of_another_kvdb_is_refused() {
+        let ((db, own, _), (_other, foreign, _)) = (kvdb(), kvdb());
+        let writes: [fn(&mut Batch, &Kvs); 3] = [
+            |batch, kvs| batch.put(kvs, b"k", b"v"),
+            |batch, kvs| batch.delete(kvs, b"k"),
+            |batch, kvs| batch.delete_prefix(kvs, b"k"),
+        ];
+        for write in writes {
+            let mut batch = Batch::new();
+            batch.put(&own, b"own", b"v");
+            write(&mut batch, &foreign);
+            let error = db.write(&batch).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(own.get(b"own").unwrap(), None, "nothing of it is written");
+            batch.clear();
+            write(&mut batch, &own);
+            db.write(&batch).unwrap();
+        }
+    }
+}

@@ -1,0 +1,618 @@
+//! A KVDB: creating, opening, closing it, and what concerns all of its KVSs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_device::Device;
+
+use crate::api::batch::Batch;
+use crate::api::kvs::{Kvs, check_ttl};
+use crate::api::layout::{self, Layout, NamedDevice};
+use crate::api::snapshot::Snapshot;
+use crate::api::stats::Stats;
+use crate::api::transaction::Transaction;
+use crate::engine::shared::Engine;
+use crate::maintain::ingest::free_unread;
+use crate::maintain::manual::{CompactRequest, CompactStatus};
+use crate::media::class::Media;
+use crate::omf::manifest::Edit;
+use crate::recover::check::{CheckReport, check};
+use crate::recover::devices::Devices;
+use crate::recover::open;
+use crate::sync::atomic::Ordering;
+use crate::sync::{JoinHandle, Mutex};
+use crate::tree::view::Tree;
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::types::ids::Ids;
+use crate::types::options::{Maintenance, Options};
+use crate::types::policy::KvsOptions;
+
+/// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then what was written is
+/// made durable as far as the devices allow, and errors are lost: prefer `close`.
+///
+/// Either way it lets go of its devices, and handles that are still there (each [`Kvs`], [`Snapshot`],
+/// [`Transaction`] and [`Cursor`](crate::Cursor)) answer `Closed` from then on. A read that is under way on another
+/// thread ends first, or is answered `Closed`.
+pub struct Kvdb {
+    pub(crate) engine: Arc<Engine>,
+    dir: Option<PathBuf>,
+    manifest: Arc<dyn Device>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Kvdb {
+    /// Creates a KVDB in the directory `dir`, which is made if need be, and opens it.
+    ///
+    /// # Errors
+    /// `Exists` when there is one already or a class's path holds data, `Invalid` for options
+    /// that cannot work, or a device's error.
+    pub fn create(dir: impl AsRef<Path>, layout: &Layout, options: Options) -> Result<Kvdb> {
+        Kvdb::create_with(dir, layout, &BTreeMap::new(), options)
+    }
+
+    /// Like [`Kvdb::create`], with devices of any kind for some classes instead of what the layout
+    /// says of them. The manifest keeps their names.
+    ///
+    /// # Errors
+    /// As [`Kvdb::create`]; `Invalid` when a name is a path.
+    pub fn create_with(
+        dir: impl AsRef<Path>,
+        layout: &Layout,
+        given: &BTreeMap<MediaClass, NamedDevice>,
+        options: Options,
+    ) -> Result<Kvdb> {
+        options.check_to_create()?;
+        let dir = dir.as_ref();
+        let classes = layout.classes(dir, given)?;
+        let devices = layout::make(dir, &classes, given)?;
+        open::create(&devices, &classes, &options)?;
+        Kvdb::start(devices, Some(dir.to_owned()), options)
+    }
+
+    /// Opens the KVDB in the directory `dir`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, `Conflict` when another process has it open ([read
+    /// only](Options::read_only): open to write), `Corrupt` when its structures are damaged, `Invalid` when it has
+    /// more KVSs than [`Options::kvs_limit`] says, or a device's error.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Kvdb> {
+        Kvdb::open_with(dir, &BTreeMap::new(), options)
+    }
+
+    /// Like [`Kvdb::open`], with the devices that [`Kvdb::device_names`] asks for.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`]; `Invalid` when one is missing.
+    pub fn open_with(
+        dir: impl AsRef<Path>,
+        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+        options: Options,
+    ) -> Result<Kvdb> {
+        options.check()?;
+        let dir = dir.as_ref();
+        let devices = layout::open(dir, given, options.read_only)?;
+        Kvdb::start(devices, Some(dir.to_owned()), options)
+    }
+
+    /// The names of the devices that the KVDB in the directory `dir` was created with, of those
+    /// that are neither files nor block devices: whoever opens it has to bring them.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`].
+    pub fn device_names(dir: impl AsRef<Path>) -> Result<BTreeMap<MediaClass, String>> {
+        layout::device_names(dir.as_ref())
+    }
+
+    /// Creates a KVDB on devices of any kind, and opens it. Nothing but the manifest's device is asked whether
+    /// it holds something: the others are overwritten.
+    ///
+    /// # Errors
+    /// As [`Kvdb::create`].
+    pub fn create_on(devices: Devices, options: Options) -> Result<Kvdb> {
+        options.check_to_create()?;
+        layout::check_without_kvdb(&devices)?;
+        open::create(&devices, &devices.names(), &options)?;
+        Kvdb::start(devices, None, options)
+    }
+
+    /// Opens the KVDB on devices of any kind.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`].
+    pub fn open_on(devices: Devices, options: Options) -> Result<Kvdb> {
+        options.check()?;
+        Kvdb::start(devices, None, options)
+    }
+
+    pub(crate) fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
+        let threads = options.maintenance == Maintenance::Threads && !options.read_only;
+        let Some(engine) = open::open(&devices, options)? else {
+            let path = dir.unwrap_or_else(|| devices.manifest.name().into());
+            return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
+        };
+        let manifest = devices.manifest.clone();
+        let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()) };
+        if threads {
+            let started = db.engine.start_threads().map_err(|error| {
+                KvError::Options(format!("the maintenance threads could not be started: {error}"))
+            })?;
+            *db.threads.lock() = started;
+        }
+        Ok(db)
+    }
+
+    /// Verifies the KVDB in the directory `dir`, which nobody has open to write, without changing it.
+    ///
+    /// # Errors
+    /// As [`Kvdb::open`] where nobody knows what there is to check: the manifest is damaged, and
+    /// [`Kvdb::repair`] is what remains. All other damage is a finding of the report, and no error.
+    pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
+        Kvdb::check_with(dir, &BTreeMap::new())
+    }
+
+    /// Like [`Kvdb::check`], with the devices that [`Kvdb::device_names`] asks for.
+    ///
+    /// # Errors
+    /// As [`Kvdb::check`]; `Invalid` when one is missing.
+    pub fn check_with(
+        dir: impl AsRef<Path>,
+        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+    ) -> Result<CheckReport> {
+        Kvdb::check_on(&layout::open(dir.as_ref(), given, true)?)
+    }
+
+    /// Verifies the KVDB on devices of any kind.
+    ///
+    /// # Errors
+    /// As [`Kvdb::check`].
+    pub fn check_on(devices: &Devices) -> Result<CheckReport> {
+        check(devices)?.ok_or_else(|| KvError::NotAKvdb {
+            path: devices.manifest.name().into(),
+            why: "the manifest is empty".into(),
+        })
+    }
+
+    // ---- KVSs ------------------------------------------------------------------------------------
+
+    /// Whether a KVS may have this name.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is not 1 to 64 letters, digits, `-`, `_` or `.`.
+    pub fn check_kvs_name(name: &str) -> Result<()> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_fine = (1..=64).contains(&name.len()) && name.chars().all(fine);
+        if is_fine { Ok(()) } else { Err(KvError::KvsName(name.into())) }
+    }
+
+    /// Creates a KVS, with options or just with a [`Policy`](crate::Policy).
+    ///
+    /// # Errors
+    /// `Exists` when there is one of this name; `Invalid` as [`Kvdb::check_kvs_name`] says, and when there are as many
+    /// as [`Options::kvs_limit`] says.
+    pub fn create_kvs(&self, name: &str, options: impl Into<KvsOptions>) -> Result<Kvs> {
+        let options = options.into();
+        Kvdb::check_kvs_name(name)?;
+        check_ttl(options.ttl_ms)?;
+        let _naming = self.engine.naming.lock();
+        self.engine.check_running()?;
+        if self.find(name).is_some() {
+            return Err(KvError::KvsExists(name.into()));
+        }
+        self.engine.options.check_kvss(self.engine.view.load().trees.len() + 1)?;
+        let (id, leaf) = (self.new_kvs_id(), self.engine.ids.next());
+        let edits = vec![
+            Edit::LastId { id: leaf },
+            Edit::Kvs { id, name: name.into(), options },
+            Edit::Leaf { id: leaf, kvs: id, lower: Vec::new() },
+        ];
+        self.engine.commit(edits)?;
+        self.engine.publish(|view| view.put_tree(Tree::new(id, name, options, leaf)));
+        self.kvs(name)
+    }
+
+    /// The lower half of an id. It comes again after four billion ids, when no log holds it any more.
+    fn new_kvs_id(&self) -> u32 {
+        let taken = |id| id == 0 || self.engine.view.load().trees.contains_key(&id);
+        let mut ids = std::iter::repeat_with(|| Ids::count_of(self.engine.ids.next()));
+        ids.find(|id| !taken(*id)).expect("there are fewer than 2^32 KVSs")
+    }
+
+    /// The KVS of this name.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none.
+    pub fn kvs(&self, name: &str) -> Result<Kvs> {
+        self.find(name).ok_or_else(|| KvError::UnknownKvs(name.into()))
+    }
+
+    fn find(&self, name: &str) -> Option<Kvs> {
+        let view = self.engine.view.load();
+        let tree = view.trees.values().find(|tree| *tree.name == *name)?;
+        Some(Kvs { engine: self.engine.clone(), id: tree.kvs, name: tree.name.clone() })
+    }
+
+    /// The names of all KVSs, in the order of their creation.
+    #[must_use]
+    pub fn kvs_names(&self) -> Vec<String> {
+        self.engine.view.load().trees.values().map(|tree| tree.name.to_string()).collect()
+    }
+
+    /// Drops a KVS with all it holds. Handles of it answer `Closed` from then on.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none of this name.
+    pub fn drop_kvs(&self, name: &str) -> Result<()> {
+        let _naming = self.engine.naming.lock();
+        // No step may be under way that would add to the KVS.
+        // Ingest goes on while a long step of the other lane is waited for.
+        let _lanes = (self.engine.compacting.lock(), self.engine.ingesting.lock());
+        self.engine.check_running()?;
+        let kvs = self.kvs(name)?;
+        let edits =
+            vec![Edit::LastId { id: self.engine.ids.last() }, Edit::KvsDropped { id: kvs.id }];
+        self.engine.commit(edits)?;
+        self.engine.publish(|view| view.remove_tree(kvs.id));
+        self.engine.balance_memory();
+        Ok(())
+    }
+
+    // ---- reads of several KVSs ---------------------------------------------------------------------
+
+    /// All KVSs as they are now, whatever is written later.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.engine)
+    }
+
+    // ---- writes ------------------------------------------------------------------------------------
+
+    /// Begins a transaction: reads see the KVDB as it is now, and writes happen all at once when it is
+    /// committed, unless someone else has written one of its keys since.
+    #[must_use]
+    pub fn transaction(&self) -> Transaction {
+        Transaction::begin(&self.engine)
+    }
+
+    /// Writes a batch: all of it or nothing, now and after a crash.
+    ///
+    /// # Errors
+    /// As [`Kvs::put`], and `Invalid` when the batch is too large to be atomic, or has handles of another
+    /// KVDB.
+    pub fn write(&self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.check_of(&self.engine)?;
+        self.engine.write_batch(batch, |_| Ok(()))?;
+        self.engine.counters.batches.add(1);
+        Ok(())
+    }
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// The device error since which the KVDB takes no writes.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.check_running()?;
+        self.engine.flush_through(self.engine.visible.load(Ordering::Acquire))?;
+        self.engine.counters.syncs.add(1);
+        Ok(())
+    }
+
+    // ---- maintenance -----------------------------------------------------------------------------
+
+    /// Runs one step of maintenance that is due; false when none is. For [`Maintenance::Manual`].
+    ///
+    /// # Errors
+    /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
+    pub fn step(&self) -> Result<bool> {
+        self.engine.step()
+    }
+
+    /// Runs or waits for maintenance until nothing is due.
+    ///
+    /// # Errors
+    /// As [`Kvdb::step`].
+    pub fn settle(&self) -> Result<()> {
+        while self.step()? {}
+        Ok(())
+    }
+
+    /// Turns the memtable into kvsets now, full or not.
+    ///
+    /// # Errors
+    /// As [`Kvdb::step`].
+    pub fn ingest(&self) -> Result<()> {
+        self.engine.check_running()?;
+        self.engine.ingest_all().map(drop)
+    }
+
+    /// Gives the KVDB a staging class while it runs. `path` is as in [`Layout`].
+    ///
+    /// # Errors
+    /// `Exists` when it has one already or the path holds data; `Conflict` when somebody still reads from the
+    /// device since it was removed; `Invalid` for no path when the KVDB has no directory; a device's.
+    pub fn add_staging(&self, path: Option<PathBuf>) -> Result<()> {
+        self.engine.check_running()?;
+        if self.dir.is_none() && path.is_none() {
+            let why = "it has no directory: name a path for the class, or use add_staging_device";
+            return Err(KvError::Options(why.into()));
+        }
+        let dir = self.dir.clone().unwrap_or_default();
+        let path = layout::known_as(&dir, MediaClass::Staging, &path)?;
+        self.add_staging_on(|| layout::make_class(&dir, &path), path.clone())
+    }
+
+    /// Gives the KVDB a staging class on a device of any kind, which must begin with zeroes; the
+    /// manifest keeps its name.
+    ///
+    /// # Errors
+    /// As [`Kvdb::add_staging`]; `Invalid` when the name is a path.
+    pub fn add_staging_named(&self, staging: NamedDevice) -> Result<()> {
+        staging.check()?;
+        let NamedDevice { name, device } = staging;
+        let blank = || layout::check_blank(&*device, Path::new(&name)).map(|()| device.clone());
+        self.add_staging_on(blank, name.clone())
+    }
+
+    /// Like [`Kvdb::add_staging_named`], but whatever the device holds is overwritten.
+    ///
+    /// # Errors
+    /// As [`Kvdb::add_staging`].
+    pub fn add_staging_device(&self, device: Arc<dyn Device>) -> Result<()> {
+        let name = device.name().to_owned();
+        self.add_staging_on(|| Ok(device), name)
+    }
+
+    fn add_staging_on(
+        &self,
+        device: impl FnOnce() -> Result<Arc<dyn Device>>,
+        path: String,
+    ) -> Result<()> {
+        let _naming = self.engine.naming.lock();
+        let engine = &self.engine;
+        engine.check_running()?;
+        if let Some(media) = engine.classes.staging() {
+            return Err(KvError::StagingExists(media.device().name().into()));
+        }
+        let device = device()?;
+        free_unread(&mut engine.ingesting.lock());
+        if engine.classes.is_still_read(&device) {
+            return Err(KvError::StillRead(device.name().into()));
+        }
+        let media = Arc::new(Media::new(MediaClass::Staging, device, &engine.tuning));
+        media.write_header(engine.manifest.state().uuid)?;
+        let edit = Edit::Class { class: MediaClass::Staging, path };
+        engine.commit(vec![edit])?;
+        engine.classes.add_staging(media);
+        Ok(())
+    }
+
+    /// Takes the staging class away while the KVDB is in use: moves the log, keys and values to
+    /// capacity, which takes as long as that takes, and then ends the class durably. Its device is
+    /// no longer marked as one of this KVDB's; a file in the KVDB's own directory is removed.
+    /// Policies stay, and count again when there is a staging class again.
+    ///
+    /// Cursors, snapshots and transactions that were begun before read from the device as long as
+    /// they live. [`Kvdb::compact_status`] says how it gets on, and [`Kvdb::cancel_compact`] calls it
+    /// off; what was moved by then goes back as maintenance touches it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no staging class; `NoSpace` when capacity cannot take what is there;
+    /// `Conflict` when a compaction is under way, or it was cancelled; a device's.
+    pub fn remove_staging(&self) -> Result<()> {
+        let (staging, known_as, _naming) = self.engine.remove_staging()?;
+        staging.clear_header()?;
+        staging.reclaim()?;
+        match (&self.dir, known_as) {
+            (Some(dir), Some(known_as)) => layout::remove_own(dir, &known_as),
+            _ => Ok(()),
+        }
+    }
+
+    /// Merges and moves data until it is as asked for, while the KVDB is in use. Returns when that
+    /// is so, as far as what was there when it began is concerned, or when it is cancelled.
+    ///
+    /// # Errors
+    /// `Conflict` when one is under way already, `Invalid` for a goal that cannot be, `NoSpace`, or
+    /// a device's.
+    pub fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
+        self.engine.compact(request)
+    }
+
+    /// How a compaction, or the removal of a class, is getting on.
+    #[must_use]
+    pub fn compact_status(&self) -> CompactStatus {
+        self.engine.compact_status()
+    }
+
+    /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; what it
+    /// has done stays.
+    pub fn cancel_compact(&self) {
+        self.engine.cancel();
+    }
+
+    /// What the user should know about how the devices were opened.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let classes = self.engine.classes.all();
+        let devices = classes.iter().map(|media| media.device()).chain([&self.manifest]);
+        let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
+        remarks.dedup();
+        remarks
+    }
+
+    /// The figures of the KVDB now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Ingests what is in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
+    /// again when this returns, whatever it returns and whoever still has handles of it.
+    ///
+    /// # Errors
+    /// A device's; what was not durable before may not be then.
+    pub fn close(self) -> Result<()> {
+        if !self.engine.options.read_only {
+            self.engine.check_running()?;
+            self.ingest()?;
+        }
+        self.shut()
+    }
+
+    /// Ends the threads; what was acknowledged meanwhile becomes durable, or why not is the error.
+    fn shut(&self) -> Result<()> {
+        let engine = &self.engine;
+        {
+            // Under the lock: a write is acknowledged before this, or refused.
+            let _writer = engine.writer.lock();
+            engine.closing.store(true, Ordering::Release);
+            engine.pending.notify_all();
+            engine.opening.notify_all();
+            engine.room.notify_all();
+        }
+        engine.work.notify();
+        for thread in self.threads.lock().drain(..) {
+            // A thread that panicked has said so on its own; there is nothing to add here.
+            let _ = thread.join();
+        }
+        // A writer that waits for space may run a step: no other one begins.
+        drop(engine.compacting.lock());
+        drop(engine.ingesting.lock());
+        let flushed = engine.flush_through(engine.visible.load(Ordering::Acquire));
+        let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;
+        let given = if ends_well { engine.writer.lock().let_go() } else { Ok(()) };
+        // Whoever has the devices next may use what was free.
+        engine.classes.keep_all();
+        engine.classes.end();
+        engine.manifest.end();
+        flushed.and(given)
+    }
+}
+
+impl Drop for Kvdb {
+    fn drop(&mut self) {
+        if !self.engine.closing.load(Ordering::Acquire) {
+            let _ = self.sync();
+            let _ = self.shut();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{kvdb, kvdb_with, small_blocks};
+    use crate::types::policy::Policy;
+    use esker_base::{Clock, ErrorKind, thread};
+    use esker_device::MemoryDevice;
+    use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    #[test]
+    fn a_step_that_another_thread_runs_ends_before_the_kvdb_and_no_other_begins() {
+        let (db, kvs, _) = kvdb();
+        kvs.put(b"k", b"v").unwrap();
+        let (engine, other) = (db.engine.clone(), db.engine.clone());
+        let (begun, has_begun) = mpsc::channel();
+        let (ended, has_ended) = mpsc::channel();
+        let step = thread::spawn("step", move || {
+            let _lanes = (other.compacting.lock(), other.ingesting.lock());
+            begun.send(()).unwrap();
+            Clock::real().sleep(Duration::from_millis(50));
+            ended.send(()).unwrap();
+        });
+        has_begun.recv().unwrap();
+        drop(db);
+        has_ended.try_recv().expect("closed while a step ran");
+        step.unwrap().join().unwrap();
+        assert_eq!(engine.ingest_oldest().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(engine.maintain().unwrap_err().kind(), ErrorKind::Closed);
+    }
+
+    #[test]
+    fn ingest_goes_on_while_a_drop_waits_for_a_long_step() {
+        let (db, kvs, _) = kvdb();
+        kvs.put(b"k", b"v").unwrap();
+        let db = Arc::new(db);
+        let step = db.engine.compacting.lock();
+        let dropper = db.clone();
+        let dropped = thread::spawn("drop", move || dropper.drop_kvs("a").unwrap()).unwrap();
+        while db.engine.naming.try_lock().is_some() {
+            Clock::real().sleep(Duration::from_millis(1));
+        }
+        // It may not have come to the lanes yet, and takes no more time to come there than this.
+        Clock::real().sleep(Duration::from_millis(20));
+        assert!(db.engine.ingesting.try_lock().is_some());
+        drop(step);
+        dropped.join().unwrap();
+    }
+
+    /// Something else is damaged, and the log is not.
+    #[test]
+    fn what_was_acknowledged_before_it_stopped_becomes_durable_in_time() {
+        let (db, kvs, clock) = kvdb();
+        kvs.put(b"k", b"v").unwrap();
+        db.engine.stop(&KvError::Cancelled);
+        assert_eq!(kvs.put(b"k", b"w").unwrap_err().kind(), ErrorKind::Conflict);
+        clock.advance(Duration::from_secs(1));
+        let _ = db.step();
+        let durable = |db: &Kvdb| db.engine.durable.load(Ordering::Acquire);
+        assert_eq!(durable(&db), 1);
+
+        let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        let db = Kvdb::create_on(devices, Options::default()).unwrap();
+        db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
+        db.engine.stop(&KvError::Cancelled);
+        let clock = Clock::real();
+        let limit = clock.now() + Duration::from_secs(10);
+        while durable(&db) < 1 && clock.now() < limit {
+            clock.sleep(Duration::from_millis(1));
+        }
+        assert_eq!(durable(&db), 1);
+    }
+
+    #[test]
+    fn what_is_acknowledged_while_a_segment_is_opened_becomes_durable_in_time() {
+        let device = |name| Arc::new(MemoryDevice::new(name, 16 << 20, 512));
+        let plan = FaultPlan::new();
+        let manifest = Arc::new(FaultDevice::new(device("m"), &plan));
+        let devices = Devices { manifest, capacity: device("c"), staging: None };
+        let tuning = Some(small_blocks());
+        let options = Options { memory_bytes: 16 << 20, tuning, ..Options::default() };
+        let db = Kvdb::create_on(devices, options).unwrap();
+        let kvs = db.create_kvs("a", Policy::default()).unwrap();
+        let (clock, span) = (Clock::real(), Duration::from_secs(5));
+        let delay = Effect::DelaySpan { clock: clock.clone(), span };
+        plan.from_then_on(Target::Any, plan.seen(Target::Any), delay);
+        let began = clock.now();
+        // A part of a segment of 64 KiB, and then less.
+        for (seqno, size) in [(1, 20_000), (2, 10)] {
+            kvs.put(b"k", &vec![7; size]).unwrap();
+            while db.engine.durable.load(Ordering::Acquire) < seqno {
+                clock.sleep(Duration::from_millis(1));
+            }
+        }
+        assert!(clock.now().since(began) < span);
+        while plan.fired() == 0 {
+            clock.sleep(Duration::from_millis(1));
+        }
+        assert!(db.engine.writer.lock().is_opening());
+    }
+
+    #[test]
+    fn what_is_acknowledged_while_it_closes_is_durable_or_closing_fails() {
+        let plan = FaultPlan::new();
+        let (db, kvs, _) = kvdb_with(|device| Arc::new(FaultDevice::new(device, &plan)));
+        db.ingest().unwrap();
+        kvs.put(b"k", b"v").unwrap();
+        plan.from_then_on(Target::Flush, plan.seen(Target::Flush), Effect::Fail);
+        let error = db.shut().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    }
+}

@@ -1,0 +1,206 @@
+//! A KVS and its calls. Each is checked here, and done in `write` or `read`.
+
+use std::sync::Arc;
+
+use crate::engine::shared::Engine;
+use crate::omf::frame::{Change, Record};
+use crate::omf::manifest::Edit;
+use crate::read::cursor::Cursor;
+use crate::sync::atomic::Ordering;
+use crate::types::compression::Compression;
+use crate::types::error::{KvError, Result};
+use crate::types::policy::{KvsOptions, Policy};
+use crate::write::put::{check_record, purpose, size_with_expiry, with_expiry};
+
+/// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
+#[derive(Clone)]
+pub struct Kvs {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) id: u32,
+    pub(crate) name: Arc<str>,
+}
+
+impl Kvs {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its data goes, and whatever else may be changed of it.
+    ///
+    /// # Errors
+    /// `Closed` when the KVS was dropped or the KVDB is closed.
+    pub fn options(&self) -> Result<KvsOptions> {
+        self.engine.check_open()?;
+        let view = self.engine.view.load();
+        let tree = view.tree(self.id).ok_or_else(|| KvError::Dropped(self.name.to_string()))?;
+        Ok(tree.options)
+    }
+
+    /// Changes where data goes. It is durable when this returns, and holds for what is written from
+    /// then on; older data moves when maintenance rewrites it.
+    ///
+    /// # Errors
+    /// `Closed` when the KVS was dropped, or the device error since which the KVDB takes no writes.
+    pub fn set_policy(&self, policy: Policy) -> Result<()> {
+        self.change_options(|options| options.policy = policy)
+    }
+
+    /// Changes how values are compressed. It is durable when this returns, and holds for values that
+    /// age from then on; those that are compressed already stay as they are.
+    ///
+    /// # Errors
+    /// As [`Kvs::set_policy`].
+    pub fn set_compression(&self, compression: Compression) -> Result<()> {
+        self.change_options(|options| options.compression = compression)
+    }
+
+    /// Changes the time to live ([`KvsOptions::ttl_ms`]). It is durable when this returns, and holds
+    /// for what is put from then on; what was put before expires as it would have.
+    ///
+    /// # Errors
+    /// `Invalid` for a time to live of 0; else as [`Kvs::set_policy`].
+    pub fn set_ttl_ms(&self, ttl_ms: Option<u64>) -> Result<()> {
+        check_ttl(ttl_ms)?;
+        self.change_options(|options| options.ttl_ms = ttl_ms)
+    }
+
+    /// Changes options, durably.
+    pub(crate) fn change_options(&self, change: impl FnOnce(&mut KvsOptions)) -> Result<()> {
+        let engine = &self.engine;
+        let _naming = engine.naming.lock();
+        engine.check_running()?;
+        let mut options = self.options()?;
+        change(&mut options);
+        engine.commit(vec![Edit::Kvs { id: self.id, name: self.name.to_string(), options }])?;
+        engine.publish_tree(self.id, |tree| tree.set_options(options));
+        engine.futile.lock().clear();
+        engine.work.notify();
+        Ok(())
+    }
+
+    /// Maps `key` to `value`. Durable as the options say ([`crate::types::options::Options::durability_ms`]).
+    ///
+    /// # Errors
+    /// `Invalid` when key or value exceed the limits, `NoSpace` when the media are full, `Closed`
+    /// when the KVDB is closed, or the device error since which it takes no writes. With that one the
+    /// write may have happened: it is seen before it is durable.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(key, Change::Put(value))?;
+        self.engine.counters.puts.add(1);
+        Ok(())
+    }
+
+    /// Removes `key`, whether it is there or not.
+    ///
+    /// # Errors
+    /// As [`Kvs::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        self.write(key, Change::Delete)?;
+        self.engine.counters.deletes.add(1);
+        Ok(())
+    }
+
+    /// Removes all keys that begin with `prefix`, which has 1 to [`KEY_MAX`](crate::KEY_MAX) bytes.
+    /// It takes one record, however many keys there are. What they and their values occupy is freed
+    /// by maintenance, as after as many deletes.
+    ///
+    /// # Errors
+    /// As [`Kvs::put`].
+    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<()> {
+        self.write(prefix, Change::DeletePrefix)?;
+        self.engine.counters.prefix_deletes.add(1);
+        Ok(())
+    }
+
+    fn write(&self, key: &[u8], change: Change<'_>) -> Result<()> {
+        let record = Record { kvs: self.id, key, change };
+        check_record(&record)?;
+        let options = self.options()?;
+        let purpose = purpose(change.value().is_none());
+        if change.value().is_some() {
+            self.engine.admit(self.id)?;
+        }
+        let expiry = self.engine.expiry_of_put(&options);
+        let size = size_with_expiry(record, expiry);
+        self.engine.write(size, purpose, with_expiry(record, expiry), |_| Ok(()))?;
+        Ok(())
+    }
+
+    /// Refuses to read when the KVDB is closed, or the KVS is not `present` in what is to be read.
+    pub(crate) fn check_present(&self, present: bool) -> Result<()> {
+        self.engine.check_open()?;
+        if present {
+            return Ok(());
+        }
+        let name = self.name.to_string();
+        let is_there = self.engine.view.load().tree(self.id).is_some();
+        Err(if is_there { KvError::CreatedLater(name) } else { KvError::Dropped(name) })
+    }
+
+    /// Refuses a handle of another KVDB.
+    pub(crate) fn check_of(&self, engine: &Arc<Engine>) -> Result<()> {
+        if Arc::ptr_eq(&self.engine, engine) {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(KvError::Options(format!("the KVS '{name}' is of another KVDB: open it on this one")))
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// `Io` or `Corrupt` when it cannot be read, `Closed` when the KVS was dropped or the KVDB is closed.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Writes the value of `key` to `value`, which is cleared first; false when there is none.
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let engine = &self.engine;
+        engine.counters.gets.add(1);
+        let view = engine.view.load();
+        // After the view: all that is visible up to here is in it, or was written meanwhile.
+        let seqno = engine.visible.load(Ordering::Acquire);
+        self.check_present(view.tree(self.id).is_some())?;
+        engine.find(&view, self.id, key, engine.now(seqno), value)
+    }
+
+    /// The values of `keys`, in their order. Values that are on the media are read several at a time,
+    /// so this takes less time than as many calls of [`Kvs::get`].
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.engine.counters.gets.add(keys.len() as u64);
+        let view = self.engine.view.load();
+        let seqno = self.engine.visible.load(Ordering::Acquire);
+        self.check_present(view.tree(self.id).is_some())?;
+        self.engine.find_many(&view, self.id, keys, self.engine.now(seqno))
+    }
+
+    /// A cursor over the KVS as it is now, before its first key.
+    ///
+    /// # Errors
+    /// `Closed` when the KVS was dropped or the KVDB is closed.
+    pub fn cursor(&self) -> Result<Cursor> {
+        let (view, seqno) = self.engine.snapshot();
+        self.check_present(view.tree(self.id).is_some())?;
+        let now_ms = self.engine.wall_clock.now_ms();
+        Ok(Cursor::new(&self.engine, &view, (seqno, now_ms), self.id, None))
+    }
+}
+
+/// Refuses a time to live that nothing survives.
+pub(crate) fn check_ttl(ttl_ms: Option<u64>) -> Result<()> {
+    if ttl_ms == Some(0) {
+        let why = "a time to live of 0 ms lets nothing live: give at least 1 ms, or leave it out to keep what is put";
+        return Err(KvError::Options(why.into()));
+    }
+    Ok(())
+}

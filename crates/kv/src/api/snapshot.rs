@@ -1,0 +1,78 @@
+//! Snapshots: all KVSs as they were at one moment.
+
+use std::sync::Arc;
+
+use crate::api::kvs::Kvs;
+use crate::engine::shared::Engine;
+use crate::read::cursor::Cursor;
+use crate::tree::view::View;
+use crate::types::error::Result;
+use crate::types::expiry::{Moment, Time};
+
+/// All KVSs of a KVDB as they were when it was made, whatever was written since. Cheap to make and to
+/// clone, used from any thread. Its time stands still, too: what had not expired when it was made is
+/// there as long as it lives.
+///
+/// While it lives it keeps what it may read, memtables included, from being freed.
+#[derive(Clone)]
+pub struct Snapshot {
+    engine: Arc<Engine>,
+    view: Arc<View>,
+    seqno: u64,
+    now_ms: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Snapshot {
+        let (view, seqno) = engine.snapshot();
+        Snapshot { engine: engine.clone(), view, seqno, now_ms: engine.wall_clock.now_ms() }
+    }
+
+    fn moment(&self) -> Moment<'_> {
+        Moment { seqno: self.seqno, time: Time::At(self.now_ms) }
+    }
+
+    /// The value that `key` had.
+    ///
+    /// # Errors
+    /// `Io` or `Corrupt` when it cannot be read, `NotFound` when the KVS was created later, `Closed` when it was
+    /// dropped before or the KVDB is closed, `Invalid` when it is of another KVDB.
+    pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(kvs, key, &mut value)?.then_some(value))
+    }
+
+    /// Writes the value that `key` had to `value`, which is cleared first; false when it had none.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_into(&self, kvs: &Kvs, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.check(kvs)?;
+        self.engine.counters.gets.add(1);
+        self.engine.find(&self.view, kvs.id, key, self.moment(), value)
+    }
+
+    /// The values that `keys` had, in their order; see [`Kvs::get_many`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.check(kvs)?;
+        self.engine.counters.gets.add(keys.len() as u64);
+        self.engine.find_many(&self.view, kvs.id, keys, self.moment())
+    }
+
+    /// A cursor over a KVS as it was, before its first key.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
+        self.check(kvs)?;
+        Ok(Cursor::new(&self.engine, &self.view, (self.seqno, self.now_ms), kvs.id, None))
+    }
+
+    fn check(&self, kvs: &Kvs) -> Result<()> {
+        kvs.check_of(&self.engine)?;
+        kvs.check_present(self.view.tree(kvs.id).is_some())
+    }
+}

@@ -1,0 +1,600 @@
+//! What the engine has done and holds: a struct, a screen, JSON.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use esker_base::units::human_bytes;
+use serde::Serialize;
+
+use crate::engine::shared::Engine;
+use crate::media::class::{Allocation, Media};
+use crate::tree::view::Tree;
+use crate::types::class::MediaClass;
+use crate::types::compression::Compression;
+use crate::types::stream::Stream;
+use crate::values::block::ValueBlock;
+
+/// A KVDB's figures. Counts are since it was opened, sizes are now; all sizes in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// What callers have asked for.
+    pub operations: Operations,
+    /// Keys and values that callers have written.
+    pub user_bytes: u64,
+    /// Bytes written to all devices, the manifest's included.
+    pub device_written_bytes: u64,
+    /// Device bytes written for each user byte; 0 when nothing was written.
+    pub write_amplification: f64,
+    /// Bytes written to the manifest.
+    pub manifest_written_bytes: u64,
+    /// Each media class.
+    pub classes: Vec<ClassStats>,
+    /// DRAM by purpose.
+    pub dram: Dram,
+    /// Record cache and key pages.
+    pub cache: CacheStats,
+    /// What maintenance has done.
+    pub maintenance: MaintenanceStats,
+    /// When and how long writers waited.
+    pub stalls: Stalls,
+    /// Transactions.
+    pub transactions: TransactionStats,
+    /// Each KVS.
+    pub kvss: Vec<KvsStats>,
+    /// Why writes are refused, if they are.
+    pub stopped: Option<String>,
+}
+
+/// Counts of calls.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Operations {
+    pub puts: u64,
+    pub gets: u64,
+    pub deletes: u64,
+    pub prefix_deletes: u64,
+    pub batches: u64,
+    pub cursor_steps: u64,
+    pub syncs: u64,
+}
+
+/// One media class.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassStats {
+    /// Which.
+    pub class: MediaClass,
+    /// The device's name.
+    pub device: String,
+    /// Its size, or the size it may grow to; not less than what is used.
+    pub capacity_bytes: u64,
+    /// Allocated, freed but not yet discarded extents included.
+    pub used_bytes: u64,
+    /// Records and keys that are referred to.
+    pub live_bytes: u64,
+    /// Allocated to values, but no longer referred to.
+    pub garbage_bytes: u64,
+    /// Traffic by stream.
+    pub streams: Vec<StreamStats>,
+}
+
+impl ClassStats {
+    /// Bytes written to this class.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.written_bytes).sum()
+    }
+
+    /// Bytes read from this class.
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.read_bytes).sum()
+    }
+}
+
+/// One stream of a class.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct StreamStats {
+    pub stream: Stream,
+    /// The placement id of its writes, where the device takes one.
+    pub placement: Option<u16>,
+    pub written_bytes: u64,
+    pub read_bytes: u64,
+    /// Device reads.
+    pub reads: u64,
+    /// Bytes on the medium that are referred to.
+    pub live_bytes: u64,
+}
+
+/// DRAM by purpose.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Dram {
+    pub budget_bytes: u64,
+    pub memtable_bytes: u64,
+    pub log_buffer_bytes: u64,
+    pub filter_bytes: u64,
+    pub index_bytes: u64,
+    /// KVSs, leaves and kvsets themselves, with what the manifest knows of each.
+    pub structure_bytes: u64,
+    pub key_page_bytes: u64,
+    pub record_cache_bytes: u64,
+    /// What the record cache may grow to.
+    pub record_cache_capacity_bytes: u64,
+    /// Values that cursors hold for rows to come, not yet asked for, and the buffers they keep for more.
+    pub window_bytes: u64,
+}
+
+impl Dram {
+    /// All of it.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.memtable_bytes
+            + self.log_buffer_bytes
+            + self.filter_bytes
+            + self.index_bytes
+            + self.structure_bytes
+            + self.key_page_bytes
+            + self.record_cache_bytes
+            + self.window_bytes
+    }
+}
+
+/// Caches.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct CacheStats {
+    pub record_hits: u64,
+    /// Those of `record_hits` that took no search for the key.
+    pub record_hits_by_key: u64,
+    pub record_misses: u64,
+    pub records: u64,
+    /// Searches that had to read a key page.
+    pub key_page_misses: u64,
+}
+
+/// Counts of maintenance steps.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct MaintenanceStats {
+    pub log_flushes: u64,
+    pub ingests: u64,
+    pub spills: u64,
+    pub compactions: u64,
+    pub collections: u64,
+    /// Times that a leaf's kvsets went as a whole because everything in them had expired.
+    pub expirations: u64,
+    pub splits: u64,
+    pub joins: u64,
+    /// Times that a leaf's values were put in key order, after scans or by a compaction of all.
+    pub sorts: u64,
+    /// Blocks of values that ingests wrote, because they were not to stay in the log.
+    pub young_blocks: u64,
+}
+
+/// Waits of writers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stalls {
+    /// For another writer, a millisecond and more.
+    pub writer: u64,
+    /// For a memtable to be ingested.
+    pub memtable: u64,
+    /// For a log segment to be opened.
+    pub segment: u64,
+    /// For the log to be flushed, because more than `durability_bytes` were not.
+    pub durability: u64,
+    /// All of them, in nanoseconds.
+    pub total_ns: u64,
+    /// The longest, in nanoseconds.
+    pub longest_ns: u64,
+    /// Time writers were slowed down for, in nanoseconds.
+    pub paced_ns: u64,
+}
+
+/// Transactions.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TransactionStats {
+    /// Begun and not yet ended.
+    pub open: usize,
+    /// Committed.
+    pub committed: u64,
+    /// Refused, because someone else had written one of their keys.
+    pub conflicts: u64,
+    /// Ended because they were open for too long.
+    pub expired: u64,
+    /// DRAM of what is kept only to find conflicts, in bytes.
+    pub history_bytes: u64,
+}
+
+/// One KVS.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct KvsStats {
+    pub name: String,
+    pub policy: String,
+    /// What is done with values that age.
+    pub compression: Compression,
+    /// Records that kvsets refer to, with their keys, as they are stored.
+    pub value_bytes: u64,
+    /// What they would be with no value compressed. Exact for each block of values; of a block that
+    /// is garbage in part it takes the same part.
+    pub plain_value_bytes: u64,
+    /// The time to live of what is put, in milliseconds.
+    pub ttl_ms: Option<u64>,
+    pub root_kvsets: usize,
+    pub leaves: usize,
+    pub leaf_kvsets: usize,
+    /// Entries in kvsets, older versions and tombstones included.
+    pub entries: u64,
+    pub tombstones: u64,
+    /// Deleted prefixes that kvsets still remember.
+    pub prefix_tombstones: u64,
+    /// Where it lies: an item for each class.
+    pub places: Vec<PlaceStats>,
+}
+
+/// What a KVS has on one class, in bytes. Young is what the root refers to, old what the leaves do;
+/// versions that newer ones hide are counted as long as nobody has merged them.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct PlaceStats {
+    pub class: MediaClass,
+    pub young_keys_bytes: u64,
+    pub young_values_bytes: u64,
+    pub old_keys_bytes: u64,
+    pub old_values_bytes: u64,
+}
+
+impl PlaceStats {
+    fn of(tree: &Tree, class: MediaClass) -> PlaceStats {
+        let mut sums = [0; 4];
+        for kvset in tree.kvsets() {
+            let old = 2 * usize::from(kvset.edit.leaf != 0);
+            let keys = kvset.key_extents().iter().filter(|keys| keys.media.class == class);
+            let blocks = kvset.blocks.iter().filter(|(block, _)| block.media().class == class);
+            sums[old] += keys.map(Allocation::bytes).sum::<u64>();
+            sums[old + 1] += blocks.map(|(_, bytes)| bytes).sum::<u64>();
+        }
+        let [young_keys_bytes, young_values_bytes, old_keys_bytes, old_values_bytes] = sums;
+        PlaceStats { class, young_keys_bytes, young_values_bytes, old_keys_bytes, old_values_bytes }
+    }
+}
+
+/// Blocks, and the bytes of their records that a kvset refers to.
+fn values(tree: &Tree) -> impl Iterator<Item = (&ValueBlock, u64)> {
+    tree.kvsets().flat_map(|kvset| &kvset.blocks).map(|(block, live)| (&**block, *live))
+}
+
+impl KvsStats {
+    /// How many bytes of records one stored byte stands for: 1 when nothing is compressed.
+    #[must_use]
+    pub fn compression_ratio(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss)] // a ratio for people
+        let ratio = self.plain_value_bytes as f64 / self.value_bytes as f64;
+        if self.value_bytes == 0 { 1.0 } else { ratio }
+    }
+}
+
+impl Engine {
+    pub(crate) fn stats(&self) -> Stats {
+        let c = &self.counters;
+        let view = self.view.load();
+        let classes: Vec<ClassStats> =
+            self.classes.all().iter().map(|media| self.class_stats(media)).collect();
+        let manifest = self.manifest.written_bytes();
+        let user_bytes = c.user_bytes.get();
+        let written = manifest + classes.iter().map(ClassStats::written_bytes).sum::<u64>();
+        let pinned = view.pinned();
+        let cache = self.values.cache.stats();
+        #[allow(clippy::cast_precision_loss)] // a ratio for people
+        let amplification = if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 };
+        Stats {
+            operations: Operations {
+                puts: c.puts.get(),
+                gets: c.gets.get(),
+                deletes: c.deletes.get(),
+                prefix_deletes: c.prefix_deletes.get(),
+                batches: c.batches.get(),
+                cursor_steps: c.cursor_steps.get(),
+                syncs: c.syncs.get(),
+            },
+            user_bytes,
+            device_written_bytes: written,
+            write_amplification: amplification,
+            manifest_written_bytes: manifest,
+            classes,
+            dram: Dram {
+                budget_bytes: self.options.memory_bytes,
+                memtable_bytes: view.memtable_bytes(),
+                log_buffer_bytes: self.writer.lock().dram_bytes(),
+                filter_bytes: pinned.filters,
+                index_bytes: pinned.indexes,
+                structure_bytes: pinned.structures,
+                key_page_bytes: self.pages.resident_bytes(),
+                record_cache_bytes: cache.bytes,
+                record_cache_capacity_bytes: cache.capacity,
+                window_bytes: self.values.windows.held_bytes(),
+            },
+            cache: CacheStats {
+                record_hits: cache.hits,
+                record_hits_by_key: cache.hits_by_key,
+                record_misses: cache.misses,
+                records: cache.entries,
+                key_page_misses: self.pages.misses(),
+            },
+            maintenance: MaintenanceStats {
+                log_flushes: c.log_flushes.get(),
+                ingests: c.ingests.get(),
+                spills: c.spills.get(),
+                compactions: c.compactions.get(),
+                collections: c.collections.get(),
+                expirations: c.expirations.get(),
+                splits: c.splits.get(),
+                joins: c.joins.get(),
+                sorts: c.sorts.get(),
+                young_blocks: c.young_blocks.get(),
+            },
+            stalls: Stalls {
+                writer: c.writer_waits.get(),
+                memtable: c.memtable_waits.get(),
+                segment: c.segment_waits.get(),
+                durability: c.durability_waits.get(),
+                total_ns: c.stalled_ns.get(),
+                longest_ns: c.longest_stall_ns.load(Ordering::Relaxed),
+                paced_ns: c.paced_ns.get(),
+            },
+            transactions: TransactionStats {
+                open: self.transactions.open_count(),
+                committed: self.transactions.committed.get(),
+                conflicts: self.transactions.conflicts.get(),
+                expired: self.transactions.expired.get(),
+                history_bytes: self.transactions.history_bytes(),
+            },
+            kvss: view
+                .trees
+                .values()
+                .map(|tree| KvsStats {
+                    name: tree.name.to_string(),
+                    policy: tree.options.policy.to_string(),
+                    compression: tree.options.compression,
+                    value_bytes: values(tree).map(|(_, live)| live).sum(),
+                    plain_value_bytes: values(tree).map(|(b, live)| b.plain_part(live)).sum(),
+                    ttl_ms: tree.options.ttl_ms,
+                    root_kvsets: tree.root.len(),
+                    leaves: tree.leaves.len(),
+                    leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
+                    entries: tree.kvsets().map(|kvset| kvset.edit.entries).sum(),
+                    tombstones: tree.kvsets().map(|kvset| kvset.edit.tombstones).sum(),
+                    prefix_tombstones: tree.kvsets().map(|kvset| kvset.prefixes.len() as u64).sum(),
+                    places: self
+                        .classes
+                        .all()
+                        .iter()
+                        .map(|media| PlaceStats::of(tree, media.class))
+                        .collect(),
+                })
+                .collect(),
+            stopped: self.stopped().map(ToString::to_string),
+        }
+    }
+
+    fn class_stats(&self, media: &Media) -> ClassStats {
+        let view = self.view.load();
+        let mut live = [0; Stream::ALL.len()];
+        let mut blocks = std::collections::BTreeMap::new();
+        for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
+            for allocation in kvset.key_extents() {
+                if allocation.media.class == media.class {
+                    live[allocation.stream as usize] += allocation.bytes();
+                }
+            }
+            for (block, bytes) in &kvset.blocks {
+                if block.media().class == media.class {
+                    live[block.stream() as usize] += bytes;
+                    blocks.insert(block.id, block.allocation.bytes());
+                }
+            }
+        }
+        let allocated: u64 = blocks.values().sum();
+        let values = live[Stream::Log as usize] + live[Stream::OldValues as usize];
+        ClassStats {
+            class: media.class,
+            device: media.device().name().to_owned(),
+            capacity_bytes: media.capacity_bytes(),
+            used_bytes: media.used_bytes(),
+            live_bytes: live.iter().sum(),
+            garbage_bytes: allocated.saturating_sub(values),
+            streams: Stream::OF_CLASSES
+                .iter()
+                .map(|&stream| {
+                    let (reads, read_bytes, written_bytes) = media.traffic(stream);
+                    let live_bytes = live[stream as usize];
+                    let placement = stream.placement(media.placement_handles).map(|id| id.0);
+                    StreamStats { stream, placement, written_bytes, read_bytes, reads, live_bytes }
+                })
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Stream::Log => "log = young values",
+            Stream::YoungKeys => "young keys",
+            Stream::OldKeys => "old keys",
+            Stream::OldValues => "old values",
+            Stream::Manifest => "manifest",
+        })
+    }
+}
+
+impl Stats {
+    /// Whether nothing was asked and nothing written since it was opened: counters say nothing then.
+    fn is_idle(&self) -> bool {
+        let o = &self.operations;
+        let writes = o.puts + o.deletes + o.prefix_deletes + o.batches + o.syncs;
+        writes + o.gets + o.cursor_steps + self.device_written_bytes == 0
+    }
+
+    /// What has happened since it was opened.
+    fn fmt_counters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[allow(clippy::cast_precision_loss)] // milliseconds for people
+        let ms = |ns: u64| ns as f64 / 1e6;
+        writeln!(
+            f,
+            "bytes since it was opened: user {}, devices {} ({:.2} per user byte), manifest {}",
+            human_bytes(self.user_bytes),
+            human_bytes(self.device_written_bytes),
+            self.write_amplification,
+            human_bytes(self.manifest_written_bytes)
+        )?;
+        let o = &self.operations;
+        writeln!(
+            f,
+            "operations: {} puts, {} gets, {} deletes, {} prefix deletes, {} batches, {} cursor steps, {} syncs",
+            o.puts, o.gets, o.deletes, o.prefix_deletes, o.batches, o.cursor_steps, o.syncs
+        )?;
+        let c = &self.cache;
+        writeln!(
+            f,
+            "caches: {} records, {} hits, {} of them by key, {} misses; {} key pages missed",
+            c.records, c.record_hits, c.record_hits_by_key, c.record_misses, c.key_page_misses
+        )?;
+        let m = &self.maintenance;
+        writeln!(
+            f,
+            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} sorts, {} expirations, {} young blocks",
+            m.log_flushes,
+            m.ingests,
+            m.spills,
+            m.compactions,
+            m.collections,
+            m.splits,
+            m.joins,
+            m.sorts,
+            m.expirations,
+            m.young_blocks
+        )?;
+        let s = &self.stalls;
+        writeln!(
+            f,
+            "stalls: {} for other writers, {} for memtables, {} for segments, {} for durability;\n  {:.1} ms in all, longest {:.1} ms, slowed down for {:.1} ms",
+            s.writer,
+            s.memtable,
+            s.segment,
+            s.durability,
+            ms(s.total_ns),
+            ms(s.longest_ns),
+            ms(s.paced_ns)
+        )
+    }
+}
+
+/// The screen of `esker kv info`, which opens to read only and asks nothing: of a KVDB that is idle, what
+/// it holds and no counters.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let b = |bytes: u64| human_bytes(bytes);
+        let is_idle = self.is_idle();
+        for class in &self.classes {
+            writeln!(f, "{} class: {}", class.class, class.device)?;
+            writeln!(
+                f,
+                "  used {} of {}, live {}, garbage {}",
+                b(class.used_bytes),
+                b(class.capacity_bytes),
+                b(class.live_bytes),
+                b(class.garbage_bytes)
+            )?;
+            let traffic = |written: &str, read: &str, reads: &str| match is_idle {
+                true => String::new(),
+                false => format!("{written:>12}{read:>12}{reads:>12}"),
+            };
+            let columns = traffic("written", "read", "reads");
+            writeln!(f, "  {:<20}{:>12}{columns}", "stream", "live")?;
+            for s in &class.streams {
+                let id = s.placement.map(|id| format!("  placement {id}")).unwrap_or_default();
+                let (written, read) = (b(s.written_bytes), b(s.read_bytes));
+                let columns = traffic(&written, &read, &s.reads.to_string());
+                writeln!(f, "  {:<20}{:>12}{columns}{id}", s.stream, b(s.live_bytes))?;
+            }
+        }
+        let d = &self.dram;
+        writeln!(f, "DRAM: {} of {}", b(d.total_bytes()), b(d.budget_bytes))?;
+        writeln!(
+            f,
+            "  memtables {}, log buffers {}, filters {}, indexes {}, structures {},\n  key pages {}, record cache {} of {}, \
+             windows of cursors {}",
+            b(d.memtable_bytes),
+            b(d.log_buffer_bytes),
+            b(d.filter_bytes),
+            b(d.index_bytes),
+            b(d.structure_bytes),
+            b(d.key_page_bytes),
+            b(d.record_cache_bytes),
+            b(d.record_cache_capacity_bytes),
+            b(d.window_bytes)
+        )?;
+        if !is_idle {
+            self.fmt_counters(f)?;
+        }
+        let t = &self.transactions;
+        if t.open as u64 + t.committed + t.conflicts + t.expired > 0 {
+            writeln!(
+                f,
+                "transactions: {} open, {} committed, {} conflicts, {} open for too long; {} of history",
+                t.open,
+                t.committed,
+                t.conflicts,
+                t.expired,
+                b(t.history_bytes)
+            )?;
+        }
+        for k in &self.kvss {
+            writeln!(
+                f,
+                "KVS {}: {} entries ({} tombstones), {} deleted prefixes, policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
+                k.name,
+                k.entries,
+                k.tombstones,
+                k.prefix_tombstones,
+                k.policy,
+                k.root_kvsets,
+                k.leaves,
+                k.leaf_kvsets
+            )?;
+            if let Some(ttl_ms) = k.ttl_ms {
+                writeln!(f, "  time to live {ttl_ms} ms")?;
+            }
+            writeln!(
+                f,
+                "  compression {}: {} of values, stored in {} ({:.2} : 1)",
+                k.compression,
+                b(k.plain_value_bytes),
+                b(k.value_bytes),
+                k.compression_ratio()
+            )?;
+            writeln!(
+                f,
+                "  {:<20}{:>12}{:>13}{:>12}{:>12}",
+                "lies on", "young keys", "young values", "old keys", "old values"
+            )?;
+            for p in &k.places {
+                writeln!(
+                    f,
+                    "  {:<20}{:>12}{:>13}{:>12}{:>12}",
+                    p.class.to_string(),
+                    b(p.young_keys_bytes),
+                    b(p.young_values_bytes),
+                    b(p.old_keys_bytes),
+                    b(p.old_values_bytes)
+                )?;
+            }
+        }
+        match &self.stopped {
+            Some(why) => writeln!(f, "WRITES ARE REFUSED: {why}"),
+            None => Ok(()),
+        }
+    }
+}

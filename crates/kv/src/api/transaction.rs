@@ -1,0 +1,376 @@
+//! Transactions: snapshot isolation over all KVSs of a KVDB (Berenson et al., "A Critique of ANSI SQL
+//! Isolation Levels", SIGMOD 1995).
+//!
+//! A transaction reads the view and seqno of its beginning, and gathers its writes in a memtable of its
+//! own. Committing appends them to the log as one batch, under the writer's lock, if none of its keys has
+//! a newer version than the beginning. Versions are looked for where seqnos are: in the memtables of the
+//! current view, and in those that were ingested while a transaction was open, which are kept for that
+//! (the *history*). So a conflict is never missed and never invented.
+//!
+//! Invariants
+//! 1. A record newer than the beginning of an open transaction is in a memtable of the view or of the
+//!    history. A transaction begins, and a memtable leaves the view, under one lock.
+//! 2. A transaction that is not among the open ones has no view any more: it can neither read nor commit.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use crate::api::batch::Batch;
+use crate::api::kvs::Kvs;
+use crate::engine::shared::Engine;
+use crate::engine::transactions::{HISTORY_PART, Sight};
+use crate::omf::frame::{Change, Record};
+use crate::read::cursor::Cursor;
+use crate::tree::memtable::Memtable;
+use crate::tree::source::MemtableSource;
+use crate::tree::view::View;
+use crate::types::error::{KvError, Result};
+use crate::types::expiry::{Expiry, Moment, Time};
+use crate::types::key::key_hash;
+use crate::write::put::{check_record, size_with_expiry};
+
+/// Writes of a transaction are gathered in chunks of a quarter of this, in bytes.
+const OWN_BYTES: u64 = 16 << 10;
+/// Own writes that newer ones hide may take as much DRAM as the others, and so many bytes.
+const OWN_SLACK: u64 = 1 << 20;
+
+/// A transaction: see [`Kvdb::transaction`](crate::api::kvdb::Kvdb::transaction).
+///
+/// Reads see the KVDB as it was at the beginning, with the transaction's own writes. Nobody else sees a
+/// write before it is committed; dropping the transaction forgets them. Of two transactions that write
+/// the same key at the same time, the one that commits first wins and the other gets
+/// [`KvError::TransactionConflict`]; so does one that loses against a plain write. What was only read
+/// may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
+/// written.
+///
+/// A transaction is meant to be short. It ends by itself, and answers
+/// [`KvError::TransactionExpired`], after [`Options::transaction_ms`], or when memtables that were ingested
+/// since it began, which are kept to find conflicts, take more than an eighth of [`Options::memory_bytes`]:
+/// beside busy writers that is after one or two full memtables.
+///
+/// ```
+/// # use esker_kv::{Kvdb, Layout, Options, Policy, KvError};
+/// # fn main() -> Result<(), KvError> {
+/// # let scratch = tempfile::tempdir().unwrap();
+/// # let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), Options::default())?;
+/// # let accounts = db.create_kvs("accounts", Policy::default())?;
+/// # accounts.put(b"ada", b"3")?;
+/// loop {
+///     let mut transaction = db.transaction();
+///     let had = transaction.get(&accounts, b"ada")?.unwrap_or_default();
+///     transaction.put(&accounts, b"ada", b"0")?;
+///     transaction.put(&accounts, b"grace", &had)?;
+///     match transaction.commit() {
+///         Err(KvError::TransactionConflict { .. }) => continue, // someone was faster
+///         result => break result?,
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    engine: Arc<Engine>,
+    id: u64,
+    seqno: u64,
+    /// Its time stands still: when it began, in milliseconds since 1970-01-01 UTC.
+    now_ms: u64,
+    sight: Sight,
+    /// The writes, with seqnos of their own from 1 on.
+    own: Arc<Memtable>,
+    own_seqno: u64,
+    /// The DRAM of those that nothing hid when that was looked at last.
+    own_kept: u64,
+    /// Bytes of records that committing will write.
+    own_size: usize,
+    own_max: usize,
+    /// Keys that must not have changed.
+    held: BTreeSet<(u32, Vec<u8>)>,
+}
+
+impl Transaction {
+    pub(crate) fn begin(engine: &Arc<Engine>) -> Transaction {
+        let (id, seqno, sight) = engine.transactions.begin(&engine.options, || engine.snapshot());
+        let own_max = engine.writer.lock().batch_max();
+        Transaction {
+            engine: engine.clone(),
+            id,
+            seqno,
+            now_ms: engine.wall_clock.now_ms(),
+            sight,
+            own: Arc::new(Memtable::new(OWN_BYTES)),
+            own_seqno: 0,
+            own_kept: 0,
+            own_size: 0,
+            own_max,
+            held: BTreeSet::new(),
+        }
+    }
+
+    /// What it sees of a KVS.
+    fn view(&self, kvs: &Kvs) -> Result<Arc<View>> {
+        kvs.check_of(&self.engine)?;
+        let view = self.sight.load_full().ok_or_else(|| self.over())?;
+        kvs.check_present(view.tree(kvs.id).is_some())?;
+        Ok(view)
+    }
+
+    fn over(&self) -> KvError {
+        let options = &self.engine.options;
+        KvError::TransactionExpired(format!(
+            "it was open for more than {} s, or what others wrote since it began takes more than {} MiB of memory \
+             in full memtables, which are kept to find conflicts",
+            options.transaction_ms / 1000,
+            (options.memory_bytes / HISTORY_PART) >> 20,
+        ))
+    }
+
+    /// The value of `key`: the transaction's own, or that of its beginning.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`](crate::api::snapshot::Snapshot::get), and `Conflict` when the transaction was open for too
+    /// long.
+    pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let view = self.view(kvs)?;
+        self.engine.counters.gets.add(1);
+        let own = self
+            .own
+            .get(kvs.id, (key, key_hash(key)), u64::MAX, |own| own.value.map(<[u8]>::to_vec));
+        if let Some(value) = own {
+            return Ok(value);
+        }
+        let mut value = Vec::new();
+        let moment = Moment { seqno: self.seqno, time: Time::At(self.now_ms) };
+        Ok(self.engine.find(&view, kvs.id, key, moment, &mut value)?.then_some(value))
+    }
+
+    /// Like [`Transaction::get`], and committing fails when someone else has written the key since the
+    /// beginning, as if it were written here. A transaction that writes nothing commits all the same: what it
+    /// has read is of one moment.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_for_update(&mut self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = self.get(kvs, key)?;
+        self.held.insert((kvs.id, key.to_vec()));
+        Ok(value)
+    }
+
+    /// A cursor over a KVS as the transaction sees it now, before its first key. Later writes of the
+    /// transaction are not in it.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
+        let view = self.view(kvs)?;
+        let own = MemtableSource::new(self.own.clone(), kvs.id, self.own_seqno);
+        Ok(Cursor::new(&self.engine, &view, (self.seqno, self.now_ms), kvs.id, Some(own)))
+    }
+
+    /// Maps `key` to `value` when the transaction is committed.
+    ///
+    /// # Errors
+    /// `Invalid` when key, value, or the transaction as a whole exceed the limits; else as
+    /// [`Transaction::get`].
+    pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(kvs, key, Change::Put(value))
+    }
+
+    /// Removes `key` when the transaction is committed, whether it is there or not.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<()> {
+        self.write(kvs, key, Change::Delete)
+    }
+
+    /// Removes all keys that begin with `prefix` when the transaction is committed: its own earlier
+    /// writes, too, which still count for the size of the transaction. It writes all those keys, so of
+    /// another transaction that writes one of them at the same time, or deletes a prefix that has some
+    /// of them, the first to commit wins.
+    ///
+    /// The commit looks at all keys of the prefix in each memtable that was written to since the beginning, and
+    /// nobody else can write meanwhile: where there are hundreds of thousands, that takes tens of milliseconds.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<()> {
+        self.write(kvs, prefix, Change::DeletePrefix)
+    }
+
+    fn write(&mut self, kvs: &Kvs, key: &[u8], change: Change<'_>) -> Result<()> {
+        let record = Record { kvs: kvs.id, key, change };
+        check_record(&record)?;
+        let view = self.view(kvs)?;
+        let ttl_ms = view.tree(kvs.id).and_then(|tree| tree.options.ttl_ms);
+        let expiry = Expiry::of_put(self.now_ms, ttl_ms);
+        let before = match change {
+            Change::DeletePrefix => None,
+            _ => self.own.own(kvs.id, key, |value| {
+                let change = value.map_or(Change::Delete, Change::Put);
+                size_with_expiry(Record { kvs: kvs.id, key, change }, expiry)
+            }),
+        };
+        let size = self.own_size + size_with_expiry(record, expiry) - before.unwrap_or(0);
+        if size > self.own_max {
+            return Err(KvError::BatchSize { got: size, max: self.own_max });
+        }
+        self.own_size = size;
+        self.own_seqno += 1;
+        // What it puts expires as of its commit.
+        self.own.apply(&record, Expiry::NEVER, self.own_seqno, 0, 0);
+        if self.own.bytes() > 2 * self.own_kept + OWN_SLACK {
+            self.forget_overwritten();
+        }
+        Ok(())
+    }
+
+    /// Lets go of the DRAM of own writes that newer ones hide. A cursor keeps those of its time.
+    fn forget_overwritten(&mut self) {
+        let own = Memtable::new(OWN_BYTES);
+        let mut seqno = 0;
+        self.each_own(|kvs, key, change| {
+            seqno += 1;
+            own.apply(&Record { kvs, key, change }, Expiry::NEVER, seqno, 0, 0);
+        });
+        self.own_kept = own.bytes();
+        self.own = Arc::new(own);
+    }
+
+    /// Hands on the own writes that no newer one hides, in an order in which they can be done.
+    fn each_own(&self, mut each: impl FnMut(u32, &[u8], Change<'_>)) {
+        // Before what was written under them later; what was written earlier is left out.
+        for (kvs, prefixes) in self.own.prefixes() {
+            prefixes.iter().for_each(|prefix| each(kvs, prefix, Change::DeletePrefix));
+        }
+        let Ok(()) = self.own.each_newest(|kvs, key, written| {
+            each(kvs, key, written.value.map_or(Change::Delete, Change::Put));
+            Ok::<(), Infallible>(())
+        });
+    }
+
+    /// Makes the writes happen: all of them or none, now and after a crash. They become durable as
+    /// plain writes do ([`Options::durability_ms`](crate::types::options::Options::durability_ms)).
+    ///
+    /// # Errors
+    /// [`KvError::TransactionConflict`] when someone else has written one of its keys since it began,
+    /// [`KvError::TransactionExpired`] when it was open for too long; else as
+    /// [`Kvdb::write`](crate::api::kvdb::Kvdb::write). Nothing has happened then, unless the error is a device's: the writes
+    /// may have happened with that one, all of them or none, and the KVDB takes no more writes.
+    pub fn commit(self) -> Result<()> {
+        self.apply().map(drop)
+    }
+
+    /// Like [`Transaction::commit`], and returns when the writes are durable.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`]; when making it durable fails, the writes may have happened, and the
+    /// KVDB takes no more writes.
+    pub fn commit_durable(self) -> Result<()> {
+        let engine = self.engine.clone();
+        match self.apply()? {
+            Some(seqno) => engine.flush_through(seqno),
+            None => Ok(()),
+        }
+    }
+
+    /// The seqno of the last write; `None` when there were none.
+    fn apply(self) -> Result<Option<u64>> {
+        let mut batch = Batch::new();
+        self.each_own(|kvs, key, change| batch.push(kvs, key, change));
+        self.sight.load().iter().for_each(|view| batch.name_as_in(view));
+        let result = if batch.is_empty() {
+            // Nothing to order itself after: what it read was consistent.
+            self.sight.load().as_ref().map(|_| None).ok_or_else(|| self.over())
+        } else {
+            self.engine.write_batch(&batch, |_| self.check(&batch)).map(Some)
+        };
+        let transactions = &self.engine.transactions;
+        match &result {
+            Ok(_) => transactions.committed.add(1),
+            Err(KvError::TransactionConflict { .. }) => transactions.conflicts.add(1),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Whether it may be committed; nobody else writes meanwhile.
+    fn check(&self, batch: &Batch) -> Result<()> {
+        let view = self.engine.view.load();
+        let held = self.held.iter().map(|(kvs, key)| {
+            let change = Change::Delete; // any: it is held as if it were written
+            Record { kvs: *kvs, key, change }
+        });
+        let changes = batch.records().chain(held);
+        let transactions = &self.engine.transactions;
+        if let Some(Record { kvs, key, .. }) = transactions.conflict(&view, self.seqno, changes) {
+            let kvs = view.tree(kvs).map(|tree| tree.name.to_string()).unwrap_or_default();
+            return Err(KvError::TransactionConflict { kvs, key: key.to_vec() });
+        }
+        // After the search: what it relied on was kept until now.
+        if self.sight.load().is_none() { Err(self.over()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.engine.transactions.end(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::OWN_SLACK;
+    use crate::testing::kvdb;
+    use esker_base::Rng;
+
+    #[test]
+    fn what_a_transaction_overwrites_takes_no_dram() {
+        let (db, kvs, _) = kvdb();
+        kvs.put(b"0-old", b"old").unwrap();
+        let mut transaction = db.transaction();
+        let mut oracle = BTreeMap::from([(b"0-old".to_vec(), b"old".to_vec())]);
+        let mut rng = Rng::new(1);
+        let mut cursor = None;
+        for n in 0..20_000 {
+            let key = format!("{}-{}", rng.below(3), rng.below(5)).into_bytes();
+            match rng.below(100) {
+                _ if n % 7000 == 6999 => {
+                    transaction.delete_prefix(&kvs, &key[..1]).unwrap();
+                    oracle.retain(|other, _| other[0] != key[0]);
+                }
+                0..10 => {
+                    transaction.delete(&kvs, &key).unwrap();
+                    oracle.remove(&key);
+                }
+                _ => {
+                    let mut value = vec![0; 1000];
+                    rng.fill(&mut value);
+                    transaction.put(&kvs, &key, &value).unwrap();
+                    oracle.insert(key, value);
+                }
+            }
+            let bytes = transaction.own.bytes();
+            assert!(bytes < 2 * OWN_SLACK, "{bytes} after {n}");
+            if n == 10_000 {
+                cursor = Some((transaction.cursor(&kvs).unwrap(), oracle.clone()));
+            }
+        }
+        let (mut cursor, then) = cursor.unwrap();
+        for (key, value) in &then {
+            assert_eq!(cursor.next().unwrap(), Some((&key[..], &value[..])), "as it was then");
+        }
+        assert_eq!(cursor.next().unwrap(), None);
+        for (key, value) in &oracle {
+            assert_eq!(transaction.get(&kvs, key).unwrap().as_ref(), Some(value));
+        }
+        transaction.commit().unwrap();
+        let mut cursor = kvs.cursor().unwrap();
+        for (key, value) in &oracle {
+            assert_eq!(cursor.next().unwrap(), Some((&key[..], &value[..])));
+        }
+        assert_eq!(cursor.next().unwrap(), None);
+    }
+}

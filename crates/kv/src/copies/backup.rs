@@ -1,0 +1,428 @@
+//! Backups: a KVDB's content of one moment, on other devices, while the KVDB goes on.
+//!
+//! What a backup copies is immutable: kvsets, value blocks, and the frames of the log that are durable.
+//! It holds them, so that maintenance lets go of them and frees nothing, reads and verifies them, and
+//! writes their bytes as they are. Where they lie is all that differs, and only the manifest says that.
+//!
+//! Invariants
+//! 1. The copy holds every record that was visible when the backup began, and of each batch all or
+//!    nothing; of what was written later it may hold the first few.
+//! 2. Everything is durable before the class headers are written, and they before the manifest: a copy
+//!    that was not finished is no KVDB, and one that opens is whole.
+//! 3. The copy has a uuid of its own: devices of copy and original cannot be mixed up.
+//! 4. Nothing is written to the devices of the original, but for the log flush at the beginning.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::AlignedBuf;
+use esker_base::units::{round_up, to_usize};
+use serde::Serialize;
+
+use crate::api::kvdb::Kvdb;
+use crate::api::layout::{self, Layout, NamedDevice};
+use crate::engine::shared::Engine;
+use crate::log::frame::read_frame;
+use crate::manifest::state::State;
+use crate::media::class::Allocation;
+use crate::media::classes::Classes;
+use crate::media::space::Purpose;
+use crate::omf::frame::{FrameKind, HEADER_SIZE};
+use crate::recover::devices::Devices;
+use crate::recover::open;
+use crate::tree::kvset::Kvset;
+use crate::tree::view::View;
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::types::extent::Extent;
+use crate::types::ids::Ids;
+use crate::types::stream::Stream;
+use crate::values::block::ValueBlock;
+
+/// What a backup has copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BackupReport {
+    /// KVSs.
+    pub kvss: u64,
+    /// Kvsets.
+    pub kvsets: u64,
+    /// Value blocks and log segments.
+    pub blocks: u64,
+    /// Bytes written to the classes of the copy.
+    pub copied_bytes: u64,
+}
+
+impl Kvdb {
+    /// Copies the KVDB to the directory `dir`, as [`Kvdb::create`] would make one there, while reads
+    /// and writes go on.
+    ///
+    /// The copy is a KVDB of its own. It holds what was visible when the call began, all of it, and a
+    /// batch or a transaction that was committed meanwhile either whole or not at all. It takes about
+    /// the space that live data take. To restore it, open it, or copy it to other devices in turn:
+    /// open it with [`Options::read_only`](crate::types::options::Options::read_only) and call this.
+    ///
+    /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
+    /// no KVDB, and the call may be repeated; after a failure the files that it made are gone. In files the
+    /// copy leaves the room that new data would leave, for the KVDB itself may be on the same file system.
+    /// What the copy holds is kept on the original's media as long
+    /// as the call runs, as a snapshot would.
+    ///
+    /// # Errors
+    /// `Exists` when there is a KVDB or data already, `NoSpace` when the copy does not fit, `Corrupt`
+    /// when something of this KVDB is damaged, `Invalid` when a device of the copy has other LBAs than
+    /// the class that is to go there, or a device's error. The KVDB itself goes on.
+    pub fn backup(&self, dir: impl AsRef<Path>, layout: &Layout) -> Result<BackupReport> {
+        self.backup_with(dir, layout, &BTreeMap::new())
+    }
+
+    /// Like [`Kvdb::backup`], with devices of any kind for some classes, as [`Kvdb::create_with`].
+    ///
+    /// # Errors
+    /// As [`Kvdb::backup`].
+    pub fn backup_with(
+        &self,
+        dir: impl AsRef<Path>,
+        layout: &Layout,
+        given: &BTreeMap<MediaClass, NamedDevice>,
+    ) -> Result<BackupReport> {
+        let classes = layout.classes(dir.as_ref(), given)?;
+        let new = layout::new_files(dir.as_ref(), &classes);
+        let devices = layout::make(dir.as_ref(), &classes, given)?;
+        self.engine.back_up(&devices, &classes).inspect_err(|_| {
+            // As far as they go: why the copy failed is what has to be told.
+            new.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        })
+    }
+
+    /// Like [`Kvdb::backup`], to devices of any kind, which are overwritten as by [`Kvdb::create_on`].
+    ///
+    /// # Errors
+    /// As [`Kvdb::backup`].
+    pub fn backup_on(&self, devices: &Devices) -> Result<BackupReport> {
+        layout::check_without_kvdb(devices)?;
+        self.engine.back_up(devices, &devices.names())
+    }
+}
+
+/// The structure of one moment, and what keeps it on the media.
+struct Pinned {
+    state: State,
+    seqno: u64,
+    kvsets: Vec<Arc<Kvset>>,
+    blocks: BTreeMap<u64, Arc<ValueBlock>>,
+}
+
+impl Engine {
+    fn back_up(&self, devices: &Devices, paths: &[(MediaClass, String)]) -> Result<BackupReport> {
+        self.copy(self.pin(), devices, paths)
+    }
+
+    fn copy(
+        &self,
+        pinned: Pinned,
+        devices: &Devices,
+        paths: &[(MediaClass, String)],
+    ) -> Result<BackupReport> {
+        let Pinned { mut state, seqno, kvsets, blocks } = pinned;
+        self.flush_through(seqno)?;
+        let mut copy = Copy::new(devices.classes(&self.options));
+        for kvset in &kvsets {
+            let extents = copy.kvset(kvset)?;
+            state.kvsets.get_mut(&kvset.edit.id).expect("of this moment").extents = extents;
+        }
+        let last = copy.blocks(&mut state, &blocks, seqno)?;
+        if last < seqno {
+            let writer = self.writer.lock();
+            let segment = writer.segment();
+            let detail = format!("it was durable up to record {seqno}, and ends at {last}");
+            return Err(segment.media().corrupt("log", segment.extent().lba, detail));
+        }
+        copy.classes.flush()?;
+        state.uuid = open::new_uuid();
+        state.last_id = Ids::begin_copy(state.uuid, state.last_id);
+        state.classes = paths.iter().cloned().collect();
+        copy.report.kvss = state.kvss.len() as u64;
+        open::found(&copy.classes, &devices.manifest, state.uuid, state.edits())?;
+        Ok(copy.report)
+    }
+
+    /// What is visible now. A change of the structure is in the manifest first and in the view a moment
+    /// later: that moment is waited out.
+    fn pin(&self) -> Pinned {
+        loop {
+            // Frames are copied whole: one ends here, because what is written from now on may be of a KVS
+            // that the copy does not know.
+            let (view, seqno) = {
+                let mut log = self.lock_in_turn();
+                log.seal();
+                self.snapshot()
+            };
+            let state = self.manifest.state();
+            if describes(&state, &view) {
+                return Pinned::new(state, &view, seqno);
+            }
+            self.options.clock.sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Whether the manifest names the KVSs, leaves and kvsets that the view has, and no others. Kvsets are
+/// never named again, so then it is as far in all that was ingested, too.
+fn describes(state: &State, view: &View) -> bool {
+    let trees = || view.trees.values();
+    let leaves = trees().flat_map(|tree| tree.leaves.iter().map(|leaf| leaf.id));
+    let kvsets = trees().flat_map(|tree| tree.kvsets().map(|kvset| kvset.edit.id));
+    let mut leaves: Vec<u64> = leaves.collect();
+    let mut kvsets: Vec<u64> = kvsets.collect();
+    leaves.sort_unstable();
+    kvsets.sort_unstable();
+    state.kvss.keys().eq(view.trees.keys())
+        && state.leaves.keys().eq(&leaves)
+        && state.kvsets.keys().eq(&kvsets)
+}
+
+impl Pinned {
+    /// Keeps kvsets and blocks, and not the view, because that keeps memtables in DRAM.
+    fn new(state: State, view: &View, seqno: u64) -> Pinned {
+        let kvsets: Vec<Arc<Kvset>> =
+            view.trees.values().flat_map(|tree| tree.kvsets()).cloned().collect();
+        let aged = kvsets.iter().flat_map(|kvset| kvset.blocks.iter().map(|(block, _)| block));
+        let blocks =
+            aged.cloned().chain(view.log_blocks()).map(|block| (block.id, block)).collect();
+        Pinned { state, seqno, kvsets, blocks }
+    }
+}
+
+/// A copy under construction.
+struct Copy {
+    classes: Classes,
+    /// Space in use: nothing is given out twice while it is held.
+    held: Vec<Allocation>,
+    /// How far each block is referred to, in bytes.
+    ends: BTreeMap<u64, u64>,
+    report: BackupReport,
+}
+
+impl Copy {
+    fn new(classes: Classes) -> Copy {
+        let (held, ends) = (Vec::new(), BTreeMap::new());
+        Copy { classes, held, ends, report: BackupReport::default() }
+    }
+
+    /// Space for at least `least` bytes and about `bytes`, where a source with LBAs of `lba_size` bytes
+    /// can be read: frames begin at LBAs. Keys fit any.
+    fn allocate(
+        &self,
+        preferred: MediaClass,
+        stream: Stream,
+        (least, bytes): (u64, u64),
+        lba_size: Option<u32>,
+    ) -> Result<Allocation> {
+        let mut refused = None;
+        for class in [preferred, preferred.other()] {
+            let Some(media) = self.classes.get(class) else { continue };
+            if let Some(wanted) = lba_size
+                && wanted != media.lba_size
+            {
+                let (name, got) = (media.device().name(), media.lba_size);
+                refused.get_or_insert(KvError::Options(format!(
+                    "{name}: LBAs of {got} bytes; values that lie in LBAs of {wanted} bytes cannot \
+                     be copied there as they are: give a device with such LBAs, or dump and load"
+                )));
+                continue;
+            }
+            // A device is the copy's alone, to the last LBA; where a file is, there may be the original's.
+            let is_shared = media.device().usable_bytes().is_some();
+            let purpose = if is_shared { Purpose::User } else { Purpose::Maintenance };
+            let mut size = bytes;
+            loop {
+                match media.allocate(stream, size.max(least), purpose) {
+                    Err(KvError::NoSpace { .. }) if size > least => size /= 2,
+                    Err(full @ KvError::NoSpace { .. }) => break refused = Some(full),
+                    result => return result,
+                }
+            }
+        }
+        Err(refused.expect("a copy has a capacity class"))
+    }
+
+    /// Copies a kvset; returns where it lies.
+    fn kvset(&mut self, kvset: &Kvset) -> Result<Vec<Extent>> {
+        let first = &kvset.key_extents()[0];
+        let mut left = kvset.export_size();
+        let mut extents = Vec::new();
+        while left > 0 {
+            let size = (left.min(PIECE as u64), left);
+            let extent = self.allocate(first.media.class, first.stream, size, None)?;
+            left = left.saturating_sub(extent.bytes());
+            extents.push(extent);
+        }
+        let mut out = Extents { extents: &extents, used: 0, buf: Vec::with_capacity(PIECE) };
+        let ends = &mut self.ends;
+        kvset.export(
+            |bytes| out.append(bytes),
+            |block, end| {
+                let known = ends.entry(block).or_default();
+                *known = end.max(*known);
+            },
+        )?;
+        out.flush()?;
+        self.report.kvsets += 1;
+        self.report.copied_bytes += kvset.export_size();
+        let places = extents.iter().map(|allocation| allocation.extent).collect();
+        self.held.extend(extents);
+        Ok(places)
+    }
+
+    /// Copies the blocks that kvsets refer to, and the log up to `seqno`; forgets all others. Returns the
+    /// seqno up to which the copy has all records.
+    fn blocks(
+        &mut self,
+        state: &mut State,
+        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        seqno: u64,
+    ) -> Result<u64> {
+        state.blocks.retain(|id, _| blocks.contains_key(id));
+        let mut last = state.ingested;
+        // In the order of the log.
+        for (id, known) in &mut state.blocks {
+            known.extent = self.block(&blocks[id], known.log.then_some(seqno), &mut last)?;
+        }
+        Ok(last)
+    }
+
+    /// Copies the frames of a block; of a log segment those that begin at or before `through`. Returns
+    /// where they lie, and has `last` go on to where they are the log without a gap.
+    fn block(
+        &mut self,
+        block: &ValueBlock,
+        through: Option<u64>,
+        last: &mut u64,
+    ) -> Result<Extent> {
+        let source = &block.allocation;
+        let (class, stream, lba_size) =
+            (block.media().class, source.stream, block.media().lba_size);
+        let size = source.bytes();
+        let mut copy = self.allocate(class, stream, (size, size), Some(lba_size))?;
+        let (mut offset, mut bytes) = (0, 0);
+        while through.is_some() || bytes < block.bytes {
+            let Some((header, payload)) = read_frame(block, offset)? else { break };
+            let is_of_log =
+                |through| header.kind == FrameKind::Log && header.first_seqno <= through;
+            if through.is_some_and(|through| !is_of_log(through)) {
+                break;
+            }
+            let mut frame = Vec::with_capacity(HEADER_SIZE + payload.len());
+            frame.extend_from_slice(&header.encode());
+            frame.extend_from_slice(&payload);
+            let frame = AlignedBuf::padded(&frame, to_usize(lba_size.into()));
+            bytes += u64::from(header.payload_size);
+            if through.is_some() && header.first_seqno <= *last + 1 {
+                *last = header.last_seqno().max(*last);
+            }
+            let at = offset;
+            offset += frame.len() as u64;
+            copy.write_at(at, frame)?;
+        }
+        let wanted = self.ends.get(&block.id).copied().unwrap_or(0);
+        if bytes < block.bytes || offset < wanted {
+            let (lba, ..) = source.span(offset, 1);
+            let detail = format!("a frame is missing at offset {offset} of block {}", block.id);
+            return Err(block.media().corrupt("value block", lba, detail));
+        }
+        copy.truncate(offset.max(1));
+        if through.is_some() {
+            blank(&copy, offset)?;
+        }
+        self.report.blocks += 1;
+        self.report.copied_bytes += offset;
+        let extent = copy.extent;
+        self.held.push(copy);
+        Ok(extent)
+    }
+}
+
+/// Zeroes an extent from `from` on: what the device held there before must not look like the log.
+fn blank(extent: &Allocation, mut from: u64) -> Result<()> {
+    while from < extent.bytes() {
+        let size = to_usize(extent.bytes() - from).min(PIECE);
+        extent.write_at(from, AlignedBuf::zeroed(size))?;
+        from += size as u64;
+    }
+    Ok(())
+}
+
+/// Bytes gathered before they are written.
+const PIECE: usize = 256 << 10;
+
+/// Writes bytes through extents, one after the other.
+struct Extents<'a> {
+    extents: &'a [Allocation],
+    /// Bytes written to the first of them.
+    used: u64,
+    buf: Vec<u8>,
+}
+
+impl Extents<'_> {
+    fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            // A piece does not straddle two extents.
+            let room = to_usize(self.extents[0].bytes() - self.used).min(PIECE) - self.buf.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.buf.extend_from_slice(now);
+            if now.len() == room {
+                self.flush()?;
+            }
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.buf.is_empty() {
+            return Ok(());
+        }
+        let extent = &self.extents[0];
+        let lba_size = extent.media.lba_size;
+        extent.write_at(self.used, AlignedBuf::padded(&self.buf, to_usize(lba_size.into())))?;
+        self.used += round_up(self.buf.len() as u64, lba_size.into());
+        self.buf.clear();
+        if self.used == extent.bytes() {
+            (self.extents, self.used) = (&self.extents[1..], 0);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::batch::Batch;
+    use crate::testing::kvdb;
+    use crate::types::options::{Maintenance, Options};
+    use crate::types::policy::Policy;
+    use esker_device::{Device, MemoryDevice};
+
+    #[test]
+    fn a_batch_of_a_kvs_that_is_newer_than_the_copy_is_not_in_it_by_half() {
+        let (db, old, _) = kvdb();
+        old.put(b"before", b"v").unwrap();
+        let pinned = db.engine.pin();
+        let new = db.create_kvs("new", Policy::default()).unwrap();
+        let mut batch = Batch::new();
+        batch.put(&old, b"half", b"v");
+        batch.put(&new, b"half", b"v");
+        db.write(&batch).unwrap();
+        let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        db.engine.copy(pinned, &devices, &devices.names()).unwrap();
+        let options = Options { maintenance: Maintenance::Manual, ..Options::default() };
+        let copy = Kvdb::open_on(devices, options).unwrap();
+        let kvs = copy.kvs("a").unwrap();
+        assert_eq!(kvs.get(b"before").unwrap().as_deref(), Some(&b"v"[..]));
+        assert_eq!(kvs.get(b"half").unwrap(), None);
+        assert!(copy.kvs("new").is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! Repair: what is sound of a damaged KVDB, written to a new one; and an account of the rest.
+//!
+//! Nothing is written to the damaged KVDB. What can be verified is replayed, the oldest structure
+//! first, into a new KVDB: so the newest version of each key is the one that stays.
+//!
+//! | manifest | what is read | in which order |
+//! | --- | --- | --- |
+//! | whole | what it names: kvsets, values, the log | its own: leaves, root, log |
+//! | damaged, or older than the media | what its newest sound region names; and what lies on the media and is younger, or may be | then by id, and the log by seqno |
+//! | lost | every page, value frame and log frame on the media | by id, and the log by seqno |
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `repair/salvage.rs` | writes to the new KVDB, and keeps account |
+//! | `repair/named.rs` | what a manifest names |
+//! | `repair/scan.rs` | what lies on the media, whoever named it |
+//! | `repair/log.rs` | frames of the log, in the order of their seqnos |
+//! | `repair/unnamed.rs` | puts what was found by scanning in an order |
+//!
+//! Invariants
+//! 1. Every value in the new KVDB was once put under its key: its checksum says so.
+//! 2. When the newest version of a key is known and cannot be read, no older one stands for it: the key
+//!    is reported as lost.
+//! 3. Where an older version or a deleted key may have come back, the report says so: by ranges of keys
+//!    when pages were lost, for the whole KVDB when the manifest was.
+//! 4. The new KVDB gets its manifest last: a repair that was interrupted leaves none that opens.
+
+mod log;
+mod named;
+pub(crate) mod report;
+pub(crate) mod salvage;
+pub(crate) mod scan;
+mod unnamed;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use esker_device::{Device, MemoryDevice};
+
+use crate::api::kvdb::Kvdb;
+use crate::api::layout::{self, Layout, NamedDevice};
+use crate::copies::repair::report::{Classes, ManifestState, RepairReport};
+use crate::manifest::survey::Survey;
+use crate::manifest::writer::Manifest;
+use crate::media::class::Media;
+use crate::recover::devices::{Devices, Remains};
+use crate::recover::open;
+use crate::types::class::MediaClass;
+use crate::types::error::Result;
+use crate::types::options::Options;
+use crate::types::policy::KvsOptions;
+use salvage::Salvage;
+use scan::Found;
+
+impl Kvdb {
+    /// Opens, to read only, what is left of the KVDB in the directory `dir`, which nobody has open to
+    /// write. Devices for classes that are no files, and for those whose place is lost with the manifest,
+    /// are `given`.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing of a KVDB is there, `Conflict` when someone has it open to write,
+    /// `Unsupported` when another release wrote it, or a device's error.
+    pub fn remains(
+        dir: impl AsRef<Path>,
+        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+    ) -> Result<Remains> {
+        layout::remains(dir.as_ref(), given)
+    }
+
+    /// Writes what is sound of a damaged KVDB to a new one in the directory `dir`, which is made as
+    /// [`Kvdb::create`] makes one. What remains of the damaged one is not changed.
+    ///
+    /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
+    /// no KVDB. Remove what it holds, and call this again.
+    ///
+    /// Takes as long as reading all of it and writing it again. It needs room for versions of keys that
+    /// are overwritten in the end, and memory beside [`Options::memory_bytes`]: for the new manifest, some
+    /// 50 bytes for each frame and 32 for each page of keys that the media hold, whoever named them. Frames
+    /// count twice if they are the log's, and all do where the manifest is damaged or lost. Then it takes
+    /// also 32 bytes for each record of the log that is not known to be ingested; and 40 for each value that
+    /// pages refer to which were written after the manifest's sound part, or, where it is lost, for each of
+    /// those that expires. Values of up to 16 bytes are in the pages.
+    ///
+    /// # Errors
+    /// `Exists` when there is a KVDB or data already, `Invalid` for options that cannot work, `Unsupported`
+    /// when another release wrote what remains, or an error of the new one. Damage of what remains is no
+    /// error: it is in the report.
+    pub fn repair(
+        remains: &Remains,
+        dir: impl AsRef<Path>,
+        layout: &Layout,
+        options: Options,
+    ) -> Result<RepairReport> {
+        Kvdb::repair_with(remains, dir, layout, &BTreeMap::new(), options)
+    }
+
+    /// Like [`Kvdb::repair`], with devices of any kind for some classes, as [`Kvdb::create_with`].
+    ///
+    /// # Errors
+    /// As [`Kvdb::repair`].
+    pub fn repair_with(
+        remains: &Remains,
+        dir: impl AsRef<Path>,
+        layout: &Layout,
+        given: &BTreeMap<MediaClass, NamedDevice>,
+        options: Options,
+    ) -> Result<RepairReport> {
+        options.check_to_create()?;
+        let classes = layout.classes(dir.as_ref(), given)?;
+        let devices = layout::make(dir.as_ref(), &classes, given)?;
+        repair(remains, &devices, &classes, options)
+    }
+
+    /// Like [`Kvdb::repair`], to devices of any kind, which are overwritten as by [`Kvdb::create_on`].
+    ///
+    /// # Errors
+    /// As [`Kvdb::repair`].
+    pub fn repair_on(
+        remains: &Remains,
+        devices: &Devices,
+        options: Options,
+    ) -> Result<RepairReport> {
+        options.check_to_create()?;
+        layout::check_without_kvdb(devices)?;
+        repair(remains, devices, &devices.names(), options)
+    }
+}
+
+/// Repairs to new devices, whose classes are known as `paths`. As with a backup, class headers are written
+/// when all else is durable, and the manifest after them; until then it is in memory.
+fn repair(
+    remains: &Remains,
+    devices: &Devices,
+    paths: &[(MediaClass, String)],
+    options: Options,
+) -> Result<RepairReport> {
+    let (geometry, name) = (devices.manifest.geometry(), devices.manifest.name());
+    let bytes = geometry.capacity.bytes(geometry.lba_size);
+    let draft = Arc::new(MemoryDevice::new(name, bytes, geometry.lba_size));
+    let drafted = Devices { manifest: draft, ..devices.clone() };
+    open::create(&drafted, paths, &options)?;
+    let classes = devices.classes(&options);
+    let into = Kvdb::start(drafted, None, options)?;
+    let engine = into.engine.clone();
+    engine.classes.all().iter().try_for_each(|media| media.clear_header())?;
+    let report = salvage(remains, &into)?;
+    into.close()?;
+    let state = engine.manifest.state();
+    open::found(&classes, &devices.manifest, state.uuid, state.edits())?;
+    Ok(report)
+}
+
+/// Writes what is sound to `into`, which has no KVSs.
+fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
+    let mut survey = match &remains.manifest {
+        Some(device) => Manifest::survey(device.clone())?,
+        None => Survey { damage: Some("the manifest is missing".into()), ..Survey::default() },
+    };
+    let tuning = Options::default().tuning();
+    let media = |(class, (device, _)): (&MediaClass, &(Arc<dyn Device>, u64))| {
+        (*class, Arc::new(Media::new(*class, device.clone(), &tuning)))
+    };
+    let classes: Classes = remains.classes.iter().map(media).collect();
+    let mut salvage = Salvage::new(into, &survey.dropped);
+    let found = Found::of(&classes, remains, survey.state.as_ref(), &mut salvage);
+    if survey.damage.is_none() {
+        survey.damage = found.newer_than(&survey);
+    }
+    for (id, name, options) in to_create(&survey) {
+        salvage.create(id, name, options)?;
+    }
+    if survey.damage.is_none() {
+        salvage.know_all();
+    }
+    let manifest = match (&survey.damage, &survey.state) {
+        (None, _) => ManifestState::Whole,
+        (Some(_), Some(_)) => ManifestState::Damaged,
+        (Some(_), None) => ManifestState::Lost,
+    };
+    if let Some(state) = &survey.state {
+        for media in state.classes.keys().filter_map(|class| classes.get(class)) {
+            // It says nothing that is needed here; but an open would stop at it.
+            if let Err(error) = media.check_header(state.uuid) {
+                salvage.finding(error.to_string());
+            }
+        }
+        named::salvage(&mut salvage, state, &classes)?;
+    }
+    if let Some(damage) = &survey.damage {
+        salvage.finding(damage.clone());
+        unnamed::salvage(&mut salvage, &survey, &found)?;
+    }
+    salvage.finish(manifest)
+}
+
+/// The KVSs that are to be there again. Of those that had the same name the newest comes first, which keeps it:
+/// the others were dropped before, and nothing is left that says so.
+fn to_create(survey: &Survey) -> Vec<(u32, &str, KvsOptions)> {
+    let left = survey.names.iter().filter(|(id, _)| !survey.dropped.contains(id));
+    let left: Vec<_> = left.map(|(id, (name, options))| (*id, &name[..], *options)).collect();
+    let newest: BTreeMap<&str, u32> = left.iter().map(|(id, name, _)| (*name, *id)).collect();
+    let (keep, lose): (Vec<_>, Vec<_>) =
+        left.into_iter().partition(|(id, name, _)| newest[name] == *id);
+    [keep, lose].concat()
+}

@@ -1,0 +1,80 @@
+//! What a repair reports, and the ranges of keys in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::media::class::Media;
+use crate::types::class::MediaClass;
+
+/// What was left of the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManifestState {
+    /// It could be read as an open would read it.
+    Whole,
+    /// Changes after its newest sound part are lost; what they made was searched for on the media.
+    Damaged,
+    /// None of it could be used: the order of what was found is by ids, names are invented.
+    Lost,
+}
+
+/// What a repair has salvaged, and what it has not.
+#[derive(Clone, Debug, Serialize)]
+pub struct RepairReport {
+    /// What was left of the manifest.
+    pub manifest: ManifestState,
+    /// The KVSs of the new KVDB.
+    pub kvss: Vec<KvsRepair>,
+    /// One line for each structure that is damaged, with device and address.
+    pub findings: Vec<String>,
+    /// What cannot be known of the result, in sentences.
+    pub caveats: Vec<String>,
+}
+
+/// What became of one KVS.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KvsRepair {
+    /// Its name.
+    pub name: String,
+    /// Keys in the new KVDB.
+    pub recovered: u64,
+    /// Keys that are known and whose newest value is lost: they are not in the new KVDB.
+    pub lost: Vec<Vec<u8>>,
+    /// Where keys may be missing, or older than they were, or deleted ones be back: their page was lost.
+    pub lost_ranges: Vec<KeyRange>,
+    /// Keys of which several versions were found, and none of them surely the newest.
+    pub uncertain: u64,
+}
+
+/// The keys between two keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyRange {
+    /// They come behind this one; `None`: from the beginning.
+    pub after: Option<Vec<u8>>,
+    /// And before this one; `None`: to the end.
+    pub before: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Whether `key` is one of them.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.after.as_deref().is_none_or(|after| key > after)
+            && self.before.as_deref().is_none_or(|before| key < before)
+    }
+}
+
+impl RepairReport {
+    /// Whether nothing was damaged and nothing lost.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.manifest == ManifestState::Whole
+            && self.findings.is_empty()
+            && self.kvss.iter().all(|kvs| kvs.lost.is_empty() && kvs.lost_ranges.is_empty())
+    }
+}
+
+/// The classes that are left.
+pub(crate) type Classes = BTreeMap<MediaClass, Arc<Media>>;

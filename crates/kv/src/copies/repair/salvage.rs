@@ -1,0 +1,340 @@
+//! Writes what was salvaged to the new KVDB, and keeps account of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::kvdb::Kvdb;
+use crate::api::kvs::Kvs;
+use crate::copies::repair::report::{KeyRange, KvsRepair, ManifestState, RepairReport};
+use crate::media::space::Purpose;
+use crate::omf::frame::{Change, Record};
+use crate::types::error::{KvError, Result, SALVAGE_ADVICE};
+use crate::types::expiry::Expiry;
+use crate::types::key::key_hash;
+use crate::types::policy::KvsOptions;
+use crate::types::prefixes::after;
+use crate::write::put::{size_with_expiry, with_expiry};
+
+/// A batch is written when it holds so many bytes of records, if the new KVDB takes such batches.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// The new KVDB and the account. Whatever is put later hides what was put before.
+pub(crate) struct Salvage<'a> {
+    into: &'a Kvdb,
+    /// Records to be written together, as the log has them: an expiry stays what it was.
+    batch: Vec<u8>,
+    batch_max: usize,
+    kvss: BTreeMap<u32, Target>,
+    /// KVSs that were dropped: nothing is salvaged for them.
+    dropped: &'a BTreeSet<u32>,
+    /// Whether there are no others than were created: whatever else is found was dropped.
+    knows_all: bool,
+    /// KVSs that are there and of which nobody knew the name.
+    invented: Vec<String>,
+    findings: Distinct<String>,
+}
+
+/// A key, if there is one.
+type Bound = Option<Vec<u8>>;
+
+struct Target {
+    kvs: Kvs,
+    lost: BTreeSet<Vec<u8>>,
+    /// What they come behind, and before what.
+    lost_ranges: Distinct<(Bound, Bound)>,
+    /// By the hash of the key.
+    uncertain: BTreeSet<u64>,
+}
+
+impl<'a> Salvage<'a> {
+    pub(super) fn new(into: &'a Kvdb, dropped: &'a BTreeSet<u32>) -> Salvage<'a> {
+        Salvage {
+            into,
+            batch: Vec::new(),
+            batch_max: into.engine.writer.lock().batch_max().min(BATCH_BYTES),
+            kvss: BTreeMap::new(),
+            dropped,
+            knows_all: false,
+            invented: Vec::new(),
+            findings: Distinct::default(),
+        }
+    }
+
+    /// Makes a KVS for what the damaged KVDB has under this id.
+    pub(super) fn create(&mut self, id: u32, name: &str, options: KvsOptions) -> Result<()> {
+        // A name may have been given to a new KVS after the old one was dropped, and be too long for more.
+        let names = [name.to_owned(), format!("{name}.{id}"), format!("kvs-{id}")];
+        let mut names = names.into_iter().chain((1..).map(|n| format!("kvs-{id}.{n}")));
+        let created = names.find_map(|name| match self.into.create_kvs(&name, options) {
+            Err(KvError::KvsExists(_) | KvError::KvsName(_)) => None,
+            result => Some(result),
+        });
+        let kvs = created.expect("there are more names than KVSs")?;
+        let (lost, lost_ranges) = (BTreeSet::new(), Distinct::default());
+        self.kvss.insert(id, Target { kvs, lost, lost_ranges, uncertain: BTreeSet::new() });
+        Ok(())
+    }
+
+    pub(super) fn is_dropped(&self, id: u32) -> bool {
+        self.dropped.contains(&id) || self.knows_all && !self.kvss.contains_key(&id)
+    }
+
+    /// All KVSs that there are were created now.
+    pub(super) fn know_all(&mut self) {
+        self.knows_all = true;
+    }
+
+    /// The KVS of this id, made if nobody knows its name; `None` when it was dropped.
+    fn target(&mut self, id: u32) -> Result<Option<&mut Target>> {
+        if self.is_dropped(id) {
+            return Ok(None);
+        }
+        if !self.kvss.contains_key(&id) {
+            self.create(id, &format!("kvs-{id}"), KvsOptions::default())?;
+            self.invented.push(self.kvss[&id].kvs.name().to_owned());
+        }
+        Ok(self.kvss.get_mut(&id))
+    }
+
+    /// Does what a record of the damaged KVDB did; what it puts has the same expiry.
+    pub(super) fn apply(&mut self, record: &Record<'_>, expiry: Expiry) -> Result<()> {
+        let Some(target) = self.target(record.kvs)? else { return Ok(()) };
+        match record.change {
+            Change::Put(_) | Change::Delete => drop(target.lost.remove(record.key)),
+            Change::DeletePrefix => target.lost.retain(|key| !key.starts_with(record.key)),
+            Change::Expire(_) => unreachable!("it comes with the put that it is about"),
+        }
+        let record = Record { kvs: target.kvs.id, ..*record };
+        if self.batch.len() + size_with_expiry(record, expiry) > self.batch_max {
+            self.write()?;
+        }
+        for record in with_expiry(record, expiry) {
+            let start = self.batch.len();
+            self.batch.resize(start + record.size(), 0);
+            record.encode_to(&mut self.batch[start..]);
+        }
+        Ok(())
+    }
+
+    /// This is the version of the key from now on.
+    pub(super) fn put(&mut self, kvs: u32, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
+        self.apply(&Record { kvs, key, change: Change::Put(value) }, expiry)
+    }
+
+    /// The key is deleted from now on.
+    pub(super) fn delete(&mut self, kvs: u32, key: &[u8]) -> Result<()> {
+        self.apply(&Record { kvs, key, change: Change::Delete }, Expiry::NEVER)
+    }
+
+    /// Deletes the keys that begin with `prefix` and are from `lower` to below `upper`.
+    pub(super) fn delete_prefix(
+        &mut self,
+        kvs: u32,
+        prefix: &[u8],
+        lower: &[u8],
+        upper: Option<&[u8]>,
+    ) -> Result<()> {
+        let end = after(prefix);
+        let ends_within = match (upper, &end) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(upper), Some(end)) => &end[..] <= upper,
+        };
+        if lower <= prefix && ends_within {
+            let record = Record { kvs, key: prefix, change: Change::DeletePrefix };
+            return self.apply(&record, Expiry::NEVER);
+        }
+        self.write()?;
+        let Some(target) = self.target(kvs)? else { return Ok(()) };
+        let covered = |key: &[u8]| {
+            key >= lower && key.starts_with(prefix) && upper.is_none_or(|upper| key < upper)
+        };
+        let mut keys: Vec<Vec<u8>> =
+            target.lost.iter().filter(|key| covered(key)).cloned().collect();
+        let mut cursor = target.kvs.cursor()?.keys_only();
+        cursor.seek(lower.max(prefix))?;
+        while let Some((key, _)) = cursor.next()?
+            && covered(key)
+        {
+            keys.push(key.to_vec());
+        }
+        keys.iter().try_for_each(|key| self.delete(kvs, key))
+    }
+
+    /// Which prefixes were deleted from `lower` to below `upper` is not known any more.
+    pub(super) fn lose_prefixes(
+        &mut self,
+        kvs: u32,
+        lower: &[u8],
+        upper: Option<&[u8]>,
+    ) -> Result<()> {
+        // Behind a key that is a bit below the bound, because the bound may be a key itself.
+        let after = lower.split_last().map(|(_, below)| below.to_vec());
+        self.lose_range(kvs, KeyRange { after, before: upper.map(<[u8]>::to_vec) })
+    }
+
+    /// The newest version of the key is known to be there, and cannot be read.
+    pub(super) fn lose(&mut self, kvs: u32, key: &[u8]) -> Result<()> {
+        self.delete(kvs, key)?;
+        if let Some(target) = self.target(kvs)? {
+            target.lost.insert(key.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Keys of a range are not known any more.
+    pub(super) fn lose_range(&mut self, kvs: u32, range: KeyRange) -> Result<()> {
+        if let Some(target) = self.target(kvs)? {
+            target.lost_ranges.add((range.after, range.before));
+        }
+        Ok(())
+    }
+
+    /// Nobody can say which version of a key is the newest.
+    pub(super) fn doubt(&mut self, kvs: u32, key: &[u8]) -> Result<()> {
+        if let Some(target) = self.target(kvs)? {
+            target.uncertain.insert(key_hash(key));
+        }
+        Ok(())
+    }
+
+    /// What the key has in the new KVDB so far.
+    pub(super) fn so_far(&mut self, kvs: u32, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.write()?;
+        match self.target(kvs)? {
+            Some(target) => target.kvs.get(key),
+            None => Ok(None),
+        }
+    }
+
+    /// A line of the report. What it advises is being done.
+    pub(super) fn finding(&mut self, finding: String) {
+        self.findings.add(finding.replace(SALVAGE_ADVICE, ""));
+    }
+
+    fn write(&mut self) -> Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let engine = &self.into.engine;
+        for target in self.kvss.values() {
+            engine.admit(target.kvs.id)?;
+        }
+        let mut rest = &self.batch[..];
+        let records = std::iter::from_fn(|| {
+            let record =
+                (!rest.is_empty()).then(|| Record::decode(rest).expect("encoded above"))?;
+            rest = &rest[record.size()..];
+            Some(record)
+        });
+        engine.write(self.batch.len(), Purpose::User, records, |_| Ok(()))?;
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Makes everything durable and counts what is there.
+    pub(super) fn finish(mut self, manifest: ManifestState) -> Result<RepairReport> {
+        self.write()?;
+        self.into.sync()?;
+        let mut kvss = Vec::new();
+        for Target { kvs, lost, lost_ranges, uncertain } in self.kvss.into_values() {
+            let mut recovered = 0;
+            let mut cursor = kvs.cursor()?.keys_only();
+            while cursor.next()?.is_some() {
+                recovered += 1;
+            }
+            let (name, lost) = (kvs.name().to_owned(), lost.into_iter().collect());
+            let range = |(after, before)| KeyRange { after, before };
+            let lost_ranges = lost_ranges.in_order().into_iter().map(range).collect();
+            let uncertain = uncertain.len() as u64;
+            kvss.push(KvsRepair { name, recovered, lost, lost_ranges, uncertain });
+        }
+        let findings = self.findings.in_order();
+        let caveats = caveats(manifest, &kvss, &self.invented, &findings);
+        Ok(RepairReport { manifest, kvss, findings, caveats })
+    }
+}
+
+/// Each of them once, however many there are.
+struct Distinct<T>(BTreeMap<T, usize>);
+
+impl<T: Ord> Distinct<T> {
+    fn add(&mut self, item: T) {
+        let count = self.0.len();
+        self.0.entry(item).or_insert(count);
+    }
+
+    /// In the order in which they came.
+    fn in_order(self) -> Vec<T> {
+        let mut items: Vec<(T, usize)> = self.0.into_iter().collect();
+        items.sort_unstable_by_key(|(_, number)| *number);
+        items.into_iter().map(|(item, _)| item).collect()
+    }
+}
+
+impl<T> Default for Distinct<T> {
+    fn default() -> Self {
+        Distinct(BTreeMap::new())
+    }
+}
+
+/// What cannot be known of a result.
+fn caveats(
+    manifest: ManifestState,
+    kvss: &[KvsRepair],
+    invented: &[String],
+    findings: &[String],
+) -> Vec<String> {
+    let mut caveats = Vec::new();
+    let mut say = |applies: bool, caveat: &str| {
+        if applies {
+            caveats.push(caveat.to_owned());
+        }
+    };
+    say(
+        kvss.iter().any(|kvs| !kvs.lost_ranges.is_empty()),
+        "pages of keys are lost: in the ranges of keys that are named, keys may be missing, values may \
+         be older than they were, and deleted keys may be back",
+    );
+    say(
+        manifest == ManifestState::Whole && !findings.is_empty(),
+        "the newest changes may be missing as well: damage of the last record of the manifest or of the \
+         log cannot be told from a write that a crash has torn",
+    );
+    say(
+        manifest == ManifestState::Damaged,
+        "changes of the structure are lost with the end of the manifest: what they made was searched for \
+         on the media, deleted keys may be back, values may be older than they were or have lost their time \
+         to live, and keys may be missing without a finding",
+    );
+    say(
+        manifest == ManifestState::Lost,
+        "the manifest is lost, and with it what was alive: every version found on the media was taken, \
+         and the newest one by the ids of the structures kept; deleted keys and dropped KVSs may be back, \
+         values may be older than they were or have lost their time to live, and keys may be missing \
+         without a finding",
+    );
+    let names = invented.join(", ");
+    say(
+        !invented.is_empty(),
+        &format!(
+            "names and policies of some KVSs are lost; these are called by their ids: {names}"
+        ),
+    );
+    say(
+        kvss.iter().any(|kvs| kvs.uncertain > 0),
+        "of some keys several versions were found and none is surely the newest: `uncertain` counts them",
+    );
+    caveats
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_found_twice_is_told_once_in_the_order_of_finding() {
+        let mut found = Distinct::default();
+        [3, 1, 3, 2, 1, 0].into_iter().for_each(|item| found.add(item));
+        assert_eq!(found.in_order(), [3, 1, 2, 0]);
+    }
+}

@@ -1,0 +1,71 @@
+//! Counters: what the engine has done since it was opened. Whoever does it counts; `api/stats.rs` shows it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_base::{Clock, Nanos};
+
+use crate::sync::Mutex;
+use crate::types::error::KvError;
+
+/// A counter.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The engine's counters since it was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) puts: Counter,
+    pub(crate) gets: Counter,
+    pub(crate) deletes: Counter,
+    pub(crate) prefix_deletes: Counter,
+    pub(crate) batches: Counter,
+    pub(crate) cursor_steps: Counter,
+    pub(crate) syncs: Counter,
+    pub(crate) user_bytes: Counter,
+    pub(crate) log_flushes: Counter,
+    pub(crate) writer_waits: Counter,
+    pub(crate) memtable_waits: Counter,
+    pub(crate) segment_waits: Counter,
+    pub(crate) durability_waits: Counter,
+    pub(crate) stalled_ns: Counter,
+    pub(crate) longest_stall_ns: AtomicU64,
+    pub(crate) paced_ns: Counter,
+    /// Of both lanes.
+    pub(crate) steps: Counter,
+    pub(crate) ingests: Counter,
+    pub(crate) spills: Counter,
+    pub(crate) compactions: Counter,
+    pub(crate) collections: Counter,
+    pub(crate) expirations: Counter,
+    pub(crate) splits: Counter,
+    pub(crate) joins: Counter,
+    pub(crate) sorts: Counter,
+    pub(crate) young_blocks: Counter,
+    /// Written by steps of the second lane.
+    pub(crate) maintained_bytes: Counter,
+    /// Set while maintenance cannot go on for lack of space.
+    pub(crate) no_space: Mutex<Option<KvError>>,
+}
+
+impl Counters {
+    /// Values that were asked for, one by one or by walking.
+    pub(crate) fn reads(&self) -> u64 {
+        self.gets.get() + self.cursor_steps.get()
+    }
+
+    pub(crate) fn stalled_since(&self, since: Nanos, clock: &Clock) {
+        let ns = u64::try_from(clock.now().since(since).as_nanos()).unwrap_or(u64::MAX);
+        self.stalled_ns.add(ns);
+        self.longest_stall_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,98 @@
+//! Flushing the log, and opening its segments.
+//!
+//! Writers, maintenance and callers of `sync` share flushes: one leads, and those that wait for it find their records
+//! durable. Locks: `flushing`, then `writer`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::units::to_usize;
+
+use crate::engine::shared::Engine;
+use crate::log::tail::{LogTail, new_segment};
+use crate::media::space::Purpose;
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
+use crate::types::error::{KvError, Result};
+use crate::types::options::Maintenance;
+use crate::values::block::ValueBlock;
+
+impl Engine {
+    /// Makes every record up to `seqno` durable, together with what others have appended since.
+    pub(crate) fn flush_through(&self, seqno: u64) -> Result<()> {
+        let mut leader = self.flushing.lock();
+        let durable = self.durable.load(Ordering::Acquire);
+        if durable >= seqno {
+            return Ok(());
+        }
+        if let Some(cause) = &*leader {
+            return Err(KvError::Stopped { cause: cause.clone() });
+        }
+        let mut flight = self.lock_in_turn().take_flight(durable);
+        let flown = self.stop_at_any(flight.fly());
+        *leader = flown.as_ref().err().cloned().map(Arc::new);
+        let buffers = flown?;
+        self.durable.store(flight.through, Ordering::Release);
+        self.counters.log_flushes.add(1);
+        let begins = {
+            let mut writer = self.lock_in_turn();
+            writer.landed(&flight, buffers);
+            self.stopped().is_none() && writer.begin_opening()
+        };
+        drop(leader);
+        self.room.notify_all();
+        if begins {
+            match self.options.maintenance {
+                // That may wait for discards and for the manifest, and what is acknowledged meanwhile for a flush.
+                Maintenance::Threads => drop(self.opening.notify_one()),
+                Maintenance::Manual => self.open_ahead(&mut self.writer.lock()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the segment that the log needs next. A failure here is met again, and reported, by the write that
+    /// needs the segment.
+    pub(crate) fn open_ahead(&self, log: &mut MutexGuard<'_, LogTail>) {
+        let size = to_usize(self.tuning.frame_bytes);
+        let segment = MutexGuard::unlocked(log, || self.open_segment(Purpose::User, size));
+        log.opened(segment.ok());
+        self.room.notify_all();
+    }
+
+    pub(crate) fn open_segment(&self, purpose: Purpose, size: usize) -> Result<Arc<ValueBlock>> {
+        let (segment, edit) = new_segment(&self.classes, &self.ids, &self.tuning, purpose, size)?;
+        self.commit(vec![edit])?;
+        Ok(segment)
+    }
+}
+
+/// Waits of one writer for another are long from this on: shorter ones are what a lock costs.
+pub(crate) const LONG_WAIT: Duration = Duration::from_millis(1);
+
+impl Engine {
+    /// Takes the writer's lock. Who has waited long for it is handed it by the next writer that lets go of it:
+    /// those that write without a pause would take it again before who was woken has come to run.
+    pub(crate) fn lock_in_turn(&self) -> MutexGuard<'_, LogTail> {
+        self.writer.try_lock_for(LONG_WAIT).unwrap_or_else(|| {
+            self.waiting_long.fetch_add(1, Ordering::Relaxed);
+            let log = self.writer.lock();
+            self.waiting_long.fetch_sub(1, Ordering::Relaxed);
+            log
+        })
+    }
+
+    /// Flushes the log when its oldest pending record has waited for half of the window: the other
+    /// half is for the device.
+    pub(crate) fn flush_when_due(&self) -> Result<()> {
+        let (pending_since, seqno) = {
+            let log = self.writer.lock();
+            (log.pending_since(), log.last_seqno())
+        };
+        let half = Duration::from_millis(self.options.durability_ms) / 2;
+        match pending_since {
+            Some(since) if self.options.clock.now() >= since + half => self.flush_through(seqno),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Steps of maintenance that found no room. A step finds that out when it has written most of its output, so it
+//! is not tried again at once: only when another step has ended well, ingests included, when more is free than was,
+//! or when some time has passed, twice as much after each try. `maintain/steps.rs` asks and tells.
+
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use crate::engine::job::Job;
+use crate::types::class::MediaClass;
+use crate::types::error::KvError;
+
+/// What a step depends on that may find no room.
+#[derive(Clone, Copy)]
+pub(crate) struct Chance {
+    /// Steps that have ended well.
+    pub(crate) steps: u64,
+    /// Bytes that are free, in each class.
+    pub(crate) free: [u64; MediaClass::ALL.len()],
+    pub(crate) now: Nanos,
+}
+
+/// A step that found no room.
+struct Try {
+    job: Job,
+    full: KvError,
+    /// Before it, or after it where that is less: others may have had some meanwhile.
+    free: [u64; MediaClass::ALL.len()],
+    ended: Nanos,
+    wait: Duration,
+}
+
+/// Those since a step ended well.
+#[derive(Default)]
+pub(crate) struct Futile {
+    steps: u64,
+    tries: Vec<Try>,
+}
+
+/// How long the first wait is, for what cannot be seen to have changed: what others held for a moment, what has
+/// expired.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// And how long any wait is at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
+
+impl Futile {
+    /// Why a step need not be tried.
+    pub(crate) fn why(&self, job: &Job, chance: &Chance) -> Option<KvError> {
+        let same = |one: &&Try| self.steps == chance.steps && one.job == *job;
+        let one = self.tries.iter().find(same)?;
+        let more = chance.free.iter().zip(one.free).any(|(&free, then)| free > then);
+        let soon = chance.now.since(one.ended) < one.wait;
+        (soon && !more).then(|| one.full.clone())
+    }
+
+    /// Notes that a step found no room.
+    pub(crate) fn add(&mut self, job: Job, before: &Chance, after: &Chance, full: &KvError) {
+        if self.steps != before.steps {
+            self.clear();
+            self.steps = before.steps;
+        }
+        let again = self.tries.iter().position(|one| one.job == job);
+        let waited = again.map(|at| self.tries.swap_remove(at).wait);
+        let wait = waited.map_or(FIRST_WAIT, |wait| (2 * wait).min(LONGEST_WAIT));
+        let mut free = before.free;
+        free.iter_mut().zip(after.free).for_each(|(free, after)| *free = after.min(*free));
+        self.tries.push(Try { job, full: full.clone(), free, ended: after.now, wait });
+    }
+
+    /// Forgets all: what steps do has changed.
+    pub(crate) fn clear(&mut self) {
+        self.tries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use esker_base::Rng;
+
+    use super::*;
+    use crate::media::space::Purpose;
+    use crate::recover::devices::Devices;
+    use crate::testing::{device, kvdb_on, small_blocks};
+    use crate::types::options::Tuning;
+    use crate::types::stream::Stream;
+
+    #[test]
+    fn what_found_no_room_is_not_written_again_before_anything_has_changed() {
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+        let tuning =
+            Tuning { allocation_bytes: 4096, key_extent_bytes: 64 << 10, ..small_blocks() };
+        let (db, kvs, clock) = kvdb_on(devices, tuning);
+        let mut rng = Rng::new(1);
+        for _ in 0..2 {
+            for _ in 0..15_000 {
+                kvs.put(&rng.below(u64::MAX).to_be_bytes().repeat(4), &[7; 8]).unwrap();
+            }
+            db.ingest().unwrap();
+            db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+        }
+        let capacity = db.engine.classes.capacity.clone();
+        let mut taken = Vec::new();
+        while capacity.free_bytes() > 600 << 10 {
+            taken.push(capacity.allocate(Stream::Log, 16 << 10, Purpose::Maintenance).unwrap());
+        }
+        assert!(matches!(db.engine.due()[..], [Job::Compact { newest: 2, .. }]));
+        let written = || capacity.traffic(Stream::OldKeys).2;
+        let fails = || {
+            let before = written();
+            assert!(db.step().unwrap_err().lacks_space());
+            written() - before
+        };
+        assert!(fails() > 400 << 10);
+        assert_eq!(fails(), 0);
+        for wait in 0..3 {
+            clock.advance(FIRST_WAIT * (1 << wait) - Duration::from_nanos(1));
+            assert_eq!(fails(), 0);
+            clock.advance(Duration::from_nanos(1));
+            assert!(fails() > 400 << 10);
+        }
+        // Not enough, but more.
+        taken.pop();
+        assert!(fails() > 400 << 10);
+        assert_eq!(fails(), 0);
+        // Another step may do something for it.
+        kvs.put(b"k", b"v").unwrap();
+        db.ingest().unwrap();
+        assert!(db.step().unwrap(), "a spill");
+        assert!(fails() > 400 << 10);
+        assert_eq!(fails(), 0);
+        drop(taken);
+        assert!(db.step().unwrap());
+    }
+}

@@ -1,0 +1,38 @@
+//! A job: one step of the second lane of maintenance, by the KVS and the leaf that it is about.
+
+use std::collections::BTreeSet;
+
+/// A step of the second lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Ages the root's data into the leaves.
+    Spill { kvs: u32 },
+    /// Merges the keys of the root's newest kvsets.
+    Merge { kvs: u32, newest: usize },
+    /// Merges the keys of a leaf's newest kvsets.
+    Compact { kvs: u32, leaf: u64, newest: usize },
+    /// Divides a leaf in two.
+    Split { kvs: u32, leaf: u64 },
+    /// Makes one of a leaf and the next one.
+    Join { kvs: u32, leaf: u64, next: u64 },
+    /// Merges all keys of a leaf, and rewrites the live values of these blocks.
+    Collect { kvs: u32, leaf: u64, blocks: BTreeSet<u64> },
+    /// Writes all values of a leaf anew, in key order.
+    Sort { kvs: u32, leaf: u64 },
+    /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.
+    Expire { kvs: u32, leaf: u64, oldest: usize },
+}
+
+impl Job {
+    pub(crate) fn kvs(&self) -> u32 {
+        let (Job::Spill { kvs }
+        | Job::Merge { kvs, .. }
+        | Job::Compact { kvs, .. }
+        | Job::Split { kvs, .. }
+        | Job::Join { kvs, .. }
+        | Job::Collect { kvs, .. }
+        | Job::Sort { kvs, .. }
+        | Job::Expire { kvs, .. }) = self;
+        *kvs
+    }
+}

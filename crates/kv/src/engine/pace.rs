@@ -1,0 +1,133 @@
+//! The state of the writers' pace: how long ingests take lately, and what writers owe. `write/throttle.rs` slows them.
+
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The pace of a KVDB's writers.
+#[derive(Default)]
+pub(crate) struct Pace {
+    /// When the next byte may be written, in nanoseconds.
+    pub(crate) next_ns: AtomicU64,
+    /// How long ingests take lately: nanoseconds for 1,024 bytes of a memtable.
+    ingest_ns: AtomicU64,
+    /// When the ingest under way began, in nanoseconds; 0 when none is.
+    began_ns: AtomicU64,
+    /// When the last one ended, in nanoseconds.
+    ended_ns: AtomicU64,
+    /// Writers that wait for space.
+    pub(crate) without_space: AtomicU64,
+}
+
+impl Pace {
+    /// Notes that an ingest begins.
+    pub(crate) fn ingest_begins(&self, now: Nanos) {
+        self.began_ns.store(now.0.max(1), Ordering::Relaxed);
+    }
+
+    /// Learns from an ingest of `bytes` how long they take.
+    pub(crate) fn ingest_ends(&self, now: Nanos, bytes: u64) {
+        let ns = self.under_way_ns(now, bytes.max(1 << 20));
+        self.began_ns.store(0, Ordering::Relaxed);
+        self.ended_ns.store(now.0, Ordering::Relaxed);
+        // The first one says more than nothing does.
+        let lately = match self.ingest_ns.load(Ordering::Relaxed) {
+            0 => ns,
+            before => (3 * before + ns) / 4,
+        };
+        self.ingest_ns.store(lately, Ordering::Relaxed);
+    }
+
+    /// Does the work of maintenance for a writer that waits for space: no step pauses meanwhile.
+    pub(crate) fn for_space<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.without_space.fetch_add(1, Ordering::Relaxed);
+        let done = work();
+        self.without_space.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
+    /// Whether writers take long to fill a memtable now, or write nothing.
+    pub(crate) fn is_quiet(&self, now: Nanos) -> bool {
+        let ended = Nanos(self.ended_ns.load(Ordering::Relaxed));
+        self.began_ns.load(Ordering::Relaxed) == 0 && now.since(ended) >= QUIET
+    }
+
+    /// How long the ingest of `bytes` that is under way has taken, in nanoseconds for 1,024 of them.
+    fn under_way_ns(&self, now: Nanos, bytes: u64) -> u64 {
+        match self.began_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            began => now.0.saturating_sub(began).saturating_mul(1024) / bytes.max(1),
+        }
+    }
+
+    /// How long an ingest of `bytes` takes: as lately, or longer when it has.
+    pub(crate) fn ingest_ns(&self, now: Nanos, bytes: u64) -> u64 {
+        let lately = self.ingest_ns.load(Ordering::Relaxed);
+        lately.max(self.under_way_ns(now, bytes)).max(INGEST_NS)
+    }
+}
+
+/// An ingest is never believed to be quicker than this, in nanoseconds for 1,024 bytes: 200 MB/s.
+const INGEST_NS: u64 = 5_000;
+/// Writers are quiet when nothing was ingested for so long.
+const QUIET: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintain::giving_way::GivingWay;
+    use crate::maintain::giving_way::pauses;
+    use crate::write::throttle::pressure;
+
+    #[test]
+    fn a_step_that_spills_wait_for_does_not_pause() {
+        assert_eq!(
+            [0, 3, 4, 7, 8, 100].map(|root_bytes| pauses(root_bytes, 4)),
+            [3, 3, 1, 1, 0, 0]
+        );
+    }
+
+    #[test]
+    fn a_step_for_which_a_writer_waits_does_not_pause() {
+        let (db, ..) = crate::testing::kvdb();
+        let took = Duration::from_millis(2);
+        let pause = |can_wait| GivingWay::new(&db.engine, can_wait).pause_after(took);
+        assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
+        assert_eq!(db.engine.pace.for_space(|| pause(true)), Duration::ZERO);
+        assert_eq!(pause(true), 3 * took);
+    }
+
+    #[test]
+    fn the_first_ingest_tells_how_long_they_take_and_others_change_that_slowly() {
+        let pace = Pace::default();
+        let lately = || pace.ingest_ns.load(Ordering::Relaxed);
+        let ingest = |ms: u64| {
+            pace.ingest_begins(Nanos(7));
+            pace.ingest_ends(Nanos(7 + ms * 1_000_000), 10 << 20);
+        };
+        ingest(400);
+        assert_eq!(lately(), 39_062);
+        ingest(800);
+        assert_eq!(lately(), 48_827);
+    }
+
+    #[test]
+    fn an_ingest_that_takes_longer_than_others_did_slows_writers_before_it_ends() {
+        let pace = Pace::default();
+        assert_eq!(pace.ingest_ns(Nanos(1 << 40), 10 << 20), INGEST_NS);
+        pace.ingest_begins(Nanos(7));
+        assert_eq!(pace.ingest_ns(Nanos(8), 10 << 20), INGEST_NS);
+        assert_eq!(pace.ingest_ns(Nanos(400_000_007), 10 << 20), 39_062);
+    }
+
+    #[test]
+    fn pressure_begins_gently_and_has_an_end() {
+        assert_eq!(pressure(50, 50, 100), 0);
+        assert_eq!(pressure(40, 50, 100), 0);
+        assert!(pressure(55, 50, 100) <= 10);
+        assert_eq!(pressure(100, 50, 100), 1000);
+        assert_eq!(pressure(u64::MAX / 1000, 50, 100), 10_000);
+    }
+}

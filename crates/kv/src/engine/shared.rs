@@ -1,0 +1,228 @@
+//! The state that the handles and threads of an open KVDB share.
+//!
+//! Locks, in the order in which they may be taken: `naming`, `compacting`, `ingesting`, `scratch`,
+//! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::engine::counters::Counters;
+use crate::engine::futile::Futile;
+use crate::engine::pace::Pace;
+use crate::engine::request::Manual;
+use crate::engine::transactions::Transactions;
+use crate::engine::window::Scratch;
+use crate::log::tail::LogTail;
+use crate::manifest::writer::Manifest;
+use crate::media::classes::Classes;
+use crate::media::writes::Writes;
+use crate::omf::manifest::Edit;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{ArcSwap, Condvar, Mutex};
+use crate::tree::kvset::builder::Shop;
+use crate::tree::page_cache::PageCache;
+use crate::tree::view::{Table, View};
+use crate::types::error::{KvError, Result};
+use crate::types::expiry::WallClock;
+use crate::types::ids::Ids;
+use crate::types::options::{Options, Tuning};
+use crate::values::block::{ValueBlock, Values};
+
+/// Everything that the handles and threads of a KVDB share.
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) tuning: Tuning,
+    pub(crate) classes: Classes,
+    pub(crate) manifest: Manifest,
+    pub(crate) ids: Ids,
+    pub(crate) pages: Arc<PageCache>,
+    pub(crate) values: Values,
+    pub(crate) wall_clock: WallClock,
+    pub(crate) view: ArcSwap<View>,
+    /// The end of the log. Whoever holds it is the writer.
+    pub(crate) writer: Mutex<LogTail>,
+    /// How many have waited long for that lock, and still do.
+    pub(crate) waiting_long: AtomicU64,
+    /// Signalled when writers may go on, and when the log has something to flush.
+    pub(crate) room: Condvar,
+    pub(crate) pending: Condvar,
+    /// Signalled when a segment is to be opened ahead of need.
+    pub(crate) opening: Condvar,
+    /// The log segment in which the manifest lets replay begin: it must stay even when nothing
+    /// refers to its records any more.
+    pub(crate) replay_from: Mutex<Arc<ValueBlock>>,
+    /// Every record up to this seqno may be read.
+    pub(crate) visible: AtomicU64,
+    /// Every record up to this seqno is durable.
+    pub(crate) durable: AtomicU64,
+    /// Held by who flushes the log. Why that failed: then nobody knows what of it is durable, and it is not
+    /// tried again.
+    pub(crate) flushing: Mutex<Option<Arc<KvError>>>,
+    /// Guards the names and options of KVSs, and which classes there are.
+    pub(crate) naming: Mutex<()>,
+    /// Tables that were ingested, as long as somebody may read them: freeing one takes longer than a
+    /// put or a get may, so it is for the lane to do.
+    pub(crate) ingesting: Mutex<Vec<Table>>,
+    pub(crate) compacting: Mutex<()>,
+    /// Steps of that lane that need not be tried now.
+    pub(crate) futile: Mutex<Futile>,
+    pub(crate) publishing: Mutex<()>,
+    /// The memory of the compaction under way.
+    pub(crate) scratch: Mutex<Scratch>,
+    /// Whether `scratch` is empty, and its memory the caches'.
+    pub(crate) resting: AtomicBool,
+    /// When the last step of the second lane ended, in nanoseconds of the clock.
+    pub(crate) worked_ns: AtomicU64,
+    pub(crate) transactions: Transactions,
+    pub(crate) manual: Manual,
+    pub(crate) pace: Pace,
+    stopped: OnceLock<Arc<KvError>>,
+    pub(crate) closing: AtomicBool,
+    pub(crate) work: Work,
+    pub(crate) counters: Counters,
+}
+
+/// What opening a KVDB yields, to make an engine of.
+pub(crate) struct Parts {
+    pub(crate) classes: Classes,
+    pub(crate) manifest: Manifest,
+    pub(crate) ids: Ids,
+    pub(crate) log: LogTail,
+    pub(crate) view: View,
+    pub(crate) pages: Arc<PageCache>,
+}
+
+/// Wakes maintenance threads.
+#[derive(Default)]
+pub(crate) struct Work {
+    pub(crate) generation: Mutex<u64>,
+    pub(crate) changed: Condvar,
+}
+
+impl Work {
+    pub(crate) fn notify(&self) {
+        *self.generation.lock() += 1;
+        self.changed.notify_all();
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(options: Options, parts: Parts) -> Engine {
+        let Parts { classes, manifest, ids, log, view, pages } = parts;
+        let last_seqno = log.last_seqno();
+        let engine = Engine {
+            tuning: options.tuning(),
+            classes,
+            manifest,
+            ids,
+            pages,
+            values: Values::new(options.memory_bytes),
+            wall_clock: WallClock::new(&options.clock),
+            view: ArcSwap::from_pointee(view),
+            replay_from: Mutex::new(log.segment().clone()),
+            writer: Mutex::new(log),
+            waiting_long: AtomicU64::new(0),
+            room: Condvar::new(),
+            pending: Condvar::new(),
+            opening: Condvar::new(),
+            visible: AtomicU64::new(last_seqno),
+            durable: AtomicU64::new(last_seqno),
+            flushing: Mutex::default(),
+            naming: Mutex::new(()),
+            ingesting: Mutex::default(),
+            compacting: Mutex::new(()),
+            futile: Mutex::default(),
+            publishing: Mutex::new(()),
+            scratch: Mutex::default(),
+            resting: AtomicBool::new(true),
+            worked_ns: AtomicU64::new(0),
+            transactions: Transactions::default(),
+            manual: Manual::default(),
+            pace: Pace::default(),
+            stopped: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            work: Work::default(),
+            counters: Counters::default(),
+            options,
+        };
+        engine.balance_memory();
+        engine
+    }
+
+    pub(crate) fn shop<'a>(&'a self, writes: &'a Writes) -> Shop<'a> {
+        Shop { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
+    }
+
+    // ---- stopping ----------------------------------------------------------------------------
+
+    /// Refuses writes from now on: what is on the media may not be what the engine believes. What was
+    /// acknowledged before becomes durable all the same, as long as the log can be written.
+    pub(crate) fn stop(&self, cause: &KvError) {
+        self.classes.keep_all();
+        let _ = self.stopped.set(Arc::new(cause.clone()));
+        self.pending.notify_all();
+        self.opening.notify_all();
+        self.room.notify_all();
+        self.work.notify();
+    }
+
+    pub(crate) fn stopped(&self) -> Option<&Arc<KvError>> {
+        self.stopped.get()
+    }
+
+    /// Refuses to write when the KVDB is stopped, closed, or was opened to be read.
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(KvError::ReadOnly);
+        }
+        self.check_open()?;
+        self.stopped.get().map_or(Ok(()), |cause| Err(KvError::Stopped { cause: cause.clone() }))
+    }
+
+    /// Refuses whatever needs the devices when the KVDB is closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
+    }
+
+    /// Passes the result of a read through; when the KVDB has closed meanwhile, that is why it failed.
+    pub(crate) fn if_open<T>(&self, result: Result<T>) -> Result<T> {
+        result.or_else(|error| self.check_open().and(Err(error)))
+    }
+
+    /// Passes a result through, and stops the engine at an error that is not just lack of space:
+    /// a step that found no room has changed nothing.
+    pub(crate) fn fail_stop<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && !error.lacks_space()
+            && !matches!(
+                error,
+                KvError::Closed
+                    | KvError::Cancelled
+                    | KvError::Dropped(_)
+                    | KvError::Stopped { .. }
+            )
+        {
+            self.stop(error);
+        }
+        result
+    }
+
+    /// Commits edits to the manifest. Any failure stops the engine: nobody knows what is there now.
+    pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
+        self.stop_at_any(self.manifest.commit(edits))
+    }
+
+    // ---- reading -----------------------------------------------------------------------------
+
+    // ---- changing the structure ----------------------------------------------------------------
+
+    // ---- the durability log --------------------------------------------------------------------
+
+    pub(crate) fn stop_at_any<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.stop(error);
+        }
+        result
+    }
+
+    // ---- memory ----------------------------------------------------------------------------------
+}

@@ -1,0 +1,159 @@
+//! The transactions that are open, and the history in which they find conflicts. `api/transaction.rs` has the calls.
+//!
+//! Invariants
+//! 1. A record newer than the beginning of an open transaction is in a memtable of the view or of the history. A
+//!    transaction begins, and a memtable leaves the view, under one lock.
+//! 2. A transaction that is not among the open ones has no view any more: it can neither read nor commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use crate::engine::counters::Counter;
+use crate::omf::frame::{Change, Record};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{ArcSwapOption, Mutex};
+use crate::tree::memtable::Memtable;
+use crate::tree::view::View;
+use crate::types::options::Options;
+
+/// The history may grow to this part of the memory budget; then the oldest transactions end.
+pub(crate) const HISTORY_PART: u64 = 8;
+
+/// What a transaction sees, until it has ended.
+pub(crate) type Sight = Arc<ArcSwapOption<View>>;
+
+/// The transactions of a KVDB that are open.
+#[derive(Default)]
+pub(crate) struct Transactions {
+    state: Mutex<State>,
+    history_bytes: AtomicU64,
+    pub(crate) committed: Counter,
+    pub(crate) conflicts: Counter,
+    /// Those that were open for too long.
+    pub(crate) expired: Counter,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    last_id: u64,
+    /// By id, so in the order of their beginning.
+    open: BTreeMap<u64, Open>,
+    /// Oldest first.
+    history: Vec<Arc<Memtable>>,
+}
+
+pub(crate) struct Open {
+    seqno: u64,
+    began: Nanos,
+    sight: Sight,
+}
+
+impl Transactions {
+    pub(crate) fn history_bytes(&self) -> u64 {
+        self.history_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many have begun and not yet ended.
+    pub(crate) fn open_count(&self) -> usize {
+        self.state.lock().open.len()
+    }
+
+    /// Keeps a memtable that `publish` takes out of the view, as long as a transaction may need it.
+    pub(crate) fn ingested(
+        &self,
+        table: &Arc<Memtable>,
+        options: &Options,
+        publish: impl FnOnce(),
+    ) {
+        let mut state = self.state.lock();
+        publish();
+        state.history.push(table.clone());
+        self.end_late_of(&mut state, options);
+        self.trim(&mut state);
+        while self.history_bytes() > options.memory_bytes / HISTORY_PART {
+            let oldest = state.open.pop_first();
+            let Some((_, open)) = oldest else { break };
+            open.sight.store(None);
+            self.expired.add(1);
+            self.trim(&mut state);
+        }
+    }
+
+    /// Ends what has been open for too long.
+    pub(crate) fn end_late(&self, options: &Options) {
+        self.end_late_of(&mut self.state.lock(), options);
+    }
+
+    fn end_late_of(&self, state: &mut State, options: &Options) {
+        let limit = Duration::from_millis(options.transaction_ms);
+        let now = options.clock.now();
+        let before = state.open.len();
+        while let Some(entry) = state.open.first_entry()
+            && now.since(entry.get().began) > limit
+        {
+            entry.remove().sight.store(None);
+            self.expired.add(1);
+        }
+        if state.open.len() < before {
+            self.trim(state);
+        }
+    }
+
+    /// Forgets what no open transaction needs.
+    fn trim(&self, state: &mut State) {
+        // Seqnos of beginnings ascend with the ids.
+        let oldest = state.open.first_key_value().map_or(u64::MAX, |(_, open)| open.seqno);
+        state.history.retain(|table| table.last_seqno() > oldest);
+        let bytes = state.history.iter().map(|table| table.bytes()).sum();
+        self.history_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Begins one, which sees what `snapshot` shows. Returns its id, the seqno of its beginning and its sight.
+    pub(crate) fn begin(
+        &self,
+        options: &Options,
+        snapshot: impl FnOnce() -> (Arc<View>, u64),
+    ) -> (u64, u64, Sight) {
+        let mut state = self.state.lock();
+        self.end_late_of(&mut state, options);
+        let (view, seqno) = snapshot();
+        let sight: Sight = Arc::new(ArcSwapOption::new(Some(view)));
+        state.last_id += 1;
+        let id = state.last_id;
+        let began = options.clock.now();
+        state.open.insert(id, Open { seqno, began, sight: sight.clone() });
+        (id, seqno, sight)
+    }
+
+    pub(crate) fn end(&self, id: u64) {
+        let mut state = self.state.lock();
+        if state.open.remove(&id).is_some() {
+            self.trim(&mut state);
+        }
+    }
+
+    /// The first of `changes` to a key, or to keys of a prefix, of which one was changed after `seqno`.
+    /// The caller is the writer.
+    pub(crate) fn conflict<'k>(
+        &self,
+        view: &View,
+        seqno: u64,
+        mut changes: impl Iterator<Item = Record<'k>>,
+    ) -> Option<Record<'k>> {
+        let state = self.state.lock();
+        let tables: Vec<&Arc<Memtable>> = view
+            .memtables()
+            .chain(&state.history)
+            .filter(|table| table.last_seqno() > seqno)
+            .collect();
+        changes.find(|&Record { kvs, key, change }| {
+            tables.iter().any(|table| match change {
+                Change::DeletePrefix => table.changed_within(kvs, key, seqno),
+                _ => table.changed(kvs, key, seqno),
+            })
+        })
+    }
+}

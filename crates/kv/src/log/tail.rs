@@ -1,0 +1,276 @@
+//! The durability log: frames of records, gathered in DRAM and written to segments.
+//!
+//! A segment is a value block. When a memtable becomes kvsets, those refer to the values where the
+//! log put them, so a value is written once on the log's medium. (`maintain/ingest.rs` has the exceptions.)
+//!
+//! Invariants
+//! 1. Records get consecutive seqnos in the order in which they are appended; a frame holds
+//!    consecutive seqnos, a segment consecutive frames. Replay stops at the first gap.
+//! 2. All records of a batch are in one frame.
+//! 3. A segment is in the manifest before a frame is written to it.
+//! 4. Segments are used in the order of their ids.
+//! 5. Frames are never overwritten: what a torn frame leaves behind is padding for ever.
+
+use std::sync::Arc;
+
+use esker_base::units::{round_up, to_usize};
+use esker_base::{AlignedBuf, Nanos};
+
+use crate::media::class::Media;
+use crate::media::classes::Classes;
+use crate::media::space::Purpose;
+use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
+use crate::omf::manifest::Edit;
+use crate::types::class::MediaClass;
+use crate::types::error::Result;
+use crate::types::ids::Ids;
+use crate::types::options::Tuning;
+use crate::types::policy::Place;
+use crate::types::stream::Stream;
+use crate::values::block::ValueBlock;
+use crate::values::frame::FrameBuilder;
+
+/// The part of the log that appending changes; guarded by the writer's lock.
+pub(crate) struct LogTail {
+    tuning: Tuning,
+    frame: FrameBuilder,
+    /// The seqno of the frame's first record.
+    frame_seqno: u64,
+    last_seqno: u64,
+    segment: Arc<ValueBlock>,
+    /// Where the frame goes in the segment, in bytes.
+    position: u64,
+    spare: Option<Arc<ValueBlock>>,
+    /// Someone is opening a spare without holding the lock.
+    opening: bool,
+    sealed: Vec<SealedFrame>,
+    buffers: Vec<AlignedBuf>,
+    /// Bytes appended and not yet durable.
+    unflushed_bytes: u64,
+    /// When the oldest record that no flush has taken yet was appended.
+    pending_since: Option<Nanos>,
+}
+
+/// A frame that gets no more records.
+struct SealedFrame {
+    frame: FrameBuilder,
+    segment: Arc<ValueBlock>,
+    offset: u64,
+    first_seqno: u64,
+}
+
+/// What one flush makes durable.
+pub(crate) struct Flight {
+    frames: Vec<SealedFrame>,
+    /// The last seqno in it.
+    pub(crate) through: u64,
+    /// The last seqno that was durable before.
+    durable: u64,
+    bytes: u64,
+}
+
+/// Takes space for a segment that holds at least a frame of `size` bytes of records. The edit that names it is to be committed before it is used.
+pub(crate) fn new_segment(
+    classes: &Classes,
+    ids: &Ids,
+    tuning: &Tuning,
+    purpose: Purpose,
+    size: usize,
+) -> Result<(Arc<ValueBlock>, Edit)> {
+    let least = (size + HEADER_SIZE) as u64;
+    let bytes = tuning.block_bytes;
+    let (place, stream) = (Place::prefer(MediaClass::Staging), Stream::Log);
+    let allocation = classes.allocate_about(place, stream, bytes, least, purpose)?;
+    // What is in the log is visible: there is nobody to refuse a frame to.
+    allocation.hold()?;
+    let id = ids.next();
+    let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0, plain_bytes: 0 };
+    Ok((Arc::new(ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 }), edit))
+}
+
+impl LogTail {
+    /// A log that continues after `last_seqno` in a fresh segment.
+    pub(crate) fn new(tuning: Tuning, segment: Arc<ValueBlock>, last_seqno: u64) -> LogTail {
+        LogTail {
+            tuning,
+            frame: FrameBuilder::new(to_usize(tuning.frame_bytes)),
+            frame_seqno: last_seqno + 1,
+            last_seqno,
+            segment,
+            position: 0,
+            spare: None,
+            opening: false,
+            sealed: Vec::new(),
+            buffers: Vec::new(),
+            unflushed_bytes: 0,
+            pending_since: None,
+        }
+    }
+
+    /// The largest batch that fits a frame, in bytes of records.
+    pub(crate) fn batch_max(&self) -> usize {
+        let frame = self.tuning.block_bytes - u64::from(self.segment.media().lba_size);
+        to_usize(frame.min(8 << 20)) - HEADER_SIZE
+    }
+
+    pub(crate) fn last_seqno(&self) -> u64 {
+        self.last_seqno
+    }
+
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.unflushed_bytes
+    }
+
+    pub(crate) fn pending_since(&self) -> Option<Nanos> {
+        self.pending_since
+    }
+
+    /// The segment that the next record goes to, or an earlier one.
+    pub(crate) fn segment(&self) -> &Arc<ValueBlock> {
+        &self.segment
+    }
+
+    /// That segment, and the one that was opened ahead of need.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<ValueBlock>> {
+        [&self.segment].into_iter().chain(&self.spare)
+    }
+
+    /// Gives back the room of what was not written of them; nothing is written to them any more.
+    pub(crate) fn let_go(&self) -> Result<()> {
+        self.segment.allocation.let_go(self.position)?;
+        self.spare.as_ref().map_or(Ok(()), |spare| spare.allocation.let_go(0))
+    }
+
+    /// DRAM of the log's buffers, in bytes.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let sealed = self.sealed.len() as u64 * self.tuning.frame_bytes;
+        let free: usize = self.buffers.iter().map(AlignedBuf::capacity).sum();
+        self.tuning.frame_bytes + sealed + free as u64
+    }
+
+    /// Whether the caller is to open a segment ahead of need; it ends that by
+    /// [`LogTail::opened`].
+    pub(crate) fn begin_opening(&mut self) -> bool {
+        let wanted = self.spare.is_none() && self.position > self.segment.allocation.bytes() / 8;
+        let begins = wanted && !self.opening;
+        self.opening |= begins;
+        begins
+    }
+
+    /// Whether a segment is being opened ahead of need. Who needs one now must wait for it: ids
+    /// ascend in the order in which segments are used.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.opening
+    }
+
+    /// The segment that was opened ahead of need, if there was room for one.
+    pub(crate) fn opened(&mut self, segment: Option<Arc<ValueBlock>>) {
+        self.opening = false;
+        self.spare = segment;
+    }
+
+    /// The segment that is needed now.
+    pub(crate) fn set_spare(&mut self, segment: Arc<ValueBlock>) {
+        debug_assert!(!self.opening && segment.id > self.segment.id);
+        self.spare = Some(segment);
+    }
+
+    /// Goes on in the spare segment, whatever room is left in this one. False: there is none.
+    pub(crate) fn pass_over(&mut self) -> bool {
+        self.seal();
+        let Some(next) = self.spare.take() else {
+            return false;
+        };
+        (self.segment, self.position) = (next, 0);
+        true
+    }
+
+    /// Makes room for `size` bytes of records in one frame. False: there is no spare segment, and
+    /// one is needed; set one and call again.
+    pub(crate) fn make_room(&mut self, size: usize) -> bool {
+        loop {
+            if !self.frame.has_room(size) {
+                self.seal();
+                if !self.frame.has_room(size) {
+                    self.frame = FrameBuilder::new(size);
+                }
+            }
+            let needed = (self.frame.used() + size) as u64;
+            let padded = round_up(needed, self.segment.media().lba_size.into());
+            if self.position + padded <= self.segment.allocation.bytes() {
+                return true;
+            }
+            if !self.pass_over() {
+                return false;
+            }
+        }
+    }
+
+    /// Appends a record, for which [`LogTail::make_room`] has made room. Returns its seqno and
+    /// its offset in the segment.
+    pub(crate) fn append(&mut self, record: &Record<'_>, now: Nanos) -> (u64, u32) {
+        let at = self.position + self.frame.push(record) as u64;
+        self.last_seqno += 1;
+        self.unflushed_bytes += record.size() as u64;
+        self.pending_since.get_or_insert(now);
+        (self.last_seqno, u32::try_from(at).expect("segments are below 4 GiB"))
+    }
+
+    /// Ends the current frame.
+    pub(crate) fn seal(&mut self) {
+        if self.frame.is_empty() {
+            return;
+        }
+        let fresh = match self.buffers.pop() {
+            Some(buf) => FrameBuilder::reuse(buf),
+            None => FrameBuilder::new(to_usize(self.tuning.frame_bytes)),
+        };
+        let frame = std::mem::replace(&mut self.frame, fresh);
+        let padded = round_up(frame.used() as u64, self.segment.media().lba_size.into());
+        self.sealed.push(SealedFrame {
+            frame,
+            segment: self.segment.clone(),
+            offset: self.position,
+            first_seqno: self.frame_seqno,
+        });
+        self.position += padded;
+        self.frame_seqno = self.last_seqno + 1;
+    }
+
+    /// Everything appended so far, to be written and flushed. Records up to `durable` are durable.
+    pub(crate) fn take_flight(&mut self, durable: u64) -> Flight {
+        self.seal();
+        self.pending_since = None;
+        let frames = std::mem::take(&mut self.sealed);
+        Flight { frames, through: self.last_seqno, durable, bytes: self.unflushed_bytes }
+    }
+
+    /// Notes that a flight has become durable, and takes its buffers back.
+    pub(crate) fn landed(&mut self, flight: &Flight, buffers: Vec<AlignedBuf>) {
+        self.unflushed_bytes -= flight.bytes;
+        let fitting = to_usize(self.tuning.frame_bytes) + HEADER_SIZE;
+        let fits = |buf: &AlignedBuf| buf.capacity() <= fitting.next_multiple_of(4096);
+        self.buffers.extend(buffers.into_iter().filter(fits));
+        self.buffers.truncate(4);
+    }
+}
+
+impl Flight {
+    /// Writes the frames and flushes; returns their buffers.
+    pub(crate) fn fly(&mut self) -> Result<Vec<AlignedBuf>> {
+        let mut buffers = Vec::with_capacity(self.frames.len());
+        let mut media: Vec<Arc<Media>> = Vec::new();
+        for SealedFrame { frame, segment, offset, first_seqno } in self.frames.drain(..) {
+            let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno, self.durable);
+            buffers.push(segment.allocation.write_at(offset, buf)?);
+            let medium = segment.media();
+            if !media.iter().any(|seen| seen.class == medium.class) {
+                media.push(medium.clone());
+            }
+        }
+        for medium in media {
+            medium.ports.port()?.flush()?;
+        }
+        Ok(buffers)
+    }
+}

@@ -1,0 +1,547 @@
+//! What maintenance is worth doing now, and how urgent it is. `steps.rs` does it.
+//!
+//! Three things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
+//! and keys of a leaf. The other is space: when the media hold more than the goal allows for what is
+//! live, the step goes first that saves most bytes for each byte it writes. The third is scans: when they
+//! have read as many bytes in vain, because a leaf's values do not lie in key order, as it would cost to
+//! put them in order, that is done. So it never costs more than has been wasted already.
+//!
+//! What is live is exact where keys were merged: each kvset counts the bytes it refers to in each
+//! block. What newer kvsets hide in older ones shows when they are merged; until then it is estimated
+//! from the filters: of some keys of the older kvset, how many are in a newer one? What has expired is
+//! estimated as if expiries were spread evenly.
+
+pub(crate) mod garbage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use esker_base::units::to_usize;
+
+use crate::engine::job::Job;
+use crate::engine::shared::Engine;
+use crate::media::class::Media;
+use crate::omf::frame::HEADER_SIZE;
+use crate::sync::atomic::Ordering;
+use crate::tree::kvset::Kvset;
+use crate::tree::view::{Leaf, Tree, View};
+use crate::types::class::MediaClass;
+use crate::types::options::Tuning;
+use crate::types::policy::{Place, Policy};
+use crate::values::block::ValueBlock;
+use garbage::{Blocks, Freed, Space};
+
+/// When a step becomes due. The fuller a class, the more a freed byte is worth.
+pub(crate) struct Thresholds {
+    spill_bytes: u64,
+    root_kvsets: usize,
+    compact_kvsets: usize,
+    /// The same, if that saves some space.
+    saving_kvsets: usize,
+    /// Bytes on the media for each 100 bytes that are live.
+    space_percent: u64,
+}
+
+/// A step that saves less than this share of what it writes is not worth it.
+const LEAST_GAIN: u64 = 20;
+
+/// The bound of what is small, in bytes.
+const SMALL_MOST: u64 = 256 << 10;
+
+/// So many small blocks of a leaf are rewritten as a few.
+pub(crate) const CRUMBS: usize = 128;
+
+/// A step that saves space.
+struct Saving {
+    saved: u64,
+    cost: u64,
+    /// What it costs besides, later, to collect the garbage that a spill leaves behind.
+    later: u64,
+    job: Job,
+}
+
+impl Saving {
+    fn gain(&self) -> u64 {
+        self.saved * 1000 / (self.cost + self.later).max(1)
+    }
+}
+
+impl Engine {
+    fn thresholds(&self, view: &View) -> Thresholds {
+        let full = |media: &Media| media.used_bytes() * 100 / media.capacity_bytes().max(1);
+        // Staging may be full, unless somebody must not leave it.
+        let policies = || view.trees.values().map(|tree| &tree.options.policy);
+        let strict = policies().flat_map(Policy::strict).any(|c| c == MediaClass::Staging);
+        let staging = self.classes.taking(MediaClass::Staging).filter(|_| strict);
+        let staging = staging.map_or(0, |media| full(&media));
+        let Tuning { root_kvsets, compact_kvsets, .. } = self.tuning;
+        let (spill_bytes, space_percent) = (self.spill_bytes(), self.options.space_percent());
+        // Who waits for more to come must expect some: what is old is found sooner, and read in order.
+        let is_quiet = self.pace.is_quiet(self.options.clock.now());
+        let spill_bytes = if is_quiet { spill_bytes / 4 } else { spill_bytes };
+        let saving_kvsets = compact_kvsets;
+        let at =
+            Thresholds { spill_bytes, root_kvsets, compact_kvsets, saving_kvsets, space_percent };
+        match full(&self.classes.capacity).max(staging) {
+            0..70 => at,
+            70..85 => Thresholds { saving_kvsets: 2, space_percent: space_percent.min(115), ..at },
+            _ => Thresholds {
+                spill_bytes: 1,
+                root_kvsets: usize::MAX,
+                compact_kvsets: 2,
+                saving_kvsets: 2,
+                space_percent: space_percent.min(105),
+            },
+        }
+    }
+
+    /// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the
+    /// log takes half of what it lies on at most.
+    pub(crate) fn spill_bytes(&self) -> u64 {
+        self.tuning.spill_bytes.min(self.classes.log_capacity_bytes() / 4)
+    }
+
+    fn blocks<'v>(&self, view: &'v View) -> Blocks<'v> {
+        Blocks::of(view, self.replay_from.lock().id, self.tuning.allocation_bytes)
+    }
+
+    /// The most that a root holds, or a step has before it, that is small beside what a KVDB has to do, in bytes.
+    pub(crate) fn small_bytes(&self) -> u64 {
+        (self.spill_bytes() / 64).min(SMALL_MOST)
+    }
+
+    /// What the media hold for the KVSs, and what of it is live.
+    pub(crate) fn space(&self, view: &View) -> Space {
+        self.space_of(view, &self.blocks(view))
+    }
+
+    fn space_of(&self, view: &View, blocks: &Blocks<'_>) -> Space {
+        let Space { mut used, mut live } = blocks.space();
+        let now_ms = self.wall_clock.now_ms();
+        let mut dead = 0;
+        for tree in view.trees.values() {
+            let keys: u64 = tree.kvsets().map(|kvset| kvset.key_bytes()).sum();
+            dead += tree.dead_bytes(now_ms);
+            dead += tree.leaves.iter().map(|leaf| leaf.dead_bytes(now_ms)).sum::<u64>();
+            used += keys;
+            live += keys;
+        }
+        // At most so much, because an estimate must not call everything garbage.
+        live -= dead.min(live / 10 * 9);
+        Space { used, live }
+    }
+
+    /// The steps that are worth doing now: first what exceeds its threshold by most.
+    pub(crate) fn due(&self) -> Vec<Job> {
+        let view = self.view.load();
+        let at = self.thresholds(&view);
+        let mut due: Vec<(usize, Job)> = Vec::new();
+        let root_bytes = view.root_bytes();
+        // One that leaves no room for others comes last.
+        let spill = |tree: &Tree, urgency: usize| {
+            let least = tree.root.last().map_or(0, |kvset| kvset.key_bytes());
+            let fits = least <= self.room_to_spill(&view, tree);
+            (if fits { urgency } else { 0 }, Job::Spill { kvs: tree.kvs })
+        };
+        if root_bytes >= at.spill_bytes {
+            let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).max(100);
+            let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
+            // The fullest first; the others in case it finds no room. When small ones together hold half, they go: else
+            // what they hold would leave ever less to those that are written to most.
+            let mut trees: Vec<_> = view.trees.values().filter(|it| !it.root.is_empty()).collect();
+            let is_small = |tree: &Tree| tree.root_bytes <= self.small_bytes();
+            let small = trees.iter().filter(|tree| is_small(tree));
+            let many = small.map(|tree| tree.root_bytes).sum::<u64>() >= self.spill_bytes() / 2;
+            trees.sort_by_key(|tree| std::cmp::Reverse((many && is_small(tree), tree.root_bytes)));
+            due.extend(trees.iter().map(|tree| spill(tree, urgency)));
+        }
+        due.extend(self.holds_log(&view).map(|(tree, urgency)| spill(tree, urgency)));
+        for tree in view.trees.values() {
+            let entries: Vec<u64> = tree.root.iter().map(|kvset| merged_entries(kvset)).collect();
+            let keys = |newest: usize| tree.root[..newest].iter().map(|kvset| kvset.key_bytes());
+            if let Some(newest) = merge_run(&entries, at.root_kvsets)
+                && !self.is_emptying(tree.kvs)
+                && keys(newest).sum::<u64>() <= self.most_keys(&tree.options.policy)
+            {
+                let urgency = newest * 100 / at.root_kvsets;
+                due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
+            }
+            due.extend(self.strays(tree).map(|job| (100, job)));
+            let shaped = |n| self.shape(tree, n, &at);
+            due.extend((0..tree.leaves.len()).filter_map(shaped));
+        }
+        due.extend(self.savings(&view, at.space_percent));
+        due.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
+        due.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// Who refers to the oldest log segment that any root does, when all of these take half of what the log lies on:
+    /// a root that is never the fullest may hold a little in each. With the urgency of its spill.
+    fn holds_log<'v>(&self, view: &'v View) -> Option<(&'v Tree, usize)> {
+        let class = self.classes.staging().map_or(MediaClass::Capacity, |media| media.class);
+        let mut held: BTreeMap<u64, (u64, &Tree)> = BTreeMap::new();
+        for tree in view.trees.values() {
+            let blocks = tree.root.iter().flat_map(|kvset| &kvset.blocks).map(|(block, _)| block);
+            for block in blocks.filter(|block| block.is_log() && block.media().class == class) {
+                held.entry(block.id).or_insert((block.allocation.bytes(), tree));
+            }
+        }
+        let bytes: u64 = held.values().map(|(bytes, _)| bytes).sum();
+        let urgency = bytes * 100 / (self.classes.log_capacity_bytes() / 2).max(1);
+        let (_, tree) = held.into_values().next().filter(|_| urgency >= 100)?;
+        Some((tree, usize::try_from(urgency).unwrap_or(usize::MAX)))
+    }
+
+    /// The step that brings something home which lies where it must not, if there is room now.
+    fn strays(&self, tree: &Tree) -> Option<Job> {
+        let mut strict = tree.options.policy.strict();
+        let class = strict.find(|&c| self.classes.taking(c).is_some() && tree.has_strays(c))?;
+        if tree.root.iter().any(|kvset| tree.strays_in(kvset, class)) {
+            return Some(Job::Spill { kvs: tree.kvs });
+        }
+        let policy = &tree.options.policy;
+        // What only prefers to lie elsewhere does not come home by this, and would be moved for ever.
+        let home = Place::only(class);
+        let (keys, values) = (policy.old_keys == home, policy.old_values == home);
+        let moves = |leaf: &&Leaf| {
+            keys && self.keys_move(leaf, policy)
+                || values && !self.misplaced(leaf, policy).is_empty()
+        };
+        let leaf = tree.leaves.iter().find(moves)?;
+        Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks: BTreeSet::new() })
+    }
+
+    /// What gives a leaf its shape, with its urgency.
+    fn shape(&self, tree: &Tree, n: usize, at: &Thresholds) -> Option<(usize, Job)> {
+        let (kvs, leaf) = (tree.kvs, &tree.leaves[n]);
+        let now_ms = self.wall_clock.now_ms();
+        let oldest = leaf.kvsets.iter().rev().take_while(|kvset| kvset.is_expired(now_ms)).count();
+        if oldest > 0 {
+            // It costs nothing.
+            return Some((usize::MAX, Job::Expire { kvs, leaf: leaf.id, oldest }));
+        }
+        let is_early = leaf.kvsets.len() >= at.saving_kvsets && self.merge_saves(leaf, now_ms);
+        let most = if is_early { at.saving_kvsets } else { at.compact_kvsets };
+        if leaf.kvsets.len() >= most {
+            let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
+            let urgency = leaf.kvsets.len() * 100 / most;
+            return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
+        }
+        if let Some(blocks) = self.crumbs_in(leaf, &tree.options.policy) {
+            let urgency = blocks.len() * 100 / CRUMBS;
+            return Some((urgency, Job::Collect { kvs, leaf: leaf.id, blocks }));
+        }
+        let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
+        let large = self.leaf_key_bytes(&tree.options.policy);
+        let size = leaf.key_bytes() * 100 / large.max(1);
+        if size > 100 && pages >= 2 {
+            let urgency = usize::try_from(size).unwrap_or(usize::MAX);
+            return Some((urgency, Job::Split { kvs, leaf: leaf.id }));
+        }
+        if let Some(urgency) = self.worth_sorting(leaf, &tree.options.policy) {
+            return Some((urgency, Job::Sort { kvs, leaf: leaf.id }));
+        }
+        let next = tree.leaves.get(n + 1)?;
+        // Both halves of a split exceed this by far: what was split is not joined at once.
+        if leaf.key_bytes() + next.key_bytes() > large / 4 {
+            return None;
+        }
+        // Each is merged by itself first: the order of kvsets is one within a leaf, and the prefixes
+        // that a kvset hides are hidden in its own leaf alone.
+        let merged = |leaf: &&Leaf| match &leaf.kvsets[..] {
+            [] => true,
+            [only] => only.prefixes.is_empty(),
+            _ => false,
+        };
+        let unmerged = [leaf, next].into_iter().find(|leaf| !merged(leaf));
+        let job = match unmerged {
+            Some(leaf) => Job::Collect { kvs, leaf: leaf.id, blocks: BTreeSet::new() },
+            None => Job::Join { kvs, leaf: leaf.id, next: next.id },
+        };
+        Some((100, job))
+    }
+
+    /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
+    /// manifest and kvset, whatever its size, and each spill adds one. What rewriting has left small waits for as
+    /// many more.
+    fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<u64>> {
+        let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
+        let least = CRUMBS.max(2 * leaf.crumbs_left);
+        if all < least {
+            return None;
+        }
+        let crumbs = leaf.crumbs(self.tuning.block_bytes);
+        let bytes: u64 = crumbs.values().map(|block| block.allocation.bytes()).sum();
+        let fits = bytes <= self.free_bytes_at(policy.old_values) / 2;
+        (crumbs.len() >= least && fits).then(|| crumbs.into_keys().collect())
+    }
+
+    /// Whether merging the keys of a leaf, which has two kvsets at least, saves some space: garbage, and the ends
+    /// of extents.
+    fn merge_saves(&self, leaf: &Leaf, now_ms: u64) -> bool {
+        let ends = (leaf.kvsets.len() as u64 - 1) * self.tuning.allocation_bytes / 2;
+        // Of all bytes, because filters say of one key in a hundred that it is hidden.
+        let bytes = leaf.key_bytes() + leaf.value_bytes();
+        ends >= leaf.key_bytes() / LEAST_GAIN || leaf.dead_bytes(now_ms) >= bytes / LEAST_GAIN
+    }
+
+    /// How urgent it is to put a leaf's values in order, if scans have read as much in vain as it costs. The more
+    /// they have the more, but less than any threshold: only scans wait for it, and writers may have to for a spill.
+    fn worth_sorting(&self, leaf: &Leaf, policy: &Policy) -> Option<usize> {
+        let in_vain = leaf.in_vain.load(Ordering::Relaxed);
+        let cost = 2 * (leaf.value_bytes() + leaf.key_bytes());
+        let worth = in_vain >= cost && cost > 0 && self.can_sort(leaf, policy);
+        worth.then(|| 99 - to_usize(98 * cost / in_vain))
+    }
+
+    /// Whether there is room for a leaf's values twice.
+    pub(crate) fn can_sort(&self, leaf: &Leaf, policy: &Policy) -> bool {
+        let media = self.classes.taking(policy.old_values.class);
+        let media = media.as_ref().unwrap_or(&self.classes.capacity);
+        media.free_bytes() / 2 > leaf.value_bytes() + media.reserve_bytes()
+    }
+
+    /// The steps that bring the media closer to `goal` percent of what is live, best first, with
+    /// their urgency; none when they are there.
+    pub(crate) fn savings(&self, view: &View, goal: u64) -> Vec<(usize, Job)> {
+        let blocks = self.blocks(view);
+        let percent = self.space_of(view, &blocks).percent();
+        if percent <= goal {
+            return Vec::new();
+        }
+        let (mut savings, mut shared): (Vec<Saving>, Vec<Saving>) = (Vec::new(), Vec::new());
+        for tree in view.trees.values() {
+            if let Some((saving, together)) = self.saved_by_spill(tree, &blocks) {
+                let is_little = saving.saved < self.least_saving(saving.cost);
+                if is_little && 2 * together > saving.cost {
+                    shared.push(Saving { saved: saving.saved + together, ..saving });
+                } else {
+                    savings.push(saving);
+                }
+            }
+            let in_leaves = tree.leaves.iter().map(|leaf| self.saved_in(tree, leaf, &blocks));
+            savings.extend(in_leaves.flatten().flatten());
+        }
+        savings.retain(|saving| saving.saved >= self.least_saving(saving.cost));
+        // What no KVS frees by itself all of them do that hold a part of it.
+        let sum = |of: fn(&Saving) -> u64| shared.iter().map(of).sum::<u64>();
+        if sum(|saving| saving.saved) >= self.least_saving(sum(|saving| saving.cost)) {
+            savings.append(&mut shared);
+        }
+        savings.sort_by_key(|saving| std::cmp::Reverse(saving.gain()));
+        let urgency = usize::try_from(percent * 100 / goal).unwrap_or(usize::MAX);
+        savings.into_iter().map(|saving| (urgency, saving.job)).collect()
+    }
+
+    /// The most keys that are rewritten as one, in bytes: a kvset of the root that is aged, a leaf that is merged.
+    /// All of them are there twice until that is done, and may have nothing but what is kept for maintenance.
+    fn most_keys(&self, policy: &Policy) -> u64 {
+        self.most_at(policy.old_keys, Media::reserve_bytes) / 4
+    }
+
+    /// The keys with which a leaf is large, in bytes.
+    fn leaf_key_bytes(&self, policy: &Policy) -> u64 {
+        self.tuning.leaf_key_bytes.min(self.most_keys(policy))
+    }
+
+    /// The keys that a spill may lay down, in bytes. Each leaf may take a unit more, and is to be merged
+    /// afterwards; and two memtables may be ingested meanwhile, which are like the one before.
+    pub(crate) fn room_to_spill(&self, view: &View, tree: &Tree) -> u64 {
+        let keys = |kvset: &Arc<Kvset>| kvset.key_bytes();
+        let largest = tree.leaves.iter().map(Leaf::key_bytes).max().unwrap_or(0);
+        let units = tree.leaves.len() as u64 * self.tuning.allocation_bytes;
+        let ingested: u64 =
+            view.trees.values().filter_map(|tree| tree.root.first().map(keys)).sum();
+        let free = self.free_bytes_at(tree.options.policy.old_keys);
+        free.saturating_sub(largest + units + 2 * ingested)
+    }
+
+    /// What is free at a place, in bytes: in the one of its classes that has more.
+    pub(crate) fn free_bytes_at(&self, place: Place) -> u64 {
+        self.most_at(place, Media::free_bytes)
+    }
+
+    /// What the classes of a place have, that one which has more.
+    fn most_at(&self, place: Place, of: impl Fn(&Media) -> u64) -> u64 {
+        let classes = &self.classes;
+        let preferred = classes.taking(place.class).unwrap_or_else(|| classes.capacity.clone());
+        let other = place.fallback().and_then(|other| classes.taking(other));
+        other.map_or(0, |media| of(&media)).max(of(&preferred))
+    }
+
+    fn least_saving(&self, cost: u64) -> u64 {
+        (cost / LEAST_GAIN).max(2 * self.tuning.allocation_bytes)
+    }
+
+    /// A spill lets go of log segments and of blocks that others share, and of what newer versions hide. With the part
+    /// of it that others have to let go of, too.
+    fn saved_by_spill(&self, tree: &Tree, blocks: &Blocks<'_>) -> Option<(Saving, u64)> {
+        if tree.root.is_empty() {
+            return None;
+        }
+        let Freed { moved, alone, together } = blocks.freed_by(&tree.root);
+        let keys: u64 = tree.root.iter().map(|kvset| kvset.key_bytes()).sum();
+        let dead = tree.dead_bytes(self.wall_clock.now_ms());
+        let later = blocks.to_collect(dead, &tree.leaves);
+        let job = Job::Spill { kvs: tree.kvs };
+        Some((Saving { saved: alone + dead, cost: keys + moved, later, job }, together))
+    }
+
+    /// What a leaf may save: by merging its keys, which shows what is garbage; by rewriting the
+    /// values of its poorest blocks.
+    fn saved_in(&self, tree: &Tree, leaf: &Leaf, blocks: &Blocks<'_>) -> [Option<Saving>; 2] {
+        let job = |blocks| Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks };
+        let keys = leaf.key_bytes();
+        let dead = leaf.dead_bytes(self.wall_clock.now_ms());
+        // It frees little itself. What it uncovers counts in full, because blocks spilled lately are mostly garbage
+        // then, and cheap to collect.
+        let merge = (dead > 0).then(|| Saving {
+            saved: dead,
+            cost: keys + dead,
+            later: 0,
+            job: job(BTreeSet::new()),
+        });
+        let mut poor: Vec<&Arc<ValueBlock>> = leaf.blocks().into_values().collect();
+        poor.sort_by_key(|block| {
+            let size = block.allocation.bytes().max(1);
+            std::cmp::Reverse(blocks.garbage(block) * 1000 / size)
+        });
+        // The poorest go first: as many as gain most together, because all of them share the cost of the keys; and
+        // not more than there is room for.
+        let room = self.free_bytes_at(tree.options.policy.old_values) / 2;
+        let (mut alive, mut garbage, mut most, mut taken) = (0, 0, 0, 0);
+        for (n, block) in poor.iter().enumerate() {
+            alive += blocks.alive(block);
+            garbage += blocks.garbage(block);
+            if alive > room {
+                break;
+            }
+            let gain = garbage * 1000 / (alive + keys).max(1);
+            if gain >= most {
+                (most, taken) = (gain, n + 1);
+            }
+        }
+        poor.truncate(taken);
+        let alive: u64 = poor.iter().map(|block| blocks.alive(block)).sum();
+        let size: u64 = poor.iter().map(|block| block.allocation.bytes()).sum();
+        let saved = size.saturating_sub(self.rewritten(&poor, blocks));
+        let collect = (saved > 0).then(|| {
+            let ids = poor.iter().map(|block| block.id).collect();
+            Saving { saved, cost: alive + keys, later: 0, job: job(ids) }
+        });
+        [merge, collect]
+    }
+
+    /// What is alive in old blocks takes so much when it is rewritten: not less than it will, if they are
+    /// packed as what is written now, so that nothing is rewritten again and again.
+    fn rewritten(&self, old: &[&Arc<ValueBlock>], blocks: &Blocks<'_>) -> u64 {
+        let alive: u64 = old.iter().map(|block| blocks.alive(block)).sum();
+        if alive == 0 {
+            return 0;
+        }
+        let packed: u64 = old.iter().map(|block| blocks.packed(block)).sum();
+        let Tuning { frame_bytes, block_bytes, allocation_bytes, .. } = self.tuning;
+        // Of two frames in a row, one is half full at least, and so of two blocks.
+        let frames =
+            (2 * alive / frame_bytes + 1) * (HEADER_SIZE as u64 + self.classes.largest_lba());
+        let ends = (2 * alive / block_bytes + 1) * allocation_bytes;
+        packed.min(alive + frames + ends) + allocation_bytes
+    }
+
+    /// The blocks of a leaf that rewriting makes smaller; none when all of them together would not.
+    pub(crate) fn garbage_in(&self, leaf: &Leaf) -> BTreeSet<u64> {
+        let view = self.view.load();
+        let blocks = self.blocks(&view);
+        let unit = self.tuning.allocation_bytes;
+        let mut poor = leaf.blocks();
+        // Frames of old values end with some room, and would again.
+        let dead = |block: &ValueBlock| match block.is_log() {
+            true => blocks.garbage(block),
+            false => block.bytes.saturating_sub(blocks.alive(block)),
+        };
+        poor.retain(|_, block| dead(block) > (block.allocation.bytes() / 64).max(unit));
+        let all: Vec<&Arc<ValueBlock>> = poor.values().copied().collect();
+        let size: u64 = all.iter().map(|block| block.allocation.bytes()).sum();
+        let saves = size > self.rewritten(&all, &blocks);
+        if saves { poor.into_keys().collect() } else { BTreeSet::new() }
+    }
+
+    /// Whether keys of a leaf do not lie where the policy wants them, and there is room for them.
+    pub(crate) fn keys_move(&self, leaf: &Leaf, policy: &Policy) -> bool {
+        let Some(media) = self.classes.taking(policy.old_keys.class) else {
+            return false;
+        };
+        let elsewhere = leaf.kvsets.iter().any(|kvset| kvset.keys_are_on(media.class.other()));
+        elsewhere && media.free_bytes() / 2 > leaf.key_bytes() + media.reserve_bytes()
+    }
+
+    /// The values that a merge of all of a leaf is to move besides: those that do not lie where the
+    /// policy wants them, if there is room for them there.
+    pub(crate) fn misplaced(&self, leaf: &Leaf, policy: &Policy) -> BTreeSet<u64> {
+        let Some(media) = self.classes.taking(policy.old_values.class) else {
+            return BTreeSet::new();
+        };
+        let mut elsewhere = leaf.blocks();
+        elsewhere.retain(|_, block| block.media().class != media.class);
+        let bytes: u64 = elsewhere.values().map(|block| block.allocation.bytes()).sum();
+        let room = media.has_room().unwrap_or(false) && media.free_bytes() / 2 > bytes;
+        if room { elsewhere.into_keys().collect() } else { BTreeSet::new() }
+    }
+}
+
+/// How many of a root's oldest kvsets go to the leaves at a time: as many as have `bytes`, because gathering values
+/// takes as many passes over all of them as they exceed its window; and not more than have keys of `room` bytes,
+/// because all of these are there twice until it is done. One at least.
+pub(crate) fn spill_run(root: &[Arc<Kvset>], bytes: u64, room: u64) -> usize {
+    let (mut taken, mut keys) = (0, 0);
+    let oldest = root.iter().rev().take_while(|kvset| {
+        let fits = keys == 0 || keys + kvset.key_bytes() <= room;
+        let wanted = taken < bytes;
+        taken += kvset.bytes();
+        keys += kvset.key_bytes();
+        fits && wanted
+    });
+    oldest.count()
+}
+
+/// The entries of a kvset as they count when it is merged: a page is written for few of them, too.
+fn merged_entries(kvset: &Kvset) -> u64 {
+    const FEW: u64 = 64;
+    let entries = kvset.edit.entries;
+    if kvset.edit.pages <= 1 { entries.max(FEW) } else { entries }
+}
+
+/// How many of a root's newest kvsets to merge, of those with so many entries, newest first: `least`, when
+/// the oldest of these is not larger than the others together, and on while the next one is small beside
+/// them. So there are few, and each key is rewritten a logarithmic number of times.
+fn merge_run(root: &[u64], least: usize) -> Option<usize> {
+    let oldest = *root.get(least - 1)?;
+    let mut sum = root[..least].iter().sum::<u64>();
+    if oldest > sum - oldest {
+        return None;
+    }
+    let more = root[least..].iter().take_while(|&&next| {
+        let is_small = 2 * next <= sum;
+        sum += next;
+        is_small
+    });
+    Some(least + more.count())
+}
+
+/// How many of a leaf's newest kvsets to merge: at least `least`, and on while the next one is not
+/// much larger than all before it, so that each key is rewritten a logarithmic number of times.
+fn compaction_run(leaf: &Leaf, least: usize) -> usize {
+    let mut entries = 0;
+    let mut run = 0;
+    for kvset in &leaf.kvsets {
+        if run >= least.max(2) && kvset.edit.entries > 2 * entries {
+            break;
+        }
+        entries += kvset.edit.entries;
+        run += 1;
+    }
+    run
+}
+
+#[cfg(test)]
+mod tests;

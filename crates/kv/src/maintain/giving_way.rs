@@ -1,0 +1,81 @@
+//! How a step of maintenance gives way, so that readers have most of the device: it pauses between two pieces of work.
+//!
+//! Compaction (`compact.rs`) asks after each piece of about a megabyte.
+
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use crate::engine::shared::Engine;
+use crate::sync::atomic::Ordering;
+use crate::types::options::Maintenance;
+
+/// A step, and how it gives way to readers.
+pub(crate) struct GivingWay<'a> {
+    engine: &'a Engine,
+    /// Whether the step can wait.
+    can_wait: bool,
+    /// When the piece of work under way began, and how much had been read by then.
+    began: Nanos,
+    reads: u64,
+    has_readers: bool,
+}
+
+/// Shorter pieces of work are taken together.
+pub(crate) const PIECE_LEAST: Duration = Duration::from_millis(1);
+
+/// No pause is longer.
+pub(crate) const PAUSE_MOST: Duration = Duration::from_millis(100);
+
+impl<'a> GivingWay<'a> {
+    /// For a step that begins now, and that can wait or not.
+    pub(crate) fn new(engine: &'a Engine, can_wait: bool) -> GivingWay<'a> {
+        let (began, reads) = (engine.options.clock.now(), engine.counters.reads());
+        GivingWay { engine, can_wait, began, reads, has_readers: false }
+    }
+
+    /// Whether somebody has read during the last piece of work. Then the step has one command under way at a
+    /// time: what is read in between waits for no more than that.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.has_readers
+    }
+
+    /// Between two pieces of work: sees whether somebody reads, and pauses then if that is right.
+    pub(crate) fn pause(&mut self) {
+        let engine = self.engine;
+        let clock = &engine.options.clock;
+        let took = clock.now().since(self.began);
+        if engine.options.maintenance == Maintenance::Manual || took < PIECE_LEAST {
+            return;
+        }
+        self.has_readers = engine.counters.reads() != self.reads;
+        if self.has_readers {
+            clock.sleep(self.pause_after(took));
+        }
+        (self.began, self.reads) = (clock.now(), engine.counters.reads());
+    }
+
+    /// How long a step that can wait waits for readers after a piece of work: three times as long as that
+    /// took; less when a spill is due, which waits for this step, and not at all when writers are about to be
+    /// slowed for it or wait for space, or somebody waits for the step to end.
+    pub(crate) fn pause_after(&self, took: Duration) -> Duration {
+        let engine = self.engine;
+        let is_awaited = engine.closing.load(Ordering::Acquire)
+            || engine.compact_is_active()
+            || engine.pace.without_space.load(Ordering::Relaxed) > 0;
+        if !self.can_wait || is_awaited {
+            return Duration::ZERO;
+        }
+        let times = pauses(engine.view.load().root_bytes(), engine.spill_bytes());
+        (times * took).min(PAUSE_MOST)
+    }
+}
+
+/// How many times as long as it works a step pauses for readers, while the roots hold so many bytes.
+pub(crate) fn pauses(root_bytes: u64, spill_bytes: u64) -> u32 {
+    match root_bytes {
+        _ if root_bytes < spill_bytes => 3,
+        _ if root_bytes < 2 * spill_bytes => 1,
+        _ => 0,
+    }
+}

@@ -1,0 +1,401 @@
+//! Ingest: a frozen memtable becomes a kvset of the root for each KVS. It is a lane of its own, because writers may wait
+//! for it.
+//!
+//! Values stay in the segments of the log, where they are already. They are written to blocks, from DRAM and in
+//! key order, when the policy of the KVS wants young values on capacity and the log is on staging; and when they
+//! lie so thinly among those of other KVSs that a spill would read much more than them ([`home`]). Many are
+//! written to a block of their KVS, few to one that several KVSs share: a KVS that is written to seldom holds none of
+//! the log. Where their class has no room for them they stay.
+
+pub(crate) mod home;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::shared::Engine;
+use crate::media::classes::Classes;
+use crate::media::writes::Writes;
+use crate::omf::frame::{Change, Record};
+use crate::omf::manifest::Edit;
+use crate::omf::page::INLINE_MAX;
+use crate::tree::kvset::Kvset;
+use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
+use crate::tree::view::{Frozen, Table, Tree};
+use crate::tree::young::{Newest, Young, YoungValue};
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::types::policy::{Place, Policy};
+use crate::types::prefixes::Prefixes;
+use crate::values::block::ValueBlock;
+use crate::values::cache::record::{RecordAddress, RecordKey, Source, Version};
+use crate::values::writer::BlockWriter;
+use home::{Home, Homes, Places, SharedValues};
+
+/// What an ingest has written, not yet flushed.
+#[derive(Default)]
+pub(crate) struct Ingested {
+    pub(crate) kvsets: Vec<Arc<Kvset>>,
+    /// Blocks of values that did not stay in the log.
+    pub(crate) values: Vec<Arc<ValueBlock>>,
+}
+
+/// Whether a policy has young values leave the log for the class where they belong.
+pub(crate) fn leave_log(policy: &Policy, classes: &Classes) -> bool {
+    policy.young_values.class == MediaClass::Capacity && classes.staging().is_some()
+}
+
+impl Engine {
+    /// Writes the keys of young records, one kvset for each KVS, and the values that do not stay where
+    /// the log put them.
+    pub(crate) fn build_root_kvsets(&self, young: &impl Young) -> Result<Ingested> {
+        let trees = self.view.load().trees.clone();
+        let mut blocks: BTreeMap<u64, Arc<ValueBlock>> =
+            young.blocks().into_iter().map(|block| (block.id, block)).collect();
+        let mut prefixes = young.prefixes();
+        let homes = Homes::find(self, young, &trees);
+        let writes = Writes::new(young.may_be_thin());
+        let mut shared = SharedValues::write(self, &writes, young, &homes, &blocks)?;
+        let mut done = Ingested { kvsets: Vec::new(), values: shared.blocks.clone() };
+        self.counters.young_blocks.add(shared.blocks.len() as u64);
+        blocks.extend(shared.blocks.iter().map(|block| (block.id, block.clone())));
+        let mut begin = |tree: &Tree, hides| {
+            RootBuilder::new((self, &writes), tree, young, hides, homes.of(tree.kvs), &mut shared)
+        };
+        let mut current: Option<RootBuilder<'_>> = None;
+        young.each_newest(|kvs, key, newest| {
+            let Some(tree) = trees.get(&kvs) else {
+                return Ok(());
+            };
+            if current.as_ref().is_none_or(|current| current.kvs != kvs) {
+                if let Some(builder) = current.take() {
+                    builder.finish(&blocks, &mut done)?;
+                }
+                current = Some(begin(tree, prefixes.remove(&kvs).unwrap_or_default()));
+            }
+            current.as_mut().expect("made above").add(key, &newest, &blocks)
+        })?;
+        if let Some(builder) = current {
+            builder.finish(&blocks, &mut done)?;
+        }
+        // KVSs of which nothing but prefixes was deleted.
+        for (kvs, hides) in prefixes {
+            if let Some(tree) = trees.get(&kvs) {
+                begin(tree, hides).finish(&blocks, &mut done)?;
+            }
+        }
+        writes.write_out()?;
+        Ok(done)
+    }
+}
+
+/// The kvset of one KVS under construction.
+struct RootBuilder<'a> {
+    kvs: u32,
+    age: u64,
+    engine: &'a Engine,
+    keys: KvsetBuilder<'a>,
+    home: Home,
+    values: YoungValues<'a>,
+    /// Whether there was no room for one: then the others stay, and nobody looks again.
+    is_full: bool,
+    /// Whether values go to the record cache.
+    caches: bool,
+    record: Vec<u8>,
+    now_ms: u64,
+}
+
+/// Where values go.
+enum YoungValues<'a> {
+    Stay,
+    Own(BlockWriter<'a>),
+    /// They are there already.
+    Shared(Places),
+}
+
+impl<'a> RootBuilder<'a> {
+    /// A kvset of the root for what `young` has of a KVS; it hides prefixes in older ones, and its values go
+    /// to `home`.
+    fn new(
+        (engine, writes): (&'a Engine, &'a Writes),
+        tree: &Tree,
+        young: &impl Young,
+        hides: Prefixes,
+        home: Home,
+        shared: &mut SharedValues,
+    ) -> RootBuilder<'a> {
+        let (age, caches) = (young.last_seqno(), young.serves_readers());
+        let policy = &tree.options.policy;
+        // What was accepted finds a place even where its own is full: new writes are refused then.
+        let keys_at = Place::prefer(policy.young_keys.class);
+        let values = match home {
+            Home::Log => YoungValues::Stay,
+            Home::Own { class, bytes, .. } => {
+                YoungValues::Own(home::writer(engine, writes, class, bytes))
+            }
+            Home::Shared { .. } => YoungValues::Shared(shared.places_of(tree.kvs)),
+        };
+        let id = engine.ids.next();
+        let mut keys = KvsetBuilder::new(engine.shop(writes), id, tree.kvs, 0, age, keys_at);
+        keys.hide(hides);
+        let now_ms = engine.wall_clock.now_ms();
+        let (kvs, record) = (tree.kvs, Vec::new());
+        RootBuilder { kvs, age, engine, keys, home, values, is_full: false, caches, record, now_ms }
+    }
+
+    /// Adds what a key maps to; keys ascend. `blocks` are the log's, and those that are shared.
+    fn add(
+        &mut self,
+        key: &[u8],
+        newest: &Newest<'_>,
+        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+    ) -> Result<()> {
+        let Newest { value, expiry, block, offset } = *newest;
+        let entry = match value {
+            YoungValue::Deleted => NewEntry::Tombstone,
+            YoungValue::Here(value) if value.len() > INLINE_MAX => {
+                let stays = (block, offset);
+                let shared = match &mut self.values {
+                    YoungValues::Shared(places) => places.next(),
+                    _ => None,
+                };
+                // It must go on hiding older versions.
+                if expiry.has_passed(self.now_ms) {
+                    return self.keys.add(key, NewEntry::Tombstone);
+                }
+                let (block, offset) = match shared {
+                    Some(place) => place.unwrap_or(stays),
+                    None => self.place(key, value, stays, blocks)?,
+                };
+                if self.caches {
+                    let version = Version {
+                        address: RecordAddress { block, offset },
+                        age: self.age,
+                        expires: !expiry.is_never(),
+                    };
+                    let key = RecordKey::new(self.kvs, key);
+                    self.engine.values.cache.insert(&key, &version, &[value], Source::Memtable);
+                }
+                let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
+                NewEntry::Stored { block, offset, value_size, expiry }
+            }
+            _ if expiry.has_passed(self.now_ms) => NewEntry::Tombstone,
+            YoungValue::Here(value) => NewEntry::Inline(value, expiry),
+            YoungValue::InLog { value_size } => {
+                NewEntry::Stored { block, offset, value_size, expiry }
+            }
+        };
+        self.keys.add(key, entry)
+    }
+
+    /// Where a value goes whose place in the log is `stays`: perhaps nowhere.
+    fn place(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        stays: (u64, u32),
+        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+    ) -> Result<(u64, u32)> {
+        let YoungValues::Own(values) = &mut self.values else {
+            return Ok(stays);
+        };
+        if self.is_full || !self.home.takes(&blocks[&stays.0]) {
+            return Ok(stays);
+        }
+        let record = Record { kvs: self.kvs, key, change: Change::Put(value) };
+        self.record.resize(record.size(), 0);
+        record.encode_to(&mut self.record);
+        match values.push(&self.record, &self.engine.ids) {
+            Err(KvError::NoSpace { .. }) => {
+                self.is_full = true;
+                Ok(stays)
+            }
+            placed => placed,
+        }
+    }
+
+    /// Ends the kvset.
+    fn finish(
+        mut self,
+        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        done: &mut Ingested,
+    ) -> Result<()> {
+        let own = match &mut self.values {
+            YoungValues::Own(values) => values.finish()?,
+            YoungValues::Stay | YoungValues::Shared(_) => Vec::new(),
+        };
+        let find = |id: u64| {
+            let own = own.iter().find(|block| block.id == id);
+            own.or_else(|| blocks.get(&id)).expect("the log's, a shared one, or our own").clone()
+        };
+        done.kvsets.push(self.keys.finish(find)?);
+        self.engine.counters.young_blocks.add(own.len() as u64);
+        done.values.extend(own);
+        Ok(())
+    }
+}
+
+/// Frees tables that nobody else has: those that were ingested, when nobody reads them any more.
+pub(crate) fn free_unread(ingested: &mut Vec<Table>) {
+    ingested.retain(Table::is_shared);
+}
+
+impl Engine {
+    /// Turns the oldest of what is frozen into kvsets; false when there is none.
+    pub(crate) fn ingest_oldest(&self) -> Result<bool> {
+        let mut ingested = self.ingesting.lock();
+        self.check_wanted(false)?;
+        free_unread(&mut ingested);
+        let Some(frozen) = self.view.load().frozen.last().cloned() else {
+            return Ok(false);
+        };
+        // Before the next memtable has grown.
+        self.balance_memory();
+        self.pace.ingest_begins(self.options.clock.now());
+        self.note_space(self.ingest(&frozen))?;
+        self.pace.ingest_ends(self.options.clock.now(), frozen.table.bytes());
+        // Under the lock, so that a writer about to wait does not miss it.
+        let writer = self.writer.lock();
+        self.room.notify_all();
+        drop(writer);
+        self.work.notify();
+        ingested.push(frozen.table.clone());
+        drop(frozen);
+        free_unread(&mut ingested);
+        Ok(true)
+    }
+
+    /// Turns what the memtables hold into kvsets now, full or not; false when they are empty.
+    pub(crate) fn ingest_all(&self) -> Result<bool> {
+        let mut worked = false;
+        while self.ingest_with_room()? {
+            worked = true;
+        }
+        {
+            let mut log = self.writer.lock();
+            let view = self.view.load();
+            // Another thread may have frozen one meanwhile; then that is what goes next.
+            if view.frozen.is_empty() && !view.active.is_empty() {
+                self.rotate(&mut log);
+            }
+        }
+        Ok(self.ingest_with_room()? || worked)
+    }
+
+    /// Ingests the oldest memtable, after as many steps as make room for it.
+    pub(crate) fn ingest_with_room(&self) -> Result<bool> {
+        loop {
+            match self.ingest_oldest() {
+                Err(full) if full.lacks_space() && self.make_room()? => {}
+                result => return result,
+            }
+        }
+    }
+
+    pub(crate) fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
+        self.flush_through(frozen.table.last_seqno())?;
+        let built = match &frozen.table {
+            Table::Memtable(table) => self.build_root_kvsets(&**table),
+            Table::Replayed(table) => self.build_root_kvsets(&**table),
+        }?;
+        let kvsets = self.commit_root(built, frozen.table.last_seqno(), &frozen.log_first)?;
+        let publish = || {
+            self.publish(|view| {
+                view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
+                view.add_to_roots(&kvsets);
+            });
+        };
+        match &frozen.table {
+            Table::Memtable(table) => self.transactions.ingested(table, &self.options, publish),
+            // It is older than any transaction.
+            Table::Replayed(_) => publish(),
+        }
+        self.balance_memory();
+        self.counters.ingests.add(1);
+        self.counters.steps.add(1);
+        Ok(())
+    }
+
+    /// Makes new kvsets of the root durable. With them all records up to `seqno` are in some, and replay
+    /// begins in `log_first`.
+    pub(crate) fn commit_root(
+        &self,
+        built: Ingested,
+        seqno: u64,
+        log_first: &Arc<ValueBlock>,
+    ) -> Result<Vec<Arc<Kvset>>> {
+        self.classes.flush()?;
+        let mut edits = Engine::additions(&built.values, &built.kvsets);
+        edits.push(Edit::Ingested { seqno, first: log_first.id });
+        self.commit(edits)?;
+        *self.replay_from.lock() = log_first.clone();
+        Ok(built.kvsets)
+    }
+
+    /// Remembers whether ingest lacks space, so that writers hear of it instead of waiting; stops
+    /// the engine at any other error.
+    pub(crate) fn note_space<T>(&self, result: Result<T>) -> Result<T> {
+        let full = result.as_ref().err().filter(|error| error.lacks_space()).cloned();
+        *self.counters.no_space.lock() = full;
+        self.fail_stop(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::space::Purpose;
+    use crate::recover::devices::Devices;
+    use crate::testing::{device, kvdb_on, small_blocks};
+    use crate::types::stream::Stream;
+    use esker_device::{Device, DeviceError, DeviceStats, Geometry, QueuePair};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Counts how often it is asked what it can hold.
+    struct Asked {
+        inner: Arc<dyn Device>,
+        times: AtomicU64,
+    }
+
+    impl Device for Asked {
+        fn name(&self) -> &str {
+            self.inner.name()
+        }
+
+        fn geometry(&self) -> Geometry {
+            self.inner.geometry()
+        }
+
+        fn usable_bytes(&self) -> Option<u64> {
+            self.times.fetch_add(1, Ordering::Relaxed);
+            self.inner.usable_bytes()
+        }
+
+        fn queue_pair(&self, depth: usize) -> std::result::Result<Box<dyn QueuePair>, DeviceError> {
+            self.inner.queue_pair(depth)
+        }
+
+        fn stats(&self) -> DeviceStats {
+            self.inner.stats()
+        }
+    }
+
+    #[test]
+    fn where_one_value_finds_no_room_the_others_do_not_look_for_any() {
+        let asked = Arc::new(Asked { inner: device("c"), times: AtomicU64::new(0) });
+        let (capacity, staging) = (asked.clone(), Some(device("s")));
+        let devices = Devices { manifest: device("m"), capacity, staging };
+        let (db, _, _) = kvdb_on(devices, small_blocks());
+        let kvs = db.create_kvs("b", Policy::CAPACITY_ONLY).unwrap();
+        (0..500u64).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+        let capacity = db.engine.classes.capacity.clone();
+        let take = |bytes| capacity.allocate(Stream::Log, bytes, Purpose::Maintenance);
+        let taken: Vec<_> = std::iter::from_fn(|| take(64 << 10).ok()).collect();
+        let before = asked.times.load(Ordering::Relaxed);
+        db.ingest().unwrap();
+        let times = asked.times.load(Ordering::Relaxed) - before;
+        assert!((1..100).contains(&times), "{times}");
+        drop(taken);
+        (0..500u64)
+            .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 1000]));
+    }
+}

@@ -1,0 +1,305 @@
+//! Where the values of young records go: they stay in the log, or go to a block of their KVS or to one that
+//! several KVSs share.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use super::leave_log;
+use crate::engine::shared::Engine;
+use crate::maintain::compact::GAP;
+use crate::media::space::Purpose;
+use crate::media::writes::Writes;
+use crate::omf::frame::{Change, Record, record_size};
+use crate::omf::page::INLINE_MAX;
+use crate::tree::view::Tree;
+use crate::tree::young::{Newest, Young, YoungValue};
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::types::policy::Place;
+use crate::types::stream::Stream;
+use crate::values::block::ValueBlock;
+use crate::values::writer::BlockWriter;
+
+/// Where the values of a KVS go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    Log,
+    /// So many bytes go to blocks of their own.
+    Own {
+        class: MediaClass,
+        stays: Option<MediaClass>,
+        bytes: u64,
+    },
+    /// Few go to a block that other KVSs have a part of.
+    Shared {
+        class: MediaClass,
+        stays: Option<MediaClass>,
+        bytes: u64,
+    },
+}
+
+impl Home {
+    /// Whether a value that the log has in `block` goes there: on the class that it `stays` on, if any, it is where
+    /// it belongs.
+    pub(crate) fn takes(self, block: &ValueBlock) -> bool {
+        match self {
+            Home::Log => false,
+            Home::Own { stays, .. } | Home::Shared { stays, .. } => {
+                stays != Some(block.media().class)
+            }
+        }
+    }
+}
+
+/// A writer of about so many bytes of young values to a class.
+pub(crate) fn writer<'a>(
+    engine: &'a Engine,
+    writes: &'a Writes,
+    class: MediaClass,
+    bytes: u64,
+) -> BlockWriter<'a> {
+    let (at, purpose) = ((Place::only(class), Stream::Log), Purpose::User);
+    BlockWriter::new(&engine.classes, at, purpose, (&engine.tuning, bytes), writes)
+}
+
+/// How records of the log are divided among KVSs.
+#[derive(Default)]
+struct Shares {
+    /// Of all KVSs, in bytes.
+    bytes: u64,
+    kvss: BTreeMap<u32, Share>,
+}
+
+/// The values of a KVS that are in the log alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    records: u64,
+    bytes: u64,
+}
+
+/// Values get blocks of their own when a spill would read so many times their bytes besides them: it is
+/// one more write of them, and no more reads than they have bytes.
+const READ_IN_VAIN: u64 = 3;
+/// What one record that is read by itself costs to read besides it, in bytes.
+const LONE_READ: u64 = 4096;
+
+impl Shares {
+    /// Those of `young`: of the newest version of each key.
+    fn of(young: &impl Young) -> Shares {
+        let mut shares = Shares::default();
+        if !young.may_be_thin() {
+            return shares;
+        }
+        let count = |kvs, key: &[u8], newest: Newest<'_>| {
+            let value_size = newest.value.size();
+            let size = record_size(key.len(), value_size) as u64;
+            shares.bytes += size;
+            if value_size > INLINE_MAX {
+                let share = shares.kvss.entry(kvs).or_default();
+                share.records += 1;
+                share.bytes += size;
+            }
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = young.each_newest(count);
+        shares
+    }
+
+    /// Where the values of a KVS go, whose class is `class` and which are to `leave` the log or not, when space is
+    /// taken in `unit`s of bytes.
+    fn home(&self, kvs: u32, class: MediaClass, leave: bool, unit: u64) -> Home {
+        let Some(&Share { records, bytes }) = self.kvss.get(&kvs) else {
+            // Nobody has counted them, or there are none.
+            let own = Home::Own { class, stays: Some(class), bytes: u64::MAX };
+            return if leave { own } else { Home::Log };
+        };
+        let between = self.bytes - bytes;
+        // A spill reads what lies between two records that are near each other, and else each alone.
+        let in_vain = if between / records > GAP { records * LONE_READ } else { between };
+        let thin = in_vain >= READ_IN_VAIN * bytes;
+        let stays = (!thin).then_some(class);
+        match thin || leave {
+            false => Home::Log,
+            true if bytes < unit => Home::Shared { class, stays, bytes },
+            true => Home::Own { class, stays, bytes },
+        }
+    }
+}
+
+/// Where the values of each KVS go that do not stay in the log.
+#[derive(Default)]
+pub(crate) struct Homes(BTreeMap<u32, Home>);
+
+impl Homes {
+    pub(crate) fn find(
+        engine: &Engine,
+        young: &impl Young,
+        trees: &BTreeMap<u32, Arc<Tree>>,
+    ) -> Homes {
+        let shares = Shares::of(young);
+        let unit = engine.tuning.allocation_bytes;
+        let homes = trees.values().map(|tree| {
+            let policy = &tree.options.policy;
+            let leave = leave_log(policy, &engine.classes);
+            (tree.kvs, shares.home(tree.kvs, policy.young_values.class, leave, unit))
+        });
+        Homes::worth_it(homes, unit)
+    }
+
+    /// Of these homes, those that are worth a block: few values are not, that could stay in the log.
+    fn worth_it(homes: impl Iterator<Item = (u32, Home)>, unit: u64) -> Homes {
+        let mut homes = Homes(homes.filter(|(_, home)| *home != Home::Log).collect());
+        for of in MediaClass::ALL {
+            if homes.shared_bytes(of) < unit / 4 {
+                homes.0.retain(|_, home| {
+                    !matches!(home, Home::Shared { class, stays: None, .. } if *class == of)
+                });
+            }
+        }
+        homes
+    }
+
+    pub(crate) fn of(&self, kvs: u32) -> Home {
+        self.0.get(&kvs).copied().unwrap_or(Home::Log)
+    }
+
+    /// How many bytes go to shared blocks of a class.
+    fn shared_bytes(&self, of: MediaClass) -> u64 {
+        let sizes = self.0.values().map(|home| match *home {
+            Home::Shared { class, bytes, .. } if class == of => bytes,
+            _ => 0,
+        });
+        sizes.sum()
+    }
+}
+
+/// Where the values of a KVS are, in the order of its keys; nothing for one that stays in the log.
+pub(crate) type Places = std::vec::IntoIter<Option<(u64, u32)>>;
+
+/// Values of several KVSs, written to blocks that they share.
+#[derive(Default)]
+pub(crate) struct SharedValues {
+    places: BTreeMap<u32, Vec<Option<(u64, u32)>>>,
+    pub(crate) blocks: Vec<Arc<ValueBlock>>,
+}
+
+impl SharedValues {
+    /// Writes the values of `young` that go to shared blocks; `log` are its own.
+    pub(crate) fn write(
+        engine: &Engine,
+        writes: &Writes,
+        young: &impl Young,
+        homes: &Homes,
+        log: &BTreeMap<u64, Arc<ValueBlock>>,
+    ) -> Result<SharedValues> {
+        let mut shared = SharedValues::default();
+        for class in MediaClass::ALL {
+            let bytes = homes.shared_bytes(class);
+            if bytes > 0 {
+                let mut values = writer(engine, writes, class, bytes);
+                shared.write_to(class, engine, young, homes, log, &mut values)?;
+                shared.blocks.extend(values.finish()?);
+            }
+        }
+        Ok(shared)
+    }
+
+    fn write_to(
+        &mut self,
+        of: MediaClass,
+        engine: &Engine,
+        young: &impl Young,
+        homes: &Homes,
+        log: &BTreeMap<u64, Arc<ValueBlock>>,
+        values: &mut BlockWriter<'_>,
+    ) -> Result<()> {
+        let (mut bytes, mut is_full) = (Vec::new(), false);
+        young.each_newest(|kvs, key, newest| {
+            let YoungValue::Here(value) = newest.value else { return Ok(()) };
+            let home = homes.of(kvs);
+            let is_shared = matches!(home, Home::Shared { class, .. } if class == of);
+            if value.len() <= INLINE_MAX || !is_shared {
+                return Ok(());
+            }
+            let mut place = None;
+            if !is_full && home.takes(&log[&newest.block]) {
+                let record = Record { kvs, key, change: Change::Put(value) };
+                bytes.resize(record.size(), 0);
+                record.encode_to(&mut bytes);
+                match values.push(&bytes, &engine.ids) {
+                    // Nobody looks again.
+                    Err(KvError::NoSpace { .. }) => is_full = true,
+                    placed => place = Some(placed?),
+                }
+            }
+            self.places.entry(kvs).or_default().push(place);
+            Ok(())
+        })
+    }
+
+    /// Where the values of a KVS are, for once.
+    pub(crate) fn places_of(&mut self, kvs: u32) -> Places {
+        self.places.remove(&kvs).unwrap_or_default().into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::memtable::Memtable;
+    use crate::tree::memtable::list::Written;
+    use crate::types::expiry::Expiry;
+
+    /// A memtable in which each KVS has so many records with values of so many bytes, in turn.
+    fn shares(kvss: &[(u64, usize)]) -> Shares {
+        let table = Memtable::new(1 << 20);
+        let mut seqno = 0;
+        for (kvs, &(records, size)) in (1..).zip(kvss) {
+            for n in 0..records {
+                seqno += 1;
+                let value = vec![7; size];
+                let written =
+                    Written { value: Some(&value), expiry: Expiry::NEVER, block: 1, offset: 0 };
+                table.insert(kvs, &n.to_be_bytes(), seqno, written);
+            }
+        }
+        Shares::of(&table)
+    }
+
+    fn homes(kvss: &[(u64, usize)]) -> Homes {
+        let (shares, class) = (shares(kvss), MediaClass::Capacity);
+        let homes = (1..).zip(kvss).map(|(kvs, _)| (kvs, shares.home(kvs, class, false, 4096)));
+        Homes::worth_it(homes, 4096)
+    }
+
+    fn thin(kvss: &[(u64, usize)]) -> Vec<bool> {
+        let homes = homes(kvss);
+        (1..).zip(kvss).map(|(kvs, _)| homes.of(kvs) != Home::Log).collect()
+    }
+
+    #[test]
+    fn values_that_a_spill_reads_with_three_times_as_much_besides_are_thin() {
+        assert_eq!(thin(&[(500, 100)]), [false]);
+        assert_eq!(thin(&[(500, 100), (500, 100), (500, 100)]), [false; 3]);
+        assert_eq!(thin(&[(500, 100); 5]), [true; 5]);
+        assert_eq!(thin(&[(1900, 100), (100, 100)]), [false, true]);
+        // Values in keys are never read from the log.
+        assert_eq!(thin(&[(1900, 100), (100, 16)]), [false, false]);
+    }
+
+    #[test]
+    fn large_values_far_from_each_other_are_read_alone_and_stay() {
+        assert_eq!(thin(&[(30, 100_000), (10, 8_000)]), [false, false]);
+        assert_eq!(thin(&[(30, 100_000), (10, 500)]), [false, true]);
+    }
+
+    #[test]
+    fn few_values_are_not_worth_a_unit_of_space() {
+        assert_eq!(thin(&[(20, 100), (1, 100)]), [false, false]);
+        let shared =
+            homes(&[(10_000, 100)].iter().chain(&[(5, 100); 9]).copied().collect::<Vec<_>>());
+        let is_shared = |kvs| matches!(shared.of(kvs), Home::Shared { .. });
+        assert!(!is_shared(1) && (2..11).all(is_shared));
+    }
+}

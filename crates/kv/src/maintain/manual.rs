@@ -1,0 +1,427 @@
+//! Maintenance that somebody asks for: compacting everything, or down to a goal, and emptying the
+//! staging class so that it may be taken away. It takes the lane of maintenance step by step, so that
+//! what is due by itself is done meanwhile, and writers and readers go on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::memory::release_unused;
+use serde::Serialize;
+
+use crate::engine::job::Job;
+use crate::engine::shared::Engine;
+use crate::media::class::Media;
+use crate::media::space::Purpose;
+use crate::omf::manifest::Edit;
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
+use crate::tree::kvset::Kvset;
+use crate::tree::view::{Leaf, Tree, View};
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::values::block::ValueBlock;
+
+/// What [`crate::api::kvdb::Kvdb::compact`] is to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum CompactRequest {
+    /// All data is old, each leaf is merged, its values in key order, no garbage is left, and everything
+    /// lies where the policies want it, as far as there is room.
+    Full,
+    /// The media hold at most this many bytes for each live byte: at least 1.02.
+    SpaceAmplification(f64),
+}
+
+/// How a compaction, or the removal of a class, is getting on.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CompactStatus {
+    /// Whether one is under way.
+    pub active: bool,
+    /// Whether the last one was cancelled.
+    pub cancelled: bool,
+    /// What the one under way, or else the last one, is to reach, if it is space amplification.
+    pub goal: Option<f64>,
+    /// Bytes on the media for each live byte, now. Estimated where keys are not merged yet.
+    pub space_amplification: f64,
+    /// Leaves it has to look at; 0 when it has a goal instead.
+    pub leaves: u64,
+    /// Leaves it has done.
+    pub leaves_done: u64,
+    /// Bytes that maintenance has written since it began.
+    pub written_bytes: u64,
+}
+
+/// Held while something that was asked for is under way.
+pub(crate) struct Turn<'a>(&'a Engine);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.classes.leave_staging(false);
+        self.0.manual.active.store(false, Ordering::Release);
+    }
+}
+
+/// What a sweep through the leaves is after.
+#[derive(Clone, Copy, PartialEq)]
+enum Sweep {
+    /// Whatever could be better.
+    All,
+    /// Whatever lies on this class.
+    Leaving(MediaClass),
+}
+
+/// What was there at some time: records up to this one, and blocks up to this id.
+struct Before {
+    seqno: u64,
+    id: u64,
+}
+
+impl Before {
+    /// Whether a step that saves space does so with what was there. Such steps come to an end, whatever is written
+    /// meanwhile: what they make of it together with newer records is new, and refers to fewer of those blocks.
+    fn concerns(&self, view: &View, job: &Job) -> bool {
+        let is_old = |kvset: &Arc<Kvset>| kvset.edit.age <= self.seqno;
+        let tree = |kvs| view.tree(kvs).expect("a job names a KVS that exists");
+        match job {
+            Job::Collect { kvs, leaf, blocks } => {
+                let leaf = tree(*kvs).leaves.iter().find(|it| it.id == *leaf);
+                leaf.is_some_and(|leaf| leaf.kvsets.iter().any(is_old))
+                    || blocks.iter().any(|id| *id <= self.id)
+            }
+            Job::Spill { kvs } => tree(*kvs).root.last().is_some_and(|oldest| {
+                is_old(oldest) || oldest.blocks.iter().any(|(block, _)| block.id <= self.id)
+            }),
+            _ => true,
+        }
+    }
+}
+
+/// A leaf is done after so many steps, whatever is written to it meanwhile.
+const PASSES: usize = 4;
+/// How long to wait for a log segment that is being opened before looking again.
+const OPENING: Duration = Duration::from_millis(10);
+
+impl Engine {
+    /// Refuses to go on with a step that nobody wants any more.
+    pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
+        if asked && self.manual.cancelled.load(Ordering::Acquire) {
+            return Err(KvError::Cancelled);
+        }
+        self.check_open()
+    }
+
+    fn begin(&self) -> Result<Turn<'_>> {
+        self.check_running()?;
+        let manual = &self.manual;
+        if manual.active.swap(true, Ordering::AcqRel) {
+            return Err(KvError::Busy);
+        }
+        manual.cancelled.store(false, Ordering::Release);
+        manual.goal.store(0, Ordering::Relaxed);
+        manual.leaves.store(0, Ordering::Relaxed);
+        manual.leaves_done.store(0, Ordering::Relaxed);
+        manual.written_before.store(self.counters.maintained_bytes.get(), Ordering::Relaxed);
+        Ok(Turn(self))
+    }
+
+    /// Whether something that was asked for is under way, and takes the lane step by step.
+    pub(crate) fn compact_is_active(&self) -> bool {
+        self.manual.active.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.manual.cancelled.store(true, Ordering::Release);
+    }
+
+    #[allow(clippy::cast_precision_loss)] // ratios for people
+    pub(crate) fn compact_status(&self) -> CompactStatus {
+        let manual = &self.manual;
+        let space = self.space(&self.view.load());
+        let goal = manual.goal.load(Ordering::Relaxed);
+        let before = manual.written_before.load(Ordering::Relaxed);
+        CompactStatus {
+            active: self.compact_is_active(),
+            cancelled: manual.cancelled.load(Ordering::Acquire),
+            goal: (goal > 0).then_some(goal as f64 / 100.0),
+            space_amplification: space.used as f64 / space.live.max(1) as f64,
+            leaves: manual.leaves.load(Ordering::Relaxed),
+            leaves_done: manual.leaves_done.load(Ordering::Relaxed),
+            written_bytes: self.counters.maintained_bytes.get().saturating_sub(before),
+        }
+    }
+
+    /// Does what was asked for, or part of it, if it is cancelled.
+    pub(crate) fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
+        let turn = self.begin()?;
+        let done = match request {
+            CompactRequest::Full => self.ingest_all().and_then(|_| self.sweep(Sweep::All)),
+            CompactRequest::SpaceAmplification(goal) => {
+                let percent = crate::types::options::percent(goal)?;
+                self.manual.goal.store(percent, Ordering::Relaxed);
+                self.ingest_all().and_then(|_| self.save_space(percent))
+            }
+        };
+        match done {
+            Err(KvError::Cancelled) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        drop(turn);
+        Ok(self.compact_status())
+    }
+
+    /// Runs one step of what was asked for; the lane is taken for it alone.
+    fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl FnOnce() -> J) -> Result<bool> {
+        let _lane = self.compacting.lock();
+        self.check_wanted(true)?;
+        self.run_first(choose(), true)
+    }
+
+    /// Saves space of what is there now. What others write meanwhile is left to maintenance: with it there would be
+    /// no end.
+    fn save_space(&self, goal: u64) -> Result<()> {
+        let before = Before { seqno: self.visible.load(Ordering::Acquire), id: self.ids.last() };
+        while self.step_asked(|| {
+            let view = self.view.load();
+            let savings = self.savings(&view, goal).into_iter().map(|(_, job)| job);
+            savings.filter(|job| before.concerns(&view, job)).collect::<Vec<Job>>()
+        })? {}
+        Ok(())
+    }
+
+    /// Goes through all KVSs once. It keeps no tree meanwhile: that would keep what the steps free.
+    fn sweep(&self, sweep: Sweep) -> Result<()> {
+        let kvss: Vec<u32> = {
+            let view = self.view.load();
+            let leaves = view.trees.values().map(|tree| tree.leaves.len() as u64).sum();
+            self.manual.leaves.store(leaves, Ordering::Relaxed);
+            view.trees.keys().copied().collect()
+        };
+        self.manual.leaves_done.store(0, Ordering::Relaxed);
+        for kvs in kvss {
+            *self.manual.emptying.lock() = Some(kvs);
+            let emptied = self.sweep_root(kvs, sweep);
+            *self.manual.emptying.lock() = None;
+            emptied?;
+            self.sweep_leaves(kvs, sweep)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the root of a KVS is being emptied. A merge there would make what was in it young again.
+    pub(crate) fn is_emptying(&self, kvs: u32) -> bool {
+        *self.manual.emptying.lock() == Some(kvs)
+    }
+
+    /// Ages what is in the root now.
+    fn sweep_root(&self, kvs: u32, sweep: Sweep) -> Result<()> {
+        let newest = |view: &View| Some(view.tree(kvs)?.root.first()?.edit.age);
+        let Some(through) = newest(&self.view.load()) else {
+            return Ok(());
+        };
+        while self.step_asked(|| {
+            let view = self.view.load();
+            let root = &view.tree(kvs)?.root;
+            let mut old = root.iter().filter(|kvset| kvset.edit.age <= through);
+            let wanted = match sweep {
+                Sweep::All => old.next().is_some(),
+                Sweep::Leaving(class) => old.any(|kvset| kvset.is_on(class)),
+            };
+            wanted.then_some(Job::Spill { kvs })
+        })? {}
+        Ok(())
+    }
+
+    fn sweep_leaves(&self, kvs: u32, sweep: Sweep) -> Result<()> {
+        let mut from: Arc<[u8]> = Arc::from([]);
+        loop {
+            for _ in 0..PASSES {
+                let again = self.step_asked(|| {
+                    let view = self.view.load();
+                    let tree = view.tree(kvs)?;
+                    self.sweep_leaf(tree, &tree.leaves[tree.leaf_of(&from)], sweep)
+                })?;
+                if !again {
+                    break;
+                }
+            }
+            self.manual.leaves_done.fetch_add(1, Ordering::Relaxed);
+            let view = self.view.load();
+            let next = view.tree(kvs).and_then(|tree| tree.leaves.get(tree.leaf_of(&from) + 1));
+            match next {
+                Some(next) => from = next.lower.clone(),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What would make a leaf better.
+    fn sweep_leaf(&self, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
+        let job = |blocks| Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks });
+        let policy = &tree.options.policy;
+        if let Sweep::Leaving(class) = sweep {
+            let mut blocks = leaf.blocks();
+            blocks.retain(|_, block| block.media().class == class);
+            let touches = leaf.kvsets.iter().any(|kvset| kvset.is_on(class));
+            return if touches { job(blocks.into_keys().collect()) } else { None };
+        }
+        let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.prefixes.is_empty();
+        if leaf.kvsets.len() > 1 || leaf.kvsets.iter().any(deletes) {
+            return job(BTreeSet::new());
+        }
+        if let [only] = &leaf.kvsets[..]
+            && self.can_sort(leaf, policy)
+            && only.is_scattered().unwrap_or(false)
+        {
+            return Some(Job::Sort { kvs: tree.kvs, leaf: leaf.id });
+        }
+        let mut moves = self.garbage_in(leaf);
+        moves.extend(self.misplaced(leaf, policy));
+        if self.keys_move(leaf, policy) || !moves.is_empty() { job(moves) } else { None }
+    }
+
+    // ---- taking the staging class away ------------------------------------------------------------
+
+    /// Moves everything off the staging class, and ends it. Returns it, what the manifest called it, and
+    /// the lock under which a new one is added: until then its place is not free.
+    pub(crate) fn remove_staging(
+        &self,
+    ) -> Result<(Arc<Media>, Option<String>, MutexGuard<'_, ()>)> {
+        let turn = self.begin()?;
+        let staging = self.classes.staging().ok_or(KvError::NoStaging)?;
+        self.check_room_without(&staging)?;
+        self.classes.leave_staging(true);
+        let known_as = self.manifest.state().classes.remove(&MediaClass::Staging);
+        let naming = loop {
+            self.check_wanted(true)?;
+            self.leave_segments()?;
+            self.ingest_all()?;
+            self.advance_replay()?;
+            self.sweep(Sweep::Leaving(MediaClass::Staging))?;
+            if let Some(naming) = self.end_staging()? {
+                break naming;
+            }
+        };
+        drop(turn);
+        release_unused();
+        Ok((staging, known_as, naming))
+    }
+
+    /// Refuses when capacity cannot take what is on `staging`.
+    fn check_room_without(&self, staging: &Media) -> Result<()> {
+        let view = self.view.load();
+        let mut needed = view.young_bytes();
+        for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
+            let keys = kvset.key_extents().iter().filter(|keys| keys.media.class == staging.class);
+            let values = kvset.blocks.iter().filter(|(b, _)| b.media().class == staging.class);
+            needed += keys.map(|extent| extent.bytes()).sum::<u64>();
+            needed += values.map(|(_, bytes)| bytes).sum::<u64>();
+        }
+        // Two log segments, and frames and extents that are not full.
+        needed += needed / 16 + 2 * self.tuning.block_bytes;
+        let capacity = &self.classes.capacity;
+        capacity.reclaim()?;
+        let room = capacity.free_bytes().saturating_sub(capacity.reserve_bytes());
+        if needed > room {
+            return Err(KvError::NoRoomWithout { class: staging.class, needed, room });
+        }
+        Ok(())
+    }
+
+    /// The log goes on in segments on a class that stays: the one that was opened ahead, too.
+    fn leave_segments(&self) -> Result<()> {
+        let mut log = self.writer.lock();
+        let stays =
+            |segment: &Arc<ValueBlock>| self.classes.taking(segment.media().class).is_some();
+        while log.is_opening() || !log.segments().all(stays) {
+            self.check_running()?;
+            if log.is_opening() {
+                self.room.wait_for(&mut log, OPENING);
+                continue;
+            }
+            // It stays until the manifest lets go of it.
+            self.view.load().active.refer_to(log.segment());
+            if !log.pass_over() {
+                let segment = self.open_segment(Purpose::User, 0)?;
+                log.set_spare(segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replay begins in the log's segment when there is nothing to replay before it.
+    fn advance_replay(&self) -> Result<()> {
+        let _lane = self.ingesting.lock();
+        let (seqno, first, active) = {
+            let log = self.writer.lock();
+            let view = self.view.load();
+            if !view.active.is_empty() || !view.frozen.is_empty() {
+                // Written meanwhile, to where the log is now: the next ingest says so.
+                return Ok(());
+            }
+            (log.last_seqno(), log.segment().clone(), view.active.clone())
+        };
+        self.commit(vec![Edit::Ingested { seqno, first: first.id }])?;
+        // It was empty: whatever it holds by now lies in that segment, or behind it.
+        active.forget_blocks_before(first.id);
+        *self.replay_from.lock() = first;
+        Ok(())
+    }
+
+    /// Ends the staging class if nothing is on it any more.
+    fn end_staging(&self) -> Result<Option<MutexGuard<'_, ()>>> {
+        let naming = self.naming.lock();
+        let _lanes = (self.compacting.lock(), self.ingesting.lock());
+        let class = MediaClass::Staging;
+        if self.manifest.uses(class) {
+            return Ok(None);
+        }
+        self.commit(vec![Edit::ClassRemoved { class }])?;
+        self.classes.remove_staging();
+        Ok(Some(naming))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::kvs::Kvs;
+    use crate::recover::devices::Devices;
+    use crate::testing::{device, kvdb_on, small_blocks};
+    use crate::types::policy::Policy;
+    use crate::types::stream::Stream;
+
+    #[test]
+    fn a_step_that_finds_no_room_is_in_no_other_ones_way() {
+        let staging = Some(device("s"));
+        let devices = Devices { manifest: device("m"), capacity: device("c"), staging };
+        let (db, worst, _) = kvdb_on(devices, small_blocks());
+        worst.set_policy("all=staging/none".parse::<Policy>().unwrap()).unwrap();
+        let other = db.create_kvs("other", Policy::CAPACITY_ONLY).unwrap();
+        let put = |kvs: &Kvs, keys: u64| {
+            (0..keys).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 2000]).unwrap());
+        };
+        put(&worst, 1000);
+        put(&other, 1000);
+        db.compact(CompactRequest::Full).unwrap();
+        put(&worst, 1000);
+        put(&other, 300);
+        db.ingest().unwrap();
+        let staging = db.engine.classes.staging().unwrap();
+        let mut taken = Vec::new();
+        for bytes in [1 << 20, 64 << 10, 4 << 10] {
+            while let Ok(more) = staging.allocate(Stream::OldKeys, bytes, Purpose::Maintenance) {
+                taken.push(more);
+            }
+        }
+        let kvs_of = |job: Job| match job {
+            Job::Spill { kvs } | Job::Collect { kvs, .. } => kvs,
+            job => panic!("{job:?}"),
+        };
+        let savings = || db.engine.savings(&db.engine.view.load(), 102).into_iter();
+        let kvss = || savings().map(|(_, job)| kvs_of(job)).collect::<Vec<u32>>();
+        assert_eq!(kvss(), [worst.id, other.id]);
+        let full = db.compact(CompactRequest::SpaceAmplification(1.02)).unwrap_err();
+        assert!(full.lacks_space(), "{full}");
+        assert_eq!(kvss(), [worst.id]);
+    }
+}

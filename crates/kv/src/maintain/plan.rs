@@ -1,0 +1,151 @@
+//! From a [`Job`] to what it reads and writes, and from what was written to edits of the manifest and a new tree.
+//!
+//! `steps.rs` calls it: it plans before a step, and replaces inputs by outputs after it. Nothing here does I/O.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::job::Job;
+use crate::engine::shared::Engine;
+use crate::maintain::compact::{Compacted, Compaction, Rewrite, Target};
+use crate::maintain::due::{CRUMBS, spill_run};
+use crate::omf::manifest::Edit;
+use crate::sync::atomic::Ordering;
+use crate::tree::view::{Leaf, Tree};
+use crate::types::policy::KvsOptions;
+
+/// The targets that are no leaves of a tree yet.
+pub(crate) fn new_leaves<'c>(tree: &Tree, compaction: &'c Compaction) -> Vec<&'c Target> {
+    let known = |leaf: u64| leaf == 0 || tree.leaves.iter().any(|known| known.id == leaf);
+    compaction.targets.iter().filter(|target| !known(target.leaf)).collect()
+}
+
+/// The edits that put what came of a compaction in the place of its inputs.
+pub(crate) fn edits(tree: &Tree, compaction: &Compaction, done: &Compacted) -> Vec<Edit> {
+    let kvs = compaction.kvs;
+    let mut edits: Vec<Edit> = new_leaves(tree, compaction)
+        .iter()
+        .map(|target| Edit::Leaf { id: target.leaf, kvs, lower: target.lower.to_vec() })
+        .collect();
+    edits.extend(Engine::additions(&done.blocks, &done.kvsets));
+    edits.extend(compaction.removed().map(|id| Edit::KvsetRemoved { id }));
+    edits.extend(compaction.gone.map(|id| Edit::LeafRemoved { id }));
+    edits
+}
+
+/// Does the same to a tree.
+pub(crate) fn replace(
+    tree: &mut Tree,
+    compaction: &Compaction,
+    done: &Compacted,
+    block_bytes: u64,
+) {
+    for target in new_leaves(tree, compaction) {
+        let at = tree.leaf_of(&target.lower) + 1;
+        tree.leaves.insert(at, Leaf::new(target.leaf, target.lower.clone()));
+    }
+    tree.remove(&compaction.removed().collect::<Vec<u64>>());
+    tree.leaves.retain(|leaf| Some(leaf.id) != compaction.gone);
+    done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
+    if done.forgets {
+        tree.forget(compaction.age());
+    }
+    forget_scans(tree, compaction);
+    count_crumbs(tree, compaction, block_bytes);
+}
+
+/// What scans of leaves read in vain counts no more when a leaf's values have been put in order, and half
+/// when a spill has added to the disorder: what comes of it is to be seen.
+pub(crate) fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
+    for target in compaction.targets.iter().filter(|_| matches!(compaction.rewrite, Rewrite::All)) {
+        let at = tree.leaf_of(&target.lower);
+        let in_vain = &mut tree.leaves[at].in_vain;
+        let kept = if compaction.sorts() { 0 } else { in_vain.load(Ordering::Relaxed) / 2 };
+        // A new one: walks that began before go on counting what they find in the old blocks.
+        *in_vain = Arc::new(kept.into());
+    }
+}
+
+/// Counts the small blocks that are left where many blocks were rewritten, and those that are left of them by what
+/// comes afterwards.
+pub(crate) fn count_crumbs(tree: &mut Tree, compaction: &Compaction, block_bytes: u64) {
+    let many = matches!(&compaction.rewrite, Rewrite::In(blocks) if blocks.len() >= CRUMBS);
+    for target in &compaction.targets {
+        let at = tree.leaf_of(&target.lower);
+        let leaf = &mut tree.leaves[at];
+        let most = if many { usize::MAX } else { leaf.crumbs_left };
+        if most > 0 {
+            leaf.crumbs_left = leaf.crumbs(block_bytes).len().min(most);
+        }
+    }
+}
+
+impl Engine {
+    /// What a step reads and writes. It keeps no view, because a view keeps memtables.
+    pub(crate) fn plan(&self, job: &Job) -> Compaction {
+        let view = self.view.load();
+        let kvs = job.kvs();
+        let tree = view.tree(kvs).expect("a job names a KVS that exists");
+        let KvsOptions { policy, compression, .. } = tree.options;
+        let leaf = |id: u64| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and its leaves");
+        let target =
+            |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
+        let (inputs, targets, rewrite) = match job {
+            Job::Spill { .. } => {
+                let oldest =
+                    spill_run(&tree.root, self.spill_bytes(), self.room_to_spill(&view, tree));
+                let mut inputs = tree.root[tree.root.len() - oldest..].to_vec();
+                let leaves = tree.leaves.iter();
+                let targets = match self.merges_with_leaf(tree, &inputs) {
+                    Some(leaf) => {
+                        inputs.extend_from_slice(&leaf.kvsets);
+                        vec![target(leaf, true)]
+                    }
+                    None => leaves.map(|leaf| target(leaf, leaf.kvsets.is_empty())).collect(),
+                };
+                (inputs, targets, Rewrite::All)
+            }
+            Job::Merge { newest, .. } => {
+                let root = Target { leaf: 0, lower: Arc::from([]), bottom: false };
+                (tree.root[..*newest].to_vec(), vec![root], Rewrite::None)
+            }
+            Job::Compact { leaf: id, newest, .. } => {
+                let leaf = leaf(*id);
+                let all = *newest == leaf.kvsets.len();
+                let moves = if all { self.misplaced(leaf, &policy) } else { BTreeSet::new() };
+                let targets = vec![target(leaf, all)];
+                (leaf.kvsets[..*newest].to_vec(), targets, Rewrite::of(moves))
+            }
+            Job::Split { leaf: id, .. } => {
+                let leaf = leaf(*id);
+                let largest = leaf.kvsets.iter().max_by_key(|kvset| kvset.edit.pages);
+                let middle = largest.expect("a leaf that splits has kvsets").middle_key();
+                let right = Target { leaf: self.ids.next(), lower: middle.into(), bottom: true };
+                (leaf.kvsets.clone(), vec![target(leaf, true), right], Rewrite::None)
+            }
+            Job::Join { leaf: id, next, .. } => {
+                let (leaf, next) = (leaf(*id), leaf(*next));
+                // One kvset each, at most, and their keys are apart.
+                let inputs = leaf.kvsets.iter().chain(&next.kvsets).cloned().collect();
+                (inputs, vec![target(leaf, true)], Rewrite::None)
+            }
+            Job::Collect { leaf: id, blocks, .. } => {
+                let leaf = leaf(*id);
+                let mut moves = self.misplaced(leaf, &policy);
+                moves.extend(blocks);
+                (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::of(moves))
+            }
+            Job::Sort { leaf: id, .. } => {
+                let leaf = leaf(*id);
+                (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::All)
+            }
+            Job::Expire { leaf: id, oldest, .. } => {
+                let leaf = leaf(*id);
+                let expired = leaf.kvsets[leaf.kvsets.len() - oldest..].to_vec();
+                (expired, Vec::new(), Rewrite::None)
+            }
+        };
+        let gone = if let Job::Join { next, .. } = job { Some(*next) } else { None };
+        Compaction { kvs, policy, compression, inputs, targets, gone, rewrite, asked: false }
+    }
+}

@@ -1,0 +1,277 @@
+//! The second lane of maintenance: one step at a time, from the choice to the new view.
+//!
+//! A step writes its output, flushes it, commits to the manifest and publishes. Until the commit it has changed nothing, so
+//! it may fail or be forgotten at any point. Ingest, which writers may wait for, is a lane of its own (`ingest.rs`).
+
+use esker_base::memory::release_unused;
+
+use crate::engine::futile::Chance;
+use crate::engine::job::Job;
+use crate::engine::shared::Engine;
+use crate::maintain::compact::{Compacted, Compaction, Rewrite};
+use crate::maintain::plan::{edits, replace};
+use crate::media::writes::Writes;
+use crate::omf::manifest::Edit;
+use crate::sync::atomic::Ordering;
+use crate::tree::view::Tree;
+use crate::types::class::MediaClass;
+use crate::types::error::Result;
+use crate::values::cache::record::RecordAddress;
+
+impl Engine {
+    // ---- ingest --------------------------------------------------------------------------------
+
+    // ---- the second lane -----------------------------------------------------------------------
+
+    /// Runs the step that is due; false when none is.
+    pub(crate) fn maintain(&self) -> Result<bool> {
+        let _lane = self.compacting.lock();
+        self.check_wanted(false)?;
+        self.reclaim()?;
+        self.run_first(self.due(), false)
+    }
+
+    /// Runs the first of these steps that finds room, and with a small one others; false when there is none of them.
+    /// The lane is the caller's.
+    pub(crate) fn run_first(
+        &self,
+        jobs: impl IntoIterator<Item = Job>,
+        asked: bool,
+    ) -> Result<bool> {
+        let mut outcome = Ok(false);
+        let mut before = self.chance();
+        let mut jobs = jobs.into_iter();
+        while let Some(job) = jobs.next() {
+            if !asked && let Some(full) = self.futile.lock().why(&job, &before) {
+                outcome = Err(full);
+                continue;
+            }
+            outcome = self.run(&job, &mut jobs, asked).map(|()| true);
+            self.ran(&outcome)?;
+            // What finds no room may be helped by another step, which makes some.
+            let Err(full) = &outcome else { break };
+            if !full.lacks_space() {
+                break;
+            }
+            let after = self.chance();
+            self.futile.lock().add(job, &before, &after, full);
+            before = after;
+        }
+        self.fail_stop(outcome)
+    }
+
+    /// Ends a step, or a try: what it has freed, or taken in vain, is to be had by whatever is planned next.
+    fn ran(&self, outcome: &Result<bool>) -> Result<()> {
+        self.reclaim()?;
+        if matches!(outcome, Ok(true)) {
+            self.counters.steps.add(1);
+            self.work.notify();
+        }
+        Ok(())
+    }
+
+    fn reclaim(&self) -> Result<()> {
+        self.classes.all().iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))
+    }
+
+    /// Runs a step, and what goes beside it of those that come after it. The lane is the caller's.
+    fn run(&self, job: &Job, after: &mut dyn Iterator<Item = Job>, asked: bool) -> Result<()> {
+        let writes = Writes::new(self.is_small(job));
+        let mut done = vec![self.compacted(job, asked, &writes)?];
+        let beside = self.beside(job, after);
+        for other in &beside {
+            let before = writes.count();
+            match self.compacted(other, asked, &writes) {
+                // It will be the first one day.
+                Err(full) if full.lacks_space() => {
+                    writes.forget(before);
+                    break;
+                }
+                result => done.push(result?),
+            }
+        }
+        let written = done.iter().map(|(_, compacted)| compacted.written_bytes()).sum();
+        self.counters.maintained_bytes.add(written);
+        let steps = done.len();
+        writes.write_out()?;
+        self.install(done)?;
+        release_unused();
+        self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
+        std::iter::once(job).chain(&beside).take(steps).for_each(|job| self.count(job));
+        Ok(())
+    }
+
+    fn count(&self, job: &Job) {
+        let counters = &self.counters;
+        match job {
+            Job::Spill { .. } => counters.spills.add(1),
+            Job::Merge { .. } | Job::Compact { .. } => counters.compactions.add(1),
+            Job::Split { .. } => counters.splits.add(1),
+            Job::Join { .. } => counters.joins.add(1),
+            Job::Collect { blocks, .. } if blocks.is_empty() => counters.compactions.add(1),
+            Job::Collect { .. } => counters.collections.add(1),
+            Job::Sort { .. } => counters.sorts.add(1),
+            Job::Expire { .. } => counters.expirations.add(1),
+        }
+    }
+
+    /// Writes what comes of a step. It is not durable yet, and nobody knows of it.
+    fn compacted(
+        &self,
+        job: &Job,
+        asked: bool,
+        writes: &Writes,
+    ) -> Result<(Compaction, Compacted)> {
+        let mut compaction = self.plan(job);
+        compaction.asked = asked;
+        let before = writes.count();
+        let compacted = match compaction.run(self, writes) {
+            // No room for the values: their keys alone go to the leaves. That takes less, if there are
+            // values, and frees what they hide there.
+            Err(error)
+                if error.lacks_space()
+                    && matches!(job, Job::Spill { .. })
+                    && compaction.inputs.iter().any(|kvset| !kvset.blocks.is_empty()) =>
+            {
+                writes.forget(before);
+                compaction.rewrite = Rewrite::None;
+                compaction.run(self, writes)?
+            }
+            result => result?,
+        };
+        Ok((compaction, compacted))
+    }
+
+    /// Makes the output of compactions durable and visible, all or none, and lets go of their inputs. Each is of another
+    /// KVS.
+    fn install(&self, mut done: Vec<(Compaction, Compacted)>) -> Result<()> {
+        self.classes.flush()?;
+        let view = self.view.load_full();
+        done.retain(|(compaction, _)| view.tree(compaction.kvs).is_some());
+        let edits = done.iter().flat_map(|(compaction, compacted)| {
+            edits(view.tree(compaction.kvs).expect("retained"), compaction, compacted)
+        });
+        let edits: Vec<Edit> = edits.collect();
+        drop(view);
+        if done.is_empty() {
+            return Ok(());
+        }
+        self.commit(edits)?;
+        self.publish(|view| {
+            for (compaction, compacted) in &done {
+                if let Some(tree) = view.tree(compaction.kvs) {
+                    let mut tree = Tree::clone(tree);
+                    replace(&mut tree, compaction, compacted, self.tuning.block_bytes);
+                    view.put_tree(tree);
+                }
+            }
+        });
+        let address = |block, offset| RecordAddress { block, offset };
+        let moved = done.iter().flat_map(|(_, compacted)| &compacted.moved);
+        for &(hash, old_block, old_offset, block, offset) in moved {
+            self.values.cache.rename(hash, address(old_block, old_offset), address(block, offset));
+        }
+        self.balance_memory();
+        Ok(())
+    }
+
+    /// One step of whatever is due, the timed flush of the log included; false when nothing is.
+    pub(crate) fn step(&self) -> Result<bool> {
+        Ok(self.step_for_space()? || self.preload())
+    }
+
+    /// The same, of what may make room: key pages that are loaded ahead make none.
+    pub(crate) fn step_for_space(&self) -> Result<bool> {
+        // Stopped or not: what was acknowledged is to be durable in time.
+        self.flush_when_due()?;
+        self.check_running()?;
+        self.transactions.end_late(&self.options);
+        Ok(self.ingest_or_make_room()? || self.maintain()?)
+    }
+
+    /// Ingests the oldest memtable, or runs another step when there is no room for that: it may make some.
+    pub(crate) fn ingest_or_make_room(&self) -> Result<bool> {
+        match self.ingest_oldest() {
+            Err(full) if full.lacks_space() && self.make_room()? => Ok(true),
+            result => result,
+        }
+    }
+
+    /// Runs a step; whether there is room now shows when it is asked for again.
+    pub(crate) fn make_room(&self) -> Result<bool> {
+        let worked = self.maintain()?;
+        if worked {
+            *self.counters.no_space.lock() = None;
+        }
+        Ok(worked)
+    }
+
+    // ---- threads -------------------------------------------------------------------------------
+}
+
+impl Engine {
+    /// What a step depends on, now.
+    pub(crate) fn chance(&self) -> Chance {
+        let free = |class| self.classes.taking(class).map_or(0, |media| media.free_bytes_now());
+        Chance {
+            steps: self.counters.steps.get(),
+            free: MediaClass::ALL.map(free),
+            now: self.options.clock.now(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::kvs::Kvs;
+    use crate::maintain::manual::CompactRequest;
+    use crate::media::space::Purpose;
+    use crate::testing::kvdb;
+    use crate::types::policy::KvsOptions;
+    use crate::types::stream::Stream;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn who_lacks_room_for_a_memtable_gets_what_has_expired() {
+        for asks in [|kvs: &Kvs| kvs.put(b"k", b"v"), |kvs: &Kvs| kvs.engine.ingest_all().map(drop)]
+        {
+            let (db, kvs, clock) = kvdb();
+            let options = KvsOptions { ttl_ms: Some(1000), ..KvsOptions::default() };
+            let expires = db.create_kvs("expires", options).unwrap();
+            (0..200u64).for_each(|n| expires.put(&n.to_be_bytes(), &[1; 10_000]).unwrap());
+            db.compact(CompactRequest::Full).unwrap();
+            let is_full = || {
+                let view = db.engine.view.load();
+                !view.frozen.is_empty() && view.active.bytes() >= db.engine.tuning.memtable_bytes
+            };
+            for n in (0..10_000u64).take_while(|_| !is_full()) {
+                kvs.put(&n.to_be_bytes(), &[1; 1000]).unwrap();
+            }
+            let capacity = db.engine.classes.all()[0].clone();
+            let mut taken = Vec::new();
+            for bytes in [1 << 20, 64 << 10, 4 << 10] {
+                while let Ok(more) = capacity.allocate(Stream::Log, bytes, Purpose::Maintenance) {
+                    taken.push(more);
+                }
+            }
+            assert!(asks(&kvs).unwrap_err().lacks_space());
+            clock.advance(Duration::from_secs(2));
+            asks(&kvs).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_memtable_is_freed_by_its_lane_and_not_by_the_last_who_reads_it() {
+        let (db, kvs, _) = kvdb();
+        kvs.put(b"k", b"v").unwrap();
+        let view = db.engine.view.load_full();
+        let table = Arc::downgrade(&view.active);
+        assert!(db.engine.ingest_all().unwrap());
+        assert_eq!(view.active.last_seqno(), 1);
+        drop(view);
+        assert!(table.upgrade().is_some(), "freed where it was read");
+        assert!(!db.engine.ingest_oldest().unwrap());
+        assert!(table.upgrade().is_none(), "never freed");
+    }
+}

@@ -1,0 +1,101 @@
+//! The threads of a KVDB: two lanes of maintenance, the timed flush of the log, and the opening of log segments ahead of
+//! need. [`Kvdb::open`](crate::api::kvdb::Kvdb::open) starts them; closing the KVDB ends them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::shared::Engine;
+use crate::sync::atomic::Ordering;
+use crate::sync::{JoinHandle, MutexGuard, thread};
+use crate::types::error::{KvError, Result};
+
+/// How long a thread with nothing to do sleeps before it looks again.
+pub(crate) const IDLE: Duration = Duration::from_millis(200);
+
+impl Engine {
+    pub(crate) fn flush_loop(&self) {
+        let window = Duration::from_millis(self.options.durability_ms);
+        let mut log = self.writer.lock();
+        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
+            let many = log.unflushed_bytes() > self.options.durability_limit() / 2;
+            let due = log.pending_since().map(|since| since + window / 2);
+            let now = self.options.clock.now();
+            match due {
+                Some(due) if many || due <= now => {
+                    let seqno = log.last_seqno();
+                    // An error stops the engine, and every writer is told why.
+                    MutexGuard::unlocked(&mut log, || {
+                        let _ = self.flush_through(seqno);
+                    });
+                }
+                Some(due) => drop(self.pending.wait_for(&mut log, due.since(now))),
+                None => drop(self.pending.wait_for(&mut log, IDLE)),
+            }
+        }
+        // The last that was acknowledged before it stopped. Who closes it flushes by itself.
+        let seqno = log.last_seqno();
+        if self.stopped().is_some() {
+            MutexGuard::unlocked(&mut log, || {
+                let _ = self.flush_through(seqno);
+            });
+        }
+    }
+
+    pub(crate) fn open_loop(&self) {
+        let mut log = self.writer.lock();
+        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
+            if log.is_opening() {
+                self.open_ahead(&mut log);
+            } else {
+                self.opening.wait_for(&mut log, IDLE);
+            }
+        }
+    }
+
+    pub(crate) fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
+        loop {
+            // First: who closes or stops the engine sets that, and then makes a new generation.
+            let seen = *self.work.generation.lock();
+            if self.closing.load(Ordering::Acquire) || self.stopped().is_some() {
+                break;
+            }
+            // An error was noted where it happened: it stops the engine, or waits for space.
+            if matches!(step(self), Ok(true)) {
+                continue;
+            }
+            let mut generation = self.work.generation.lock();
+            if *generation == seen {
+                self.work.changed.wait_for(&mut generation, IDLE);
+            }
+        }
+    }
+
+    /// Starts the threads of a KVDB. They end when it closes.
+    pub(crate) fn start_threads(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
+        let engine = || self.clone();
+        let (flush, open, ingest, age) = (engine(), engine(), engine(), engine());
+        Ok(vec![
+            thread::spawn("esker-flush", move || flush.flush_loop())?,
+            thread::spawn("esker-open", move || open.open_loop())?,
+            thread::spawn("esker-ingest", move || ingest.lane_loop(Engine::ingest_oldest))?,
+            thread::spawn("esker-age", move || age.lane_loop(Engine::age_step))?,
+        ])
+    }
+
+    /// A step of the second lane.
+    pub(crate) fn age_step(&self) -> Result<bool> {
+        self.balance_memory();
+        self.transactions.end_late(&self.options);
+        let maintained = self.maintain();
+        // What finds no room keeps nobody else waiting.
+        if maintained.as_ref().is_ok_and(|worked| !worked)
+            || maintained.as_ref().is_err_and(KvError::lacks_space)
+        {
+            if self.preload() {
+                return Ok(true);
+            }
+            self.rest();
+        }
+        maintained
+    }
+}

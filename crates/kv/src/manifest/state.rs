@@ -1,0 +1,169 @@
+//! The state of a manifest: what the edits of all its records add up to, and the edits that build it anew.
+
+use std::collections::BTreeMap;
+
+use crate::omf::manifest::{Edit, KvsetEdit};
+use crate::omf::{Malformed, expect};
+use crate::types::class::MediaClass;
+use crate::types::error::Result;
+use crate::types::extent::Extent;
+use crate::types::policy::KvsOptions;
+
+/// What the edits of a manifest add up to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) last_id: u64,
+    pub(crate) classes: BTreeMap<MediaClass, String>,
+    pub(crate) kvss: BTreeMap<u32, (String, KvsOptions)>,
+    pub(crate) blocks: BTreeMap<u64, BlockState>,
+    /// Records up to this seqno are in kvsets.
+    pub(crate) ingested: u64,
+    /// Replay begins in this log segment.
+    pub(crate) log_first: u64,
+    /// KVS and lower bound of each leaf.
+    pub(crate) leaves: BTreeMap<u64, (u32, Vec<u8>)>,
+    pub(crate) kvsets: BTreeMap<u64, KvsetEdit>,
+}
+
+/// A block, as the manifest knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockState {
+    pub(crate) extent: Extent,
+    pub(crate) log: bool,
+    /// Bytes of records; 0 for a log segment.
+    pub(crate) bytes: u64,
+    /// What they would be with no value compressed.
+    pub(crate) plain_bytes: u64,
+    /// How many kvsets refer to it.
+    pub(crate) references: u64,
+}
+
+impl State {
+    /// Applies an edit. Blocks that may be used no more go to `doubtful`: another edit of the record may use them.
+    fn apply(&mut self, edit: Edit, doubtful: &mut Vec<u64>) -> Result<(), Malformed> {
+        let known = |holds: bool, what: &str, id: u64| {
+            expect(holds, || format!("an edit names {what} {id}, which does not exist"))
+        };
+        match edit {
+            Edit::LastId { id } => self.last_id = self.last_id.max(id),
+            Edit::Class { class, path } => {
+                self.classes.insert(class, path);
+            }
+            Edit::ClassRemoved { class } => {
+                let unused = !self.uses(class) && class != MediaClass::Capacity;
+                expect(unused && self.classes.remove(&class).is_some(), || {
+                    format!("an edit removes the {class} class, which is in use or not there")
+                })?;
+            }
+            Edit::Kvs { id, name, options } => {
+                self.kvss.insert(id, (name, options));
+            }
+            Edit::KvsDropped { id } => {
+                known(self.kvss.remove(&id).is_some(), "KVS", id.into())?;
+                self.leaves.retain(|_, (kvs, _)| *kvs != id);
+                let gone = self.kvsets.extract_if(.., |_, kvset| kvset.kvs == id);
+                let gone: Vec<KvsetEdit> = gone.map(|(_, kvset)| kvset).collect();
+                gone.iter().for_each(|kvset| self.let_go(kvset, doubtful));
+            }
+            Edit::Block { id, extent, log, bytes, plain_bytes } => {
+                self.last_id = self.last_id.max(id);
+                let references = self.blocks.get(&id).map_or(0, |former| former.references);
+                self.blocks.insert(id, BlockState { extent, log, bytes, plain_bytes, references });
+                doubtful.push(id);
+            }
+            Edit::Ingested { seqno, first } => {
+                let passed = self.log_first..first.max(self.log_first);
+                doubtful.extend(self.blocks.range(passed).map(|(id, _)| *id));
+                (self.ingested, self.log_first) = (seqno, first);
+            }
+            Edit::Leaf { id, kvs, lower } => {
+                known(self.kvss.contains_key(&kvs), "KVS", kvs.into())?;
+                self.last_id = self.last_id.max(id);
+                self.leaves.insert(id, (kvs, lower));
+            }
+            Edit::LeafRemoved { id } => {
+                let empty = self.kvsets.values().all(|kvset| kvset.leaf != id);
+                known(empty && self.leaves.remove(&id).is_some(), "empty leaf", id)?;
+            }
+            Edit::Kvset(kvset) => {
+                known(self.kvss.contains_key(&kvset.kvs), "KVS", kvset.kvs.into())?;
+                let leaf = kvset.leaf;
+                let owner = self.leaves.get(&leaf).map(|(kvs, _)| *kvs);
+                known(leaf == 0 || owner == Some(kvset.kvs), "leaf", leaf)?;
+                for (block, _) in &kvset.blocks {
+                    let there = self.blocks.get_mut(block);
+                    known(there.is_some(), "block", *block)?;
+                    there.into_iter().for_each(|block| block.references += 1);
+                }
+                self.last_id = self.last_id.max(kvset.id);
+                if let Some(former) = self.kvsets.insert(kvset.id, kvset) {
+                    self.let_go(&former, doubtful);
+                }
+            }
+            Edit::KvsetRemoved { id } => {
+                let gone = self.kvsets.remove(&id);
+                known(gone.is_some(), "kvset", id)?;
+                gone.iter().for_each(|kvset| self.let_go(kvset, doubtful));
+            }
+        }
+        Ok(())
+    }
+
+    /// A kvset is gone: the blocks that it referred to may go as well.
+    fn let_go(&mut self, kvset: &KvsetEdit, doubtful: &mut Vec<u64>) {
+        for (id, _) in &kvset.blocks {
+            if let Some(block) = self.blocks.get_mut(id) {
+                block.references -= 1;
+                doubtful.push(*id);
+            }
+        }
+    }
+
+    /// Whether something lies on this class.
+    pub(crate) fn uses(&self, class: MediaClass) -> bool {
+        let mut keys = self.kvsets.values().flat_map(|kvset| &kvset.extents);
+        let mut blocks = self.blocks.values().map(|block| &block.extent);
+        keys.any(|extent| extent.class == class) || blocks.any(|extent| extent.class == class)
+    }
+
+    pub(crate) fn apply_all(&mut self, edits: Vec<Edit>) -> Result<(), Malformed> {
+        let mut doubtful = Vec::new();
+        edits.into_iter().try_for_each(|edit| self.apply(edit, &mut doubtful))?;
+        // Blocks live as long as a kvset refers to them or replay may read them.
+        for id in doubtful {
+            let is_unused =
+                |block: &BlockState| block.references == 0 && !(block.log && id >= self.log_first);
+            if self.blocks.get(&id).is_some_and(is_unused) {
+                self.blocks.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The edits that build this state.
+    pub(crate) fn edits(&self) -> Vec<Edit> {
+        let mut edits = vec![Edit::LastId { id: self.last_id }];
+        let ingested = Edit::Ingested { seqno: self.ingested, first: self.log_first };
+        edits.extend(
+            self.classes.iter().map(|(&class, path)| Edit::Class { class, path: path.clone() }),
+        );
+        edits.extend(self.kvss.iter().map(|(&id, (name, options))| Edit::Kvs {
+            id,
+            name: name.clone(),
+            options: *options,
+        }));
+        edits.extend(self.blocks.iter().map(|(&id, block)| {
+            let &BlockState { extent, log, bytes, plain_bytes, .. } = block;
+            Edit::Block { id, extent, log, bytes, plain_bytes }
+        }));
+        edits.push(ingested);
+        edits.extend(self.leaves.iter().map(|(&id, (kvs, lower))| Edit::Leaf {
+            id,
+            kvs: *kvs,
+            lower: lower.clone(),
+        }));
+        edits.extend(self.kvsets.values().cloned().map(Edit::Kvset));
+        edits
+    }
+}

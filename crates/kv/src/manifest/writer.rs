@@ -1,0 +1,238 @@
+//! The manifest: the one place that says which structures are live. Layout: `omf/manifest.rs`.
+//!
+//! Invariants
+//! 1. A change is durable before anyone acts on it: [`Manifest::commit`] returns after a flush.
+//! 2. One record is in flight at a time, and each open begins a new epoch in the other region: a
+//!    record that follows the last valid one can never be mistaken for a newer one.
+//! 3. After a commit that failed there is no other one.
+//! 4. [`State`] is what the edits so far add up to; a snapshot is the state as edits.
+//!
+//! A region is left long before it is full, once its records are [`TRAIL`] times its snapshot. So a record is
+//! overwritten soon, and a drive finds few old ones among data that has died ([`crate::placement`]).
+
+use std::sync::Arc;
+
+use esker_base::checksum::crc32c;
+use esker_base::codec::Encoder;
+use esker_base::{Lba, LbaCount};
+use esker_device::Device;
+
+use crate::manifest::medium::{Medium, REGION_MAX};
+use crate::manifest::state::State;
+use crate::omf::manifest::{Edit, RecordHeader, padded_size};
+use crate::sync::Mutex;
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+
+/// What a manifest file may grow to.
+pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
+
+/// A snapshot is followed by so many times its size of records at most, which is what snapshots add to what is
+/// written: an eighth.
+const TRAIL: u64 = 8;
+/// Small snapshots are followed by so many bytes.
+const TRAIL_LEAST: u64 = 256 << 10;
+
+/// The manifest of an open KVDB.
+pub(crate) struct Manifest(pub(super) Mutex<Writer>);
+
+pub(super) struct Writer {
+    medium: Medium,
+    region: u64,
+    epoch: u64,
+    index: u64,
+    /// Where the next record goes.
+    tail: Lba,
+    /// From here on the next record goes to the other region, in the snapshot with which that begins.
+    turn: Lba,
+    state: State,
+    written_bytes: u64,
+    /// The failure since which nothing is written: after it, a record could pass for another one.
+    failed: Option<KvError>,
+}
+
+impl Manifest {
+    /// The state of the manifest on `device`: `None` when there never was one.
+    pub(crate) fn read(device: &Arc<dyn Device>) -> Result<Option<State>> {
+        Ok(Manifest::find(device.clone())?.map(|found| found.state))
+    }
+
+    /// Reads the manifest on `device`, and writes nothing: `None` when there never was one, or writing
+    /// the first one was interrupted.
+    pub(crate) fn find(device: Arc<dyn Device>) -> Result<Option<Found>> {
+        let mut medium = Medium::open(device)?;
+        let newest = Manifest::newest(&mut medium)?;
+        Ok(newest.map(|(region, epoch, state)| Found { medium, region, epoch, state }))
+    }
+
+    /// Region, epoch and state of the current region.
+    fn newest(medium: &mut Medium) -> Result<Option<(u64, u64, State)>> {
+        let regions = [medium.region(0)?, medium.region(1)?];
+        let newest = regions.iter().map(|region| region.epoch).max().unwrap_or(0);
+        for region in &regions {
+            // A torn write is the last one of its epoch: nothing of that epoch lies behind it.
+            if region.behind > 0 && region.behind >= newest {
+                let detail = format!("a record of epoch {} lies behind it", region.behind);
+                return Err(medium.corrupt(region.stops, detail));
+            }
+        }
+        // The second region is written when a KVDB is opened for the first time.
+        if newest == 0 && !medium.is_blank(1)? {
+            let detail = "neither half of it holds a whole record, and it is not empty";
+            return Err(medium.corrupt(Lba(0), detail.into()));
+        }
+        let found = regions.into_iter().zip(0..).find(|(region, _)| region.epoch == newest);
+        Ok(found
+            .filter(|(region, _)| region.records > 0)
+            .map(|(region, number)| (number, region.epoch, region.state)))
+    }
+
+    /// Writes the first manifest of a KVDB.
+    pub(crate) fn create(
+        device: Arc<dyn Device>,
+        uuid: [u8; 16],
+        edits: Vec<Edit>,
+    ) -> Result<Manifest> {
+        let medium = Medium::open(device)?;
+        let mut state = State { uuid, ..State::default() };
+        state.apply_all(edits).expect("the first edits refer to nothing");
+        let (tail, turn) = (Lba(0), Lba(0));
+        let mut writer = Writer {
+            medium,
+            region: 1,
+            epoch: 0,
+            index: 0,
+            tail,
+            turn,
+            state,
+            written_bytes: 0,
+            failed: None,
+        };
+        writer.snapshot()?;
+        Ok(Manifest(Mutex::new(writer)))
+    }
+
+    /// Makes edits durable, all or none.
+    pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
+        let mut writer = self.0.lock();
+        if let Some(cause) = &writer.failed {
+            return Err(cause.clone());
+        }
+        let result = writer.commit(edits);
+        writer.failed = result.as_ref().err().cloned();
+        result
+    }
+
+    /// Lets go of the device.
+    pub(crate) fn end(&self) {
+        let mut writer = self.0.lock();
+        writer.failed.get_or_insert(KvError::Closed);
+        writer.medium.device.end();
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.0.lock().state.clone()
+    }
+
+    /// Whether something lies on this class.
+    pub(crate) fn uses(&self, class: MediaClass) -> bool {
+        self.0.lock().state.uses(class)
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.0.lock().written_bytes
+    }
+}
+
+/// A manifest that was read.
+pub(crate) struct Found {
+    pub(crate) medium: Medium,
+    region: u64,
+    epoch: u64,
+    pub(crate) state: State,
+}
+
+impl Found {
+    /// Begins a new epoch, to write in.
+    pub(crate) fn begin(self) -> Result<Manifest> {
+        let mut writer = self.writer(None);
+        writer.snapshot()?;
+        Ok(Manifest(Mutex::new(writer)))
+    }
+
+    /// The manifest of a KVDB that is read only: nothing is committed to it.
+    pub(crate) fn read_only(self) -> Manifest {
+        Manifest(Mutex::new(self.writer(Some(KvError::ReadOnly))))
+    }
+
+    fn writer(self, failed: Option<KvError>) -> Writer {
+        let Found { medium, region, epoch, state } = self;
+        let (tail, turn) = (Lba(0), Lba(0));
+        Writer { medium, region, epoch, index: 0, tail, turn, state, written_bytes: 0, failed }
+    }
+}
+
+impl Writer {
+    fn header(&self, lba: Lba, payload: &[u8]) -> RecordHeader {
+        RecordHeader {
+            payload_size: u32::try_from(payload.len()).expect("regions are below 4 GiB"),
+            epoch: self.epoch,
+            index: self.index,
+            lba: lba.0,
+            uuid: self.state.uuid,
+            payload_crc: crc32c(payload),
+        }
+    }
+
+    fn commit(&mut self, edits: Vec<Edit>) -> Result<()> {
+        let mut payload = Encoder::default();
+        edits.iter().for_each(|edit| edit.encode_to(&mut payload));
+        let written = self.tail < self.turn && self.append(&payload.0)?;
+        let before = if written { None } else { Some(self.state.clone()) };
+        self.state.apply_all(edits).map_err(|bad| {
+            self.medium.corrupt(self.tail, format!("an edit that cannot be applied: {}", bad.0))
+        })?;
+        let Some(before) = before else {
+            return Ok(());
+        };
+        // What did not become durable has not happened.
+        self.snapshot().inspect_err(|_| self.state = before)
+    }
+
+    /// Appends a record to the current region; false when it has no room.
+    pub(super) fn append(&mut self, payload: &[u8]) -> Result<bool> {
+        let header = self.header(self.tail, payload);
+        let size = padded_size(header.payload_size, self.medium.lba_size);
+        let next = self.tail + LbaCount::holding(size, self.medium.lba_size);
+        if next.0 > (self.region + 1) * self.medium.region_lbas {
+            return Ok(false);
+        }
+        self.written_bytes += self.medium.write(self.tail, &header, payload)?;
+        (self.tail, self.index) = (next, self.index + 1);
+        Ok(true)
+    }
+
+    /// Begins the other region with the whole state.
+    fn snapshot(&mut self) -> Result<()> {
+        let mut payload = Encoder::default();
+        self.state.edits().iter().for_each(|edit| edit.encode_to(&mut payload));
+        (self.region, self.epoch, self.index) = (1 - self.region, self.epoch + 1, 0);
+        self.tail = Lba(self.region * self.medium.region_lbas);
+        let start = self.tail;
+        if self.append(&payload.0)? {
+            let lba_size = self.medium.lba_size;
+            let size = LbaCount(self.tail.0 - start.0).bytes(lba_size);
+            self.turn = self.tail + LbaCount::holding((TRAIL * size).max(TRAIL_LEAST), lba_size);
+            return Ok(());
+        }
+        let needed = payload.0.len();
+        Err(KvError::Options(format!(
+            "{}: the manifest needs {needed} bytes, more than half of its device: give it a larger one, or, in a \
+             directory, where its size is fixed, dump the KVDB and load it into several",
+            self.medium.device.name()
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests;

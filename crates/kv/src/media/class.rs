@@ -1,0 +1,434 @@
+//! A media class: one device, the space on it, and what each stream has carried.
+//!
+//! Invariants
+//! 1. An extent belongs to one [`Allocation`], or to the free space, or to `freed`.
+//! 2. Free space is what the manifest's live structures do not use: nothing about it is stored.
+//! 3. An extent goes from `freed` to free space only after its discard, and it got there only when
+//!    nothing durable refers to it any more. What is smaller than a unit is discarded with its unit, once all of that
+//!    is free: a discard takes longer than a write of so little.
+
+use std::sync::Arc;
+
+use esker_base::units::{round_up, to_usize};
+use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
+use esker_device::{Device, Op, PortPool};
+
+use crate::media::idle::IdleQueues;
+use crate::media::lease::Lease;
+use crate::media::space::{Purpose, Space};
+use crate::media::transfer::Transfer;
+use crate::omf::class::{self, ClassHeader};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::types::extent::Extent;
+use crate::types::options::Tuning;
+use crate::types::stream::Stream;
+
+/// A media class.
+pub(crate) struct Media {
+    pub(crate) class: MediaClass,
+    pub(crate) lba_size: u32,
+    pub(crate) ports: PortPool,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) idle_queues: IdleQueues,
+    /// The size in which a lot is read, in bytes: one command.
+    pub(crate) transfer_size: usize,
+    pub(crate) transfer: Transfer,
+    /// How many placement ids the device offers.
+    pub(crate) placement_handles: u16,
+    /// What is at least as large is allocated in such units; what is smaller in pages.
+    unit: LbaCount,
+    page: LbaCount,
+    /// What users need to go on: a frame, and what aligns it.
+    least: LbaCount,
+    space: Mutex<Space>,
+    freed: Mutex<Vec<Extent>>,
+    /// Held by who discards.
+    reclaiming: Mutex<()>,
+    /// Set when nobody knows any more what the manifest refers to: nothing is freed from then on.
+    pub(crate) keeps_all: AtomicBool,
+    /// Buffers of reads that are done, for reads to come.
+    buffers: Mutex<Vec<AlignedBuf>>,
+    traffic: [Traffic; Stream::ALL.len()],
+}
+
+/// Reads up to this size use pooled buffers, where one command takes them.
+const SMALL_READ: usize = 16 << 10;
+/// The space of the class header: one LBA, and what aligns the rest to 4 KiB.
+const HEADER_BYTES: u32 = 4096;
+/// What is smaller than a unit is allocated in pieces of this size: a kvset of a few keys takes few.
+const PAGE_BYTES: u64 = 4096;
+/// Commands in flight on each port of a class.
+const PORT_DEPTH: usize = 16;
+/// A lot is read in pieces of this size: large enough for full bandwidth, small enough for DRAM.
+const TRANSFER_SIZE: u32 = 1 << 20;
+
+#[derive(Default)]
+struct Traffic {
+    read_ops: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Media {
+    /// The class on `device`, all of its space free but for the header's.
+    pub(crate) fn new(class: MediaClass, device: Arc<dyn Device>, tuning: &Tuning) -> Media {
+        let geometry = device.geometry();
+        let lba_size = geometry.lba_size;
+        let unit = LbaCount::holding(tuning.allocation_bytes.max(u64::from(lba_size)), lba_size);
+        let first = u64::from(HEADER_BYTES / lba_size);
+        let block_lbas = tuning.block_bytes / u64::from(lba_size);
+        let mut space = Space::new(first, geometry.capacity.0, block_lbas, unit.0);
+        space.bound(usable_lbas(&*device));
+        let lease = Arc::new(Lease::new(device));
+        Media {
+            class,
+            lba_size,
+            transfer_size: to_usize(geometry.max_transfer_size.min(TRANSFER_SIZE).into()),
+            transfer: Transfer::of(&geometry),
+            placement_handles: geometry.placement_handles,
+            ports: PortPool::new(lease.clone(), PORT_DEPTH),
+            lease,
+            idle_queues: IdleQueues::default(),
+            unit,
+            page: LbaCount::holding(PAGE_BYTES, lba_size),
+            least: LbaCount(round_up(
+                LbaCount::holding(tuning.frame_bytes + 8192, lba_size).0,
+                unit.0,
+            )),
+            space: Mutex::new(space),
+            freed: Mutex::new(Vec::new()),
+            reclaiming: Mutex::new(()),
+            keeps_all: AtomicBool::new(false),
+            buffers: Mutex::new(Vec::new()),
+            traffic: Default::default(),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        self.ports.device()
+    }
+
+    /// Lets go of the device: nothing is read or written any more.
+    pub(crate) fn end(&self) {
+        self.lease.end();
+    }
+
+    /// Writes the header that says which KVDB the device belongs to.
+    pub(crate) fn write_header(&self, uuid: [u8; 16]) -> Result<()> {
+        let header = ClassHeader { class: self.class, lba_size: self.lba_size, uuid };
+        let buf = AlignedBuf::padded(&header.encode(), to_usize(self.lba_size.into()));
+        let mut port = self.ports.port()?;
+        // It stays for as long as the class does.
+        port.write(Lba(0), buf, Stream::OldValues.placement(self.placement_handles))?;
+        Ok(port.flush()?)
+    }
+
+    /// The header that says which KVDB the device belongs to.
+    pub(crate) fn header(&self) -> Result<ClassHeader> {
+        let buf = AlignedBuf::zeroed(to_usize(self.lba_size.into()));
+        let buf = self.ports.port()?.read(Lba(0), buf)?;
+        if let Some(found) = ClassHeader::other_version(&buf) {
+            let device = self.device().name().to_owned();
+            return Err(KvError::Version { what: "class header", device, lba: Lba(0), found });
+        }
+        ClassHeader::decode(&buf[..class::SIZE])
+            .map_err(|malformed| self.corrupt("class header", Lba(0), malformed.0))
+    }
+
+    /// Checks that the device belongs to this class of this KVDB.
+    pub(crate) fn check_header(&self, uuid: [u8; 16]) -> Result<()> {
+        let header = self.header()?;
+        let wanted = ClassHeader { class: self.class, lba_size: self.lba_size, uuid };
+        if header != wanted {
+            let detail = format!("{wanted:?} expected, {header:?} found: is it another KVDB's?");
+            return Err(self.corrupt("class header", Lba(0), detail));
+        }
+        Ok(())
+    }
+
+    /// Its space, as much of it as the device can hold now.
+    fn measured(&self) -> MutexGuard<'_, Space> {
+        let usable = usable_lbas(&**self.device());
+        let mut space = self.space.lock();
+        space.bound(usable);
+        space
+    }
+
+    /// The LBAs that `bytes` bytes take.
+    fn rounded(&self, bytes: u64) -> u64 {
+        let count = LbaCount::holding(bytes, self.lba_size);
+        round_up(count.0, if count < self.unit { self.page.0 } else { self.unit.0 })
+    }
+
+    /// Takes an extent of at least `bytes` bytes for data of `stream`.
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        stream: Stream,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<Allocation> {
+        let wanted = self.rounded(bytes);
+        // Whatever is written to the log takes as much again when it becomes a kvset, at most.
+        let again = if stream == Stream::Log { wanted } else { 0 };
+        let mut lba = self.measured().take(wanted, again, purpose);
+        if lba.is_none() {
+            self.reclaim()?;
+            lba = self.measured().take(wanted, again, purpose);
+        }
+        let lba = lba.ok_or(KvError::NoSpace { class: self.class, needed: bytes })?;
+        let extent = Extent { class: self.class, lba: Lba(lba), count: LbaCount(wanted) };
+        Ok(Allocation { media: self.clone(), extent, stream })
+    }
+
+    /// Takes an extent that the manifest says is in use, by data of `stream`.
+    pub(crate) fn claim(self: &Arc<Self>, stream: Stream, extent: Extent) -> Result<Allocation> {
+        let claimed = self.space.lock().claim(extent.lba.0, extent.count.0);
+        if !claimed {
+            let detail = format!("{} LBAs claimed twice or beyond the end", extent.count);
+            return Err(self.corrupt("extent", extent.lba, detail));
+        }
+        Ok(Allocation { media: self.clone(), extent, stream })
+    }
+
+    /// Discards what was freed and makes it available again. Returns how many bytes. What another thread
+    /// discards is available, too, when this returns.
+    pub(crate) fn reclaim(&self) -> Result<u64> {
+        let _one = self.reclaiming.lock();
+        let mut port = self.ports.port()?;
+        let freed = {
+            let mut freed = self.freed.lock();
+            // Under the lock: what a failed commit lets go of comes when all is kept already.
+            if self.keeps_all.load(Ordering::Acquire) {
+                return Ok(0);
+            }
+            joined(std::mem::take(&mut *freed))
+        };
+        let bytes = freed.iter().map(|extent| extent.count.bytes(self.lba_size)).sum();
+        let (mut whole, pieces): (Vec<Extent>, Vec<Extent>) =
+            freed.into_iter().partition(|extent| extent.count >= self.unit);
+        for piece in pieces {
+            let units = self.space.lock().give_piece(piece.lba.0, piece.count.0);
+            let unit = |lba| Extent { class: self.class, lba: Lba(lba), count: self.unit };
+            whole.extend(units.into_iter().map(unit));
+        }
+        for (done, extent) in whole.iter().enumerate() {
+            if let Err(error) = port.discard(extent.lba, extent.count) {
+                self.freed.lock().extend_from_slice(&whole[done..]);
+                return Err(error.into());
+            }
+            self.space.lock().give(extent.lba.0, extent.count.0);
+        }
+        Ok(bytes)
+    }
+
+    /// Whether users may put more here.
+    pub(crate) fn has_room(&self) -> Result<bool> {
+        let fits = |space: &Space| space.available() >= space.reserve_lbas + self.least.0;
+        Ok(fits(&self.space.lock()) || {
+            self.reclaim()?;
+            fits(&self.measured())
+        })
+    }
+
+    /// Bytes in use, freed but not yet discarded ones included.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let space = self.space.lock();
+        LbaCount(space.capacity_lbas - space.free_lbas).bytes(self.lba_size)
+    }
+
+    /// Bytes that are free now, what is kept for maintenance included.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        LbaCount(self.space.lock().available()).bytes(self.lba_size)
+    }
+
+    /// The same, of what the device can hold now.
+    pub(crate) fn free_bytes_now(&self) -> u64 {
+        LbaCount(self.measured().available()).bytes(self.lba_size)
+    }
+
+    /// Bytes that are kept for maintenance.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        LbaCount(self.space.lock().reserve_lbas).bytes(self.lba_size)
+    }
+
+    /// Writes zeroes over the header: the device belongs to no KVDB any more.
+    pub(crate) fn clear_header(&self) -> Result<()> {
+        let mut port = self.ports.port()?;
+        let zeroes = AlignedBuf::zeroed(to_usize(self.lba_size.into()));
+        port.write(Lba(0), zeroes, Stream::OldValues.placement(self.placement_handles))?;
+        Ok(port.flush()?)
+    }
+
+    /// What it can hold, in bytes, as far as that was known when space was taken last.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        let space = self.space.lock();
+        // A file system may have no room left for what is taken and was not written yet.
+        let taken = space.capacity_lbas - space.free_lbas;
+        LbaCount(space.usable_lbas.max(taken)).bytes(self.lba_size)
+    }
+
+    pub(crate) fn count_read(&self, stream: Stream, ops: u64, bytes: usize) {
+        let traffic = &self.traffic[stream as usize];
+        traffic.read_ops.fetch_add(ops, Ordering::Relaxed);
+        traffic.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_written(&self, stream: Stream, bytes: usize) {
+        self.traffic[stream as usize].written.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Read operations, bytes read and bytes written of a stream.
+    pub(crate) fn traffic(&self, stream: Stream) -> (u64, u64, u64) {
+        let traffic = &self.traffic[stream as usize];
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (get(&traffic.read_ops), get(&traffic.read), get(&traffic.written))
+    }
+
+    pub(crate) fn corrupt(&self, what: &'static str, lba: Lba, detail: String) -> KvError {
+        KvError::Corrupt { what, device: self.device().name().to_owned(), lba, detail }
+    }
+}
+
+/// The same extents, those that touch as one: each is a command.
+fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable_by_key(|extent| extent.lba);
+    extents.dedup_by(|next, extent| {
+        let touches = extent.lba + extent.count == next.lba;
+        if touches {
+            extent.count = LbaCount(extent.count.0 + next.count.0);
+        }
+        touches
+    });
+    extents
+}
+
+/// How many LBAs a device can hold now.
+fn usable_lbas(device: &dyn Device) -> u64 {
+    let geometry = device.geometry();
+    let usable = device.usable_bytes().map(|bytes| bytes / u64::from(geometry.lba_size));
+    usable.unwrap_or(geometry.capacity.0)
+}
+
+/// An extent in use. Dropping it frees the extent; [`Media::reclaim`] makes it available.
+pub(crate) struct Allocation {
+    pub(crate) media: Arc<Media>,
+    pub(crate) extent: Extent,
+    /// What it was taken for.
+    pub(crate) stream: Stream,
+}
+
+impl Allocation {
+    /// Takes the room now that writing will need: a file has what its file system still has then.
+    pub(crate) fn hold(&self) -> Result<()> {
+        let Extent { class, lba, count } = self.extent;
+        match self.where_shared(Op::WriteZeroes { lba, count }) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                Err(KvError::NoSpace { class, needed: self.bytes() })
+            }
+            result => result,
+        }
+    }
+
+    /// Gives back what [`Allocation::hold`] took and nothing was written to, from `offset` on.
+    pub(crate) fn let_go(&self, offset: u64) -> Result<()> {
+        let Extent { lba, count, .. } = self.extent;
+        let used = LbaCount::holding(offset, self.media.lba_size).min(count);
+        if used == count {
+            return Ok(());
+        }
+        self.where_shared(Op::Discard { lba: lba + used, count: LbaCount(count.0 - used.0) })
+    }
+
+    /// Runs what is of use where the room of a device is not its own.
+    fn where_shared(&self, op: Op) -> Result<()> {
+        if self.media.device().usable_bytes().is_some() {
+            self.media.ports.port()?.run(op)?;
+        }
+        Ok(())
+    }
+
+    /// Reads `size` bytes at `offset`; returns the buffer and where in it the bytes begin. One
+    /// device read, unless the device takes no transfer of that size.
+    pub(crate) fn read_at(&self, offset: u64, size: usize) -> Result<(AlignedBuf, usize)> {
+        let media = &self.media;
+        let (lba, skip, bytes) = self.span(offset, size);
+        let mut port = media.ports.port()?;
+        let buf = media.transfer.read(&mut port, lba, AlignedBuf::zeroed(bytes))?;
+        media.count_read(self.stream, media.transfer.commands(bytes), bytes);
+        Ok((buf, skip))
+    }
+
+    /// Like [`Allocation::read_at`], and hands the bytes to `read`.
+    pub(crate) fn with_bytes<R>(
+        &self,
+        offset: u64,
+        size: usize,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
+        let media = &self.media;
+        let (lba, skip, bytes) = self.span(offset, size);
+        if bytes > SMALL_READ.min(media.transfer.largest()) {
+            let (buf, skip) = self.read_at(offset, size)?;
+            return Ok(read(&buf[skip..skip + size]));
+        }
+        let pooled = media.buffers.lock().pop();
+        let mut buf = pooled.unwrap_or_else(|| AlignedBuf::zeroed(SMALL_READ));
+        buf.set_len(bytes);
+        let buf = media.ports.port()?.read(lba, buf)?;
+        media.count_read(self.stream, 1, bytes);
+        let result = read(&buf[skip..skip + size]);
+        media.buffers.lock().push(buf);
+        Ok(result)
+    }
+
+    /// Writes `buf` at `offset`, and returns the buffer.
+    pub(crate) fn write_at(&self, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        let media = &self.media;
+        let (lba, skip, bytes) = self.span(offset, buf.len());
+        debug_assert_eq!((skip, bytes), (0, buf.len()), "writes are whole LBAs");
+        assert!(offset + bytes as u64 <= self.bytes(), "a write stays in its extent");
+        let placement = self.stream.placement(media.placement_handles);
+        let buf = media.transfer.write(&mut *media.ports.port()?, lba, buf, placement)?;
+        media.count_written(self.stream, bytes);
+        Ok(buf)
+    }
+
+    /// The LBAs that hold `size` bytes at `offset`: the first one, how many bytes of it come
+    /// before, and the size of all in bytes.
+    pub(crate) fn span(&self, offset: u64, size: usize) -> (Lba, usize, usize) {
+        let lba_size = u64::from(self.media.lba_size);
+        let skip = offset % lba_size;
+        let bytes = round_up(skip + size as u64, lba_size);
+        let lba = self.extent.lba + LbaCount(offset / lba_size);
+        (lba, to_usize(skip), to_usize(bytes))
+    }
+
+    /// Gives back what lies behind the first `bytes` bytes, which was never written.
+    pub(crate) fn truncate(&mut self, bytes: u64) {
+        let media = &self.media;
+        let keep = media.rounded(bytes);
+        let extent = &mut self.extent;
+        if keep < extent.count.0 {
+            media.space.lock().give(extent.lba.0 + keep, extent.count.0 - keep);
+            extent.count = LbaCount(keep);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.extent.count.bytes(self.media.lba_size)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.extent.count.0 > 0 {
+            self.media.freed.lock().push(self.extent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,461 @@
+//! Cursors: ordered walks over a consistent snapshot of a KVS, both ways.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use esker_base::units::to_usize;
+
+use crate::engine::shared::Engine;
+use crate::omf::page::Stored;
+use crate::sync::atomic::Ordering;
+use crate::tree::item::Item;
+use crate::tree::kvset::cursor::KvsetCursor;
+use crate::tree::source::{AnySource, LeavesSource, MemtableSource, Merge, ReplayedSource, Source};
+use crate::tree::view::{Tree, View};
+use crate::types::error::{KvError, Result};
+use crate::types::limits::VALUE_MAX;
+use crate::types::prefixes::after;
+use crate::values::ahead::{ReadAhead, Way};
+use crate::values::block::{ValueBlock, Values, Wanted};
+use crate::values::cache::record::RecordKey;
+
+/// A walk over one KVS as it was when the cursor was made; what expires later is still there.
+///
+/// A cursor stands between two keys. [`Cursor::next`] steps over the key behind that point and
+/// returns it, [`Cursor::prev`] the key before it; after `next`, `prev` returns the same key. It walks
+/// over all keys, or [within a prefix](Cursor::within), with values or [without](Cursor::keys_only).
+///
+/// While it lives, a cursor keeps what it may read from being freed, in DRAM and on the media. When the KVDB is closed
+/// it answers `Closed`.
+pub struct Cursor {
+    engine: Arc<Engine>,
+    kvs: u32,
+    /// Its time stands still.
+    now_ms: u64,
+    merge: Merge<AnySource>,
+    tree: Option<Arc<Tree>>,
+    /// The leaf of whose blocks the walk has come to one at least.
+    leaf_met: Option<u64>,
+    /// Only keys that begin so.
+    prefix: Vec<u8>,
+    keys_only: bool,
+    /// How many rows a walk is expected to take; 0 when nobody has said.
+    expected: usize,
+    ahead: ReadAhead,
+    /// Where `rows` begin.
+    gap: Gap,
+    /// Which way `rows` go on from there.
+    forward: bool,
+    rows: Rows,
+    /// Rows taken since the last seek or turn.
+    taken: usize,
+    /// Whether the merge is on the key behind the last of `rows`, or nowhere when there is none.
+    placed: bool,
+    /// An error leaves the cursor nowhere; it is repeated until the next seek.
+    failed: Option<KvError>,
+}
+
+/// A point between two keys.
+enum Gap {
+    Start,
+    End,
+    Before(Vec<u8>),
+    After(Vec<u8>),
+}
+
+/// Keys and values that the walk comes to next, and how many of them it has come to.
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Row>,
+    next: usize,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+    /// Those that hold values of the rows, each once: a row of its own share in one would cost two
+    /// atomic additions.
+    blocks: Vec<Arc<ValueBlock>>,
+    /// Bytes of values on media that belong to the rows.
+    stored_bytes: usize,
+}
+
+struct Row {
+    key: Range<usize>,
+    /// Where in the values it is, once it was read.
+    value: Range<usize>,
+    /// Where the value is, unless it came with the key: which of the blocks, and where there.
+    stored: Option<(usize, Stored)>,
+}
+
+/// The most rows that are read at a time, and the most bytes of their values, but for one row.
+const ROWS_MAX: usize = 128;
+const ROWS_BYTES: usize = 256 << 10;
+/// Bytes of keys to make room for at first, for each row.
+const KEY_BYTES: usize = 32;
+
+impl Rows {
+    /// Empties it, with room for `count` rows.
+    fn start(&mut self, count: usize) {
+        self.clear();
+        self.rows.reserve(count);
+        self.keys.reserve(count * KEY_BYTES);
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.next = 0;
+        self.keys.clear();
+        self.values.clear();
+        self.blocks.clear();
+        self.stored_bytes = 0;
+    }
+
+    fn bytes(&self) -> usize {
+        self.values.len() + self.stored_bytes
+    }
+
+    fn push(&mut self, key: &[u8], item: Item<'_>, keys_only: bool) {
+        let (key_start, value_start) = (self.keys.len(), self.values.len());
+        self.keys.extend_from_slice(key);
+        let mut stored = None;
+        match item {
+            Item::Value(value, _) if !keys_only => self.values.extend_from_slice(value),
+            Item::Stored(block, place) if !keys_only => {
+                let plain = block.plain_part(place.value_size.into()).min(VALUE_MAX as u64);
+                self.stored_bytes += to_usize(plain);
+                stored = Some((self.number_of(block), place));
+            }
+            _ => {}
+        }
+        let value = value_start..self.values.len();
+        self.rows.push(Row { key: key_start..self.keys.len(), value, stored });
+    }
+
+    /// Which of the blocks this is; it becomes one of them.
+    fn number_of(&mut self, block: &Arc<ValueBlock>) -> usize {
+        let known = self.blocks.iter().rposition(|known| Arc::ptr_eq(known, block));
+        known.unwrap_or_else(|| {
+            self.blocks.push(block.clone());
+            self.blocks.len() - 1
+        })
+    }
+
+    /// Takes the next row.
+    fn take(&mut self) -> Option<(&[u8], &[u8])> {
+        let row = self.rows.get(self.next)?;
+        self.next += 1;
+        Some((&self.keys[row.key.clone()], &self.values[row.value.clone()]))
+    }
+
+    /// The key of the row that was taken last.
+    fn last_taken(&self) -> Option<&[u8]> {
+        self.next.checked_sub(1).map(|at| &self.keys[self.rows[at].key.clone()])
+    }
+
+    /// Reads the values that are on media.
+    fn read(
+        &mut self,
+        ahead: &mut ReadAhead,
+        values: &Values,
+        (kvs, age): (u32, u64),
+        way: Way,
+    ) -> Result<()> {
+        let Rows { rows, keys, values: read, blocks, stored_bytes, .. } = self;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        read.reserve(*stored_bytes);
+        let mut wanted = Vec::with_capacity(rows.len());
+        for (index, row) in rows.iter().enumerate() {
+            if let Some((block, stored)) = row.stored {
+                let key = RecordKey::new(kvs, &keys[row.key.clone()]);
+                wanted.push(Wanted { index, block: &blocks[block], key, stored, age });
+            }
+        }
+        ahead.read(values, wanted, way, |index, value| {
+            let start = read.len();
+            read.extend_from_slice(value);
+            rows[index].value = start..read.len();
+        })
+    }
+}
+
+impl Cursor {
+    /// A cursor over what `view` holds up to a seqno and has not expired at a time in milliseconds,
+    /// under what is in `own`: the writes of a transaction.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        view: &View,
+        (seqno, now_ms): (u64, u64),
+        kvs: u32,
+        own: Option<MemtableSource>,
+    ) -> Cursor {
+        let memtables =
+            view.memtables().map(|table| MemtableSource::new(table.clone(), kvs, seqno));
+        let memtables = own.into_iter().chain(memtables).map(AnySource::Memtable);
+        let replayed = view.replayed().map(|table| ReplayedSource::new(table.clone(), kvs));
+        let mut sources: Vec<AnySource> =
+            memtables.chain(replayed.map(AnySource::Replayed)).collect();
+        let tree = view.tree(kvs).cloned();
+        if let Some(tree) = &tree {
+            let root = tree.root.iter().cloned().map(KvsetCursor::new);
+            sources.extend(root.map(AnySource::Kvset));
+            sources.push(AnySource::Leaves(LeavesSource::new(tree.clone())));
+        }
+        Cursor {
+            engine: engine.clone(),
+            kvs,
+            now_ms,
+            merge: Merge::new(sources),
+            tree,
+            leaf_met: None,
+            prefix: Vec::new(),
+            keys_only: false,
+            expected: 0,
+            ahead: ReadAhead::default(),
+            gap: Gap::Start,
+            forward: true,
+            rows: Rows::default(),
+            taken: 0,
+            placed: false,
+            failed: None,
+        }
+    }
+
+    /// The same cursor over the keys that begin with `prefix` alone, before the first of them. It reads
+    /// no value beyond them, and comes to its end where the keys beyond cannot be read.
+    ///
+    /// # Errors
+    /// When keys cannot be read.
+    pub fn within(mut self, prefix: &[u8]) -> Result<Cursor> {
+        self.prefix = prefix.to_vec();
+        self.merge.stay_within(&prefix.into());
+        self.seek_to_first()?;
+        Ok(self)
+    }
+
+    /// The same cursor without values: they come out empty, and are not read.
+    #[must_use]
+    pub fn keys_only(mut self) -> Cursor {
+        self.keys_only = true;
+        self
+    }
+
+    /// The same cursor for walks of about `rows` rows: their values are read at once, where a walk of
+    /// unknown length reads ahead with care. It may end earlier and go on further.
+    #[must_use]
+    pub fn expecting(mut self, rows: usize) -> Cursor {
+        self.expected = rows;
+        self
+    }
+
+    /// Goes to the point just before `key`, whether it exists or not. Within a prefix it stays there: a
+    /// key before or behind all that begin so stands for the first or the last point.
+    ///
+    /// # Errors
+    /// When keys cannot be read.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if key.starts_with(&self.prefix) {
+            self.seek_gap(Gap::Before(key.to_vec()), true)
+        } else if key < &self.prefix[..] {
+            self.seek_to_first()
+        } else {
+            self.seek_to_last()
+        }
+    }
+
+    /// Goes to the point before the first key.
+    ///
+    /// # Errors
+    /// When keys cannot be read.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.seek_gap(Gap::Start, true)
+    }
+
+    /// Goes to the point behind the last key.
+    ///
+    /// # Errors
+    /// When keys cannot be read.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.seek_gap(Gap::End, false)
+    }
+
+    /// Steps forward over the next key and returns it with its value; `None` at the end.
+    ///
+    /// # Errors
+    /// When keys or the value cannot be read.
+    #[allow(clippy::should_implement_trait)] // lends its buffers, which an Iterator cannot
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.go(true)
+    }
+
+    /// Steps backward over the previous key and returns it with its value; `None` at the start.
+    ///
+    /// # Errors
+    /// When keys or the value cannot be read.
+    pub fn prev(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.go(false)
+    }
+
+    fn merge_to_first(&mut self) -> Result<()> {
+        match &self.prefix[..] {
+            [] => self.merge.seek(Bound::Unbounded),
+            prefix => self.merge.seek(Bound::Included(prefix)),
+        }
+    }
+
+    fn merge_to_last(&mut self) -> Result<()> {
+        match after(&self.prefix) {
+            Some(end) => self.merge.seek_back(Bound::Excluded(&end)),
+            None => self.merge.seek_back(Bound::Unbounded),
+        }
+    }
+
+    /// Stands at `gap`, about to go on `forward` or not.
+    fn seek_gap(&mut self, gap: Gap, forward: bool) -> Result<()> {
+        self.count_steps();
+        self.rows.clear();
+        self.ahead.begin();
+        self.leaf_met = None;
+        (self.gap, self.forward, self.taken, self.placed) = (gap, forward, 0, false);
+        let result = self.engine.check_open().and_then(|()| self.place());
+        self.note(result)
+    }
+
+    /// Puts the merge on the key behind the gap.
+    fn place(&mut self) -> Result<()> {
+        match (&self.gap, self.forward) {
+            (Gap::Start, true) => self.merge_to_first()?,
+            (Gap::End, false) => self.merge_to_last()?,
+            // Nothing is there: the merge is not looked at.
+            (Gap::Start, false) | (Gap::End, true) => {}
+            (Gap::Before(key), true) => self.merge.seek(Bound::Included(key))?,
+            (Gap::After(key), true) => self.merge.seek(Bound::Excluded(key))?,
+            (Gap::Before(key), false) => self.merge.seek_back(Bound::Excluded(key))?,
+            (Gap::After(key), false) => self.merge.seek_back(Bound::Included(key))?,
+        }
+        self.placed = true;
+        Ok(())
+    }
+
+    fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        let result = self.engine.if_open(result);
+        self.failed = result.as_ref().err().cloned();
+        result
+    }
+
+    fn go(&mut self, forward: bool) -> Result<Option<(&[u8], &[u8])>> {
+        self.engine.check_open()?;
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.forward != forward || self.rows.next == self.rows.rows.len() {
+            let result = self.refill(forward);
+            self.note(result)?;
+        }
+        let row = self.rows.take();
+        self.taken += usize::from(row.is_some());
+        Ok(row)
+    }
+
+    /// Counts the rows that were taken; called once, before they are let go of: the counter is everybody's.
+    fn count_steps(&self) {
+        self.engine.counters.cursor_steps.add(self.rows.next as u64);
+    }
+
+    /// Gets the rows that follow the point where the cursor stands.
+    fn refill(&mut self, forward: bool) -> Result<()> {
+        if let Some(key) = self.rows.last_taken() {
+            let key = key.to_vec();
+            self.gap = if self.forward { Gap::After(key) } else { Gap::Before(key) };
+        }
+        if self.forward != forward {
+            (self.forward, self.taken, self.placed) = (forward, 0, false);
+        }
+        self.count_steps();
+        let count = rows_ahead(self.taken, self.expected);
+        match self.fill(count) {
+            // Whichever row it was: those before it are good.
+            Err(_) if count > 1 => {
+                self.placed = false;
+                self.fill(1)
+            }
+            result => result,
+        }
+    }
+
+    /// Takes up to `count` rows from the merge, and reads their values.
+    fn fill(&mut self, count: usize) -> Result<()> {
+        self.rows.start(count);
+        if !self.placed {
+            self.place()?;
+        }
+        if matches!((&self.gap, self.forward), (Gap::Start, false) | (Gap::End, true)) {
+            return Ok(());
+        }
+        self.placed = false;
+        let mut stands = true;
+        while self.rows.rows.len() < count && self.rows.bytes() < ROWS_BYTES {
+            // A key beyond the prefix is not stepped over. There is mostly none, and comparing nothing is
+            // not free: where nothing lies at no address, the processor first finds out that it is none.
+            let within = |key: &&[u8]| self.prefix.is_empty() || key.starts_with(&self.prefix);
+            let Some(key) = self.merge.key().filter(within) else {
+                break;
+            };
+            let item = self.merge.item();
+            match item {
+                Item::Tombstone => {}
+                _ if item.expiry().has_passed(self.now_ms) => {}
+                _ => self.rows.push(key, item, self.keys_only),
+            }
+            let step = if self.forward { self.merge.next() } else { self.merge.prev() };
+            if step.is_err() && !self.rows.rows.is_empty() {
+                // These rows are good. Who goes on behind them meets the error again.
+                stands = false;
+                break;
+            }
+            step?;
+        }
+        let ends = self.taken < self.expected && self.taken + count >= self.expected;
+        let way = Way { forward: self.forward, ends };
+        let age = self.tree.as_ref().map_or(0, |tree| tree.age);
+        self.rows.read(&mut self.ahead, &self.engine.values, (self.kvs, age), way)?;
+        self.count_in_vain();
+        self.placed = stands;
+        Ok(())
+    }
+
+    /// Counts what was read in vain because values of a leaf do not lie in key order: a walk would come
+    /// to one block of it then, and here came to others, too.
+    fn count_in_vain(&mut self) {
+        let first_reads = self.ahead.take_first_reads();
+        let (Some(tree), Some(row)) = (&self.tree, self.rows.rows.first()) else {
+            return;
+        };
+        if first_reads.is_empty() {
+            return;
+        }
+        let leaf = &tree.leaves[tree.leaf_of(&self.rows.keys[row.key.clone()])];
+        for (_, bytes) in first_reads.into_iter().filter(|&(block, _)| leaf.refers_to(block)) {
+            if self.leaf_met.replace(leaf.id) == Some(leaf.id) {
+                leaf.in_vain.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.count_steps();
+    }
+}
+
+/// How many rows to get at a time for a walk that has come to `taken`: those that are expected, at once.
+/// Where nothing is: one for who wants one, then so many that a drive has something to do, then in
+/// proportion, so that little is read in vain.
+fn rows_ahead(taken: usize, expected: usize) -> usize {
+    match taken {
+        _ if taken < expected => (expected - taken).min(ROWS_MAX),
+        0 => 1,
+        1..9 => 8,
+        _ => (taken / 4).clamp(16, ROWS_MAX),
+    }
+}

@@ -1,0 +1,51 @@
+//! The devices that a KVDB is opened on, and what is left of them for repair.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use esker_device::Device;
+
+use crate::media::class::Media;
+use crate::media::classes::Classes;
+use crate::types::class::MediaClass;
+use crate::types::options::Options;
+
+/// The devices of a KVDB.
+#[derive(Clone)]
+pub struct Devices {
+    /// Holds the manifest: a few MiB.
+    pub manifest: Arc<dyn Device>,
+    /// The capacity class.
+    pub capacity: Arc<dyn Device>,
+    /// The staging class, if the KVDB has one.
+    pub staging: Option<Arc<dyn Device>>,
+}
+
+impl Devices {
+    /// The classes and the names of their devices.
+    pub(crate) fn names(&self) -> Vec<(MediaClass, String)> {
+        let named = |class, device: &Arc<dyn Device>| (class, device.name().to_owned());
+        let staging = self.staging.iter().map(|device| named(MediaClass::Staging, device));
+        staging.chain([named(MediaClass::Capacity, &self.capacity)]).collect()
+    }
+
+    /// The class devices, opened as classes.
+    pub(crate) fn classes(&self, options: &Options) -> Classes {
+        let media = |class: MediaClass, device: &Arc<dyn Device>| {
+            Arc::new(Media::new(class, device.clone(), &options.tuning()))
+        };
+        Classes::new(
+            media(MediaClass::Capacity, &self.capacity),
+            self.staging.as_ref().map(|device| media(MediaClass::Staging, device)),
+        )
+    }
+}
+
+/// What is left of the devices of a KVDB.
+#[derive(Clone, Default)]
+pub struct Remains {
+    /// The manifest's, if it is there.
+    pub manifest: Option<Arc<dyn Device>>,
+    /// The classes', as far as they are there, and how many bytes of each may hold something.
+    pub classes: BTreeMap<MediaClass, (Arc<dyn Device>, u64)>,
+}

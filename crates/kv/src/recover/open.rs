@@ -1,0 +1,226 @@
+//! Opening a KVDB: from the manifest to trees, and from the log to what they lack.
+//!
+//! Replay takes frames in the order of their seqnos and stops at the first gap, so what it yields
+//! is a prefix of what was written, across all KVSs. What it yields is sorted and shown; maintenance ingests
+//! it. The log goes on in a fresh segment: a frame behind the gap is never looked at again.
+//!
+//! Invariants
+//! 1. The whole log is verified before anything is written.
+//! 2. Records are taken in rounds as large as two memtables, and a few frames on top of it: one round, if the
+//!    budget is what it was. All but the last round are ingested at once, in order; the manifest knows how far
+//!    that came. Values that stay in the log are not kept in DRAM.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use esker_base::{Lba, LbaCount};
+use esker_device::Device;
+
+use crate::engine::shared::{Engine, Parts};
+use crate::log::replay::Log;
+use crate::log::tail::{LogTail, new_segment};
+use crate::maintain::ingest::{Ingested, leave_log};
+use crate::manifest::state::State;
+use crate::manifest::writer::Manifest;
+use crate::media::class::Allocation;
+use crate::media::classes::Classes;
+use crate::media::space::Purpose;
+use crate::omf::manifest::Edit;
+use crate::recover::devices::Devices;
+use crate::recover::round::Round;
+use crate::recover::structures::{check_classes, open_structures};
+use crate::tree::memtable::Memtable;
+use crate::tree::page_cache::PageCache;
+use crate::tree::replayed::Replayed;
+use crate::tree::view::{Frozen, Table, Tree, View};
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::types::extent::Extent;
+use crate::types::ids::Ids;
+use crate::types::options::{Options, Tuning};
+use crate::types::stream::Stream;
+use crate::values::block::ValueBlock;
+
+/// Opens the KVDB on `devices`; `None` when there is none.
+pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Engine>>> {
+    let Some(found) = Manifest::find(devices.manifest.clone())? else {
+        return Ok(None);
+    };
+    let state = found.state.clone();
+    options.check_kvss(state.kvss.len())?;
+    let tuning = options.tuning();
+    let classes = devices.classes(&options);
+    check_classes(&state, &classes, Err)?;
+    let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
+    let opened = open_structures(&state, &classes, &pages, Err)?;
+    let log = Log::of(&state, &opened.blocks);
+    if options.read_only {
+        classes.keep_all();
+        let mut round = Round::new(options.memory_bytes / 2, false);
+        let last_seqno = round.read(&log, true)?;
+        if !round.is_last {
+            let limit = round.limit;
+            return Err(KvError::Options(format!(
+                "the log holds more than {limit} bytes that are in no kvset yet, and who only reads sorts all \
+                 of them in memory: open the KVDB with a larger budget, or once to write, and close it"
+            )));
+        }
+        let tail = unwritten_log(tuning, &state, &classes, last_seqno);
+        let (view, manifest) = (view_of(&tuning, opened.trees), found.read_only());
+        let (ids, next) = (Ids::after(state.last_id), tail.segment().clone());
+        let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
+        engine.show_replayed(round.parts, &next);
+        return Ok(Some(Arc::new(engine)));
+    }
+    let mut policies = state.kvss.values().map(|(_, options)| &options.policy);
+    let needs_values = policies.any(|policy| leave_log(policy, &classes));
+    let mut round = Round::new(2 * tuning.memtable_bytes, needs_values);
+    // To the end, whether there is room or not.
+    let last_seqno = round.read(&log, true)?;
+    // All is sound as far as it was read: from here on the KVDB is written to.
+    let manifest = found.begin()?;
+    // What was replayed and the kvsets hold what they need of the blocks; the rest is free once the log
+    // begins behind it.
+    let ids = Ids::reopen(state.last_id);
+    let (next, edit) = match new_segment(&classes, &ids, &tuning, Purpose::User, 0) {
+        // A full KVDB opens all the same, with as small a segment as there is.
+        Err(error) if error.lacks_space() => {
+            let smallest = Tuning { block_bytes: tuning.allocation_bytes, ..tuning };
+            new_segment(&classes, &ids, &smallest, Purpose::Opening, 0)?
+        }
+        segment => segment?,
+    };
+    manifest.commit(vec![edit])?;
+    let tail = LogTail::new(tuning, next.clone(), last_seqno);
+    let view = view_of(&tuning, opened.trees);
+    let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
+    engine.take_over(&log, &opened.blocks, round, (last_seqno, &next))?;
+    Ok(Some(Arc::new(engine)))
+}
+
+/// Refuses a log that was read to `wanted` and ends at `last` now that it is read again. It lies before
+/// `next`, in which it was to go on.
+fn check_again(last: u64, wanted: u64, next: &ValueBlock) -> Result<()> {
+    if last == wanted {
+        return Ok(());
+    }
+    let detail = format!("it held record {wanted}, and ends at {last} when it is read again");
+    Err(next.media().corrupt("log", next.extent().lba, detail))
+}
+
+/// What was replayed from more segments is ingested at once: opened again and again, and killed before
+/// maintenance has come to it, a KVDB would have a segment more each time.
+const LEFT_SEGMENTS: usize = 8;
+
+impl Engine {
+    /// Takes over what the log holds up to `last_seqno`, of which `round` is the beginning; it goes on in
+    /// `next`. It is left to maintenance to make kvsets, but for what is too much for that.
+    fn take_over(
+        &self,
+        log: &Log,
+        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        mut round: Round,
+        (last_seqno, next): (u64, &Arc<ValueBlock>),
+    ) -> Result<()> {
+        while !round.is_last {
+            let Round { needs_values, parts, mut limit, .. } = round;
+            let goes_on = parts.last().expect("a round that is full").last_segment().clone();
+            self.show_replayed(parts, &goes_on);
+            if !self.ingest_replayed()? {
+                // All of it has to be in DRAM, then. Writers will hear of it.
+                self.publish(|view| view.frozen.clear());
+                limit = u64::MAX;
+            }
+            round = Round::new(limit, needs_values);
+            let last = round.read(&Log::of(&self.manifest.state(), blocks), false)?;
+            if round.is_last {
+                check_again(last, last_seqno, next)?;
+            }
+        }
+        let Some(newest) = round.parts.last_mut() else {
+            return self.commit_root(Ingested::default(), last_seqno, next).map(drop);
+        };
+        // As long as the manifest lets replay begin in them, records or not.
+        newest.hold(&log.segments);
+        self.show_replayed(round.parts, next);
+        if log.segments.len() <= LEFT_SEGMENTS || !self.ingest_replayed()? {
+            // It counts as durable, and who was killed may have written it without a flush.
+            self.classes.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Shows what was replayed, the oldest part first; once all of it is ingested, replay begins in `next`.
+    fn show_replayed(&self, parts: Vec<Replayed>, next: &Arc<ValueBlock>) {
+        let mut frozen = Vec::new();
+        let mut log_first = next.clone();
+        for part in parts.into_iter().rev() {
+            let first = part.first_segment().clone();
+            let table = Table::Replayed(Arc::new(part));
+            frozen.push(Arc::new(Frozen { table, log_first }));
+            log_first = first;
+        }
+        self.publish(|view| view.frozen = frozen);
+        self.balance_memory();
+    }
+
+    /// Makes kvsets of all that was replayed; false when there is no room for them.
+    fn ingest_replayed(&self) -> Result<bool> {
+        loop {
+            match self.ingest_oldest() {
+                Err(error) if error.lacks_space() => return Ok(false),
+                Ok(true) => {}
+                ended => return ended.map(|_| true),
+            }
+        }
+    }
+}
+
+/// What a KVDB shows that was just opened, but for its log.
+fn view_of(tuning: &Tuning, trees: Vec<Tree>) -> View {
+    let active = Arc::new(Memtable::new(tuning.memtable_bytes));
+    View::new(active, trees)
+}
+
+/// The log of a KVDB that is read only: it ends, in a segment without room.
+fn unwritten_log(tuning: Tuning, state: &State, classes: &Classes, last_seqno: u64) -> LogTail {
+    let media = classes.capacity.clone();
+    let extent = Extent { class: media.class, lba: Lba(0), count: LbaCount(0) };
+    let allocation = Allocation { media, extent, stream: Stream::Log };
+    let segment = ValueBlock { id: state.last_id + 1, allocation, bytes: 0, plain_bytes: 0 };
+    LogTail::new(tuning, Arc::new(segment), last_seqno)
+}
+
+/// A uuid for a new KVDB.
+pub(crate) fn new_uuid() -> [u8; 16] {
+    let seed = u64::try_from(esker_base::clock::unix_time().as_nanos()).unwrap_or(u64::MAX);
+    let mut uuid = [0; 16];
+    esker_base::Rng::new(seed ^ u64::from(std::process::id()).rotate_left(32)).fill(&mut uuid);
+    uuid
+}
+
+/// Makes a new KVDB on `devices`, whose class devices are known as `paths`.
+pub(crate) fn create(
+    devices: &Devices,
+    paths: &[(MediaClass, String)],
+    options: &Options,
+) -> Result<()> {
+    let uuid = new_uuid();
+    let classes =
+        paths.iter().map(|(class, path)| Edit::Class { class: *class, path: path.clone() });
+    let edits = [Edit::LastId { id: Ids::begin(uuid) }].into_iter().chain(classes);
+    found(&devices.classes(options), &devices.manifest, uuid, edits.collect())
+}
+
+/// Makes a KVDB of what lies on the classes, which is durable: their headers, and the manifest after them.
+pub(crate) fn found(
+    classes: &Classes,
+    manifest: &Arc<dyn Device>,
+    uuid: [u8; 16],
+    edits: Vec<Edit>,
+) -> Result<()> {
+    for media in classes.all() {
+        media.write_header(uuid)?;
+    }
+    Manifest::create(manifest.clone(), uuid, edits).map(drop)
+}

@@ -1,0 +1,67 @@
+//! Verifies a kvset as it lies on its medium: what `Kvdb::check` does with each.
+
+use super::Kvset;
+use crate::omf::page::{Entry, PAGE_SIZE};
+use crate::types::error::KvError;
+use crate::types::expiry::Expiries;
+use crate::types::key::key_hash;
+
+impl Kvset {
+    /// Reads all pages again, verifies them, and hands each entry to `each`. Returns how many entries that
+    /// were, and what is wrong. What the kvset counts is compared when nothing else is: it follows from what
+    /// is lost with a page.
+    pub(crate) fn check(&self, mut each: impl FnMut(&[u8], Entry<'_>)) -> (u64, Vec<KvError>) {
+        let mut wrong = Vec::new();
+        let (mut last, mut key): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
+        let mut entries = 0;
+        let mut expiries = Expiries::NONE;
+        for index in 0..self.edit.pages {
+            let page = match self.read_pages(index, 1) {
+                Ok(mut pages) => pages.remove(0),
+                Err(error) => {
+                    wrong.push(error);
+                    continue;
+                }
+            };
+            // One finding for a page: what is wrong with one key mostly is with the next.
+            let mut bad = None;
+            for slot in 0..page.count() {
+                page.key_to(slot, &mut key);
+                if slot == 0 && key != self.index.key(index as usize) {
+                    bad = bad.or(Some(("key page", "the page index has another first key")));
+                }
+                if entries > 0 && key <= last {
+                    bad = bad.or(Some(("key page", "keys do not ascend")));
+                }
+                if !self.filter.may_contain(key_hash(&key)) {
+                    bad = bad.or(Some(("filter", "a key is missing in it")));
+                }
+                let entry = page.entry(slot).1;
+                expiries.add(entry.expiry());
+                each(&key, entry);
+                std::mem::swap(&mut last, &mut key);
+                entries += 1;
+            }
+            let at = u64::from(index) * PAGE_SIZE as u64;
+            wrong.extend(bad.map(|(what, why)| self.keys.corrupt(what, at, why.into())));
+        }
+        if wrong.is_empty() {
+            wrong.extend(self.miscounts(&last, entries, expiries));
+        }
+        (entries, wrong)
+    }
+
+    /// What the kvset says of its keys and is not so, first things first.
+    fn miscounts(&self, last: &[u8], entries: u64, expiries: Expiries) -> Option<KvError> {
+        let detail = if last != self.last_key() {
+            "the page index has another last key".into()
+        } else if entries != self.edit.entries {
+            format!("{} entries expected, {entries} found", self.edit.entries)
+        } else if expiries != self.expiries {
+            format!("{:?} expected, {expiries:?} found", self.expiries)
+        } else {
+            return None;
+        };
+        Some(self.keys.corrupt("kvset", 0, detail))
+    }
+}

@@ -1,0 +1,223 @@
+//! Walks the entries of a kvset, both ways.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use esker_base::units::to_usize;
+
+use super::Kvset;
+use super::ahead::PagesAhead;
+use crate::omf::page::Entry;
+use crate::tree::page_cache::SharedPage;
+use crate::types::error::Result;
+
+/// A position in a kvset: on an entry, or nowhere.
+pub(crate) struct KvsetCursor {
+    kvset: Arc<Kvset>,
+    /// It turns to no page for other keys than those that begin so.
+    prefix: Option<Arc<[u8]>>,
+    page: Option<SharedPage>,
+    page_index: u32,
+    slot: usize,
+    /// Where the entry goes on behind the key.
+    tail: usize,
+    key: Vec<u8>,
+    /// Bytes that `key` has of what all keys of the page begin with.
+    prefix_size: usize,
+    /// The page that holds the key that was aimed at.
+    aimed: Option<u32>,
+    /// The page that was not in DRAM last.
+    missed: Option<u32>,
+    /// There when pages in a row were not.
+    ahead: Option<Box<PagesAhead>>,
+}
+
+/// Pages that are in DRAM do not end a row of others that are not, if they are no more than these.
+const NEAR: u32 = 8;
+
+impl KvsetCursor {
+    /// A cursor that is nowhere yet.
+    pub(crate) fn new(kvset: Arc<Kvset>) -> KvsetCursor {
+        KvsetCursor {
+            kvset,
+            prefix: None,
+            page: None,
+            page_index: 0,
+            slot: 0,
+            tail: 0,
+            key: Vec::new(),
+            prefix_size: 0,
+            aimed: None,
+            missed: None,
+            ahead: None,
+        }
+    }
+
+    /// From now on it has to find no keys but those that begin with `prefix`, and is sought among them.
+    pub(crate) fn stay_within(&mut self, prefix: &Arc<[u8]>) {
+        self.prefix = Some(prefix.clone());
+    }
+
+    pub(crate) fn kvset(&self) -> &Arc<Kvset> {
+        &self.kvset
+    }
+
+    /// The key it is on.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.page.as_ref().map(|_| &self.key[..])
+    }
+
+    /// The entry it is on.
+    ///
+    /// # Panics
+    /// If it is nowhere.
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        self.page.as_ref().expect("on an entry").entry_at(self.tail)
+    }
+
+    /// Finds out where the seek begins that comes next, and asks for the memory that names the page.
+    pub(crate) fn aim(&mut self, from: Bound<&[u8]>) {
+        self.aimed = match from {
+            Bound::Included(key) | Bound::Excluded(key) if self.kvset.edit.pages > 0 => {
+                self.kvset.index.page_of(key)
+            }
+            _ => None,
+        };
+        if let Some(index) = self.aimed {
+            self.kvset.pages.prefetch(index);
+        }
+    }
+
+    /// Asks for the memory of that page in which the search begins.
+    pub(crate) fn approach(&mut self) {
+        if let Some(index) = self.aimed {
+            self.kvset.pages.prefetch_page(index);
+        }
+    }
+
+    /// Goes to the first key within `from` onwards.
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let aimed = self.aimed.take();
+        if self.kvset.edit.pages == 0 {
+            return Ok(());
+        }
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+            return self.go(0, 0);
+        };
+        if key > self.kvset.last_key() {
+            self.page = None;
+            return Ok(());
+        }
+        let Some(index) = aimed.or_else(|| self.kvset.index.page_of(key)) else {
+            return self.go(0, 0);
+        };
+        let (slot, equal) = self.turn_to(index)?.search(key);
+        let skip = usize::from(equal && matches!(from, Bound::Excluded(_)));
+        self.go(index, slot + skip)
+    }
+
+    /// Goes to the last key within `from` backwards.
+    pub(crate) fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        if self.kvset.edit.pages == 0 {
+            return Ok(());
+        }
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+            let last = self.kvset.edit.pages - 1;
+            let slot = self.turn_to(last)?.count() - 1;
+            return self.go(last, slot);
+        };
+        let Some(index) = self.kvset.index.page_of(key) else {
+            self.page = None;
+            return Ok(());
+        };
+        let (slot, equal) = self.turn_to(index)?.search(key);
+        let found = equal && matches!(from, Bound::Included(_));
+        if found {
+            return self.go(index, slot);
+        }
+        match slot.checked_sub(1) {
+            Some(slot) => self.go(index, slot),
+            None => self.go_before(index),
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Result<()> {
+        self.go(self.page_index, self.slot + 1)
+    }
+
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        match self.slot.checked_sub(1) {
+            Some(slot) => self.go(self.page_index, slot),
+            None => self.go_before(self.page_index),
+        }
+    }
+
+    /// The page, which it takes if it has another one.
+    fn turn_to(&mut self, page_index: u32) -> Result<&SharedPage> {
+        if self.page.is_none() || self.page_index != page_index {
+            self.page = None;
+            let resident = self.kvset.pages.get(page_index);
+            let page = resident.map_or_else(|| self.read(page_index), Ok)?;
+            self.key.clear();
+            self.key.extend_from_slice(page.prefix());
+            self.prefix_size = self.key.len();
+            self.page = Some(page);
+            self.page_index = page_index;
+        }
+        Ok(self.page.as_ref().expect("set above"))
+    }
+
+    /// Reads a page.
+    fn read(&mut self, page_index: u32) -> Result<SharedPage> {
+        match self.missed.replace(page_index) {
+            Some(last) if (1..=NEAR).contains(&page_index.abs_diff(last)) => {
+                let ahead = self.ahead.get_or_insert_default();
+                self.kvset.page_in_row(page_index, ahead, page_index > last)
+            }
+            _ => {
+                self.ahead = None;
+                self.kvset.page(page_index)
+            }
+        }
+    }
+
+    /// Goes to a slot of a page; one behind the last is the first of the next page.
+    fn go(&mut self, page_index: u32, slot: usize) -> Result<()> {
+        self.turn_to(page_index)?;
+        self.slot = slot;
+        let page = self.page.as_ref().expect("turned to");
+        if slot < page.count() {
+            let suffix = page.suffix_at(slot);
+            self.tail = suffix.end;
+            self.key.truncate(self.prefix_size);
+            self.key.extend_from_slice(&page.raw()[suffix]);
+            return Ok(());
+        }
+        self.page = None;
+        let next = page_index + 1;
+        let is_within = |prefix: &Arc<[u8]>| self.first_key(next).starts_with(prefix);
+        if next < self.kvset.edit.pages && self.prefix.as_ref().is_none_or(is_within) {
+            return self.go(next, 0);
+        }
+        Ok(())
+    }
+
+    /// Goes to the last key before a page.
+    fn go_before(&mut self, page_index: u32) -> Result<()> {
+        let begins_above = |prefix: &Arc<[u8]>| self.first_key(page_index) > &prefix[..];
+        match page_index.checked_sub(1) {
+            Some(index) if self.prefix.as_ref().is_none_or(begins_above) => {
+                let slot = self.turn_to(index)?.count() - 1;
+                self.go(index, slot)
+            }
+            _ => {
+                self.page = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn first_key(&self, page_index: u32) -> &[u8] {
+        self.kvset.index.key(to_usize(page_index.into()))
+    }
+}

@@ -1,0 +1,467 @@
+//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to what was written, and another
+//! one of prefixes that were deleted.
+//!
+//! Invariants
+//! 1. Entries are never changed or removed; a newer version of a key is another entry. A deleted
+//!    prefix hides the versions with lower seqnos.
+//! 2. Every entry's record is in the durability log, at `Written::block` and `offset`.
+//! 3. A frozen memtable gets no more entries.
+
+pub(crate) mod list;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use esker_base::Slab;
+use esker_base::units::{to_u64, to_usize};
+
+use self::list::{Entry, List, Position, Source};
+use crate::omf::frame::{Change, Record};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::tree::filter::LiveFilter;
+use crate::tree::memtable::list::Written;
+use crate::tree::young::{Newest, Young, YoungValue};
+use crate::types::expiry::Expiry;
+use crate::types::key::key_hash;
+use crate::types::prefixes::Prefixes;
+use crate::values::block::ValueBlock;
+
+/// The deleted prefixes that cover a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cover {
+    /// That of the newest one.
+    pub(crate) seqno: u64,
+    /// The bytes of the shortest one.
+    pub(crate) size: usize,
+}
+
+/// An ordered map of the youngest writes of all KVSs.
+pub(crate) struct Memtable {
+    map: List,
+    /// Of the keys in `map`, whatever their KVS: most searches end here, without a walk through it.
+    filter: LiveFilter,
+    /// Prefixes in the place of keys.
+    prefixes: List,
+    last_seqno: AtomicU64,
+    /// The log segments that hold the entries' records.
+    blocks: Mutex<Vec<Arc<ValueBlock>>>,
+}
+
+/// The filter has this part of a memtable's size: 35 bits a key for records of 1,100 bytes, 5 for the
+/// smallest.
+const FILTER_PART: usize = 256;
+/// Keys and values go to chunks of this size, which a memtable's successor uses again: to map as much anew and to
+/// touch it costs who writes as much as to fill it.
+const CHUNK_BYTES: usize = 256 << 10;
+
+impl Memtable {
+    /// An empty memtable that is to hold about `size` bytes.
+    pub(crate) fn new(size: u64) -> Memtable {
+        let size = to_usize(size);
+        if size / 4 < CHUNK_BYTES {
+            return Memtable::of(size, Source::System(size / 4));
+        }
+        let slab = Slab::new(CHUNK_BYTES);
+        slab.keep(size);
+        Memtable::of(size, Source::Slab(slab))
+    }
+
+    /// An empty one that is to hold about `size` bytes, with what memtables before it no longer need.
+    pub(crate) fn successor(&self, size: u64) -> Memtable {
+        Memtable::of(to_usize(size), self.map.source().clone())
+    }
+
+    fn of(size: usize, source: Source) -> Memtable {
+        Memtable {
+            map: List::new(size, source.clone()),
+            filter: LiveFilter::new(size / FILTER_PART),
+            prefixes: List::new(size, source),
+            last_seqno: AtomicU64::new(0),
+            blocks: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Adds what a record of the log does, which is at `offset` of the block with the id `block`.
+    /// Called in seqno order; `expiry` is what the last call returned for this frame or batch.
+    pub(crate) fn apply(
+        &self,
+        record: &Record<'_>,
+        expiry: Expiry,
+        seqno: u64,
+        block: u64,
+        offset: u32,
+    ) -> Expiry {
+        match record.change {
+            Change::Expire(expiry) => return expiry,
+            Change::DeletePrefix => self.delete_prefix(record.kvs, record.key, seqno),
+            Change::Put(_) | Change::Delete => {
+                let written = Written { value: record.change.value(), expiry, block, offset };
+                self.insert(record.kvs, record.key, seqno, written);
+            }
+        }
+        Expiry::NEVER
+    }
+
+    /// Adds a version of a key. Called in seqno order.
+    pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written<'_>) {
+        // Before the map: who finds the key there may find it here.
+        self.filter.add(key_hash(key));
+        self.map.insert(&Position { kvs, key, seqno }, written);
+        self.last_seqno.store(seqno, Ordering::Release);
+    }
+
+    /// Hides all older versions of keys that begin with `prefix`. Called in seqno order.
+    pub(crate) fn delete_prefix(&self, kvs: u32, prefix: &[u8], seqno: u64) {
+        self.prefixes.insert(&Position { kvs, key: prefix, seqno }, Written::NOWHERE);
+        self.last_seqno.store(seqno, Ordering::Release);
+    }
+
+    /// Notes that entries to come have their records in `block`.
+    pub(crate) fn refer_to(&self, block: &Arc<ValueBlock>) {
+        let mut blocks = self.blocks.lock();
+        if blocks.last().is_none_or(|last| last.id != block.id) {
+            blocks.push(block.clone());
+        }
+    }
+
+    /// Lets go of blocks in which none of its entries has its record.
+    pub(crate) fn forget_blocks_before(&self, id: u64) {
+        self.blocks.lock().retain(|block| block.id >= id);
+    }
+
+    pub(crate) fn blocks(&self) -> Vec<Arc<ValueBlock>> {
+        self.blocks.lock().clone()
+    }
+
+    /// DRAM in use, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.map.memory() + self.prefixes.memory() + self.filter.bytes() as u64
+    }
+
+    /// DRAM that its successors will use, in bytes.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.map.source().slab().map_or(0, |slab| to_u64(slab.kept_bytes()))
+    }
+
+    /// Gives that DRAM back.
+    pub(crate) fn release_kept(&self) {
+        if let Some(slab) = self.map.source().slab() {
+            slab.release();
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty() && self.prefixes.is_empty()
+    }
+
+    /// Whether any prefix was deleted.
+    pub(crate) fn hides(&self) -> bool {
+        !self.prefixes.is_empty()
+    }
+
+    /// The seqno of the newest entry; 0 when there is none.
+    pub(crate) fn last_seqno(&self) -> u64 {
+        self.last_seqno.load(Ordering::Acquire)
+    }
+
+    /// The prefixes deleted up to `seqno` that cover `key`.
+    pub(crate) fn cover(&self, kvs: u32, key: &[u8], seqno: u64) -> Option<Cover> {
+        if self.prefixes.is_empty() {
+            return None;
+        }
+        self.search_cover(kvs, key, seqno)
+    }
+
+    /// A prefix that covers `key` is not above it, and whatever lies between the two begins with it,
+    /// too. So the last one not above the key covers it, or says how much shorter the next is.
+    fn search_cover(&self, kvs: u32, key: &[u8], seqno: u64) -> Option<Cover> {
+        let mut cover: Option<Cover> = None;
+        let mut left = key;
+        while !left.is_empty() {
+            let entry = self.prefixes.last_before(&behind(kvs, left));
+            let Some(entry) = entry.filter(|entry| entry.kvs() == kvs) else { break };
+            let prefix = entry.key();
+            if !left.starts_with(prefix) {
+                let common = left.iter().zip(prefix).take_while(|(a, b)| a == b).count();
+                left = &left[..common];
+                continue;
+            }
+            let newest = self.prefixes.first_from(&Position { kvs, key: prefix, seqno });
+            if let Some(newest) = newest.filter(|newest| newest.is_of(kvs, prefix)) {
+                let seqno = newest.seqno().max(cover.map_or(0, |cover| cover.seqno));
+                cover = Some(Cover { seqno, size: prefix.len() });
+            }
+            left = &left[..prefix.len() - 1];
+        }
+        cover
+    }
+
+    /// What an entry is to a reader at `seqno`: deleted, when a prefix of it was deleted later.
+    fn seen<'e>(&self, entry: &Entry<'e>, seqno: u64) -> Written<'e> {
+        match self.cover(entry.kvs(), entry.key(), seqno) {
+            Some(cover) if cover.seqno > entry.seqno() => {
+                Written { value: None, ..entry.written() }
+            }
+            _ => entry.written(),
+        }
+    }
+
+    /// The newest version of `key`, whose hash is `hash`, up to `seqno`; hidden ones are deletes.
+    pub(crate) fn get<R>(
+        &self,
+        kvs: u32,
+        (key, hash): (&[u8], u64),
+        seqno: u64,
+        read: impl FnOnce(Written<'_>) -> R,
+    ) -> Option<R> {
+        match self.version(kvs, (key, hash), seqno) {
+            Some(entry) => Some(read(self.seen(&entry, seqno))),
+            None => self.cover(kvs, key, seqno).map(|_| read(Written::NOWHERE)),
+        }
+    }
+
+    /// The newest entry of `key` up to `seqno`, hidden or not.
+    fn version(&self, kvs: u32, (key, hash): (&[u8], u64), seqno: u64) -> Option<Entry<'_>> {
+        if !self.filter.may_contain(hash) {
+            return None;
+        }
+        let entry = self.map.first_from(&Position { kvs, key, seqno });
+        entry.filter(|entry| entry.is_of(kvs, key))
+    }
+
+    /// The value that a commit of this table's content would write for `key`: `None` when it would
+    /// write none, `Some(None)` when it would delete the key alone.
+    pub(crate) fn own<R>(
+        &self,
+        kvs: u32,
+        key: &[u8],
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Option<R> {
+        let entry = self.version(kvs, (key, key_hash(key)), u64::MAX)?;
+        let cover = self.cover(kvs, key, u64::MAX);
+        let hidden = cover.is_some_and(|cover| cover.seqno > entry.seqno());
+        (!hidden).then(|| read(entry.written().value))
+    }
+
+    /// Whether `key` was changed after `seqno`.
+    pub(crate) fn changed(&self, kvs: u32, key: &[u8], seqno: u64) -> bool {
+        let newest = self.version(kvs, (key, key_hash(key)), u64::MAX);
+        newest.is_some_and(|newest| newest.seqno() > seqno)
+            || self.cover(kvs, key, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
+    }
+
+    /// Whether any key that begins with `prefix` was changed after `seqno`.
+    pub(crate) fn changed_within(&self, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
+        self.cover(kvs, prefix, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
+            || newer_within(&self.prefixes, kvs, prefix, seqno)
+            || newer_within(&self.map, kvs, prefix, seqno)
+    }
+
+    /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
+    /// key and that version.
+    pub(crate) fn next<R>(
+        &self,
+        kvs: u32,
+        keys: Bound<&[u8]>,
+        seqno: u64,
+        read: impl FnOnce(&[u8], Written<'_>) -> R,
+    ) -> Option<R> {
+        let start = match keys {
+            Bound::Included(key) => Position { kvs, key, seqno },
+            Bound::Excluded(key) => behind(kvs, key),
+            Bound::Unbounded => Position { kvs, key: &[], seqno },
+        };
+        let mut entry = self.map.first_from(&start)?;
+        loop {
+            if entry.kvs() != kvs {
+                return None;
+            }
+            if entry.seqno() <= seqno {
+                return Some(read(entry.key(), self.seen(&entry, seqno)));
+            }
+            entry = self.map.first_from(&Position { kvs, key: entry.key(), seqno })?;
+        }
+    }
+
+    /// The last key of `kvs` in `keys` backwards that has a version up to `seqno`.
+    pub(crate) fn prev<R>(
+        &self,
+        kvs: u32,
+        keys: Bound<&[u8]>,
+        seqno: u64,
+        read: impl FnOnce(&[u8], Written<'_>) -> R,
+    ) -> Option<R> {
+        let start = match keys {
+            Bound::Included(key) => behind(kvs, key),
+            Bound::Excluded(key) => Position { kvs, key, seqno: u64::MAX },
+            Bound::Unbounded => Position { kvs: kvs + 1, key: &[], seqno: u64::MAX },
+        };
+        let mut entry = self.map.last_before(&start)?;
+        loop {
+            if entry.kvs() != kvs {
+                return None;
+            }
+            let key = entry.key();
+            // `entry` is the oldest version of its key: look for the one that `seqno` sees.
+            if entry.seqno() <= seqno {
+                let seen = self.map.first_from(&Position { kvs, key, seqno })?;
+                return Some(read(key, self.seen(&seen, seqno)));
+            }
+            entry = self.map.last_before(&Position { kvs, key, seqno: u64::MAX })?;
+        }
+    }
+
+    /// The deleted prefixes of each KVS.
+    pub(crate) fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
+        let mut prefixes: BTreeMap<u32, Prefixes> = BTreeMap::new();
+        for entry in self.prefixes.iter() {
+            prefixes.entry(entry.kvs()).or_default().push(entry.key());
+        }
+        prefixes
+    }
+
+    /// Hands every key's newest version to `each`, in order: KVS, key, what was written. Keys that
+    /// are covered by a newer prefix are left out: [`Memtable::prefixes`] says that they are deleted.
+    pub(crate) fn each_newest<E>(
+        &self,
+        mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut last: Option<Entry<'_>> = None;
+        for entry in self.map.iter() {
+            let (kvs, key) = (entry.kvs(), entry.key());
+            let hidden = || {
+                let cover = self.cover(kvs, key, u64::MAX);
+                cover.is_some_and(|cover| cover.seqno > entry.seqno())
+            };
+            if !last.is_some_and(|last| last.is_of(kvs, key)) && !hidden() {
+                each(kvs, key, entry.written())?;
+            }
+            last = Some(entry);
+        }
+        Ok(())
+    }
+}
+
+/// The place behind every version of a key: no entry has seqno 0.
+fn behind(kvs: u32, key: &[u8]) -> Position<'_> {
+    Position { kvs, key, seqno: 0 }
+}
+
+impl Young for Memtable {
+    fn blocks(&self) -> Vec<Arc<ValueBlock>> {
+        self.blocks()
+    }
+
+    fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
+        self.prefixes()
+    }
+
+    fn last_seqno(&self) -> u64 {
+        self.last_seqno()
+    }
+
+    fn may_be_thin(&self) -> bool {
+        self.map.first().zip(self.map.last()).is_some_and(|(a, b)| a.kvs() != b.kvs())
+    }
+
+    fn serves_readers(&self) -> bool {
+        true
+    }
+
+    fn each_newest<E>(
+        &self,
+        mut each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.each_newest(|kvs, key, written| {
+            let Written { value, expiry, block, offset } = written;
+            let value = value.map_or(YoungValue::Deleted, YoungValue::Here);
+            each(kvs, key, Newest { value, expiry, block, offset })
+        })
+    }
+}
+
+/// Whether a key in `list` that begins with `prefix` has a version newer than `seqno`.
+fn newer_within(list: &List, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
+    let first = list.first_from(&Position { kvs, key: prefix, seqno: u64::MAX });
+    std::iter::successors(first, Entry::next)
+        .take_while(|entry| entry.kvs() == kvs && entry.key().starts_with(prefix))
+        .any(|entry| entry.seqno() > seqno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(entries: &[(u32, &str, u64, Option<&str>)]) -> Memtable {
+        let table = Memtable::new(1 << 20);
+        for &(kvs, key, seqno, value) in entries {
+            let value = value.map(str::as_bytes);
+            let written = Written { value, expiry: Expiry(seqno), block: 1, offset: 0 };
+            table.insert(kvs, key.as_bytes(), seqno, written);
+        }
+        table
+    }
+
+    fn keys(table: &Memtable, kvs: u32, seqno: u64, forward: bool) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let at = found.last().map(|key| key.clone().into_bytes());
+            let bound = at.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+            let show = |key: &[u8], written: Written<'_>| {
+                assert!(written.value.is_some() || key == b"gone");
+                String::from_utf8(key.to_vec()).unwrap()
+            };
+            let next = if forward {
+                table.next(kvs, bound, seqno, show)
+            } else {
+                table.prev(kvs, bound, seqno, show)
+            };
+            match next {
+                Some(key) => found.push(key),
+                None => return found,
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_the_newest_version_up_to_its_seqno() {
+        let t = table(&[(1, "k", 1, Some("old")), (1, "k", 5, Some("new")), (1, "gone", 6, None)]);
+        let get = |key: &str, seqno| {
+            let key = key.as_bytes();
+            t.get(1, (key, key_hash(key)), seqno, |written| {
+                assert_eq!(written.expiry.is_never(), written.value.is_none());
+                written.value.map(|value| String::from_utf8(value.to_vec()).unwrap())
+            })
+        };
+        assert_eq!(get("k", 4), Some(Some("old".into())));
+        assert_eq!(get("k", 5), Some(Some("new".into())));
+        assert_eq!(get("k", 0), None);
+        assert_eq!(get("gone", 9), Some(None));
+        assert_eq!(get("absent", 9), None);
+    }
+
+    #[test]
+    fn walks_skip_versions_and_keys_from_the_future_both_ways() {
+        let t = table(&[
+            (1, "a", 1, Some("1")),
+            (1, "a", 9, Some("9")),
+            (1, "b", 8, Some("8")),
+            (1, "c", 2, Some("2")),
+            (2, "other", 3, Some("3")),
+        ]);
+        assert_eq!(keys(&t, 1, 5, true), ["a", "c"]);
+        assert_eq!(keys(&t, 1, 5, false), ["c", "a"]);
+        assert_eq!(keys(&t, 1, 9, true), ["a", "b", "c"]);
+        assert_eq!(keys(&t, 1, 9, false), ["c", "b", "a"]);
+        assert_eq!(keys(&t, 2, 9, false), ["other"]);
+        let mut newest = Vec::new();
+        t.each_newest(|_, _, written| {
+            newest.push(written.value.unwrap()[0]);
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+        assert_eq!(newest, b"9823");
+    }
+}

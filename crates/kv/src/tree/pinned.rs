@@ -1,0 +1,23 @@
+//! DRAM that structures take whatever the memory budget is: filters, page indexes, kvsets, trees.
+
+/// DRAM that is not given back while a kvset is there, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pinned {
+    pub(crate) filters: u64,
+    pub(crate) indexes: u64,
+    /// Kvsets, trees and leaves themselves, with what the manifest knows of each.
+    pub(crate) structures: u64,
+}
+
+impl Pinned {
+    pub(crate) fn plus(self, other: Pinned) -> Pinned {
+        Pinned {
+            filters: self.filters + other.filters,
+            indexes: self.indexes + other.indexes,
+            structures: self.structures + other.structures,
+        }
+    }
+}
+
+/// What an allocation takes beside what was asked for, in bytes, roughly.
+pub(crate) const ALLOCATION: u64 = 24;

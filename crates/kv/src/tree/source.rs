@@ -1,0 +1,581 @@
+//! Sorted sources of entries and how they merge: what cursors and compactions read from.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::omf::page::Entry;
+use crate::tree::item::Item;
+use crate::tree::kvset::cursor::KvsetCursor;
+use crate::tree::memtable::Memtable;
+use crate::tree::memtable::list::Written;
+use crate::tree::replayed::Replayed;
+use crate::tree::view::Tree;
+use crate::types::error::Result;
+use crate::types::expiry::Expiry;
+use crate::types::prefixes::behind;
+
+/// Something that can be walked in key order, both ways.
+pub(crate) trait Source {
+    /// The key it is on; `None` when it is nowhere.
+    fn key(&self) -> Option<&[u8]>;
+    /// What that key maps to. Called only when it is somewhere.
+    fn item(&self) -> Item<'_>;
+    /// Goes to the first key within `from` onwards.
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()>;
+    /// Goes to the last key within `from` backwards.
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()>;
+    /// Goes to the next key. Called only when it is somewhere, and went forward before.
+    fn next(&mut self) -> Result<()>;
+    /// Goes to the previous key. Called only when it is somewhere, and went back before.
+    fn prev(&mut self) -> Result<()>;
+
+    /// Says that `seek(from)` comes soon, with nothing but [`Source::approach`] before it: whoever seeks in
+    /// several sources says so to all of them first, so that what all of them wait for comes at once.
+    fn aim(&mut self, _from: Bound<&[u8]>) {}
+    /// Called once what was asked for in [`Source::aim`] may be there.
+    fn approach(&mut self) {}
+
+    /// Whether it hides any prefix in older sources; the oldest has nothing to hide.
+    fn hides(&self) -> bool {
+        false
+    }
+
+    /// The bytes of the prefix with which it hides `key` in older sources.
+    fn cover(&self, _key: &[u8]) -> Option<usize> {
+        None
+    }
+
+    /// Leaves the keys that begin with `prefix`, if it is on one of them.
+    fn leave(&mut self, prefix: &[u8], forward: bool) -> Result<()> {
+        if self.key().is_none_or(|key| !key.starts_with(prefix)) {
+            Ok(())
+        } else if forward {
+            self.seek(behind(prefix).as_ref().map(Vec::as_slice))
+        } else {
+            self.seek_back(Bound::Excluded(prefix))
+        }
+    }
+}
+
+impl Source for KvsetCursor {
+    fn key(&self) -> Option<&[u8]> {
+        self.key()
+    }
+
+    fn item(&self) -> Item<'_> {
+        match self.entry() {
+            Entry::Tombstone => Item::Tombstone,
+            Entry::Inline(value, expiry) => Item::Value(value, expiry),
+            Entry::Stored(stored) => Item::Stored(self.kvset().block(&stored), stored),
+        }
+    }
+
+    fn aim(&mut self, from: Bound<&[u8]>) {
+        self.aim(from);
+    }
+
+    fn approach(&mut self) {
+        self.approach();
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.seek(from)
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.seek_back(from)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.next()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.prev()
+    }
+
+    fn hides(&self) -> bool {
+        !self.kvset().prefixes.is_empty()
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        self.kvset().prefixes.cover(key)
+    }
+}
+
+/// One KVS in a memtable, as of a seqno. It copies the entry it is on, so that it needs no borrow
+/// of the table.
+pub(crate) struct MemtableSource {
+    table: Arc<Memtable>,
+    kvs: u32,
+    seqno: u64,
+    at: At,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// The key it was on before.
+    last: Vec<u8>,
+}
+
+/// What a [`MemtableSource`] is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Nothing,
+    Delete,
+    Put(Expiry),
+}
+
+impl MemtableSource {
+    pub(crate) fn new(table: Arc<Memtable>, kvs: u32, seqno: u64) -> MemtableSource {
+        let (key, value, last) = (Vec::new(), Vec::new(), Vec::new());
+        MemtableSource { table, kvs, seqno, at: At::Nothing, key, value, last }
+    }
+
+    fn go(&mut self, from: Bound<&[u8]>, forward: bool) {
+        let MemtableSource { table, key, value, .. } = self;
+        let copy = |found: &[u8], written: Written<'_>| {
+            key.clear();
+            key.extend_from_slice(found);
+            value.clear();
+            value.extend_from_slice(written.value.unwrap_or_default());
+            if written.value.is_some() { At::Put(written.expiry) } else { At::Delete }
+        };
+        let found = if forward {
+            table.next(self.kvs, from, self.seqno, copy)
+        } else {
+            table.prev(self.kvs, from, self.seqno, copy)
+        };
+        self.at = found.unwrap_or(At::Nothing);
+    }
+
+    fn step(&mut self, forward: bool) {
+        let mut last = std::mem::take(&mut self.last);
+        std::mem::swap(&mut last, &mut self.key);
+        self.go(Bound::Excluded(&last), forward);
+        self.last = last;
+    }
+}
+
+impl Source for MemtableSource {
+    fn key(&self) -> Option<&[u8]> {
+        (self.at != At::Nothing).then_some(&self.key[..])
+    }
+
+    fn item(&self) -> Item<'_> {
+        match self.at {
+            At::Put(expiry) => Item::Value(&self.value, expiry),
+            At::Delete | At::Nothing => Item::Tombstone,
+        }
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.go(from, true);
+        Ok(())
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.go(from, false);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.step(true);
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.step(false);
+        Ok(())
+    }
+
+    fn hides(&self) -> bool {
+        self.table.hides()
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        self.table.cover(self.kvs, key, self.seqno).map(|cover| cover.size)
+    }
+}
+
+/// One KVS in what was replayed. Everybody sees all of it.
+pub(crate) struct ReplayedSource {
+    table: Arc<Replayed>,
+    kvs: u32,
+    /// The number of the key it is on.
+    at: Option<usize>,
+}
+
+impl ReplayedSource {
+    pub(crate) fn new(table: Arc<Replayed>, kvs: u32) -> ReplayedSource {
+        ReplayedSource { table, kvs, at: None }
+    }
+
+    fn go_to(&mut self, at: Option<usize>) {
+        self.at = at.filter(|&at| at < self.table.count(self.kvs));
+    }
+}
+
+impl Source for ReplayedSource {
+    fn key(&self) -> Option<&[u8]> {
+        self.at.map(|at| self.table.key(self.kvs, at))
+    }
+
+    fn item(&self) -> Item<'_> {
+        self.at.map_or(Item::Tombstone, |at| self.table.item(self.kvs, at))
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let at = match from {
+            Bound::Included(key) => self.table.count_below(self.kvs, key),
+            Bound::Excluded(key) => self.table.count_through(self.kvs, key),
+            Bound::Unbounded => 0,
+        };
+        self.go_to(Some(at));
+        Ok(())
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        let behind = match from {
+            Bound::Included(key) => self.table.count_through(self.kvs, key),
+            Bound::Excluded(key) => self.table.count_below(self.kvs, key),
+            Bound::Unbounded => self.table.count(self.kvs),
+        };
+        self.go_to(behind.checked_sub(1));
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.go_to(self.at.map(|at| at + 1));
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.go_to(self.at.and_then(|at| at.checked_sub(1)));
+        Ok(())
+    }
+
+    fn hides(&self) -> bool {
+        self.table.hides()
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        self.table.cover(self.kvs, key)
+    }
+}
+
+/// Sources merged: of equal keys, the one in the earliest source hides the others, and so does a
+/// prefix in an earlier source.
+///
+/// Keys that follow each other in one source cost one comparison each, with the second source, however
+/// many sources there are.
+pub(crate) struct Merge<S> {
+    sources: Vec<S>,
+    at: Option<usize>,
+    /// The best of the other sources, and whether it is on the same key as the one at `at`.
+    second: Option<usize>,
+    tied: bool,
+    forward: bool,
+    /// Whether a source hides prefixes.
+    hides: bool,
+    /// Whether the sources know of the seek that comes.
+    aimed: bool,
+}
+
+impl Merge<AnySource> {
+    /// Looks on media for no other keys from now on than those that begin with `prefix`.
+    pub(crate) fn stay_within(&mut self, prefix: &Arc<[u8]>) {
+        for source in &mut self.sources {
+            match source {
+                AnySource::Kvset(kvset) => kvset.stay_within(prefix),
+                AnySource::Leaves(leaves) => leaves.prefix = Some(prefix.clone()),
+                AnySource::Memtable(_) | AnySource::Replayed(_) => {}
+            }
+        }
+    }
+}
+
+impl<S: Source> Merge<S> {
+    /// Newest source first.
+    pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
+        let hides = sources.iter().any(Source::hides);
+        let (at, second) = (None, None);
+        Merge { sources, at, second, tied: false, forward: true, hides, aimed: false }
+    }
+
+    /// Goes on to the next key that no prefix of a newer source hides. What is hidden is passed over as
+    /// a whole: most of it is never looked at.
+    fn skip_hidden(&mut self) -> Result<()> {
+        while self.hides
+            && let Some((newer, prefix)) = self.hidden()
+        {
+            for older in &mut self.sources[newer + 1..] {
+                older.leave(&prefix, self.forward)?;
+            }
+            self.pick();
+        }
+        Ok(())
+    }
+
+    /// The source that hides the current key, and the prefix with which it does.
+    fn hidden(&self) -> Option<(usize, Vec<u8>)> {
+        let at = self.at?;
+        let key = self.sources[at].key()?;
+        let mut newer = self.sources[..at].iter().enumerate();
+        newer.find_map(|(n, source)| source.cover(key).map(|size| (n, key[..size].to_vec())))
+    }
+
+    /// Whether a walk in the current direction comes to `a` before `b`.
+    fn before(&self, a: &[u8], b: &[u8]) -> bool {
+        if self.forward { a < b } else { a > b }
+    }
+
+    fn pick(&mut self) {
+        let mut best: Option<(usize, &[u8])> = None;
+        let mut second: Option<(usize, &[u8])> = None;
+        for (index, source) in self.sources.iter().enumerate() {
+            let Some(key) = source.key() else { continue };
+            if best.is_none_or(|(_, best)| self.before(key, best)) {
+                second = best.replace((index, key));
+            } else if second.is_none_or(|(_, second)| self.before(key, second)) {
+                second = Some((index, key));
+            }
+        }
+        let tied = second.is_some_and(|(_, second)| best.is_some_and(|(_, best)| best == second));
+        (self.at, self.second) = (best.map(|(index, _)| index), second.map(|(index, _)| index));
+        self.tied = tied;
+    }
+
+    /// Whether the source at `at`, which alone has moved, still comes before the others.
+    fn leads(&self, at: usize) -> bool {
+        let Some(key) = self.sources[at].key() else { return false };
+        self.second
+            .and_then(|at| self.sources[at].key())
+            .is_none_or(|other| self.before(key, other))
+    }
+
+    /// Moves every source that is on the current key one on, in the current direction.
+    fn advance(&mut self) -> Result<()> {
+        let at = self.at.expect("advance is called on a key");
+        let step = |source: &mut S| if self.forward { source.next() } else { source.prev() };
+        if self.tied {
+            let (before, rest) = self.sources.split_at_mut(at);
+            let (current, after) = rest.split_first_mut().expect("at is an index");
+            let others = before.iter_mut().chain(after);
+            others.filter(|source| source.key() == current.key()).try_for_each(step)?;
+        }
+        step(&mut self.sources[at])?;
+        if self.tied || !self.leads(at) {
+            self.pick();
+        }
+        self.skip_hidden()
+    }
+}
+
+impl<S: Source> Source for Merge<S> {
+    fn key(&self) -> Option<&[u8]> {
+        self.at.and_then(|at| self.sources[at].key())
+    }
+
+    fn item(&self) -> Item<'_> {
+        self.sources[self.at.expect("on a key")].item()
+    }
+
+    fn aim(&mut self, from: Bound<&[u8]>) {
+        self.sources.iter_mut().for_each(|source| source.aim(from));
+        self.aimed = true;
+    }
+
+    fn approach(&mut self) {
+        self.sources.iter_mut().for_each(Source::approach);
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        if !self.aimed {
+            self.aim(from);
+            self.approach();
+        }
+        self.aimed = false;
+        self.sources.iter_mut().try_for_each(|source| source.seek(from))?;
+        self.forward = true;
+        self.pick();
+        self.skip_hidden()
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.sources.iter_mut().try_for_each(|source| source.seek_back(from))?;
+        self.forward = false;
+        self.pick();
+        self.skip_hidden()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        debug_assert!(self.forward, "next() follows a seek forward");
+        self.advance()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        debug_assert!(!self.forward, "prev() follows a seek back");
+        self.advance()
+    }
+}
+
+/// A cursor over the kvsets of one node, newest first.
+pub(crate) fn merge_kvsets(kvsets: &[Arc<crate::tree::kvset::Kvset>]) -> Merge<KvsetCursor> {
+    Merge::new(kvsets.iter().cloned().map(KvsetCursor::new).collect())
+}
+
+/// All leaves of a tree, one after the other.
+pub(crate) struct LeavesSource {
+    tree: Arc<Tree>,
+    leaf: usize,
+    merge: Merge<KvsetCursor>,
+    /// It goes on to no leaf for other keys than those that begin so.
+    prefix: Option<Arc<[u8]>>,
+}
+
+impl LeavesSource {
+    pub(crate) fn new(tree: Arc<Tree>) -> LeavesSource {
+        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()), prefix: None }
+    }
+
+    fn enter(&mut self, leaf: usize) {
+        self.leaf = leaf;
+        self.merge = merge_kvsets(&self.tree.leaves[leaf].kvsets);
+        if let Some(prefix) = &self.prefix {
+            self.merge.sources.iter_mut().for_each(|kvset| kvset.stay_within(prefix));
+        }
+    }
+
+    /// While this leaf has nothing more, goes to the first key of the next one.
+    fn settle(&mut self) -> Result<()> {
+        while self.merge.key().is_none()
+            && let Some(next) = self.tree.leaves.get(self.leaf + 1)
+            && self.prefix.as_ref().is_none_or(|prefix| next.lower.starts_with(prefix))
+        {
+            self.enter(self.leaf + 1);
+            self.merge.seek(Bound::Unbounded)?;
+        }
+        Ok(())
+    }
+
+    fn settle_back(&mut self) -> Result<()> {
+        while self.merge.key().is_none()
+            && self.leaf > 0
+            && self.prefix.as_ref().is_none_or(|prefix| self.tree.leaves[self.leaf].lower > *prefix)
+        {
+            self.enter(self.leaf - 1);
+            self.merge.seek_back(Bound::Unbounded)?;
+        }
+        Ok(())
+    }
+
+    fn leaf_at(&self, from: Bound<&[u8]>, unbounded: usize) -> usize {
+        match from {
+            Bound::Included(key) | Bound::Excluded(key) => self.tree.leaf_of(key),
+            Bound::Unbounded => unbounded,
+        }
+    }
+}
+
+impl Source for LeavesSource {
+    fn key(&self) -> Option<&[u8]> {
+        self.merge.key()
+    }
+
+    fn item(&self) -> Item<'_> {
+        self.merge.item()
+    }
+
+    fn aim(&mut self, from: Bound<&[u8]>) {
+        self.enter(self.leaf_at(from, 0));
+        self.merge.aim(from);
+    }
+
+    fn approach(&mut self) {
+        self.merge.approach();
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        if !self.merge.aimed {
+            self.enter(self.leaf_at(from, 0));
+        }
+        self.merge.seek(from)?;
+        self.settle()
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.enter(self.leaf_at(from, self.tree.leaves.len() - 1));
+        self.merge.seek_back(from)?;
+        self.settle_back()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.merge.next()?;
+        self.settle()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.merge.prev()?;
+        self.settle_back()
+    }
+}
+
+/// Any of the sources a cursor merges.
+pub(crate) enum AnySource {
+    Memtable(MemtableSource),
+    Replayed(ReplayedSource),
+    Kvset(KvsetCursor),
+    Leaves(LeavesSource),
+}
+
+macro_rules! each {
+    ($self:ident, $source:ident => $call:expr) => {
+        match $self {
+            AnySource::Memtable($source) => $call,
+            AnySource::Replayed($source) => $call,
+            AnySource::Kvset($source) => $call,
+            AnySource::Leaves($source) => $call,
+        }
+    };
+}
+
+impl Source for AnySource {
+    fn key(&self) -> Option<&[u8]> {
+        each!(self, source => source.key())
+    }
+
+    fn item(&self) -> Item<'_> {
+        each!(self, source => source.item())
+    }
+
+    fn aim(&mut self, from: Bound<&[u8]>) {
+        each!(self, source => source.aim(from));
+    }
+
+    fn approach(&mut self) {
+        each!(self, source => source.approach());
+    }
+
+    fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        each!(self, source => source.seek(from))
+    }
+
+    fn seek_back(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        each!(self, source => source.seek_back(from))
+    }
+
+    fn next(&mut self) -> Result<()> {
+        each!(self, source => source.next())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        each!(self, source => source.prev())
+    }
+
+    fn hides(&self) -> bool {
+        each!(self, source => source.hides())
+    }
+
+    fn cover(&self, key: &[u8]) -> Option<usize> {
+        each!(self, source => source.cover(key))
+    }
+}

@@ -1,0 +1,382 @@
+//! The tree of each KVS, and the view: what a reader looks at.
+//!
+//! A view is immutable. Rotation and maintenance publish a new one; whoever holds the old one goes
+//! on reading it, and what only the old one refers to is freed when it is let go of.
+//!
+//! Invariants
+//! 1. For a key, everything in `active` is newer than in `frozen`, that than in the root, that
+//!    than in the leaf. Of what is frozen, and among the kvsets of a node, the first is the newest; what was
+//!    replayed is older than any memtable.
+//! 2. The first leaf's lower bound is empty; the bounds ascend. A leaf's kvsets hold only keys of
+//!    its range.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use crate::sync::atomic::AtomicU64;
+use crate::tree::kvset::Kvset;
+use crate::tree::memtable::Memtable;
+use crate::tree::pinned::{ALLOCATION, Pinned};
+use crate::tree::replayed::Replayed;
+use crate::tree::young::Young;
+use crate::types::class::MediaClass;
+use crate::types::policy::{KvsOptions, Place};
+use crate::values::block::ValueBlock;
+
+/// A leaf of a tree: the keys from `lower` to the next leaf's.
+#[derive(Clone)]
+pub(crate) struct Leaf {
+    pub(crate) id: u64,
+    pub(crate) lower: Arc<[u8]>,
+    /// Newest first.
+    pub(crate) kvsets: Vec<Arc<Kvset>>,
+    /// What newer kvsets hide in older ones, once it was looked at.
+    pub(crate) hidden: Hidden,
+    /// Bytes that scans have read in vain since its values were last put in key order.
+    pub(crate) in_vain: Arc<AtomicU64>,
+    /// So many small blocks were left when they were last rewritten as a few, or are left of them: where space lies
+    /// in pieces that gives small ones again.
+    pub(crate) crumbs_left: usize,
+}
+
+impl Leaf {
+    pub(crate) fn new(id: u64, lower: Arc<[u8]>) -> Leaf {
+        let (kvsets, hidden, in_vain) = (Vec::new(), Hidden::default(), Arc::default());
+        Leaf { id, lower, kvsets, hidden, in_vain, crumbs_left: 0 }
+    }
+
+    /// Bytes of the values it refers to.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.kvsets.iter().map(|kvset| kvset.value_bytes()).sum()
+    }
+
+    pub(crate) fn refers_to(&self, block: u64) -> bool {
+        self.kvsets.iter().flat_map(|kvset| &kvset.blocks).any(|(own, _)| own.id == block)
+    }
+
+    /// Bytes of its keys on the media.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        self.kvsets.iter().map(|kvset| kvset.key_bytes()).sum()
+    }
+
+    /// The blocks that it refers to, by id.
+    pub(crate) fn blocks(&self) -> BTreeMap<u64, &Arc<ValueBlock>> {
+        self.kvsets.iter().flat_map(|kvset| &kvset.blocks).map(|(b, _)| (b.id, b)).collect()
+    }
+
+    /// Those of them that are small, when blocks of `block_bytes` are wanted.
+    pub(crate) fn crumbs(&self, block_bytes: u64) -> BTreeMap<u64, &Arc<ValueBlock>> {
+        let mut crumbs = self.blocks();
+        crumbs.retain(|_, block| block.allocation.bytes() < block_bytes / 16);
+        crumbs
+    }
+}
+
+/// Bytes that a merge will find to be garbage; known once somebody has asked.
+pub(crate) type Hidden = OnceLock<u64>;
+
+/// The kvsets of one KVS.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    pub(crate) kvs: u32,
+    pub(crate) name: Arc<str>,
+    pub(crate) options: KvsOptions,
+    /// Newest first.
+    pub(crate) root: Vec<Arc<Kvset>>,
+    /// Bytes of keys and values in the root.
+    pub(crate) root_bytes: u64,
+    pub(crate) leaves: Vec<Leaf>,
+    /// The age of the newest kvset that was ever added.
+    pub(crate) age: u64,
+    /// Whether any of its kvsets ever referred to a value: if not, none of it is cached.
+    pub(crate) refers: bool,
+    /// Deletes up to this age may be gone, with all that they hid.
+    forgotten: u64,
+    /// What the root hides, in itself and in the leaves.
+    pub(crate) hidden: Hidden,
+    /// For each class, whether something lies elsewhere that must not; known once asked for.
+    strays: OnceLock<[bool; 2]>,
+    /// What it takes of DRAM whatever the budget; known once asked for.
+    pinned: OnceLock<Pinned>,
+}
+
+impl Tree {
+    /// A tree with one empty leaf.
+    pub(crate) fn new(kvs: u32, name: &str, options: KvsOptions, leaf: u64) -> Tree {
+        Tree::with_leaves(kvs, name.into(), options, vec![Leaf::new(leaf, Arc::from([]))])
+    }
+
+    pub(crate) fn with_leaves(
+        kvs: u32,
+        name: Arc<str>,
+        options: KvsOptions,
+        leaves: Vec<Leaf>,
+    ) -> Tree {
+        let (hidden, strays, pinned) = (Hidden::default(), OnceLock::new(), OnceLock::new());
+        let (root, root_bytes) = (Vec::new(), 0);
+        let (age, refers, forgotten) = (0, false, 0);
+        Tree {
+            kvs,
+            name,
+            options,
+            root,
+            root_bytes,
+            leaves,
+            age,
+            refers,
+            forgotten,
+            hidden,
+            strays,
+            pinned,
+        }
+    }
+
+    /// What it takes of DRAM whatever the budget.
+    pub(crate) fn pinned(&self) -> Pinned {
+        *self.pinned.get_or_init(|| {
+            let name = self.name.len() as u64;
+            let leaf = |leaf: &Leaf| {
+                size_of::<Leaf>() as u64 + 2 * leaf.lower.len() as u64 + 4 * ALLOCATION
+            };
+            let leaves = self.leaves.iter().map(leaf).sum::<u64>();
+            let tree = size_of::<Tree>() as u64 + 2 * name + 6 * ALLOCATION;
+            let own = Pinned { structures: tree + leaves, ..Pinned::default() };
+            self.kvsets().map(|kvset| kvset.pinned()).fold(own, Pinned::plus)
+        })
+    }
+
+    pub(crate) fn set_options(&mut self, options: KvsOptions) {
+        self.strays.take();
+        self.options = options;
+    }
+
+    /// Whether something lies elsewhere that the policy wants on `class` and nowhere else.
+    pub(crate) fn has_strays(&self, class: MediaClass) -> bool {
+        self.strays.get_or_init(|| {
+            let strays = |class| self.kvsets().any(|kvset| self.strays_in(kvset, class));
+            MediaClass::ALL.map(strays)
+        })[class as usize]
+    }
+
+    /// The same of one of its kvsets.
+    pub(crate) fn strays_in(&self, kvset: &Kvset, class: MediaClass) -> bool {
+        let policy = &self.options.policy;
+        let (keys, values) = match kvset.edit.leaf {
+            0 => (policy.young_keys, policy.young_values),
+            _ => (policy.old_keys, policy.old_values),
+        };
+        let strict = |place: Place| place == Place::only(class);
+        strict(keys) && kvset.keys_are_on(class.other())
+            || strict(values) && kvset.values_are_on(class.other())
+    }
+
+    /// The index of the leaf whose range holds `key`.
+    pub(crate) fn leaf_of(&self, key: &[u8]) -> usize {
+        self.leaves.partition_point(|leaf| *leaf.lower <= *key) - 1
+    }
+
+    /// Adds a kvset to its node, by age.
+    pub(crate) fn add(&mut self, kvset: Arc<Kvset>) {
+        self.hidden.take();
+        self.strays.take();
+        self.pinned.take();
+        let node = if kvset.edit.leaf == 0 {
+            self.root_bytes += kvset.weight();
+            &mut self.root
+        } else {
+            let leaf = self.leaves.iter_mut().find(|leaf| leaf.id == kvset.edit.leaf);
+            let leaf = leaf.expect("a kvset's leaf exists");
+            leaf.hidden.take();
+            &mut leaf.kvsets
+        };
+        self.age = self.age.max(kvset.edit.age);
+        self.refers |= !kvset.blocks.is_empty();
+        let at = node.partition_point(|other| other.edit.age > kvset.edit.age);
+        node.insert(at, kvset);
+    }
+
+    /// Removes the kvsets with these ids.
+    pub(crate) fn remove(&mut self, ids: &[u64]) {
+        self.hidden.take();
+        self.strays.take();
+        self.pinned.take();
+        self.root.retain(|kvset| !ids.contains(&kvset.edit.id));
+        self.root_bytes = self.root.iter().map(|kvset| kvset.weight()).sum();
+        for leaf in &mut self.leaves {
+            let before = leaf.kvsets.len();
+            leaf.kvsets.retain(|kvset| !ids.contains(&kvset.edit.id));
+            if leaf.kvsets.len() < before {
+                leaf.hidden.take();
+            }
+        }
+    }
+
+    /// Notes that deletes up to `age` may be gone, with all that they hid.
+    pub(crate) fn forget(&mut self, age: u64) {
+        self.forgotten = self.forgotten.max(age);
+    }
+
+    /// Whether the version that was the newest one of the key, whose hash is `hash`, as of `age` still is.
+    /// No I/O: false when that takes reading keys.
+    pub(crate) fn is_newest(&self, key: &[u8], hash: u64, age: u64) -> bool {
+        if age == self.age {
+            return true;
+        }
+        if age > self.age || age < self.forgotten {
+            return false;
+        }
+        let newer = |kvset: &&Arc<Kvset>| kvset.edit.age > age;
+        let root = self.root.iter().take_while(newer);
+        let leaf = self.leaves[self.leaf_of(key)].kvsets.iter().take_while(newer);
+        !root.chain(leaf).any(|kvset| kvset.may_hide(key, hash))
+    }
+
+    pub(crate) fn kvsets(&self) -> impl Iterator<Item = &Arc<Kvset>> {
+        self.root.iter().chain(self.leaves.iter().flat_map(|leaf| &leaf.kvsets))
+    }
+}
+
+/// What a reader looks at.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) active: Arc<Memtable>,
+    /// Newest first.
+    pub(crate) frozen: Vec<Arc<Frozen>>,
+    /// By KVS id.
+    pub(crate) trees: BTreeMap<u32, Arc<Tree>>,
+    /// Bytes of keys and values in all roots. Each write asks.
+    root_bytes: u64,
+}
+
+/// Records on their way to kvsets.
+pub(crate) struct Frozen {
+    pub(crate) table: Table,
+    /// Once they are ingested, replay begins in this log segment.
+    pub(crate) log_first: Arc<ValueBlock>,
+}
+
+/// Records of the log that are in no kvset yet, and get no more.
+#[derive(Clone)]
+pub(crate) enum Table {
+    Memtable(Arc<Memtable>),
+    /// The log had them when the KVDB was opened.
+    Replayed(Arc<Replayed>),
+}
+
+impl Table {
+    /// The log segments that hold the records.
+    pub(crate) fn blocks(&self) -> Vec<Arc<ValueBlock>> {
+        match self {
+            Table::Memtable(table) => table.blocks(),
+            Table::Replayed(table) => table.blocks(),
+        }
+    }
+
+    /// DRAM in use, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Table::Memtable(table) => table.bytes(),
+            Table::Replayed(table) => table.bytes(),
+        }
+    }
+
+    /// The seqno of the newest record.
+    pub(crate) fn last_seqno(&self) -> u64 {
+        match self {
+            Table::Memtable(table) => table.last_seqno(),
+            Table::Replayed(table) => table.last_seqno(),
+        }
+    }
+
+    /// Whether anybody else has it.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Table::Memtable(table) => Arc::strong_count(table) > 1,
+            Table::Replayed(table) => Arc::strong_count(table) > 1,
+        }
+    }
+}
+
+impl View {
+    /// These trees, and nothing that is in no kvset yet.
+    pub(crate) fn new(active: Arc<Memtable>, trees: Vec<Tree>) -> View {
+        let mut view = View { active, frozen: Vec::new(), trees: BTreeMap::new(), root_bytes: 0 };
+        trees.into_iter().for_each(|tree| view.put_tree(tree));
+        view
+    }
+
+    pub(crate) fn tree(&self, kvs: u32) -> Option<&Arc<Tree>> {
+        self.trees.get(&kvs)
+    }
+
+    pub(crate) fn put_tree(&mut self, tree: Tree) {
+        self.root_bytes += tree.root_bytes;
+        let former = self.trees.insert(tree.kvs, Arc::new(tree));
+        self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
+    }
+
+    pub(crate) fn remove_tree(&mut self, kvs: u32) {
+        let former = self.trees.remove(&kvs);
+        self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
+    }
+
+    /// What all trees take of DRAM whatever the budget.
+    pub(crate) fn pinned(&self) -> Pinned {
+        self.trees.values().map(|tree| tree.pinned()).fold(Pinned::default(), Pinned::plus)
+    }
+
+    /// Adds new kvsets to the roots of their KVSs, as far as there are any.
+    pub(crate) fn add_to_roots(&mut self, kvsets: &[Arc<Kvset>]) {
+        for kvset in kvsets {
+            if let Some(tree) = self.tree(kvset.edit.kvs) {
+                let mut tree = Tree::clone(tree);
+                tree.add(kvset.clone());
+                self.put_tree(tree);
+            }
+        }
+    }
+
+    /// Bytes of keys and values in all roots.
+    pub(crate) fn root_bytes(&self) -> u64 {
+        self.root_bytes
+    }
+
+    /// All memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        let frozen = self.frozen.iter().filter_map(|frozen| match &frozen.table {
+            Table::Memtable(table) => Some(table),
+            Table::Replayed(_) => None,
+        });
+        std::iter::once(&self.active).chain(frozen)
+    }
+
+    /// What was replayed and is in no kvset yet, newest first. Every memtable is newer.
+    pub(crate) fn replayed(&self) -> impl Iterator<Item = &Arc<Replayed>> {
+        self.frozen.iter().filter_map(|frozen| match &frozen.table {
+            Table::Memtable(_) => None,
+            Table::Replayed(table) => Some(table),
+        })
+    }
+
+    /// The log segments whose records are in no kvset yet.
+    pub(crate) fn log_blocks(&self) -> impl Iterator<Item = Arc<ValueBlock>> {
+        let frozen = self.frozen.iter().flat_map(|frozen| frozen.table.blocks());
+        self.active.blocks().into_iter().chain(frozen)
+    }
+
+    /// Whether records that are in no kvset yet lie on this class: to ingest them may free some of it.
+    pub(crate) fn has_log_on(&self, class: MediaClass) -> bool {
+        self.log_blocks().any(|block| block.media().class == class)
+    }
+
+    /// DRAM of what is in no kvset yet, in bytes.
+    pub(crate) fn young_bytes(&self) -> u64 {
+        let frozen = self.frozen.iter().map(|frozen| frozen.table.bytes());
+        self.active.bytes() + frozen.sum::<u64>()
+    }
+
+    /// The same, and what is kept for the next memtables.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.young_bytes() + self.active.kept_bytes()
+    }
+}

@@ -1,0 +1,264 @@
+//! The engine's errors: what happened, to what, and what to do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use esker_base::{ErrorKind, Lba};
+use esker_device::{DeviceError, OpKind};
+use thiserror::Error;
+
+use crate::types::class::MediaClass;
+use crate::types::limits::{KEY_MAX, VALUE_MAX};
+
+/// The result of an engine call.
+pub type Result<T, E = KvError> = std::result::Result<T, E>;
+
+/// What to do about damage.
+pub(crate) const SALVAGE_ADVICE: &str =
+    "; restore it from a copy, or salvage what is sound with `esker kv repair`";
+
+/// An error of the engine.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A medium returned something else than what was written.
+    #[error("{device}: {what} at LBA {} is damaged: {detail}{}", lba.0, SALVAGE_ADVICE)]
+    Corrupt {
+        /// The structure.
+        what: &'static str,
+        /// The device it was read from.
+        device: String,
+        /// Where it begins.
+        lba: Lba,
+        /// What was expected and what was found.
+        detail: String,
+    },
+    /// A medium was written by a release with another format.
+    #[error(
+        "{device}: the {what} at LBA {} has format version {found}; this build reads version {}: \
+         use the release that wrote it, or a newer one",
+        lba.0,
+        crate::omf::VERSION
+    )]
+    Version {
+        /// The structure.
+        what: &'static str,
+        /// The device it was read from.
+        device: String,
+        /// Where it begins.
+        lba: Lba,
+        /// Its version.
+        found: u16,
+    },
+    /// A media class is full.
+    #[error(
+        "the {class} class has no room for {needed} bytes: delete data, or give it a larger device"
+    )]
+    NoSpace {
+        /// The class that was asked last.
+        class: MediaClass,
+        /// How many bytes were needed in one piece.
+        needed: u64,
+    },
+    /// A media class is full that a policy does not allow to leave.
+    #[error(
+        "the {class} class is full, and the policy of the KVS '{kvs}' allows no other one: delete \
+         data, give it a larger device, or change the policy"
+    )]
+    ClassFull {
+        /// The class.
+        class: MediaClass,
+        /// The KVS.
+        kvs: String,
+    },
+    /// A media class is full, and a delete finds no room in the log.
+    #[error(
+        "the {class} class has no room for the log, not even for deletes: give it a larger device, drop a KVS, \
+         which needs no room, or end the snapshots, transactions and cursors that keep what was deleted"
+    )]
+    NoSpaceToDelete {
+        /// The class that was asked last.
+        class: MediaClass,
+    },
+    /// A key has a length the engine does not take.
+    #[error("a key has 1 to {KEY_MAX} bytes; this one has {0}")]
+    KeyLength(usize),
+    /// A value is too long.
+    #[error("a value has at most {VALUE_MAX} bytes; this one has {0}")]
+    ValueLength(usize),
+    /// A batch is too large to be atomic.
+    #[error("a batch has at most {max} bytes of records; this one has {got}: split it")]
+    BatchSize {
+        /// The size of this one in bytes.
+        got: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// There is no KVS of this name.
+    #[error("there is no KVS '{0}' in this KVDB; create it first")]
+    UnknownKvs(String),
+    /// There is a KVS of this name already.
+    #[error("the KVDB has a KVS '{0}' already")]
+    KvsExists(String),
+    /// A KVS name the engine does not take.
+    #[error("'{0}' is no name for a KVS: use 1 to 64 letters, digits, '-', '_' or '.'")]
+    KvsName(String),
+    /// The KVDB has a staging class already.
+    #[error("the KVDB has a staging class already: {0}")]
+    StagingExists(String),
+    /// The KVDB has no staging class.
+    #[error("the KVDB has no staging class; there is nothing to remove")]
+    NoStaging,
+    /// What is on a class has no room on the other one.
+    #[error(
+        "what is on the {class} class needs {needed} bytes on the other one, which has room for \
+         {room}: delete data, or compact first"
+    )]
+    NoRoomWithout {
+        /// The class that was to be removed.
+        class: MediaClass,
+        /// How many bytes are needed.
+        needed: u64,
+        /// How many there are.
+        room: u64,
+    },
+    /// A compaction, or the removal of a class, is under way.
+    #[error(
+        "the KVDB is being compacted, or a class removed: wait until that has ended, or cancel it"
+    )]
+    Busy,
+    /// A device that was taken away is asked for again, and somebody still reads what it held.
+    #[error(
+        "{0}: snapshots, transactions or cursors that were begun before it was removed still read from it: \
+         end them first"
+    )]
+    StillRead(String),
+    /// What was asked for was called off.
+    #[error("it was cancelled; what was done until then stays")]
+    Cancelled,
+    /// A directory that should hold a KVDB does not.
+    #[error("{}: there is no KVDB here: {why}", path.display())]
+    NotAKvdb {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing or wrong.
+        why: String,
+    },
+    /// A place that should be free is not.
+    #[error("{}: {why}", path.display())]
+    Exists {
+        /// The file, device or directory.
+        path: PathBuf,
+        /// What is there, and what to do.
+        why: String,
+    },
+    /// An option has a value that cannot work.
+    #[error("{0}")]
+    Options(String),
+    /// The file system refused something that is not device I/O.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+        /// The system's words.
+        message: String,
+    },
+    /// Writes are refused since an earlier failure; reads still work.
+    #[error(
+        "the KVDB takes no more writes since this happened: {cause}. Reads still work; mend the cause and open it again"
+    )]
+    Stopped {
+        /// The failure that stopped it.
+        cause: Arc<KvError>,
+    },
+    /// The KVDB was opened to be read.
+    #[error("the KVDB was opened to be read only: open it without `read_only` to write")]
+    ReadOnly,
+    /// Someone else has written what a transaction wanted to write, since it began.
+    #[error(
+        "the key '{}' of the KVS '{kvs}' was written since the transaction began: begin it again",
+        key.escape_ascii()
+    )]
+    TransactionConflict {
+        /// The KVS.
+        kvs: String,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// A transaction was open for too long.
+    #[error("the transaction has ended: {0}; begin it again")]
+    TransactionExpired(String),
+    /// The KVDB was closed.
+    #[error("the KVDB is closed: open it again, and take handles of that")]
+    Closed,
+    /// A snapshot or transaction is asked for a KVS that was not there yet when it began.
+    #[error(
+        "the KVS '{0}' was created after this snapshot or transaction began: begin another one to read it"
+    )]
+    CreatedLater(String),
+    /// A KVS was dropped while in use.
+    #[error("the KVS '{0}' was dropped: create it again, or open another one")]
+    Dropped(String),
+}
+
+impl KvError {
+    /// Whether a step failed for lack of space alone, so that it has changed nothing: the engine
+    /// found no extent, or the device had no room for a write.
+    pub(crate) fn lacks_space(&self) -> bool {
+        match self {
+            KvError::NoSpace { .. }
+            | KvError::NoSpaceToDelete { .. }
+            | KvError::ClassFull { .. } => true,
+            KvError::Device(error) => {
+                error.kind() == ErrorKind::NoSpace && error.op() == OpKind::Write
+            }
+            _ => false,
+        }
+    }
+
+    /// The same for what only deletes: to be told to delete is of no use to it.
+    pub(crate) fn of_deletes(self) -> KvError {
+        match self {
+            KvError::NoSpace { class, .. } => KvError::NoSpaceToDelete { class },
+            other => other,
+        }
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            KvError::Device(error) => error.kind(),
+            KvError::Corrupt { .. } => ErrorKind::Corrupt,
+            KvError::Version { .. } => ErrorKind::Unsupported,
+            KvError::NoSpace { .. } | KvError::ClassFull { .. } => ErrorKind::NoSpace,
+            KvError::KeyLength(_)
+            | KvError::ValueLength(_)
+            | KvError::BatchSize { .. }
+            | KvError::KvsName(_)
+            | KvError::ReadOnly
+            | KvError::Options(_) => ErrorKind::Invalid,
+            KvError::UnknownKvs(_)
+            | KvError::CreatedLater(_)
+            | KvError::NotAKvdb { .. }
+            | KvError::NoStaging => ErrorKind::NotFound,
+            KvError::NoRoomWithout { .. } | KvError::NoSpaceToDelete { .. } => ErrorKind::NoSpace,
+            KvError::KvsExists(_) | KvError::StagingExists(_) | KvError::Exists { .. } => {
+                ErrorKind::Exists
+            }
+            KvError::File { kind, .. } => *kind,
+            KvError::Stopped { cause } => cause.kind(),
+            KvError::TransactionConflict { .. }
+            | KvError::TransactionExpired(_)
+            | KvError::Busy
+            | KvError::StillRead(_)
+            | KvError::Cancelled => ErrorKind::Conflict,
+            KvError::Closed | KvError::Dropped(_) => ErrorKind::Closed,
+        }
+    }
+}

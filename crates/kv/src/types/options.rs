@@ -1,0 +1,245 @@
+//! What a user sets: the memory budget, the durability window; and the sizes of the engine's parts,
+//! which follow from the budget.
+
+use esker_base::Clock;
+
+use crate::types::error::{KvError, Result};
+
+/// Who runs maintenance (ingest, spill, compaction) and the timed flush of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// The KVDB's own threads.
+    Threads,
+    /// The caller, one step at a time through [`crate::api::kvdb::Kvdb::step`]. A write that has to wait for
+    /// maintenance runs the step itself. For tests and simulation.
+    Manual,
+}
+
+/// How a KVDB is opened. Everything but the budget and the durability window has a good default.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The DRAM the engine may use for everything, in bytes: memtables, log buffers, filters,
+    /// indexes, caches and maintenance. At least 16 MiB. Default 1 GiB.
+    pub memory_bytes: u64,
+    /// A write acknowledged longer ago than this is durable, in milliseconds, as long as the
+    /// device answers in time. 0 makes every write durable before it returns. Default 100.
+    pub durability_ms: u64,
+    /// At most this many bytes of acknowledged writes are not yet durable. 0 makes every write
+    /// durable before it returns. Default 8 MiB.
+    pub durability_bytes: u64,
+    /// A transaction that is open for longer ends by itself, in milliseconds: what it reads, and what
+    /// others have written since it began, is kept as long as it lives. Default 300,000 (5 minutes). It ends
+    /// before that when what others have written, in memtables that are kept to find conflicts, takes more
+    /// than an eighth of `memory_bytes`.
+    pub transaction_ms: u64,
+    /// Maintenance lets the media hold at most this many bytes for each live byte, where it is
+    /// given time for it: at least 1.02. What is lower costs more writes. Default 1.25.
+    pub space_amplification: f64,
+    /// Nothing is written to any device, and several may have the KVDB open so at a time, as long as
+    /// nobody has it open to write. What is in the log and in no kvset yet is kept in memory: up to half
+    /// of the budget, else opening fails and says so. Writes and maintenance are refused. Default: no.
+    pub read_only: bool,
+    /// Who runs maintenance. Default: threads.
+    pub maintenance: Maintenance,
+    /// The engine's time. Default: real.
+    pub clock: Clock,
+    /// Sizes of the engine's parts; `None` derives them from the budget.
+    pub tuning: Option<Tuning>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            memory_bytes: 1 << 30,
+            durability_ms: 100,
+            durability_bytes: DURABILITY_BYTES,
+            transaction_ms: 300_000,
+            space_amplification: 1.25,
+            read_only: false,
+            maintenance: Maintenance::Threads,
+            clock: Clock::real(),
+            tuning: None,
+        }
+    }
+}
+
+/// The sizes of the engine's parts. They follow from the memory budget; tests set them small so
+/// that little data goes through every kind of maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// A memtable is frozen at this size in DRAM.
+    pub memtable_bytes: u64,
+    /// The size of a log segment, and of a value block written by aging.
+    pub block_bytes: u64,
+    /// A frame is sealed at this size.
+    pub frame_bytes: u64,
+    /// Keys are written in extents of this size.
+    pub key_extent_bytes: u64,
+    /// The unit in which media are allocated.
+    pub allocation_bytes: u64,
+    /// The keys of the root's newest kvsets are merged when it holds this many of about a size.
+    pub root_kvsets: usize,
+    /// The fullest root spills when all roots together hold this many bytes of keys and values.
+    pub spill_bytes: u64,
+    /// A leaf's keys are compacted when it holds this many kvsets.
+    pub compact_kvsets: usize,
+    /// A leaf splits when its keys take this many bytes.
+    pub leaf_key_bytes: u64,
+    /// Aging gathers this many bytes of values at a time, to write them in key order.
+    pub gather_bytes: u64,
+}
+
+/// The default of [`Options::durability_bytes`].
+const DURABILITY_BYTES: u64 = 8 << 20;
+/// Below this budget the parts would be too small to work.
+pub(crate) const MEMORY_MIN: u64 = 16 << 20;
+
+/// What each KVS has of the budget at least, in bytes.
+const KVS_BYTES: u64 = 32 << 10;
+/// So many KVSs are there for any budget.
+const KVSS_LEAST: u64 = 512;
+
+impl Tuning {
+    /// The sizes that suit a budget of `memory_bytes`.
+    #[must_use]
+    pub fn for_budget(memory_bytes: u64) -> Tuning {
+        let share =
+            |divisor: u64, least: u64, most: u64| (memory_bytes / divisor).clamp(least, most);
+        Tuning {
+            memtable_bytes: share(16, 1 << 20, 64 << 20),
+            block_bytes: 32 << 20,
+            frame_bytes: share(256, 64 << 10, 1 << 20),
+            key_extent_bytes: 4 << 20,
+            allocation_bytes: 64 << 10,
+            root_kvsets: 4,
+            // With as much again, which comes while it spills, it is still in the record cache: else
+            // values would be read from the log, in a pass over all of it for each window.
+            spill_bytes: share(4, 4 << 20, 1 << 30),
+            compact_kvsets: 6,
+            leaf_key_bytes: share(16, 4 << 20, 64 << 20),
+            gather_bytes: share(8, 1 << 20, 128 << 20),
+        }
+    }
+}
+
+impl Tuning {
+    /// Refuses sizes that cannot work together.
+    fn check(&self) -> Result<()> {
+        let holds = [
+            (self.root_kvsets >= 2, "root_kvsets must be at least 2"),
+            (self.compact_kvsets >= 2, "compact_kvsets must be at least 2"),
+            (
+                (8 << 10..=1 << 30).contains(&self.block_bytes),
+                "block_bytes must be from 8 KiB to 1 GiB",
+            ),
+            (
+                self.allocation_bytes >= 4096 && self.allocation_bytes.is_multiple_of(4096),
+                "allocation_bytes must be a multiple of 4 KiB",
+            ),
+            (self.key_extent_bytes >= 4096, "key_extent_bytes must be at least 4 KiB"),
+            (self.frame_bytes > 0, "frame_bytes must be more than 0"),
+            (self.spill_bytes > 0, "spill_bytes must be more than 0"),
+            (self.memtable_bytes >= 4096, "memtable_bytes must be at least 4 KiB"),
+        ];
+        match holds.iter().find(|(holds, _)| !holds) {
+            Some((_, why)) => Err(KvError::Options((*why).into())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A space amplification in percent.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is in range
+pub(crate) fn percent(space_amplification: f64) -> Result<u64> {
+    if (1.02..=100.0).contains(&space_amplification) {
+        return Ok((space_amplification * 100.0).round() as u64);
+    }
+    Err(KvError::Options(format!(
+        "a space amplification of {space_amplification} cannot be reached: give 1.02 to 100"
+    )))
+}
+
+impl Options {
+    /// The parts' sizes.
+    pub(crate) fn tuning(&self) -> Tuning {
+        self.tuning.unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))
+    }
+
+    /// How many bytes of acknowledged writes may not be durable: what the user allows, and no more
+    /// than suits the budget, because they are in DRAM.
+    pub(crate) fn durability_limit(&self) -> u64 {
+        self.durability_bytes.min(self.memory_bytes / 16)
+    }
+
+    /// The most KVSs that a KVDB has: one for each 32 KiB of the memory budget, and 512 however small that is. Each
+    /// takes some memory and space of its own, used or not.
+    #[must_use]
+    pub fn kvs_limit(&self) -> u64 {
+        (self.memory_bytes / KVS_BYTES).max(KVSS_LEAST)
+    }
+
+    /// Refuses so many KVSs when they are too many for the budget.
+    pub(crate) fn check_kvss(&self, count: usize) -> Result<()> {
+        let (count, limit) = (count as u64, self.kvs_limit());
+        if count <= limit {
+            return Ok(());
+        }
+        Err(KvError::Options(format!(
+            "{count} KVSs are more than the {limit} that a memory budget of {} bytes is enough for: open the KVDB with \
+             at least {} bytes, or keep several of them in one, told apart by a prefix of their keys",
+            self.memory_bytes,
+            count * KVS_BYTES
+        )))
+    }
+
+    /// Refuses what cannot work for a new KVDB.
+    pub(crate) fn check_to_create(&self) -> Result<()> {
+        if self.read_only { Err(KvError::ReadOnly) } else { self.check() }
+    }
+
+    /// The space amplification that maintenance aims at, in percent.
+    pub(crate) fn space_percent(&self) -> u64 {
+        percent(self.space_amplification).expect("checked when it was opened")
+    }
+
+    /// Refuses what cannot work.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.memory_bytes < MEMORY_MIN && self.tuning.is_none() {
+            return Err(KvError::Options(format!(
+                "a memory budget of {} bytes is too small: give at least {MEMORY_MIN} bytes (16 MiB)",
+                self.memory_bytes
+            )));
+        }
+        let limit = (self.memory_bytes / 4).max(DURABILITY_BYTES);
+        if self.durability_bytes > limit {
+            return Err(KvError::Options(format!(
+                "durability_bytes of {} would take more than a quarter of the memory budget: give \
+                 at most {limit}",
+                self.durability_bytes
+            )));
+        }
+        percent(self.space_amplification)?;
+        self.tuning().check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_cannot_work_together_are_refused() {
+        let usual = Tuning::for_budget(64 << 20);
+        usual.check().unwrap();
+        let wrong = [
+            Tuning { key_extent_bytes: 0, ..usual },
+            Tuning { allocation_bytes: 0, ..usual },
+            Tuning { allocation_bytes: 5000, ..usual },
+            Tuning { frame_bytes: 0, ..usual },
+            Tuning { spill_bytes: 0, ..usual },
+        ];
+        for tuning in wrong {
+            assert!(matches!(tuning.check(), Err(KvError::Options(_))), "{tuning:?}");
+        }
+    }
+}

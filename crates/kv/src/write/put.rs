@@ -1,0 +1,312 @@
+//! The write path: admission, room in memtable and log, the append that makes a record visible, and the wait for
+//! durability where one is asked for.
+
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use crate::engine::flush::LONG_WAIT;
+use crate::engine::shared::Engine;
+use crate::log::tail::LogTail;
+use crate::media::space::Purpose;
+use crate::omf::frame::{Change, Record};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
+use crate::tree::view::View;
+use crate::types::error::{KvError, Result};
+use crate::types::expiry::Expiry;
+use crate::types::limits::{KEY_MAX, VALUE_MAX};
+use crate::types::options::Maintenance;
+use crate::types::policy::KvsOptions;
+
+/// Refuses a record that exceeds the limits.
+pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
+    if !(1..=KEY_MAX).contains(&record.key.len()) {
+        return Err(KvError::KeyLength(record.key.len()));
+    }
+    match record.change.value() {
+        Some(value) if value.len() > VALUE_MAX => Err(KvError::ValueLength(value.len())),
+        _ => Ok(()),
+    }
+}
+
+/// A record and, before it, when what it puts expires.
+pub(crate) fn with_expiry<'r>(
+    record: Record<'r>,
+    expiry: Expiry,
+) -> impl Iterator<Item = Record<'r>> {
+    let expires = !expiry.is_never() && record.change.value().is_some();
+    let stamp = Record { kvs: record.kvs, key: &[][..], change: Change::Expire(expiry) };
+    expires.then_some(stamp).into_iter().chain([record])
+}
+
+/// What both take in the log, in bytes.
+pub(crate) fn size_with_expiry(record: Record<'_>, expiry: Expiry) -> usize {
+    with_expiry(record, expiry).map(|record| record.size()).sum()
+}
+
+/// A writer's wait for space.
+#[derive(Default)]
+struct Wait {
+    /// How many steps had been done when it looked for room.
+    steps: u64,
+    /// Whether it has made kvsets of what is in memory.
+    has_ingested: bool,
+    /// When it began.
+    began: Option<Nanos>,
+}
+
+/// How long a writer waits for space while maintenance makes some: others may take all of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Writes records, all or none: appends them to the log and makes them visible. `size` is the
+    /// sum of their sizes; each was checked. Records that only delete may use the space that is
+    /// kept for making space. `check` is asked last, when nobody else can write any more before
+    /// this. Returns the seqno of the last record.
+    pub(crate) fn write<'r>(
+        &self,
+        size: usize,
+        purpose: Purpose,
+        records: impl Iterator<Item = Record<'r>>,
+        check: impl FnOnce(&LogTail) -> Result<()>,
+    ) -> Result<u64> {
+        let mut log = self.lock_writer();
+        self.check_running()?;
+        let max = log.batch_max();
+        if size > max {
+            return Err(KvError::BatchSize { got: size, max });
+        }
+        let in_memtable = self.room_in_memtable(log);
+        let room = in_memtable.and_then(|log| self.room_in_log(log, size, purpose));
+        let deletes = purpose == Purpose::Delete;
+        log = room.map_err(|error| if deletes { error.of_deletes() } else { error })?;
+        check(&log)?;
+        let now = self.options.clock.now();
+        if log.pending_since().is_none() {
+            self.pending.notify_one();
+        }
+        let view = self.view.load();
+        view.active.refer_to(log.segment());
+        let block = log.segment().id;
+        let mut user_bytes = 0;
+        let mut expiry = Expiry::NEVER;
+        for record in records {
+            let (seqno, offset) = log.append(&record, now);
+            user_bytes += record.key.len() + record.change.value().map_or(0, <[u8]>::len);
+            expiry = view.active.apply(&record, expiry, seqno, block, offset);
+        }
+        let seqno = log.last_seqno();
+        self.visible.store(seqno, Ordering::Release);
+        let unflushed = log.unflushed_bytes();
+        self.unlock_writer(log);
+        // Whoever waits with a view keeps what it refers to.
+        drop(view);
+        self.counters.user_bytes.add(user_bytes as u64);
+        self.await_durability(seqno, unflushed)?;
+        self.pace(size, unflushed);
+        Ok(seqno)
+    }
+
+    /// Takes the writer's lock, and counts how long that takes.
+    fn lock_writer(&self) -> MutexGuard<'_, LogTail> {
+        self.writer.try_lock().unwrap_or_else(|| {
+            let waited = self.options.clock.now();
+            let log = self.lock_in_turn();
+            if self.options.clock.now().since(waited) >= LONG_WAIT {
+                self.counters.writer_waits.add(1);
+                self.counters.stalled_since(waited, &self.options.clock);
+            }
+            log
+        })
+    }
+
+    /// Lets go of the writer's lock.
+    fn unlock_writer(&self, log: MutexGuard<'_, LogTail>) {
+        if self.waiting_long.load(Ordering::Relaxed) > 0 {
+            MutexGuard::unlock_fair(log);
+        }
+    }
+
+    /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
+    /// was when something went elsewhere that is to go there first, and must not be left.
+    pub(crate) fn admit(&self, kvs: u32) -> Result<()> {
+        let refused = |wait: &mut Wait| -> Result<Option<KvError>> {
+            let view = self.view.load();
+            let Some(tree) = view.tree(kvs) else {
+                return Ok(None);
+            };
+            for class in tree.options.policy.strict() {
+                let Some(media) = self.classes.taking(class) else {
+                    continue;
+                };
+                // Looking for room may discard.
+                self.check_running()?;
+                wait.steps = self.counters.steps.get();
+                if tree.has_strays(class) || !media.has_room()? {
+                    // To ingest frees nothing but some of the log.
+                    wait.has_ingested |= !view.has_log_on(class);
+                    return Ok(Some(KvError::ClassFull { class, kvs: tree.name.to_string() }));
+                }
+            }
+            Ok(None)
+        };
+        let mut wait = Wait::default();
+        while let Some(full) = refused(&mut wait)? {
+            drop(self.await_space(self.writer.lock(), full, &mut wait)?);
+        }
+        Ok(())
+    }
+
+    /// Waits as far as the durability window says.
+    fn await_durability(&self, seqno: u64, unflushed: u64) -> Result<()> {
+        let limit = self.options.durability_limit();
+        if self.options.durability_ms == 0 || unflushed > limit {
+            let waited = self.options.clock.now();
+            self.flush_through(seqno)?;
+            if self.options.durability_ms > 0 && limit > 0 {
+                self.counters.durability_waits.add(1);
+                self.counters.stalled_since(waited, &self.options.clock);
+            }
+            return Ok(());
+        }
+        match self.options.maintenance {
+            Maintenance::Threads if unflushed > limit / 2 => {
+                self.pending.notify_one();
+            }
+            Maintenance::Manual => self.flush_when_due()?,
+            Maintenance::Threads => {}
+        }
+        Ok(())
+    }
+
+    /// Freezes the active memtable when it is full, as soon as the one before is ingested. Until then
+    /// it may grow a little, while writers are slowed down.
+    fn room_in_memtable<'e>(
+        &'e self,
+        mut log: MutexGuard<'e, LogTail>,
+    ) -> Result<MutexGuard<'e, LogTail>> {
+        let mut wait = Wait::default();
+        while self.view.load().active.bytes() >= self.tuning.memtable_bytes {
+            if self.view.load().frozen.is_empty() {
+                self.rotate(&mut log);
+                self.work.notify();
+                break;
+            }
+            let manual = self.options.maintenance == Maintenance::Manual;
+            let has_space = self.counters.no_space.lock().is_none();
+            if !manual && has_space && self.view.load().active.bytes() < self.memtable_most() {
+                self.work.notify();
+                break;
+            }
+            let waited = self.options.clock.now();
+            wait.steps = self.counters.steps.get();
+            self.counters.memtable_waits.add(1);
+            match self.options.maintenance {
+                Maintenance::Threads => {
+                    self.work.notify();
+                    self.room.wait_for(&mut log, Duration::from_millis(100));
+                }
+                Maintenance::Manual => {
+                    MutexGuard::unlocked(&mut log, || self.catch_up())?;
+                }
+            }
+            self.counters.stalled_since(waited, &self.options.clock);
+            self.check_running()?;
+            let full = self.counters.no_space.lock().clone();
+            if let Some(full) = full {
+                log = self.await_space(log, full, &mut wait)?;
+            }
+        }
+        Ok(log)
+    }
+
+    fn room_in_log<'e>(
+        &'e self,
+        mut log: MutexGuard<'e, LogTail>,
+        size: usize,
+        purpose: Purpose,
+    ) -> Result<MutexGuard<'e, LogTail>> {
+        let mut wait = Wait::default();
+        while !log.make_room(size) {
+            // A segment that is passed over, too small for this batch, stays until the manifest
+            // lets go of it.
+            self.view.load().active.refer_to(log.segment());
+            let waited = self.options.clock.now();
+            wait.steps = self.counters.steps.get();
+            if log.is_opening() {
+                self.room.wait_for(&mut log, Duration::from_millis(100));
+                self.check_running()?;
+            } else {
+                match self.open_segment(purpose, size) {
+                    Ok(segment) => log.set_spare(segment),
+                    Err(full @ KvError::NoSpace { .. }) => {
+                        log = self.await_space(log, full, &mut wait)?;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            self.counters.segment_waits.add(1);
+            self.counters.stalled_since(waited, &self.options.clock);
+        }
+        Ok(log)
+    }
+
+    /// Waits for maintenance to make space; `full` is the answer when it has nothing left to do, and has
+    /// done nothing since room was looked for, or when the writer has waited for too long.
+    fn await_space<'e>(
+        &'e self,
+        mut log: MutexGuard<'e, LogTail>,
+        full: KvError,
+        wait: &mut Wait,
+    ) -> Result<MutexGuard<'e, LogTail>> {
+        self.check_running()?;
+        // What another step lacks is not what is lacking here.
+        let moved = |result: Result<bool>| match result {
+            Err(error) if error.lacks_space() => Ok(false),
+            result => result,
+        };
+        let work = || match moved(self.step_for_space()) {
+            // Once: others may write all the time.
+            Ok(false) if !std::mem::replace(&mut wait.has_ingested, true) => {
+                moved(self.ingest_all())
+            }
+            result => result,
+        };
+        let now = self.options.clock.now();
+        let patient = now.since(*wait.began.get_or_insert(now)) < PATIENCE;
+        let worked = MutexGuard::unlocked(&mut log, || self.pace.for_space(work))?;
+        self.check_running()?;
+        let moves = worked || self.counters.steps.get() != wait.steps;
+        if patient && moves { Ok(log) } else { Err(full) }
+    }
+
+    /// What the threads would have done meanwhile.
+    fn catch_up(&self) -> Result<()> {
+        self.ingest_or_make_room()?;
+        let lags = |view: &View| {
+            let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
+            view.root_bytes() > 2 * self.spill_bytes() || deepest > 2 * self.tuning.root_kvsets
+        };
+        while lags(&self.view.load()) && self.maintain()? {}
+        Ok(())
+    }
+}
+
+/// What space a write may use.
+pub(crate) fn purpose(deletes_only: bool) -> Purpose {
+    if deletes_only { Purpose::Delete } else { Purpose::User }
+}
+
+impl Engine {
+    /// When what is put now into a KVS with these options expires.
+    pub(crate) fn expiry_of_put(&self, options: &KvsOptions) -> Expiry {
+        match options.ttl_ms {
+            None => Expiry::NEVER,
+            ttl_ms => Expiry::of_put(self.wall_clock.now_ms(), ttl_ms),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
