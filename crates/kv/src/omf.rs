@@ -27,8 +27,7 @@ mod tests;
 use esker_base::checksum::crc32c;
 use esker_base::codec::Truncated;
 
-/// The version of all structures in this module.
-pub(crate) const VERSION: u16 = 1;
+use crate::types::limits::VERSION;
 
 /// Why bytes are not the structure they should be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -107,7 +107,7 @@ impl Kvdb {
 }
 
 /// The structure of one moment, and what keeps it on the media.
-struct Pinned {
+struct Captured {
     state: State,
     seqno: u64,
     kvsets: Vec<Arc<Kvset>>,
@@ -121,11 +121,11 @@ impl Engine {
 
     fn copy(
         &self,
-        pinned: Pinned,
+        pinned: Captured,
         devices: &Devices,
         paths: &[(MediaClass, String)],
     ) -> Result<BackupReport> {
-        let Pinned { mut state, seqno, kvsets, blocks } = pinned;
+        let Captured { mut state, seqno, kvsets, blocks } = pinned;
         self.flush_through(seqno)?;
         let mut copy = Copy::new(devices.classes(&self.options));
         for kvset in &kvsets {
@@ -150,7 +150,7 @@ impl Engine {
 
     /// What is visible now. A change of the structure is in the manifest first and in the view a moment
     /// later: that moment is waited out.
-    fn pin(&self) -> Pinned {
+    fn pin(&self) -> Captured {
         loop {
             // Frames are copied whole: one ends here, because what is written from now on may be of a KVS
             // that the copy does not know.
@@ -161,7 +161,7 @@ impl Engine {
             };
             let state = self.manifest.state();
             if describes(&state, &view) {
-                return Pinned::new(state, &view, seqno);
+                return Captured::new(state, &view, seqno);
             }
             self.options.clock.sleep(Duration::from_millis(1));
         }
@@ -183,15 +183,15 @@ fn describes(state: &State, view: &View) -> bool {
         && state.kvsets.keys().eq(&kvsets)
 }
 
-impl Pinned {
+impl Captured {
     /// Keeps kvsets and blocks, and not the view, because that keeps memtables in DRAM.
-    fn new(state: State, view: &View, seqno: u64) -> Pinned {
+    fn new(state: State, view: &View, seqno: u64) -> Captured {
         let kvsets: Vec<Arc<Kvset>> =
             view.trees.values().flat_map(|tree| tree.kvsets()).cloned().collect();
         let aged = kvsets.iter().flat_map(|kvset| kvset.blocks.iter().map(|(block, _)| block));
         let blocks =
             aged.cloned().chain(view.log_blocks()).map(|block| (block.id, block)).collect();
-        Pinned { state, seqno, kvsets, blocks }
+        Captured { state, seqno, kvsets, blocks }
     }
 }
 

@@ -40,7 +40,7 @@ use esker_device::{Device, MemoryDevice};
 
 use crate::api::kvdb::Kvdb;
 use crate::api::layout::{self, Layout, NamedDevice};
-use crate::copies::repair::report::{Classes, ManifestState, RepairReport};
+use crate::copies::repair::report::{ClassesLeft, ManifestState, RepairReport};
 use crate::manifest::survey::Survey;
 use crate::manifest::writer::Manifest;
 use crate::media::class::Media;
@@ -51,7 +51,7 @@ use crate::types::error::Result;
 use crate::types::options::Options;
 use crate::types::policy::KvsOptions;
 use salvage::Salvage;
-use scan::Found;
+use scan::Scanned;
 
 impl Kvdb {
     /// Opens, to read only, what is left of the KVDB in the directory `dir`, which nobody has open to
@@ -161,9 +161,9 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     let media = |(class, (device, _)): (&MediaClass, &(Arc<dyn Device>, u64))| {
         (*class, Arc::new(Media::new(*class, device.clone(), &tuning)))
     };
-    let classes: Classes = remains.classes.iter().map(media).collect();
+    let classes: ClassesLeft = remains.classes.iter().map(media).collect();
     let mut salvage = Salvage::new(into, &survey.dropped);
-    let found = Found::of(&classes, remains, survey.state.as_ref(), &mut salvage);
+    let found = Scanned::of(&classes, remains, survey.state.as_ref(), &mut salvage);
     if survey.damage.is_none() {
         survey.damage = found.newer_than(&survey);
     }

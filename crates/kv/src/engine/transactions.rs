@@ -28,7 +28,7 @@ pub(crate) type Sight = Arc<ArcSwapOption<View>>;
 /// The transactions of a KVDB that are open.
 #[derive(Default)]
 pub(crate) struct Transactions {
-    state: Mutex<State>,
+    state: Mutex<TransactionsState>,
     history_bytes: AtomicU64,
     pub(crate) committed: Counter,
     pub(crate) conflicts: Counter,
@@ -37,7 +37,7 @@ pub(crate) struct Transactions {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct TransactionsState {
     last_id: u64,
     /// By id, so in the order of their beginning.
     open: BTreeMap<u64, Open>,
@@ -87,7 +87,7 @@ impl Transactions {
         self.end_late_of(&mut self.state.lock(), options);
     }
 
-    fn end_late_of(&self, state: &mut State, options: &Options) {
+    fn end_late_of(&self, state: &mut TransactionsState, options: &Options) {
         let limit = Duration::from_millis(options.transaction_ms);
         let now = options.clock.now();
         let before = state.open.len();
@@ -103,7 +103,7 @@ impl Transactions {
     }
 
     /// Forgets what no open transaction needs.
-    fn trim(&self, state: &mut State) {
+    fn trim(&self, state: &mut TransactionsState) {
         // Seqnos of beginnings ascend with the ids.
         let oldest = state.open.first_key_value().map_or(u64::MAX, |(_, open)| open.seqno);
         state.history.retain(|table| table.last_seqno() > oldest);

@@ -23,14 +23,14 @@ pub(crate) struct SegmentReader<'a> {
     window_bytes: u64,
     /// The number of the first window that is held; the others follow.
     first: u64,
-    windows: VecDeque<Window>,
+    windows: VecDeque<SegmentWindow>,
     /// Where the frame begins that was read last, or is to be read next.
     offset: u64,
     /// Where it ends.
     end: u64,
 }
 
-enum Window {
+enum SegmentWindow {
     UnderWay(Tag),
     Here(AlignedBuf),
 }
@@ -134,10 +134,10 @@ impl<'a> SegmentReader<'a> {
         let number = offset / self.window_bytes;
         self.ask_through(number + READS - 1)?;
         let window = &mut self.windows[to_usize(number - self.first)];
-        if let Window::UnderWay(tag) = *window {
-            *window = Window::Here(self.reads.wait_for(tag)?);
+        if let SegmentWindow::UnderWay(tag) = *window {
+            *window = SegmentWindow::Here(self.reads.wait_for(tag)?);
         }
-        let Window::Here(buf) = window else { unreachable!("waited for above") };
+        let SegmentWindow::Here(buf) = window else { unreachable!("waited for above") };
         Ok(&buf[to_usize(offset - number * self.window_bytes)..])
     }
 
@@ -145,8 +145,8 @@ impl<'a> SegmentReader<'a> {
     fn release(&mut self, offset: u64) {
         while (self.first + 1) * self.window_bytes <= offset {
             match self.windows.pop_front() {
-                Some(Window::UnderWay(tag)) => self.reads.forget(tag),
-                Some(Window::Here(buf)) => self.reads.give_back(buf),
+                Some(SegmentWindow::UnderWay(tag)) => self.reads.forget(tag),
+                Some(SegmentWindow::Here(buf)) => self.reads.give_back(buf),
                 None => {}
             }
             self.first += 1;
@@ -164,7 +164,7 @@ impl<'a> SegmentReader<'a> {
             let size = to_usize(self.window_bytes.min(allocation.bytes() - start));
             let (lba, ..) = allocation.span(start, size);
             allocation.media.count_read(allocation.stream, 1, size);
-            self.windows.push_back(Window::UnderWay(self.reads.start(lba, size)?));
+            self.windows.push_back(SegmentWindow::UnderWay(self.reads.start(lba, size)?));
         }
     }
 }

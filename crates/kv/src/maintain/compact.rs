@@ -229,19 +229,19 @@ impl Compaction {
         let Some(records) = records else {
             return Ok(()); // no record has moved yet
         };
-        let mut wanted: Vec<Wanted<'_>> = Vec::new();
+        let mut wanted: Vec<Moving<'_>> = Vec::new();
         let mut key_start = 0;
         for entry in entries.iter() {
             let key = key_start..entry.key_end;
             key_start = entry.key_end;
             if let WindowKind::Move { block, offset, value_size, at, .. } = &entry.kind {
                 let size = record_size(key.len(), to_usize((*value_size).into()));
-                wanted.push(Wanted { block, offset: *offset, size, at: *at, key });
+                wanted.push(Moving { block, offset: *offset, size, at: *at, key });
             }
         }
         let mut missing = Vec::new();
         for some in wanted.chunks(LOOKED_UP) {
-            let key = |w: &Wanted<'_>| &keys[w.key.clone()];
+            let key = |w: &Moving<'_>| &keys[w.key.clone()];
             let sought = some.iter().map(|w| w.sought(RecordKey::new(self.kvs, key(w)).hash()));
             let sought: Vec<Sought> = sought.collect();
             let mut copied = [None; LOOKED_UP];
@@ -255,7 +255,8 @@ impl Compaction {
         missing.sort_unstable_by_key(|w| (w.block.id, w.offset));
         let read_size = engine.gather_read_size();
         let runs = runs(&missing, read_size);
-        let pieces: Vec<Piece<'_>> = runs.iter().flat_map(|run| pieces(run, read_size)).collect();
+        let pieces: Vec<GatherRead<'_>> =
+            runs.iter().flat_map(|run| pieces(run, read_size)).collect();
         let mut pieces = &pieces[..];
         while !pieces.is_empty() {
             let at_a_time = if way.has_readers() { 1 } else { READS };
@@ -277,7 +278,7 @@ impl Compaction {
 
 /// A record that moves: where it is, and where its copy goes.
 #[derive(Clone)]
-struct Wanted<'a> {
+struct Moving<'a> {
     block: &'a Arc<ValueBlock>,
     offset: u32,
     size: usize,
@@ -285,7 +286,7 @@ struct Wanted<'a> {
     key: Range<usize>,
 }
 
-impl Wanted<'_> {
+impl Moving<'_> {
     fn sought(&self, hash: u64) -> Sought {
         let address = RecordAddress { block: self.block.id, offset: self.offset };
         Sought { hash, address, age: 0 }
@@ -308,7 +309,7 @@ impl Wanted<'_> {
 }
 
 /// Cuts sorted records into runs that one device read serves, if it takes a record of that size.
-fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], read_size: usize) -> Vec<&'w [Wanted<'a>]> {
+fn runs<'w, 'a>(wanted: &'w [Moving<'a>], read_size: usize) -> Vec<&'w [Moving<'a>]> {
     let mut runs = Vec::new();
     let mut start = 0;
     for next in 1..=wanted.len() {
@@ -328,15 +329,15 @@ fn runs<'w, 'a>(wanted: &'w [Wanted<'a>], read_size: usize) -> Vec<&'w [Wanted<'
 }
 
 /// One device read: a run, or a part of one whose only record exceeds a command.
-struct Piece<'w> {
-    run: &'w [Wanted<'w>],
+struct GatherRead<'w> {
+    run: &'w [Moving<'w>],
     /// The bytes of the block that it covers, whole LBAs.
     bytes: Range<u64>,
     /// Whether the run's records are complete with it.
     ends_run: bool,
 }
 
-impl Piece<'_> {
+impl GatherRead<'_> {
     fn media(&self) -> &Arc<Media> {
         self.run[0].block.media()
     }
@@ -357,7 +358,7 @@ impl Piece<'_> {
 }
 
 /// Cuts a run into device reads of up to `read_size` bytes.
-fn pieces<'w>(run: &'w [Wanted<'w>], read_size: usize) -> impl Iterator<Item = Piece<'w>> {
+fn pieces<'w>(run: &'w [Moving<'w>], read_size: usize) -> impl Iterator<Item = GatherRead<'w>> {
     let media = run[0].block.media();
     let lba_size = u64::from(media.lba_size);
     let step = read_size.min(media.transfer.largest()) as u64;
@@ -366,19 +367,19 @@ fn pieces<'w>(run: &'w [Wanted<'w>], read_size: usize) -> impl Iterator<Item = P
     let end = round_up(run[run.len() - 1].end(), lba_size);
     (start..end).step_by(to_usize(step)).map(move |from| {
         let to = end.min(from + step);
-        Piece { run, bytes: from..to, ends_run: to == end }
+        GatherRead { run, bytes: from..to, ends_run: to == end }
     })
 }
 
 /// Reads pieces of one class at once and copies their records out.
 fn read_pieces(
-    pieces: &[Piece<'_>],
+    pieces: &[GatherRead<'_>],
     records: &mut [u8],
     buffers: &mut Vec<AlignedBuf>,
     read_size: usize,
 ) -> Result<()> {
     let media = pieces[0].media();
-    let read = |piece: &Piece<'_>| {
+    let read = |piece: &GatherRead<'_>| {
         let (block, size) = (piece.run[0].block, to_usize(piece.bytes.end - piece.bytes.start));
         let (lba, ..) = block.allocation.span(piece.bytes.start, size);
         let pooled = buffers.iter().position(|buf| buf.capacity() >= size);

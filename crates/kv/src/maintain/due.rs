@@ -29,7 +29,7 @@ use crate::types::class::MediaClass;
 use crate::types::options::Tuning;
 use crate::types::policy::{Place, Policy};
 use crate::values::block::ValueBlock;
-use garbage::{Blocks, Freed, Space};
+use garbage::{Blocks, Freed, SpaceUse};
 
 /// When a step becomes due. The fuller a class, the more a freed byte is worth.
 pub(crate) struct Thresholds {
@@ -111,12 +111,12 @@ impl Engine {
     }
 
     /// What the media hold for the KVSs, and what of it is live.
-    pub(crate) fn space(&self, view: &View) -> Space {
+    pub(crate) fn space(&self, view: &View) -> SpaceUse {
         self.space_of(view, &self.blocks(view))
     }
 
-    fn space_of(&self, view: &View, blocks: &Blocks<'_>) -> Space {
-        let Space { mut used, mut live } = blocks.space();
+    fn space_of(&self, view: &View, blocks: &Blocks<'_>) -> SpaceUse {
+        let SpaceUse { mut used, mut live } = blocks.space();
         let now_ms = self.wall_clock.now_ms();
         let mut dead = 0;
         for tree in view.trees.values() {
@@ -128,7 +128,7 @@ impl Engine {
         }
         // At most so much, because an estimate must not call everything garbage.
         live -= dead.min(live / 10 * 9);
-        Space { used, live }
+        SpaceUse { used, live }
     }
 
     /// The steps that are worth doing now: first what exceeds its threshold by most.

@@ -27,7 +27,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::policy::{Place, Policy};
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
-use crate::values::cache::record::{RecordAddress, RecordKey, Source, Version};
+use crate::values::cache::record::{Origin, RecordAddress, RecordKey, Version};
 use crate::values::writer::BlockWriter;
 use home::{Home, Homes, Places, SharedValues};
 
@@ -173,7 +173,7 @@ impl<'a> RootBuilder<'a> {
                         expires: !expiry.is_never(),
                     };
                     let key = RecordKey::new(self.kvs, key);
-                    self.engine.values.cache.insert(&key, &version, &[value], Source::Memtable);
+                    self.engine.values.cache.insert(&key, &version, &[value], Origin::Memtable);
                 }
                 let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
                 NewEntry::Stored { block, offset, value_size, expiry }

@@ -59,10 +59,10 @@ impl Manifest {
 
     /// Reads the manifest on `device`, and writes nothing: `None` when there never was one, or writing
     /// the first one was interrupted.
-    pub(crate) fn find(device: Arc<dyn Device>) -> Result<Option<Found>> {
+    pub(crate) fn find(device: Arc<dyn Device>) -> Result<Option<FoundManifest>> {
         let mut medium = Medium::open(device)?;
         let newest = Manifest::newest(&mut medium)?;
-        Ok(newest.map(|(region, epoch, state)| Found { medium, region, epoch, state }))
+        Ok(newest.map(|(region, epoch, state)| FoundManifest { medium, region, epoch, state }))
     }
 
     /// Region, epoch and state of the current region.
@@ -145,14 +145,14 @@ impl Manifest {
 }
 
 /// A manifest that was read.
-pub(crate) struct Found {
+pub(crate) struct FoundManifest {
     pub(crate) medium: Medium,
     region: u64,
     epoch: u64,
     pub(crate) state: State,
 }
 
-impl Found {
+impl FoundManifest {
     /// Begins a new epoch, to write in.
     pub(crate) fn begin(self) -> Result<Manifest> {
         let mut writer = self.writer(None);
@@ -166,7 +166,7 @@ impl Found {
     }
 
     fn writer(self, failed: Option<KvError>) -> Writer {
-        let Found { medium, region, epoch, state } = self;
+        let FoundManifest { medium, region, epoch, state } = self;
         let (tail, turn) = (Lba(0), Lba(0));
         Writer { medium, region, epoch, index: 0, tail, turn, state, written_bytes: 0, failed }
     }

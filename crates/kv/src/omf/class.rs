@@ -14,8 +14,9 @@
 use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder};
 
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
+use super::{Malformed, expect, expect_crc, expect_magic, other_version};
 use crate::types::class::MediaClass;
+use crate::types::limits::VERSION;
 
 const MAGIC: &[u8; 8] = b"ESKMEDIA";
 pub(crate) const SIZE: usize = 40;

@@ -36,8 +36,9 @@ use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
 use super::packed::{Codec, Packed};
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic, other_version};
+use super::{Malformed, expect, expect_crc, expect_magic, other_version};
 use crate::types::expiry::Expiry;
+use crate::types::limits::VERSION;
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
 const MAGIC: &[u8; 8] = b"ESKFRAME";

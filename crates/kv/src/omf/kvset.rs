@@ -22,9 +22,10 @@ use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder};
 use esker_base::units::to_usize;
 
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic};
+use super::{Malformed, expect, expect_crc, expect_magic};
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::limits::KEY_MAX;
+use crate::types::limits::VERSION;
 
 const MAGIC: &[u8; 8] = b"ESKKVSET";
 const HEADER_SIZE: usize = 48;

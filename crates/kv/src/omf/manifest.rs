@@ -29,9 +29,10 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 
 use super::class::{class_code, class_of};
-use super::{Malformed, VERSION, expect, expect_crc, expect_magic, options, other_version};
+use super::{Malformed, expect, expect_crc, expect_magic, options, other_version};
 use crate::types::class::MediaClass;
 use crate::types::extent::Extent;
+use crate::types::limits::VERSION;
 use crate::types::policy::KvsOptions;
 
 const MAGIC: &[u8; 8] = b"ESKMANIF";

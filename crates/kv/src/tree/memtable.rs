@@ -16,7 +16,7 @@ use std::sync::Arc;
 use esker_base::Slab;
 use esker_base::units::{to_u64, to_usize};
 
-use self::list::{Entry, List, Position, Source};
+use self::list::{ChunkSource, List, ListEntry, Position};
 use crate::omf::frame::{Change, Record};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -61,11 +61,11 @@ impl Memtable {
     pub(crate) fn new(size: u64) -> Memtable {
         let size = to_usize(size);
         if size / 4 < CHUNK_BYTES {
-            return Memtable::of(size, Source::System(size / 4));
+            return Memtable::of(size, ChunkSource::System(size / 4));
         }
         let slab = Slab::new(CHUNK_BYTES);
         slab.keep(size);
-        Memtable::of(size, Source::Slab(slab))
+        Memtable::of(size, ChunkSource::Slab(slab))
     }
 
     /// An empty one that is to hold about `size` bytes, with what memtables before it no longer need.
@@ -73,7 +73,7 @@ impl Memtable {
         Memtable::of(to_usize(size), self.map.source().clone())
     }
 
-    fn of(size: usize, source: Source) -> Memtable {
+    fn of(size: usize, source: ChunkSource) -> Memtable {
         Memtable {
             map: List::new(size, source.clone()),
             filter: LiveFilter::new(size / FILTER_PART),
@@ -199,7 +199,7 @@ impl Memtable {
     }
 
     /// What an entry is to a reader at `seqno`: deleted, when a prefix of it was deleted later.
-    fn seen<'e>(&self, entry: &Entry<'e>, seqno: u64) -> Written<'e> {
+    fn seen<'e>(&self, entry: &ListEntry<'e>, seqno: u64) -> Written<'e> {
         match self.cover(entry.kvs(), entry.key(), seqno) {
             Some(cover) if cover.seqno > entry.seqno() => {
                 Written { value: None, ..entry.written() }
@@ -223,7 +223,7 @@ impl Memtable {
     }
 
     /// The newest entry of `key` up to `seqno`, hidden or not.
-    fn version(&self, kvs: u32, (key, hash): (&[u8], u64), seqno: u64) -> Option<Entry<'_>> {
+    fn version(&self, kvs: u32, (key, hash): (&[u8], u64), seqno: u64) -> Option<ListEntry<'_>> {
         if !self.filter.may_contain(hash) {
             return None;
         }
@@ -328,7 +328,7 @@ impl Memtable {
         &self,
         mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut last: Option<Entry<'_>> = None;
+        let mut last: Option<ListEntry<'_>> = None;
         for entry in self.map.iter() {
             let (kvs, key) = (entry.kvs(), entry.key());
             let hidden = || {
@@ -385,7 +385,7 @@ impl Young for Memtable {
 /// Whether a key in `list` that begins with `prefix` has a version newer than `seqno`.
 fn newer_within(list: &List, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
     let first = list.first_from(&Position { kvs, key: prefix, seqno: u64::MAX });
-    std::iter::successors(first, Entry::next)
+    std::iter::successors(first, ListEntry::next)
         .take_while(|entry| entry.kvs() == kvs && entry.key().starts_with(prefix))
         .any(|entry| entry.seqno() > seqno)
 }

@@ -151,8 +151,8 @@ impl PageCache {
     }
 
     /// For counting pages that are in DRAM, but in no slot yet, until it is dropped.
-    pub(crate) fn hold(self: &Arc<Self>) -> Held {
-        Held { cache: self.clone(), bytes: 0 }
+    pub(crate) fn hold(self: &Arc<Self>) -> HeldPages {
+        HeldPages { cache: self.clone(), bytes: 0 }
     }
 
     /// Queues a page. While nothing is evicted, pages of kvsets that are gone stay in the queue:
@@ -188,19 +188,19 @@ impl PageCache {
 }
 
 /// Pages of a kvset under construction.
-pub(crate) struct Held {
+pub(crate) struct HeldPages {
     cache: Arc<PageCache>,
     bytes: u64,
 }
 
-impl Held {
+impl HeldPages {
     pub(crate) fn add(&mut self, page: &SharedPage) {
         self.bytes += page.dram_bytes();
         self.cache.resident.fetch_add(page.dram_bytes(), Ordering::Relaxed);
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldPages {
     fn drop(&mut self) {
         self.cache.resident.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -45,7 +45,7 @@ pub(crate) struct Replayed {
 struct Versions {
     /// What all the keys begin with.
     common: Vec<u8>,
-    versions: Vec<Version>,
+    versions: Vec<ReplayedVersion>,
     /// Where each run ends that is sorted, the longest first.
     runs: Vec<usize>,
     /// The length of `common` when the heads of the runs were taken.
@@ -54,7 +54,7 @@ struct Versions {
 
 /// A version of a key.
 #[derive(Clone, Copy)]
-struct Version {
+struct ReplayedVersion {
     /// The key's first bytes behind what all begin with.
     head: u64,
     seqno: u64,
@@ -63,7 +63,7 @@ struct Version {
     segment: u32,
     /// Where its record begins there.
     offset: u32,
-    key: Place,
+    key: KeptPlace,
     key_size: u16,
     value: Value,
     value_size: u32,
@@ -98,7 +98,7 @@ impl Replayed {
     /// How much a frame is, in bytes: at least what it takes of DRAM, and at least what it is of the log.
     pub(crate) fn bytes_of(header: &FrameHeader) -> u64 {
         // To merge runs takes half as much again.
-        let version = size_of::<Version>() as u64 * 3 / 2;
+        let version = size_of::<ReplayedVersion>() as u64 * 3 / 2;
         u64::from(header.payload_size) + u64::from(header.records) * version
     }
 
@@ -144,7 +144,7 @@ impl Replayed {
         };
         let of_kvs = self.kvss.entry(kvs).or_insert_with(|| Versions::with(key));
         of_kvs.begin_with(key);
-        of_kvs.versions.push(Version {
+        of_kvs.versions.push(ReplayedVersion {
             head: 0,
             seqno,
             expiry,
@@ -232,8 +232,8 @@ impl Replayed {
         self.prefixes.cover(kvs, key, u64::MAX).map(|cover| cover.size)
     }
 
-    fn item_of(&self, version: &Version) -> Item<'_> {
-        let &Version { offset, value_size, expiry, .. } = version;
+    fn item_of(&self, version: &ReplayedVersion) -> Item<'_> {
+        let &ReplayedVersion { offset, value_size, expiry, .. } = version;
         match version.value {
             Value::Deleted => Item::Tombstone,
             Value::Kept => Item::Value(self.kept.value(version), expiry),
@@ -245,7 +245,7 @@ impl Replayed {
         }
     }
 
-    fn newest(&self, version: &Version) -> Newest<'_> {
+    fn newest(&self, version: &ReplayedVersion) -> Newest<'_> {
         let value_size = version.value_size;
         Newest {
             value: match version.value {
@@ -309,7 +309,8 @@ impl Versions {
         let mut order: Vec<u128> = heads.zip(0..).map(|(head, at)| head | at).collect();
         order.sort_unstable();
         let at = |order: u128| usize::try_from(order & u128::from(u64::MAX)).expect("an index");
-        let sorted: Vec<Version> = order.into_iter().map(|order| unsorted[at(order)]).collect();
+        let sorted: Vec<ReplayedVersion> =
+            order.into_iter().map(|order| unsorted[at(order)]).collect();
         self.versions[from..].copy_from_slice(&sorted);
         for same in self.versions[from..].chunk_by_mut(|a, b| a.head == b.head) {
             same.sort_unstable_by(|a, b| kept.compare(a, b));
@@ -343,7 +344,7 @@ struct Kept {
 
 /// Where a key begins.
 #[derive(Clone, Copy)]
-struct Place {
+struct KeptPlace {
     chunk: u32,
     at: u32,
 }
@@ -352,7 +353,7 @@ struct Place {
 const CHUNK: usize = 1 << 20;
 
 impl Kept {
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Place {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> KeptPlace {
         let size = key.len() + value.len();
         if self.chunks.last().is_none_or(|last| last.capacity() - last.len() < size) {
             self.chunks.push(Vec::with_capacity(size.max(CHUNK)));
@@ -362,28 +363,28 @@ impl Kept {
         let at = u32::try_from(last.len()).expect("chunks are below 4 GiB");
         last.extend_from_slice(key);
         last.extend_from_slice(value);
-        Place { chunk, at }
+        KeptPlace { chunk, at }
     }
 
-    fn from(&self, place: Place) -> &[u8] {
+    fn from(&self, place: KeptPlace) -> &[u8] {
         &self.chunks[place.chunk as usize][place.at as usize..]
     }
 
-    fn prefetch(&self, version: &Version) {
+    fn prefetch(&self, version: &ReplayedVersion) {
         prefetch(&self.from(version.key)[0]);
     }
 
-    fn compare(&self, a: &Version, b: &Version) -> Ordering {
+    fn compare(&self, a: &ReplayedVersion, b: &ReplayedVersion) -> Ordering {
         let by_key = || self.key(a).cmp(self.key(b));
         let by_age = || b.seqno.cmp(&a.seqno);
         a.head.cmp(&b.head).then_with(by_key).then_with(by_age)
     }
 
-    fn key(&self, version: &Version) -> &[u8] {
+    fn key(&self, version: &ReplayedVersion) -> &[u8] {
         &self.from(version.key)[..usize::from(version.key_size)]
     }
 
-    fn value(&self, version: &Version) -> &[u8] {
+    fn value(&self, version: &ReplayedVersion) -> &[u8] {
         &self.from(version.key)[usize::from(version.key_size)..][..version.value_size as usize]
     }
 }

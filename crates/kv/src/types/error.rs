@@ -8,7 +8,7 @@ use esker_device::{DeviceError, OpKind};
 use thiserror::Error;
 
 use crate::types::class::MediaClass;
-use crate::types::limits::{KEY_MAX, VALUE_MAX};
+use crate::types::limits::{KEY_MAX, VALUE_MAX, VERSION};
 
 /// The result of an engine call.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
@@ -41,7 +41,7 @@ pub enum KvError {
         "{device}: the {what} at LBA {} has format version {found}; this build reads version {}: \
          use the release that wrote it, or a newer one",
         lba.0,
-        crate::omf::VERSION
+        VERSION
     )]
     Version {
         /// The structure.

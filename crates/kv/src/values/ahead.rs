@@ -17,7 +17,7 @@ use crate::types::error::Result;
 use crate::values::ahead::run::{Run, WINDOW_MAX};
 use crate::values::block::{Piece, ValueBlock, Values, Wanted, read_pieces};
 use crate::values::budget::Counted;
-use crate::values::cache::record::Source;
+use crate::values::cache::record::Origin;
 
 /// Reads values for a cursor.
 #[derive(Default)]
@@ -264,7 +264,7 @@ impl ReadAhead {
         let BlockRun { run, idle, .. } = &mut self.runs[run];
         *idle = 0;
         // What a long walk reads is not what is read again before other records are.
-        let source = if self.walked > LONG_WALK { Source::LongWalk } else { Source::Medium };
+        let source = if self.walked > LONG_WALK { Origin::LongWalk } else { Origin::Medium };
         self.walked += piece.size as u64;
         let record = run.get((piece.start, piece.end()), reads, &mut self.joined)?;
         values.take(one, record, source, each)

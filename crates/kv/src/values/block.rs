@@ -20,7 +20,7 @@ use crate::types::extent::Extent;
 use crate::types::stream::Stream;
 use crate::values::budget::WindowBudget;
 use crate::values::cache::RecordCache;
-use crate::values::cache::record::{RecordAddress, RecordKey, Sought, Source, Version};
+use crate::values::cache::record::{Origin, RecordAddress, RecordKey, Sought, Version};
 use crate::values::compression::Unpacker;
 
 /// A block of records in use.
@@ -144,7 +144,7 @@ impl Values {
         one.block.read(key.kvs, key.key, offset, value_size, |packed| {
             self.unpack(one.block, offset, packed, out)
         })?;
-        self.cache.insert(key, &version, &[out], Source::Medium);
+        self.cache.insert(key, &version, &[out], Origin::Medium);
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Values {
         let pieces: Vec<Piece<'_>> = missing.iter().map(Wanted::piece).collect();
         read_pieces(&pieces, |n, buf, skip| {
             let one = &missing[n];
-            self.take(one, &buf[skip..skip + one.size()], Source::Medium, &mut each)
+            self.take(one, &buf[skip..skip + one.size()], Origin::Medium, &mut each)
         })
     }
 
@@ -204,7 +204,7 @@ impl Values {
         &self,
         one: &Wanted<'_>,
         record: &[u8],
-        source: Source,
+        source: Origin,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
         let offset = one.stored.offset;

@@ -48,7 +48,7 @@ use esker_base::units::{to_u64, to_usize};
 
 use crate::sync::Mutex;
 use crate::values::cache::record::{
-    RecordAddress, RecordCacheStats, RecordKey, SHARDS, Source, Version, in_shard, shard_of,
+    Origin, RecordAddress, RecordCacheStats, RecordKey, SHARDS, Version, in_shard, shard_of,
 };
 use shard::Shard;
 
@@ -127,7 +127,7 @@ impl RecordCache {
         key: &RecordKey<'_>,
         version: &Version,
         parts: &[&[u8]],
-        source: Source,
+        source: Origin,
     ) -> bool {
         self.shard(key.hash()).lock().insert(key, version, parts, source)
     }

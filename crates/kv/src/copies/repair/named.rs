@@ -7,7 +7,7 @@ use esker_base::units::to_usize;
 
 use super::log::LogFrames;
 use super::salvage::Salvage;
-use crate::copies::repair::report::{Classes, KeyRange};
+use crate::copies::repair::report::{ClassesLeft, KeyRange};
 use crate::manifest::state::State;
 use crate::media::class::Allocation;
 use crate::omf::kvset::KvsetMeta;
@@ -22,11 +22,15 @@ use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
 use crate::values::cache::record::RecordKey;
 
-type Blocks = BTreeMap<u64, Arc<ValueBlock>>;
+type OpenBlocks = BTreeMap<u64, Arc<ValueBlock>>;
 
 /// Salvages what `state` names: leaves, root, log, each from its oldest structure on.
-pub(super) fn salvage(salvage: &mut Salvage<'_>, state: &State, classes: &Classes) -> Result<()> {
-    let mut blocks = Blocks::new();
+pub(super) fn salvage(
+    salvage: &mut Salvage<'_>,
+    state: &State,
+    classes: &ClassesLeft,
+) -> Result<()> {
+    let mut blocks = OpenBlocks::new();
     for (&id, known) in &state.blocks {
         let stream = if known.log { Stream::Log } else { Stream::OldValues };
         if let Some(allocation) = place(salvage, classes, stream, known.extent) {
@@ -77,7 +81,7 @@ fn bounds<'a>(state: &'a State, edit: &KvsetEdit) -> Bounds<'a> {
 /// Where something lies; `None` when its class is missing.
 fn place(
     salvage: &mut Salvage<'_>,
-    classes: &Classes,
+    classes: &ClassesLeft,
     stream: Stream,
     extent: Extent,
 ) -> Option<Allocation> {
@@ -93,7 +97,7 @@ struct Walk<'a> {
     edit: &'a KvsetEdit,
     keys: KeyExtents,
     bounds: Bounds<'a>,
-    blocks: &'a Blocks,
+    blocks: &'a OpenBlocks,
     values: Values,
     ahead: ReadAhead,
 }
@@ -103,7 +107,7 @@ impl<'a> Walk<'a> {
         edit: &'a KvsetEdit,
         keys: KeyExtents,
         bounds: Bounds<'a>,
-        blocks: &'a Blocks,
+        blocks: &'a OpenBlocks,
     ) -> Walk<'a> {
         let values = Values::new(0);
         Walk { edit, keys, bounds, blocks, values, ahead: ReadAhead::default() }

@@ -77,4 +77,4 @@ impl RepairReport {
 }
 
 /// The classes that are left.
-pub(crate) type Classes = BTreeMap<MediaClass, Arc<Media>>;
+pub(crate) type ClassesLeft = BTreeMap<MediaClass, Arc<Media>>;

@@ -23,7 +23,7 @@ pub(crate) struct Salvage<'a> {
     /// Records to be written together, as the log has them: an expiry stays what it was.
     batch: Vec<u8>,
     batch_max: usize,
-    kvss: BTreeMap<u32, Target>,
+    kvss: BTreeMap<u32, SalvagedKvs>,
     /// KVSs that were dropped: nothing is salvaged for them.
     dropped: &'a BTreeSet<u32>,
     /// Whether there are no others than were created: whatever else is found was dropped.
@@ -36,7 +36,7 @@ pub(crate) struct Salvage<'a> {
 /// A key, if there is one.
 type Bound = Option<Vec<u8>>;
 
-struct Target {
+struct SalvagedKvs {
     kvs: Kvs,
     lost: BTreeSet<Vec<u8>>,
     /// What they come behind, and before what.
@@ -70,7 +70,7 @@ impl<'a> Salvage<'a> {
         });
         let kvs = created.expect("there are more names than KVSs")?;
         let (lost, lost_ranges) = (BTreeSet::new(), Distinct::default());
-        self.kvss.insert(id, Target { kvs, lost, lost_ranges, uncertain: BTreeSet::new() });
+        self.kvss.insert(id, SalvagedKvs { kvs, lost, lost_ranges, uncertain: BTreeSet::new() });
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// The KVS of this id, made if nobody knows its name; `None` when it was dropped.
-    fn target(&mut self, id: u32) -> Result<Option<&mut Target>> {
+    fn target(&mut self, id: u32) -> Result<Option<&mut SalvagedKvs>> {
         if self.is_dropped(id) {
             return Ok(None);
         }
@@ -236,7 +236,7 @@ impl<'a> Salvage<'a> {
         self.write()?;
         self.into.sync()?;
         let mut kvss = Vec::new();
-        for Target { kvs, lost, lost_ranges, uncertain } in self.kvss.into_values() {
+        for SalvagedKvs { kvs, lost, lost_ranges, uncertain } in self.kvss.into_values() {
             let mut recovered = 0;
             let mut cursor = kvs.cursor()?.keys_only();
             while cursor.next()?.is_some() {

@@ -7,7 +7,7 @@ use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 
 use super::salvage::Salvage;
-use crate::copies::repair::report::Classes;
+use crate::copies::repair::report::ClassesLeft;
 use crate::manifest::state::State;
 use crate::manifest::survey::Survey;
 use crate::media::class::{Allocation, Media};
@@ -25,12 +25,12 @@ use crate::values::block::ValueBlock;
 pub(super) const PIECE: u64 = 1 << 20;
 
 /// What was found.
-pub(crate) struct Found {
+pub(crate) struct Scanned {
     pub(super) media: Vec<Arc<Media>>,
     /// The frames of each block, by its id and where it begins.
-    blocks: BTreeMap<(u64, Place), Vec<FrameHeader>>,
+    blocks: BTreeMap<(u64, ScanPlace), Vec<FrameHeader>>,
     /// Key pages: kvset, index, and where.
-    pub(super) pages: Vec<(u64, u32, Place)>,
+    pub(super) pages: Vec<(u64, u32, ScanPlace)>,
     /// The KVS of each kvset.
     pub(super) owners: BTreeMap<u64, u32>,
     /// The origins of the KVDB's ids and of those it is a copy of, if a manifest says. Another KVDB that was on
@@ -39,16 +39,16 @@ pub(crate) struct Found {
 }
 
 /// A class, as an index of the media that were scanned, and an LBA.
-type Place = (usize, u64);
+type ScanPlace = (usize, u64);
 
-impl Found {
+impl Scanned {
     /// Looks at all that is left of each class of the KVDB that had this state, as far as that is known.
     pub(super) fn of(
-        classes: &Classes,
+        classes: &ClassesLeft,
         remains: &Remains,
         state: Option<&State>,
         salvage: &mut Salvage<'_>,
-    ) -> Found {
+    ) -> Scanned {
         let media: Vec<Arc<Media>> = classes.values().cloned().collect();
         let (blocks, pages, owners) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let origins = state.map(|state| {
@@ -56,7 +56,7 @@ impl Found {
             let given_out_later = [state.last_id, state.last_id.saturating_add(u32::MAX.into())];
             named.copied().chain(given_out_later).map(Ids::origin_of).collect()
         });
-        let mut found = Found { media: media.clone(), blocks, pages, owners, origins };
+        let mut found = Scanned { media: media.clone(), blocks, pages, owners, origins };
         for (number, media) in media.iter().enumerate() {
             found.scan(number, media, remains.classes[&media.class].1, salvage);
         }
@@ -152,7 +152,7 @@ impl Found {
 
     /// The blocks with their frames, which are of one kind.
     pub(super) fn blocks(&self) -> Vec<(Arc<ValueBlock>, FrameKind, Vec<FrameHeader>)> {
-        let block = |(&(id, (number, start)), frames): (&(u64, Place), &Vec<FrameHeader>)| {
+        let block = |(&(id, (number, start)), frames): (&(u64, ScanPlace), &Vec<FrameHeader>)| {
             let media = &self.media[number];
             let end = |frame: &FrameHeader| {
                 frame.offset + HEADER_SIZE as u64 + u64::from(frame.payload_size)

@@ -21,7 +21,7 @@ use esker_base::units::to_usize;
 
 use super::log::{self, Framed, LogFrames};
 use super::salvage::Salvage;
-use super::scan::{self, Found};
+use super::scan::{self, Scanned};
 use crate::manifest::survey::Survey;
 use crate::media::class::Media;
 use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
@@ -31,7 +31,7 @@ use crate::types::expiry::Expiry;
 use crate::values::block::ValueBlock;
 
 /// Salvages what the survey's state does not name.
-pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found) -> Result<()> {
+pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanned) -> Result<()> {
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
     let ingested = state.map_or(0, |state| state.ingested);
@@ -50,14 +50,14 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
                 older.push((block, old.collect()));
             }
             FrameKind::Aged if block.id > known => {
-                written.push((block.id, Written::Values(block, headers)));
+                written.push((block.id, WrittenPart::Values(block, headers)));
             }
             _ => older.push((block, headers)),
         }
     }
     for &(kvset, index, (number, lba)) in &found.pages {
         if survey.may_be_later(kvset) {
-            written.push((kvset, Written::Keys(index, found.media[number].clone(), Lba(lba))));
+            written.push((kvset, WrittenPart::Keys(index, found.media[number].clone(), Lba(lba))));
         }
     }
     written.sort_by_key(|(id, written)| (*id, written.index()));
@@ -72,11 +72,11 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
     }
     let late = written.partition_point(|(id, _)| *id <= known);
     for (id, written) in written.drain(..late) {
-        if let Written::Keys(index, media, at) = written {
+        if let WrittenPart::Keys(index, media, at) = written {
             keys(salvage, found, (id, index), &media, at, fill_in)?;
         }
     }
-    let log = Versions::of(&frames, ingested)?;
+    let log = LogVersions::of(&frames, ingested)?;
     let mut order = Order { log, references, after_log: false };
     order.all(salvage, &written, found)?;
     // What was ingested after that, only the lost part of the manifest knew.
@@ -89,17 +89,17 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Found)
 }
 
 /// Something that maintenance wrote.
-enum Written {
+enum WrittenPart {
     Values(Arc<ValueBlock>, Vec<FrameHeader>),
     /// A page: its index in its kvset, and where.
     Keys(u32, Arc<Media>, Lba),
 }
 
-impl Written {
+impl WrittenPart {
     fn index(&self) -> u32 {
         match self {
-            Written::Values(..) => 0,
-            Written::Keys(index, ..) => *index,
+            WrittenPart::Values(..) => 0,
+            WrittenPart::Keys(index, ..) => *index,
         }
     }
 }
@@ -114,7 +114,7 @@ fn read_page(media: &Media, at: Lba, kvset: u64, index: u32) -> Option<Page<Vec<
 /// knew; its record says by itself whose it is.
 fn keys<'a>(
     salvage: &mut Salvage<'a>,
-    found: &Found,
+    found: &Scanned,
     (kvset, index): (u64, u32),
     media: &Media,
     at: Lba,
@@ -163,8 +163,8 @@ fn fingerprint(record: &Record<'_>) -> u32 {
 
 /// The versions that the log holds, by key and seqno, and the prefixes that it deletes.
 #[derive(Default)]
-struct Versions {
-    keys: Vec<Version>,
+struct LogVersions {
+    keys: Vec<LogVersion>,
     /// The last seqno that deletes a prefix, and its segment; by KVS and prefix.
     prefixes: BTreeMap<(u32, Vec<u8>), (u64, u64)>,
     /// The sizes of those prefixes, in bytes.
@@ -172,16 +172,16 @@ struct Versions {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
+struct LogVersion {
     hash: u64,
     seqno: u64,
     segment: u64,
     fingerprint: u32,
 }
 
-impl Versions {
-    fn of(frames: &LogFrames, ingested: u64) -> Result<Versions> {
-        let mut versions = Versions::default();
+impl LogVersions {
+    fn of(frames: &LogFrames, ingested: u64) -> Result<LogVersions> {
+        let mut versions = LogVersions::default();
         for (segment, header) in &frames.0 {
             // Damage is reported when the log is replayed.
             log::records(segment, header, &log::payload(segment, header), |one| {
@@ -203,7 +203,7 @@ impl Versions {
         } else {
             let hash = hash(record.kvs, record.key);
             let fingerprint = fingerprint(record);
-            self.keys.push(Version { hash, seqno, segment, fingerprint });
+            self.keys.push(LogVersion { hash, seqno, segment, fingerprint });
         }
     }
 
@@ -214,7 +214,7 @@ impl Versions {
     }
 
     /// Those of one key, oldest first.
-    fn of_key(&self, hash: u64) -> &[Version] {
+    fn of_key(&self, hash: u64) -> &[LogVersion] {
         let start = self.keys.partition_point(|version| version.hash < hash);
         let end = self.keys.partition_point(|version| version.hash <= hash);
         &self.keys[start..end]
@@ -232,10 +232,10 @@ struct References {
 
 impl References {
     /// Those to values that expire, or `all`.
-    fn of(written: &[(u64, Written)], found: &Found, all: bool) -> References {
+    fn of(written: &[(u64, WrittenPart)], found: &Scanned, all: bool) -> References {
         let mut references = References::default();
         for (kvset, written) in written {
-            let Written::Keys(index, media, at) = written else { continue };
+            let WrittenPart::Keys(index, media, at) = written else { continue };
             let Some(&kvs) = found.owners.get(kvset) else { continue };
             let Some(page) = read_page(media, *at, *kvset, *index) else { continue };
             let mut key = Vec::new();
@@ -280,7 +280,7 @@ impl References {
 
 /// Decides which versions stay, by what the log holds.
 struct Order {
-    log: Versions,
+    log: LogVersions,
     references: References,
     /// Whether it is about the versions that may be newer than a deleted prefix, and only about them.
     after_log: bool,
@@ -290,13 +290,13 @@ impl Order {
     fn all(
         &self,
         salvage: &mut Salvage<'_>,
-        written: &[(u64, Written)],
-        found: &Found,
+        written: &[(u64, WrittenPart)],
+        found: &Scanned,
     ) -> Result<()> {
         for (id, written) in written {
             match written {
-                Written::Values(block, headers) => self.values(salvage, block, headers)?,
-                Written::Keys(index, media, at) => {
+                WrittenPart::Values(block, headers) => self.values(salvage, block, headers)?,
+                WrittenPart::Keys(index, media, at) => {
                     keys(salvage, found, (*id, *index), media, *at, |salvage, record, expiry| {
                         self.version(salvage, *id, record, expiry)
                     })?;

@@ -12,12 +12,12 @@ use crate::values::block::ValueBlock;
 /// What the media hold, and what of it is needed, in bytes. Log segments that replay may need are
 /// needed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Space {
+pub(crate) struct SpaceUse {
     pub(crate) used: u64,
     pub(crate) live: u64,
 }
 
-impl Space {
+impl SpaceUse {
     /// Bytes used for each 100 that are live, rounded up: what is over a goal by little is over it.
     pub(crate) fn percent(self) -> u64 {
         (self.used * 100).div_ceil(self.live.max(1))
@@ -108,8 +108,8 @@ impl<'v> Blocks<'v> {
         keys + share(alive.saturating_sub(dead), dead, garbage)
     }
 
-    pub(crate) fn space(&self) -> Space {
-        let mut space = Space::default();
+    pub(crate) fn space(&self) -> SpaceUse {
+        let mut space = SpaceUse::default();
         for (block, _) in self.blocks.values() {
             let size = block.allocation.bytes();
             space.used += size;

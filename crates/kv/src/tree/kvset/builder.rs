@@ -17,7 +17,7 @@ use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{Entry, PAGE_SIZE, PageBuilder, Stored};
 use crate::tree::filter::FilterBuilder;
 use crate::tree::kvset::extents::KeyExtents;
-use crate::tree::page_cache::{Held, PageCache, PageTable, SharedPage};
+use crate::tree::page_cache::{HeldPages, PageCache, PageTable, SharedPage};
 use crate::types::error::Result;
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::key::key_hash;
@@ -62,7 +62,7 @@ pub(crate) struct KvsetBuilder<'a> {
     /// Bytes written to the last extent.
     extent_used: u64,
     resident: Vec<SharedPage>,
-    held: Held,
+    held: HeldPages,
     index: Encoder,
     last_key: Vec<u8>,
     prefixes: Prefixes,

@@ -122,27 +122,27 @@ impl<T> Chunks<T> {
 
 /// Where chunks of bytes come from.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum ChunkSource {
     /// Mappings, or the allocator: chunks of so many bytes.
     System(usize),
     /// What lists before this one have given back.
     Slab(Slab),
 }
 
-impl Source {
+impl ChunkSource {
     pub(super) fn slab(&self) -> Option<&Slab> {
         match self {
-            Source::System(_) => None,
-            Source::Slab(slab) => Some(slab),
+            ChunkSource::System(_) => None,
+            ChunkSource::Slab(slab) => Some(slab),
         }
     }
 
     /// A chunk with room for `size` bytes.
     fn chunk(&self, size: usize) -> AppendBuf {
         match self {
-            Source::Slab(slab) if size <= slab.piece() => AppendBuf::over(slab.take()),
-            Source::Slab(_) => AppendBuf::new(size),
-            Source::System(usual) => AppendBuf::new(size.max(*usual)),
+            ChunkSource::Slab(slab) if size <= slab.piece() => AppendBuf::over(slab.take()),
+            ChunkSource::Slab(_) => AppendBuf::new(size),
+            ChunkSource::System(usual) => AppendBuf::new(size.max(*usual)),
         }
     }
 }
@@ -153,7 +153,7 @@ pub(super) struct List {
     bytes: Chunks<AppendBuf>,
     /// Lines of a chunk: two to the power of this.
     line_bits: u32,
-    source: Source,
+    source: ChunkSource,
     /// Links to the first node at each height.
     first: [AtomicU32; HEIGHT],
     /// No node has more links.
@@ -174,12 +174,12 @@ struct Tail {
 
 /// An entry of a list.
 #[derive(Clone, Copy)]
-pub(super) struct Entry<'a> {
+pub(super) struct ListEntry<'a> {
     list: &'a List,
     words: &'a [AtomicU64],
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ListEntry<'a> {
     fn word(&self, n: usize) -> u64 {
         self.words[n].load(Ordering::Relaxed)
     }
@@ -232,7 +232,7 @@ impl<'a> Entry<'a> {
     }
 
     /// The one behind it.
-    pub(super) fn next(&self) -> Option<Entry<'a>> {
+    pub(super) fn next(&self) -> Option<ListEntry<'a>> {
         self.list.entry(link(self.words, 0))
     }
 
@@ -257,7 +257,7 @@ fn link(words: &[AtomicU64], height: usize) -> u32 {
 
 impl List {
     /// An empty list whose entries are to take about `size` bytes.
-    pub(super) fn new(size: usize, source: Source) -> List {
+    pub(super) fn new(size: usize, source: ChunkSource) -> List {
         let lines = (size / 16).clamp(LINES_LEAST, LINES_MOST) / (LINE * size_of::<u64>());
         List {
             lines: Chunks::new(),
@@ -271,7 +271,7 @@ impl List {
         }
     }
 
-    pub(super) fn source(&self) -> &Source {
+    pub(super) fn source(&self) -> &ChunkSource {
         &self.source
     }
 
@@ -284,29 +284,29 @@ impl List {
         self.first().is_none()
     }
 
-    pub(super) fn first(&self) -> Option<Entry<'_>> {
+    pub(super) fn first(&self) -> Option<ListEntry<'_>> {
         self.entry(self.link(NONE, 0))
     }
 
-    pub(super) fn last(&self) -> Option<Entry<'_>> {
+    pub(super) fn last(&self) -> Option<ListEntry<'_>> {
         self.entry(self.search(|_| true, |_, _| ()).0)
     }
 
     /// The first one that is not before a position.
-    pub(super) fn first_from(&self, position: &Position<'_>) -> Option<Entry<'_>> {
+    pub(super) fn first_from(&self, position: &Position<'_>) -> Option<ListEntry<'_>> {
         let begin = position.begin();
         self.entry(self.search(|entry| entry.is_before(begin, position), |_, _| ()).1)
     }
 
     /// The last one before a position.
-    pub(super) fn last_before(&self, position: &Position<'_>) -> Option<Entry<'_>> {
+    pub(super) fn last_before(&self, position: &Position<'_>) -> Option<ListEntry<'_>> {
         let begin = position.begin();
         self.entry(self.search(|entry| entry.is_before(begin, position), |_, _| ()).0)
     }
 
     /// All, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        std::iter::successors(self.first(), Entry::next)
+    pub(super) fn iter(&self) -> impl Iterator<Item = ListEntry<'_>> {
+        std::iter::successors(self.first(), ListEntry::next)
     }
 
     fn words(&self, node: u32) -> &[AtomicU64] {
@@ -315,8 +315,8 @@ impl List {
         &chunk[(node & ((1 << self.line_bits) - 1)) * LINE..]
     }
 
-    fn entry(&self, node: u32) -> Option<Entry<'_>> {
-        (node != NONE).then(|| Entry { list: self, words: self.words(node) })
+    fn entry(&self, node: u32) -> Option<ListEntry<'_>> {
+        (node != NONE).then(|| ListEntry { list: self, words: self.words(node) })
     }
 
     /// The node behind this one at a height that it has; the first one behind none.
@@ -342,7 +342,7 @@ impl List {
     /// each height.
     fn search(
         &self,
-        is_before: impl Fn(&Entry<'_>) -> bool,
+        is_before: impl Fn(&ListEntry<'_>) -> bool,
         mut pass: impl FnMut(usize, u32),
     ) -> (u32, u32) {
         let (mut node, mut behind) = (NONE, NONE);
@@ -465,7 +465,7 @@ mod tests {
     fn it_is_an_ordered_map_whatever_is_added() {
         // Keys of few bytes that are often the same, prefixes of each other, and equal in their first 16.
         for (seed, size) in [(1, 0), (2, 1 << 14), (3, 1 << 24)] {
-            let list = List::new(size, Source::System((size / 4).min(256 << 10)));
+            let list = List::new(size, ChunkSource::System((size / 4).min(256 << 10)));
             let mut rng = Rng::new(seed);
             let key = |rng: &mut Rng| {
                 let mut key = vec![0; to_usize(rng.below(3) * 8)];
@@ -483,7 +483,7 @@ mod tests {
                 list.insert(&position, written(value.as_deref(), expiry));
                 model.insert((kvs, key, u64::MAX - seqno), (value, expiry));
             }
-            let show = |entry: Entry<'_>| {
+            let show = |entry: ListEntry<'_>| {
                 let of = (entry.kvs(), entry.key().to_vec(), u64::MAX - entry.seqno());
                 let written = entry.written();
                 assert_eq!((written.block, written.offset), (7 << 40, u32::MAX - 1));
@@ -509,7 +509,7 @@ mod tests {
     #[test]
     fn readers_see_whole_entries_while_others_are_added() {
         const ENTRIES: u64 = 200_000;
-        let list = List::new(1 << 20, Source::System(64 << 10));
+        let list = List::new(1 << 20, ChunkSource::System(64 << 10));
         let added = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let add = || {

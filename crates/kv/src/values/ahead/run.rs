@@ -16,15 +16,15 @@ use crate::types::error::Result;
 pub(crate) const WINDOW_MAX: u64 = 128 << 10;
 
 /// Bytes of an allocation in DRAM, or on the way there.
-struct Window {
+struct RunWindow {
     start: u64,
     end: u64,
     /// Where `start` is in the bytes.
     skip: usize,
-    state: State,
+    state: WindowState,
 }
 
-enum State {
+enum WindowState {
     Wanted,
     UnderWay(Tag),
     Here(AlignedBuf),
@@ -34,7 +34,7 @@ enum State {
 #[derive(Default)]
 pub(crate) struct Run {
     /// In the order of the walk.
-    windows: VecDeque<Window>,
+    windows: VecDeque<RunWindow>,
     /// Bytes of the window that was read last because it was needed.
     size: u64,
     /// From where on the walk has gone through in a row.
@@ -64,7 +64,7 @@ impl Run {
 
     /// What all windows take in DRAM, in bytes: a buffer is larger than what it was asked for.
     pub(crate) fn bytes(&self) -> u64 {
-        self.windows.iter().map(Window::bytes).sum()
+        self.windows.iter().map(RunWindow::bytes).sum()
     }
 
     /// What to read for the bytes from `start` to `end`, which it does not have: twice as much each time
@@ -99,15 +99,15 @@ impl Run {
     /// A window that is to be [filled](Run::fill).
     pub(crate) fn want(&mut self, start: u64, end: u64) {
         self.size = end - start;
-        self.windows.push_back(Window { start, end, skip: 0, state: State::Wanted });
+        self.windows.push_back(RunWindow { start, end, skip: 0, state: WindowState::Wanted });
     }
 
     /// Fills the first window that is wanted; its bytes begin at `skip` of the buffer.
     pub(crate) fn fill(&mut self, buf: AlignedBuf, skip: usize) {
         let mut wanted = self.windows.iter_mut();
-        let window = wanted.find(|window| matches!(window.state, State::Wanted));
+        let window = wanted.find(|window| matches!(window.state, WindowState::Wanted));
         let window = window.expect("a window is wanted");
-        (window.state, window.skip) = (State::Here(buf), skip);
+        (window.state, window.skip) = (WindowState::Here(buf), skip);
     }
 
     /// How much is to be had of what comes behind `at`, where the walk is: half of what that has come
@@ -159,7 +159,12 @@ impl Run {
             let (lba, skip, bytes) = allocation.span(start, to_usize(end - start));
             let tag = reads.start(lba, bytes)?;
             allocation.media.count_read(allocation.stream, 1, bytes);
-            self.windows.push_back(Window { start, end, skip, state: State::UnderWay(tag) });
+            self.windows.push_back(RunWindow {
+                start,
+                end,
+                skip,
+                state: WindowState::UnderWay(tag),
+            });
         }
         Ok(())
     }
@@ -175,12 +180,12 @@ impl Run {
         reads: Option<&mut InFlight>,
         joined: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
-        let touched = |window: &&mut Window| window.start < end && start < window.end;
+        let touched = |window: &&mut RunWindow| window.start < end && start < window.end;
         let mut reads = reads;
         for window in self.windows.iter_mut().filter(touched) {
-            if let State::UnderWay(tag) = window.state {
+            if let WindowState::UnderWay(tag) = window.state {
                 let reads = reads.as_mut().expect("what is under way has them");
-                window.state = State::Here(reads.wait_for(tag)?);
+                window.state = WindowState::Here(reads.wait_for(tag)?);
             }
         }
         let one = self.windows.iter().find(|window| window.start <= start && end <= window.end);
@@ -200,7 +205,7 @@ impl Run {
     /// Lets go of what a walk that is at `at` has left behind.
     pub(crate) fn leave(&mut self, at: u64, forward: bool, mut reads: Option<&mut InFlight>) {
         let is_behind =
-            |window: &Window| if forward { window.end <= at } else { window.start >= at };
+            |window: &RunWindow| if forward { window.end <= at } else { window.start >= at };
         while self.windows.len() > 1
             && let Some(window) = self.windows.pop_front_if(|window| is_behind(window))
         {
@@ -214,25 +219,25 @@ impl Run {
     }
 }
 
-impl Window {
+impl RunWindow {
     /// What it takes in DRAM.
     fn bytes(&self) -> u64 {
         match &self.state {
-            State::Here(buf) => buf.capacity() as u64,
+            WindowState::Here(buf) => buf.capacity() as u64,
             _ => round_up(self.end - self.start, ALIGNMENT as u64),
         }
     }
 
     fn slice(&self, start: u64, end: u64) -> &[u8] {
-        let State::Here(bytes) = &self.state else { unreachable!("it has read") };
+        let WindowState::Here(bytes) = &self.state else { unreachable!("it has read") };
         let from = self.skip + to_usize(start - self.start);
         &bytes[from..from + to_usize(end - start)]
     }
 
     fn end(self, reads: Option<&mut InFlight>) {
         match (self.state, reads) {
-            (State::UnderWay(tag), Some(reads)) => reads.forget(tag),
-            (State::Here(buf), Some(reads)) => reads.give_back(buf),
+            (WindowState::UnderWay(tag), Some(reads)) => reads.forget(tag),
+            (WindowState::Here(buf), Some(reads)) => reads.give_back(buf),
             _ => {}
         }
     }

@@ -9,23 +9,23 @@
 use esker_base::prefetch;
 use esker_base::units::to_usize;
 
-use super::segment::Place;
+use super::segment::CachePlace;
 
 /// A slot of the table.
 #[derive(Clone, Copy)]
-struct Slot {
+struct IndexSlot {
     hash: u32,
     /// `None` in an empty slot.
-    place: Option<Place>,
+    place: Option<CachePlace>,
 }
 
-const EMPTY: Slot = Slot { hash: 0, place: None };
+const EMPTY: IndexSlot = IndexSlot { hash: 0, place: None };
 
 /// Places by the hash of the key of what is there.
 #[derive(Default)]
 pub(super) struct Index {
     /// A power of two of slots, or none.
-    slots: Box<[Slot]>,
+    slots: Box<[IndexSlot]>,
     len: usize,
 }
 
@@ -81,17 +81,17 @@ impl Index {
     }
 
     /// Adds an entry, for which there is room.
-    pub(super) fn insert(&mut self, hash: u32, place: Place) {
+    pub(super) fn insert(&mut self, hash: u32, place: CachePlace) {
         let mut at = self.home(hash);
         while self.slots[at].place.is_some() {
             at = self.after(at);
         }
-        self.slots[at] = Slot { hash, place: Some(place) };
+        self.slots[at] = IndexSlot { hash, place: Some(place) };
         self.len += 1;
     }
 
     /// The first place with this hash that is the right one.
-    pub(super) fn find(&self, hash: u32, is_it: impl Fn(Place) -> bool) -> Option<Place> {
+    pub(super) fn find(&self, hash: u32, is_it: impl Fn(CachePlace) -> bool) -> Option<CachePlace> {
         self.position(hash, is_it).and_then(|at| self.slots[at].place)
     }
 
@@ -103,14 +103,14 @@ impl Index {
     }
 
     /// Gives the entry with this hash and place another place.
-    pub(super) fn replace(&mut self, hash: u32, old: Place, new: Place) {
+    pub(super) fn replace(&mut self, hash: u32, old: CachePlace, new: CachePlace) {
         if let Some(at) = self.position(hash, |place| place == old) {
             self.slots[at].place = Some(new);
         }
     }
 
     /// Removes the entry with this hash and place; false when there is none.
-    pub(super) fn remove(&mut self, hash: u32, place: Place) -> bool {
+    pub(super) fn remove(&mut self, hash: u32, place: CachePlace) -> bool {
         let Some(mut hole) = self.position(hash, |other| other == place) else {
             return false;
         };
@@ -134,7 +134,7 @@ impl Index {
         true
     }
 
-    fn position(&self, hash: u32, is_it: impl Fn(Place) -> bool) -> Option<usize> {
+    fn position(&self, hash: u32, is_it: impl Fn(CachePlace) -> bool) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
         }
@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use esker_base::Rng;
 
-    fn place(n: usize) -> Place {
-        Place::new(n, 0)
+    fn place(n: usize) -> CachePlace {
+        CachePlace::new(n, 0)
     }
 
     #[test]
@@ -208,6 +208,6 @@ mod tests {
 
     #[test]
     fn an_entry_takes_eight_bytes() {
-        assert_eq!(size_of::<Slot>(), 8);
+        assert_eq!(size_of::<IndexSlot>(), 8);
     }
 }

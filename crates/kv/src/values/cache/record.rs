@@ -64,7 +64,7 @@ pub(crate) struct Version {
 
 /// Where a record comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum Origin {
     /// It was read from its medium, because somebody wanted it.
     Medium,
     /// It was read on a long walk: nothing leaves for it.

@@ -15,7 +15,7 @@
 //!
 //! Invariants
 //! 1. The first `fill` bytes of a segment are whole records.
-//! 2. A segment in use has a slot; a [`Place`] names the slot and the record's position in it, and
+//! 2. A segment in use has a slot; a [`CachePlace`] names the slot and the record's position in it, and
 //!    stays good until the segment leaves its slot.
 
 use std::num::NonZeroU32;
@@ -38,7 +38,7 @@ pub(super) const SLOTS_MAX: usize = 1 << (32 - UNIT_BITS);
 
 /// Records start at multiples of this many bytes.
 const UNIT: usize = 8;
-/// Bits of a [`Place`] for the position in a segment, in units.
+/// Bits of a [`CachePlace`] for the position in a segment, in units.
 const UNIT_BITS: u32 = 15;
 const AGE: usize = 8;
 const OFFSET: usize = 16;
@@ -55,13 +55,13 @@ const _: () = assert!(to_u64(RECORD_MAX) <= u16::MAX as u64 && VISITS_MAX < EXPI
 
 /// Where a record is: its segment's slot and its position there, and one more than that is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(NonZeroU32);
+pub(super) struct CachePlace(NonZeroU32);
 
-impl Place {
-    pub(super) fn new(slot: usize, position: usize) -> Place {
+impl CachePlace {
+    pub(super) fn new(slot: usize, position: usize) -> CachePlace {
         let packed = ((slot << UNIT_BITS) | (position / UNIT)) + 1;
         let packed = u32::try_from(packed).ok().and_then(NonZeroU32::new);
-        Place(packed.expect("at most SLOTS_MAX slots"))
+        CachePlace(packed.expect("at most SLOTS_MAX slots"))
     }
 
     fn packed(self) -> u32 {
@@ -88,12 +88,12 @@ pub(super) enum Queue {
 
 /// A record as it lies in a segment.
 #[derive(Clone, Copy)]
-pub(super) struct Record<'a> {
+pub(super) struct CachedRecord<'a> {
     bytes: &'a [u8],
     pub(super) queue: Queue,
 }
 
-impl<'a> Record<'a> {
+impl<'a> CachedRecord<'a> {
     fn field<const N: usize>(&self, at: usize) -> [u8; N] {
         self.bytes[at..at + N].try_into().expect("a field of the header")
     }
@@ -155,7 +155,7 @@ pub(super) struct Segment {
 
 impl Segment {
     /// Its records with their positions, oldest first.
-    pub(super) fn records(&self) -> impl Iterator<Item = (usize, Record<'_>)> {
+    pub(super) fn records(&self) -> impl Iterator<Item = (usize, CachedRecord<'_>)> {
         let mut next = 0;
         std::iter::from_fn(move || {
             let position = next;
@@ -167,8 +167,8 @@ impl Segment {
         })
     }
 
-    fn record(&self, position: usize) -> Record<'_> {
-        Record { bytes: &self.bytes[position..], queue: self.queue }
+    fn record(&self, position: usize) -> CachedRecord<'_> {
+        CachedRecord { bytes: &self.bytes[position..], queue: self.queue }
     }
 }
 
@@ -260,28 +260,33 @@ impl Segments {
         version: &Version,
         parts: &[&[u8]],
         visits: u8,
-    ) -> Place {
+    ) -> CachePlace {
         let segment = self.slots[slot].as_mut().expect("a slot in use");
-        let place = Place::new(slot, segment.fill);
+        let place = CachePlace::new(slot, segment.fill);
         segment.fill += footprint(key.key.len() + size_of_parts(parts));
         self.write(place, key, version, parts, visits);
         place
     }
 
     /// Appends a record of a segment that was taken out of its slot.
-    pub(super) fn append_copy(&mut self, slot: usize, record: Record<'_>, visits: u8) -> Place {
+    pub(super) fn append_copy(
+        &mut self,
+        slot: usize,
+        record: CachedRecord<'_>,
+        visits: u8,
+    ) -> CachePlace {
         let segment = self.slots[slot].as_mut().expect("a slot in use");
         let (start, size) = (segment.fill, HEADER + record.bytes());
         segment.fill += footprint(record.bytes());
         segment.bytes[start..start + size].copy_from_slice(&record.bytes[..size]);
         segment.bytes[start + VISITS] = record.bytes[VISITS] & EXPIRES | visits;
-        Place::new(slot, start)
+        CachePlace::new(slot, start)
     }
 
     /// Writes a record at `place`, in the room of one with the same [`footprint`].
     pub(super) fn write(
         &mut self,
-        place: Place,
+        place: CachePlace,
         key: &RecordKey<'_>,
         version: &Version,
         parts: &[&[u8]],
@@ -303,13 +308,13 @@ impl Segments {
     }
 
     /// The record at `place`.
-    pub(super) fn record(&self, place: Place) -> Record<'_> {
+    pub(super) fn record(&self, place: CachePlace) -> CachedRecord<'_> {
         self.segment(place.slot()).record(place.position())
     }
 
     /// Asks for the memory of the record at `place`: its header and up to a kilobyte; where more is read
     /// the processor goes on by itself.
-    pub(super) fn prefetch(&self, place: Place) {
+    pub(super) fn prefetch(&self, place: CachePlace) {
         const LINE: usize = 64;
         const LINES: usize = 16;
         let record = &self.segment(place.slot()).bytes[place.position()..];
@@ -317,19 +322,19 @@ impl Segments {
     }
 
     /// Gives the record at `place` another address.
-    pub(super) fn set_address(&mut self, place: Place, address: RecordAddress) {
+    pub(super) fn set_address(&mut self, place: CachePlace, address: RecordAddress) {
         let bytes = self.bytes_mut(place);
         bytes[..AGE].copy_from_slice(&address.block.to_le_bytes());
         bytes[OFFSET..KVS].copy_from_slice(&address.offset.to_le_bytes());
     }
 
     /// Says as of which age the record at `place` is the newest of its key.
-    pub(super) fn set_age(&mut self, place: Place, age: u64) {
+    pub(super) fn set_age(&mut self, place: CachePlace, age: u64) {
         self.bytes_mut(place)[AGE..OFFSET].copy_from_slice(&age.to_le_bytes());
     }
 
     /// Counts a visit of the record at `place`, and returns its value.
-    pub(super) fn visit(&mut self, place: Place) -> &[u8] {
+    pub(super) fn visit(&mut self, place: CachePlace) -> &[u8] {
         let visits = &mut self.bytes_mut(place)[VISITS];
         if *visits & !EXPIRES < VISITS_MAX {
             *visits += 1; // the hottest records are read without being written
@@ -337,7 +342,7 @@ impl Segments {
         self.record(place).value()
     }
 
-    fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
+    fn bytes_mut(&mut self, place: CachePlace) -> &mut [u8] {
         let segment = self.slots[place.slot()].as_mut().expect("a slot in use");
         &mut segment.bytes[place.position()..]
     }

@@ -23,10 +23,11 @@ use esker_base::units::to_u64;
 use super::ghost::Ghost;
 use super::index::Index;
 use super::segment::{
-    Place, Queue, RECORD_MAX, Record, SEGMENT, SLOTS_MAX, Segments, footprint, size_of_parts,
+    CachePlace, CachedRecord, Queue, RECORD_MAX, SEGMENT, SLOTS_MAX, Segments, footprint,
+    size_of_parts,
 };
 use crate::values::cache::record::{
-    RecordAddress, RecordCacheStats, RecordKey, Source, Version, in_shard,
+    Origin, RecordAddress, RecordCacheStats, RecordKey, Version, in_shard,
 };
 
 /// The small queue has this part of the memory.
@@ -74,12 +75,12 @@ impl Shard {
     }
 
     /// Where the record at `address` is.
-    fn find(&self, hash: u32, address: RecordAddress) -> Option<Place> {
+    fn find(&self, hash: u32, address: RecordAddress) -> Option<CachePlace> {
         self.index.find(hash, |place| self.segments.record(place).address() == address)
     }
 
     /// Where the record of a key is.
-    fn find_key(&self, key: &RecordKey<'_>) -> Option<Place> {
+    fn find_key(&self, key: &RecordKey<'_>) -> Option<CachePlace> {
         self.index.find(in_shard(key.hash()), |place| {
             self.segments.prefetch(place); // it most probably is
             self.segments.record(place).is_of(key)
@@ -135,7 +136,7 @@ impl Shard {
     }
 
     /// The record at `place` is the newest of its key as of `age`, too.
-    fn prove(&mut self, place: Place, age: u64) {
+    fn prove(&mut self, place: CachePlace, age: u64) {
         if self.segments.record(place).version().age < age {
             self.segments.set_age(place, age);
         }
@@ -147,7 +148,7 @@ impl Shard {
         key: &RecordKey<'_>,
         version: &Version,
         parts: &[&[u8]],
-        source: Source,
+        source: Origin,
     ) -> bool {
         let hash = in_shard(key.hash());
         let size = key.key.len() + size_of_parts(parts);
@@ -168,11 +169,11 @@ impl Shard {
         if size > RECORD_MAX {
             return false;
         }
-        if source == Source::LongWalk && !self.has_room_beside(size) {
+        if source == Origin::LongWalk && !self.has_room_beside(size) {
             return false;
         }
         let old = known.map(|place| (place, self.segments.record(place)));
-        let again = || matches!(source, Source::Medium) && self.ghost.contains(hash);
+        let again = || matches!(source, Origin::Medium) && self.ghost.contains(hash);
         let (queue, visits) = match old {
             Some((_, record)) => (record.queue, record.visits()),
             None => (if again() { Queue::Main } else { Queue::Small }, 0),
@@ -345,13 +346,13 @@ impl Shard {
         };
         let segment = self.segments.take(slot);
         for (position, record) in segment.records() {
-            self.evict_record(Place::new(slot, position), record, impatience);
+            self.evict_record(CachePlace::new(slot, position), record, impatience);
         }
         self.segments.recycle(segment);
         true
     }
 
-    fn evict_record(&mut self, place: Place, record: Record<'_>, impatience: usize) {
+    fn evict_record(&mut self, place: CachePlace, record: CachedRecord<'_>, impatience: usize) {
         let hash = in_shard(record.hash());
         if self.index.find(hash, |other| other == place).is_none() {
             return; // dead

@@ -34,7 +34,7 @@ fn hash(n: u64) -> u64 {
 /// Takes in a version of a record that was read from its medium.
 fn put(cache: &RecordCache, n: u64, (version, age): (u32, u64), parts: &[&[u8]]) -> bool {
     let version = Version { address: place(n, version), age, expires: false };
-    with_key(n, |key| cache.insert(key, &version, parts, Source::Medium))
+    with_key(n, |key| cache.insert(key, &version, parts, Origin::Medium))
 }
 
 fn insert(cache: &RecordCache, n: u64, parts: &[&[u8]]) -> bool {
@@ -166,7 +166,7 @@ fn a_newer_version_takes_the_place_of_the_older_one() {
             let version = Version { address: place(n, 1), age: 20, expires: false };
             let bytes = content(n + 1, sizes[1]);
             let offer =
-                |key: &RecordKey<'_>| cache.insert(key, &version, &[&bytes], Source::Memtable);
+                |key: &RecordKey<'_>| cache.insert(key, &version, &[&bytes], Origin::Memtable);
             assert!(with_key(n, offer));
             assert!(!contains(&cache, n), "the older one is gone");
             assert!(!put(&cache, n, (0, 19), &[&content(n, sizes[0])]), "and does not come back");
@@ -212,7 +212,7 @@ fn an_age_is_raised_by_whoever_knows_more_and_lowered_by_nobody() {
 fn what_expires_is_found_by_its_address_alone() {
     let cache = RecordCache::new(16 * MIB);
     let version = Version { address: at(1), age: 10, expires: true };
-    assert!(with_key(1, |key| cache.insert(key, &version, &[b"one"], Source::Medium)));
+    assert!(with_key(1, |key| cache.insert(key, &version, &[b"one"], Origin::Medium)));
     assert_eq!(newest(&cache, 1, 10), None);
     for _ in 0..5 {
         assert!(get(&cache, 1, &mut Vec::new()));
