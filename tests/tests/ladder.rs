@@ -285,14 +285,18 @@ fn put_and_get_are_read_in_one_sitting() {
 
 #[test]
 fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
-    let text = "//! # Life of a put\n//!\n//! 1. `kvs.rs` [`Kvs::put`], `omf/frame.rs`, `kvs.rs`\n\
-                //! 2. (`esker-device`: `blocking.rs`), `write.rs`.\n//!\n//! # Life of a get\n\
-                //! `read.rs`\n";
+    let text = "//! # Life of a put\n//!\n//! 1. `api/kvs.rs` [`Kvs::put`], `omf/frame.rs`, `api/kvs.rs`\n\
+                //! 2. (`esker-device`: `blocking.rs`), `write/put.rs`.\n//!\n//! # Life of a get\n\
+                //! `read/get.rs`\n";
     let named = life::files_named(text, "Life of a put");
-    let expected =
-        ["kv/src/kvs.rs", "kv/src/omf/frame.rs", "device/src/blocking.rs", "kv/src/write.rs"];
+    let expected = [
+        "kv/src/api/kvs.rs",
+        "kv/src/omf/frame.rs",
+        "device/src/blocking.rs",
+        "kv/src/write/put.rs",
+    ];
     assert_eq!(named, expected);
-    assert_eq!(life::files_named(text, "Life of a get"), ["kv/src/read.rs"]);
+    assert_eq!(life::files_named(text, "Life of a get"), ["kv/src/read/get.rs"]);
 
     let crates = root().join("crates");
     let judge = |files: &[String]| life::findings(&crates, "Life of a put", files);

@@ -29,7 +29,7 @@ impl Rooms {
     }
 
     /// What each file imports: modules that are files of this crate.
-    fn imports(&self) -> BTreeMap<&[String], BTreeSet<&[String]>> {
+    fn imports(&self) -> Imports<'_> {
         let of_one = |(module, code): (&'_ Vec<String>, &'_ String)| {
             let own = paths(code).into_iter().filter_map(|path| absolute(module, &path, code));
             let files = own.map(|path| self.file_of(&path));
@@ -69,24 +69,14 @@ impl Rooms {
     /// Circles of more than two files.
     pub(crate) fn circles(&self) -> Vec<String> {
         let imports = self.imports();
-        let reach = |from: &'_ [String]| {
-            let mut seen = BTreeSet::new();
-            let mut next = vec![from];
-            while let Some(module) = next.pop() {
-                let new = imports.get(module).into_iter().flatten();
-                next.extend(new.filter(|to| !to.is_empty() && seen.insert(**to)));
-            }
-            seen
+        let files = || imports.keys().copied().filter(|file| !file.is_empty());
+        let reached: BTreeMap<&[String], BTreeSet<&[String]>> =
+            files().map(|from| (from, reach(from, &imports))).collect();
+        let circle = |from| -> BTreeSet<&[String]> {
+            let back = |to: &&[String]| reached[to].contains(from);
+            reached[from].iter().copied().filter(back).collect()
         };
-        let reached: BTreeMap<&[String], BTreeSet<&[String]>> = imports
-            .keys()
-            .filter(|from| !from.is_empty())
-            .map(|from| (*from, reach(from)))
-            .collect();
-        let circle = |from: &'_ [String]| -> BTreeSet<&[String]> {
-            reached[from].iter().copied().filter(|to| reached[to].contains(from)).collect()
-        };
-        let circles: BTreeSet<_> = reached.keys().map(|from| circle(from)).collect();
+        let circles: BTreeSet<_> = files().map(circle).collect();
         let large = circles.into_iter().filter(|circle| circle.len() > 2);
         large
             .map(|circle| {
@@ -135,6 +125,23 @@ impl Rooms {
         }
         findings
     }
+}
+
+/// What each file imports.
+type Imports<'m> = BTreeMap<&'m [String], BTreeSet<&'m [String]>>;
+
+/// The files that one imports, straight or through others.
+fn reach<'m>(from: &'m [String], imports: &Imports<'m>) -> BTreeSet<&'m [String]> {
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(module) = next.pop() {
+        for to in imports.get(module).into_iter().flatten() {
+            if !to.is_empty() && seen.insert(*to) {
+                next.push(to);
+            }
+        }
+    }
+    seen
 }
 
 /// The file of a module, below `src`.
