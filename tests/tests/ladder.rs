@@ -219,6 +219,17 @@ fn methods_of_the_engine_call_none_of_a_higher_room() {
 }
 
 #[test]
+fn a_name_of_a_type_is_defined_once_in_a_crate() {
+    for (name, _) in ROOMS {
+        assert_none(&rooms_of(&sources(name)).names_defined_twice());
+    }
+    let two = [("a/x.rs", "pub struct Place {\n}\n"), ("b.rs", "type Place = u64;\nfn f() {}\n")];
+    assert_one(&Rooms::of(two).names_defined_twice(), "Place is defined in a/x.rs and b.rs");
+    let tests = ("c.rs", "enum Other {}\n#[cfg(test)]\nmod tests {\nstruct Place;\n}");
+    assert_none(&Rooms::of([two[0], tests]).names_defined_twice());
+}
+
+#[test]
 fn an_upward_import_is_found() {
     let mut files = sources("kv");
     let planted = [
