@@ -19,12 +19,11 @@ use std::sync::Arc;
 use esker_base::units::to_usize;
 
 use crate::engine::job::Job;
-use crate::engine::shared::Engine;
-use crate::media::class::Media;
+use crate::maintain::situation::{ClassRoom, Situation};
 use crate::omf::frame::HEADER_SIZE;
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
-use crate::tree::view::{Leaf, Tree, View};
+use crate::tree::view::{Leaf, Tree};
 use crate::types::class::MediaClass;
 use crate::types::options::Tuning;
 use crate::types::policy::{Place, Policy};
@@ -36,17 +35,14 @@ pub(crate) struct Thresholds {
     spill_bytes: u64,
     root_kvsets: usize,
     compact_kvsets: usize,
-    /// The same, if that saves some space.
-    saving_kvsets: usize,
+    /// Whether two kvsets of a leaf are enough, if merging their keys saves some space.
+    merges_early: bool,
     /// Bytes on the media for each 100 bytes that are live.
     space_percent: u64,
 }
 
 /// A step that saves less than this share of what it writes is not worth it.
 const LEAST_GAIN: u64 = 20;
-
-/// The bound of what is small, in bytes.
-const SMALL_MOST: u64 = 256 << 10;
 
 /// So many small blocks of a leaf are rewritten as a few.
 pub(crate) const CRUMBS: usize = 128;
@@ -66,60 +62,50 @@ impl Saving {
     }
 }
 
-impl Engine {
-    fn thresholds(&self, view: &View) -> Thresholds {
-        let full = |media: &Media| media.used_bytes() * 100 / media.capacity_bytes().max(1);
+impl Situation<'_> {
+    fn thresholds(&self) -> Thresholds {
+        let full = |class: &ClassRoom| class.used_bytes * 100 / class.capacity_bytes.max(1);
         // Staging may be full, unless somebody must not leave it.
-        let policies = || view.trees.values().map(|tree| &tree.options.policy);
+        let policies = || self.view.trees.values().map(|tree| &tree.options.policy);
         let strict = policies().flat_map(Policy::strict).any(|c| c == MediaClass::Staging);
-        let staging = self.classes.taking(MediaClass::Staging).filter(|_| strict);
-        let staging = staging.map_or(0, |media| full(&media));
-        let Tuning { root_kvsets, compact_kvsets, .. } = self.tuning;
-        let (spill_bytes, space_percent) = (self.spill_bytes(), self.options.space_percent());
-        // Who waits for more to come must expect some: what is old is found sooner, and read in order.
-        let is_quiet = self.pace.is_quiet(self.options.clock.now());
-        let spill_bytes = if is_quiet { spill_bytes / 4 } else { spill_bytes };
-        let saving_kvsets = compact_kvsets;
+        let staging = self.room.taking(MediaClass::Staging).filter(|_| strict);
+        let staging = staging.map_or(0, full);
+        let &Tuning { root_kvsets, compact_kvsets, .. } = self.tuning;
+        let (spill_bytes, space_percent) = (self.spill_bytes(), self.space_percent);
+        // While nothing more comes, what is old is found sooner and read in order when it is spilled early.
+        let spill_bytes = if self.is_quiet { spill_bytes / 4 } else { spill_bytes };
+        let merges_early = false;
         let at =
-            Thresholds { spill_bytes, root_kvsets, compact_kvsets, saving_kvsets, space_percent };
-        match full(&self.classes.capacity).max(staging) {
+            Thresholds { spill_bytes, root_kvsets, compact_kvsets, merges_early, space_percent };
+        match full(&self.room.capacity).max(staging) {
             0..70 => at,
-            70..85 => Thresholds { saving_kvsets: 2, space_percent: space_percent.min(115), ..at },
+            70..85 => {
+                Thresholds { merges_early: true, space_percent: space_percent.min(115), ..at }
+            }
             _ => Thresholds {
                 spill_bytes: 1,
                 root_kvsets: usize::MAX,
                 compact_kvsets: 2,
-                saving_kvsets: 2,
+                merges_early: false,
                 space_percent: space_percent.min(105),
             },
         }
     }
 
-    /// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the
-    /// log takes half of what it lies on at most.
-    pub(crate) fn spill_bytes(&self) -> u64 {
-        self.tuning.spill_bytes.min(self.classes.log_capacity_bytes() / 4)
-    }
-
-    fn blocks<'v>(&self, view: &'v View) -> Blocks<'v> {
-        Blocks::of(view, self.replay_from.lock().id, self.tuning.allocation_bytes)
-    }
-
-    /// The most that a root holds, or a step has before it, that is small beside what a KVDB has to do, in bytes.
-    pub(crate) fn small_bytes(&self) -> u64 {
-        (self.spill_bytes() / 64).min(SMALL_MOST)
+    fn blocks(&self) -> Blocks<'_> {
+        Blocks::of(self.view, self.replay_from, self.tuning.allocation_bytes)
     }
 
     /// What the media hold for the KVSs, and what of it is live.
-    pub(crate) fn space(&self, view: &View) -> SpaceUse {
-        self.space_of(view, &self.blocks(view))
+    pub(crate) fn space(&self) -> SpaceUse {
+        self.space_of(&self.blocks())
     }
 
-    fn space_of(&self, view: &View, blocks: &Blocks<'_>) -> SpaceUse {
+    fn space_of(&self, blocks: &Blocks<'_>) -> SpaceUse {
         let SpaceUse { mut used, mut live } = blocks.space();
-        let now_ms = self.wall_clock.now_ms();
+        let now_ms = self.now_ms;
         let mut dead = 0;
-        for tree in view.trees.values() {
+        for tree in self.view.trees.values() {
             let keys: u64 = tree.kvsets().map(|kvset| kvset.key_bytes()).sum();
             dead += tree.dead_bytes(now_ms);
             dead += tree.leaves.iter().map(|leaf| leaf.dead_bytes(now_ms)).sum::<u64>();
@@ -133,14 +119,14 @@ impl Engine {
 
     /// The steps that are worth doing now: first what exceeds its threshold by most.
     pub(crate) fn due(&self) -> Vec<Job> {
-        let view = self.view.load();
-        let at = self.thresholds(&view);
+        let view = self.view;
+        let at = self.thresholds();
         let mut due: Vec<(usize, Job)> = Vec::new();
         let root_bytes = view.root_bytes();
         // One that leaves no room for others comes last.
         let spill = |tree: &Tree, urgency: usize| {
             let least = tree.root.last().map_or(0, |kvset| kvset.key_bytes());
-            let fits = least <= self.room_to_spill(&view, tree);
+            let fits = least <= self.room_to_spill(tree);
             (if fits { urgency } else { 0 }, Job::Spill { kvs: tree.kvs })
         };
         if root_bytes >= at.spill_bytes {
@@ -155,12 +141,12 @@ impl Engine {
             trees.sort_by_key(|tree| std::cmp::Reverse((many && is_small(tree), tree.root_bytes)));
             due.extend(trees.iter().map(|tree| spill(tree, urgency)));
         }
-        due.extend(self.holds_log(&view).map(|(tree, urgency)| spill(tree, urgency)));
+        due.extend(self.holds_log().map(|(tree, urgency)| spill(tree, urgency)));
         for tree in view.trees.values() {
             let entries: Vec<u64> = tree.root.iter().map(|kvset| merged_entries(kvset)).collect();
             let keys = |newest: usize| tree.root[..newest].iter().map(|kvset| kvset.key_bytes());
             if let Some(newest) = merge_run(&entries, at.root_kvsets)
-                && !self.is_emptying(tree.kvs)
+                && self.emptying != Some(tree.kvs)
                 && keys(newest).sum::<u64>() <= self.most_keys(&tree.options.policy)
             {
                 let urgency = newest * 100 / at.root_kvsets;
@@ -170,24 +156,24 @@ impl Engine {
             let shaped = |n| self.shape(tree, n, &at);
             due.extend((0..tree.leaves.len()).filter_map(shaped));
         }
-        due.extend(self.savings(&view, at.space_percent));
+        due.extend(self.savings(at.space_percent));
         due.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
         due.into_iter().map(|(_, job)| job).collect()
     }
 
     /// Who refers to the oldest log segment that any root does, when all of these take half of what the log lies on:
     /// a root that is never the fullest may hold a little in each. With the urgency of its spill.
-    fn holds_log<'v>(&self, view: &'v View) -> Option<(&'v Tree, usize)> {
-        let class = self.classes.staging().map_or(MediaClass::Capacity, |media| media.class);
+    fn holds_log(&self) -> Option<(&Tree, usize)> {
+        let class = self.room.log_class;
         let mut held: BTreeMap<u64, (u64, &Tree)> = BTreeMap::new();
-        for tree in view.trees.values() {
+        for tree in self.view.trees.values() {
             let blocks = tree.root.iter().flat_map(|kvset| &kvset.blocks).map(|(block, _)| block);
             for block in blocks.filter(|block| block.is_log() && block.media().class == class) {
                 held.entry(block.id).or_insert((block.allocation.bytes(), tree));
             }
         }
         let bytes: u64 = held.values().map(|(bytes, _)| bytes).sum();
-        let urgency = bytes * 100 / (self.classes.log_capacity_bytes() / 2).max(1);
+        let urgency = bytes * 100 / (self.room.log_capacity_bytes / 2).max(1);
         let (_, tree) = held.into_values().next().filter(|_| urgency >= 100)?;
         Some((tree, usize::try_from(urgency).unwrap_or(usize::MAX)))
     }
@@ -195,7 +181,7 @@ impl Engine {
     /// The step that brings something home which lies where it must not, if there is room now.
     fn strays(&self, tree: &Tree) -> Option<Job> {
         let mut strict = tree.options.policy.strict();
-        let class = strict.find(|&c| self.classes.taking(c).is_some() && tree.has_strays(c))?;
+        let class = strict.find(|&c| self.room.taking(c).is_some() && tree.has_strays(c))?;
         if tree.root.iter().any(|kvset| tree.strays_in(kvset, class)) {
             return Some(Job::Spill { kvs: tree.kvs });
         }
@@ -214,14 +200,15 @@ impl Engine {
     /// What gives a leaf its shape, with its urgency.
     fn shape(&self, tree: &Tree, n: usize, at: &Thresholds) -> Option<(usize, Job)> {
         let (kvs, leaf) = (tree.kvs, &tree.leaves[n]);
-        let now_ms = self.wall_clock.now_ms();
+        let now_ms = self.now_ms;
         let oldest = leaf.kvsets.iter().rev().take_while(|kvset| kvset.is_expired(now_ms)).count();
         if oldest > 0 {
             // It costs nothing.
             return Some((usize::MAX, Job::Expire { kvs, leaf: leaf.id, oldest }));
         }
-        let is_early = leaf.kvsets.len() >= at.saving_kvsets && self.merge_saves(leaf, now_ms);
-        let most = if is_early { at.saving_kvsets } else { at.compact_kvsets };
+        let is_early =
+            at.merges_early && leaf.kvsets.len() >= 2 && self.merge_saves(leaf, now_ms);
+        let most = if is_early { 2 } else { at.compact_kvsets };
         if leaf.kvsets.len() >= most {
             let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);
             let urgency = leaf.kvsets.len() * 100 / most;
@@ -296,21 +283,20 @@ impl Engine {
 
     /// Whether there is room for a leaf's values twice.
     pub(crate) fn can_sort(&self, leaf: &Leaf, policy: &Policy) -> bool {
-        let media = self.classes.taking(policy.old_values.class);
-        let media = media.as_ref().unwrap_or(&self.classes.capacity);
-        media.free_bytes() / 2 > leaf.value_bytes() + media.reserve_bytes()
+        let class = self.room.taking(policy.old_values.class).unwrap_or(&self.room.capacity);
+        class.free_bytes / 2 > leaf.value_bytes() + class.reserve_bytes
     }
 
     /// The steps that bring the media closer to `goal` percent of what is live, best first, with
     /// their urgency; none when they are there.
-    pub(crate) fn savings(&self, view: &View, goal: u64) -> Vec<(usize, Job)> {
-        let blocks = self.blocks(view);
-        let percent = self.space_of(view, &blocks).percent();
+    pub(crate) fn savings(&self, goal: u64) -> Vec<(usize, Job)> {
+        let blocks = self.blocks();
+        let percent = self.space_of(&blocks).percent();
         if percent <= goal {
             return Vec::new();
         }
         let (mut savings, mut shared): (Vec<Saving>, Vec<Saving>) = (Vec::new(), Vec::new());
-        for tree in view.trees.values() {
+        for tree in self.view.trees.values() {
             if let Some((saving, together)) = self.saved_by_spill(tree, &blocks) {
                 let is_little = saving.saved < self.least_saving(saving.cost);
                 if is_little && 2 * together > saving.cost {
@@ -336,7 +322,7 @@ impl Engine {
     /// The most keys that are rewritten as one, in bytes: a kvset of the root that is aged, a leaf that is merged.
     /// All of them are there twice until that is done, and may have nothing but what is kept for maintenance.
     fn most_keys(&self, policy: &Policy) -> u64 {
-        self.most_at(policy.old_keys, Media::reserve_bytes) / 4
+        self.most_at(policy.old_keys, |class| class.reserve_bytes) / 4
     }
 
     /// The keys with which a leaf is large, in bytes.
@@ -346,27 +332,26 @@ impl Engine {
 
     /// The keys that a spill may lay down, in bytes. Each leaf may take a unit more, and is to be merged
     /// afterwards; and two memtables may be ingested meanwhile, which are like the one before.
-    pub(crate) fn room_to_spill(&self, view: &View, tree: &Tree) -> u64 {
+    pub(crate) fn room_to_spill(&self, tree: &Tree) -> u64 {
         let keys = |kvset: &Arc<Kvset>| kvset.key_bytes();
         let largest = tree.leaves.iter().map(Leaf::key_bytes).max().unwrap_or(0);
         let units = tree.leaves.len() as u64 * self.tuning.allocation_bytes;
         let ingested: u64 =
-            view.trees.values().filter_map(|tree| tree.root.first().map(keys)).sum();
+            self.view.trees.values().filter_map(|tree| tree.root.first().map(keys)).sum();
         let free = self.free_bytes_at(tree.options.policy.old_keys);
         free.saturating_sub(largest + units + 2 * ingested)
     }
 
     /// What is free at a place, in bytes: in the one of its classes that has more.
     pub(crate) fn free_bytes_at(&self, place: Place) -> u64 {
-        self.most_at(place, Media::free_bytes)
+        self.most_at(place, |class| class.free_bytes)
     }
 
     /// What the classes of a place have, that one which has more.
-    fn most_at(&self, place: Place, of: impl Fn(&Media) -> u64) -> u64 {
-        let classes = &self.classes;
-        let preferred = classes.taking(place.class).unwrap_or_else(|| classes.capacity.clone());
-        let other = place.fallback().and_then(|other| classes.taking(other));
-        other.map_or(0, |media| of(&media)).max(of(&preferred))
+    fn most_at(&self, place: Place, of: impl Fn(&ClassRoom) -> u64) -> u64 {
+        let preferred = self.room.taking(place.class).unwrap_or(&self.room.capacity);
+        let other = place.fallback().and_then(|other| self.room.taking(other));
+        other.map_or(0, &of).max(of(preferred))
     }
 
     fn least_saving(&self, cost: u64) -> u64 {
@@ -381,7 +366,7 @@ impl Engine {
         }
         let Freed { moved, alone, together } = blocks.freed_by(&tree.root);
         let keys: u64 = tree.root.iter().map(|kvset| kvset.key_bytes()).sum();
-        let dead = tree.dead_bytes(self.wall_clock.now_ms());
+        let dead = tree.dead_bytes(self.now_ms);
         let later = blocks.to_collect(dead, &tree.leaves);
         let job = Job::Spill { kvs: tree.kvs };
         Some((Saving { saved: alone + dead, cost: keys + moved, later, job }, together))
@@ -392,7 +377,7 @@ impl Engine {
     fn saved_in(&self, tree: &Tree, leaf: &Leaf, blocks: &Blocks<'_>) -> [Option<Saving>; 2] {
         let job = |blocks| Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks };
         let keys = leaf.key_bytes();
-        let dead = leaf.dead_bytes(self.wall_clock.now_ms());
+        let dead = leaf.dead_bytes(self.now_ms);
         // It frees little itself. What it uncovers counts in full, because blocks spilled lately are mostly garbage
         // then, and cheap to collect.
         let merge = (dead > 0).then(|| Saving {
@@ -440,18 +425,16 @@ impl Engine {
             return 0;
         }
         let packed: u64 = old.iter().map(|block| blocks.packed(block)).sum();
-        let Tuning { frame_bytes, block_bytes, allocation_bytes, .. } = self.tuning;
+        let &Tuning { frame_bytes, block_bytes, allocation_bytes, .. } = self.tuning;
         // Of two frames in a row, one is half full at least, and so of two blocks.
-        let frames =
-            (2 * alive / frame_bytes + 1) * (HEADER_SIZE as u64 + self.classes.largest_lba());
+        let frames = (2 * alive / frame_bytes + 1) * (HEADER_SIZE as u64 + self.room.largest_lba);
         let ends = (2 * alive / block_bytes + 1) * allocation_bytes;
         packed.min(alive + frames + ends) + allocation_bytes
     }
 
     /// The blocks of a leaf that rewriting makes smaller; none when all of them together would not.
     pub(crate) fn garbage_in(&self, leaf: &Leaf) -> BTreeSet<u64> {
-        let view = self.view.load();
-        let blocks = self.blocks(&view);
+        let blocks = self.blocks();
         let unit = self.tuning.allocation_bytes;
         let mut poor = leaf.blocks();
         // Frames of old values end with some room, and would again.
@@ -468,23 +451,23 @@ impl Engine {
 
     /// Whether keys of a leaf do not lie where the policy wants them, and there is room for them.
     pub(crate) fn keys_move(&self, leaf: &Leaf, policy: &Policy) -> bool {
-        let Some(media) = self.classes.taking(policy.old_keys.class) else {
+        let Some(class) = self.room.taking(policy.old_keys.class) else {
             return false;
         };
-        let elsewhere = leaf.kvsets.iter().any(|kvset| kvset.keys_are_on(media.class.other()));
-        elsewhere && media.free_bytes() / 2 > leaf.key_bytes() + media.reserve_bytes()
+        let elsewhere = leaf.kvsets.iter().any(|kvset| kvset.keys_are_on(class.class.other()));
+        elsewhere && class.free_bytes / 2 > leaf.key_bytes() + class.reserve_bytes
     }
 
     /// The values that a merge of all of a leaf is to move besides: those that do not lie where the
     /// policy wants them, if there is room for them there.
     pub(crate) fn misplaced(&self, leaf: &Leaf, policy: &Policy) -> BTreeSet<u64> {
-        let Some(media) = self.classes.taking(policy.old_values.class) else {
+        let Some(class) = self.room.taking(policy.old_values.class) else {
             return BTreeSet::new();
         };
         let mut elsewhere = leaf.blocks();
-        elsewhere.retain(|_, block| block.media().class != media.class);
+        elsewhere.retain(|_, block| block.media().class != class.class);
         let bytes: u64 = elsewhere.values().map(|block| block.allocation.bytes()).sum();
-        let room = media.has_room().unwrap_or(false) && media.free_bytes() / 2 > bytes;
+        let room = class.has_room && class.free_bytes / 2 > bytes;
         if room { elsewhere.into_keys().collect() } else { BTreeSet::new() }
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
+use crate::maintain::situation::Situation;
 use crate::media::class::Media;
 use crate::media::space::Purpose;
 use crate::omf::manifest::Edit;
@@ -136,7 +137,7 @@ impl Engine {
     #[allow(clippy::cast_precision_loss)] // ratios for people
     pub(crate) fn compact_status(&self) -> CompactStatus {
         let manual = &self.manual;
-        let space = self.space(&self.view.load());
+        let space = self.situation(&self.view.load()).space();
         let goal = manual.goal.load(Ordering::Relaxed);
         let before = manual.written_before.load(Ordering::Relaxed);
         CompactStatus {
@@ -182,7 +183,7 @@ impl Engine {
         let before = Before { seqno: self.visible.load(Ordering::Acquire), id: self.ids.last() };
         while self.step_asked(|| {
             let view = self.view.load();
-            let savings = self.savings(&view, goal).into_iter().map(|(_, job)| job);
+            let savings = self.situation(&view).savings(goal).into_iter().map(|(_, job)| job);
             savings.filter(|job| before.concerns(&view, job)).collect::<Vec<Job>>()
         })? {}
         Ok(())
@@ -205,11 +206,6 @@ impl Engine {
             self.sweep_leaves(kvs, sweep)?;
         }
         Ok(())
-    }
-
-    /// Whether the root of a KVS is being emptied. A merge there would make what was in it young again.
-    pub(crate) fn is_emptying(&self, kvs: u32) -> bool {
-        *self.manual.emptying.lock() == Some(kvs)
     }
 
     /// Ages what is in the root now.
@@ -238,7 +234,8 @@ impl Engine {
                 let again = self.step_asked(|| {
                     let view = self.view.load();
                     let tree = view.tree(kvs)?;
-                    self.sweep_leaf(tree, &tree.leaves[tree.leaf_of(&from)], sweep)
+                    let leaf = &tree.leaves[tree.leaf_of(&from)];
+                    sweep_leaf(&self.situation(&view), tree, leaf, sweep)
                 })?;
                 if !again {
                     break;
@@ -252,31 +249,6 @@ impl Engine {
                 None => return Ok(()),
             }
         }
-    }
-
-    /// What would make a leaf better.
-    fn sweep_leaf(&self, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
-        let job = |blocks| Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks });
-        let policy = &tree.options.policy;
-        if let Sweep::Leaving(class) = sweep {
-            let mut blocks = leaf.blocks();
-            blocks.retain(|_, block| block.media().class == class);
-            let touches = leaf.kvsets.iter().any(|kvset| kvset.is_on(class));
-            return if touches { job(blocks.into_keys().collect()) } else { None };
-        }
-        let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.prefixes.is_empty();
-        if leaf.kvsets.len() > 1 || leaf.kvsets.iter().any(deletes) {
-            return job(BTreeSet::new());
-        }
-        if let [only] = &leaf.kvsets[..]
-            && self.can_sort(leaf, policy)
-            && only.is_scattered().unwrap_or(false)
-        {
-            return Some(Job::Sort { kvs: tree.kvs, leaf: leaf.id });
-        }
-        let mut moves = self.garbage_in(leaf);
-        moves.extend(self.misplaced(leaf, policy));
-        if self.keys_move(leaf, policy) || !moves.is_empty() { job(moves) } else { None }
     }
 
     // ---- taking the staging class away ------------------------------------------------------------
@@ -381,6 +353,31 @@ impl Engine {
     }
 }
 
+/// What would make a leaf better.
+fn sweep_leaf(now: &Situation<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
+    let job = |blocks| Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks });
+    let policy = &tree.options.policy;
+    if let Sweep::Leaving(class) = sweep {
+        let mut blocks = leaf.blocks();
+        blocks.retain(|_, block| block.media().class == class);
+        let touches = leaf.kvsets.iter().any(|kvset| kvset.is_on(class));
+        return if touches { job(blocks.into_keys().collect()) } else { None };
+    }
+    let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.prefixes.is_empty();
+    if leaf.kvsets.len() > 1 || leaf.kvsets.iter().any(deletes) {
+        return job(BTreeSet::new());
+    }
+    if let [only] = &leaf.kvsets[..]
+        && now.can_sort(leaf, policy)
+        && only.is_scattered().unwrap_or(false)
+    {
+        return Some(Job::Sort { kvs: tree.kvs, leaf: leaf.id });
+    }
+    let mut moves = now.garbage_in(leaf);
+    moves.extend(now.misplaced(leaf, policy));
+    if now.keys_move(leaf, policy) || !moves.is_empty() { job(moves) } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,7 +414,7 @@ mod tests {
             Job::Spill { kvs } | Job::Collect { kvs, .. } => kvs,
             job => panic!("{job:?}"),
         };
-        let savings = || db.engine.savings(&db.engine.view.load(), 102).into_iter();
+        let savings = || db.engine.situation(&db.engine.view.load()).savings(102).into_iter();
         let kvss = || savings().map(|(_, job)| kvs_of(job)).collect::<Vec<u32>>();
         assert_eq!(kvss(), [worst.id, other.id]);
         let full = db.compact(CompactRequest::SpaceAmplification(1.02)).unwrap_err();

@@ -84,6 +84,7 @@ impl Engine {
     /// What a step reads and writes. It keeps no view, because a view keeps memtables.
     pub(crate) fn plan(&self, job: &Job) -> Compaction {
         let view = self.view.load();
+        let now = self.situation(&view);
         let kvs = job.kvs();
         let tree = view.tree(kvs).expect("a job names a KVS that exists");
         let KvsOptions { policy, compression, .. } = tree.options;
@@ -92,8 +93,7 @@ impl Engine {
             |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
         let (inputs, targets, rewrite) = match job {
             Job::Spill { .. } => {
-                let oldest =
-                    spill_run(&tree.root, self.spill_bytes(), self.room_to_spill(&view, tree));
+                let oldest = spill_run(&tree.root, now.spill_bytes(), now.room_to_spill(tree));
                 let mut inputs = tree.root[tree.root.len() - oldest..].to_vec();
                 let leaves = tree.leaves.iter();
                 let targets = match self.merges_with_leaf(tree, &inputs) {
@@ -112,7 +112,7 @@ impl Engine {
             Job::Compact { leaf: id, newest, .. } => {
                 let leaf = leaf(*id);
                 let all = *newest == leaf.kvsets.len();
-                let moves = if all { self.misplaced(leaf, &policy) } else { BTreeSet::new() };
+                let moves = if all { now.misplaced(leaf, &policy) } else { BTreeSet::new() };
                 let targets = vec![target(leaf, all)];
                 (leaf.kvsets[..*newest].to_vec(), targets, Rewrite::of(moves))
             }
@@ -131,7 +131,7 @@ impl Engine {
             }
             Job::Collect { leaf: id, blocks, .. } => {
                 let leaf = leaf(*id);
-                let mut moves = self.misplaced(leaf, &policy);
+                let mut moves = now.misplaced(leaf, &policy);
                 moves.extend(blocks);
                 (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::of(moves))
             }

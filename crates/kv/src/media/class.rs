@@ -226,11 +226,16 @@ impl Media {
 
     /// Whether users may put more here.
     pub(crate) fn has_room(&self) -> Result<bool> {
-        let fits = |space: &Space| space.available() >= space.reserve_lbas + self.least.0;
-        Ok(fits(&self.space.lock()) || {
+        Ok(self.has_room_now() || {
             self.reclaim()?;
-            fits(&self.measured())
+            self.has_room_now()
         })
+    }
+
+    /// The same, without what could be made available by discarding it.
+    pub(crate) fn has_room_now(&self) -> bool {
+        let fits = |space: &Space| space.available() >= space.reserve_lbas + self.least.0;
+        fits(&self.space.lock()) || fits(&self.measured())
     }
 
     /// Bytes in use, freed but not yet discarded ones included.

@@ -1,3 +1,5 @@
+mod choice;
+
 use std::time::Duration;
 
 use esker_base::Rng;
@@ -163,7 +165,8 @@ fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
     put(100);
     let best = || {
         let view = db.engine.view.load_full();
-        let Job::Collect { blocks, .. } = db.engine.savings(&view, 102).remove(0).1 else {
+        let Job::Collect { blocks, .. } = db.engine.situation(&view).savings(102).remove(0).1
+        else {
             return None;
         };
         let all = view.tree(kvs.id).unwrap().leaves[0].blocks();
@@ -176,7 +179,7 @@ fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
         .expect("of what was spilled second, four fifths are garbage, of the rest at most half");
     assert!((64..1200).contains(&first), "{first} KiB");
     assert!(std::iter::from_fn(best).count() > 0);
-    let left = db.engine.savings(&db.engine.view.load(), 102);
+    let left = db.engine.situation(&db.engine.view.load()).savings(102);
     assert_eq!(left, [(left[0].0, Job::Spill { kvs: kvs.id })]);
 }
 

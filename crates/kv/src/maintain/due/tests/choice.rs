@@ -1,0 +1,150 @@
+//! The choice of the next step in situations that are made up: kvsets on a device in memory, and no KVDB.
+
+use std::sync::Arc;
+
+use crate::engine::job::Job;
+use crate::maintain::situation::{ClassRoom, Room, Situation};
+use crate::media::class::Media;
+use crate::media::classes::Classes;
+use crate::media::writes::Writes;
+use crate::testing::device;
+use crate::tree::kvset::Kvset;
+use crate::tree::kvset::builder::{KvsetBuilder, NewEntry, Shop};
+use crate::tree::memtable::Memtable;
+use crate::tree::page_cache::PageCache;
+use crate::tree::view::{Tree, View};
+use crate::types::class::MediaClass;
+use crate::types::expiry::Expiry;
+use crate::types::options::Tuning;
+use crate::types::policy::{KvsOptions, Place};
+
+const KVS: u32 = 1;
+const LEAF: u64 = 2;
+
+/// Makes kvsets.
+struct Bench {
+    tuning: Tuning,
+    classes: Classes,
+    pages: Arc<PageCache>,
+    last_id: u64,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let tuning = Tuning { spill_bytes: 1 << 20, ..Tuning::for_budget(16 << 20) };
+        let capacity = Media::new(MediaClass::Capacity, device("c"), &tuning);
+        let classes = Classes::new(Arc::new(capacity), None);
+        Bench { tuning, classes, pages: Arc::new(PageCache::new(1 << 20)), last_id: 10 }
+    }
+
+    /// A kvset of `node` with so many entries of about 100 bytes, whose keys begin with `first`.
+    fn kvset(&mut self, node: u64, first: u8, entries: u64) -> Arc<Kvset> {
+        self.last_id += 1;
+        let (id, writes) = (self.last_id, Writes::new(false));
+        let shop = Shop {
+            classes: &self.classes,
+            cache: &self.pages,
+            tuning: &self.tuning,
+            writes: &writes,
+        };
+        let place = Place::prefer(MediaClass::Capacity);
+        let mut kvset = KvsetBuilder::new(shop, id, KVS, node, id, place);
+        for n in 0..entries {
+            let key = [&[first; 1][..], &n.to_be_bytes().repeat(10)].concat();
+            kvset.add(&key, NewEntry::Inline(&[7; 16], Expiry::NEVER)).unwrap();
+        }
+        kvset.finish(|id| panic!("block {id} was not named")).unwrap()
+    }
+}
+
+/// A view of one tree with these kvsets.
+fn view(kvsets: Vec<Arc<Kvset>>) -> View {
+    let mut tree = Tree::new(KVS, "a", KvsOptions::default(), LEAF);
+    kvsets.into_iter().for_each(|kvset| tree.add(kvset));
+    View::new(Arc::new(Memtable::new(1 << 20)), vec![tree])
+}
+
+/// A situation on one medium of 64 MiB of which so many percent are used.
+fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situation<'v> {
+    let capacity_bytes = 64 << 20;
+    let used_bytes = capacity_bytes / 100 * used_percent;
+    let capacity = ClassRoom {
+        class: MediaClass::Capacity,
+        capacity_bytes,
+        used_bytes,
+        free_bytes: capacity_bytes - used_bytes,
+        reserve_bytes: 1 << 20,
+        has_room: true,
+    };
+    let room = Room {
+        capacity,
+        staging: None,
+        log_class: MediaClass::Capacity,
+        log_capacity_bytes: capacity_bytes,
+        largest_lba: 512,
+    };
+    Situation {
+        view,
+        tuning: &bench.tuning,
+        room,
+        replay_from: 0,
+        now_ms: 0,
+        // Nothing is to be saved.
+        space_percent: 10_000,
+        is_quiet: false,
+        emptying: None,
+    }
+}
+
+#[test]
+fn full_roots_make_a_spill_due_and_quiet_writers_a_quarter_of_them() {
+    let mut bench = Bench::new();
+    let small = view(vec![bench.kvset(0, b'a', 4000)]);
+    let now = situation(&bench, &small, 10);
+    assert!(small.root_bytes() > now.spill_bytes() / 4 && small.root_bytes() < now.spill_bytes());
+    assert_eq!(now.due(), []);
+    assert_eq!(Situation { is_quiet: true, ..now }.due(), [Job::Spill { kvs: KVS }]);
+    let large = view(vec![bench.kvset(0, b'a', 20_000)]);
+    assert_eq!(situation(&bench, &large, 10).due(), [Job::Spill { kvs: KVS }]);
+}
+
+#[test]
+fn kvsets_of_a_root_are_merged_unless_it_is_being_emptied() {
+    let mut bench = Bench::new();
+    let four = view((b'a'..=b'd').map(|first| bench.kvset(0, first, 500)).collect());
+    let now = situation(&bench, &four, 10);
+    assert_eq!(now.due(), [Job::Merge { kvs: KVS, newest: 4 }]);
+    assert_eq!(Situation { emptying: Some(KVS), ..now }.due(), []);
+}
+
+#[test]
+fn kvsets_of_a_leaf_are_merged_the_sooner_the_fuller_its_medium_is() {
+    let mut bench = Bench::new();
+    let most = bench.tuning.compact_kvsets;
+    let mut kvsets: Vec<Arc<Kvset>> = Vec::new();
+    let due = |bench: &Bench, kvsets: &[Arc<Kvset>], used| {
+        let view = view(kvsets.to_vec());
+        let due = situation(bench, &view, used).due();
+        due.iter().any(|job| matches!(job, Job::Compact { leaf: LEAF, .. }))
+    };
+    // They hold the same keys: what is newer hides what is older.
+    for _ in 0..most - 1 {
+        kvsets.push(bench.kvset(LEAF, b'a', 500));
+        assert!(!due(&bench, &kvsets, 69), "{} kvsets", kvsets.len());
+        assert_eq!(due(&bench, &kvsets, 70), kvsets.len() > 1, "{} kvsets", kvsets.len());
+    }
+    kvsets.push(bench.kvset(LEAF, b'a', 500));
+    assert!(due(&bench, &kvsets, 69));
+}
+
+#[test]
+fn a_spill_that_leaves_no_room_comes_after_all_other_steps() {
+    let mut bench = Bench::new();
+    let mut kvsets = vec![bench.kvset(0, b'a', 20_000)];
+    kvsets.extend((0..bench.tuning.compact_kvsets).map(|_| bench.kvset(LEAF, b'a', 500)));
+    let view = view(kvsets);
+    let mut now = situation(&bench, &view, 10);
+    assert!(matches!(now.due()[..], [Job::Spill { .. }, Job::Compact { .. }]), "{:?}", now.due());
+    now.room.capacity.free_bytes = 1 << 20;
+    assert!(matches!(now.due()[..], [Job::Compact { .. }, Job::Spill { .. }]), "{:?}", now.due());
+}

@@ -1,0 +1,140 @@
+//! A situation: what the choice of the next step depends on, at one moment. With it in hand `due.rs` asks no device, no
+//! clock and no lock, so that a test can make one up.
+
+use crate::engine::job::Job;
+use crate::engine::shared::Engine;
+use crate::media::class::Media;
+use crate::tree::view::View;
+use crate::types::class::MediaClass;
+use crate::types::options::Tuning;
+
+/// What the choice of a step depends on.
+pub(crate) struct Situation<'v> {
+    pub(crate) view: &'v View,
+    pub(crate) tuning: &'v Tuning,
+    pub(crate) room: Room,
+    /// The log segment in which replay begins: it stays, whatever refers to it.
+    pub(crate) replay_from: u64,
+    /// The wall clock.
+    pub(crate) now_ms: u64,
+    /// Bytes that the media may hold for each 100 bytes that are live.
+    pub(crate) space_percent: u64,
+    /// Whether writers write little or nothing.
+    pub(crate) is_quiet: bool,
+    /// The KVS whose root a compaction of all is emptying.
+    pub(crate) emptying: Option<u32>,
+}
+
+/// The room on one media class, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassRoom {
+    pub(crate) class: MediaClass,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) used_bytes: u64,
+    /// What is kept for maintenance included.
+    pub(crate) free_bytes: u64,
+    /// Kept for maintenance.
+    pub(crate) reserve_bytes: u64,
+    /// Whether users may put more here.
+    pub(crate) has_room: bool,
+}
+
+/// The room on all classes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) capacity: ClassRoom,
+    /// `None` too while staging takes nothing new.
+    pub(crate) staging: Option<ClassRoom>,
+    /// Where the log lies, and the size of that class in bytes.
+    pub(crate) log_class: MediaClass,
+    pub(crate) log_capacity_bytes: u64,
+    /// The size of the largest LBAs, in bytes.
+    pub(crate) largest_lba: u64,
+}
+
+impl Room {
+    /// The room on a class that takes new data.
+    pub(crate) fn taking(&self, class: MediaClass) -> Option<&ClassRoom> {
+        match class {
+            MediaClass::Capacity => Some(&self.capacity),
+            MediaClass::Staging => self.staging.as_ref(),
+        }
+    }
+}
+
+/// The bound of what is small, in bytes.
+const SMALL_MOST: u64 = 256 << 10;
+
+/// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the log takes half of
+/// what it lies on at most.
+fn spill_bytes(tuning: &Tuning, log_capacity_bytes: u64) -> u64 {
+    tuning.spill_bytes.min(log_capacity_bytes / 4)
+}
+
+/// The most that a root holds, or a step has before it, that is small beside what a KVDB has to do, in bytes.
+fn small_bytes(spill_bytes: u64) -> u64 {
+    (spill_bytes / 64).min(SMALL_MOST)
+}
+
+impl Situation<'_> {
+    /// Bytes in the roots at which the fullest one spills.
+    pub(crate) fn spill_bytes(&self) -> u64 {
+        spill_bytes(self.tuning, self.room.log_capacity_bytes)
+    }
+
+    /// The most that is small, in bytes.
+    pub(crate) fn small_bytes(&self) -> u64 {
+        small_bytes(self.spill_bytes())
+    }
+}
+
+impl Engine {
+    /// The situation now, in a view.
+    pub(crate) fn situation<'v>(&'v self, view: &'v View) -> Situation<'v> {
+        Situation {
+            view,
+            tuning: &self.tuning,
+            room: self.room_on_media(),
+            replay_from: self.replay_from.lock().id,
+            now_ms: self.wall_clock.now_ms(),
+            space_percent: self.options.space_percent(),
+            is_quiet: self.pace.is_quiet(self.options.clock.now()),
+            emptying: *self.manual.emptying.lock(),
+        }
+    }
+
+    fn room_on_media(&self) -> Room {
+        let classes = &self.classes;
+        let of = |media: &Media| ClassRoom {
+            class: media.class,
+            capacity_bytes: media.capacity_bytes(),
+            used_bytes: media.used_bytes(),
+            has_room: media.has_room_now(),
+            free_bytes: media.free_bytes(),
+            reserve_bytes: media.reserve_bytes(),
+        };
+        let log = classes.staging().unwrap_or_else(|| classes.capacity.clone());
+        Room {
+            capacity: of(&classes.capacity),
+            staging: classes.taking(MediaClass::Staging).map(|media| of(&media)),
+            log_class: log.class,
+            log_capacity_bytes: log.capacity_bytes(),
+            largest_lba: classes.largest_lba(),
+        }
+    }
+
+    /// The steps that are worth doing now: first what exceeds its threshold by most.
+    pub(crate) fn due(&self) -> Vec<Job> {
+        self.situation(&self.view.load()).due()
+    }
+
+    /// Bytes in the roots at which the fullest one spills. Each write asks.
+    pub(crate) fn spill_bytes(&self) -> u64 {
+        spill_bytes(&self.tuning, self.classes.log_capacity_bytes())
+    }
+
+    /// The most that is small, in bytes.
+    pub(crate) fn small_bytes(&self) -> u64 {
+        small_bytes(self.spill_bytes())
+    }
+}
