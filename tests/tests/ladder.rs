@@ -7,6 +7,8 @@
 mod crates;
 #[path = "ladder/life.rs"]
 mod life;
+#[path = "ladder/locks.rs"]
+mod locks;
 #[path = "ladder/rooms.rs"]
 mod rooms;
 #[path = "ladder/source.rs"]
@@ -278,6 +280,62 @@ fn circles_and_calls_upward_are_found() {
     assert_one(&calls(lower), "engine/shared.rs calls Engine::high");
     assert_one(&calls("fn f(engine: &Engine) {\n    engine.high();\n}\n"), "calls Engine::high");
     assert_none(&calls("\nimpl Other {\n    fn f(&self) {\n        self.high();\n    }\n}\n"));
+}
+
+// ---- locks of the engine -------------------------------------------------------------------------
+
+fn stated_locks() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    locks::stated(&text, "### Locks")
+}
+
+/// The engine's sources without comments, literals and tests.
+fn engine_code() -> Vec<(String, String)> {
+    let files = sources("kv").into_iter().filter(|(name, _)| !rooms::is_test(name));
+    files.map(|(name, text)| (name, rooms::without_tests(&source::code(&text)))).collect()
+}
+
+#[test]
+fn locks_of_the_engine_are_taken_in_the_order_that_is_stated() {
+    let (order, code) = (stated_locks(), engine_code());
+    let shared = &code.iter().find(|(name, _)| name == "engine/shared.rs").unwrap().1;
+    let mut wanted = locks::mutexes(shared, "Engine");
+    // It has its lock inside.
+    wanted.push("transactions");
+    wanted.sort_unstable();
+    let mut named: Vec<&str> = order.iter().map(|lock| &lock[..]).collect();
+    named.sort_unstable();
+    assert_eq!(named, wanted, "ARCHITECTURE.md names the engine's locks");
+    assert_none(&locks::findings(&code, &order));
+}
+
+#[test]
+fn a_lock_against_the_order_is_found() {
+    let order = stated_locks();
+    let judge = |body: &str| {
+        let code = format!(
+            "fn planted(&self) {{\n{body}\n}}\nfn flushes(&self) {{\n    let _f = self.flushing.lock();\n}}\n"
+        );
+        locks::findings(&[("a.rs".into(), code)], &order)
+    };
+    assert_none(&judge("    let _a = self.flushing.lock();\n    let _b = self.writer.lock();\n"));
+    assert_one(
+        &judge("    let a = self.writer.lock();\n    let b = self.flushing.lock();\n"),
+        "holds writer and takes flushing",
+    );
+    assert_one(
+        &judge("    let a = self.writer.lock();\n    self.flushes();\n"),
+        "takes flushing in flushes",
+    );
+    assert_one(
+        &judge("    let a = self.writer.lock();\n    let b = self.writer.lock();\n"),
+        "takes writer",
+    );
+    assert_none(&judge("    let a = self.writer.lock();\n    drop(a);\n    self.flushes();\n"));
+    assert_none(&judge("    {\n        let a = self.writer.lock();\n    }\n    self.flushes();\n"));
+    assert_none(&judge(
+        "    let mut a = self.writer.lock();\n    MutexGuard::unlocked(&mut a, || self.flushes());\n",
+    ));
 }
 
 // ---- the life of a put and of a get --------------------------------------------------------------

@@ -16,9 +16,6 @@ pub(crate) struct Rooms {
 impl Rooms {
     /// Of files below `src`, and their contents.
     pub(crate) fn of<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Rooms {
-        let is_test = |name: &str| {
-            name.ends_with("tests.rs") || name.contains("tests/") || name == "testing.rs"
-        };
         let files = files.into_iter().filter(|(name, _)| !is_test(name));
         let code = files.map(|(name, text)| {
             let path = name.strip_suffix(".rs").expect("a file of Rust");
@@ -149,8 +146,13 @@ fn name(module: &[String]) -> String {
     if module.is_empty() { "lib.rs".into() } else { format!("{}.rs", module.join("/")) }
 }
 
+/// Whether a file below `src` is for tests alone.
+pub(crate) fn is_test(name: &str) -> bool {
+    name.ends_with("tests.rs") || name.contains("tests/") || name == "testing.rs"
+}
+
 /// The code without its tests.
-fn without_tests(code: &str) -> String {
+pub(crate) fn without_tests(code: &str) -> String {
     let end = code.find("#[cfg(test)]\nmod tests").unwrap_or(code.len());
     let mut is_test = false;
     let lines = code[..end].lines().filter(|line| {
