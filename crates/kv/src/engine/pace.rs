@@ -77,27 +77,6 @@ const QUIET: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maintain::giving_way::GivingWay;
-    use crate::maintain::giving_way::pauses;
-    use crate::write::throttle::pressure;
-
-    #[test]
-    fn a_step_that_spills_wait_for_does_not_pause() {
-        assert_eq!(
-            [0, 3, 4, 7, 8, 100].map(|root_bytes| pauses(root_bytes, 4)),
-            [3, 3, 1, 1, 0, 0]
-        );
-    }
-
-    #[test]
-    fn a_step_for_which_a_writer_waits_does_not_pause() {
-        let (db, ..) = crate::testing::kvdb();
-        let took = Duration::from_millis(2);
-        let pause = |can_wait| GivingWay::new(&db.engine, can_wait).pause_after(took);
-        assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
-        assert_eq!(db.engine.pace.for_space(|| pause(true)), Duration::ZERO);
-        assert_eq!(pause(true), 3 * took);
-    }
 
     #[test]
     fn the_first_ingest_tells_how_long_they_take_and_others_change_that_slowly() {
@@ -120,14 +99,5 @@ mod tests {
         pace.ingest_begins(Nanos(7));
         assert_eq!(pace.ingest_ns(Nanos(8), 10 << 20), INGEST_NS);
         assert_eq!(pace.ingest_ns(Nanos(400_000_007), 10 << 20), 39_062);
-    }
-
-    #[test]
-    fn pressure_begins_gently_and_has_an_end() {
-        assert_eq!(pressure(50, 50, 100), 0);
-        assert_eq!(pressure(40, 50, 100), 0);
-        assert!(pressure(55, 50, 100) <= 10);
-        assert_eq!(pressure(100, 50, 100), 1000);
-        assert_eq!(pressure(u64::MAX / 1000, 50, 100), 10_000);
     }
 }

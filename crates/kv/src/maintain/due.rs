@@ -206,8 +206,7 @@ impl Situation<'_> {
             // It costs nothing.
             return Some((usize::MAX, Job::Expire { kvs, leaf: leaf.id, oldest }));
         }
-        let is_early =
-            at.merges_early && leaf.kvsets.len() >= 2 && self.merge_saves(leaf, now_ms);
+        let is_early = at.merges_early && leaf.kvsets.len() >= 2 && self.merge_saves(leaf, now_ms);
         let most = if is_early { 2 } else { at.compact_kvsets };
         if leaf.kvsets.len() >= most {
             let newest = compaction_run(leaf, self.tuning.compact_kvsets / 2);

@@ -79,3 +79,26 @@ pub(crate) fn pauses(root_bytes: u64, spill_bytes: u64) -> u32 {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_spills_wait_for_does_not_pause() {
+        assert_eq!(
+            [0, 3, 4, 7, 8, 100].map(|root_bytes| pauses(root_bytes, 4)),
+            [3, 3, 1, 1, 0, 0]
+        );
+    }
+
+    #[test]
+    fn a_step_for_which_a_writer_waits_does_not_pause() {
+        let (db, ..) = crate::testing::kvdb();
+        let took = Duration::from_millis(2);
+        let pause = |can_wait| GivingWay::new(&db.engine, can_wait).pause_after(took);
+        assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
+        assert_eq!(db.engine.pace.for_space(|| pause(true)), Duration::ZERO);
+        assert_eq!(pause(true), 3 * took);
+    }
+}

@@ -82,3 +82,17 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_begins_gently_and_has_an_end() {
+        assert_eq!(pressure(50, 50, 100), 0);
+        assert_eq!(pressure(40, 50, 100), 0);
+        assert!(pressure(55, 50, 100) <= 10);
+        assert_eq!(pressure(100, 50, 100), 1000);
+        assert_eq!(pressure(u64::MAX / 1000, 50, 100), 10_000);
+    }
+}

@@ -135,7 +135,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
         (6 * n..6 * n + 6).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5000]).unwrap());
         db.ingest().unwrap();
         db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
-        assert!((0..20).any(|_| !db.step().unwrap()), "after {n}: {}", db.stats());
+        assert!((0..20).any(|_| !db.step().unwrap()), "after {n}: {:?}", db.stats());
     }
     let view = db.engine.view.load();
     let left = view.tree(kvs.id).unwrap().leaves[0].blocks().len() as u64;

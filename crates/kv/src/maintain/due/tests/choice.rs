@@ -67,7 +67,7 @@ fn view(kvsets: Vec<Arc<Kvset>>) -> View {
 /// A situation on one medium of 64 MiB of which so many percent are used.
 fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situation<'v> {
     let capacity_bytes = 64 << 20;
-    let used_bytes = capacity_bytes / 100 * used_percent;
+    let used_bytes = (capacity_bytes * used_percent).div_ceil(100);
     let capacity = ClassRoom {
         class: MediaClass::Capacity,
         capacity_bytes,
