@@ -3,6 +3,7 @@
 mod compact;
 mod copies;
 mod lines;
+mod screen;
 mod transfer;
 
 use std::ffi::OsStr;
@@ -295,7 +296,7 @@ fn info(opening: &Opening, json: bool) -> Result {
         let whole = serde_json::json!({ "kvdb": stats, "devices": models, "remarks": remarks });
         format!("{whole:#}\n")
     } else {
-        let mut text = stats.to_string();
+        let mut text = screen::Screen(&stats).to_string();
         text.push_str(&devices.conclusion());
         for (class, spec) in devices.specs() {
             let _ = writeln!(text, "{class} class on {spec}");

@@ -67,7 +67,7 @@ fn main() {
         at(0.9999),
         at(1.0)
     );
-    println!("{}", db.stats());
+    println!("{:?}", db.stats());
     println!("space amplification {:.2}", db.compact_status().space_amplification);
     drop((kvs, db));
     let _ = std::fs::remove_dir_all(dir);

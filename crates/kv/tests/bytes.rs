@@ -123,7 +123,7 @@ fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
     assert_eq!(written.capacity, class.written_bytes() + HEADER_BYTES);
     let aged = class.streams.iter().find(|s| s.stream == Stream::OldValues);
     let aged_bytes = aged.unwrap().live_bytes.min(user_bytes);
-    assert!(aged_bytes > user_bytes / 2, "{stats}");
+    assert!(aged_bytes > user_bytes / 2, "{stats:?}");
     // What is young still will be written once more.
     let young_bytes = user_bytes - aged_bytes;
     db.close().unwrap();
@@ -184,7 +184,10 @@ fn no_kvs_reads_what_others_wrote() {
     }
     db.settle().unwrap();
     let stats = db.stats();
-    assert!(stats.maintenance.spills >= 2 * KVSS && stats.maintenance.young_blocks > 0, "{stats}");
+    assert!(
+        stats.maintenance.spills >= 2 * KVSS && stats.maintenance.young_blocks > 0,
+        "{stats:?}"
+    );
     let reads = |device: &Arc<dyn Device>| device.stats().read_bytes;
     let read = reads(&devices.capacity) + reads(devices.staging.as_ref().unwrap());
     let written = Written::by(&devices).in_all();

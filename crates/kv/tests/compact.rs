@@ -66,7 +66,7 @@ fn after_maintenance_the_media_hold_a_quarter_more_than_is_live_at_most() {
         }
         drop(cursor);
         let used = used(&db);
-        assert!(used * 100 <= 125 * live + 100 * FIXED, "{used} for {live}\n{}", db.stats());
+        assert!(used * 100 <= 125 * live + 100 * FIXED, "{used} for {live}\n{:?}", db.stats());
         let told = db.compact_status().space_amplification;
         assert!(told <= 1.25, "{told}");
         drop((kvs, db));
@@ -197,7 +197,7 @@ fn leaves_that_have_become_small_are_joined() {
     db.compact(CompactRequest::Full).unwrap();
     db.settle().unwrap();
     let stats = db.stats();
-    assert!(stats.kvss[0].leaves < leaves / 2 && stats.maintenance.joins > 0, "{stats}");
+    assert!(stats.kvss[0].leaves < leaves / 2 && stats.maintenance.joins > 0, "{stats:?}");
     let check = |kvs: &Kvs| {
         for n in 0..24_000u64 {
             let expected = n.is_multiple_of(100).then(|| value(n));

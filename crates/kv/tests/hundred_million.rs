@@ -79,7 +79,7 @@ fn load(dir: &Path, options: &Options, keys: u64) {
     println!(
         "{keys} keys: loaded in {loaded:.0?}, {rate:.0} thousand a second; at rest at {settled:.0?}"
     );
-    println!("{}", db.stats());
+    println!("{:?}", db.stats());
     drop(kvss);
     db.close().unwrap();
 }

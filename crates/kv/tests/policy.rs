@@ -124,7 +124,7 @@ fn fill(db: &Kvdb, kvs: &Kvs, class: MediaClass) -> u64 {
                 assert_eq!((full, &*name), (class, kvs.name()));
                 return n;
             }
-            Err(error) => panic!("{error}\n{}", db.stats()),
+            Err(error) => panic!("{error}\n{:?}", db.stats()),
         }
         if n % 16 == 0 {
             db.step().unwrap();
@@ -146,10 +146,10 @@ fn a_full_class_that_must_not_be_left_refuses_writes_until_there_is_room() {
         let strict = db.create_kvs("strict", policy.parse::<Policy>().unwrap()).unwrap();
         let easy = db.create_kvs("easy", Policy::default()).unwrap();
         let end = fill(&db, &strict, class);
-        assert!(end > 1500, "{class}: only {end} records in 4 MiB\n{}", db.stats());
+        assert!(end > 1500, "{class}: only {end} records in 4 MiB\n{:?}", db.stats());
         let outside: u64 = lies(&db, "strict", other(class))[2..].iter().sum();
         // What was in memtables when the class became full stays where the log put it.
-        assert!(outside < 2 * small_tuning().memtable_bytes, "{}", db.stats());
+        assert!(outside < 2 * small_tuning().memtable_bytes, "{:?}", db.stats());
         let mut batch = Batch::new();
         batch.put(&easy, b"k", b"v");
         batch.put(&strict, b"k", b"v");
@@ -161,7 +161,7 @@ fn a_full_class_that_must_not_be_left_refuses_writes_until_there_is_room() {
         check(&easy, 0..500);
         for n in 0..end {
             let deleted = strict.delete(&n.to_be_bytes());
-            deleted.unwrap_or_else(|error| panic!("{class}, {n}: {error}\n{}", db.stats()));
+            deleted.unwrap_or_else(|error| panic!("{class}, {n}: {error}\n{:?}", db.stats()));
         }
         put(&strict, 0..200);
         check(&strict, 0..200);
@@ -225,7 +225,7 @@ fn only_what_must_not_lie_elsewhere_is_brought_home() {
     let strict = "old-keys=capacity/none,old-values=staging";
     kvs.set_policy(strict.parse::<Policy>().unwrap()).unwrap();
     db.settle().unwrap();
-    assert_eq!(lies(&db, "k", MediaClass::Staging)[2], 0, "{}", db.stats());
+    assert_eq!(lies(&db, "k", MediaClass::Staging)[2], 0, "{:?}", db.stats());
     let left = lies(&db, "k", MediaClass::Capacity)[3];
     assert!(left > before / 2, "{left} of {before} bytes of values stayed");
     check(&kvs, 0..6000);
@@ -249,6 +249,6 @@ fn a_class_that_may_be_left_spills_over_and_is_used_again_when_it_has_room() {
     db.settle().unwrap();
     put(&kvs, 5000..5200);
     db.ingest().unwrap();
-    assert!(lies(&db, "k", MediaClass::Staging)[1] > 100 << 10, "{}", db.stats());
+    assert!(lies(&db, "k", MediaClass::Staging)[1] > 100 << 10, "{:?}", db.stats());
     check(&kvs, 5000..5200);
 }

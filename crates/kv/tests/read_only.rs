@@ -93,26 +93,6 @@ fn every_way_to_write_is_refused() {
 }
 
 #[test]
-fn who_only_reads_is_shown_what_there_is_and_no_counters_of_nothing() {
-    let devices = devices();
-    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
-    db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
-    let counters =
-        ["written", "bytes since", "operations: ", "caches: ", " young blocks", "stalls: "];
-    let shown = db.stats().to_string();
-    assert!(counters.iter().all(|counter| shown.contains(counter)), "{shown}");
-    db.close().unwrap();
-    let db = Kvdb::open_on(devices, to_read()).unwrap();
-    let shown = db.stats().to_string();
-    assert!(!counters.iter().any(|counter| shown.contains(counter)), "{shown}");
-    for held in ["garbage", "old values", "DRAM: ", "policy staging-max-capacity"] {
-        assert!(shown.contains(held), "{held}: {shown}");
-    }
-    db.kvs("a").unwrap().get(b"k").unwrap();
-    assert!(db.stats().to_string().contains("operations: 0 puts, 1 gets"), "{}", db.stats());
-}
-
-#[test]
 fn a_log_that_exceeds_the_budget_is_refused_before_memory_is() {
     let devices = devices();
     let large = || Options { memory_bytes: 64 << 20, ..options() };

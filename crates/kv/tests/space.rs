@@ -58,7 +58,7 @@ fn fills_and_frees(devices: Devices) {
         }
         for n in start..end {
             let deleted = kvs.delete(&n.to_be_bytes());
-            deleted.unwrap_or_else(|error| panic!("round {round}: {error}\n{}", db.stats()));
+            deleted.unwrap_or_else(|error| panic!("round {round}: {error}\n{:?}", db.stats()));
         }
         db.ingest().unwrap();
         db.settle().unwrap();
@@ -67,7 +67,7 @@ fn fills_and_frees(devices: Devices) {
     }
     let stats = db.stats();
     let used: u64 = stats.classes.iter().map(|class| class.used_bytes).sum();
-    assert!(used < 2 << 20, "everything was deleted, and yet: {stats}");
+    assert!(used < 2 << 20, "everything was deleted, and yet: {stats:?}");
     db.close().unwrap();
     let db = Kvdb::open_on(devices, test_options(small_tuning())).unwrap();
     assert!(db.kvs("k").unwrap().cursor().unwrap().next().unwrap().is_none());
@@ -101,7 +101,7 @@ fn a_kvdb_in_files_is_full_when_their_file_system_is() {
     db.settle().unwrap();
     check(&kvs, 0..end + 200);
     let class = |n: usize| db.stats().classes[n].capacity_bytes;
-    assert!(class(0) <= 12 << 20 && class(1) <= 12 << 20, "{}", db.stats());
+    assert!(class(0) <= 12 << 20 && class(1) <= 12 << 20, "{:?}", db.stats());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn overwriting_forever_takes_a_bounded_space() {
     let mut rng = Rng::new(9);
     for n in 0..40_000u64 {
         let put = kvs.put(&rng.below(2000).to_be_bytes(), &value(n));
-        put.unwrap_or_else(|error| panic!("put {n}: {error}\n{}", db.stats()));
+        put.unwrap_or_else(|error| panic!("put {n}: {error}\n{:?}", db.stats()));
         if n % 32 == 0 {
             db.step().unwrap();
         }
@@ -191,7 +191,7 @@ fn staging_can_be_added_to_a_live_kvdb() {
     db.add_staging_device(staging.clone()).unwrap();
     assert_eq!(db.add_staging_device(staging.clone()).unwrap_err().kind(), ErrorKind::Exists);
     put(500..1500);
-    assert!(db.stats().classes[0].written_bytes() > 500 * 900, "{}", db.stats());
+    assert!(db.stats().classes[0].written_bytes() > 500 * 900, "{:?}", db.stats());
     db.close().unwrap();
     let again = Devices { staging: Some(staging), ..devices.clone() };
     let db = Kvdb::open_on(again, test_options(small_tuning())).unwrap();
@@ -253,16 +253,16 @@ fn a_kvdb_full_of_keys_makes_room_again_when_they_are_deleted() {
             (from..).find(full).unwrap()
         };
         let end = fill(0);
-        assert!(end * 40 > capacity_bytes / 2, "{end} of {capacity_bytes}\n{}", db.stats());
+        assert!(end * 40 > capacity_bytes / 2, "{end} of {capacity_bytes}\n{:?}", db.stats());
         for n in 0..end {
             assert!(kvs.get(&key(n)).unwrap().is_some(), "{n} of {end}");
         }
         for n in 0..end {
             let deleted = kvs.delete(&key(n));
-            deleted.unwrap_or_else(|error| panic!("{n} of {end}: {error}\n{}", db.stats()));
+            deleted.unwrap_or_else(|error| panic!("{n} of {end}: {error}\n{:?}", db.stats()));
         }
         let again = fill(end) - end;
-        assert!(again > end / 4 * 3, "{again} after {end} were deleted\n{}", db.stats());
+        assert!(again > end / 4 * 3, "{again} after {end} were deleted\n{:?}", db.stats());
     }
 }
 

@@ -23,6 +23,8 @@
 //!    stream is the same id everywhere.
 //! 3. Id 0, where a drive also puts what is written without one, has what lives longest.
 
+use std::fmt;
+
 use esker_device::PlacementId;
 use serde::Serialize;
 
@@ -77,6 +79,18 @@ impl Stream {
     /// The stream of the keys of a node: leaf 0 is the root.
     pub(crate) fn of_keys(leaf: u64) -> Stream {
         if leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys }
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Stream::Log => "log = young values",
+            Stream::YoungKeys => "young keys",
+            Stream::OldKeys => "old keys",
+            Stream::OldValues => "old values",
+            Stream::Manifest => "manifest",
+        })
     }
 }
 
