@@ -13,8 +13,8 @@ use esker_base::units::{to_u64, to_usize};
 use esker_device::Device;
 use parking_lot::{Condvar, Mutex};
 
-use crate::buffer::Ring;
 use crate::buffer::pending::Version;
+use crate::buffer::{Ahead, Ring};
 use crate::catalog::Catalog;
 use crate::config::{self, Assembly, bring_up, voters, write_labels};
 use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
@@ -204,8 +204,9 @@ fn recover(
         let mut access = Access { io: &mut *io, space: &mut core.space };
         core.map.recover(&mut access, &root.nodes).map_err(|broken| shared.damaged(&broken))?;
     }
+    let was_clean = shared.config.lock().is_clean;
     begin_incarnation(shared, io, remarks)?;
-    let is_dirty = replay(shared, io, root, remarks)?;
+    let is_dirty = replay(shared, io, root, was_clean, remarks)?;
     let config = shared.config.lock();
     let copies = shared.log.lock().members.len();
     let is_short = copies < shared.log_wanted(&config);
@@ -298,6 +299,7 @@ fn replay(
     shared: &Shared,
     io: &mut Io,
     root: &Root,
+    was_clean: bool,
     remarks: &mut Vec<String>,
 ) -> Result<bool, VolumeError> {
     let mut log = shared.log.lock();
@@ -305,8 +307,11 @@ fn replay(
         log.next_seqno = Seqno(root.catalogued.0 + 1);
         return Ok(true);
     }
-    loop {
-        match log.replay(io) {
+    let mut ahead = Ahead::default();
+    // A pool that was closed has an empty log: nothing was appended between its last label and the one of this open. A
+    // half that was told to open alone may lack a later label.
+    while !was_clean || shared.options.accept_half {
+        match log.replay(io, &mut ahead) {
             Ok(Some(frame)) => apply(shared, io, root, frame)?,
             Ok(None) => break,
             Err(why) if shared.options.lose_buffer => {

@@ -12,10 +12,12 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::ops::Range;
 
 use esker_base::AlignedBuf;
 use esker_base::units::{round_up, to_u64, to_usize};
 
+use crate::buffer::ahead::{Ahead, WINDOW, read_window};
 use crate::drive::{Fleet, Io, Read, Write};
 use crate::omf::frame::{self, Frame, FrameHead, Record};
 use crate::omf::root::LogTail;
@@ -183,11 +185,15 @@ impl Ring {
     }
 
     /// Reads the next frame from whichever copy has it, and writes it to those that do not. `None` at the end.
-    pub(crate) fn replay(&mut self, io: &mut Io) -> Result<Option<Frame>, String> {
+    pub(crate) fn replay(
+        &mut self,
+        io: &mut Io,
+        ahead: &mut Ahead,
+    ) -> Result<Option<Frame>, String> {
         let left = self.bytes - self.head % self.bytes;
         // A frame that did not fit is at the start of the ring.
         for position in [self.head, self.head + left] {
-            if let Some(frame) = self.replay_at(io, position)? {
+            if let Some(frame) = self.replay_at(io, ahead, position)? {
                 return Ok(Some(frame));
             }
         }
@@ -195,11 +201,23 @@ impl Ring {
         Ok(None)
     }
 
-    fn replay_at(&mut self, io: &mut Io, position: u64) -> Result<Option<Frame>, String> {
+    fn replay_at(
+        &mut self,
+        io: &mut Io,
+        ahead: &mut Ahead,
+        position: u64,
+    ) -> Result<Option<Frame>, String> {
         let mut found: Option<(Frame, Vec<u8>)> = None;
         let mut without = Vec::new();
         for &member in &self.members {
-            match self.read_frame(io, member, position) {
+            if let Some((_, bytes)) = &found {
+                let copies = (&self.members[..], self.bytes);
+                let at = position % self.bytes;
+                if ahead.bytes(io, copies, member, at, bytes.len()) == Some(&bytes[..]) {
+                    continue;
+                }
+            }
+            match self.read_frame(io, ahead, member, position) {
                 Some((frame, bytes)) if self.follows(&frame) => {
                     found.get_or_insert((frame, bytes));
                 }
@@ -227,22 +245,19 @@ impl Ring {
     fn read_frame(
         &self,
         io: &mut Io,
+        ahead: &mut Ahead,
         member: DriveIndex,
         position: u64,
     ) -> Option<(Frame, Vec<u8>)> {
         let pool = io.fleet().pool;
-        let place = place(io.fleet(), member, self.bytes, position)?;
-        let mut read = |size: u64| {
-            let read = Read { drive: member, offset: place, size: to_usize(size) };
-            io.read(&[read]).pop()?.ok()
-        };
-        let first = read(ALIGN)?;
-        let length = to_u64(frame::length_of(&first)?);
+        let (copies, at) = ((&self.members[..], self.bytes), position % self.bytes);
+        let first = ahead.bytes(io, copies, member, at, to_usize(ALIGN))?;
+        let length = to_u64(frame::length_of(first)?);
         let size = round_up(length, ALIGN);
-        if length == 0 || size > self.bytes - position % self.bytes {
+        if length == 0 || size > self.bytes - at {
             return None;
         }
-        let mut bytes = if size > ALIGN { read(size)?.to_vec() } else { first.to_vec() };
+        let mut bytes = ahead.bytes(io, copies, member, at, to_usize(size))?.to_vec();
         let frame = frame::decode(&bytes, pool, position, self.epoch).ok()?;
         // The length was read before it was verified, and may have been another frame's.
         bytes.truncate(to_usize(round_up(to_u64(frame.length), ALIGN)));
@@ -252,7 +267,8 @@ impl Ring {
     /// Every good frame that is still in the ring, whether a checkpoint needs it or not, in no order; some more than once.
     pub(crate) fn scan(&self, io: &mut Io, mut each: impl FnMut(Frame)) {
         let pool = io.fleet().pool;
-        let all: Result<(), Infallible> = self.each_start(io, |io, member, at, bytes| {
+        let whole = 0..self.bytes;
+        let all: Result<(), Infallible> = self.each_start(io, whole, |io, member, at, bytes| {
             let Some((position, epoch, _)) = frame::peek(bytes) else { return Ok(()) };
             let length = to_u64(frame::length_of(bytes).unwrap_or(0));
             let size = to_usize(round_up(length, ALIGN).min(self.bytes - at));
@@ -270,37 +286,68 @@ impl Ring {
 
     /// Looks for good frames behind the end: there are none, unless acknowledged ones before them are damaged.
     fn look_beyond(&self, io: &mut Io) -> Result<(), String> {
-        let pool = io.fleet().pool;
-        self.each_start(io, |io, member, at, bytes| {
-            let Some((position, number)) = later_frame(bytes, self, at) else { return Ok(()) };
-            let Some((frame, _)) = self.read_frame(io, member, position) else { return Ok(()) };
-            debug_assert_eq!((frame.head.number, io.fleet().pool), (number, pool));
-            Err(format!(
-                "{} of the write buffer is good on {member}, and {} is not",
-                frame.head.number, self.next_frame
-            ))
-        })
+        // From the tail to the head lie frames that were replayed.
+        let head = self.head % self.bytes;
+        let end = head + self.bytes - self.used();
+        for range in [head..end.min(self.bytes), 0..end.saturating_sub(self.bytes)] {
+            self.each_start(io, range, |io, member, at, bytes| {
+                let Some((position, number)) = later_frame(bytes, self, at) else { return Ok(()) };
+                let found = self.read_frame(io, &mut Ahead::default(), member, position);
+                let Some((frame, _)) = found else { return Ok(()) };
+                debug_assert_eq!(frame.head.number, number);
+                Err(format!(
+                    "{} of the write buffer is good on {member}, and {} is not",
+                    frame.head.number, self.next_frame
+                ))
+            })?;
+        }
+        Ok(())
     }
 
-    /// Looks at every place of every copy where a frame may begin, until `look` fails: the copy, the byte of the ring,
-    /// and what lies there.
+    /// Looks at every place in these bytes of every copy where a frame may begin, until `look` fails: the copy, the byte
+    /// of the ring, and the bytes from there on.
     fn each_start<E>(
         &self,
         io: &mut Io,
+        range: Range<u64>,
         mut look: impl FnMut(&mut Io, DriveIndex, u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        for &member in &self.members {
-            let Some(start) = place(io.fleet(), member, self.bytes, 0) else { continue };
-            for window in (0..self.bytes).step_by(1 << 20) {
-                let size = to_usize((self.bytes - window).min(1 << 20));
-                let read = Read { drive: member, offset: start + window, size };
-                let Some(Ok(buf)) = io.read(&[read]).pop() else { continue };
-                for (at, bytes) in (window..).step_by(to_usize(ALIGN)).zip(buf.chunks(4096)) {
-                    look(io, member, at, bytes)?;
+        for window in range.clone().step_by(to_usize(WINDOW)) {
+            let size = to_usize((range.end - window).min(WINDOW));
+            for (member, buf) in read_window(io, &self.members, self.bytes, window, size) {
+                let mut windows = vec![(window, buf)];
+                if windows[0].1.is_none() {
+                    // A part of it cannot be read: the others are looked at all the same.
+                    windows = self.each_place(io, member, window, size);
+                }
+                for (start, buf) in windows {
+                    let buf = buf.as_deref().unwrap_or(&[]);
+                    for (at, bytes) in (start..).step_by(to_usize(ALIGN)).zip(buf.chunks(4096)) {
+                        look(io, member, at, bytes)?;
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// A window of one copy, read in pieces of which each may fail.
+    fn each_place(
+        &self,
+        io: &mut Io,
+        member: DriveIndex,
+        window: u64,
+        size: usize,
+    ) -> Vec<(u64, Option<AlignedBuf>)> {
+        const PIECE: usize = 1 << 16;
+        let places = (0..size).step_by(PIECE);
+        let places = places.filter_map(|start| {
+            let at = window + to_u64(start);
+            let offset = place(io.fleet(), member, self.bytes, at)?;
+            Some((at, Read { drive: member, offset, size: PIECE.min(size - start) }))
+        });
+        let (at, reads): (Vec<u64>, Vec<Read>) = places.unzip();
+        at.into_iter().zip(io.read(&reads).into_iter().map(Result::ok)).collect()
     }
 }
 
@@ -326,7 +373,12 @@ pub(crate) fn frame_bytes(data: usize, records: usize) -> u64 {
     round_up(to_u64(size), ALIGN)
 }
 
-fn place(fleet: &Fleet, member: DriveIndex, ring_bytes: u64, position: u64) -> Option<u64> {
+pub(crate) fn place(
+    fleet: &Fleet,
+    member: DriveIndex,
+    ring_bytes: u64,
+    position: u64,
+) -> Option<u64> {
     let drive = fleet.get(member)?;
     Some(fleet.layout.log_offset(drive.role) + position % ring_bytes)
 }

@@ -14,6 +14,10 @@ use esker_device::{
 };
 use parking_lot::Mutex;
 
+#[path = "turns.rs"]
+pub(crate) mod turns;
+use turns::Turns;
+
 /// Commands that a drive works on at a time.
 const SERVERS: usize = 8;
 
@@ -23,9 +27,13 @@ pub(crate) struct Paced {
     clock: Clock,
     /// Everything takes so many times as long.
     factor: AtomicU64,
+    /// Bytes a second that it moves at most; 0 for any number.
+    bandwidth: AtomicU64,
     /// The next read takes so much longer, in nanoseconds.
     late_ns: AtomicU64,
     is_failed: AtomicBool,
+    /// The threads that wait for it.
+    turns: Mutex<Option<Arc<Turns>>>,
     state: Mutex<(Rng, [Nanos; SERVERS])>,
 }
 
@@ -35,7 +43,27 @@ impl Paced {
         let state = Mutex::new((Rng::new(seed), [Nanos(0); SERVERS]));
         let (factor, late_ns) = (AtomicU64::new(1), AtomicU64::new(0));
         let (clock, is_failed) = (clock.clone(), AtomicBool::new(false));
-        Arc::new(Paced { inner, clock, factor, late_ns, is_failed, state })
+        let bandwidth = AtomicU64::new(0);
+        Arc::new(Paced {
+            inner,
+            clock,
+            factor,
+            bandwidth,
+            late_ns,
+            is_failed,
+            turns: Mutex::default(),
+            state,
+        })
+    }
+
+    /// From now on these threads wait for it.
+    pub(crate) fn share(&self, turns: &Arc<Turns>) {
+        *self.turns.lock() = Some(turns.clone());
+    }
+
+    /// From now on it moves so many bytes a second at most.
+    pub(crate) fn limit_bandwidth(&self, bandwidth: u64) {
+        self.bandwidth.store(bandwidth, Ordering::Relaxed);
     }
 
     pub(crate) fn slow_down(&self, factor: u64) {
@@ -66,7 +94,13 @@ impl Paced {
             1..10 => 2,
             _ => 1,
         };
-        let span = (base + rng.below(base / 4)) * tail * self.factor.load(Ordering::Relaxed);
+        let moved = match self.bandwidth.load(Ordering::Relaxed) {
+            0 => 0,
+            // All of its servers move bytes at the same time.
+            bandwidth => (op.buf_len() * SERVERS) as u64 * 1_000_000_000 / bandwidth,
+        };
+        let factor = self.factor.load(Ordering::Relaxed);
+        let span = ((base + rng.below(base / 4)) * tail + moved) * factor;
         let late = match op {
             Op::Read { .. } => self.late_ns.swap(0, Ordering::Relaxed),
             _ => 0,
@@ -144,7 +178,12 @@ impl QueuePair for Queue {
         let clock = &self.paced.clock;
         if let Some(next) = self.due.iter().map(|(due, _)| *due).min() {
             let left = next.since(clock.now());
-            clock.sleep(timeout.map_or(left, |timeout| timeout.min(left)));
+            let left = timeout.map_or(left, |timeout| timeout.min(left));
+            let turns = self.paced.turns.lock().clone();
+            match turns {
+                Some(turns) => turns.wait_until(clock.now() + left),
+                None => clock.sleep(left),
+            }
         }
         self.poll(done)
     }
