@@ -11,6 +11,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use esker_base::units::to_u64;
+
 use crate::buffer::Points;
 use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
@@ -24,6 +26,10 @@ pub(crate) struct Catalog {
     pub(crate) snapshots: BTreeMap<SnapshotId, SnapshotRow>,
     pub(crate) next_id: u64,
     points: BTreeMap<LineageId, Arc<Points>>,
+    /// The snapshots of each volume by their names.
+    names: BTreeMap<VolumeId, BTreeMap<String, SnapshotId>>,
+    /// Bytes of all rows in a checkpoint.
+    bytes: u64,
 }
 
 impl Catalog {
@@ -39,7 +45,18 @@ impl Catalog {
             snapshots: snapshots.into_iter().map(|row| (row.id, row)).collect(),
             next_id,
             points: BTreeMap::new(),
+            names: BTreeMap::new(),
+            bytes: 0,
         };
+        for row in catalog.snapshots.values() {
+            let names = catalog.names.entry(row.volume).or_default();
+            names.insert(row.name.clone(), row.id);
+        }
+        let lineages = catalog.lineages.values().map(|row| Change::PutLineage(row.clone()));
+        let volumes = catalog.volumes.values().map(|row| Change::PutVolume(row.clone()));
+        let snapshots = catalog.snapshots.values().map(|row| Change::PutSnapshot(row.clone()));
+        let all = lineages.chain(volumes).chain(snapshots);
+        catalog.bytes = all.map(|row| to_u64(row.size())).sum();
         for lineage in catalog.lineages.keys().copied().collect::<Vec<_>>() {
             catalog.count_points(lineage);
         }
@@ -52,7 +69,39 @@ impl Catalog {
         self.next_id
     }
 
+    /// Bytes of all rows in a checkpoint.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The row that a change replaces or removes, as a change that puts it.
+    fn replaced(&self, change: &Change) -> Option<Change> {
+        let lineage = |id| self.lineages.get(id).cloned().map(Change::PutLineage);
+        let volume = |id| self.volumes.get(id).cloned().map(Change::PutVolume);
+        let snapshot = |id| self.snapshots.get(id).cloned().map(Change::PutSnapshot);
+        match change {
+            Change::PutLineage(LineageRow { id, .. }) | Change::RemoveLineage(id) => lineage(id),
+            Change::PutVolume(VolumeRow { id, .. }) | Change::RemoveVolume(id) => volume(id),
+            Change::PutSnapshot(SnapshotRow { id, .. }) | Change::RemoveSnapshot(id) => {
+                snapshot(id)
+            }
+        }
+    }
+
+    /// Bytes that a change adds to a checkpoint, if it adds a row.
+    pub(crate) fn growth(&self, change: &Change) -> u64 {
+        let is_new = match change {
+            Change::PutLineage(row) => !self.lineages.contains_key(&row.id),
+            Change::PutVolume(row) => !self.volumes.contains_key(&row.id),
+            Change::PutSnapshot(row) => !self.snapshots.contains_key(&row.id),
+            Change::RemoveLineage(_) | Change::RemoveVolume(_) | Change::RemoveSnapshot(_) => false,
+        };
+        if is_new { to_u64(change.size()) } else { 0 }
+    }
+
     pub(crate) fn apply(&mut self, change: &Change) {
+        let old = self.replaced(change).map_or(0, |old| to_u64(old.size()));
+        let mut new = to_u64(change.size());
         let mut touched = Vec::new();
         match change {
             Change::PutLineage(row) => {
@@ -68,21 +117,59 @@ impl Catalog {
             }
             Change::PutSnapshot(row) => {
                 self.next_id = self.next_id.max(row.id.0);
-                touched.push(row.lineage);
-                self.snapshots.insert(row.id, row.clone());
+                self.names.entry(row.volume).or_default().insert(row.name.clone(), row.id);
+                if self.snapshots.insert(row.id, row.clone()).is_some() || !self.add_point(row) {
+                    touched.push(row.lineage);
+                }
             }
             Change::RemoveLineage(id) => {
+                new = 0;
                 let old = self.lineages.remove(id);
                 touched.push(*id);
                 touched.extend(old.and_then(|old| old.parent).map(|(parent, _)| parent));
             }
-            Change::RemoveVolume(id) => drop(self.volumes.remove(id)),
+            Change::RemoveVolume(id) => {
+                new = 0;
+                self.volumes.remove(id);
+            }
             Change::RemoveSnapshot(id) => {
-                touched.extend(self.snapshots.remove(id).map(|row| row.lineage));
+                new = 0;
+                if let Some(row) = self.snapshots.remove(id) {
+                    if let Some(names) = self.names.get_mut(&row.volume) {
+                        names.remove(&row.name);
+                        if names.is_empty() {
+                            self.names.remove(&row.volume);
+                        }
+                    }
+                    self.remove_point(&row);
+                }
             }
         }
+        self.bytes = self.bytes + new - old;
         for lineage in touched {
             self.count_points(lineage);
+        }
+    }
+
+    /// Adds the point of a snapshot that is the newest of its lineage; false where it is not.
+    fn add_point(&mut self, row: &SnapshotRow) -> bool {
+        let Some(points) = self.points.get_mut(&row.lineage) else { return false };
+        let is_newest = points.seqnos.last().is_none_or(|last| *last < row.at);
+        if is_newest {
+            Arc::make_mut(points).seqnos.push(row.at);
+        }
+        is_newest
+    }
+
+    /// Removes the point of a snapshot, unless a clone goes on from it.
+    fn remove_point(&mut self, row: &SnapshotRow) {
+        let point = Some((row.lineage, row.at));
+        if self.lineages.values().any(|other| other.parent == point) {
+            return;
+        }
+        let Some(points) = self.points.get_mut(&row.lineage) else { return };
+        if let Ok(found) = points.seqnos.binary_search(&row.at) {
+            Arc::make_mut(points).seqnos.remove(found);
         }
     }
 
@@ -131,7 +218,7 @@ impl Catalog {
 
     /// The snapshot of this name of a volume.
     pub(crate) fn snapshot(&self, volume: VolumeId, name: &str) -> Option<&SnapshotRow> {
-        self.snapshots.values().find(|row| row.volume == volume && row.name == name)
+        self.snapshots.get(self.names.get(&volume)?.get(name)?)
     }
 
     /// The volume that a lineage or a snapshot of it belongs to, for messages.

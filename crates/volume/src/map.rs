@@ -281,6 +281,11 @@ impl Map {
         self.leaf_count
     }
 
+    /// Nodes, which a checkpoint lists.
+    pub(crate) fn node_count(&self) -> u64 {
+        to_u64(self.nodes.len())
+    }
+
     /// Bytes of leaves in memory.
     pub(crate) fn used(&self) -> usize {
         self.used

@@ -63,6 +63,8 @@ pub(crate) fn run(
             let pointer = write_root(shared, io, &root)?;
             point_to(shared, io, pointer, Some(&ring), want.is_clean)?;
             *log = ring;
+            // A label that says so is not followed by a frame: the next open does not look for any.
+            shared.core.lock().is_closed |= want.is_clean;
             root.tail
         }
         None => {
@@ -307,10 +309,20 @@ fn write_pages(
     Ok(())
 }
 
-/// Bytes of a checkpoint of a pool with so many slots, with room for volumes and snapshots.
-pub(crate) fn root_bytes(slots: u64, width: u16) -> u64 {
+/// Bytes of a node's row in a checkpoint.
+pub(crate) const NODE_ROW_BYTES: u64 = 32;
+
+/// The most bytes that the rows of segments take in a checkpoint of a pool with so many slots.
+pub(crate) fn segments_bytes(slots: u64, width: u16) -> u64 {
     let segments = slots / u64::from(width.max(1)) + 1;
-    let row = 64 + 6 * u64::from(width) + 12 * 32;
-    let rest = (segments * row).max(16 << 10);
-    (segments * row + rest).next_multiple_of(4096).min(1 << 30)
+    segments * (64 + 6 * u64::from(width) + 12 * 32)
+}
+
+/// Bytes of a checkpoint of a pool with so many slots on drives of which the smallest has so many bytes: with room for
+/// ten thousand snapshots, unless the drives are small.
+pub(crate) fn root_bytes(slots: u64, width: u16, smallest: u64) -> u64 {
+    let segments = segments_bytes(slots, width);
+    let catalogue = (smallest / 1024).min(2 << 20);
+    let rest = segments.max(16 << 10).max(catalogue);
+    (segments + rest).next_multiple_of(4096).min(1 << 30)
 }

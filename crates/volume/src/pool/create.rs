@@ -267,8 +267,8 @@ fn shape(drives: &[Arc<dyn Device>], options: &CreateOptions) -> Result<Shape, V
     if usize::from(width) > count {
         return invalid(format!("segments of {width} chunks need as many drives, not {count}"));
     }
-    let smallest = drives.iter().map(|drive| bytes_of(&**drive)).sum::<u64>();
-    let slots = smallest / options.chunk_bytes.max(1);
+    let bytes = || drives.iter().map(|drive| bytes_of(&**drive));
+    let (slots, smallest) = (bytes().sum::<u64>() / options.chunk_bytes.max(1), bytes().min());
     let shape = Shape {
         parity: options.parity,
         width,
@@ -276,7 +276,9 @@ fn shape(drives: &[Arc<dyn Device>], options: &CreateOptions) -> Result<Shape, V
         unit_bytes: options.unit_bytes,
         chunk_bytes: options.chunk_bytes,
         log_bytes: options.log_bytes,
-        root_bytes: options.root_bytes.unwrap_or_else(|| root_bytes(slots, width)),
+        root_bytes: options
+            .root_bytes
+            .unwrap_or_else(|| root_bytes(slots, width, smallest.unwrap_or(0))),
     };
     match shape.check() {
         Ok(()) => Ok(shape),

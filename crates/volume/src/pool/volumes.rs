@@ -3,7 +3,8 @@
 
 use crate::catalog::Catalog;
 use crate::drive::Io;
-use crate::engine::Shared;
+use crate::engine::{Core, Shared};
+use crate::keep::checkpoint::{NODE_ROW_BYTES, segments_bytes};
 use crate::omf::frame::{Change, Record};
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::pool::Pool;
@@ -210,9 +211,8 @@ impl Pool {
                 made,
             })])
         })?;
-        let info = self.show(volume)?;
-        let found = info.snapshots.into_iter().find(|snapshot| snapshot.name == name);
-        found.ok_or_else(|| not_found("snapshot", name))
+        let core = self.shared.core.lock();
+        find_snapshot(&core.catalog, volume, name).map(|row| snapshot_info(&row))
     }
 
     /// Deletes a snapshot. Its space is swept later.
@@ -352,11 +352,29 @@ fn change(
     mut build: impl FnMut(&mut Catalog, Seqno) -> Result<Vec<Change>, VolumeError>,
 ) -> Result<(), VolumeError> {
     write::commit(shared, None, io, |at| {
-        let changes = build(&mut shared.core.lock().catalog, at)?;
+        let mut core = shared.core.lock();
+        let changes = build(&mut core.catalog, at)?;
+        check_room(shared, &core, &changes)?;
         Ok(changes.into_iter().map(Record::Change).collect())
     })?;
     shared.ring();
     Ok(())
+}
+
+/// Refuses rows for which a checkpoint has no room.
+fn check_room(shared: &Shared, core: &Core, changes: &[Change]) -> Result<(), VolumeError> {
+    let growth: u64 = changes.iter().map(|change| core.catalog.growth(change)).sum();
+    let shape = shared.fleet.layout.shape;
+    let segments = segments_bytes(core.space.all_slots(), shape.width).min(shape.root_bytes / 2);
+    let rest = segments + core.map.node_count() * NODE_ROW_BYTES + BLOCK;
+    if growth == 0 || core.catalog.bytes() + growth + rest <= shape.root_bytes {
+        return Ok(());
+    }
+    let rows = core.catalog.snapshots.len() + core.catalog.volumes.len();
+    let what = format!(
+        "the catalogue is full with {rows} volumes and snapshots; delete some, or make a pool with larger `root_bytes`"
+    );
+    Err(VolumeError::NoSpace { pool: shared.name.clone(), what })
 }
 
 /// Deletes the volumes whose time in the trash is over.
@@ -378,8 +396,9 @@ pub(crate) fn purge_expired(shared: &Shared, io: &mut Io) -> Result<bool, Volume
 pub(super) fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
     let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
     let mut lineages: Vec<LineageId> = snapshots.clone().map(|snapshot| snapshot.lineage).collect();
+    // The newest first: the points of a lineage are in their order.
     let mut changes: Vec<Change> =
-        snapshots.map(|snapshot| Change::RemoveSnapshot(snapshot.id)).collect();
+        snapshots.rev().map(|snapshot| Change::RemoveSnapshot(snapshot.id)).collect();
     changes.push(Change::RemoveVolume(row.id));
     changes.extend(headless(catalog, row.lineage));
     lineages.sort_unstable();
