@@ -359,6 +359,15 @@ impl Shared {
             }
             let mut config = self.config.lock();
             let voters = voters(&config);
+            // A label that says so on a few drives only would hide what all the others hold.
+            let left = voters.iter().filter(|index| self.fleet.get(**index).is_some()).count();
+            if 2 * left < voters.len() {
+                drop(config);
+                let voters = voters.len();
+                return Err(self.stop(format!(
+                    "only {left} of {voters} drives are left, and half are needed"
+                )));
+            }
             let epoch = config.epoch.0 + 1;
             let mut is_changed = false;
             for index in failed.drain(..) {

@@ -303,6 +303,78 @@ fn halves_that_were_both_opened_on_purpose_are_not_put_together() {
     rig::compare_all(&pool, &halves[1]).unwrap();
 }
 
+/// A copy of all drives is opened elsewhere, and one of its drives has a label with the very number that this pool's had when
+/// it went missing: only the epoch tells them apart.
+#[test]
+fn drive_of_another_copy_with_the_number_of_the_missing_one_is_refused() {
+    for behind in [0, 1] {
+        let mut rig = Rig::create(SMALL, 11);
+        let pool = rig.open(&[]);
+        rig.churn(&pool, 30);
+        pool.close().unwrap();
+        let sequence = |drive: &ImageDevice| Pool::examine(drive).unwrap().sequence;
+        let copies: Vec<_> = rig.memory.iter().map(|drive| Arc::new(drive.fork())).collect();
+        let pool = rig.open(&[]);
+        rig.churn(&pool, 20);
+        for _ in 0..20 {
+            pool.checkpoint().unwrap();
+        }
+        pool.close().unwrap();
+        let left = sequence(&rig.memory[1]);
+        let pool = rig.open_degraded(&[1]);
+        rig.churn(&pool, 20);
+        rig.leave(pool);
+        // The copy goes on without its first drive, and as far as that.
+        let others: Vec<Arc<dyn Device>> =
+            copies[1..].iter().map(|copy| copy.clone() as Arc<dyn Device>).collect();
+        let pool = Pool::open(&others, rig::degraded(&SMALL)).unwrap();
+        while sequence(&copies[1]) < left - behind {
+            let act = Act::Write { volume: 9, block: 0, count: 1, version: 9999 };
+            if pool.show("v9").is_err() {
+                rig::run(&pool, &Act::Create(9, 16)).unwrap();
+            }
+            rig::run(&pool, &act).unwrap();
+            pool.checkpoint().unwrap();
+        }
+        assert_eq!(sequence(&copies[1]), left - behind);
+        drop(pool);
+        rig.memory[1] = copies[1].clone();
+        let pool = rig.open(&[]);
+        assert_eq!(state(&pool, 1), MemberState::Missing);
+        let named = pool.remarks().iter().any(|remark| remark.contains("another half of the pool"));
+        assert!(named, "{:?}", pool.remarks());
+        rig.compare(&pool);
+    }
+}
+
+/// Three of four drives fail a flush at once: the labels that would take them out are on one drive, which is no
+/// majority. So nothing is acknowledged any more, and nothing was lost when they are well again.
+#[test]
+fn configuration_that_most_drives_did_not_take_stops_the_pool() {
+    for (shape, seed) in [(SMALL, 1), (SMALL, 2), (DOUBLE, 3)] {
+        let mut rig = Rig::create(shape, seed);
+        let pool = rig.open(&[]);
+        rig.churn(&pool, 40);
+        for drive in 1..shape.drives {
+            rig.plans[drive].from_then_on(Target::Flush, 0, Effect::Fail);
+        }
+        let error = pool.checkpoint().unwrap_err().to_string();
+        assert!(error.contains("half are needed"), "{error}");
+        assert!(has_alarm(&pool, "POOL_STOPPED"), "{:?}", pool.status().alarms);
+        for volume in 0..4 {
+            let write = Act::Write { volume, block: 0, count: 1, version: 7 };
+            assert!(rig::run(&pool, &write).is_err());
+        }
+        drop(pool);
+        rig.plans = rig.memory.iter().map(|_| FaultPlan::new()).collect();
+        // One has labels that the others do not have: without it they are a majority, too.
+        for missing in [&[][..], &[0]] {
+            let pool = Pool::open(&rig.without(missing), rig::degraded(&shape)).unwrap();
+            rig.compare(&pool);
+        }
+    }
+}
+
 #[test]
 fn damage_on_a_drive_that_returned_is_found_and_repaired() {
     let mut rig = Rig::create(ROOMY, 7);
