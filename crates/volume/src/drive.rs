@@ -5,8 +5,10 @@ pub(crate) mod io;
 pub(crate) mod lanes;
 pub(crate) mod latency;
 pub(crate) mod layout;
+pub(crate) mod transfers;
 
 pub(crate) use fleet::{Drive, Fleet};
 pub(crate) use io::{Io, IoPool, Read, Write};
 pub(crate) use lanes::{Arrival, Lanes, Ticket};
 pub(crate) use layout::Layout;
+pub(crate) use transfers::Transfers;

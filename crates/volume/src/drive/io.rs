@@ -140,11 +140,16 @@ impl Io {
             if result.is_err() && !failed.contains(&drive) {
                 failed.push(drive);
             }
-            if self.spare.len() < SPARE {
-                self.spare.extend(buf);
-            }
+            buf.into_iter().for_each(|buf| self.keep(buf));
         }
         failed
+    }
+
+    /// Keeps a buffer for the next transfers.
+    pub(crate) fn keep(&mut self, buf: AlignedBuf) {
+        if self.spare.len() < SPARE && buf.len() > 0 {
+            self.spare.push(buf);
+        }
     }
 
     /// Flushes the drives; an answer for each.

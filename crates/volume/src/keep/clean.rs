@@ -17,7 +17,7 @@ use crate::map::{Access, fragment_bytes};
 use crate::omf::leaf::{Fragment, Place};
 use crate::omf::root::SegmentRow;
 use crate::omf::summary::{self, Item, ItemKind};
-use crate::segment::{Sum, Want, read_many, read_verified};
+use crate::segment::{Sum, Want, read_many};
 use crate::space::{Class, Segment};
 use crate::types::error::VolumeError;
 use crate::types::id::{Block, DriveIndex, SegmentId};
@@ -178,8 +178,8 @@ fn spill(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), Volume
     }
 }
 
-/// What was packed in one go, from the summary behind it.
-pub(crate) fn read_summary(
+/// The items that were packed in one go, from the summary behind them.
+fn read_summary(
     shared: &Shared,
     io: &mut Io,
     row: &SegmentRow,
@@ -187,11 +187,32 @@ pub(crate) fn read_summary(
     bytes: u32,
     crc: u32,
 ) -> Option<Vec<Item>> {
-    let chunks = shared.core.lock().space.get(row.id)?.chunks.clone();
-    let read = read_verified(io, &chunks, sector, to_usize(bytes.into()), Sum::Plain(crc));
-    let (bytes, bad) = read.ok()?;
-    blame(shared, &bad);
-    summary::decode(&bytes, shared.fleet.pool, row.id, row.generation, sector).ok()
+    read_summaries(shared, io, &[(row, (sector, bytes, crc))]).pop()?
+}
+
+/// The same for many summaries, read at once.
+pub(crate) fn read_summaries(
+    shared: &Shared,
+    io: &mut Io,
+    wanted: &[(&SegmentRow, (u32, u32, u32))],
+) -> Vec<Option<Vec<Item>>> {
+    let chunks: Vec<_> = {
+        let core = shared.core.lock();
+        let of = |row: &SegmentRow| core.space.get(row.id).map(|segment| segment.chunks.clone());
+        wanted.iter().map(|(row, _)| of(row)).collect()
+    };
+    let there = wanted.iter().zip(&chunks).filter_map(|((_, (sector, bytes, crc)), chunks)| {
+        let (size, sum) = (to_usize((*bytes).into()), Sum::Plain(*crc));
+        Some(Want { chunks: chunks.as_ref()?, sector: *sector, size, sum })
+    });
+    let mut answers = read_many(io, &there.collect::<Vec<_>>()).into_iter();
+    let items = wanted.iter().zip(&chunks).map(|((row, (sector, ..)), chunks)| {
+        chunks.as_ref()?;
+        let (bytes, bad) = answers.next()?.ok()?;
+        blame(shared, &bad);
+        summary::decode(&bytes, shared.fleet.pool, row.id, row.generation, *sector).ok()
+    });
+    items.collect()
 }
 
 fn blame(shared: &Shared, bad: &[DriveIndex]) {

@@ -72,18 +72,21 @@ impl Absent {
     }
 }
 
-/// The segment that needs repair most, of those that are not being rebuilt; and whether it lacks parities.
+/// The segment that needs repair most, of those that are not being rebuilt and are none of these; and whether it lacks
+/// parities.
 pub(crate) fn most_degraded(
     shared: &Shared,
     keeper: &Keeper,
     absent: &Absent,
+    chosen: &[SegmentId],
 ) -> Option<(SegmentId, bool)> {
     let core = shared.core.lock();
     let (_, parity) = shared.shape_now(&core.space);
     let closed = core.space.segments().filter(|segment| {
         let id = segment.row.id;
         let is_left = keeper.given_up.contains(&id) || keeper.marked.contains(&id);
-        !segment.is_open && segment.row.live_bytes > 0 && !is_left && !keeper.rebuild.has(id)
+        let is_taken = keeper.rebuild.has(id) || chosen.contains(&id);
+        !segment.is_open && segment.row.live_bytes > 0 && !is_left && !is_taken
     });
     let needs = closed.map(|segment| (absent.need(shared, parity, segment), segment.row.id));
     let (need, id) = needs.max()?;

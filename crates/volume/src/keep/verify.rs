@@ -162,14 +162,33 @@ fn verify_chunks(
 }
 
 /// The seal of a chunk, as the table has it.
-pub(crate) fn read_seal(io: &mut Io, row: &SegmentRow, chunk: usize) -> Option<Seal> {
-    let layout = io.fleet().layout;
-    let pool = io.fleet().pool;
-    let (drive, slot) = row.chunks[chunk];
-    let offset = layout.seal_offset(slot, row.seal_copy);
-    let read = Read { drive, offset, size: layout.seal_size() };
+fn read_seal(io: &mut Io, row: &SegmentRow, chunk: usize) -> Option<Seal> {
+    let read = place_of_seal(io, row, chunk);
     let bytes = io.read(&[read]).pop()?.ok()?;
-    let seal = Seal::decode(&bytes, pool, drive, slot, row.generation).ok()?;
+    decode_seal(io, row, chunk, &bytes)
+}
+
+/// The seals of all chunks of these segments, read at once.
+pub(crate) fn read_seals(io: &mut Io, rows: &[&SegmentRow]) -> Vec<Vec<Option<Seal>>> {
+    let chunks = rows.iter().flat_map(|row| (0..row.chunks.len()).map(|chunk| (*row, chunk)));
+    let reads: Vec<Read> = chunks.map(|(row, chunk)| place_of_seal(io, row, chunk)).collect();
+    let mut answers = io.read(&reads).into_iter();
+    let seals = rows.iter().map(|row| {
+        let own = answers.by_ref().take(row.chunks.len()).enumerate();
+        own.map(|(chunk, bytes)| decode_seal(io, row, chunk, &bytes.ok()?)).collect()
+    });
+    seals.collect()
+}
+
+fn place_of_seal(io: &Io, row: &SegmentRow, chunk: usize) -> Read {
+    let layout = io.fleet().layout;
+    let (drive, slot) = row.chunks[chunk];
+    Read { drive, offset: layout.seal_offset(slot, row.seal_copy), size: layout.seal_size() }
+}
+
+fn decode_seal(io: &Io, row: &SegmentRow, chunk: usize, bytes: &[u8]) -> Option<Seal> {
+    let (drive, slot) = row.chunks[chunk];
+    let seal = Seal::decode(bytes, io.fleet().pool, drive, slot, row.generation).ok()?;
     let is_whole = seal.unit_crcs.len() >= to_usize(row.rows.into());
     (is_whole && seal.segment == row.id && usize::from(seal.chunk) == chunk).then_some(seal)
 }
