@@ -192,19 +192,24 @@ fn create(args: &PoolCreateArgs) -> Result {
         let why = "what it holds is gone when the command ends, and a pool is to be kept";
         return Err(Failure::usage(format!("{spec}: {why}; name a file or a block device")));
     }
+    let create = if args.dry_run { Create::Never } else { Create::IfMissing };
+    let (drives, buffers) = (open(&args.drives, create)?, open(&args.buffers, create)?);
+    let bytes = drives.iter().map(|drive| {
+        let geometry = drive.geometry();
+        geometry.capacity.bytes(geometry.lba_size)
+    });
+    let smallest = bytes.min().unwrap_or(0);
     let usual = CreateOptions::default();
     let options = CreateOptions {
         name: name.clone(),
         parity: args.parity,
         width: args.width,
         chunk_bytes: args.chunk.unwrap_or(usual.chunk_bytes),
-        log_bytes: args.log.unwrap_or(usual.log_bytes),
+        log_bytes: args.log.unwrap_or_else(|| CreateOptions::log_bytes_for(smallest)),
         spare_percent: args.spare.unwrap_or(usual.spare_percent),
         overwrite: args.overwrite,
         ..usual
     };
-    let create = if args.dry_run { Create::Never } else { Create::IfMissing };
-    let (drives, buffers) = (open(&args.drives, create)?, open(&args.buffers, create)?);
     if args.dry_run {
         Pool::check_create(&drives, &buffers, &options).map_err(failed)?;
         let would = format!("make pool {name} of {} drives", drives.len());

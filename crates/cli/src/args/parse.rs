@@ -71,6 +71,22 @@ pub(super) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
     span.ok_or_else(|| format!("'{text}' is not a time in seconds; write for example 10 or 0.5"))
 }
 
+/// A span of time in whole seconds: `0`, `90`, `90s`, `10min`, `2h`, `7d`.
+pub(super) fn span_secs(text: &str) -> Result<u64, String> {
+    let units = [("min", 60), ("s", 1), ("h", 3600), ("d", 86_400), ("", 1)];
+    let in_unit =
+        |(unit, secs): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(secs);
+    let found = units.into_iter().find_map(in_unit).filter(|secs| *secs <= 36_500 * 86_400);
+    found.ok_or_else(|| {
+        format!("'{text}' is no span of time; write for example 0, 90s, 10min, 2h or 7d")
+    })
+}
+
+/// The same as a duration.
+pub(super) fn span(text: &str) -> Result<Duration, String> {
+    span_secs(text).map(Duration::from_secs)
+}
+
 /// A span of time in microseconds, at most a second.
 pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
     match text.strip_suffix("us").unwrap_or(text).parse() {

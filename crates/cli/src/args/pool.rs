@@ -261,7 +261,7 @@ pub(crate) struct PoolCreateArgs {
     /// Bytes of a chunk [default: 16MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) chunk: Option<u64>,
-    /// Bytes of the write buffer on each drive [default: 256MiB]
+    /// Bytes of the write buffer on each drive [default: a 32nd part of the smallest, from 16 to 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) log: Option<u64>,
     /// Percent of the space that is kept free for cleaning [default: 15]
@@ -303,8 +303,8 @@ pub(crate) struct PoolServeArgs {
     pub(crate) buffers: Vec<Spec>,
     #[command(flatten)]
     pub(crate) opening: Opening,
-    /// Rebuild what a missing drive has after so many seconds, and refuse it then [default: 600]
-    #[arg(long = "missing-grace", value_name = "SECONDS", value_parser = parse::seconds_or_zero)]
+    /// How long a missing drive is waited for, such as 90s or 10min; then its chunks are rebuilt [default: 10min]
+    #[arg(long = "missing-grace", value_name = "TIME", value_parser = parse::span)]
     pub(crate) grace: Option<std::time::Duration>,
     /// Read and verify everything in the background within so many days [default: never]
     #[arg(long, value_name = "DAYS", value_parser = parse::days)]

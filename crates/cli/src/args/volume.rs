@@ -157,14 +157,15 @@ pub(crate) enum VolumeCommand {
     /// Put a volume into the trash, or delete a snapshot
     #[command(after_help = "Examples:\n  \
         esker volume delete tank/db\n  \
+        esker volume delete tank/db --keep 7d\n  \
         esker volume delete tank/db --keep 0\n  \
         esker volume delete tank/db@monday")]
     Delete {
         /// The volume, or the snapshot
         #[arg(value_name = "POOL/NAME[@SNAPSHOT]")]
         volume: VolumeName,
-        /// For how many seconds it can be restored; 0 deletes it at once
-        #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
+        /// How long it can be restored, such as 90s, 10min, 2h or 7d; 0 deletes it at once
+        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse::span_secs)]
         keep: u64,
         #[command(flatten)]
         how: Change,

@@ -70,7 +70,7 @@ pub(crate) fn pool(view: &PoolView) -> String {
         let holds_log = view.log.members.contains(&member.index);
         rows.push(vec![
             member.index.to_string(),
-            member.device.clone().unwrap_or_else(|| "(missing)".to_owned()),
+            member.device.clone().unwrap_or_else(|| format!("(last seen as {})", member.last_name)),
             format!("{}{}", member.role, if holds_log { "+log" } else { "" }),
             member.state.clone(),
             human_bytes(member.bytes),

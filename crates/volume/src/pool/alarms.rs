@@ -29,6 +29,8 @@ pub(crate) struct Facts {
     pub(crate) log_is_degraded: bool,
     /// How long a missing drive is waited for.
     pub(crate) missing_grace: Duration,
+    /// The names of volumes in the trash.
+    pub(crate) trashed: Vec<String>,
     /// In how much time everything is to be verified.
     pub(crate) scrub_within: Option<Duration>,
     /// The time, in seconds since 1970.
@@ -53,7 +55,10 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
         add("MAINTENANCE_FAILED", text, "mend the cause, then look again", show.clone());
     }
     for member in &status.members {
-        let name = member.device.as_deref().unwrap_or("(missing)");
+        let name = match &member.device {
+            Some(device) => device.clone(),
+            None => format!("(last seen as {})", member.last_name),
+        };
         let (index, errors) = (member.index, member.checksum_errors);
         if member.state == MemberState::Faulted {
             let text = format!("{index} {name} is out of the pool since {}.", member.since);
@@ -132,7 +137,20 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
         _ => return alarms,
     };
     let text = format!("{percent} % of the space is used.");
-    let action = "add a drive, or discard and delete what nobody needs";
-    add(code, text, action, format!("esker pool add {pool} NEW-DEVICE"));
+    match facts.trashed.first() {
+        // What is in the trash is gone already for its users: the cheapest space there is.
+        Some(name) => {
+            let count = facts.trashed.len();
+            let action = format!(
+                "empty the trash, which keeps {count} deleted volumes, or add a drive, or discard and delete what \
+                 nobody needs"
+            );
+            add(code, text, &action, format!("esker volume delete {pool}/{name} --keep 0"));
+        }
+        None => {
+            let action = "add a drive, or discard and delete what nobody needs";
+            add(code, text, action, format!("esker pool add {pool} NEW-DEVICE"));
+        }
+    }
     alarms
 }

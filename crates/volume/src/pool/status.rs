@@ -281,12 +281,15 @@ impl Pool {
             alarms: Vec::new(),
         };
         let stopped = core.stopped.clone();
+        let in_trash = core.catalog.volumes.values().filter(|row| row.trashed.is_some());
+        let trashed = in_trash.map(|row| row.name.clone()).collect();
         drop((log, core, config));
         let facts = Facts {
             stopped,
             failure: self.failure.lock().clone(),
             log_is_degraded: shared.log_is_degraded.load(Ordering::Acquire),
             missing_grace: shared.options.missing_grace,
+            trashed,
             scrub_within: shared.options.scrub_within,
             now_secs: shared.options.clock.unix_time().as_secs(),
         };

@@ -48,6 +48,16 @@ impl Default for CreateOptions {
     }
 }
 
+impl CreateOptions {
+    /// Bytes of the write buffer on each drive that suit drives of which the smallest has so many bytes: a 32nd part,
+    /// from 16 to 256 MiB, and never more than a sixteenth.
+    #[must_use]
+    pub fn log_bytes_for(smallest: u64) -> u64 {
+        let bytes = (smallest / 32).clamp(16 << 20, 256 << 20).min(smallest / 16);
+        (bytes & !4095).max(64 << 10)
+    }
+}
+
 /// Who moves maintenance on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
@@ -113,5 +123,23 @@ impl Default for VolumeOptions {
     /// Compressed, without limits.
     fn default() -> VolumeOptions {
         VolumeOptions { compression: true, iops_limit: 0, bytes_limit: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_buffer_takes_a_small_part_of_each_drive() {
+        for (drive_mib, log_kib) in
+            [(1, 64), (64, 4 << 10), (256, 16 << 10), (1 << 10, 32 << 10), (1 << 20, 256 << 10)]
+        {
+            assert_eq!(
+                CreateOptions::log_bytes_for(drive_mib << 20),
+                log_kib << 10,
+                "{drive_mib} MiB"
+            );
+        }
     }
 }
