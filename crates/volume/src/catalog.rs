@@ -18,7 +18,7 @@ use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
 
-/// What there is.
+/// Volumes, snapshots and lineages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalog {
     pub(crate) lineages: BTreeMap<LineageId, LineageRow>,
@@ -188,7 +188,7 @@ impl Catalog {
         self.points.insert(lineage, Arc::new(points));
     }
 
-    /// Who looks at a lineage, if it exists.
+    /// The points of a lineage, if it exists.
     pub(crate) fn points(&self, lineage: LineageId) -> Option<Arc<Points>> {
         self.points.get(&lineage).cloned()
     }

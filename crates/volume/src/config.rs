@@ -64,7 +64,7 @@ fn is_newer(one: &Config, other: &Config) -> bool {
 
 /// The devices of a pool, sorted out.
 pub(crate) struct Assembly {
-    /// What the newest label says.
+    /// The configuration of the newest label.
     pub(crate) config: Config,
     /// The devices that may be used, by index.
     pub(crate) current: Vec<Option<Arc<dyn Device>>>,
@@ -72,7 +72,7 @@ pub(crate) struct Assembly {
     pub(crate) lagging: Vec<DriveIndex>,
     /// Those of them that were missing, and the number of the label that they have.
     pub(crate) returning: Vec<(DriveIndex, u64)>,
-    /// What was left aside, and why.
+    /// Devices that were left aside, and why.
     pub(crate) remarks: Vec<String>,
 }
 

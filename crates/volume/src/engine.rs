@@ -1,4 +1,4 @@
-//! What the threads of an open pool share, and the few steps that several rooms above need: taking a failed drive out,
+//! State that the threads of an open pool share, and the few steps that several rooms above need: taking a failed drive out,
 //! finding a version, counting space.
 //!
 //! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox` last.
@@ -46,13 +46,13 @@ use crate::types::error::VolumeError;
 use crate::types::id::{Block, DriveIndex, LineageId, Seqno, SlotIndex, VolumeId};
 use crate::types::options::OpenOptions;
 
-/// What the threads of a pool share.
+/// State that the threads of a pool share.
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) ios: IoPool,
     pub(crate) options: OpenOptions,
-    /// What a volume is, but for its size.
+    /// The geometry of a volume, but for its size.
     pub(crate) geometry: Geometry,
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) front: Mutex<Front>,
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
     pub(crate) config: Mutex<Config>,
     pub(crate) counts: Counts,
-    /// What volumes were asked for.
+    /// Counters of what volumes were asked for.
     pub(crate) tallies: Tallies,
     /// When each volume that has limits may go on.
     pub(crate) paces: Mutex<BTreeMap<VolumeId, Pace>>,
@@ -88,7 +88,7 @@ pub(crate) struct Batch {
     pub(crate) tally: Arc<Tally>,
 }
 
-/// What became of batches.
+/// Results of batches.
 pub(crate) type Outbox = Mutex<Vec<(Vec<(Tag, Op)>, Result<(), VolumeError>)>>;
 
 /// The end of the log, as its writers have it.
@@ -144,7 +144,7 @@ pub(crate) struct Flight {
     pub(crate) began: Nanos,
 }
 
-/// What the maintenance thread waits for.
+/// The bell that the maintenance thread waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     pub(crate) is_rung: bool,
@@ -183,7 +183,7 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// What is read: a lineage, as it was at a seqno.
+/// A view to read: a lineage, as it was at a seqno.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) lineage: LineageId,
@@ -300,7 +300,7 @@ pub struct SpaceUse {
     pub metadata: u64,
     /// Of the free bytes, those that are kept for cleaning, parities and the map.
     pub reserve: u64,
-    /// What volumes can hold at most, as it is stored: what is advertised.
+    /// The most that volumes can hold, as it is stored: what is advertised.
     pub usable: u64,
 }
 
@@ -504,7 +504,7 @@ impl Shared {
         used
     }
 
-    /// What volumes can hold at most, as it is stored; and what is kept free for cleaning.
+    /// The most that volumes can hold, as it is stored; and what is kept free for cleaning.
     pub(crate) fn usable(&self, core: &Core) -> (u64, u64) {
         let layout = self.fleet.layout;
         let shape = layout.shape;
@@ -536,7 +536,7 @@ impl Shared {
     }
 }
 
-/// What a volume of this pool is, but for its size.
+/// The geometry of a volume of this pool, but for its size.
 pub(crate) fn geometry(log: &Ring) -> Geometry {
     let largest =
         (log.largest_frame().saturating_sub(frame_bytes(0, 1)) & !4095).clamp(BLOCK, 1 << 20);

@@ -85,7 +85,7 @@ impl Bundler {
             none => none.insert(Compressor::new(ZSTD_LEVEL).ok()?),
         };
         self.packed.resize(HEAD + self.plain.len(), 0);
-        // What does not fit is not smaller.
+        // Output that does not fit is not smaller.
         let size = zstd.compress_to_buffer(&self.plain, &mut self.packed[HEAD..]).ok()?;
         let length = u16::try_from(size).ok()?.to_le_bytes();
         self.packed[..HEAD].copy_from_slice(&[ZSTD, mask, length[0], length[1]]);

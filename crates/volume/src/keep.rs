@@ -139,7 +139,7 @@ pub(crate) fn ensure_space(
         while emptied(shared, keeper) < enough(keeper) {
             match clean::run(shared, keeper, io) {
                 Ok(true) => {}
-                // What was cleaned so far becomes free with the checkpoint, and there is room to go on.
+                // Segments cleaned so far become free with the checkpoint, and there is room to go on.
                 Ok(false) | Err(VolumeError::NoSpace { .. }) => break,
                 Err(error) => return Err(error),
             }

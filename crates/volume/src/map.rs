@@ -56,7 +56,7 @@ struct Node {
     is_dirty: bool,
 }
 
-/// What a caller of the map gets besides it.
+/// Access to drives and segments, which a caller lends to the map.
 pub(crate) struct Access<'a> {
     pub(crate) io: &'a mut Io,
     pub(crate) space: &'a mut Space,
@@ -67,7 +67,7 @@ fn extent_bytes(extent: &Extent) -> u64 {
     u64::from(sectors_of(to_usize(extent.bytes.into()))) * SECTOR
 }
 
-/// What a block takes of its fragment: of a bundle its share.
+/// Bytes that a block takes of its fragment: of a bundle its share.
 pub(crate) fn fragment_bytes(fragment: &Fragment) -> u64 {
     u64::from(fragment.sectors) * SECTOR / u64::from(fragment.blocks.max(1))
 }

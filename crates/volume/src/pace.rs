@@ -10,7 +10,7 @@ use esker_base::Nanos;
 
 use crate::types::options::VolumeOptions;
 
-/// What may come at once after a pause, as time.
+/// The burst that may come at once after a pause, as time.
 const BURST_NS: u64 = 10_000_000;
 
 /// How far a volume is.

@@ -54,7 +54,7 @@ const NAP: Duration = Duration::from_millis(200);
 pub struct Pool {
     shared: Arc<Shared>,
     remarks: Vec<String>,
-    /// What maintenance failed with last.
+    /// The error with which maintenance failed last.
     failure: Arc<Mutex<Option<String>>>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -111,7 +111,7 @@ impl Pool {
         Ok(Arc::new(Volume::new(self.shared.clone(), View::Snapshot(id), row.id, &name)))
     }
 
-    /// What each volume was asked for since the pool was opened, and where the time went; by id.
+    /// Counters of each volume since the pool was opened, and where the time went; by id.
     #[must_use]
     pub fn stats(&self) -> Vec<(VolumeId, VolumeStats)> {
         let volumes: Vec<VolumeId> =

@@ -2,7 +2,7 @@
 //! its reads on queue pairs of the drives of its own, its writes in frames of the write buffer that all queue pairs share.
 //! Sees `read`, `write` and what is below.
 //!
-//! What is acknowledged is durable: a volume has no volatile write cache, and a flush has nothing to do.
+//! An acknowledged write is durable: a volume has no volatile write cache, and a flush has nothing to do.
 
 mod placement;
 
@@ -51,7 +51,7 @@ pub(crate) struct Volume {
     tally: Arc<Tally>,
 }
 
-/// What a device shows.
+/// The view that a device shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum View {
     /// A volume, as it is.
@@ -141,7 +141,7 @@ struct Queue {
     /// Commands that change blocks, and wait for a frame or for its end.
     changing: usize,
     outbox: Arc<Outbox>,
-    /// What the volume's limits hold back, and until when; and the clock that they count with.
+    /// Commands that the volume's limits hold back, and until when, on the pool's clock.
     held: VecDeque<(Nanos, Command)>,
     /// Counts the timeouts of waits.
     time: Clock,
@@ -171,7 +171,7 @@ impl Queue {
         }
     }
 
-    /// What the device shows now: which blocks, how many of them, and which limits there are.
+    /// The view that the device shows now, how many blocks it has, and its limits.
     fn seen(&self, core: &Core) -> Result<(Seen, u64, VolumeOptions), VolumeError> {
         if core.is_closed {
             return Err(VolumeError::Closed(self.shared.name.clone()));
@@ -537,7 +537,7 @@ impl QueuePair for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What waits for a frame holds buffers that were lent, and is told of when it is there.
+        // Commands that wait for a frame hold buffers that were lent, and have to be handed back.
         let mut done = Vec::new();
         while self.count > 0 {
             let _ = self.wait(&mut done, None);

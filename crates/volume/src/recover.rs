@@ -251,7 +251,7 @@ fn begin_incarnation(
             member.name = kept_name(drive.device.name());
         }
         let next = match (member.state, drive.is_some(), member.role) {
-            // What it has was to be moved away, and is computed from parities instead.
+            // Its chunks were to be moved away, and are computed from parities instead.
             (MemberState::Draining, false, _) => MemberState::Faulted,
             (state, false, _) if state.is_active() => MemberState::Missing,
             (MemberState::Missing, true, Role::Drive) => MemberState::Rejoining,

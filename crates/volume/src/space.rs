@@ -17,7 +17,7 @@ use crate::omf::root::SegmentRow;
 use crate::types::id::{DriveIndex, Generation, SegmentId, Seqno, SlotIndex};
 use crate::types::u32_of;
 
-/// What a segment holds: data that dies together, as far as can be told.
+/// The class of a segment's data, which dies together as far as can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Leaves and nodes of the map.

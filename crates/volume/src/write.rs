@@ -84,7 +84,7 @@ pub(crate) fn admit(
     if fits_slack && is_overwrite(io) {
         return Ok(());
     }
-    // What is pending may replace what is there, or compress.
+    // Pending blocks may replace what is there, or compress.
     keep::drain(shared, io)?;
     let (fits, fits_slack, live, usable) = room(shared, bytes);
     if fits || fits_slack && is_overwrite(io) {

@@ -43,7 +43,7 @@ enum Members {
 
 struct Recorded {
     recorder: CrashRecorder,
-    /// What the pool held after each act; the first is empty.
+    /// The content of the pool after each act; the first is empty.
     oracles: Vec<Oracle>,
     acts: Vec<Act>,
     members: Vec<Members>,
@@ -225,7 +225,7 @@ fn check_parities(pool: &Pool) -> Result<(), String> {
         pool.step().map_err(|error| error.to_string())?;
     }
     let status = pool.status();
-    // What was verified and repaired before the scrub counts, too: a crash by itself damages nothing.
+    // Repairs before the scrub count, too: a crash by itself damages nothing.
     let blamed = status.members.iter().find(|member| member.checksum_errors > 0);
     match (status.scrub.map_or(0, |scrub| scrub.errors), blamed) {
         (0, None) => Ok(()),

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rig::{BLOCK, SMALL, Shape};
 use wrapped::Wrapped;
 
-/// What was written with each placement id.
+/// Bytes written with each placement id.
 type Seen = Arc<Mutex<BTreeMap<Option<PlacementId>, Vec<u8>>>>;
 
 /// A drive with eight placement handles whose writes are noted.

@@ -193,7 +193,7 @@ fn lost_blocks_are_taken_from_the_write_buffer() {
         content[usize::try_from(block).unwrap()] = version;
         content[usize::try_from(block).unwrap() + 1] = version + 1;
     }
-    // What goes to segments is lost by the drive, and what goes to the checkpoint is not.
+    // The drive loses writes to segments, and keeps those to the checkpoint.
     let before = blocks(&device);
     pool.drain().unwrap();
     let after = blocks(&device);

@@ -462,7 +462,7 @@ fn chunks_are_rebuilt_from_what_is_right_only() {
         assert_eq!(pool.status().segments[1..], [0, 0, 0]);
         rig.fail(3);
         if seed % 2 == 1 {
-            // What is damaged elsewhere is repaired, too; then another one may fail.
+            // Damage elsewhere is repaired, too; then another drive may fail.
             pool.scrub();
             settle(&pool);
             pool.scrub();

@@ -61,7 +61,7 @@ fn first_refusal_comes_when_what_was_advertised_is_written() {
     let written = blocks * BLOCK as u64;
     assert!(written >= usable / 100 * 99, "{written} of {usable} bytes");
     pool.check().unwrap();
-    // What is there may be overwritten, all of it, more than once.
+    // Blocks that are there may be overwritten, all of them, more than once.
     let mut rng = Rng::new(1);
     let mut versions: Vec<u64> = (1..=blocks).collect();
     for n in 0..2 * blocks {
@@ -75,7 +75,7 @@ fn first_refusal_comes_when_what_was_advertised_is_written() {
         assert!(holds(&mut port, block, *version), "block {block}");
     }
     pool.check().unwrap();
-    // What is discarded can be written again at once.
+    // Discarded blocks can be written again at once.
     port.discard(Lba(0), LbaCount(blocks / 2)).unwrap();
     assert!(fill(&mut port, blocks) >= blocks / 2 - 8);
     pool.check().unwrap();

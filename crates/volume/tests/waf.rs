@@ -1,4 +1,4 @@
-//! What cleaning costs: bytes written to segments for each byte of the user, at 20 % spare, and the CPU time of reads
+//! The cost of cleaning: bytes written to segments for each byte of the user, at 20 % spare, and the CPU time of reads
 //! and writes over drives in memory.
 //!
 //! `cargo test --release -p esker-volume --test waf -- --ignored --nocapture --test-threads=1`

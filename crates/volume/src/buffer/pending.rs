@@ -1,4 +1,4 @@
-//! What was acknowledged and is not in the map yet: versions of blocks, by block and by age.
+//! Versions of blocks that were acknowledged and are not in the map yet, by block and by age.
 //!
 //! Invariants
 //! 1. `by_age` names every version, in the order in which they came; and some that are gone.

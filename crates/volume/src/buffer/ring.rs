@@ -30,7 +30,7 @@ const ALIGN: u64 = 4096;
 pub(crate) struct Ring {
     pub(crate) epoch: u64,
     pub(crate) bytes: u64,
-    /// Who has a copy.
+    /// The members that have a copy.
     pub(crate) members: Vec<DriveIndex>,
     head: u64,
     next_frame: FrameSeq,
@@ -50,7 +50,7 @@ pub(crate) struct Started {
     records: u64,
 }
 
-/// What an append came to.
+/// The outcome of an append.
 pub(crate) enum Appended {
     /// It is durable on all copies but these, which failed.
     Durable { failed: Vec<DriveIndex> },

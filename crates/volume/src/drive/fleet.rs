@@ -29,7 +29,7 @@ pub(crate) struct Drive {
     pub(crate) latencies: Latencies,
 }
 
-/// What went wrong with a drive since the pool was opened.
+/// Errors of a drive since the pool was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     pub(crate) reads: AtomicU64,

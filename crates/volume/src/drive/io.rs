@@ -1,7 +1,7 @@
 //! Commands to many drives, run to their end by a caller that has nothing else to do. An [`Io`] is taken out of the
 //! pool's [`IoPool`] for as long as it is needed.
 //!
-//! What nobody waits for any more may be in flight between two calls: reads that others answered first.
+//! Between two calls commands may be in flight that nobody waits for: reads that others answered first.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -24,7 +24,7 @@ const DEPTH: usize = 64;
 /// How long one drive is waited for while others are busy, too.
 const GLANCE: Duration = Duration::from_micros(20);
 
-/// What a command is for: numbers that its owner gives a meaning.
+/// The purpose of a command: numbers that its owner gives a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) slot: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Ticket {
     pub(crate) part: u32,
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) ticket: Ticket,
@@ -43,7 +43,7 @@ pub(crate) struct Arrival {
 struct Flight {
     ticket: Ticket,
     op: OpKind,
-    /// What its latency is counted as.
+    /// The kind that its latency is counted as.
     kind: Option<Kind>,
     /// On the pool's clock, and on the one that counts the patience.
     started: Nanos,
@@ -64,7 +64,7 @@ struct Lane {
 pub(crate) struct Lanes {
     fleet: Arc<Fleet>,
     lanes: Vec<Option<Lane>>,
-    /// What ended without a drive.
+    /// Commands that ended without a drive.
     ended: Vec<Arrival>,
     done: Vec<Completion>,
     /// The lane whose turn it is to be waited for.
@@ -319,7 +319,7 @@ impl Drop for Lanes {
 }
 
 impl Lane {
-    /// What the drive handed back, at this moment.
+    /// The arrivals of what the drive handed back, at this moment.
     fn take(&mut self, done: &mut Vec<Completion>, now: Nanos) -> impl Iterator<Item = Arrival> {
         done.drain(..).map(move |Completion { tag, result, buf }| {
             let at = to_usize(tag.0);

@@ -26,7 +26,7 @@ const SLOW_FLOOR_NS: u64 = 100_000;
 /// A window with fewer samples tells nothing.
 const SAMPLES_MIN: u32 = 8;
 
-/// What is counted apart.
+/// Kinds of commands that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(u8);
 
@@ -90,7 +90,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Histogram {
-    /// What was counted; counting begins anew.
+    /// The counts, which begin anew.
     fn take(&self) -> Percentiles {
         let counts: [u32; BUCKETS] =
             std::array::from_fn(|bucket| self.0[bucket].swap(0, Ordering::Relaxed));

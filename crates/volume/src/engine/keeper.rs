@@ -11,7 +11,7 @@ use crate::segment::Writer;
 use crate::space::Class;
 use crate::types::id::{DriveIndex, SegmentId, Seqno, SlotIndex};
 
-/// What only maintenance uses.
+/// State that only maintenance uses.
 #[derive(Default)]
 pub(crate) struct Keeper {
     /// The open segments.
@@ -37,13 +37,13 @@ pub(crate) struct Keeper {
     pub(crate) gain: Gain,
 }
 
-/// What segments hold of volumes: the next record, the bytes that live, and those that came from the log.
+/// The content of segments: the next record, the bytes that live, and those that came from the log.
 pub(crate) type Content = (Seqno, u64, u64);
 
 /// Checkpoints after which cleaning is given up that gains nothing.
 const VAIN_MAX: u32 = 8;
 
-/// What cleaning gains. In a pool that is full, the same blocks could be moved to and fro for ever.
+/// The gain of cleaning. In a pool that is full, the same blocks could be moved to and fro for ever.
 #[derive(Default)]
 pub(crate) struct Gain {
     of: Content,
@@ -126,7 +126,7 @@ impl Scrub {
     }
 }
 
-/// What is being rebuilt, and what was.
+/// Segments that are being rebuilt, and the progress.
 #[derive(Default)]
 pub(crate) struct Rebuild {
     pub(crate) jobs: Vec<Job>,

@@ -16,7 +16,7 @@ const SHARE_LEAST: u64 = 50;
 /// A latency of volumes beside the work, as a part of that without it, up to which its share grows: in percent.
 const TOLERATED: u64 = 120;
 
-/// What is known of the load; times in nanoseconds.
+/// The load, as far as it is known; times in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Load {
     /// When a command of a volume ended last; 0 for never.

@@ -17,7 +17,7 @@ pub(crate) struct Parcel {
 /// A block on its way: what it is, where the map has it, and its bytes as they are stored.
 pub(crate) type Moved = (Item, Fragment, Vec<u8>);
 
-/// What is to be stored of these blocks.
+/// The parcels in which these blocks are to be stored.
 pub(crate) fn parcels(shared: &Shared, class: Class, mut moved: Vec<Moved>) -> Vec<Parcel> {
     let has_bundles = moved.iter().any(|(_, from, _)| from.blocks > 1);
     if class != Class::Cold && !has_bundles {
@@ -43,7 +43,7 @@ pub(crate) fn parcels(shared: &Shared, class: Class, mut moved: Vec<Moved>) -> V
     parcels
 }
 
-/// What is needed to store blocks anew.
+/// Tools to store blocks anew.
 #[derive(Default)]
 struct Workshop {
     bundler: Bundler,

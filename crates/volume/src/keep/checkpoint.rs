@@ -28,7 +28,7 @@ use crate::space::Class;
 use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, Seqno};
 
-/// What else a checkpoint is to do.
+/// Options of a checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Want {
     /// Go on with an empty log, on the devices that should have it.

@@ -50,7 +50,7 @@ pub(crate) fn is_due(shared: &Shared) -> bool {
     free < URGENT + pages + 3
 }
 
-/// What volumes hold now.
+/// The content of volumes now.
 pub(crate) fn content(shared: &Shared) -> Content {
     let next = shared.log.lock().next_seqno;
     let destaged = shared.counts.destaged.load(Ordering::Relaxed);
@@ -80,7 +80,7 @@ fn best_victim(shared: &Shared, keeper: &Keeper) -> Option<SegmentId> {
         if live == 0 || live * 50 > bytes * 49 {
             return None; // free already, or not worth it
         }
-        // What is moved fills up a row: with less garbage nothing is gained.
+        // Moved blocks fill up a row: with less garbage nothing is gained.
         if !is_urgent && bytes - live <= to_u64(layout.row_bytes(segment.data_chunks())) {
             return None;
         }
@@ -129,7 +129,7 @@ pub(crate) fn move_out(
             spill(shared, keeper, io)?;
         }
     }
-    // What was hot lately is not cold yet, whatever its age.
+    // A block that was hot lately is not cold yet, whatever its age.
     let lifespan = keeper.lifespan;
     let is_warm = |(item, _): &(Item, Fragment)| {
         row.class == Class::Hot.number() || !lifespan.is_long(now.0.saturating_sub(item.birth.0))

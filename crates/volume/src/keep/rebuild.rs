@@ -73,7 +73,7 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
             Way::Move => keeper.rebuild.unfit.push(*id),
         }
     }
-    // What is rebuilt goes on first: it may need the slots that it has.
+    // Jobs go on first: they may need the slots that they have.
     if keeper.rebuild.jobs.is_empty()
         && let Some(id) = is_moved
     {
@@ -219,7 +219,7 @@ fn blocks_of(shared: &Shared, io: &mut Io, rows: &[&SegmentRow]) -> Vec<Option<V
     blocks.collect()
 }
 
-/// What became of a part of a job.
+/// The outcome of a stride of a job.
 enum Part {
     /// These bytes are to be written to each of its targets.
     Computed(Vec<Vec<u8>>),

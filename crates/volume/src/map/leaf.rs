@@ -48,7 +48,7 @@ impl Leaf {
         &self.versions
     }
 
-    /// What a page on the medium says that came after those before it.
+    /// The content of a page on the medium that adds to those before it.
     pub(crate) fn apply(&mut self, page: Page) {
         if self.versions.is_empty() {
             self.versions = page.versions;

@@ -26,16 +26,16 @@ pub(crate) const VERSION: u16 = 1;
 /// Bytes of the envelope before the body.
 pub(crate) const ENVELOPE: usize = 56;
 
-/// What a structure is.
+/// The kind of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Who a drive is, and where the checkpoint is.
+    /// A label: the identity of a drive, and the place of the checkpoint.
     Label = 1,
     /// A checkpoint.
     Root = 2,
-    /// What a chunk of a segment is, and its checksums.
+    /// A seal: the identity of a chunk of a segment, and its checksums.
     Seal = 3,
-    /// What a part of a segment holds.
+    /// A summary: the list of what a part of a segment holds.
     Summary = 4,
     /// Records of the write buffer.
     Frame = 5,

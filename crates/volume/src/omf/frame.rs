@@ -41,12 +41,12 @@ pub(crate) enum Record<D> {
     Change(Change),
 }
 
-/// What is written before the data of a write, and behind it none.
+/// Bytes before the data of a write; behind it are none.
 pub(crate) const WRITE_OVERHEAD: usize = 21;
 /// Bytes of a frame without records.
 pub(crate) const FRAME_OVERHEAD: usize = envelope::ENVELOPE + 16;
 
-/// What a frame is, besides its records.
+/// The head of a frame: all but its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHead {
     pub(crate) offset: u64,
@@ -110,7 +110,7 @@ pub(crate) fn length_of(bytes: &[u8]) -> Option<usize> {
     Some(to_usize(length.into()))
 }
 
-/// What an envelope at the start of `bytes` says of a frame, unverified: offset, epoch and number.
+/// Offset, epoch and number of a frame, as an envelope at the start of `bytes` says, unverified.
 pub(crate) fn peek(bytes: &[u8]) -> Option<(u64, u64, FrameSeq)> {
     let mut head = Decoder::new(bytes);
     let is_frame = head.u32("magic").ok()? == u32::from_le_bytes(*b"EKVP")

@@ -30,7 +30,7 @@ pub(crate) const LABEL_BYTES: u64 = 16 << 10;
 /// Copies of the label on a drive.
 pub(crate) const COPIES: u8 = 4;
 
-/// What a member is for.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It holds chunks of segments.
@@ -79,11 +79,11 @@ pub(crate) struct Member {
     pub(crate) last_label: u64,
     /// While it is missing: since when, in seconds since 1970.
     pub(crate) gone_at: u64,
-    /// What its device was called when it was last there.
+    /// The name that its device had when it was last there.
     pub(crate) name: String,
 }
 
-/// What was decided when the pool was made.
+/// Sizes that were decided when the pool was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) parity: u8,
@@ -113,7 +113,7 @@ pub(crate) struct LogPlace {
     pub(crate) members: Vec<DriveIndex>,
 }
 
-/// What the labels of all members say, but for who each of them is.
+/// The part that the labels of all members have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) pool: PoolUuid,

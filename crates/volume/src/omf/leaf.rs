@@ -38,7 +38,7 @@ pub(crate) const BUNDLE_BLOCKS: u64 = 4;
 pub(crate) const BUNDLE_SECTORS_MAX: u8 = 31;
 
 impl Fragment {
-    /// What the checksum is seeded with, besides the lineage: the block, or the first of those of its bundle.
+    /// The seed of the checksum, besides the lineage: the block, or the first of those of its bundle.
     pub(crate) fn seed(&self, block: u64) -> u64 {
         if self.blocks > 1 { block - block % BUNDLE_BLOCKS } else { block }
     }

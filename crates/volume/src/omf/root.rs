@@ -49,7 +49,7 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineageRow {
     pub(crate) id: LineageId,
-    /// What it goes on from: another lineage, as it was at a seqno.
+    /// Its parent: another lineage, as it was at a seqno.
     pub(crate) parent: Option<(LineageId, Seqno)>,
     /// The volume that writes to it.
     pub(crate) head: Option<VolumeId>,

@@ -1,4 +1,4 @@
-//! What a part of a segment holds: covered by the segment's parities like any other bytes.
+//! The list of what a part of a segment holds: covered by the segment's parities like any other bytes.
 //!
 //! Envelope: address = segment, first sector; generation = generation of the segment. A list of items, 37 bytes each:
 //! 1 kind (1 block, 2 leaf, 3 node), 8 lineage, 8 index, 8 birth, 4 sector, 4 bytes, 4 CRC-32C.
@@ -7,7 +7,7 @@ use crate::omf::envelope::{self, Address, FormatError, Kind, count_of};
 use crate::types::id::{Generation, LineageId, PoolUuid, SegmentId, Seqno};
 use crate::types::u32_of;
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemKind {
     Block = 1,

@@ -138,7 +138,7 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
     };
     let text = format!("{percent} % of the space is used.");
     match facts.trashed.first() {
-        // What is in the trash is gone already for its users: the cheapest space there is.
+        // A volume in the trash is gone already for its users: the cheapest space there is.
         Some(name) => {
             let count = facts.trashed.len();
             let action = format!(

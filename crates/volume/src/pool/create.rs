@@ -21,7 +21,7 @@ use crate::types::id::{DriveIndex, DriveUuid, Epoch, FrameSeq, Generation, Incar
 use crate::types::options::CreateOptions;
 use crate::types::{MEMBERS_MAX, NAME_MAX, PARITY_MAX, WIDTH_MAX};
 
-/// What the label of a device says.
+/// The content of a device's label.
 #[derive(Clone, Debug)]
 pub struct Examined {
     /// The pool's name.
@@ -32,7 +32,7 @@ pub struct Examined {
     pub drive: DriveUuid,
     /// Its index in the pool.
     pub index: DriveIndex,
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// How it stood in the pool when the label was written.
     pub state: MemberState,
@@ -65,7 +65,7 @@ impl Pool {
         checked(drives, buffers, options).map(|_| ())
     }
 
-    /// What makes a pool like this one.
+    /// The options that make a pool like this one.
     #[must_use]
     pub fn create_options(&self) -> CreateOptions {
         let shape = self.shared.config.lock().shape;
@@ -167,7 +167,7 @@ impl Pool {
         }
     }
 
-    /// What the label of a device says.
+    /// The content of a device's label.
     ///
     /// # Errors
     /// The device's, or it has no label of a pool.

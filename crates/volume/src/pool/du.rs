@@ -1,4 +1,4 @@
-//! Whose space it is: what a volume shows, and what of it nobody else does.
+//! The space of a volume: all that it shows, and the part that nobody else does.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub struct VolumeSpace {
     pub provisioned: u64,
     /// Blocks of it that have content.
     pub used: u64,
-    /// What these take as they are stored, without parities.
+    /// Bytes that these take as they are stored, without parities.
     pub stored: u64,
     /// Of what is stored, that which no snapshot and no other volume shows: deleting the volume frees it, and with a
     /// clone what it had written over and only its beginning held of its parent.

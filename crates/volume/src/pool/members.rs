@@ -69,7 +69,7 @@ impl Pool {
         Ok(new)
     }
 
-    /// What a drive is for.
+    /// The role of a drive.
     ///
     /// # Errors
     /// There is no such drive, or it is retired.

@@ -50,7 +50,7 @@ pub struct Status {
     pub map_bytes: u64,
     /// How often a leaf of the map was read.
     pub map_loads: u64,
-    /// What is wrong, and what to do.
+    /// All that is wrong, each with the cure.
     pub alarms: Vec<Alarm>,
 }
 
@@ -63,9 +63,9 @@ pub struct MemberStatus {
     pub uuid: DriveUuid,
     /// The device's name; none when it is missing.
     pub device: Option<String>,
-    /// What its device was called when it was last there.
+    /// The name that its device had when it was last there.
     pub last_name: String,
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// How it stands.
     pub state: MemberState,
@@ -111,7 +111,7 @@ impl DriveLatency {
 /// How the write buffer is.
 #[derive(Clone, Debug)]
 pub struct LogStatus {
-    /// Who has a copy.
+    /// The members that have a copy.
     pub members: Vec<DriveIndex>,
     /// Bytes of the ring.
     pub bytes: u64,
@@ -300,7 +300,7 @@ impl Pool {
     /// Verifies that what is in memory agrees with itself: live bytes with a recount, slots with segments.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The first thing that does not agree.
     pub fn check(&self) -> Result<(), String> {
         let shared = &self.shared;
         let mut io = shared.ios.take();
@@ -342,7 +342,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What the user should know about how the pool was opened.
+    /// Remarks of the open that an operator should know.
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks

@@ -27,7 +27,7 @@ pub struct VolumeInfo {
     pub generation: u64,
     /// Its size, as a host sees it.
     pub bytes: u64,
-    /// What it asked for.
+    /// Its options.
     pub options: VolumeOptions,
     /// When it was made, in seconds since 1970.
     pub made: u64,
@@ -392,7 +392,7 @@ pub(crate) fn purge_expired(shared: &Shared, io: &mut Io) -> Result<bool, Volume
     Ok(true)
 }
 
-/// What deletes a volume with its snapshots.
+/// The changes that delete a volume with its snapshots.
 pub(super) fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
     let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
     let mut lineages: Vec<LineageId> = snapshots.clone().map(|snapshot| snapshot.lineage).collect();

@@ -13,7 +13,7 @@ use crate::omf::summary::{self, ITEM_BYTES, Item, ItemKind, SUMMARY_OVERHEAD};
 use crate::types::id::{Generation, LineageId, PoolUuid, SegmentId, Seqno};
 use crate::types::{BLOCK_SIZE, SECTOR, sectors_of, u32_from, u32_of};
 
-/// What is to be appended to a segment in one go.
+/// Fragments that are to be appended to a segment in one go.
 pub(crate) struct Builder {
     segment: SegmentId,
     pub(crate) generation: Generation,
@@ -26,7 +26,7 @@ pub(crate) struct Builder {
     pub(crate) items: Vec<Item>,
 }
 
-/// What was packed.
+/// The outcome of packing.
 pub(crate) struct Packed {
     /// Whole rows.
     pub(crate) bytes: Vec<u8>,

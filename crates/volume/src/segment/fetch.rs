@@ -61,7 +61,7 @@ struct Direct {
     buf: Option<AlignedBuf>,
 }
 
-/// What is known of a chunk's part of a row.
+/// The state of a chunk's part of a row.
 enum Cell {
     Unasked,
     Pending,
@@ -87,7 +87,7 @@ struct Fetch {
     answers: Vec<Option<Answer>>,
 }
 
-/// What has become of a fetch.
+/// The outcome of a fetch.
 pub(crate) struct Fetched {
     fetch: Fetch,
 }
@@ -434,7 +434,7 @@ impl Fetch {
             let is_pending = self.left > 0 && arrived.is_none();
             let mut cells: Vec<Cell> = (0..count).map(|_| Cell::Unasked).collect();
             match arrived {
-                // What is wrong may have been read wrong only: then it is asked for again.
+                // A wrong cell may have been read wrong only: then it is asked for again.
                 Some(buf) if self.left > 0 => cells[direct] = Cell::Here(buf),
                 _ if is_pending => cells[direct] = Cell::Pending,
                 _ => {}

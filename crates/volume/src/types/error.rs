@@ -24,7 +24,7 @@ pub enum VolumeError {
     Occupied {
         /// The device.
         device: String,
-        /// What was found there.
+        /// The owner that was found there.
         found: Occupant,
     },
     /// The device belongs to a pool already.
@@ -44,7 +44,7 @@ pub enum VolumeError {
     NoLabel {
         /// The device.
         device: String,
-        /// What is there instead.
+        /// The thing that is there instead.
         why: String,
     },
     /// The device belongs to another pool than the others.
@@ -66,7 +66,7 @@ pub enum VolumeError {
         first: String,
         /// The other.
         second: String,
-        /// What both say.
+        /// The drive that both say they are.
         drive: DriveUuid,
     },
     /// Fewer drives are there than are needed.
@@ -102,12 +102,12 @@ pub enum VolumeError {
     BufferLost {
         /// The pool's name.
         pool: String,
-        /// What is lost without it.
+        /// The records that are lost without it.
         what: String,
         /// Which devices had it.
         missing: String,
     },
-    /// What is on a medium is damaged beyond what parity can repair.
+    /// A structure on a medium is damaged beyond what parity can repair.
     #[error("pool '{pool}': {what} is damaged on every copy ({why}); restore from a backup")]
     Damaged {
         /// The pool's name.
@@ -126,7 +126,7 @@ pub enum VolumeError {
         volume: String,
         /// Which block.
         block: Block,
-        /// What was tried.
+        /// The act that was tried.
         why: String,
     },
     /// There is no room.
@@ -134,7 +134,7 @@ pub enum VolumeError {
     NoSpace {
         /// The pool's name.
         pool: String,
-        /// What did not fit.
+        /// The thing that did not fit.
         what: String,
     },
     /// The thing named exists already.
@@ -173,7 +173,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// What a caller can do about it.
+    /// The class of the error: how a caller can react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

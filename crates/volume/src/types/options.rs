@@ -58,7 +58,7 @@ impl CreateOptions {
     }
 }
 
-/// Who moves maintenance on.
+/// The thread that moves maintenance on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
     /// A thread of the pool.
@@ -70,7 +70,7 @@ pub enum Maintenance {
 /// How a pool is opened.
 #[derive(Clone)]
 pub struct OpenOptions {
-    /// Who moves maintenance on.
+    /// The thread that moves maintenance on.
     pub maintenance: Maintenance,
     /// Bytes of memory for the leaves of the map.
     pub map_bytes: usize,
@@ -108,7 +108,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// What a volume may ask for.
+/// Options of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeOptions {
     /// Whether blocks are compressed when they leave the write buffer.

@@ -1,4 +1,4 @@
-//! What the pool's tests share: pools so small that everything happens soon, and an oracle.
+//! The rig that the pool's tests share: pools so small that everything happens soon, and an oracle.
 
 #![allow(dead_code)] // each test file uses a part
 
@@ -23,7 +23,7 @@ pub(crate) struct Shape {
     pub(crate) lba_size: u32,
     pub(crate) chunk_bytes: u64,
     pub(crate) unit_bytes: u32,
-    /// What devices are called, before their number.
+    /// The name of devices, before their number.
     pub(crate) name: &'static str,
 }
 
@@ -135,7 +135,7 @@ pub(crate) enum Act {
     Abandon,
 }
 
-/// What a volume holds: the version of each block.
+/// The content of a volume: the version of each block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) blocks: Vec<u64>,
@@ -143,7 +143,7 @@ pub(crate) struct Content {
     pub(crate) is_trashed: bool,
 }
 
-/// What a pool should hold.
+/// The content that a pool should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Oracle(pub(crate) BTreeMap<u8, Content>);
 

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(2);
 #[derive(Default)]
 struct State {
     threads: usize,
-    /// What each waiting thread waits for.
+    /// The moment that each waiting thread waits for.
     waiting: BTreeMap<u64, Nanos>,
     last: u64,
 }
