@@ -101,31 +101,59 @@ fn cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-#[test]
-#[ignore = "minutes; prints figures"]
+/// Modelled drives with a pool, and the bytes a second that one of them reads in order.
 #[allow(clippy::cast_precision_loss)]
-fn rebuild_takes_so_much_of_the_drives() {
+fn dilated() -> (Vec<Arc<dyn Device>>, f64) {
     let stack = Stack::new();
-    let open = |dilated: bool| -> Vec<Arc<dyn Device>> {
-        let one = |_| {
-            let time = if dilated { format!("{DILATION}x") } else { "none".to_owned() };
-            let text = format!("ssd:micron-7450?capacity={DRIVE_BYTES}&time={time}");
-            stack.open(&text.parse::<Spec>().unwrap(), Create::New).unwrap().device
-        };
-        (0..DRIVES).map(one).collect()
+    let one = |_| {
+        let text = format!("ssd:micron-7450?capacity={DRIVE_BYTES}&time={DILATION}x");
+        stack.open(&text.parse::<Spec>().unwrap(), Create::New).unwrap().device
     };
-    let devices = open(true);
+    let devices: Vec<Arc<dyn Device>> = (0..DRIVES).map(one).collect();
     create(&devices);
-    // What one drive reads in order, for comparison.
     let mut port = Port::open(&*devices[1], 8).unwrap();
     let lba_size = u64::from(devices[1].geometry().lba_size);
     let ops =
         |n: u64| Op::Read { lba: Lba((n << 20) / lba_size), buf: AlignedBuf::zeroed(1 << 20) };
     let start = Clock::real().now();
     port.run_all((0..32).map(ops).collect::<Vec<_>>(), |_, result| drop(result.unwrap())).unwrap();
-    let one = (32 << 20) as f64 / Clock::real().now().since(start).as_secs_f64();
-    drop(port);
+    let rate = (32 << 20) as f64 / Clock::real().now().since(start).as_secs_f64();
+    println!("one drive reads {:.1} MB/s in order", rate / 1e6);
+    (devices, rate)
+}
 
+/// Waits until a pool is whole, and prints what that used of the survivors' bandwidth.
+#[allow(clippy::cast_precision_loss)]
+fn finish(pool: &Pool, devices: &[Arc<dyn Device>], rate: f64) {
+    let (start, before) = (Clock::real().now(), moved(&devices[1..]));
+    let left = pool.status().rebuild.map_or(0, |rebuild| rebuild.bytes_left);
+    while !is_whole(pool) {
+        Clock::real().sleep(Duration::from_millis(20));
+    }
+    let (time, after) = (Clock::real().now().since(start).as_secs_f64(), moved(&devices[1..]));
+    let bytes = (after.0 + after.1 - before.0 - before.1) as f64;
+    println!(
+        "alone: {} MiB of chunks in {time:.2} s, {} MiB read and {} MiB written: {:.2} of the survivors' bandwidth",
+        left >> 20,
+        (after.0 - before.0) >> 20,
+        (after.1 - before.1) >> 20,
+        bytes / time / rate / (DRIVES - 1) as f64
+    );
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn rebuild_alone_takes_so_much_of_the_drives() {
+    let (devices, rate) = dilated();
+    let pool = without_one(&devices, Duration::ZERO, Maintenance::Thread);
+    finish(&pool, &devices, rate);
+}
+
+#[test]
+#[ignore = "minutes; prints figures"]
+#[allow(clippy::cast_precision_loss)]
+fn rebuild_beside_reads_takes_so_much_of_the_drives() {
+    let (devices, one) = dilated();
     let pool = Pool::open(&devices, OpenOptions::default()).unwrap();
     // The drives have what was written in their buffers for a while.
     Clock::real().sleep(Duration::from_secs(150));
@@ -134,7 +162,6 @@ fn rebuild_takes_so_much_of_the_drives() {
     let pool = without_one(&devices, Duration::from_secs(1 << 30), Maintenance::Thread);
     let degraded = latencies_for(&pool, Duration::from_secs(20));
     pool.close().unwrap();
-    println!("one drive reads {:.1} MB/s in order", one / 1e6);
     println!("reads: count, p50, p99: healthy {healthy:?}, degraded {degraded:?}");
 
     // Beside reads, for a while; then alone until it is done.
@@ -152,18 +179,7 @@ fn rebuild_takes_so_much_of_the_drives() {
         bytes / 30.0 / one / (DRIVES - 1) as f64
     );
     Clock::real().sleep(Duration::from_millis(500));
-    let (start, before) = (Clock::real().now(), moved(&devices[1..]));
-    let left = pool.status().rebuild.map_or(0, |rebuild| rebuild.bytes_left);
-    while !is_whole(&pool) {
-        Clock::real().sleep(Duration::from_millis(20));
-    }
-    let (time, after) = (Clock::real().now().since(start).as_secs_f64(), moved(&devices[1..]));
-    let bytes = (after.0 + after.1 - before.0 - before.1) as f64;
-    println!(
-        "alone: {} MiB of chunks in {time:.2} s: {:.2} of the survivors' bandwidth",
-        left >> 20,
-        bytes / time / one / (DRIVES - 1) as f64
-    );
+    finish(&pool, &devices, one);
 }
 
 #[test]

@@ -18,6 +18,30 @@ use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
 
+/// The most bytes of a lineage's row in a checkpoint.
+const LINEAGE_BYTES: u64 = 48;
+
+/// The most bytes of a volume's row in a checkpoint.
+fn volume_bytes(row: &VolumeRow) -> u64 {
+    let hosts: usize = row.hosts.iter().map(|host| host.len() + 4).sum();
+    to_u64(row.name.len() + hosts) + 80
+}
+
+/// The most bytes of a snapshot's row in a checkpoint.
+fn snapshot_bytes(row: &SnapshotRow) -> u64 {
+    to_u64(row.name.len()) + 56
+}
+
+/// The most bytes of the row that a change puts.
+fn row_bytes(change: &Change) -> u64 {
+    match change {
+        Change::PutLineage(_) => LINEAGE_BYTES,
+        Change::PutVolume(row) => volume_bytes(row),
+        Change::PutSnapshot(row) => snapshot_bytes(row),
+        Change::RemoveLineage(_) | Change::RemoveVolume(_) | Change::RemoveSnapshot(_) => 0,
+    }
+}
+
 /// Volumes, snapshots and lineages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalog {
@@ -52,11 +76,10 @@ impl Catalog {
             let names = catalog.names.entry(row.volume).or_default();
             names.insert(row.name.clone(), row.id);
         }
-        let lineages = catalog.lineages.values().map(|row| Change::PutLineage(row.clone()));
-        let volumes = catalog.volumes.values().map(|row| Change::PutVolume(row.clone()));
-        let snapshots = catalog.snapshots.values().map(|row| Change::PutSnapshot(row.clone()));
-        let all = lineages.chain(volumes).chain(snapshots);
-        catalog.bytes = all.map(|row| to_u64(row.size())).sum();
+        let lineages = catalog.lineages.values().map(|_| LINEAGE_BYTES);
+        let volumes = catalog.volumes.values().map(volume_bytes);
+        let snapshots = catalog.snapshots.values().map(snapshot_bytes);
+        catalog.bytes = lineages.chain(volumes).chain(snapshots).sum();
         for lineage in catalog.lineages.keys().copied().collect::<Vec<_>>() {
             catalog.count_points(lineage);
         }
@@ -74,18 +97,20 @@ impl Catalog {
         self.bytes
     }
 
-    /// The row that a change replaces or removes, as a change that puts it.
-    fn replaced(&self, change: &Change) -> Option<Change> {
-        let lineage = |id| self.lineages.get(id).cloned().map(Change::PutLineage);
-        let volume = |id| self.volumes.get(id).cloned().map(Change::PutVolume);
-        let snapshot = |id| self.snapshots.get(id).cloned().map(Change::PutSnapshot);
-        match change {
-            Change::PutLineage(LineageRow { id, .. }) | Change::RemoveLineage(id) => lineage(id),
-            Change::PutVolume(VolumeRow { id, .. }) | Change::RemoveVolume(id) => volume(id),
-            Change::PutSnapshot(SnapshotRow { id, .. }) | Change::RemoveSnapshot(id) => {
-                snapshot(id)
+    /// The most bytes that the row takes in a checkpoint which a change replaces or removes.
+    fn replaced_bytes(&self, change: &Change) -> u64 {
+        let found = match change {
+            Change::PutLineage(LineageRow { id, .. }) | Change::RemoveLineage(id) => {
+                self.lineages.get(id).map(|_| LINEAGE_BYTES)
             }
-        }
+            Change::PutVolume(VolumeRow { id, .. }) | Change::RemoveVolume(id) => {
+                self.volumes.get(id).map(volume_bytes)
+            }
+            Change::PutSnapshot(SnapshotRow { id, .. }) | Change::RemoveSnapshot(id) => {
+                self.snapshots.get(id).map(snapshot_bytes)
+            }
+        };
+        found.unwrap_or(0)
     }
 
     /// Bytes that a change adds to a checkpoint, if it adds a row.
@@ -96,20 +121,26 @@ impl Catalog {
             Change::PutSnapshot(row) => !self.snapshots.contains_key(&row.id),
             Change::RemoveLineage(_) | Change::RemoveVolume(_) | Change::RemoveSnapshot(_) => false,
         };
-        if is_new { to_u64(change.size()) } else { 0 }
+        if is_new { row_bytes(change) } else { 0 }
     }
 
     pub(crate) fn apply(&mut self, change: &Change) {
-        let old = self.replaced(change).map_or(0, |old| to_u64(old.size()));
-        let mut new = to_u64(change.size());
+        let (old, new) = (self.replaced_bytes(change), row_bytes(change));
         let mut touched = Vec::new();
         match change {
             Change::PutLineage(row) => {
                 self.next_id = self.next_id.max(row.id.0);
-                touched.push(row.id);
-                touched.extend(row.parent.map(|(parent, _)| parent));
                 let old = self.lineages.insert(row.id, row.clone());
-                touched.extend(old.and_then(|old| old.parent).map(|(parent, _)| parent));
+                match (old, self.points.get_mut(&row.id)) {
+                    (Some(old), Some(points)) if old.parent == row.parent => {
+                        Arc::make_mut(points).has_head = row.head.is_some();
+                    }
+                    (old, _) => {
+                        touched.push(row.id);
+                        touched.extend(row.parent.map(|(parent, _)| parent));
+                        touched.extend(old.and_then(|old| old.parent).map(|(parent, _)| parent));
+                    }
+                }
             }
             Change::PutVolume(row) => {
                 self.next_id = self.next_id.max(row.id.0);
@@ -123,17 +154,14 @@ impl Catalog {
                 }
             }
             Change::RemoveLineage(id) => {
-                new = 0;
                 let old = self.lineages.remove(id);
                 touched.push(*id);
                 touched.extend(old.and_then(|old| old.parent).map(|(parent, _)| parent));
             }
             Change::RemoveVolume(id) => {
-                new = 0;
                 self.volumes.remove(id);
             }
             Change::RemoveSnapshot(id) => {
-                new = 0;
                 if let Some(row) = self.snapshots.remove(id) {
                     if let Some(names) = self.names.get_mut(&row.volume) {
                         names.remove(&row.name);

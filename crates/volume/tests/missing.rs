@@ -376,6 +376,46 @@ fn configuration_that_most_drives_did_not_take_stops_the_pool() {
 }
 
 #[test]
+fn drive_that_was_being_emptied_is_not_waited_for() {
+    let mut rig = Rig::create(ROOMY, 3);
+    let pool = rig.open(&[]);
+    rig.churn(&pool, 80);
+    pool.drain().unwrap();
+    pool.checkpoint().unwrap();
+    pool.retire(DriveIndex(2)).unwrap();
+    drop(pool);
+    let pool = rig.open_degraded(&[2]);
+    assert_eq!(state(&pool, 2), MemberState::Faulted);
+    settle(&pool);
+    assert_eq!(pool.status().segments[1..], [0, 0, 0]);
+    rig.churn(&pool, 10);
+    drop(pool);
+    let pool = rig.open(&[]);
+    let refused = pool.remarks().iter().any(|remark| remark.starts_with("d2: drive 2 is faulted"));
+    assert!(refused, "{:?}", pool.remarks());
+    rig.fail(0);
+    rig.compare(&pool);
+}
+
+#[test]
+fn drives_that_were_missing_before_count_as_missing() {
+    let mut rig = Rig::create(DOUBLE, 4);
+    let pool = rig.open(&[]);
+    rig.churn(&pool, 40);
+    rig.leave(pool);
+    for missing in [&[0][..], &[0, 1]] {
+        let pool = rig.open_degraded(missing);
+        rig.churn(&pool, 10);
+        rig.leave(pool);
+    }
+    let third = Pool::open(&rig.without(&[0, 1, 2]), rig::degraded(&DOUBLE));
+    let error = third.err().expect("it is refused").to_string();
+    assert!(error.contains("2 may be missing"), "{error}");
+    let pool = rig.open(&[0, 1]);
+    rig.compare(&pool);
+}
+
+#[test]
 fn damage_on_a_drive_that_returned_is_found_and_repaired() {
     let mut rig = Rig::create(ROOMY, 7);
     let pool = rig.open(&[]);

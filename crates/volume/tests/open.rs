@@ -111,7 +111,8 @@ fn open_after_crash_and_close(dirty: u64) {
         mib(read)
     );
     assert_eq!(pool.status().log.pending, dirty);
-    assert!(read <= 2 * rig.log_bytes + (48 << 20), "{read} bytes read");
+    // A frame that runs over the end of a window is read with the next one again.
+    assert!(read <= 2 * rig.log_bytes / 16 * 17 + (48 << 20), "{read} bytes read");
     let bound = Duration::from_millis(50)
         .max(Duration::from_secs(2) / u32::try_from((1 << 30) / dirty).unwrap());
     assert!(took <= bound, "{took:?}");

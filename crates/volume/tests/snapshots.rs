@@ -19,6 +19,10 @@ const RAW: VolumeOptions = VolumeOptions { compression: false, iops_limit: 0, by
 
 /// Four drives with one parity, and room for many rows in a checkpoint.
 fn pool(root_bytes: u64) -> (Pool, Vec<Arc<dyn Device>>) {
+    pool_of(root_bytes, BLOCKS)
+}
+
+fn pool_of(root_bytes: u64, blocks: u64) -> (Pool, Vec<Arc<dyn Device>>) {
     let shape = Shape { drive_bytes: 192 << 20, map_bytes: 64 << 20, ..SMALL };
     let options = CreateOptions {
         chunk_bytes: 256 << 10,
@@ -30,24 +34,27 @@ fn pool(root_bytes: u64) -> (Pool, Vec<Arc<dyn Device>>) {
     let (drives, _) = rig::devices(&shape);
     Pool::create(&drives, &[], &options).unwrap();
     let pool = Pool::open(&drives, rig::open_options(&shape)).unwrap();
-    pool.create_volume("a", BLOCKS * BLOCK as u64, RAW).unwrap();
+    pool.create_volume("a", blocks * BLOCK as u64, RAW).unwrap();
     (pool, drives)
 }
 
 fn write_random(pool: &Pool, rng: &mut Rng, count: usize) {
-    let mut port = Port::open(&*pool.volume("a").unwrap(), 32).unwrap();
+    let volume = pool.volume("a").unwrap();
+    let blocks = volume.geometry().capacity.0;
+    let mut port = Port::open(&*volume, 32).unwrap();
     let mut write = |_| {
         let mut buf = AlignedBuf::zeroed(BLOCK);
         rng.fill(&mut buf[..16]);
-        Op::Write { lba: Lba(rng.below(BLOCKS)), buf, placement: None, fua: false }
+        Op::Write { lba: Lba(rng.below(blocks)), buf, placement: None, fua: false }
     };
     let ops: Vec<Op> = (0..count).map(&mut write).collect();
     port.run_all(ops, |_, result| drop(result.unwrap())).unwrap();
 }
 
 fn write_all(pool: &Pool) {
-    let mut port = Port::open(&*pool.volume("a").unwrap(), 1).unwrap();
-    for lba in (0..BLOCKS).step_by(64) {
+    let volume = pool.volume("a").unwrap();
+    let mut port = Port::open(&*volume, 1).unwrap();
+    for lba in (0..volume.geometry().capacity.0).step_by(64) {
         let mut buf = AlignedBuf::zeroed(64 * BLOCK);
         Rng::new(lba).fill(&mut buf);
         port.write(Lba(lba), buf, None).unwrap();
@@ -158,13 +165,15 @@ fn cpu_ns() -> u64 {
 
 /// Processor time of a read, in nanoseconds: the least of some rounds.
 fn read_ns(pool: &Pool) -> u64 {
-    let mut port = Port::open(&*pool.volume("a").unwrap(), 64).unwrap();
+    let volume = pool.volume("a").unwrap();
+    let blocks = volume.geometry().capacity.0;
+    let mut port = Port::open(&*volume, 64).unwrap();
     let mut rng = Rng::new(9);
     let mut round = || {
         let count = 40_000;
         let buf = || AlignedBuf::zeroed(BLOCK);
         let ops: Vec<Op> =
-            (0..count).map(|_| Op::Read { lba: Lba(rng.below(BLOCKS)), buf: buf() }).collect();
+            (0..count).map(|_| Op::Read { lba: Lba(rng.below(blocks)), buf: buf() }).collect();
         let begin = cpu_ns();
         port.run_all(ops, |_, result| drop(result.unwrap())).unwrap();
         (cpu_ns() - begin) / count
@@ -175,7 +184,9 @@ fn read_ns(pool: &Pool) -> u64 {
 #[test]
 #[ignore = "prints figures"]
 fn snapshots_take_so_long() {
-    let (pool, _) = pool(4 << 20);
+    // More than a processor's caches hold, with snapshots and without.
+    let blocks = 32 * BLOCKS;
+    let (pool, _) = pool_of(4 << 20, blocks);
     let (clock, mut rng) = (Clock::real(), Rng::new(1));
     write_all(&pool);
     pool.drain().unwrap();
@@ -191,7 +202,7 @@ fn snapshots_take_so_long() {
     pool.drain().unwrap();
     let with = read_ns(&pool);
     println!(
-        "a read: {without} ns of CPU without snapshots, {with} ns with 1,000, in each of which 8 blocks of {BLOCKS} \
+        "a read: {without} ns of CPU without snapshots, {with} ns with 1,000, in each of which 8 blocks of {blocks} \
          were written: {:.2}",
         with as f64 / without as f64
     );
