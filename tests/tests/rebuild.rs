@@ -3,8 +3,8 @@
 //!
 //! `cargo test --release -p esker-tests --test rebuild -- --ignored --nocapture`
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, Lba, Rng};
@@ -17,6 +17,12 @@ const DRIVE_BYTES: u64 = 256 << 20;
 const VOLUME_BYTES: u64 = 512 << 20;
 /// How much slower the modelled drives are than real ones: the processor must not be what is measured.
 const DILATION: u32 = 200;
+
+/// One clock for all: each counts from its own beginning.
+fn clock() -> &'static Clock {
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    CLOCK.get_or_init(Clock::real)
+}
 
 fn create(devices: &[Arc<dyn Device>]) {
     let options = CreateOptions {
@@ -72,10 +78,10 @@ fn latencies(pool: &Pool, is_over: &AtomicBool) -> (usize, Duration, Duration) {
     let mut spans = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let lba = Lba(rng.below(VOLUME_BYTES / 4096));
-        let start = Clock::real().now();
+        let start = clock().now();
         port.read(lba, AlignedBuf::zeroed(4096)).unwrap();
-        spans.push(Clock::real().now().since(start));
-        Clock::real().sleep(Duration::from_millis(rng.below(10)));
+        spans.push(clock().now().since(start));
+        clock().sleep(Duration::from_millis(rng.below(10)));
     }
     spans.sort_unstable();
     let at = |part: usize| spans[(spans.len() * part / 100).min(spans.len() - 1)];
@@ -86,7 +92,7 @@ fn latencies_for(pool: &Pool, time: Duration) -> (usize, Duration, Duration) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            Clock::real().sleep(time);
+            clock().sleep(time);
             is_over.store(true, Ordering::Relaxed);
         });
         latencies(pool, &is_over)
@@ -115,9 +121,9 @@ fn dilated() -> (Vec<Arc<dyn Device>>, f64) {
     let lba_size = u64::from(devices[1].geometry().lba_size);
     let ops =
         |n: u64| Op::Read { lba: Lba((n << 20) / lba_size), buf: AlignedBuf::zeroed(1 << 20) };
-    let start = Clock::real().now();
+    let start = clock().now();
     port.run_all((0..32).map(ops).collect::<Vec<_>>(), |_, result| drop(result.unwrap())).unwrap();
-    let rate = (32 << 20) as f64 / Clock::real().now().since(start).as_secs_f64();
+    let rate = (32 << 20) as f64 / clock().now().since(start).as_secs_f64();
     println!("one drive reads {:.1} MB/s in order", rate / 1e6);
     (devices, rate)
 }
@@ -125,12 +131,12 @@ fn dilated() -> (Vec<Arc<dyn Device>>, f64) {
 /// Waits until a pool is whole, and prints what that used of the survivors' bandwidth.
 #[allow(clippy::cast_precision_loss)]
 fn finish(pool: &Pool, devices: &[Arc<dyn Device>], rate: f64) {
-    let (start, before) = (Clock::real().now(), moved(&devices[1..]));
+    let (start, before) = (clock().now(), moved(&devices[1..]));
     let left = pool.status().rebuild.map_or(0, |rebuild| rebuild.bytes_left);
     while !is_whole(pool) {
-        Clock::real().sleep(Duration::from_millis(20));
+        clock().sleep(Duration::from_millis(20));
     }
-    let (time, after) = (Clock::real().now().since(start).as_secs_f64(), moved(&devices[1..]));
+    let (time, after) = (clock().now().since(start).as_secs_f64(), moved(&devices[1..]));
     let bytes = (after.0 + after.1 - before.0 - before.1) as f64;
     println!(
         "alone: {} MiB of chunks in {time:.2} s, {} MiB read and {} MiB written: {:.2} of the survivors' bandwidth",
@@ -156,7 +162,7 @@ fn rebuild_beside_reads_takes_so_much_of_the_drives() {
     let (devices, one) = dilated();
     let pool = Pool::open(&devices, OpenOptions::default()).unwrap();
     // The drives have what was written in their buffers for a while.
-    Clock::real().sleep(Duration::from_secs(150));
+    clock().sleep(Duration::from_secs(150));
     let healthy = latencies_for(&pool, Duration::from_secs(20));
     pool.close().unwrap();
     let pool = without_one(&devices, Duration::from_secs(1 << 30), Maintenance::Thread);
@@ -178,7 +184,7 @@ fn rebuild_beside_reads_takes_so_much_of_the_drives() {
         beside.2.as_secs_f64() / degraded.2.as_secs_f64(),
         bytes / 30.0 / one / (DRIVES - 1) as f64
     );
-    Clock::real().sleep(Duration::from_millis(500));
+    clock().sleep(Duration::from_millis(500));
     finish(&pool, &devices, one);
 }
 
