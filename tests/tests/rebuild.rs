@@ -132,7 +132,7 @@ fn dilated() -> (Vec<Arc<dyn Device>>, f64) {
 #[allow(clippy::cast_precision_loss)]
 fn finish(pool: &Pool, devices: &[Arc<dyn Device>], rate: f64) {
     let (start, before) = (clock().now(), moved(&devices[1..]));
-    let left = pool.status().rebuild.map_or(0, |rebuild| rebuild.bytes_left);
+    let rebuilt = pool.status().written.rebuilt;
     while !is_whole(pool) {
         clock().sleep(Duration::from_millis(20));
     }
@@ -140,7 +140,7 @@ fn finish(pool: &Pool, devices: &[Arc<dyn Device>], rate: f64) {
     let bytes = (after.0 + after.1 - before.0 - before.1) as f64;
     println!(
         "alone: {} MiB of chunks in {time:.2} s, {} MiB read and {} MiB written: {:.2} of the survivors' bandwidth",
-        left >> 20,
+        (pool.status().written.rebuilt - rebuilt) >> 20,
         (after.0 - before.0) >> 20,
         (after.1 - before.1) >> 20,
         bytes / time / rate / (DRIVES - 1) as f64

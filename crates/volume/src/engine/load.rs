@@ -79,13 +79,22 @@ impl Load {
         last > 0 && clock.now().0.saturating_sub(last) < nanos(LINGER)
     }
 
-    /// Runs a piece of work that can wait, and says when the next one may begin.
-    pub(crate) fn run_behind<T>(&self, clock: &Clock, work: impl FnOnce() -> T) -> T {
+    /// Runs a piece of work that can wait, and says when the next one may begin. Where there was none to do, nothing is
+    /// waited for: the caller would look again at once, and again.
+    pub(crate) fn run_behind<E>(
+        &self,
+        clock: &Clock,
+        work: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<bool, E> {
         let start = clock.now();
         self.turns.fetch_add(1, Ordering::Relaxed);
         let done = work();
         self.turns.fetch_add(1, Ordering::Relaxed);
         let end = clock.now();
+        if matches!(done, Ok(false)) {
+            self.not_before.store(0, Ordering::Relaxed);
+            return done;
+        }
         let share = self.next_share(clock);
         let rest = (end.0.saturating_sub(start.0)).saturating_mul(SHARE_MOST - share) / share;
         self.not_before.store(end.0.saturating_add(rest), Ordering::Relaxed);
@@ -117,5 +126,28 @@ impl Load {
             true => self.share.load(Ordering::Relaxed),
             false => SHARE_MOST,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_to_do_makes_nobody_wait() {
+        let (clock, load) = (Clock::virtual_time(), Load::default());
+        clock.advance(Duration::from_secs(1));
+        let work = |is_some| {
+            load.end(&clock, load.begin(&clock));
+            load.share.store(SHARE_LEAST, Ordering::Relaxed);
+            load.run_behind(&clock, || {
+                clock.advance(Duration::from_micros(5));
+                Ok::<bool, ()>(is_some)
+            })
+        };
+        assert_eq!(work(true), Ok(true));
+        assert!(load.wait(&clock) > Duration::from_micros(50));
+        assert_eq!(work(false), Ok(false));
+        assert_eq!(load.wait(&clock), Duration::ZERO);
     }
 }
