@@ -349,6 +349,9 @@ impl Shared {
     /// Takes drives that failed out of the configuration, and makes that durable before anything relies on it.
     /// Nobody holds `core` or `config`.
     pub(crate) fn take_out(&self, io: &mut Io, failed: &[DriveIndex]) -> Result<(), VolumeError> {
+        if failed.is_empty() {
+            return Ok(()); // and nothing for maintenance to look at
+        }
         let mut failed = failed.to_vec();
         while !failed.is_empty() {
             for index in &failed {
