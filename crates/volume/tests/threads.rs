@@ -3,16 +3,20 @@
 
 #[path = "support/rig.rs"]
 mod rig;
+#[path = "support/wrapped.rs"]
+mod wrapped;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng, thread};
-use esker_device::{Device, Op, Port};
+use esker_device::{Command, Device, Op, Port};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions};
 use rig::{BLOCK, SMALL, Shape};
+use wrapped::Wrapped;
 
 const BLOCKS: u64 = 200;
 
@@ -96,15 +100,42 @@ fn threads_read_what_they_wrote_while_segments_move() {
 }
 
 /// A close and writers end at the same time: what was acknowledged is there after the next open, which looks for no frames
-/// of a pool that was closed.
+/// of a pool that was closed. Discards come after the last label, and take a while here.
 #[test]
 fn close_beside_writers_loses_nothing() {
     const BLOCKS: u64 = 16;
-    for round in 0..60 {
-        let (drives, _) = rig::devices(&SMALL);
-        Pool::create(&drives, &[], &rig::create_options(&SMALL)).unwrap();
+    let mut discarded = 0;
+    for _ in 0..8 {
+        // A write buffer that the writer does not fill: it would wait for the close to end.
+        let shape = Shape { drive_bytes: 10 << 20, ..SMALL };
+        let (drives, _) = rig::devices(&shape);
+        let is_closing = Arc::new(AtomicBool::new(false));
+        let wrap = |drive: Arc<dyn Device>| -> Arc<dyn Device> {
+            let is_closing = is_closing.clone();
+            Arc::new(Wrapped::new(drive, move |commands: &mut VecDeque<Command>| {
+                let discards = commands.iter().any(|one| matches!(one.op, Op::Discard { .. }));
+                if discards && is_closing.load(Ordering::Acquire) {
+                    Clock::real().sleep(Duration::from_millis(5));
+                }
+            }))
+        };
+        let drives: Vec<Arc<dyn Device>> = drives.into_iter().map(wrap).collect();
+        let options = CreateOptions { log_bytes: 4 << 20, ..rig::create_options(&shape) };
+        Pool::create(&drives, &[], &options).unwrap();
         let pool = rig::open(&drives, &SMALL);
-        pool.create_volume("a", BLOCKS * BLOCK as u64, VolumeOptions::default()).unwrap();
+        for name in ["a", "b"] {
+            pool.create_volume(name, 256 * BLOCK as u64, VolumeOptions::default()).unwrap();
+        }
+        // Segments that are empty at the close: their slots are discarded then.
+        let mut port = Port::open(&*pool.volume("b").unwrap(), 1).unwrap();
+        for block in 0..256 {
+            let mut buf = AlignedBuf::zeroed(BLOCK);
+            rig::fill(&mut buf, 3 * block + 3);
+            port.write(Lba(block), buf, None).unwrap();
+        }
+        pool.drain().unwrap();
+        pool.checkpoint().unwrap();
+        port.discard(Lba(0), LbaCount(256)).unwrap();
         let volume = pool.volume("a").unwrap();
         let writer = thread::spawn("writer", move || {
             let mut port = Port::open(&*volume, 1).unwrap();
@@ -118,13 +149,20 @@ fn close_beside_writers_loses_nothing() {
             0
         })
         .unwrap();
-        Clock::real().sleep(Duration::from_micros(300 + 50 * (round % 20)));
+        Clock::real().sleep(Duration::from_millis(3));
+        is_closing.store(true, Ordering::Release);
+        let count = || drives.iter().map(|drive| drive.stats().discards).sum::<u64>();
+        let before = count();
         pool.close().unwrap();
+        discarded += count() - before;
         let last = writer.join().unwrap();
+        is_closing.store(false, Ordering::Release);
         let pool = rig::open(&drives, &SMALL);
         let newest =
             |block| (0..BLOCKS).map(|age| last.saturating_sub(age)).find(|v| v % BLOCKS == block);
-        let versions: Vec<u64> = (0..BLOCKS).map(|block| newest(block).unwrap_or(0)).collect();
+        let mut versions: Vec<u64> = (0..BLOCKS).map(|block| newest(block).unwrap_or(0)).collect();
+        versions.resize(256, 0);
         rig::compare(&*pool.volume("a").unwrap(), &versions).unwrap();
     }
+    assert!(discarded > 0);
 }
