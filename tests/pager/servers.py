@@ -202,4 +202,5 @@ def main():
         assert runner.wait() == 0
 
 
-main()
+if __name__ == "__main__":
+    main()

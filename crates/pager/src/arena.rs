@@ -21,7 +21,8 @@ use crate::engine::SpaceId;
 use crate::forks;
 use crate::heap::{Ground, Heap};
 use crate::raw::{self, Errno};
-use crate::server::{Server, Shared};
+use crate::server::{Server, Threads};
+use crate::shared::Shared;
 use crate::signal::{self, Served};
 use crate::space::Reach;
 use crate::types::{Options, PagerError, Stats};
@@ -40,7 +41,7 @@ pub enum Mode {
 /// Memory in two parts, of which one is paged.
 pub struct Arena {
     shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    threads: Threads,
     client: &'static Client,
     space: SpaceId,
     pid: u32,
@@ -95,10 +96,10 @@ impl Arena {
         if tells_forks {
             forks::add(client, shared.clone());
         }
-        let thread = Some(server.spawn()?);
+        let threads = Threads::start(server, options.read_ahead && tells_forks)?;
         let fast = Fast { heap: Heap::default(), left: std::cell::Cell::new(fast_bytes) };
         let (slow, fast) = (Mutex::default(), Mutex::new(fast));
-        Ok(Arena { shared, thread, client, space, pid, served, slow, fast })
+        Ok(Arena { shared, threads, client, space, pid, served, slow, fast })
     }
 
     /// Memory that is paged, aligned to `align`, a power of two of at most a page; its content is zero where it
@@ -245,11 +246,7 @@ impl Drop for Arena {
             served.end();
         }
         forks::remove(self.client);
-        self.shared.stop();
-        if let Some(thread) = self.thread.take() {
-            // It panicked, and has said so.
-            let _ = thread.join();
-        }
+        self.threads.end(&self.shared);
         let (base, size) = self.client.region();
         self.shared.engine.lock().remove(self.space);
         // SAFETY: nobody may refer to the arena's memory any more. It cannot fail.

@@ -41,7 +41,7 @@ pub struct Client {
 /// # Errors
 /// `EPERM` without any privilege; `EINVAL` when the kernel is too old.
 pub fn open() -> Result<(Uffd, bool), Errno> {
-    let features = feature::FLAG_WP | feature::THREAD_ID | feature::POISON;
+    let features = feature::FLAG_WP | feature::THREAD_ID | feature::EXACT_ADDRESS | feature::POISON;
     match Uffd::open(features | feature::EVENT_FORK) {
         Ok(uffd) => Ok((uffd, true)),
         Err(Errno(libc::EPERM)) => Ok((Uffd::open(features)?, false)),

@@ -88,6 +88,8 @@ pub(crate) struct Engine {
     /// Most buffers of reads ahead.
     most_ahead: usize,
     ahead_in_flight: usize,
+    /// The thread that reads programs' memory to see where walks lead: its faults are not theirs.
+    pub(crate) walker: u32,
     zeroes: AlignedBuf,
     one_page: AlignedBuf,
     pub(crate) stats: Stats,
@@ -149,11 +151,23 @@ impl Engine {
             reading: 0,
             most_ahead,
             ahead_in_flight: 0,
+            walker: 0,
             zeroes: AlignedBuf::zeroed(ZEROES * PAGE),
             one_page: AlignedBuf::zeroed(PAGE),
             stats: Stats::default(),
             reports: Vec::new(),
         })
+    }
+
+    /// The newest snapshot, with its process: what a walk is looked for in.
+    pub(crate) fn newest_snapshot(&self) -> Option<(SpaceId, u32)> {
+        let known = self.spaces.iter().filter(|(_, space)| space.is_snapshot && space.pid != 0);
+        known.max_by_key(|(id, _)| **id).map(|(id, space)| (*id, space.pid))
+    }
+
+    /// Whether there is any snapshot.
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.spaces.values().any(|space| space.is_snapshot)
     }
 
     /// The figures of this moment.
@@ -290,6 +304,14 @@ impl Engine {
         space.pages.add(page, flags);
         space.resident += 1;
         space.enqueue(page);
+    }
+
+    /// Counts a page as resident that will be used once.
+    fn arrive_passing(space: &mut Space, page: Page, slot: u32) {
+        space.pages.set(page, State::Resident, slot);
+        space.pages.add(page, pages::AHEAD);
+        space.resident += 1;
+        space.enqueue_passing(page);
     }
 
     /// A chunk's place.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use parking_lot::Mutex;
 
 use crate::client::Client;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 struct Forked {
     client: &'static Client,

@@ -15,10 +15,13 @@
 //! | `heap` | an allocator that keeps its own data elsewhere |
 //! | `ranges` | which pages are reserved |
 //! | `predict` | which pages will be wanted |
+//! | `walk` | which pages a walk along pointers will want |
 //! | `staging` | pages that have left memory and may come back |
 //! | `space` | one address space with a region |
 //! | `engine` | what happens at a fault, and what leaves memory |
 //! | [`client`] | the program's side of a region |
+//! | `shared` | what the threads share |
+//! | `chase` | the thread that follows a snapshot's walk |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
 //! | `forks` | forks of a process that has arenas |
 //! | `signal` | faults served by the thread that faults |
@@ -30,6 +33,7 @@
 compile_error!("userfaultfd is Linux's");
 
 pub mod arena;
+mod chase;
 pub mod client;
 mod engine;
 mod forks;
@@ -40,12 +44,14 @@ pub mod protocol;
 mod ranges;
 pub mod raw;
 pub mod server;
+mod shared;
 mod signal;
 mod slots;
 mod space;
 mod staging;
 pub mod types;
 pub mod uffd;
+mod walk;
 
 pub use arena::{Arena, Mode};
 pub use server::Pager;

@@ -6,17 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
 use esker_device::{Command, Completion, Device, QueuePair};
-use parking_lot::Mutex;
+use parking_lot::MutexGuard;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use crate::chase;
 use crate::engine::{Engine, SpaceId};
 use crate::protocol::{Hello, MAGIC};
+use crate::shared::Shared;
 use crate::space::Reach;
 use crate::types::{Options, PAGE, PagerError, Stats};
 use crate::uffd::{Message, Uffd};
@@ -48,20 +50,9 @@ const FIRST_SPACE: u64 = 2;
 /// A pager that serves other processes, and its thread.
 pub struct Pager {
     shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    threads: Threads,
     name: String,
     region: usize,
-}
-
-/// What the thread shares with its owner.
-pub(crate) struct Shared {
-    pub(crate) engine: Mutex<Engine>,
-    stop: AtomicBool,
-    waker: OwnedFd,
-    /// Threads of this process that are forking.
-    forks: AtomicU32,
-    /// The thread takes no lock and allocates nothing while somebody forks.
-    parked: AtomicBool,
 }
 
 impl Pager {
@@ -80,8 +71,8 @@ impl Pager {
         let server = Server::new(device, options, Some(listener))?;
         let shared = server.shared.clone();
         let region = shared.engine.lock().region_size();
-        let thread = server.spawn()?;
-        Ok(Pager { shared, thread: Some(thread), name, region })
+        let threads = Threads::start(server, options.read_ahead)?;
+        Ok(Pager { shared, threads, name, region })
     }
 
     /// What the variable `ESKER_PAGER` has to say, so that a program finds the pager.
@@ -105,43 +96,32 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        self.shared.stop();
-        if let Some(thread) = self.thread.take() {
-            // It panicked, and has said so.
-            let _ = thread.join();
-        }
+        self.threads.end(&self.shared);
     }
 }
 
-impl Shared {
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.wake();
+/// The thread that serves faults, and the one that follows walks.
+pub(crate) struct Threads {
+    server: Option<std::thread::JoinHandle<()>>,
+    chaser: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts the threads; with one alone nothing is read ahead of a snapshot's walk.
+    pub(crate) fn start(server: Server, with_chaser: bool) -> Result<Threads, PagerError> {
+        let shared = server.shared.clone();
+        let server = Some(server.spawn()?);
+        let chaser = if with_chaser { chase::spawn(shared).ok() } else { None };
+        Ok(Threads { server, chaser })
     }
 
-    /// Called before this process forks. `fork` holds the allocator's locks while it waits for the thread to read
-    /// that the process forks; so the thread must not allocate.
-    pub(crate) fn before_fork(&self) {
-        self.forks.fetch_add(1, Ordering::SeqCst);
-        self.wake();
-        while !self.parked.load(Ordering::SeqCst) && !self.stop.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Called when this process has forked. The child's state is the parent's of that moment: before this returns
-    /// nobody can change it.
-    pub(crate) fn after_fork(&self) {
-        self.forks.fetch_sub(1, Ordering::SeqCst);
-        while self.parked.load(Ordering::SeqCst) && !self.stop.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Has the thread look at the engine.
-    pub(crate) fn wake(&self) {
-        // It can only fail when it is awake anyway.
-        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+    /// Ends the threads.
+    pub(crate) fn end(&mut self, shared: &Shared) {
+        shared.stop_chasing();
+        // What panicked has said so.
+        let _ = self.chaser.take().map(std::thread::JoinHandle::join);
+        shared.stop();
+        let _ = self.server.take().map(std::thread::JoinHandle::join);
     }
 }
 
@@ -202,7 +182,7 @@ impl Server {
         listener: Option<UnixListener>,
     ) -> Result<Server, PagerError> {
         let queue = device.queue_pair(DEPTH)?;
-        let engine = Mutex::new(Engine::new(device, options)?);
+        let engine = Engine::new(device, options)?;
         let failed = |error: rustix::io::Errno| PagerError::system("waiting", error.into());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -214,8 +194,7 @@ impl Server {
         if let Some(listener) = &listener {
             watch(listener.as_fd(), LISTENER).map_err(failed)?;
         }
-        let (stop, parked, forks) = (false.into(), false.into(), 0.into());
-        let shared = Arc::new(Shared { engine, stop, waker, forks, parked });
+        let shared = Arc::new(Shared::new(engine, waker));
         let (commands, done, clock) = (VecDeque::new(), Vec::new(), Clock::real());
         let (watched, stash) = (Vec::new(), Vec::with_capacity(STASH));
         let ticked = Nanos(0);
@@ -351,7 +330,12 @@ impl Server {
             engine.tick();
         }
         self.commands.append(&mut engine.commands);
-        drop(engine);
+        if shared.is_awaited.load(Ordering::Relaxed) {
+            // This thread would have it again before another one has woken.
+            MutexGuard::unlock_fair(engine);
+        } else {
+            drop(engine);
+        }
         if !self.commands.is_empty()
             && let Err(error) = self.queue.submit(&mut self.commands)
         {
@@ -373,11 +357,11 @@ impl Server {
     }
 
     fn tell(&mut self, engine: &mut Engine, id: SpaceId, message: Message) {
-        if let Some(child) = engine.told(id, message)
-            && let Err(error) = self.watch(engine, child)
-        {
+        let Some(child) = engine.told(id, message) else { return };
+        if let Err(error) = self.watch(engine, child) {
             engine.reports.push(format!("a forked child is not served: {error}"));
         }
+        self.shared.rouse();
     }
 
     fn accept(&mut self, engine: &mut Engine) {

@@ -14,7 +14,7 @@ use esker_device::QueuePair;
 use parking_lot::Mutex;
 
 use crate::engine::{Answer, SpaceId};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// The most arenas with this mode at a time.
 const MOST: usize = 16;

@@ -19,6 +19,9 @@ use crate::raw::{self, Errno};
 use crate::types::{PAGE, Page, page_of};
 use crate::uffd::Uffd;
 
+/// Faults of a snapshot that are remembered.
+const TRAIL: usize = 256;
+
 /// How the memory of a space is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -53,6 +56,14 @@ pub(crate) struct Space {
     pub(crate) streams: Streams,
     /// Pages by arrival; some have left since.
     pub(crate) queue: VecDeque<Page>,
+    /// Pages that a walk has brought in, to be used once: they leave before others.
+    pub(crate) passing: VecDeque<Page>,
+    /// The last faults of a snapshot, for a walk to be seen in them.
+    pub(crate) trail: VecDeque<usize>,
+    /// How many there were.
+    pub(crate) trailed: u64,
+    /// Pages that a walk has read since the last one that became a mark.
+    pub(crate) unmarked: usize,
     pub(crate) resident: usize,
     /// Of these, pages that came with a fork.
     pub(crate) inherited: usize,
@@ -90,6 +101,10 @@ impl Space {
             ranges,
             streams: Streams::new(most_ahead),
             queue: VecDeque::new(),
+            passing: VecDeque::new(),
+            trail: VecDeque::new(),
+            trailed: 0,
+            unmarked: 0,
             resident: 0,
             inherited: 0,
             is_snapshot: false,
@@ -192,13 +207,43 @@ impl Space {
     /// Drops pages that have left from the queue.
     pub(crate) fn trim_queue(&mut self) {
         let pages = &mut self.pages;
-        self.queue.retain(|&page| {
-            let stays = pages.state(page) == crate::pages::State::Resident;
-            if !stays {
-                pages.clear(page, crate::pages::QUEUED);
-            }
-            stays
-        });
+        for queue in [&mut self.queue, &mut self.passing] {
+            queue.retain(|&page| {
+                let stays = pages.state(page) == crate::pages::State::Resident;
+                if !stays {
+                    pages.clear(page, crate::pages::QUEUED);
+                }
+                stays
+            });
+        }
+    }
+
+    pub(crate) fn is_resident(&self, page: Page) -> bool {
+        self.pages.state(page) == crate::pages::State::Resident
+    }
+
+    /// The pages of a part of the region that are in memory, as ranges.
+    pub(crate) fn resident_ranges(&self, first: usize, end: usize) -> Vec<(usize, usize)> {
+        let pages = (first..end).map(page_of);
+        let here: Vec<Page> = pages.filter(|&page| self.is_resident(page)).collect();
+        runs(&here).map(|(page, count)| (self.addr(page), count * PAGE)).collect()
+    }
+
+    /// Notes a fault of a snapshot.
+    pub(crate) fn note(&mut self, addr: usize) {
+        if self.trail.len() == TRAIL {
+            self.trail.pop_front();
+        }
+        self.trail.push_back(addr);
+        self.trailed += 1;
+    }
+
+    /// Puts a page that has become resident, to be used once, into its queue.
+    pub(crate) fn enqueue_passing(&mut self, page: Page) {
+        if !self.pages.has(page, crate::pages::QUEUED) {
+            self.pages.add(page, crate::pages::QUEUED);
+            self.passing.push_back(page);
+        }
     }
 
     /// Puts a page that has become resident into the queue.

@@ -30,6 +30,8 @@ pub mod feature {
     pub const SIGBUS: u64 = 1 << 7;
     /// A fault names its thread.
     pub const THREAD_ID: u64 = 1 << 8;
+    /// A fault names its address to the byte.
+    pub const EXACT_ADDRESS: u64 = 1 << 11;
     /// Pages can be poisoned.
     pub const POISON: u64 = 1 << 14;
 }

@@ -240,3 +240,61 @@ fn wrong_options_are_refused_with_a_reason() {
     let large = make(4 << 20, 17 << 20).unwrap();
     assert!(large.contains("the device holds 16777216"), "{large}");
 }
+
+/// A table of pointers to entries, which point to values in no order, as a server's hash table.
+struct Table<'a> {
+    table: Slow<'a>,
+    entries: Slow<'a>,
+    values: Slow<'a>,
+    count: usize,
+}
+
+const VALUE: usize = 1024;
+
+impl Table<'_> {
+    fn new(arena: &Arena, count: usize) -> Table<'_> {
+        let table = Slow::new(arena, count * 8);
+        let entries = Slow::new(arena, count * 16);
+        let values = Slow::new(arena, count * VALUE);
+        let mut order: Vec<usize> = (0..count).collect();
+        let mut rng = Rng::new(4);
+        (1..count).rev().for_each(|n| order.swap(n, support::below(&mut rng, n + 1)));
+        let set = |slow: &Slow, at: usize, value: usize| {
+            slow.slice(at, 8).copy_from_slice(&value.to_ne_bytes());
+        };
+        for (n, &to) in order.iter().enumerate() {
+            set(&entries, to * 16 + 8, values.addr() + to * VALUE);
+            set(&table, n * 8, entries.addr() + to * 16);
+            values.slice(to * VALUE, VALUE).fill(fill_of(n));
+        }
+        Table { table, entries, values, count }
+    }
+
+    /// Follows the table; whether each value is the one that belongs there.
+    fn is_right(&self) -> bool {
+        let word = |slow: &Slow, at: usize| {
+            usize::from_ne_bytes(slow.slice(at, 8).try_into().expect("eight bytes"))
+        };
+        (0..self.count).all(|n| {
+            let entry = word(&self.table, n * 8) - self.entries.addr();
+            let value = word(&self.entries, entry + 8) - self.values.addr();
+            self.values.slice(value, VALUE).iter().all(|&byte| byte == fill_of(n))
+        })
+    }
+}
+
+#[test]
+fn a_childs_walk_along_pointers_is_read_ahead() {
+    let Some(arena) = arena(8 << 20, 128 << 20, Mode::Handler) else { return };
+    let table = Table::new(&arena, 24_000);
+    let before = arena.stats().ahead_pages;
+    let child = in_child(|| (0..4).all(|_| table.is_right()));
+    // The parent's writes are not the child's.
+    for n in (0..table.count).step_by(7) {
+        table.values.slice(n * VALUE, 8).fill(0xee);
+    }
+    assert!(child.succeeds());
+    let stats = arena.stats();
+    assert!(stats.ahead_pages > before + 2000, "{stats:?}");
+    assert!(stats.resident_pages * PAGE as u64 <= 8 << 20, "{stats:?}");
+}

@@ -33,7 +33,8 @@ impl Program<'_> {
         match self.rng.below(100) {
             0..6 => self.allocate(),
             6..9 => self.free(),
-            9..40 => self.write(),
+            9..12 => self.point(),
+            12..40 => self.write(),
             40..70 => self.read(),
             70..76 => self.scan(),
             76..82 => self.discard(),
@@ -86,6 +87,40 @@ impl Program<'_> {
         let (memory, shadow) = &mut self.regions[at];
         self.rng.fill(&mut shadow[offset..offset + size]);
         memory.slice(offset, size).copy_from_slice(&shadow[offset..offset + size]);
+    }
+
+    /// Writes addresses of a region in no order, to be walked along by a child.
+    fn point(&mut self) {
+        let Some((at, offset, _)) = self.range(1) else { return };
+        let Some((to, ..)) = self.range(1) else { return };
+        let (base, pages) = (self.regions[to].0.addr(), self.regions[to].1.len() / PAGE);
+        let (memory, shadow) = &mut self.regions[at];
+        let first = offset.next_multiple_of(8).min(shadow.len());
+        let words = (8 * pages).min((shadow.len() - first) / 8);
+        for n in 0..words {
+            let target = base + below(&mut self.rng, pages) * PAGE;
+            shadow[first + n * 8..][..8].copy_from_slice(&target.to_ne_bytes());
+        }
+        let size = words * 8;
+        memory.slice(first, size).copy_from_slice(&shadow[first..first + size]);
+    }
+
+    /// Follows every word that is an address, in order.
+    fn walks_right(&self) -> bool {
+        self.regions.iter().all(|(memory, shadow)| {
+            (0..shadow.len() / 8).all(|n| {
+                let expected = &shadow[n * 8..][..8];
+                let word = usize::from_ne_bytes(expected.try_into().expect("eight bytes"));
+                let holds =
+                    |memory: &Slow| (memory.addr()..memory.addr() + memory.len()).contains(&word);
+                let Some((target, behind)) = self.regions.iter().find(|(memory, _)| holds(memory))
+                else {
+                    return true;
+                };
+                let offset = word - target.addr();
+                memory.slice(n * 8, 8) == expected && target.slice(offset, 1)[0] == behind[offset]
+            })
+        })
     }
 
     fn read(&mut self) {
@@ -159,11 +194,10 @@ impl Program<'_> {
             return;
         }
         let seed = self.rng.u64();
-        let regions = &self.regions;
-        let this = &*self;
+        let (regions, this) = (&self.regions, &*self);
         self.children.push(in_child(|| {
             let mut rng = Rng::new(seed);
-            let mut is_right = true;
+            let mut is_right = this.walks_right();
             for _ in 0..200 {
                 if regions.is_empty() {
                     break;

@@ -125,11 +125,14 @@ impl Engine {
 
     /// Takes the oldest pages off the queue.
     fn candidates(&mut self, id: SpaceId) -> Candidates {
+        let most_passing = 2 * self.window();
         let space = self.spaces.get_mut(&id).expect("a victim");
         let mut found = Candidates::default();
         let mut left = CHUNK;
         while left > 0 {
-            let Some(page) = space.queue.pop_front() else { break };
+            let is_past = space.passing.len() > most_passing || space.queue.is_empty();
+            let page = if is_past { space.passing.pop_front() } else { space.queue.pop_front() };
+            let Some(page) = page else { break };
             space.pages.clear(page, QUEUED);
             if space.pages.state(page) != State::Resident {
                 continue;

@@ -11,7 +11,7 @@ use crate::raw::Errno;
 use crate::types::{PAGE, Page, page_of};
 
 /// What a fault adds to a space's heat.
-const HEAT: u64 = 64;
+pub(super) const HEAT: u64 = 64;
 
 /// What became of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Engine {
         Answer::Done
     }
 
-    fn fault_on_staged(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {
+    pub(super) fn fault_on_staged(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {
         let space = self.spaces.get_mut(&id).expect("it faulted");
         let (chunk, index) = Engine::staged_at(space.pages.place(page));
         let chunk = &self.staging.chunks[chunk];

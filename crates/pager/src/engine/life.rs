@@ -49,7 +49,7 @@ impl Engine {
             Message::Fault { addr, write, protected, thread } => (addr, write, protected, thread),
         };
         let space = self.spaces.get_mut(&id)?;
-        if space.pid == 0 {
+        if space.pid == 0 && thread != self.walker {
             space.pid = process_of(thread).unwrap_or(0);
         }
         let page = space.page(addr)?;
@@ -60,7 +60,12 @@ impl Engine {
                 let _ = unsafe { Engine::install(space, page, zeroes, 1, false) };
             }
             AGENT..FIRST_PAGE => self.ring(id, page),
-            _ => self.take_fault(id, page, write, protected),
+            _ => {
+                if space.is_snapshot && !protected && thread != self.walker {
+                    space.note(addr);
+                }
+                self.take_fault(id, page, write, protected);
+            }
         }
         None
     }

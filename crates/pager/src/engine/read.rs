@@ -6,15 +6,20 @@ use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
 use esker_device::{Command, Completion, DeviceError, Op, Tag};
 
+use super::fault::HEAT;
 use super::{Answer, Engine, MARKS, SpaceId};
 use crate::pages::{self, AHEAD, DIRTY, State};
 use crate::predict::Ahead;
 use crate::raw::Errno;
 use crate::staging;
 use crate::types::{CHUNK, PAGE, Page, page_of};
+use crate::walk::Near;
 
 /// Most reads for faults under way; each has a buffer of a page.
 pub(super) const SINGLE: usize = 64;
+
+/// Of the pages that a walk leads to, each so manieth becomes a mark.
+const MARK_EVERY: usize = 12;
 
 /// A read under way: pages in a row from slots in a row.
 pub(super) struct Read {
@@ -28,13 +33,26 @@ pub(super) struct Read {
     write: bool,
     /// This page is to become a mark that stands for so many pages read ahead.
     mark: Option<(Page, usize)>,
-    is_ahead: bool,
+    aim: Aim,
+}
+
+/// What a read is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// A fault.
+    Fault,
+    /// A stream that goes on.
+    Stream,
+    /// A page that a walk passes, perhaps often.
+    Node,
+    /// A page that a walk leads to.
+    Leaf,
 }
 
 impl Read {
     /// Whether it is a read of one page for a fault.
     pub(super) fn is_for(&self, space: SpaceId, page: Page) -> bool {
-        self.space == space && self.page == page && !self.is_ahead
+        self.space == space && self.page == page && self.aim == Aim::Fault
     }
 
     /// Whether a thread waits for it.
@@ -63,8 +81,8 @@ impl Engine {
             return answer;
         }
         let wanted = Some(page);
-        let (mark, is_ahead) = (None, false);
-        let read = Read { space: id, page, count: 1, slot, wanted, write, mark, is_ahead };
+        let (mark, aim) = (None, Aim::Fault);
+        let read = Read { space: id, page, count: 1, slot, wanted, write, mark, aim };
         self.start(read);
         self.stats.read_faults += 1;
         Answer::Coming
@@ -196,11 +214,69 @@ impl Engine {
             let has_mark = (page..).take(count).any(|page| page == nearest);
             let mark = has_mark.then_some((nearest, total));
             total = if has_mark { 0 } else { total };
-            self.ahead_in_flight += count;
-            self.stats.ahead_pages += to_u64(count);
-            let (wanted, write, is_ahead) = (None, false, true);
-            self.start(Read { space: id, page, count, slot, wanted, write, mark, is_ahead });
+            self.start_ahead(Read {
+                space: id,
+                page,
+                count,
+                slot,
+                wanted: None,
+                write: false,
+                mark,
+                aim: Aim::Stream,
+            });
         }
+    }
+
+    fn start_ahead(&mut self, read: Read) {
+        self.ahead_in_flight += read.count;
+        self.stats.ahead_pages += to_u64(read.count);
+        self.start(read);
+    }
+
+    /// Pages that a walk may have on their way, or wait for the program.
+    pub(crate) fn window(&self) -> usize {
+        (self.most_ahead * CHUNK).min(self.limit / 8)
+    }
+
+    /// Has a page brought in for a walk.
+    pub(crate) fn fetch(&mut self, id: SpaceId, page: Page, is_leaf: bool) -> Near {
+        let Some(space) = self.spaces.get_mut(&id) else { return Near::Never };
+        match space.pages.state(page) {
+            State::Resident => return Near::Here,
+            State::Leaving | State::Reading => return Near::Coming,
+            State::Zero | State::Poisoned | State::Marked => return Near::Never,
+            State::Staged | State::Out => {}
+        }
+        let is_full = self.ahead_in_flight >= self.most_ahead * CHUNK;
+        if is_full || !self.has_room(1 + self.reserve / 2) {
+            return Near::Full;
+        }
+        let space = self.spaces.get_mut(&id).expect("looked up above");
+        if !is_leaf {
+            space.heat += HEAT;
+        }
+        if space.pages.state(page) == State::Staged {
+            return match self.fault_on_staged(id, page, false) {
+                Answer::Later => Near::Full,
+                _ => Near::Here,
+            };
+        }
+        let slot = space.pages.place(page);
+        if let Some(answer) = self.borrow_page(id, page, slot, false) {
+            return if answer == Answer::Later { Near::Full } else { Near::Here };
+        }
+        let space = self.spaces.get_mut(&id).expect("looked up above");
+        let mut mark = None;
+        if is_leaf {
+            space.unmarked += 1;
+            if space.unmarked >= MARK_EVERY {
+                mark = Some((page, std::mem::take(&mut space.unmarked)));
+            }
+        }
+        let aim = if is_leaf { Aim::Leaf } else { Aim::Node };
+        let (count, wanted, write) = (1, None, false);
+        self.start_ahead(Read { space: id, page, count, slot, wanted, write, mark, aim });
+        Near::Coming
     }
 
     /// A read has ended. False when it has to be looked at again.
@@ -224,7 +300,7 @@ impl Engine {
             return false;
         }
         self.reading -= read.count;
-        if read.is_ahead {
+        if read.aim != Aim::Fault {
             self.ahead_in_flight -= read.count;
         }
         true
@@ -272,8 +348,11 @@ impl Engine {
                 unsafe { Engine::install(space, page, source + at * PAGE, run, !write) };
             for n in at..at + done {
                 let slot = read.slot + page_of(n);
-                let flags = if is_wanted(page) { 0 } else { AHEAD };
-                if write {
+                let is_kept = is_wanted(page) || read.aim == Aim::Node;
+                let flags = if is_kept { 0 } else { AHEAD };
+                if read.aim == Aim::Leaf && !is_kept {
+                    Engine::arrive_passing(space, read.page + page_of(n), slot);
+                } else if write {
                     self.slots.release(slot);
                     Engine::arrive(space, read.page + page_of(n), pages::NONE, DIRTY);
                 } else {

@@ -178,7 +178,7 @@ impl Engine {
         }
         let space = self.spaces.get_mut(&id).expect("looked up above");
         let used = space.pages.used();
-        if space.queue.len() > 2 * space.resident + 4096 {
+        if space.queue.len() + space.passing.len() > 2 * space.resident + 4096 {
             space.trim_queue();
         }
         if last > first as usize && (first as usize) < used {
