@@ -228,7 +228,6 @@ impl Server {
     /// Watches a space's descriptor.
     pub(crate) fn watch(&mut self, engine: &Engine, id: SpaceId) -> io::Result<()> {
         let Some(space) = engine.spaces.get(&id) else { return Ok(()) };
-        self.watched.retain(|(_, uffd)| Arc::strong_count(uffd) > 1);
         self.watched.push((id, space.uffd.clone()));
         let data = epoll::EventData::new_u64(u64::from(id) + FIRST_SPACE);
         Ok(epoll::add(&self.epoll, &*space.uffd, data, epoll::EventFlags::IN)?)
@@ -328,6 +327,8 @@ impl Server {
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
             engine.tick();
+            // Who still waits for a page of a space that is gone is woken when its descriptor is closed.
+            self.watched.retain(|(_, uffd)| Arc::strong_count(uffd) > 1);
         }
         self.commands.append(&mut engine.commands);
         if shared.is_awaited.load(Ordering::Relaxed) {

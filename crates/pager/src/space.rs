@@ -4,12 +4,15 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use esker_base::Nanos;
 use esker_base::units::to_u64;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::pages::Pages;
 use crate::predict::Streams;
@@ -77,6 +80,8 @@ pub(crate) struct Space {
     pub(crate) batch: Option<Batch>,
     /// The serial of the last request of each doorbell.
     pub(crate) serials: [u64; FIRST_PAGE as usize],
+    /// A snapshot's process: its memory may outlive it, while somebody reads it.
+    pub(crate) process: Option<OwnedFd>,
     /// Open as long as the space is served: its process ends with it.
     pub(crate) stream: Option<UnixStream>,
     map: Option<File>,
@@ -113,6 +118,7 @@ impl Space {
             agent_waits: reach == Reach::Here,
             batch: None,
             serials: [0; FIRST_PAGE as usize],
+            process: None,
             stream: None,
             map: None,
         }
@@ -216,6 +222,21 @@ impl Space {
                 stays
             });
         }
+    }
+
+    /// Notes whose memory it is.
+    pub(crate) fn belongs_to(&mut self, pid: u32) {
+        self.pid = pid;
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let flags = rustix::process::PidfdFlags::empty();
+        self.process = pid.and_then(|pid| rustix::process::pidfd_open(pid, flags).ok());
+    }
+
+    /// Whether its process has ended, all threads of it.
+    pub(crate) fn has_ended(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let mut polled = [PollFd::new(process, PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
     }
 
     pub(crate) fn is_resident(&self, page: Page) -> bool {

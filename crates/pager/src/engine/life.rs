@@ -50,7 +50,7 @@ impl Engine {
         };
         let space = self.spaces.get_mut(&id)?;
         if space.pid == 0 && thread != self.walker {
-            space.pid = process_of(thread).unwrap_or(0);
+            space.belongs_to(process_of(thread).unwrap_or(0));
         }
         let page = space.page(addr)?;
         match page {
@@ -132,7 +132,8 @@ impl Engine {
     /// Forgets spaces whose memory is gone.
     pub(super) fn bury(&mut self) {
         let is_gone = |space: &Space| {
-            space.reach == Reach::Process && !space.uffd.is_alive(space.addr(GUARD))
+            let is_there = || space.uffd.is_alive(space.addr(GUARD));
+            space.reach == Reach::Process && (space.has_ended() || !is_there())
         };
         let gone = self.spaces.iter().filter(|(_, space)| is_gone(space)).map(|(id, _)| *id);
         for id in gone.collect::<Vec<_>>() {
