@@ -90,6 +90,11 @@ pub(crate) struct Engine {
     ahead_in_flight: usize,
     /// The thread that reads programs' memory to see where walks lead: its faults are not theirs.
     pub(crate) walker: u32,
+    /// Buffers of reads that have ended: of a page, and of a run.
+    spare_pages: Vec<AlignedBuf>,
+    spare_runs: Vec<AlignedBuf>,
+    /// Buffers of runs that are in use: no more than the budget has room for.
+    runs_in_use: usize,
     zeroes: AlignedBuf,
     one_page: AlignedBuf,
     pub(crate) stats: Stats,
@@ -152,6 +157,9 @@ impl Engine {
             most_ahead,
             ahead_in_flight: 0,
             walker: 0,
+            spare_pages: Vec::with_capacity(read::SINGLE),
+            spare_runs: Vec::with_capacity(most_ahead),
+            runs_in_use: 0,
             zeroes: AlignedBuf::zeroed(ZEROES * PAGE),
             one_page: AlignedBuf::zeroed(PAGE),
             stats: Stats::default(),

@@ -61,7 +61,8 @@ fn measure(what: &str, device: Arc<dyn Device>, mode: Mode) {
     let all = clock.now();
     for _ in 0..FAULTS {
         let page = below(&mut rng, SIZE / PAGE);
-        let (began, faults) = (clock.now(), arena.stats().read_faults);
+        let faults = arena.stats().read_faults;
+        let began = clock.now();
         read(page);
         let span = clock.now().since(began);
         if arena.stats().read_faults > faults {

@@ -168,7 +168,7 @@ impl Engine {
             space.pages.set(page, State::Reading, page_of(place));
         }
         self.reading += read.count;
-        let buf = AlignedBuf::zeroed(read.count * PAGE);
+        let buf = self.buffer(read.count);
         let op = Op::Read { lba: self.lba(read.slot), buf };
         self.commands.push_back(Command { tag: Tag(to_u64(place)), op });
         if place == self.reads.len() {
@@ -224,6 +224,31 @@ impl Engine {
                 mark,
                 aim: Aim::Stream,
             });
+        }
+    }
+
+    /// A buffer for a read. Its content is what it last had.
+    fn buffer(&mut self, count: usize) -> AlignedBuf {
+        let (spare, size) = if count == 1 {
+            (self.spare_pages.pop(), PAGE)
+        } else if self.runs_in_use < self.most_ahead && count >= CHUNK / 4 {
+            self.runs_in_use += 1;
+            (self.spare_runs.pop(), CHUNK * PAGE)
+        } else {
+            (None, count * PAGE)
+        };
+        let mut buf = spare.unwrap_or_else(|| AlignedBuf::zeroed(size));
+        buf.set_len(count * PAGE);
+        buf
+    }
+
+    /// Keeps a buffer for the next read.
+    fn give_back(&mut self, buf: AlignedBuf) {
+        if buf.capacity() == PAGE && self.spare_pages.len() < SINGLE {
+            self.spare_pages.push(buf);
+        } else if buf.capacity() == CHUNK * PAGE && self.runs_in_use > 0 {
+            self.runs_in_use -= 1;
+            self.spare_runs.push(buf);
         }
     }
 
@@ -298,6 +323,9 @@ impl Engine {
             self.reads[place] = Some(read);
             self.again.push(Completion { tag, result, buf });
             return false;
+        }
+        if let Some(buf) = buf {
+            self.give_back(buf);
         }
         self.reading -= read.count;
         if read.aim != Aim::Fault {
