@@ -88,6 +88,8 @@ pub(crate) struct Engine {
     /// Most buffers of reads ahead.
     most_ahead: usize,
     ahead_in_flight: usize,
+    /// Of these, reads for walks.
+    walking: usize,
     /// The thread that reads programs' memory to see where walks lead: its faults are not theirs.
     pub(crate) walker: u32,
     /// Buffers of reads that have ended: of a page, and of a run.
@@ -156,6 +158,7 @@ impl Engine {
             reading: 0,
             most_ahead,
             ahead_in_flight: 0,
+            walking: 0,
             walker: 0,
             spare_pages: Vec::with_capacity(read::SINGLE),
             spare_runs: Vec::with_capacity(most_ahead),

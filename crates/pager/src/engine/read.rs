@@ -21,6 +21,9 @@ pub(super) const SINGLE: usize = 64;
 /// Of the pages that a walk leads to, each so manieth becomes a mark.
 const MARK_EVERY: usize = 12;
 
+/// Most reads for walks under way: enough for a drive, and few for a fault to wait behind.
+const WALKING: usize = 64;
+
 /// A read under way: pages in a row from slots in a row.
 pub(super) struct Read {
     space: SpaceId,
@@ -272,7 +275,7 @@ impl Engine {
             State::Zero | State::Poisoned | State::Marked => return Near::Never,
             State::Staged | State::Out => {}
         }
-        let is_full = self.ahead_in_flight >= self.most_ahead * CHUNK;
+        let is_full = self.walking >= WALKING || self.ahead_in_flight >= self.most_ahead * CHUNK;
         if is_full || !self.has_room(1 + self.reserve / 2) {
             return Near::Full;
         }
@@ -299,6 +302,7 @@ impl Engine {
             }
         }
         let aim = if is_leaf { Aim::Leaf } else { Aim::Node };
+        self.walking += 1;
         let (count, wanted, write) = (1, None, false);
         self.start_ahead(Read { space: id, page, count, slot, wanted, write, mark, aim });
         Near::Coming
@@ -330,6 +334,7 @@ impl Engine {
         self.reading -= read.count;
         if read.aim != Aim::Fault {
             self.ahead_in_flight -= read.count;
+            self.walking -= usize::from(read.aim != Aim::Stream);
         }
         true
     }
