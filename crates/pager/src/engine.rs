@@ -170,6 +170,26 @@ impl Engine {
         })
     }
 
+    /// Lets so few pages be in memory that each step matters, and time stand still.
+    #[cfg(test)]
+    pub(crate) fn make_small(&mut self, limit: usize, clock: Clock) {
+        (self.limit, self.reserve, self.clock) = (limit, 1, clock);
+        self.pass_time();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pass_time(&self) {
+        self.clock.advance(std::time::Duration::from_secs(1));
+    }
+
+    /// The agent of a space has done what it was told.
+    pub(crate) fn done_unmapping(&mut self, id: SpaceId) {
+        self.unmapped(id);
+        if let Some(space) = self.spaces.get_mut(&id) {
+            space.agent_waits = true;
+        }
+    }
+
     /// The newest snapshot, with its process: what a walk is looked for in.
     pub(crate) fn newest_snapshot(&self) -> Option<(SpaceId, u32)> {
         let known = self.spaces.iter().filter(|(_, space)| space.is_snapshot && space.pid != 0);

@@ -38,6 +38,8 @@ pub mod client;
 mod engine;
 mod forks;
 mod heap;
+#[cfg(test)]
+mod model;
 mod pages;
 mod predict;
 pub mod protocol;

@@ -156,6 +156,11 @@ impl Space {
         to: *mut u8,
     ) -> Result<(), Errno> {
         let total: usize = ranges.iter().map(|(_, size)| size).sum();
+        #[cfg(test)]
+        if let Some(model) = &self.uffd.model {
+            // SAFETY: the caller's promise.
+            return model.read(ranges, unsafe { std::slice::from_raw_parts_mut(to, total) });
+        }
         if self.reach == Reach::Here {
             let mut at = to;
             for &(addr, size) in ranges {
@@ -189,6 +194,11 @@ impl Space {
         const GAP: Page = 64;
         /// "Present" and "swapped" of `Documentation/admin-guide/mm/pagemap.rst`.
         const THERE: u64 = 3 << 62;
+        #[cfg(test)]
+        if let Some(model) = &self.uffd.model {
+            let addr = |page: &Page| self.base + *page as usize * PAGE;
+            return Ok(pages.iter().map(|page| model.is_there(addr(page))).collect());
+        }
         if self.map.is_none() {
             self.map = Some(File::open(format!("/proc/{}/pagemap", self.pid))?);
         }

@@ -9,10 +9,10 @@ use crate::types::PAGE;
 
 const API: usize = 0xc018_aa3f;
 const REGISTER: usize = 0xc020_aa00;
-const WAKE: usize = 0x8010_aa02;
-const COPY: usize = 0xc028_aa03;
-const WRITE_PROTECT: usize = 0xc018_aa06;
-const POISON: usize = 0xc020_aa08;
+pub(crate) const WAKE: usize = 0x8010_aa02;
+pub(crate) const COPY: usize = 0xc028_aa03;
+pub(crate) const WRITE_PROTECT: usize = 0xc018_aa06;
+pub(crate) const POISON: usize = 0xc020_aa08;
 
 const API_VERSION: u64 = 0xaa;
 const REGISTER_MISSING: u64 = 1;
@@ -58,17 +58,26 @@ pub enum Message {
 
 /// A userfaultfd descriptor.
 #[derive(Debug)]
-pub struct Uffd(OwnedFd);
+pub struct Uffd {
+    fd: OwnedFd,
+    /// What takes the kernel's place in tests of all orders.
+    #[cfg(test)]
+    pub(crate) model: Option<std::sync::Arc<crate::model::Model>>,
+}
 
 impl From<OwnedFd> for Uffd {
     fn from(fd: OwnedFd) -> Uffd {
-        Uffd(fd)
+        Uffd {
+            fd,
+            #[cfg(test)]
+            model: None,
+        }
     }
 }
 
 impl AsFd for Uffd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -83,7 +92,7 @@ impl Uffd {
         let fd = unsafe { raw::call(libc::SYS_userfaultfd, [flag(flags), 0, 0, 0, 0, 0])? };
         let fd = i32::try_from(fd).map_err(|_| Errno(libc::EBADF))?;
         // SAFETY: the kernel has just made it for us.
-        let uffd = Uffd(unsafe { OwnedFd::from_raw_fd(fd) });
+        let uffd = Uffd::from(unsafe { OwnedFd::from_raw_fd(fd) });
         let mut api = [API_VERSION, features, 0];
         uffd.control(API, &mut api)?;
         Ok(uffd)
@@ -157,7 +166,7 @@ impl Uffd {
         const SIZE: usize = 32;
         let mut bytes = [0u8; SIZE * 16];
         let size = most.min(16) * SIZE;
-        let args = [flag(self.0.as_raw_fd()), bytes.as_mut_ptr().addr(), size, 0, 0, 0];
+        let args = [flag(self.fd.as_raw_fd()), bytes.as_mut_ptr().addr(), size, 0, 0, 0];
         // SAFETY: the buffer is at least `size` bytes long.
         let Ok(size) = (unsafe { raw::call(libc::SYS_read, args) }) else { return 0 };
         for message in bytes[..size].as_chunks::<SIZE>().0 {
@@ -167,7 +176,11 @@ impl Uffd {
     }
 
     fn control(&self, request: usize, args: &mut [u64]) -> Result<(), Errno> {
-        let args = [flag(self.0.as_raw_fd()), request, args.as_mut_ptr().addr(), 0, 0, 0];
+        #[cfg(test)]
+        if let Some(model) = &self.model {
+            return model.control(request, args);
+        }
+        let args = [flag(self.fd.as_raw_fd()), request, args.as_mut_ptr().addr(), 0, 0, 0];
         // SAFETY: the argument is as large as the request says; each caller passes its size.
         unsafe { raw::call(libc::SYS_ioctl, args) }.map(drop)
     }
@@ -186,7 +199,7 @@ fn decode(message: &[u8; 32]) -> Message {
         0x13 => {
             let fd = i32::from_ne_bytes(message[8..12].try_into().expect("4 bytes"));
             // SAFETY: the kernel made the descriptor for the reader of this message.
-            Message::Fork(Uffd(unsafe { OwnedFd::from_raw_fd(fd) }))
+            Message::Fork(Uffd::from(unsafe { OwnedFd::from_raw_fd(fd) }))
         }
         other => Message::Other(other),
     }

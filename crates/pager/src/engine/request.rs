@@ -43,10 +43,7 @@ impl Engine {
         }
         *known = request.serial;
         if request.op == op::NEXT {
-            self.unmapped(id);
-            if let Some(space) = self.spaces.get_mut(&id) {
-                space.agent_waits = true;
-            }
+            self.done_unmapping(id);
             return;
         }
         self.requests.push(Pending { space: id, doorbell, answer: None, request });
