@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
@@ -75,12 +76,17 @@ impl Model {
                             let (first, size) = (to_usize(range[0]), to_usize(range[1]));
                             kernel.orders.extend((first..first + size).step_by(PAGE));
                         }
-                    } else if kernel.frames.contains_key(&(addr + offset)) {
-                        args[4] = if offset > 0 { offset as u64 } else { 0 };
-                        return Err(Errno(if offset > 0 { libc::EAGAIN } else { libc::EEXIST }));
                     } else {
                         let frame = Frame { word: words[0], is_protected: mode & 2 != 0 };
-                        kernel.frames.insert(addr + offset, frame);
+                        let Entry::Vacant(free) = kernel.frames.entry(addr + offset) else {
+                            args[4] = offset as u64;
+                            return Err(Errno(if offset > 0 {
+                                libc::EAGAIN
+                            } else {
+                                libc::EEXIST
+                            }));
+                        };
+                        free.insert(frame);
                     }
                     kernel.sleeping.remove(&(addr + offset));
                 }
@@ -253,7 +259,7 @@ fn program(
         let at = usize::try_from(rng.below(known.len() as u64)).unwrap();
         let (page, word) = &mut known[at];
         if rng.chance(1, 2) {
-            *word = seed << 16 | step as u64 + 1;
+            *word = (seed << 16) | (step as u64 + 1);
             touch(world, space, *page, Some(*word));
         } else {
             assert_eq!(touch(world, space, *page, None), *word, "page {page}");
