@@ -21,8 +21,8 @@ pub(super) const SINGLE: usize = 64;
 /// Of the pages that a walk leads to, each so manieth becomes a mark.
 const MARK_EVERY: usize = 12;
 
-/// Most reads for walks under way: enough for a drive, and few for a fault to wait behind.
-const WALKING: usize = 64;
+/// Most reads for walks under way. With 64 a snapshot takes a fifth longer, and faults of others wait less.
+const WALKING: usize = 512;
 
 /// A read under way: pages in a row from slots in a row.
 pub(super) struct Read {
