@@ -6,8 +6,9 @@ use esker_base::ErrorKind;
 use esker_lab::LabError;
 use esker_lab::fdp::{self, FdpOptions, network};
 use esker_lab::flash_cache::{self, FlashCacheOptions};
+use esker_lab::host_ssd::{self, HostSsdOptions};
 
-use crate::args::{FdpArgs, FlashCacheArgs, LabCommand};
+use crate::args::{FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
@@ -18,6 +19,7 @@ pub(crate) fn run(command: &LabCommand) -> Result {
     match command {
         LabCommand::Fdp(args) => placement(args),
         LabCommand::FlashCache(args) => caches(args),
+        LabCommand::HostSsd(args) => host_managed(args),
     }
 }
 
@@ -78,6 +80,32 @@ fn caches(args: &FlashCacheArgs) -> Result {
         ControlFlow::Continue(())
     };
     let report = flash_cache::run(&options, follow);
+    let mut report = report.map_err(|error| Failure::new(error.kind(), &error))?;
+    drop(line);
+    report.environment = host::environment();
+    report.command = host::command_line();
+    outputs.say(&format!("{}\n", report.table()))?;
+    outputs.finish(&json(&report.json())?, &report.html())
+}
+
+fn host_managed(args: &HostSsdArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let options = HostSsdOptions {
+        drive_bytes: args.drive,
+        reads: usize::try_from(args.reads).unwrap_or(usize::MAX),
+        depths: args.depths.clone(),
+        data_bytes: args.data,
+        lookups: args.lookups,
+        threads: args.threads.clone(),
+        seed: args.seed,
+        ..HostSsdOptions::default()
+    };
+    let line = Line::new();
+    let follow = |progress: &host_ssd::Progress<'_>| {
+        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.run));
+        ControlFlow::Continue(())
+    };
+    let report = host_ssd::run(&options, follow);
     let mut report = report.map_err(|error| Failure::new(error.kind(), &error))?;
     drop(line);
     report.environment = host::environment();

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `parameters` | [`Parameters`]: what a drive is made of |
 //! | `layer` | the translation layer of flash, or none for media written in place |
+//! | `places` | which die holds what, where the host chooses that |
 //! | `store` | the data, by media page, on a device |
 //! | `timeline` | what the layer does to the media, as operations of dies |
 //! | `namespaces` | who has which pages, and which handles |
@@ -20,6 +21,7 @@ mod namespaces;
 mod omf;
 mod parameters;
 mod placement;
+mod places;
 mod stage;
 mod store;
 mod timeline;
@@ -29,4 +31,5 @@ pub(crate) use layer::Layer;
 pub(crate) use model::{Drive, NamespacePart};
 pub(crate) use namespaces::{Extent, NamespaceRecord};
 pub(crate) use parameters::group_bits;
+pub(crate) use places::Places;
 pub use parameters::{Configuration, Media, Parameters};

@@ -72,6 +72,12 @@ pub trait Model: Send {
     /// finished, with the exact time.
     fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>);
 
+    /// When a command that has just finished went to the media, if the model holds commands back.
+    fn issued(&self, ticket: Ticket) -> Option<Nanos> {
+        let _ = ticket;
+        None
+    }
+
     /// Adds to a device's statistics what only the model knows: bytes written to the media, the
     /// devices that store the content.
     fn account(&self, part: &Self::Part, stats: &mut DeviceStats) {

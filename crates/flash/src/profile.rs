@@ -21,6 +21,8 @@ pub struct Profile {
     pub title: &'static str,
     /// What it is made of.
     pub kind: Kind,
+    /// The same NAND behind a controller of its own, where the host manages this drive.
+    pub in_drive: Option<Box<Profile>>,
     /// Figures that were published, and that the model is to reproduce.
     pub published: Vec<Published>,
     /// Where they and the parameters are from.

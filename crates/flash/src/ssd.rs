@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use esker_base::{Clock, LbaCount, Nanos};
+use esker_base::{Clock, Lba, LbaCount, Nanos};
 use esker_device::fdp::{
     Configuration as PlacementConfiguration, DataPlacement, Endurance, Event, EventType, FdpError,
     HandleStatus, HandleUse, Reporter, Statistics,
@@ -161,6 +161,15 @@ impl Ssd {
         let part = NamespacePart { id, birth, name: name.clone() };
         let device = Emulated::new(self.emulation.clone(), &name, geometry, part);
         Ok(Namespace { ssd: self.clone(), id, birth, device })
+    }
+
+    /// The die that holds an LBA of a namespace, or that has the next turn where it is in the buffer; none for
+    /// one that was never written.
+    ///
+    /// # Errors
+    /// When there is no such namespace, or it has no such LBA.
+    pub fn die(&self, namespace: u32, lba: Lba) -> Result<Option<u32>, FlashError> {
+        self.emulation.with(|drive| drive.die(namespace, lba))
     }
 
     /// Enables a configuration of data placement, or disables it. What the drive held is gone.

@@ -8,6 +8,7 @@
 //! | `controller` | [`Controller`]: commands of the host, and the events |
 //! | `media` | dies and channels: reads, programs, erasures and their order |
 //! | `buffer` | the write buffer: what waits for room, what has arrived |
+//! | `host` | which reads go to the dies, where the host decides it |
 //! | `jobs` | operations of dies, in lists |
 //! | `agenda` | the events to come |
 //! | `server` | one after the other: firmware and link |
@@ -26,16 +27,19 @@
 //!    pages it copies were read.
 //! 4. Bytes in the buffer = bytes admitted - bytes whose program has ended; never more than its
 //!    size, unless the drive could not go on otherwise (see `buffer`).
-//! 5. Every operation waits only for operations ordered before it, so that all of them end.
+//! 5. Every operation waits only for operations ordered before it, so that all of them end. Reads that the
+//!    host holds back wait for what their dies, or the dies in all, have under way.
 
 mod agenda;
 mod buffer;
 mod controller;
+mod host;
 mod jobs;
 mod media;
 mod server;
 
 pub use controller::{Controller, Copies, HostBytes, Part, Place, Program};
+pub use host::{HostQueues, NandPage};
 
 use crate::FlashError;
 
@@ -76,6 +80,9 @@ pub struct Timing {
     pub reads_overtake: bool,
     /// Whether reads of the host suspend a program or an erasure that is running.
     pub suspension: Option<Suspension>,
+    /// The queues in which the host holds reads back, where it manages the drive: it has the translation
+    /// layer and the write buffer, too. None for a drive behind a controller of its own.
+    pub host_queues: Option<HostQueues>,
 }
 
 /// Suspending a program or an erasure for the reads that wait for the die.
@@ -107,6 +114,9 @@ impl Timing {
         }
         if self.suspension.is_some() && !self.reads_overtake {
             return refuse("reads that suspend a program must also be allowed to overtake others");
+        }
+        if self.host_queues.is_some_and(|queues| queues.copy_bytes_per_s == 0) {
+            return refuse("a host copies at least one byte a second");
         }
         Ok(())
     }

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use common::outlet::Outlet;
 use common::script::{Open, Script, Step, reopen};
 use common::tiny;
+use esker_base::Clock;
 use esker_device::{Device, MemoryDevice};
 use esker_flash::drive::Media;
 use esker_flash::ftl::{Cleaning, Frontier};
+use esker_flash::timing::HostQueues;
 use esker_flash::{FlashError, Pace, Parameters, Ssd};
 use esker_sim::{CrashRecorder, Image, Plan};
 
@@ -24,12 +26,21 @@ struct Run {
     erasures: u64,
 }
 
+/// Time that does not pass by itself, where the host chooses dies: it chooses by what they do.
+fn pace_of(parameters: &Parameters) -> Pace {
+    match parameters.timing.host_queues {
+        Some(_) => Pace::virtual_time(Clock::virtual_time()),
+        None => Pace::untimed(),
+    }
+}
+
 fn record(seed: u64, parameters: &Parameters, placement: Option<usize>, steps: usize) -> Run {
+    let pace = || pace_of(parameters);
     let recorder = CrashRecorder::new();
     let bytes = Ssd::image_bytes(parameters).unwrap();
     let below: Arc<dyn Device> = recorder.attach(Arc::new(MemoryDevice::new("below", bytes, 512)));
     let mut script = Script::new(seed, parameters, placement);
-    let ssd = Ssd::create("crashed", parameters, below.clone(), Pace::untimed()).unwrap();
+    let ssd = Ssd::create("crashed", parameters, below.clone(), pace()).unwrap();
     recorder.mark(0);
     let mut open = Open::new(ssd);
     script.begin(&mut open).unwrap();
@@ -38,7 +49,7 @@ fn record(seed: u64, parameters: &Parameters, placement: Option<usize>, steps: u
         if step % 200 == 199 {
             // Recovery is crashed as well. What the drive does at its end is not waited for.
             drop(open);
-            open = reopen(&below, Pace::untimed()).unwrap();
+            open = reopen(&below, pace()).unwrap();
         }
         script.step(&mut open).unwrap();
         recorder.mark(script.steps());
@@ -116,6 +127,15 @@ fn drives(seed: u64) -> (Parameters, Option<usize>) {
         parameters.lba_size = 4096;
     }
     parameters.wear_spread = [None, Some(2)][pick(2)];
+    if seed % 3 == 1 && parameters.media == Media::Flash {
+        // The layer is in the host, which chooses among the dies.
+        parameters.timing.host_queues = Some(HostQueues {
+            window: 4,
+            in_flight: 0,
+            cached_pages: 4,
+            copy_bytes_per_s: 4_000_000_000,
+        });
+    }
     let placement = [None, Some(0), Some(1), Some(2)][pick(4)];
     // As few as each can do with, so that it cleans all the time.
     parameters.units = [36, 40, 44, 44][pick(4)];

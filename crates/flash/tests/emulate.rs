@@ -121,6 +121,7 @@ fn virtual_time_passes_only_while_somebody_waits() {
     assert_eq!((queue.wait(&mut done, None).unwrap(), clock.now()), (0, Nanos(110_000)));
     let times = |started, finished| Handout {
         started: Nanos(started),
+        issued: Nanos(started),
         finished: Nanos(finished),
         handed_out: Nanos(finished),
     };

@@ -100,7 +100,8 @@ impl Bed {
 #[test]
 fn profiles_reproduce_what_was_published() {
     let mut wrong = Vec::new();
-    for profile in Profile::all() {
+    let twins = Profile::all().into_iter().filter_map(|profile| profile.in_drive);
+    for profile in Profile::all().into_iter().chain(twins.map(|twin| *twin)) {
         let Kind::Ssd(parameters) = &profile.kind else { continue };
         let capacity = if parameters.page_size > 4096 { 1 << 30 } else { 256 << 20 };
         let mut bed = Bed::new(&profile, capacity);

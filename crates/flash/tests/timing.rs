@@ -21,6 +21,7 @@ fn board() -> Timing {
         buffer_bytes: 64 << 20,
         reads_overtake: false,
         suspension: None,
+        host_queues: None,
     }
 }
 
@@ -84,7 +85,7 @@ impl Host {
 }
 
 fn part(die: u32, bytes: u32) -> Part {
-    Part { place: Place { die, program: u32::MAX }, bytes }
+    Part { place: Place { die, program: u32::MAX }, bytes, page: None }
 }
 
 /// What a closed loop saw.
@@ -319,7 +320,7 @@ fn a_write_is_finished_when_it_is_in_the_buffer_and_waits_for_room_in_line() {
     // What it wrote is read from the buffer while its program is under way, and then from the die.
     let read = |host: &mut Host| {
         let start = host.start(0);
-        let part = Part { place: Place { die: 0, program: 1 }, bytes: 4096 };
+        let part = Part { place: Place { die: 0, program: 1 }, bytes: 4096, page: None };
         host.drive.read(start, [part], 4096);
         host.next()
     };
@@ -464,7 +465,7 @@ fn trace(seed: u64) -> Vec<(Ticket, Nanos)> {
         match (rng.below(10), start) {
             (0..4, Some(start)) => {
                 let place = Place { die, program: program.max(5) - u32::from(rng.chance(1, 2)) };
-                drive.read(start, [Part { place, bytes: 4096 }, part(7 - die, 4096)], 12_288);
+                drive.read(start, [Part { place, bytes: 4096, page: None }, part(7 - die, 4096)], 12_288);
             }
             (4..7, Some(start)) => {
                 // A write ends a unit of its stream now and then; its program carries all of it.

@@ -22,8 +22,13 @@ const HEAD_BYTES: u64 = 128 << 10;
 const STEP_BYTES: u64 = 4096;
 
 /// The profile that the name of a drive begins with, if this program knows it.
-pub(crate) fn profile_of(name: &str) -> Option<Profile> {
-    Profile::all().into_iter().find(|profile| profile.name == profile_name(name))
+pub(crate) fn profile_of(ssd: &Ssd) -> Option<Profile> {
+    let named = |profile: &Profile| profile.name == profile_name(ssd.name());
+    let profile = Profile::all().into_iter().find(named)?;
+    match ssd.parameters().timing.host_queues {
+        Some(_) => Some(profile),
+        None => Some(profile.in_drive.clone().map_or(profile, |other| *other)),
+    }
 }
 
 fn profile_name(name: &str) -> &str {

@@ -66,7 +66,7 @@ mod traced;
 pub use error::StackError;
 pub use pool::OpenPool;
 pub use spec::{
-    CacheSpec, DiskSpec, FileSpec, IfExists, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec,
+    CacheSpec, DiskSpec, FileSpec, FtlSide, IfExists, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec,
     StripeSpec, TracedSpec, VolumeSpec,
 };
 pub use stack::{CacheParts, Model, Opened, Stack};

@@ -38,7 +38,7 @@ pub use disk::DiskSpec;
 pub(crate) use plain::Access;
 pub use plain::{FileSpec, MemorySpec, NullSpec};
 pub use remote::RemoteSpec;
-pub use ssd::SsdSpec;
+pub use ssd::{FtlSide, SsdSpec};
 pub(crate) use ssd::{differs, show_placement};
 pub use stripe::StripeSpec;
 pub use traced::{IfExists, TracedSpec};

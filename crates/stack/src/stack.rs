@@ -420,7 +420,7 @@ impl Stack {
             state.drives.extend(shared);
             ssd
         };
-        Ok(Model { profile: drive::profile_of(ssd.name()), ssd: Some(ssd) })
+        Ok(Model { profile: drive::profile_of(&ssd), ssd: Some(ssd) })
     }
 
     fn disk(&self, spec: &DiskSpec, create: Create) -> Result<Opened, StackError> {

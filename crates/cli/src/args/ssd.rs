@@ -101,6 +101,8 @@ pub(crate) enum LabCommand {
     Fdp(FdpArgs),
     /// What a flash cache was in 2013, is, and could be, on traces and a database's load
     FlashCache(FlashCacheArgs),
+    /// What a drive that the host manages is worth, beside a conventional one of the same NAND
+    HostSsd(HostSsdArgs),
 }
 
 /// `esker lab flash-cache`
@@ -131,6 +133,43 @@ pub(crate) struct FlashCacheArgs {
     /// Threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
+    /// The seed of all random choices
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write all figures as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `esker lab host-ssd`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab host-ssd\n  \
+        esker lab host-ssd --html host-ssd.html --json host-ssd.json\n  \
+        esker lab host-ssd --depths 1,32 --threads 1,16 --reads 20k --lookups 20k --data 64MiB")]
+pub(crate) struct HostSsdArgs {
+    /// The size of the modelled drives
+    #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = parse::bytes)]
+    pub(crate) drive: u64,
+    /// Reads that are timed at each depth
+    #[arg(long, value_name = "COUNT", default_value = "200k", value_parser = parse::count)]
+    pub(crate) reads: u64,
+    /// How many reads are under way
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    #[arg(default_value = "1,2,4,8,16,32,64,128,256")]
+    pub(crate) depths: Vec<u32>,
+    /// The size of the table that is paged; its memory is a quarter
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse::bytes)]
+    pub(crate) data: u64,
+    /// Lookups of each run
+    #[arg(long, value_name = "COUNT", default_value = "100k", value_parser = parse::count)]
+    pub(crate) lookups: u64,
+    /// Numbers of threads that look up and scan
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,4,16,64")]
+    pub(crate) threads: Vec<u32>,
     /// The seed of all random choices
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,

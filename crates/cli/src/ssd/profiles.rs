@@ -24,7 +24,8 @@ pub(super) fn show(name: Option<&str>, json: bool) -> Result {
         let whole = Value::Array(profiles.iter().map(json_of).collect());
         return output::print(&format!("{whole:#}\n"));
     }
-    let texts: Vec<String> = profiles.iter().map(text_of).collect();
+    let both = profiles.iter().flat_map(|one| std::iter::once(one).chain(one.in_drive.as_deref()));
+    let texts: Vec<String> = both.map(text_of).collect();
     output::print(&texts.join("\n"))
 }
 
@@ -32,12 +33,23 @@ fn scheme(profile: &Profile) -> &'static str {
     if profile.ssd().is_some() { "ssd" } else { "disk" }
 }
 
+/// Whether it is the drive with a controller of its own beside one that the host manages.
+fn is_twin(profile: &Profile) -> bool {
+    let named = Profile::find(profile.name);
+    named.is_ok_and(|named| named.in_drive.is_some_and(|twin| twin.title == profile.title))
+}
+
 fn capacity(profile: &Profile) -> Option<u64> {
     profile.ssd().map(|drive| drive.capacity)
 }
 
 fn text_of(profile: &Profile) -> String {
-    let mut text = format!("{}:{}\n  {}\n", scheme(profile), profile.name, profile.title);
+    let ftl = match profile.ssd().map(|drive| (drive.timing.host_queues, &profile.in_drive)) {
+        Some((Some(_), Some(_))) => "?ftl=host",
+        Some((None, _)) if is_twin(profile) => "?ftl=drive",
+        _ => "",
+    };
+    let mut text = format!("{}:{}{ftl}\n  {}\n", scheme(profile), profile.name, profile.title);
     let mut list = |what: &str, lines: Vec<String>| {
         for (index, line) in lines.iter().enumerate() {
             let label = if index == 0 { what } else { "" };
@@ -92,5 +104,6 @@ fn json_of(profile: &Profile) -> Value {
         "published": published.collect::<Vec<_>>(),
         "sources": profile.sources,
         "assumptions": profile.assumptions,
+        "in_drive": profile.in_drive.as_deref().map(json_of),
     })
 }

@@ -294,6 +294,12 @@ impl Model for Drive {
         }
     }
 
+    fn issued(&self, ticket: Ticket) -> Option<Nanos> {
+        let is_host = self.parameters.timing.host_queues.is_some();
+        let timeline = self.timeline.as_ref().filter(|_| is_host)?;
+        Some(timeline.controller.issued(ticket))
+    }
+
     fn identity(&self, part: &NamespacePart) -> Option<Identity> {
         let image = if self.is_kept() { self.device.identity() } else { None };
         Some(image?.part(&format!("namespace-{}", part.id)))

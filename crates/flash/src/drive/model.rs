@@ -13,7 +13,7 @@ use super::placement::{Placement, Totals};
 use super::stage::{Source, Stage};
 use super::store::Store;
 use super::timeline::Timeline;
-use super::{Extent, Image, Layer, Media, NamespaceRecord, Parameters, group_bits};
+use super::{Extent, Image, Layer, Media, NamespaceRecord, Parameters, Places, group_bits};
 use crate::FlashError;
 use crate::emulate::Ticket;
 use crate::ftl::{Event, Ftl, FtlOptions, PageCounts, UnitId};
@@ -30,6 +30,9 @@ pub(crate) struct Drive {
     pub(super) device: Arc<dyn Device>,
     pub(super) store: Store,
     pub(super) timeline: Option<Timeline>,
+    /// Where the host chooses dies, and time is not modelled: what was chosen before. Otherwise the
+    /// timeline has it.
+    untimed_places: Option<Places>,
     pub(super) image: Option<Image>,
     /// Why it has failed. What is in memory and what is on the device may differ then: nothing
     /// goes on.
@@ -84,8 +87,21 @@ impl Drive {
         let (image, contents) = Image::open(&device)?;
         let parameters = image.parameters().clone();
         check(&parameters, &contents.checkpoint)?;
-        let Checkpoint { configuration, counts, since, namespaces, units, map, .. } =
+        let Checkpoint { configuration, counts, since, namespaces, units, map, dies, .. } =
             contents.checkpoint;
+        let mut places = parameters.places();
+        if let Some(places) = &mut places {
+            for (stripe, die) in (0..).zip(dies) {
+                places.restore(stripe, die)?;
+            }
+            for event in &contents.events {
+                match *event {
+                    Event::Place { stripe, die } => places.restore(stripe, die)?,
+                    Event::Erase { unit } if unit < parameters.units => places.forget(unit),
+                    _ => {}
+                }
+            }
+        }
         let mut layer = Layer::new(&parameters, configuration)?;
         match &mut layer {
             Layer::Mapped(ftl) => {
@@ -111,6 +127,7 @@ impl Drive {
         let image = Some(image);
         let mut drive =
             Drive::assemble(&name, &parameters, device, image, layer, placement, is_timed)?;
+        *drive.places() = places;
         drive.host.written_bytes = contents.host_bytes;
         let (now, since) = (drive.totals(), drive.placement.since);
         if now.host < since.host || now.media < since.media || now.erased < since.erased {
@@ -133,10 +150,11 @@ impl Drive {
         is_timed: bool,
     ) -> Result<Drive, FlashError> {
         let offset = image.as_ref().map_or(0, Image::data_offset);
-        Ok(Drive {
+        let mut drive = Drive {
             name: name.into(),
             store: Store::new(&device, offset, parameters.page_size)?,
             timeline: is_timed.then(|| Timeline::new(parameters)).transpose()?,
+            untimed_places: None,
             parameters: parameters.clone(),
             layer,
             namespaces: Vec::new(),
@@ -149,7 +167,17 @@ impl Drive {
             parts: Vec::new(),
             now: Nanos::default(),
             births: 0,
-        })
+        };
+        *drive.places() = parameters.places();
+        Ok(drive)
+    }
+
+    /// The dies that the host has chosen.
+    fn places(&mut self) -> &mut Option<Places> {
+        match &mut self.timeline {
+            Some(timeline) => &mut timeline.places,
+            None => &mut self.untimed_places,
+        }
     }
 
     /// Keeps no data from now on, only where it would be.
@@ -266,7 +294,9 @@ impl Drive {
         }
         if let Some((timeline, now)) = self.timeline.as_mut().zip(now) {
             timeline.close_all(now);
+            timeline.placed.clear();
         }
+        *self.places() = self.parameters.places();
         self.placement = Placement::new(configuration, handles, self.totals());
         self.checkpoint()
     }
@@ -274,6 +304,24 @@ impl Drive {
     /// The namespace with this number, if it still is the one that a device was made for.
     pub(crate) fn living(&self, id: u32, birth: u64) -> Option<&NamespaceRecord> {
         self.namespace(id).filter(|namespace| namespace.birth == birth)
+    }
+
+    /// The die that holds an LBA, if it lies on the media.
+    pub(crate) fn die(&mut self, namespace: u32, lba: Lba) -> Result<Option<u32>, FlashError> {
+        let page_size = u64::from(self.parameters.page_size);
+        let index = lba.offset(self.parameters.lba_size) / page_size;
+        let pages = self.namespace(namespace).map(|one| one.pages);
+        let Some(Extent { first, .. }) = pages.filter(|one| index < u64::from(one.count)) else {
+            let why = format!("{}: namespace {namespace} has no LBA {}", self.name, lba.0);
+            return Err(FlashError::Invalid(why));
+        };
+        let page = first + u32::try_from(index).expect("below the count of pages");
+        let stripe_pages = self.parameters.program_size / self.parameters.page_size;
+        let Some(stripe) = self.layer.locate(page).map(|at| at / stripe_pages) else {
+            return Ok(None);
+        };
+        let in_turn = stripe % self.parameters.dies;
+        Ok(Some(self.places().as_ref().map_or(in_turn, |places| places.die_of(stripe))))
     }
 
     /// The namespace with this number.
@@ -369,6 +417,8 @@ impl Drive {
     /// Writes the whole state down.
     pub(crate) fn checkpoint(&mut self) -> Result<(), FlashError> {
         self.is_alive()?;
+        let places = self.places().as_ref();
+        let dies = places.map_or_else(Vec::new, |places| places.records().to_vec());
         let Some(image) = &mut self.image else { return Ok(()) };
         let ftl = self.layer.ftl();
         let state = Checkpoint {
@@ -379,6 +429,7 @@ impl Drive {
             namespaces: self.namespaces.clone(),
             units: ftl.map_or_else(Vec::new, |ftl| ftl.unit_records().collect()),
             map: ftl.map_or_else(Vec::new, |ftl| ftl.map().to_vec()),
+            dies,
         };
         let written = image.checkpoint(self.store.port(), &self.device, &state);
         self.fail_on(written)
@@ -386,11 +437,22 @@ impl Drive {
 
     /// The array under the layer, for one command that starts now or takes no time.
     pub(super) fn array(&mut self, now: Option<Nanos>) -> (Stage<'_>, &mut Layer) {
-        let Drive { store, timeline, image, device, parameters, layer, host, .. } = self;
+        let Drive {
+            store,
+            timeline,
+            untimed_places,
+            image,
+            device,
+            parameters,
+            layer,
+            host,
+            ..
+        } = self;
         let page_size = parameters.page_size;
         let stage = Stage {
             store,
             timeline: timeline.as_mut().zip(now),
+            places: untimed_places.as_mut(),
             image: image.as_mut(),
             device,
             page_size,

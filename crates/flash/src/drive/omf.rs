@@ -4,6 +4,7 @@
 //! and a CRC-32C. Whatever does not decode is an error that names the field.
 
 use esker_base::checksum::crc32c;
+use esker_base::units::to_u64;
 use esker_base::codec::{Decoder, Encoder, Truncated};
 use esker_device::fdp::Isolation;
 
@@ -11,13 +12,16 @@ use super::placement::Totals;
 use super::{Configuration, Extent, Media, NamespaceRecord, Parameters};
 use crate::FlashError;
 use crate::ftl::{Cleaning, CleaningPace, Event, Frontier, PageCounts, Phase, UnitRecord, Writer};
-use crate::timing::{Suspension, Timing};
+use crate::timing::{HostQueues, Suspension, Timing};
 
 /// Bytes of a superblock, of a frame of the journal, and the alignment of everything.
 pub(super) const BLOCK: usize = 4096;
-/// The version of this format. The one before has no writers that level wear, and is read as it is.
-const VERSION: u32 = 2;
+/// The version of this format. Those before are read as they are: they have no queues of the host, and the first
+/// one no writers that level wear.
+const VERSION: u32 = 3;
 const FIRST_VERSION: u32 = 1;
+/// The first version with queues of the host.
+const HOST_QUEUES: u32 = 3;
 const SUPERBLOCK: u64 = u64::from_le_bytes(*b"ESKRSSD1");
 const CHECKPOINT: u64 = u64::from_le_bytes(*b"ESKRCKP1");
 const FRAME: u32 = u32::from_le_bytes(*b"EFRM");
@@ -55,6 +59,8 @@ pub(super) struct Checkpoint {
     pub(super) namespaces: Vec<NamespaceRecord>,
     pub(super) units: Vec<UnitRecord>,
     pub(super) map: Vec<u32>,
+    /// The die of each stripe, where the host chooses it; all ones for one that is in turn.
+    pub(super) dies: Vec<u16>,
 }
 
 /// What happened, in order.
@@ -131,7 +137,7 @@ impl Superblock {
         let (sequence, epoch) = (d.u64("sequence")?, d.u64("epoch")?);
         let slot = d.u8("slot")?;
         let name = String::from_utf8(d.bytes16("name")?.to_vec()).map_err(damaged)?;
-        let parameters = take_parameters(&mut d)?;
+        let parameters = take_parameters(&mut d, version)?;
         check_seal(&mut d, bytes, "superblock")?;
         if slot > 1 {
             return Err(damaged(format!("there is no checkpoint {slot}")));
@@ -179,6 +185,19 @@ fn put_parameters(e: &mut Encoder, p: &Parameters) {
     }
     e.u32(suspension.most).u8(flag(t.suspension.is_some()));
     e.u8(flag(t.cache_register)).u8(flag(t.reads_overtake));
+    e.u8(flag(t.host_queues.is_some()));
+    let none = HostQueues { window: 0, in_flight: 0, cached_pages: 0, copy_bytes_per_s: 0 };
+    let queues = t.host_queues.unwrap_or(none);
+    e.u32(queues.window).u32(queues.in_flight).u32(queues.cached_pages);
+    e.u64(queues.copy_bytes_per_s);
+}
+
+fn take_queues(d: &mut Decoder<'_>) -> Result<Option<HostQueues>, FlashError> {
+    let is_host = take_flag(d, "host queues")?;
+    let (window, in_flight) = (d.u32("window")?, d.u32("in flight")?);
+    let (cached_pages, copy_bytes_per_s) = (d.u32("cached pages")?, d.u64("copies")?);
+    let queues = HostQueues { window, in_flight, cached_pages, copy_bytes_per_s };
+    Ok(is_host.then_some(queues))
 }
 
 fn isolation_byte(isolation: Isolation) -> u8 {
@@ -196,7 +215,7 @@ fn take_flag(d: &mut Decoder<'_>, what: &'static str) -> Result<bool, FlashError
     }
 }
 
-fn take_parameters(d: &mut Decoder<'_>) -> Result<Parameters, FlashError> {
+fn take_parameters(d: &mut Decoder<'_>, version: u32) -> Result<Parameters, FlashError> {
     let (capacity, lba_size) = (d.u64("capacity")?, d.u32("LBA size")?);
     let (page_size, nand_page_size) = (d.u32("page size")?, d.u32("NAND page size")?);
     let (program_size, unit_size) = (d.u32("program size")?, d.u64("unit size")?);
@@ -234,6 +253,7 @@ fn take_parameters(d: &mut Decoder<'_>) -> Result<Parameters, FlashError> {
     let may_suspend = take_flag(d, "suspension")?;
     let (cache_register, reads_overtake) =
         (take_flag(d, "cache register")?, take_flag(d, "reads overtake")?);
+    let host_queues = if version >= HOST_QUEUES { take_queues(d)? } else { None };
     let timing = Timing {
         read_ns: values[0],
         program_ns: values[1],
@@ -249,6 +269,7 @@ fn take_parameters(d: &mut Decoder<'_>) -> Result<Parameters, FlashError> {
         suspension: may_suspend.then_some(Suspension { overhead_ns: values[11], most }),
         cache_register,
         reads_overtake,
+        host_queues,
     };
     let wear_spread = is_levelled.then_some(spread);
     Ok(Parameters {
@@ -313,7 +334,11 @@ impl Checkpoint {
             Media::InPlace => 0,
         };
         let namespaces = u64::from(parameters.max_namespaces) * (32 + 2 * 128);
-        let bytes = 256 + namespaces + units * 24 + u64::from(pages) * 4;
+        let stripes = match parameters.timing.host_queues {
+            Some(_) => units * u64::from(parameters.unit_stripes()),
+            None => 0,
+        };
+        let bytes = 256 + namespaces + units * 24 + u64::from(pages) * 4 + stripes * 2;
         bytes.next_multiple_of(BLOCK as u64)
     }
 
@@ -351,6 +376,10 @@ impl Checkpoint {
         e.u32(length(self.map.len())?);
         for &at in &self.map {
             e.u32(at);
+        }
+        e.u32(length(self.dies.len())?);
+        for &die in &self.dies {
+            e.u16(die);
         }
         let size = e.0.len() as u64 + 4;
         e.0[16..24].copy_from_slice(&size.to_le_bytes());
@@ -403,9 +432,18 @@ impl Checkpoint {
         let entries = d.bytes(pages.saturating_mul(4), "map")?;
         let (entries, _) = entries.as_chunks();
         let map = entries.iter().map(|&entry| u32::from_le_bytes(entry)).collect();
+        // Versions without queues of the host end here.
+        let rest = Checkpoint::size(bytes, epoch)?.saturating_sub(to_u64(d.offset()));
+        let mut dies = Vec::new();
+        if rest > 4 {
+            let count = d.u32("dies")? as usize;
+            let entries = d.bytes(count.saturating_mul(2), "dies")?;
+            let (entries, _) = entries.as_chunks();
+            dies.extend(entries.iter().map(|&entry| u16::from_le_bytes(entry)));
+        }
         check_seal(&mut d, bytes, "checkpoint")?;
         let counts = PageCounts { host, copied, erased, trimmed };
-        Ok(Checkpoint { configuration, counts, host_bytes, since, namespaces, units, map })
+        Ok(Checkpoint { configuration, counts, host_bytes, since, namespaces, units, map, dies })
     }
 }
 
@@ -427,6 +465,7 @@ impl Frame {
                 Event::Close { unit } => put_run(&mut e, 4, unit, 0, 0),
                 Event::Erase { unit } => put_run(&mut e, 5, unit, 0, 0),
                 Event::Trim { page, count } => put_run(&mut e, 6, page, 0, count),
+                Event::Place { stripe, die } => put_run(&mut e, 7, stripe, u32::from(die), 0),
             }
             e.0.resize(start + EVENT, 0);
         }
@@ -484,6 +523,10 @@ fn decode_event(bytes: &[u8]) -> Result<Event, FlashError> {
         4 => Ok(Event::Close { unit: a }),
         5 => Ok(Event::Erase { unit: a }),
         6 => Ok(Event::Trim { page: a, count: c }),
+        7 => match u16::try_from(b) {
+            Ok(die) => Ok(Event::Place { stripe: a, die }),
+            Err(_) => Err(damaged(format!("there is no die {b}"))),
+        },
         other => Err(damaged(format!("event {other} is unknown"))),
     }
 }

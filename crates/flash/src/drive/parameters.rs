@@ -7,6 +7,8 @@ use crate::FlashError;
 use crate::ftl::{Cleaning, CleaningPace, Frontier, FtlOptions};
 use crate::timing::Timing;
 
+use super::Places;
+
 /// The largest page, in bytes.
 const MAX_PAGE: u32 = 1 << 20;
 /// The most dies.
@@ -92,6 +94,17 @@ impl Parameters {
     /// Pages per reclaim unit.
     pub(crate) fn unit_pages(&self) -> u32 {
         u32::try_from(self.unit_size / u64::from(self.page_size)).unwrap_or(u32::MAX)
+    }
+
+    /// Stripes of a reclaim unit.
+    pub(crate) fn unit_stripes(&self) -> u32 {
+        u32::try_from(self.unit_size / u64::from(self.program_size)).unwrap_or(u32::MAX)
+    }
+
+    /// The dies of all stripes, where the host chooses them.
+    pub(crate) fn places(&self) -> Option<Places> {
+        let is_chosen = self.timing.host_queues.is_some() && self.media == Media::Flash;
+        is_chosen.then(|| Places::new(self.units, self.unit_stripes(), self.dies))
     }
 
     /// Bytes of media.

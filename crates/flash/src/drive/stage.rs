@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esker_base::Nanos;
 use esker_device::Device;
 
-use super::Image;
+use super::{Image, Places};
 use super::store::Store;
 use super::timeline::Timeline;
 use crate::FlashError;
@@ -39,6 +39,8 @@ pub(super) struct Run {
 pub(super) struct Stage<'a> {
     pub(super) store: &'a mut Store,
     pub(super) timeline: Option<(&'a mut Timeline, Nanos)>,
+    /// Where the host chooses dies and time is not modelled.
+    pub(super) places: Option<&'a mut Places>,
     pub(super) image: Option<&'a mut Image>,
     pub(super) device: &'a Arc<dyn Device>,
     pub(super) page_size: u32,
@@ -87,14 +89,26 @@ impl Stage<'_> {
     }
 
     fn record(&mut self, event: Event) {
+        self.record_places();
         if let Some(image) = &mut self.image {
             image.record(event);
+        }
+    }
+
+    /// Notes the dies that were chosen.
+    fn record_places(&mut self) {
+        let Some((timeline, _)) = &mut self.timeline else { return };
+        for (stripe, die) in timeline.placed.drain(..) {
+            if let Some(image) = &mut self.image {
+                image.record(Event::Place { stripe, die });
+            }
         }
     }
 
     /// Ends the command: how many pages cleaning has copied meanwhile.
     pub(super) fn settle(mut self) -> Result<u32, FlashError> {
         self.move_run();
+        self.record_places();
         match self.error.take() {
             Some(error) => Err(error),
             None => Ok(self.copied),
@@ -154,6 +168,8 @@ impl Array for Stage<'_> {
         self.move_run();
         if let Some((timeline, now)) = &mut self.timeline {
             timeline.erase(*now, unit);
+        } else if let Some(places) = &mut self.places {
+            places.forget(unit);
         }
         if self.image.is_none() && self.error.is_none() {
             let discarded = self.store.discard(unit * self.unit_pages, self.unit_pages);

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use esker_base::Nanos;
 
-use super::{Media, Parameters};
+use super::{Media, Parameters, Places};
 use crate::FlashError;
 use crate::emulate::Start;
 use crate::ftl::{MediaPage, UnitId};
-use crate::timing::{Controller, Copies, HostBytes, Part, Place, Program};
+use crate::timing::{Controller, Copies, HostBytes, NandPage, Part, Place, Program};
 
 /// The drive's controller, and the stripes that are not complete.
 pub(crate) struct Timeline {
@@ -26,6 +26,10 @@ pub(crate) struct Timeline {
     media: Media,
     dies: u32,
     open: BTreeMap<u32, Stripe>,
+    /// Where the host chooses the dies.
+    pub(super) places: Option<Places>,
+    /// What it has chosen since the journal was told.
+    pub(super) placed: Vec<(u32, u16)>,
     /// The NAND page that is being copied, not yet ordered: further pages of it cost no other read.
     copying: Option<Copying>,
 }
@@ -60,13 +64,17 @@ impl Timeline {
             media: parameters.media,
             dies: *dies,
             open: BTreeMap::new(),
+            places: None,
+            placed: Vec::new(),
             copying: None,
         })
     }
 
     fn place(&self, at: MediaPage) -> Place {
-        let stripe = at / self.stripe_pages;
-        Place { die: stripe % self.dies, program: stripe }
+        let program = at / self.stripe_pages;
+        let in_turn = program % self.dies;
+        let die = self.places.as_ref().map_or(in_turn, |places| places.die_of(program));
+        Place { die, program }
     }
 
     /// A read of the host; `pages` are those that lie on the media, in order.
@@ -86,7 +94,11 @@ impl Timeline {
             let nand_page = at / self.nand_pages;
             match parts.last_mut() {
                 Some(part) if last == Some(nand_page) => part.bytes += self.page_size,
-                _ => parts.push(Part { place: self.place(at), bytes: self.page_size }),
+                _ => {
+                    let nand_bytes = self.nand_pages * self.page_size;
+                    let page = Some(NandPage { number: nand_page, bytes: nand_bytes });
+                    parts.push(Part { place: self.place(at), bytes: self.page_size, page });
+                }
             }
             last = Some(nand_page);
         }
@@ -165,6 +177,10 @@ impl Timeline {
             Media::InPlace => host_bytes,
         };
         let host = Some(HostBytes { count: host_bytes, end: host_end });
+        if let Some(places) = &mut self.places {
+            let die = places.choose(stripe, |die| self.controller.load(die));
+            self.placed.push((stripe, u16::try_from(die).unwrap_or(u16::MAX)));
+        }
         let place = self.place(stripe * self.stripe_pages);
         self.controller.program(now, Program { place, bytes, host, copies });
     }
@@ -190,6 +206,11 @@ impl Timeline {
         let count = (stripes.end - stripes.start).min(self.dies);
         for stripe in stripes.start..stripes.start + count {
             self.controller.erase(now, stripe % self.dies, 1);
+        }
+        let pages = self.unit_pages / self.nand_pages;
+        self.controller.forget(&(unit * pages..(unit + 1) * pages));
+        if let Some(places) = &mut self.places {
+            places.forget(unit);
         }
     }
 

@@ -17,8 +17,10 @@ pub struct Emulation<M> {
 /// The times of one command: the model's, and when its queue pair handed it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handout {
-    /// The start.
+    /// The start: the command was submitted.
     pub started: Nanos,
+    /// When it went to the media: the start, unless the model holds commands back.
+    pub issued: Nanos,
     /// The end, by the model.
     pub finished: Nanos,
     /// When poll or wait returned it, by the clock.
@@ -91,7 +93,7 @@ impl<M: Model> Emulation<M> {
                 _ => {
                     state.free_tickets.extend(start.map(|start| start.ticket));
                     let now = now.unwrap_or_default();
-                    ended(Ended { tag, op, result, started: now, finished: now });
+                    ended(Ended { tag, op, result, started: now, issued: now, finished: now });
                 }
             }
         }
@@ -156,6 +158,7 @@ pub(super) struct Ended {
     pub(super) op: Op,
     pub(super) result: Result<(), DeviceError>,
     started: Nanos,
+    issued: Nanos,
     finished: Nanos,
 }
 
@@ -194,7 +197,9 @@ impl<M: Model> State<M> {
             let flight = self.flights[index(ticket.0)].take();
             let Flight { list, tag, op, started } = flight.expect("a model finishes a start once");
             self.free_tickets.push(ticket);
-            self.lists[index(list.0)].push(Ended { tag, op, result: Ok(()), started, finished });
+            let issued = self.model.issued(ticket).unwrap_or(started);
+            let ended = Ended { tag, op, result: Ok(()), started, issued, finished };
+            self.lists[index(list.0)].push(ended);
         }
     }
 
@@ -206,8 +211,9 @@ impl<M: Model> State<M> {
         let list = &mut self.lists[index(list.0)];
         if let Some(record) = &mut self.record {
             let handed_out = clock.now();
-            record.extend(list.iter().map(|&Ended { started, finished, .. }| Handout {
+            record.extend(list.iter().map(|&Ended { started, issued, finished, .. }| Handout {
                 started,
+                issued,
                 finished,
                 handed_out,
             }));

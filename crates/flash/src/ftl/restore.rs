@@ -46,6 +46,13 @@ pub enum Event {
         /// Which.
         unit: UnitId,
     },
+    /// The host has put a stripe on a die of its choice, which the layer need not know.
+    Place {
+        /// Which.
+        stripe: u32,
+        /// The die.
+        die: u16,
+    },
     /// Consecutive pages were trimmed.
     Trim {
         /// The first.
@@ -217,6 +224,7 @@ impl Ftl {
                 };
                 *counter += u64::from(count);
             }
+            Event::Place { .. } => {}
             Event::Close { unit } => {
                 self.phase_is(unit, Phase::Open).ok_or_else(impossible)?;
                 self.forget_point(unit);

@@ -6,7 +6,7 @@ use super::{Figure, Kind, Profile, Published};
 use crate::disk::DiskParameters;
 use crate::drive::{Configuration, Media, Parameters};
 use crate::ftl::{Cleaning, CleaningPace, Frontier};
-use crate::timing::{Suspension, Timing};
+use crate::timing::{HostQueues, Suspension, Timing};
 
 const KIB: u32 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -85,6 +85,7 @@ fn micron_9300() -> Profile {
         buffer_bytes: 64 * MIB,
         reads_overtake: true,
         suspension: Some(Suspension { overhead_ns: 20_000, most: 8 }),
+        host_queues: None,
     };
     // 128 dies of 512 Gbit, blocks of 18 MiB in two planes.
     let mut parameters = flash(7_681_501_126_656, 128 * 36 * MIB, 8192 * GIB, timing);
@@ -93,6 +94,7 @@ fn micron_9300() -> Profile {
         name: "micron-9300",
         title: "Micron 9300, 7.68 TB: TLC, NVMe, PCIe 3.0 x4",
         kind: Kind::Ssd(Box::new(parameters)),
+        in_drive: None,
         published: published(&[
             (Figure::SequentialRead, 3.5e9),
             (Figure::SequentialWrite, 3.5e9),
@@ -136,12 +138,14 @@ fn micron_7450() -> Profile {
         buffer_bytes: 64 * MIB,
         reads_overtake: true,
         suspension: Some(Suspension { overhead_ns: 20_000, most: 8 }),
+        host_queues: None,
     };
     Profile {
         name: "micron-7450",
         title: "Micron 7450 PRO, 7.68 TB: TLC, NVMe, PCIe 4.0 x4",
         // 128 dies of 512 Gbit, blocks of 24 MiB in four planes.
         kind: Kind::Ssd(Box::new(flash(7_681_501_126_656, 128 * 96 * MIB, 8192 * GIB, timing))),
+        in_drive: None,
         published: published(&[
             (Figure::SequentialRead, 6.8e9),
             (Figure::SequentialWrite, 5.6e9),
@@ -183,6 +187,7 @@ fn micron_5210() -> Profile {
         buffer_bytes: 64 * MIB,
         reads_overtake: true,
         suspension: Some(Suspension { overhead_ns: 20_000, most: 64 }),
+        host_queues: None,
     };
     // 64 dies of 1 Tbit, blocks of 24 MiB in four planes.
     let mut parameters = flash(7_681_501_126_656, 64 * 96 * MIB, 7956 * GIB, timing);
@@ -196,6 +201,7 @@ fn micron_5210() -> Profile {
         name: "micron-5210",
         title: "Micron 5210 ION, 7.68 TB: QLC, SATA",
         kind: Kind::Ssd(Box::new(parameters)),
+        in_drive: None,
         published: published(&[
             (Figure::SequentialRead, 540e6),
             (Figure::SequentialWrite, 360e6),
@@ -254,12 +260,14 @@ fn storage_class_memory() -> Profile {
             buffer_bytes: MIB,
             reads_overtake: false,
             suspension: None,
+            host_queues: None,
         },
     };
     Profile {
         name: "optane-p4800x",
         title: "Intel Optane P4800X, 375 GB: storage-class memory, NVMe, PCIe 3.0 x4",
         kind: Kind::Ssd(Box::new(parameters)),
+        in_drive: None,
         published: published(&[
             (Figure::SequentialRead, 2.4e9),
             (Figure::SequentialWrite, 2.0e9),
@@ -279,41 +287,105 @@ fn storage_class_memory() -> Profile {
     }
 }
 
+/// The board of the software-controlled SSD, whichever side has the translation layer.
+fn board(timing: Timing) -> Parameters {
+    let mut parameters = flash(1708 * GIB, 256 * 8 * MIB, 2048 * GIB, timing);
+    parameters.program_size = 32 * KIB;
+    parameters.dies = 256;
+    parameters.configurations = Vec::new();
+    parameters
+}
+
+const BOARD: &str = "16 channels, 256 flash chips: The Register, 19 November 2015; ComSys 2015";
+const MLC: &str = "program 1.575 ms for 32 KiB in two planes: mean of the lower and the upper page of Micron L95B \
+                   (850 and 2,300 µs), erase 3 ms: FEMU hw/femu/nand/nand.h";
+const MLC_READ: &str = "read 60 µs: between the 48 and 64 µs that are published for the pages of Micron L95B";
+const BOARD_SIZE: &str = "2 TiB raw, 20 % over-provisioning, blocks of 4 MiB: the capacity was not found";
+
 fn host_managed() -> Profile {
     let timing = Timing {
         read_ns: 60_000,
-        program_ns: 1_868_000,
+        program_ns: 1_575_000,
         cache_register: false,
         erase_ns: 3_000_000,
         channel_bytes_per_s: 400_000_000,
         link_read_bytes_per_s: 5_500_000_000,
-        link_write_bytes_per_s: 5_500_000_000,
+        link_write_bytes_per_s: 4_300_000_000,
         read_firmware_ns: 0,
         write_firmware_ns: 0,
         commands_per_s: 0,
         host_ns: 5_000,
         buffer_bytes: 32 * MIB,
-        reads_overtake: false,
+        reads_overtake: true,
         suspension: None,
+        host_queues: Some(HostQueues {
+            window: 64,
+            in_flight: 0,
+            cached_pages: 256,
+            copy_bytes_per_s: 4_000_000_000,
+        }),
     };
-    let mut parameters = flash(1708 * GIB, 256 * 8 * MIB, 2048 * GIB, timing);
-    parameters.program_size = 32 * KIB;
-    parameters.dies = 256;
-    parameters.configurations = Vec::new();
     Profile {
         name: "host-managed-256",
         title: "Software-controlled SSD: 256 chips on 16 channels, PCIe 3.0 x8, FTL in the host",
-        kind: Kind::Ssd(Box::new(parameters)),
+        kind: Kind::Ssd(Box::new(board(timing.clone()))),
+        in_drive: Some(Box::new(conventional(&timing))),
         published: published(&[(Figure::SequentialRead, 5.5e9), (Figure::SequentialWrite, 4.3e9)]),
         sources: vec![
-            "16 channels, 256 flash chips, 5.5 GB/s: The Register, 19 November 2015; ComSys 2015",
-            "4.3 GB/s write, 16 KiB pages: Fujitsu's article on the software-controlled SSD",
-            "400 MT/s: what 5.5 GB/s over 16 channels needs",
+            BOARD,
+            "INPUT: 5.5 GB/s read and 4.3 GB/s written over the link, as measured on the hardware; 16 KiB pages; a \
+             command queue for each chip, completions found by polling: Fujitsu's article on the \
+             software-controlled SSD",
+            "400 MT/s: what 5.5 GB/s over 16 channels needs, rounded up to a rate that chips have",
+            MLC,
+            MLC_READ,
         ],
         assumptions: vec![
-            "read 60 µs; program 1.87 ms for 32 KiB in two planes, which follows from 4.3 GB/s and \
-             256 chips; completions are found by polling, 5 µs",
-            "2 TiB raw, 20 % over-provisioning, blocks of 4 MiB: the capacity was not found",
+            "a completion is found by polling, 5 µs after it has crossed the link",
+            "the host knows when a die is free, from what it has sent there; 64 reads are held back at most",
+            "256 NAND pages that were read whole stay in memory (4 MiB), and are copied at 4 GB/s",
+            BOARD_SIZE,
+            POLICY,
+            "a stripe goes to the die of its row that has least to do; reads go before programs",
+            WEAR,
+        ],
+    }
+}
+
+/// The same NAND behind a controller of its own.
+fn conventional(host: &Timing) -> Profile {
+    let timing = Timing {
+        link_read_bytes_per_s: 2_800_000_000,
+        link_write_bytes_per_s: 2_000_000_000,
+        read_firmware_ns: 25_000,
+        write_firmware_ns: 10_000,
+        commands_per_s: 460_000,
+        host_ns: 10_000,
+        host_queues: None,
+        ..host.clone()
+    };
+    Profile {
+        name: "host-managed-256",
+        title: "A conventional NVMe drive of the same NAND: 256 chips on 16 channels, PCIe 3.0 x4",
+        kind: Kind::Ssd(Box::new(board(timing))),
+        in_drive: None,
+        published: published(&[
+            (Figure::SequentialRead, 2.8e9),
+            (Figure::SequentialWrite, 2.0e9),
+            (Figure::RandomReads, 460e3),
+        ]),
+        sources: vec![
+            "INPUT: 2,800 and 2,000 MB/s, 460,000 reads a second: Intel P3700, a drive of the period, Tom's Hardware",
+            BOARD,
+            MLC,
+            MLC_READ,
+        ],
+        assumptions: vec![
+            "firmware 25 µs for a read and 10 µs for a write, 10 µs for the interrupt and the block layer: 106.7 µs \
+             for one read at a time, where 92 (Micron 9200, data sheet), 107.7 (Micron 9100 MAX, AnandTech) and \
+             115 µs (Intel P3700, data sheet) were published",
+            "write buffer 32 MiB, power-loss protected; no suspension; reads go before programs",
+            BOARD_SIZE,
             POLICY,
             WEAR,
         ],
@@ -328,5 +400,6 @@ fn disk(name: &'static str, parameters: DiskParameters) -> Profile {
         sources: parameters.sources.clone(),
         assumptions: parameters.assumptions.clone(),
         kind: Kind::Disk(Box::new(parameters)),
+        in_drive: None,
     }
 }

@@ -6,6 +6,7 @@ use esker_base::Nanos;
 use super::Timing;
 use super::agenda::{Agenda, Event};
 use super::buffer::Buffer;
+use super::host::{HostSide, NandPage, Way};
 use super::jobs::{Job, Kind, NONE};
 use super::media::Media;
 use super::server::{Server, transfer_ns};
@@ -29,6 +30,8 @@ pub struct Part {
     pub place: Place,
     /// How much, in bytes.
     pub bytes: u32,
+    /// The page of NAND in which it lies; needed only where the host manages the drive.
+    pub page: Option<NandPage>,
 }
 
 /// Pages that are read to be programmed elsewhere, together. Made by [`Controller::copies`], and
@@ -70,11 +73,15 @@ pub struct Controller {
     link: Server,
     buffer: Buffer,
     media: Media,
+    /// Where the host manages the drive.
+    host: Option<HostSide>,
     groups: Vec<Group>,
     free_groups: Vec<u32>,
     /// By ticket.
     commands: Vec<Command>,
     agenda: Agenda,
+    /// Those who waited for one read.
+    served: Vec<u32>,
 }
 
 /// A command of the host under way.
@@ -84,6 +91,10 @@ struct Command {
     bytes: u32,
     parts: super::jobs::List,
     parts_left: u32,
+    /// When the last of its parts went to a die, as far as they have gone.
+    issued_ns: u64,
+    /// When the last of its parts is with the host, as far as they have come.
+    ends_ns: u64,
 }
 
 /// Reads of a group of copies.
@@ -114,10 +125,12 @@ impl Controller {
             link: Server::default(),
             buffer: Buffer::new(timing.buffer_bytes, timing.link_write_bytes_per_s),
             media: Media::new(timing, channels, dies),
+            host: timing.host_queues.map(|queues| HostSide::new(queues, channels)),
             groups: Vec::new(),
             free_groups: Vec::new(),
             commands: Vec::new(),
             agenda: Agenda::default(),
+            served: Vec::new(),
             timing: timing.clone(),
         })
     }
@@ -148,9 +161,12 @@ impl Controller {
     pub fn read(&mut self, start: Start, parts: impl IntoIterator<Item = Part>, bytes: u32) {
         let Start { now, ticket: Ticket(ticket) } = start;
         let mut command = Command { bytes, ..Command::default() };
-        for Part { place: Place { die, program }, bytes } in parts {
+        for Part { place: Place { die, program }, bytes, page } in parts {
             assert!(die < self.dies, "there is no die {die}");
-            let job = Job::new(Kind::Read { ticket }, die, program, bytes);
+            let mut job = Job::new(Kind::Read { ticket }, die, program, bytes);
+            if let Some(NandPage { number, bytes }) = page {
+                (job.page, job.page_bytes) = (number, bytes);
+            }
             let jobs = self.media.jobs();
             let id = jobs.insert(job);
             command.parts.push(jobs, id);
@@ -165,7 +181,7 @@ impl Controller {
     /// position: the bytes of all writes are one stream, and programs name positions in it.
     pub fn write(&mut self, start: Start, bytes: u32) -> u64 {
         let Start { now, ticket: Ticket(ticket) } = start;
-        *self.command_of(ticket) = Command { bytes, ..Command::default() };
+        *self.command_of(ticket) = Command { bytes, issued_ns: now.0, ..Command::default() };
         let at_ns = self.pass_firmware(now, self.timing.write_firmware_ns);
         self.agenda.schedule(at_ns, Event::WriteStarted { ticket });
         self.buffer.issue(bytes)
@@ -174,8 +190,10 @@ impl Controller {
     /// A command that moves no data starts: a flush, which finds all data safe in the buffer, a
     /// discard, or write zeroes.
     pub fn command(&mut self, start: Start) {
-        let at_ns = self.pass_firmware(start.now, self.timing.write_firmware_ns);
-        self.finish(at_ns, start.ticket.0);
+        let Start { now, ticket: Ticket(ticket) } = start;
+        *self.command_of(ticket) = Command { issued_ns: now.0, ..Command::default() };
+        let at_ns = self.pass_firmware(now, self.timing.write_firmware_ns);
+        self.finish(at_ns, ticket);
     }
 
     /// A group for copies that one program will carry.
@@ -204,6 +222,7 @@ impl Controller {
         let job = Job::new(Kind::CopyRead { group: copies.0 }, die, program, bytes);
         let id = self.media.jobs().insert(job);
         self.media.enqueue(now.0, id, &mut self.agenda);
+        self.dispatch(now.0);
     }
 
     /// Orders a program. It starts when its data is there and its die is free.
@@ -232,6 +251,7 @@ impl Controller {
         }
         self.media.jobs().get_mut(id).gates = gates;
         self.media.enqueue(now.0, id, &mut self.agenda);
+        self.dispatch(now.0);
     }
 
     /// Orders the erasure of so many blocks of a die, one after the other; those of all planes
@@ -243,6 +263,29 @@ impl Controller {
         assert!(die < self.dies, "there is no die {die}");
         let id = self.media.jobs().insert(Job::new(Kind::Erase { blocks }, die, 0, 0));
         self.media.enqueue(now.0, id, &mut self.agenda);
+        self.dispatch(now.0);
+    }
+
+    /// These pages of NAND are erased: the host keeps them no longer.
+    pub fn forget(&mut self, pages: &std::ops::Range<u32>) {
+        if let Some(host) = &mut self.host {
+            host.forget(pages, &mut self.media.jobs);
+        }
+    }
+
+    /// When the last part of a finished read went to its die; the start of what needed none.
+    ///
+    /// # Panics
+    /// If no command had the ticket.
+    #[must_use]
+    pub fn issued(&self, ticket: Ticket) -> Nanos {
+        Nanos(self.commands[ticket.0 as usize].issued_ns)
+    }
+
+    /// How busy a die is: what it does or has to do that the host has ordered.
+    #[must_use]
+    pub fn load(&self, die: u32) -> u32 {
+        self.media.load(die)
     }
 
     /// The time of the next event.
@@ -262,18 +305,35 @@ impl Controller {
                 }
                 Event::Arrived => self.arrive(now_ns),
                 Event::DieDone { die, turn } => {
-                    if let Some(job) = self.media.die_done(now_ns, die, turn, &mut self.agenda) {
-                        self.end(now_ns, &job);
+                    let ended = self.media.die_done(now_ns, die, turn, &mut self.agenda);
+                    if let Some((id, job)) = ended {
+                        self.end(now_ns, id, &job);
                     }
                 }
                 Event::ChannelDone { channel } => {
-                    if let Some(job) = self.media.channel_done(now_ns, channel, &mut self.agenda) {
-                        self.end(now_ns, &job);
+                    let ended = self.media.channel_done(now_ns, channel, &mut self.agenda);
+                    if let Some((id, job)) = ended {
+                        self.end(now_ns, id, &job);
                     }
                 }
                 Event::Finished { ticket } => finished.push((Ticket(ticket), Nanos(now_ns))),
             }
+            self.dispatch(now_ns);
         }
+    }
+
+    /// Sends the reads to their dies that may go now; then lets a die go on that had left the turn to them.
+    fn dispatch(&mut self, now_ns: u64) {
+        let Some(host) = &mut self.host else { return };
+        while let Some(id) = host.next(&self.media.jobs, |die| self.media.takes_read(die)) {
+            let &Job { kind, die, .. } = self.media.jobs.get(id);
+            if let Kind::Read { ticket } = kind {
+                self.commands[ticket as usize].issued_ns = now_ns;
+            }
+            self.media.expect_read(die, -1);
+            self.media.enqueue(now_ns, id, &mut self.agenda);
+        }
+        self.media.go_on(now_ns, &mut self.agenda);
     }
 
     fn command_of(&mut self, ticket: u32) -> &mut Command {
@@ -292,32 +352,66 @@ impl Controller {
 
     fn start_read(&mut self, now_ns: u64, ticket: u32) {
         let Command { mut bytes, mut parts, .. } = self.commands[ticket as usize];
-        let mut parts_left = 0;
-        while let Some(id) = parts.pop(self.media.jobs()) {
-            let Job { die, program, bytes: part_bytes, .. } = *self.media.jobs().get(id);
+        let (mut parts_left, mut copied) = (0, 0);
+        while let Some(id) = parts.pop(&self.media.jobs) {
+            let Job { die, program, bytes: part_bytes, page, page_bytes, .. } =
+                *self.media.jobs.get(id);
             if self.media.is_pending(die, program) {
-                self.media.jobs().remove(id);
+                self.media.jobs.remove(id);
                 bytes += part_bytes;
-            } else {
+                continue;
+            }
+            let Some(host) = &mut self.host else {
                 parts_left += 1;
                 self.media.enqueue(now_ns, id, &mut self.agenda);
+                continue;
+            };
+            let page = NandPage { number: page, bytes: page_bytes };
+            match host.way(id, ticket, page, &mut self.media.jobs) {
+                Way::Memory => {
+                    self.media.jobs.remove(id);
+                    copied += part_bytes;
+                }
+                Way::Shared => {
+                    self.media.jobs.remove(id);
+                    parts_left += 1;
+                }
+                Way::Die(all) => {
+                    self.media.jobs.get_mut(id).bytes = all;
+                    self.media.expect_read(die, 1);
+                    host.hold(id);
+                    parts_left += 1;
+                }
             }
         }
-        let without_die = u32::from(bytes > 0 || parts_left == 0);
-        self.commands[ticket as usize].parts_left = parts_left + without_die;
-        if without_die == 1 {
+        let is_copied = copied > 0;
+        let is_buffered = bytes > 0 || parts_left == 0 && !is_copied;
+        let command = &mut self.commands[ticket as usize];
+        command.parts_left = parts_left + u32::from(is_buffered) + u32::from(is_copied);
+        (command.issued_ns, command.ends_ns) = (now_ns, now_ns);
+        if is_buffered {
             self.send(now_ns, ticket, bytes);
+        }
+        if let Some(host) = self.host.as_ref().filter(|_| is_copied) {
+            let takes_ns = transfer_ns(copied, host.copy_bytes_per_s());
+            self.part_ends(now_ns + takes_ns, ticket);
         }
     }
 
-    /// A part of a read crosses the link; the last one ends it.
+    /// A part of a read crosses the link.
     fn send(&mut self, now_ns: u64, ticket: u32, bytes: u32) {
         let service_ns = transfer_ns(bytes, self.timing.link_read_bytes_per_s);
         let (_, at_ns) = self.link.serve(now_ns, service_ns);
+        self.part_ends(at_ns + self.timing.host_ns, ticket);
+    }
+
+    /// A part of a read is with the host from then on; the last one ends it.
+    fn part_ends(&mut self, at_ns: u64, ticket: u32) {
         let command = &mut self.commands[ticket as usize];
         command.parts_left -= 1;
+        command.ends_ns = command.ends_ns.max(at_ns);
         if command.parts_left == 0 {
-            self.finish(at_ns, ticket);
+            self.agenda.schedule(command.ends_ns, Event::Finished { ticket });
         }
     }
 
@@ -334,10 +428,26 @@ impl Controller {
         }
     }
 
+    /// A die has given out the page of a read: it crosses the link, for all who wait for it.
+    fn end_read(&mut self, now_ns: u64, id: u32, ticket: u32, job: &Job) {
+        let service_ns = transfer_ns(job.bytes, self.timing.link_read_bytes_per_s);
+        let (_, at_ns) = self.link.serve(now_ns, service_ns);
+        let found_ns = at_ns + self.timing.host_ns;
+        let mut served = std::mem::take(&mut self.served);
+        if let Some(host) = &mut self.host {
+            host.end(id, job.die, |ticket| served.push(ticket));
+        }
+        self.part_ends(found_ns, ticket);
+        for ticket in served.drain(..) {
+            self.part_ends(found_ns, ticket);
+        }
+        self.served = served;
+    }
+
     /// A die has ended an operation.
-    fn end(&mut self, now_ns: u64, job: &Job) {
+    fn end(&mut self, now_ns: u64, id: u32, job: &Job) {
         match job.kind {
-            Kind::Read { ticket } => self.send(now_ns, ticket, job.bytes),
+            Kind::Read { ticket } => self.end_read(now_ns, id, ticket, job),
             Kind::CopyRead { group } => {
                 let copies = &mut self.groups[group as usize];
                 copies.reads_left -= 1;

@@ -25,6 +25,9 @@ pub(super) struct Job {
     /// Which program of the die it does, or reads the result of.
     pub(super) program: u32,
     pub(super) bytes: u32,
+    /// The page of NAND that it reads, or [`NONE`], and what that holds.
+    pub(super) page: u32,
+    pub(super) page_bytes: u32,
     /// What must happen before it may run.
     pub(super) gates: u32,
     /// Its place in line among those that may run.
@@ -34,7 +37,8 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(kind: Kind, die: u32, program: u32, bytes: u32) -> Job {
-        Job { kind, die, program, bytes, gates: 0, stamp: 0, next: NONE }
+        let (page, page_bytes) = (NONE, 0);
+        Job { kind, die, program, bytes, page, page_bytes, gates: 0, stamp: 0, next: NONE }
     }
 }
 

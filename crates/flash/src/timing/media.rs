@@ -20,8 +20,10 @@ pub(super) struct Media {
     timing: Timing,
     dies: Vec<Die>,
     channels: Vec<Channel>,
-    jobs: Jobs,
+    pub(super) jobs: Jobs,
     stamps: u64,
+    /// The die that has left its turn to a read which the host holds back, or [`NONE`].
+    yielding: u32,
 }
 
 #[derive(Clone)]
@@ -39,6 +41,10 @@ struct Die {
     lines: [List; 3],
     /// Programs waiting or running.
     programs: u32,
+    /// Reads that the host holds back.
+    expected: u32,
+    /// Operations of any kind, waiting or running.
+    load: u32,
     /// The next die in the line of the channel.
     next: u32,
 }
@@ -78,6 +84,8 @@ impl Media {
             suspensions: 0,
             lines: [List::default(); 3],
             programs: 0,
+            expected: 0,
+            load: 0,
             next: NONE,
         };
         let channel = Channel { is_busy: false, first: NONE, last: NONE };
@@ -87,6 +95,7 @@ impl Media {
             channels: vec![channel; channels as usize],
             jobs: Jobs::default(),
             stamps: 0,
+            yielding: NONE,
         }
     }
 
@@ -107,6 +116,39 @@ impl Media {
             || die.lines[CHANGES].any(&self.jobs, is_it)
     }
 
+    /// The host holds back so many more reads of a die.
+    pub(super) fn expect_read(&mut self, die: u32, more: i32) {
+        let expected = &mut self.dies[die as usize].expected;
+        *expected = expected.saturating_add_signed(more);
+    }
+
+    /// Whether a die begins a read at once.
+    pub(super) fn takes_read(&self, die: u32) -> bool {
+        let die = &self.dies[die as usize];
+        die.lines[READS].first().is_none()
+            && match die.state {
+                State::Idle => true,
+                State::Busy => self.is_suspendable(die),
+                State::Held => false,
+            }
+    }
+
+    /// What a die does or has to do.
+    pub(super) fn load(&self, die: u32) -> u32 {
+        let die = &self.dies[die as usize];
+        die.load + die.expected
+    }
+
+    /// A die that has left its turn to a read goes on, if none has come.
+    pub(super) fn go_on(&mut self, now_ns: u64, agenda: &mut Agenda) {
+        let die = std::mem::replace(&mut self.yielding, NONE);
+        if die != NONE && self.dies[die as usize].state == State::Idle {
+            let expected = std::mem::take(&mut self.dies[die as usize].expected);
+            self.start_next(now_ns, die, agenda);
+            self.dies[die as usize].expected = expected;
+        }
+    }
+
     /// Puts an operation in line at its die. It may run when its gates are open.
     pub(super) fn enqueue(&mut self, now_ns: u64, id: u32, agenda: &mut Agenda) {
         let &Job { kind, die, gates, .. } = self.jobs.get(id);
@@ -119,6 +161,7 @@ impl Media {
             }
             Kind::Erase { .. } => CHANGES,
         };
+        self.dies[die as usize].load += 1;
         self.dies[die as usize].lines[line].push(&mut self.jobs, id);
         if gates == 0 {
             self.admit(now_ns, id, agenda);
@@ -150,18 +193,26 @@ impl Media {
     /// Suspends what an array is doing, if it may, for a read in line.
     fn suspend(&mut self, now_ns: u64, id: u32, agenda: &mut Agenda) {
         let Some(suspension) = self.timing.suspension else { return };
-        let die = &mut self.dies[id as usize];
-        if die.state != State::Busy
-            || die.lines[READS].first().is_none()
-            || die.suspensions == suspension.most
-            || !matches!(self.jobs.get(die.job).kind, Kind::Program { .. } | Kind::Erase { .. })
-        {
+        let die = &self.dies[id as usize];
+        if die.lines[READS].first().is_none() || !self.is_suspendable(die) {
             return;
         }
+        let die = &mut self.dies[id as usize];
         die.suspensions += 1;
         die.suspended = Some(Suspended { job: die.job, left_ns: die.ends_ns - now_ns });
         let read = die.lines[READS].pop(&self.jobs).expect("there is one");
         self.work(now_ns, id, read, suspension.overhead_ns + self.timing.read_ns, agenda);
+    }
+
+    /// Whether what a die does may be suspended for a read.
+    fn is_suspendable(&self, die: &Die) -> bool {
+        self.timing.suspension.is_some_and(|suspension| {
+            let is_changing = || {
+                let kind = self.jobs.get(die.job).kind;
+                matches!(kind, Kind::Program { .. } | Kind::Erase { .. })
+            };
+            die.state == State::Busy && die.suspensions != suspension.most && is_changing()
+        })
     }
 
     /// An idle die starts what comes next, if anything may.
@@ -189,6 +240,10 @@ impl Media {
                 .min_by_key(|(_, job)| job.stamp),
         };
         let Some((line, job)) = chosen else { return };
+        if line != READS && die.expected > 0 && self.timing.reads_overtake {
+            self.yielding = id;
+            return;
+        }
         if matches!(job.kind, Kind::Program { .. }) && die.register != NONE {
             return; // until the page of the last read is gone
         }
@@ -266,7 +321,7 @@ impl Media {
         id: u32,
         turn: u32,
         agenda: &mut Agenda,
-    ) -> Option<Job> {
+    ) -> Option<(u32, Job)> {
         let die = &mut self.dies[id as usize];
         if die.turn != turn {
             return None;
@@ -281,7 +336,9 @@ impl Media {
             Kind::Erase { .. } => {}
         }
         die.suspensions = 0;
-        let ended = self.jobs.remove(die.job);
+        die.load -= 1;
+        let job = die.job;
+        let ended = (job, self.jobs.remove(job));
         self.start_next(now_ns, id, agenda);
         Some(ended)
     }
@@ -292,7 +349,7 @@ impl Media {
         now_ns: u64,
         id: u32,
         agenda: &mut Agenda,
-    ) -> Option<Job> {
+    ) -> Option<(u32, Job)> {
         let channel = &mut self.channels[id as usize];
         let die_id = channel.first;
         channel.first = self.dies[die_id as usize].next;
@@ -304,12 +361,13 @@ impl Media {
             self.suspend(now_ns, die_id, agenda);
             return None;
         }
+        die.load -= 1;
         match die.state {
             State::Held if die.job != job => self.put_out(now_ns, die_id, agenda),
             State::Held | State::Idle => self.start_next(now_ns, die_id, agenda),
             State::Busy => {}
         }
-        Some(self.jobs.remove(job))
+        Some((job, self.jobs.remove(job)))
     }
 
     fn channel_of(&self, die: u32) -> u32 {

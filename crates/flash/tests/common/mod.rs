@@ -51,6 +51,7 @@ pub(crate) fn small(media: Media) -> Parameters {
             buffer_bytes: 1 << 20,
             reads_overtake: true,
             suspension: None,
+            host_queues: None,
         },
     }
 }

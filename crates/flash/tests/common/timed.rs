@@ -33,6 +33,7 @@ pub(crate) fn device(pace: Pace) -> Emulated<Timed> {
         buffer_bytes: 1 << 20,
         reads_overtake: true,
         suspension: None,
+        host_queues: None,
     };
     let drive = Controller::new(&timing, 8, DIES).expect("a drive");
     let geometry = Geometry {
@@ -57,7 +58,7 @@ impl Model for Timed {
             Op::Read { lba, .. } => {
                 let die = u32::try_from(lba.0 % u64::from(DIES)).expect("below 64");
                 let place = Place { die, program: u32::MAX };
-                self.drive.read(start, [Part { place, bytes: PAGE }], PAGE);
+                self.drive.read(start, [Part { place, bytes: PAGE, page: None }], PAGE);
             }
             Op::Write { .. } => {
                 let end = self.drive.write(start, PAGE) + u64::from(PAGE);

@@ -46,11 +46,36 @@ pub struct SsdSpec {
     pub unit: Option<u64>,
     /// Erasures by which units may differ; `Some(None)` leaves wear to chance.
     pub wear: Option<Option<u32>>,
+    /// Who has the translation layer.
+    pub ftl: Option<FtlSide>,
+    /// Reads that the host holds back, at most, while their dies are busy.
+    pub window: Option<u32>,
+}
+
+/// Who has the translation layer of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FtlSide {
+    /// The host, over dies with command queues of their own.
+    Host,
+    /// The drive's own controller.
+    Drive,
+}
+
+impl FtlSide {
+    fn of(parameters: &Parameters) -> FtlSide {
+        match parameters.timing.host_queues {
+            Some(_) => FtlSide::Host,
+            None => FtlSide::Drive,
+        }
+    }
 }
 
 const LBA_SIZES: [(&str, u32); 2] = [("512", 512), ("4096", 4096)];
 const FRONTIERS: [(&str, Frontier); 2] =
     [("separate", Frontier::Separate), ("shared", Frontier::Shared)];
+const FTL_SIDES: [(&str, FtlSide); 2] = [("host", FtlSide::Host), ("drive", FtlSide::Drive)];
+/// The most reads that a host holds back.
+const MOST_WINDOW: u32 = 1 << 16;
 const CHOICES: &str = "choices:";
 /// Namespaces that a drive can be divided into at once.
 const MOST_NAMESPACES: u32 = 1 << 10;
@@ -62,7 +87,7 @@ impl fmt::Display for SsdSpec {
 }
 
 impl SsdSpec {
-    const KEYS: [Key; 14] = [
+    const KEYS: [Key; 16] = [
         ("capacity", "SIZE"),
         ("time", Time::FORMS),
         ("image", "PATH"),
@@ -77,6 +102,8 @@ impl SsdSpec {
         ("frontier", "separate|shared"),
         ("unit", "SIZE"),
         ("wear", "ERASURES|off"),
+        ("ftl", "host|drive"),
+        ("window", "COUNT"),
     ];
 
     pub(super) fn of(parts: &Parts) -> Result<SsdSpec, String> {
@@ -101,6 +128,8 @@ impl SsdSpec {
             frontier: keys.take("frontier", one_of(&FRONTIERS))?,
             unit: keys.take("unit", size)?,
             wear: keys.take("wear", wear)?,
+            ftl: keys.take("ftl", one_of(&FTL_SIDES))?,
+            window: keys.take("window", number(0, MOST_WINDOW))?,
         };
         match (&spec.profile, &spec.image, &spec.drive) {
             (_, Some(_), Some(_)) => Err("an image names the drive; leave out drive=".to_owned()),
@@ -128,6 +157,8 @@ impl SsdSpec {
         parts.push("frontier", self.frontier.map(|frontier| name_of(&FRONTIERS, &frontier)));
         parts.push("unit", self.unit.map(show_size));
         parts.push("wear", self.wear.map(show_wear));
+        parts.push("ftl", self.ftl.map(|side| name_of(&FTL_SIDES, &side)));
+        parts.push("window", self.window.map(|window| window.to_string()));
         parts
     }
 
@@ -149,7 +180,7 @@ impl SsdSpec {
         let Some(name) = &self.profile else {
             return Err(format!("a new drive needs a profile; there are {}", names()));
         };
-        let (profile, whole) = find(name)?;
+        let (profile, whole) = self.sided(find(name)?)?;
         let Some(capacity) = self.capacity else {
             return Err(format!(
                 "a new drive needs a capacity, such as capacity=8GiB: the whole has {} and would \
@@ -160,6 +191,24 @@ impl SsdSpec {
         let made = self.adjust(whole.scaled(capacity).map_err(|error| error.to_string())?)?;
         made.check().map_err(|error| error.to_string())?;
         Ok((profile, made))
+    }
+
+    /// The profile with the translation layer where it is to be.
+    fn sided(&self, found: (Profile, Parameters)) -> Result<(Profile, Parameters), String> {
+        let (profile, parameters) = found;
+        let has = FtlSide::of(&parameters);
+        match (self.ftl, &profile.in_drive) {
+            (Some(FtlSide::Drive), Some(other)) => {
+                let parameters = other.ssd().ok_or("its twin is no solid-state drive")?.clone();
+                Ok(((**other).clone(), parameters))
+            }
+            (Some(side), _) if side != has => Err(format!(
+                "ftl: the controller of {} translates itself, and no host can; leave it out, or take \
+                 host-managed-256",
+                profile.name
+            )),
+            _ => Ok((profile, parameters)),
+        }
     }
 
     /// The parameters with everything that the specification says of them.
@@ -175,6 +224,14 @@ impl SsdSpec {
             && let Some((key, _)) = of_flash.iter().find(|(_, is_said)| *is_said)
         {
             return Err(format!("{key}: the drive is written in place and has none; leave it out"));
+        }
+        match (&mut parameters.timing.host_queues, self.window) {
+            (Some(queues), Some(window)) => queues.window = window,
+            (None, Some(_)) => {
+                let why = "window: no host holds back reads of this drive; leave it out, or say ftl=host";
+                return Err(why.to_owned());
+            }
+            (_, None) => {}
         }
         parameters.lba_size = self.lba.unwrap_or(parameters.lba_size);
         parameters.cleaning = self.cleaning.unwrap_or(parameters.cleaning);
@@ -193,12 +250,15 @@ impl SsdSpec {
     pub(crate) fn contradiction(&self, profile: &str, has: &Parameters) -> Option<String> {
         let capacity = self.capacity.map(|bytes| bytes / u64::from(has.page_size));
         let units = self.over_provisioning.map(|share| units_for(has, share));
+        let window = has.timing.host_queues.map_or(0, |queues| queues.window);
         let checks = [
             differs("profile", self.profile.as_deref(), profile, str::to_owned),
             differs("capacity", capacity, has.capacity / u64::from(has.page_size), |pages| {
                 show_size(pages * u64::from(has.page_size))
             }),
             differs("lba", self.lba, has.lba_size, |lba| lba.to_string()),
+            differs("ftl", self.ftl, FtlSide::of(has), |side| name_of(&FTL_SIDES, &side).to_owned()),
+            differs("window", self.window, window, |window| window.to_string()),
             differs("cleaning", self.cleaning, has.cleaning, show_cleaning),
             differs("frontier", self.frontier, has.frontier, |frontier| {
                 name_of(&FRONTIERS, &frontier).to_owned()

@@ -13,6 +13,7 @@ use esker_base::{AlignedBuf, Lba, Rng};
 use esker_device::{Device, MemoryDevice, Port};
 
 use super::*;
+use crate::timing::HostQueues;
 use crate::{Pace, Ssd};
 
 /// A field: its size, its name, and what else there is to say.
@@ -139,6 +140,12 @@ fn parameters() -> Parameters {
             buffer_bytes: 1 << 20,
             reads_overtake: true,
             suspension: Some(Suspension { overhead_ns: 8_000, most: 3 }),
+            host_queues: Some(HostQueues {
+                window: 64,
+                in_flight: 5,
+                cached_pages: 16,
+                copy_bytes_per_s: 4_000_000_000,
+            }),
         },
     }
 }
@@ -167,6 +174,7 @@ fn checkpoint() -> Checkpoint {
             unit(Phase::Free, Writer::Cleaning, 0),
         ],
         map: vec![3, u32::MAX, 17],
+        dies: vec![2, u16::MAX],
     }
 }
 
@@ -178,6 +186,7 @@ fn frame() -> Frame {
         Event::Close { unit: 2 },
         Event::Erase { unit: 0 },
         Event::Trim { page: 18, count: 2 },
+        Event::Place { stripe: 9, die: 3 },
     ];
     Frame { epoch: 8, index: 3, commit: 2, host_bytes: 160_000, events }
 }
@@ -241,6 +250,11 @@ fn the_superblock_has_these_bytes() {
         (1, "may_suspend", ""),
         (1, "cache_register", ""),
         (1, "reads_overtake", ""),
+        (1, "has_host_queues", ""),
+        (4, "window", "reads"),
+        (4, "in_flight", "reads"),
+        (4, "cached_pages", ""),
+        (8, "copy", "bytes/s"),
         (4, "crc", "of all bytes before"),
     ]);
     d.zeroes(BLOCK);
@@ -297,11 +311,16 @@ fn the_checkpoint_has_these_bytes() {
     for _ in 0..pages {
         d.fields(&[(4, "media_page", "")]);
     }
+    d.part("Dies of stripes");
+    let stripes = d.fields(&[(4, "stripes", "")]);
+    for _ in 0..stripes {
+        d.fields(&[(2, "die", "")]);
+    }
     d.fields(&[(4, "crc", "of all bytes before")]);
     d.zeroes(BLOCK);
     let golden = check("checkpoint.txt", &bytes, &d.text);
     assert_eq!(Checkpoint::decode(&golden, 8).unwrap(), checkpoint());
-    assert_eq!(Checkpoint::size(&golden, 8).unwrap(), 199);
+    assert_eq!(Checkpoint::size(&golden, 8).unwrap(), 207);
 }
 
 #[test]
@@ -320,11 +339,15 @@ fn the_frame_has_these_bytes() {
     d.part("Open");
     d.fields(&[(1, "kind", ""), (1, "writer", ""), (2, "handle", ""), (4, "unit", "")]);
     d.fields(&[(8, "", "zeroes")]);
-    for kind in ["Program", "Copy", "Close", "Erase", "Trim"] {
+    for kind in ["Program", "Copy", "Close", "Erase", "Trim", "Place"] {
         d.part(kind);
-        let first = if matches!(kind, "Close" | "Erase") { "unit" } else { "page" };
+        let (first, second) = match kind {
+            "Close" | "Erase" => ("unit", "media_page"),
+            "Place" => ("stripe", "die"),
+            _ => ("page", "media_page"),
+        };
         d.fields(&[(1, "kind", ""), (3, "", "zeroes"), (4, first, "")]);
-        d.fields(&[(4, "media_page", ""), (4, "count", "")]);
+        d.fields(&[(4, second, ""), (4, "count", "")]);
     }
     d.part("To the end of the block");
     d.zeroes(BLOCK - 4);
@@ -353,6 +376,7 @@ fn the_largest_checkpoint_fits_its_slot() {
         namespaces: vec![namespace; parameters.max_namespaces as usize],
         units: vec![checkpoint().units[0]; parameters.units as usize],
         map: vec![0; pages as usize],
+        dies: vec![0; (parameters.units * parameters.unit_stripes()) as usize],
         ..checkpoint()
     };
     let most = Checkpoint::most_bytes(&parameters, pages);

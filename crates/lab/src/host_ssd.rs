@@ -1,0 +1,144 @@
+//! A drive that the host manages, beside a conventional one of the same NAND: how long 4 KiB reads take, and
+//! what both are worth to a program with four times as much data as memory. All in virtual time.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `drive` | the drives, filled and at rest |
+//! | `latency` | distributions of read latency by depth |
+//! | `paging` | a program that is paged: threads, faults, reading ahead |
+//! | `account` | the steps from one drive and its paging to the other |
+//! | [`report`] | [`HostSsdReport`], as text and JSON |
+//! | `html` | the same as a page |
+//!
+//! The source is Fujitsu's article on a software-controlled SSD, which names its drive's rates, a figure for the
+//! conventional drive, and two factors. Everything else is a published figure about other parts, or an assumption;
+//! none was chosen by its result.
+
+mod account;
+mod drive;
+mod html;
+mod latency;
+mod paging;
+pub mod report;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use esker_base::units::human_bytes;
+
+use crate::LabError;
+pub use paging::{Costs, Outcome};
+pub use report::HostSsdReport;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct HostSsdOptions {
+    /// The size of the modelled drives.
+    pub drive_bytes: u64,
+    /// Reads that are timed at each depth.
+    pub reads: usize,
+    /// Depths.
+    pub depths: Vec<u32>,
+    /// Bytes of the paged table.
+    pub data_bytes: u64,
+    /// Lookups of each run.
+    pub lookups: u64,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// What the processor does.
+    pub costs: Costs,
+    /// The seed of all random choices.
+    pub seed: u64,
+}
+
+impl Default for HostSsdOptions {
+    fn default() -> HostSsdOptions {
+        HostSsdOptions {
+            drive_bytes: 8 << 30,
+            reads: 200_000,
+            depths: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
+            data_bytes: 512 << 20,
+            lookups: 100_000,
+            threads: vec![1, 4, 16, 64],
+            costs: Costs::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// The deepest queue, and the most threads, that are studied.
+const MOST: u32 = 1024;
+/// The least drive that has as many reclaim units as the whole one.
+const LEAST_DRIVE: u64 = 256 << 20;
+/// The least table of which a quarter still is memory for every thread.
+const LEAST_DATA: u64 = 32 << 20;
+
+impl HostSsdOptions {
+    fn check(&self) -> Result<(), LabError> {
+        let refuse = |why: String| Err(LabError::Invalid(why));
+        for (name, list) in [("depths", &self.depths), ("threads", &self.threads)] {
+            if list.is_empty() || list.iter().any(|one| !(1..=MOST).contains(one)) {
+                return refuse(format!("{name}: give one or more numbers from 1 to {MOST}"));
+            }
+        }
+        if self.drive_bytes < LEAST_DRIVE {
+            return refuse(format!("a drive has at least {}", human_bytes(LEAST_DRIVE)));
+        }
+        if self.data_bytes < LEAST_DATA || self.data_bytes > self.drive_bytes {
+            let (least, most) = (human_bytes(LEAST_DATA), human_bytes(self.drive_bytes));
+            return refuse(format!("the table has from {least} up to the drive's {most}"));
+        }
+        if self.reads < 1000 || self.lookups < 1000 {
+            return refuse("time at least 1,000 reads and lookups".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// What is running.
+    pub run: &'a str,
+    /// Runs that are through.
+    pub done: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// Counts runs for whoever follows.
+struct Steps<'a> {
+    follow: &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+    done: usize,
+    count: usize,
+}
+
+impl Steps<'_> {
+    fn step(&mut self, run: &str) -> Result<(), LabError> {
+        let progress = Progress { run, done: self.done, count: self.count };
+        self.done += 1;
+        match (self.follow)(&progress) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(LabError::Interrupted),
+        }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the options make no sense, or `follow` ends it.
+pub fn run(
+    options: &HostSsdOptions,
+    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<HostSsdReport, LabError> {
+    options.check()?;
+    let count = latency::runs(options) + account::runs(options);
+    let mut steps = Steps { follow: &mut follow, done: 0, count };
+    let depths = latency::measure(options, &mut steps)?;
+    let within = latency::depth_within(options, &mut steps)?;
+    let account = account::measure(options, &mut steps)?;
+    let sensitivity = account::sensitivity(options, &mut steps)?;
+    HostSsdReport::new(options, depths, within, account, sensitivity)
+}

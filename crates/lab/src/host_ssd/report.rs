@@ -1,0 +1,403 @@
+//! What the study gives, as text and JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use esker_base::units::human_bytes;
+use serde::{Deserialize, Serialize};
+
+pub use super::account::{Sensitivity, StepResult, ThreadsResult};
+pub use super::latency::{DepthResult, Latency};
+
+use super::account::ESKER;
+use super::latency::{WINDOW, WITHIN, grid};
+use super::paging::{Costs, DATA_TO_MEMORY};
+use super::{HostSsdOptions, drive};
+use crate::LabError;
+
+/// What changes when the JSON does.
+const FORMAT: &str = "esker-host-ssd/1";
+/// The source's factors: lookups and scans.
+const PUBLISHED: (f64, f64) = (1.4, 3.0);
+/// What Esker aims for.
+const AIM: (f64, f64) = (1.6, 3.5);
+/// The depth at which the host's window is judged, and what the 99th and the 99.9th percentile may be of the
+/// median.
+const JUDGED_DEPTH: u32 = 32;
+const JUDGED: (f64, f64) = (1.2, 1.3);
+
+/// The report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostSsdReport {
+    /// The form of this report.
+    pub format: String,
+    /// What it is.
+    pub title: String,
+    /// What was published, what came out, and whether that is it.
+    pub verdicts: Vec<Verdict>,
+    /// The points of the cumulative distributions, in microseconds.
+    pub grid_us: Vec<u32>,
+    /// Latencies by depth.
+    pub depths: Vec<DepthResult>,
+    /// The most reads at a time of which 80 % take no longer than 150 µs on the conventional drive.
+    pub depth_within: Option<u32>,
+    /// From the one drive and paging to the other.
+    pub account: Vec<StepResult>,
+    /// Factors where single figures are others.
+    pub sensitivity: Vec<Sensitivity>,
+    /// What the drives are, and what they depend on.
+    pub drives: Vec<DriveFacts>,
+    /// What else everything depends on.
+    pub assumptions: Vec<Assumption>,
+    /// What was left out, and why.
+    pub skipped: Vec<String>,
+    /// Where it was run.
+    pub environment: BTreeMap<String, String>,
+    /// How.
+    pub command: String,
+}
+
+/// A figure beside one that was published, or that is to be reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Of what.
+    pub name: String,
+    /// The source's figure, or the bound.
+    pub wanted: String,
+    /// Esker's.
+    pub esker: String,
+    /// Whether it is reached.
+    pub is_reached: bool,
+}
+
+/// A drive, where its figures are from, and what is assumed of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriveFacts {
+    /// What it is.
+    pub title: String,
+    /// Where the figures are from; inputs are marked.
+    pub sources: Vec<String>,
+    /// What is assumed.
+    pub assumptions: Vec<String>,
+}
+
+/// Something that the figures depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assumption {
+    /// What.
+    pub name: String,
+    /// How it is.
+    pub value: String,
+}
+
+fn verdict(name: &str, wanted: &str, esker: String, is_reached: bool) -> Verdict {
+    Verdict { name: name.to_owned(), wanted: wanted.to_owned(), esker, is_reached }
+}
+
+fn assumptions(options: &HostSsdOptions) -> Vec<Assumption> {
+    let assumption =
+        |name: &str, value: String| Assumption { name: name.to_owned(), value };
+    let Costs { kernel_fault_ns, switches_ns, pager_fault_ns, map_ns, lookup_ns, scan_ns } =
+        options.costs;
+    #[allow(clippy::cast_precision_loss)]
+    let us = |ns: u64| format!("{:.1} µs", ns as f64 / 1000.0);
+    vec![
+        assumption(
+            "drives",
+            format!(
+                "{}, filled once in order, at rest; scaled down with all dies and rates kept",
+                human_bytes(options.drive_bytes)
+            ),
+        ),
+        assumption("reads timed at each depth", options.reads.to_string()),
+        assumption(
+            "table",
+            format!(
+                "{}, {DATA_TO_MEMORY} times the memory for its pages; its index is in memory that is \
+                 never paged",
+                human_bytes(options.data_bytes)
+            ),
+        ),
+        assumption("lookups", format!("{} of uniformly chosen records, a page each", options.lookups)),
+        assumption("processors", "one for each thread".to_owned()),
+        assumption("a fault of the kernel", us(kernel_fault_ns)),
+        assumption(
+            "two context switches, where a thread waits",
+            format!(
+                "{}, beside the interrupt, which is the drive's; sensitivity below",
+                us(switches_ns)
+            ),
+        ),
+        assumption(
+            "a fault that the thread serves itself",
+            format!("{}: measured from memory, without eviction", us(pager_fault_ns)),
+        ),
+        assumption("mapping a further page of a run", us(map_ns)),
+        assumption("a search in the index, the rows of a page", {
+            format!("{}, {}", us(lookup_ns), us(scan_ns))
+        }),
+        assumption(
+            "reading ahead",
+            "from the third fault in a row; 8 pages, doubled each time up to 384, in reads of 64; at \
+             most 1,536 coming in all"
+                .to_owned(),
+        ),
+        assumption("eviction", "in the order of arrival, at no cost to the threads".to_owned()),
+        assumption("seed", options.seed.to_string()),
+    ]
+}
+
+impl HostSsdReport {
+    pub(super) fn new(
+        options: &HostSsdOptions,
+        depths: Vec<DepthResult>,
+        depth_within: Option<u32>,
+        account: Vec<StepResult>,
+        sensitivity: Vec<Sensitivity>,
+    ) -> Result<HostSsdReport, LabError> {
+        let (host, conventional) = drive::profile()?;
+        let facts = |profile: &esker_flash::Profile| DriveFacts {
+            title: profile.title.to_owned(),
+            sources: profile.sources.iter().map(|&one| one.to_owned()).collect(),
+            assumptions: profile.assumptions.iter().map(|&one| one.to_owned()).collect(),
+        };
+        let mut verdicts = of_latency(&depths, depth_within);
+        verdicts.extend(of_paging(&account));
+        Ok(HostSsdReport {
+            format: FORMAT.to_owned(),
+            title: "An SSD that the host manages".to_owned(),
+            verdicts,
+            grid_us: grid(),
+            depths,
+            depth_within,
+            account,
+            sensitivity,
+            drives: vec![facts(&conventional), facts(&host)],
+            assumptions: assumptions(options),
+            skipped: Vec::new(),
+            environment: BTreeMap::new(),
+            command: String::new(),
+        })
+    }
+
+    /// The report as JSON.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("every field has a JSON form")
+    }
+}
+
+/// The quantiles of a distribution in a cell.
+fn cell(latency: &Latency) -> String {
+    let Latency { p50_us, p80_us, p99_us, p999_us, .. } = latency;
+    format!("{p50_us:.1} / {p80_us:.1} / {p99_us:.1} / {p999_us:.1}")
+}
+
+fn of_latency(depths: &[DepthResult], within: Option<u32>) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    if let Some(at) = depths.iter().find(|one| one.depth == JUDGED_DEPTH) {
+        for (what, seen) in [
+            ("submitted", &at.issue),
+            ("at the dies, 64 more in the window", &at.bounded_issue),
+        ] {
+            let of_median = (seen.p99_us / seen.p50_us, seen.p999_us / seen.p50_us);
+            verdicts.push(verdict(
+                &format!("from issue, {JUDGED_DEPTH} {what}: p99 and p99.9 of the median"),
+                &format!("at most {} and {}", JUDGED.0, JUDGED.1),
+                format!("{:.2} and {:.2}", of_median.0, of_median.1),
+                of_median.0 <= JUDGED.0 && of_median.1 <= JUDGED.1,
+            ));
+        }
+    }
+    // Not longer than in order, at any quantile, at any depth; a thousandth is one read of few.
+    let is_no_longer = |window: &Latency, order: &Latency| {
+        let pairs = [
+            (window.p50_us, order.p50_us),
+            (window.p80_us, order.p80_us),
+            (window.p99_us, order.p99_us),
+            (window.p999_us, order.p999_us),
+        ];
+        pairs.iter().all(|(now, before)| *now <= before * 1.001)
+    };
+    let longer: Vec<String> = depths
+        .iter()
+        .filter(|one| !is_no_longer(&one.submission, &one.in_order))
+        .map(|one| one.depth.to_string())
+        .collect();
+    verdicts.push(verdict(
+        "from submission, at every depth: p50, p80, p99 and p99.9",
+        "at most those of first come, first served",
+        match longer.is_empty() {
+            true => "equal or less".to_owned(),
+            false => format!("more at depth {}", longer.join(", ")),
+        },
+        longer.is_empty(),
+    ));
+    let (share, us) = WITHIN;
+    verdicts.push(verdict(
+        "conventional drive: 80 % of 4 KiB reads at random within",
+        &format!("{us:.0} µs; at which depth the source does not say"),
+        match within {
+            Some(depth) => format!("{us:.0} µs up to {depth} at a time"),
+            None => format!("more than {us:.0} µs for {:.0} %, at any depth", share * 100.0),
+        },
+        within.is_some(),
+    ));
+    verdicts
+}
+
+fn of_paging(account: &[StepResult]) -> Vec<Verdict> {
+    let Some(esker) = account.get(ESKER) else { return Vec::new() };
+    let factors = |of: fn(&ThreadsResult) -> f64| -> (f64, f64) {
+        let all = esker.by_threads.iter().map(of);
+        all.fold((f64::INFINITY, 0.0), |(least, most), one| (least.min(one), most.max(one)))
+    };
+    let lookups = factors(|one| one.lookup_factor);
+    let scans = factors(|one| one.scan_factor);
+    let with = |range: (f64, f64)| format!("{:.2} to {:.2} times, by threads", range.0, range.1);
+    let mut verdicts = Vec::new();
+    for (name, published, aim, range) in [
+        ("lookups through an index, data four times memory", PUBLISHED.0, AIM.0, lookups),
+        ("scans, data four times memory", PUBLISHED.1, AIM.1, scans),
+    ] {
+        verdicts.push(verdict(
+            name,
+            &format!("{published} times the conventional drive's rate (Fujitsu)"),
+            with(range),
+            range.0 >= published,
+        ));
+        verdicts.push(verdict(
+            &format!("{name}: the aim"),
+            &format!("{aim} times, with any number of threads"),
+            with(range),
+            range.0 >= aim,
+        ));
+    }
+    verdicts
+}
+
+/// The heads of the tables.
+pub(super) const LATENCY_COLUMNS: [&str; 5] = [
+    "depth",
+    "conventional",
+    "host, as they come",
+    "window, from submission",
+    "window, from issue",
+];
+pub(super) const BOUNDED_COLUMNS: [&str; 4] =
+    ["at the dies", "as they come", "window, from submission", "window, from issue"];
+
+impl HostSsdReport {
+    /// The rows of the table of latencies, in the order of [`LATENCY_COLUMNS`].
+    pub(super) fn latency_rows(&self) -> Vec<Vec<String>> {
+        let row = |one: &DepthResult| {
+            let cells = [&one.conventional, &one.in_order, &one.submission, &one.issue];
+            std::iter::once(one.depth.to_string()).chain(cells.map(cell)).collect()
+        };
+        self.depths.iter().map(row).collect()
+    }
+
+    /// The rows of the table with a bound of reads at the dies, in the order of [`BOUNDED_COLUMNS`].
+    pub(super) fn bounded_rows(&self) -> Vec<Vec<String>> {
+        let row = |one: &DepthResult| {
+            let cells = [&one.bounded_in_order, &one.bounded_submission, &one.bounded_issue];
+            std::iter::once(one.depth.to_string()).chain(cells.map(cell)).collect()
+        };
+        self.depths.iter().map(row).collect()
+    }
+
+    /// The head and the rows of the account: a step each, and for each number of threads what a lookup takes and
+    /// what a scan carries, with the factors.
+    pub(super) fn account_rows(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let mut head = vec!["step".to_owned()];
+        let threads = self.account.first().map_or(&[][..], |first| &first.by_threads[..]);
+        head.extend(threads.iter().map(|one| format!("lookup, {} threads", one.threads)));
+        head.extend(threads.iter().map(|one| format!("scan, {} threads", one.threads)));
+        let row = |step: &StepResult| {
+            let lookups = step.by_threads.iter().map(|one| {
+                let us = one.lookups.operation_ns / 1000.0;
+                format!("{us:.1} µs ({:.2})", one.lookup_factor)
+            });
+            let scans = step.by_threads.iter().map(|one| {
+                let threads = f64::from(one.threads);
+                let bytes_per_s = 4096.0 * 1e9 * threads / one.scan.operation_ns;
+                format!("{:.0} MB/s ({:.2})", bytes_per_s / 1e6, one.scan_factor)
+            });
+            std::iter::once(step.name.clone()).chain(lookups).chain(scans).collect()
+        };
+        (head, self.account.iter().map(row).collect())
+    }
+
+    /// The rows of the sensitivity: a figure, and both factors.
+    pub(super) fn sensitivity_rows(&self) -> Vec<Vec<String>> {
+        let row = |one: &Sensitivity| {
+            let factors = [one.lookup_factor, one.scan_factor].map(|one| format!("{one:.2}"));
+            std::iter::once(one.name.clone()).chain(factors).collect()
+        };
+        self.sensitivity.iter().map(row).collect()
+    }
+
+    /// The report for a terminal.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = format!("{}\n", self.title);
+        for Verdict { name, wanted, esker, is_reached } in &self.verdicts {
+            let mark = if *is_reached { "reached" } else { "MISSED " };
+            let _ = writeln!(text, "\n{mark}  {name}\n         wanted: {wanted}\n         Esker:  {esker}");
+        }
+        let latency = LATENCY_COLUMNS.map(str::to_owned);
+        let _ = writeln!(text, "\n4 KiB reads at random, µs: p50 / p80 / p99 / p99.9");
+        text.push_str(&aligned(&latency, &self.latency_rows()));
+        let bounded = BOUNDED_COLUMNS.map(str::to_owned);
+        let _ = writeln!(text, "\nThe same with so many at the dies, and {WINDOW} more in the host");
+        text.push_str(&aligned(&bounded, &self.bounded_rows()));
+        let _ = writeln!(
+            text,
+            "\nData four times memory: what a lookup takes, what a scan carries, and how many times \
+             faster that is than the first line"
+        );
+        let (head, rows) = self.account_rows();
+        text.push_str(&aligned(&head, &rows));
+        text.push('\n');
+        for step in &self.account {
+            let beside = if step.is_on_the_way { "" } else { "(for comparison) " };
+            let _ = writeln!(text, "  {}: {beside}{}", step.name, step.what);
+        }
+        let _ = writeln!(text, "\nFactors of Esker with one thread, where a figure is another one");
+        let head = ["figure", "lookups", "scan"].map(str::to_owned);
+        text.push_str(&aligned(&head, &self.sensitivity_rows()));
+        for DriveFacts { title, sources, assumptions } in &self.drives {
+            let _ = writeln!(text, "\n{title}");
+            for (mark, list) in [("source", sources), ("assumed", assumptions)] {
+                list.iter().for_each(|one| {
+                    let _ = writeln!(text, "  {mark:<7}  {one}");
+                });
+            }
+        }
+        text.push_str("\nAssumptions of the study\n");
+        for Assumption { name, value } in &self.assumptions {
+            let _ = writeln!(text, "  {name}: {value}");
+        }
+        for one in &self.skipped {
+            let _ = writeln!(text, "SKIPPED: {one}");
+        }
+        text
+    }
+}
+
+/// Columns as wide as their widest cell.
+fn aligned(head: &[String], rows: &[Vec<String>]) -> String {
+    let all: Vec<&[String]> = std::iter::once(head).chain(rows.iter().map(Vec::as_slice)).collect();
+    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for row in all {
+        let mut line = format!("  {:<1$}", row[0], widths[0]);
+        for (cell, width) in row.iter().zip(&widths).skip(1) {
+            let _ = write!(line, "  {cell:>width$}");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

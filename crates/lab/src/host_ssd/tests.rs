@@ -1,0 +1,78 @@
+//! The study, small: that it runs, says the same each time, and has what the issue of it is.
+
+use std::ops::ControlFlow;
+
+use super::*;
+
+fn small() -> HostSsdOptions {
+    HostSsdOptions {
+        drive_bytes: 1 << 30,
+        reads: 4_000,
+        depths: vec![1, 32, 256],
+        data_bytes: 64 << 20,
+        lookups: 4_000,
+        threads: vec![1, 16],
+        ..HostSsdOptions::default()
+    }
+}
+
+fn follow(_: &Progress<'_>) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+#[test]
+fn the_study_says_the_same_twice_and_shows_everything() {
+    let report = run(&small(), follow).unwrap();
+    assert_eq!(report, run(&small(), follow).unwrap());
+    let (text, page, json) = (report.table(), report.html(), report.json());
+    for part in ["conventional", "from issue", "INPUT: 5.5 GB/s", "context switches", "kernel, 8 pages"] {
+        assert!(text.contains(part) && page.contains(part), "{part} is missing:\n{text}");
+    }
+    let again: HostSsdReport = serde_json::from_str(&json).unwrap();
+    assert_eq!(again, report);
+    let other = run(&HostSsdOptions { seed: 2, ..small() }, follow).unwrap();
+    assert_ne!(other.depths, report.depths);
+}
+
+/// By hand: tR, channel, link and what the host or the firmware takes.
+#[test]
+fn one_read_at_a_time_takes_the_sum_of_its_parts() {
+    let report = run(&small(), follow).unwrap();
+    let one = &report.depths[0];
+    assert_eq!(one.depth, 1);
+    assert_eq!(one.conventional.p50_us, 25.0 + 60.0 + 10.24 + 1.463 + 10.0);
+    for seen in [&one.in_order, &one.submission, &one.issue] {
+        assert_eq!(seen.p50_us, 60.0 + 10.24 + 0.745 + 5.0);
+        assert_eq!(seen.p50_us, seen.p99_us);
+    }
+}
+
+#[test]
+fn each_step_is_worth_what_it_is_for() {
+    let report = run(&small(), follow).unwrap();
+    let factors = |index: usize| {
+        let one = &report.account[index].by_threads[0];
+        (one.lookup_factor, one.scan_factor)
+    };
+    assert_eq!(factors(0), (1.0, 1.0));
+    // Polling and the host's FTL shorten every read; whole pages and reading ahead only scans.
+    let (polled, host, whole, esker) = (factors(1), factors(2), factors(4), factors(5));
+    assert!(polled.0 > 1.0 && host.0 > 1.3 && host.1 > 1.3, "{polled:?} {host:?}");
+    assert!((whole.0 / host.0 - 1.0).abs() < 0.02 && whole.1 > 2.0 * host.1, "{whole:?}");
+    assert!((esker.0 / host.0 - 1.0).abs() < 0.02 && esker.1 > 2.0 * whole.1, "{esker:?}");
+}
+
+#[test]
+fn options_that_make_no_study_are_refused() {
+    let refused = |options: HostSsdOptions, part: &str| {
+        let why = run(&options, follow).unwrap_err().to_string();
+        assert!(why.contains(part), "{why}");
+    };
+    refused(HostSsdOptions { depths: vec![], ..small() }, "depths");
+    refused(HostSsdOptions { threads: vec![0], ..small() }, "threads");
+    refused(HostSsdOptions { drive_bytes: 1 << 20, ..small() }, "at least");
+    refused(HostSsdOptions { data_bytes: 4 << 30, ..small() }, "the table");
+    refused(HostSsdOptions { reads: 1, ..small() }, "1,000");
+    let ended = run(&small(), |_| ControlFlow::Break(()));
+    assert!(matches!(ended, Err(LabError::Interrupted)));
+}
