@@ -425,3 +425,44 @@ def in_dram(_, __):
     return selection("in-dram.md", [
         *[(name, THROUGHPUT, name) for name in engines], *[(name, None, None) for name in before],
         *[(name, CPU, of) for name, of in cpu]])
+
+
+# docs/host-ssd.md
+
+
+def quantiles(latency):
+    """The quantiles of a distribution in a cell."""
+    return " / ".join(f"{latency[name]:.1f}" for name in ["p50_us", "p80_us", "p99_us", "p999_us"])
+
+
+def host_ssd_latency(_, out):
+    """Read latencies by depth."""
+    sides = ["conventional", "in_order", "submission", "issue"]
+    return [[str(one["depth"]), *[quantiles(one[side]) for side in sides]]
+            for one in json.loads(out.read_text())["depths"]]
+
+
+def host_ssd_bounded(_, out):
+    """The same where the number of reads at the dies is bounded."""
+    sides = ["bounded_in_order", "bounded_submission", "bounded_issue"]
+    return [[str(one["depth"]), *[quantiles(one[side]) for side in sides]]
+            for one in json.loads(out.read_text())["depths"]]
+
+
+def host_ssd_account(_, out):
+    """What each step is worth to lookups and scans."""
+    def scan(one):
+        bytes_per_s = 4096 * 1e9 * one["threads"] / one["scan"]["operation_ns"]
+        return f"{bytes_per_s / 1e6:.0f} ({one['scan_factor']:.2f})"
+
+    def lookup(one):
+        return f"{one['lookups']['operation_ns'] / 1000:.1f} ({one['lookup_factor']:.2f})"
+
+    return [[step["name"], *[lookup(one) for one in step["by_threads"]], *[scan(one) for one in step["by_threads"]]]
+            for step in json.loads(out.read_text())["account"]]
+
+
+def host_ssd_sensitivity(_, out):
+    """The factors where single figures are others."""
+    return [[one["name"], f"{one['lookup_factor']:.2f}", f"{one['scan_factor']:.2f}"]
+            for one in json.loads(out.read_text())["sensitivity"]]

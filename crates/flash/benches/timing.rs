@@ -74,7 +74,11 @@ fn reads(depth: u32) -> f64 {
     let mut rng = Rng::new(1);
     closed_loop(depth, READS, |drive, start| {
         let die = u32::try_from(rng.below(64)).expect("a die");
-        drive.read(start, [Part { place: Place { die, program: 0 }, bytes: 4096, page: None }], 4096);
+        drive.read(
+            start,
+            [Part { place: Place { die, program: 0 }, bytes: 4096, page: None }],
+            4096,
+        );
     })
 }
 

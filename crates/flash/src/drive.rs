@@ -31,5 +31,5 @@ pub(crate) use layer::Layer;
 pub(crate) use model::{Drive, NamespacePart};
 pub(crate) use namespaces::{Extent, NamespaceRecord};
 pub(crate) use parameters::group_bits;
-pub(crate) use places::Places;
 pub use parameters::{Configuration, Media, Parameters};
+pub(crate) use places::Places;

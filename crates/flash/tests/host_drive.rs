@@ -106,6 +106,7 @@ fn a_host_that_chooses_dies_puts_writes_where_no_read_is() {
     // Die 0 is read all the time; of a row that is written meanwhile it gets the last stripe.
     let mut parameters = managed();
     parameters.timing.host_queues.as_mut().unwrap().cached_pages = 0;
+    (parameters.unit_size, parameters.units) = (2 * parameters.unit_size, parameters.units / 2);
     let clock = Clock::virtual_time();
     let ssd = Ssd::without_data("drive", &parameters, Pace::virtual_time(clock.clone())).unwrap();
     ssd.create_namespace(parameters.capacity, None).unwrap();
@@ -128,6 +129,8 @@ fn a_host_that_chooses_dies_puts_writes_where_no_read_is() {
         })
         .collect();
     queue.submit(&mut batch).unwrap();
+    // The reads are with the host's queues now.
+    clock.advance(std::time::Duration::from_micros(10));
     (8..15).for_each(|stripe| write(&mut port, 4 * stripe));
     let chosen: Vec<u32> =
         (8..15).map(|stripe| ssd.die(1, Lba(32 * stripe)).unwrap().unwrap()).collect();

@@ -7,12 +7,8 @@ use esker_flash::timing::{
     Controller, HostBytes, HostQueues, NandPage, Part, Place, Program, Timing,
 };
 
-const QUEUES: HostQueues = HostQueues {
-    window: 64,
-    in_flight: 0,
-    cached_pages: 16,
-    copy_bytes_per_s: 4_000_000_000,
-};
+const QUEUES: HostQueues =
+    HostQueues { window: 64, in_flight: 0, cached_pages: 16, copy_bytes_per_s: 4_000_000_000 };
 
 /// The profile's times: tR 60 µs, 400 MB/s, 5.5 GB/s, 5 µs to find a completion.
 fn board(queues: Option<HostQueues>) -> Timing {
@@ -133,18 +129,28 @@ fn neighbours_share_one_read_of_their_page() {
 }
 
 #[test]
-fn the_page_after_one_that_was_read_comes_whole_and_others_do_not() {
-    let mut bed = Bed::new(&board(Some(QUEUES)), 4, 4);
-    bed.read(0, 0, 0, 20);
-    bed.read(200_000, 1, 1, 21);
-    bed.read(400_000, 2, 2, 23);
-    let ends = [CLEAN, 200_000 + 60_000 + WHOLE.0 + WHOLE.1 + 5_000, 400_000 + CLEAN];
-    assert_eq!(bed.run().iter().map(|one| one.2).collect::<Vec<_>>(), ends);
+fn the_page_after_one_that_came_whole_does_too_and_others_do_not() {
+    let clean = |now: u64| now + CLEAN;
+    let whole = |now: u64| now + 60_000 + WHOLE.0 + WHOLE.1 + 5_000;
+    let ends = |cached_pages: u32| -> Vec<u64> {
+        let mut bed = Bed::new(&board(Some(HostQueues { cached_pages, ..QUEUES })), 4, 4);
+        // A page, its neighbour, the first one again, its neighbour again, and one further on.
+        for (ticket, page) in (0..).zip([20, 21, 20, 21, 22, 24]) {
+            bed.read(200_000 * u64::from(ticket), ticket, page % 4, page);
+        }
+        bed.run().iter().map(|one| one.2).collect()
+    };
+    let expected = [
+        clean(0),
+        clean(200_000),
+        whole(400_000),
+        whole(600_000),
+        whole(800_000),
+        clean(1_000_000),
+    ];
+    assert_eq!(ends(16), expected);
     // Without memory for them no page comes whole.
-    let mut bed = Bed::new(&board(Some(HostQueues { cached_pages: 0, ..QUEUES })), 4, 4);
-    bed.read(0, 0, 0, 20);
-    bed.read(200_000, 1, 1, 21);
-    assert_eq!(bed.run()[1].2, 200_000 + CLEAN);
+    assert_eq!(ends(0), [0, 1, 2, 3, 4, 5].map(|n| clean(200_000 * n)));
 }
 
 #[test]

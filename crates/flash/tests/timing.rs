@@ -465,7 +465,11 @@ fn trace(seed: u64) -> Vec<(Ticket, Nanos)> {
         match (rng.below(10), start) {
             (0..4, Some(start)) => {
                 let place = Place { die, program: program.max(5) - u32::from(rng.chance(1, 2)) };
-                drive.read(start, [Part { place, bytes: 4096, page: None }, part(7 - die, 4096)], 12_288);
+                drive.read(
+                    start,
+                    [Part { place, bytes: 4096, page: None }, part(7 - die, 4096)],
+                    12_288,
+                );
             }
             (4..7, Some(start)) => {
                 // A write ends a unit of its stream now and then; its program carries all of it.

@@ -58,7 +58,8 @@ impl Default for HostSsdOptions {
             drive_bytes: 8 << 30,
             reads: 200_000,
             depths: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
-            data_bytes: 512 << 20,
+            // Not a multiple of what all dies hold in a row, so that threads start on different dies.
+            data_bytes: 477 << 20,
             lookups: 100_000,
             threads: vec![1, 4, 16, 64],
             costs: Costs::default(),

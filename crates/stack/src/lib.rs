@@ -66,8 +66,8 @@ mod traced;
 pub use error::StackError;
 pub use pool::OpenPool;
 pub use spec::{
-    CacheSpec, DiskSpec, FileSpec, FtlSide, IfExists, MemorySpec, NullSpec, RemoteSpec, Spec, SsdSpec,
-    StripeSpec, TracedSpec, VolumeSpec,
+    CacheSpec, DiskSpec, FileSpec, FtlSide, IfExists, MemorySpec, NullSpec, RemoteSpec, Spec,
+    SsdSpec, StripeSpec, TracedSpec, VolumeSpec,
 };
 pub use stack::{CacheParts, Model, Opened, Stack};
 pub use time::Time;

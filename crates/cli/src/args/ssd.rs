@@ -162,7 +162,7 @@ pub(crate) struct HostSsdArgs {
     #[arg(default_value = "1,2,4,8,16,32,64,128,256")]
     pub(crate) depths: Vec<u32>,
     /// The size of the table that is paged; its memory is a quarter
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "477MiB", value_parser = parse::bytes)]
     pub(crate) data: u64,
     /// Lookups of each run
     #[arg(long, value_name = "COUNT", default_value = "100k", value_parser = parse::count)]

@@ -438,15 +438,7 @@ impl Drive {
     /// The array under the layer, for one command that starts now or takes no time.
     pub(super) fn array(&mut self, now: Option<Nanos>) -> (Stage<'_>, &mut Layer) {
         let Drive {
-            store,
-            timeline,
-            untimed_places,
-            image,
-            device,
-            parameters,
-            layer,
-            host,
-            ..
+            store, timeline, untimed_places, image, device, parameters, layer, host, ..
         } = self;
         let page_size = parameters.page_size;
         let stage = Stage {

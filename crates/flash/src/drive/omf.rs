@@ -4,8 +4,8 @@
 //! and a CRC-32C. Whatever does not decode is an error that names the field.
 
 use esker_base::checksum::crc32c;
-use esker_base::units::to_u64;
 use esker_base::codec::{Decoder, Encoder, Truncated};
+use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
 
 use super::placement::Totals;

@@ -20,13 +20,16 @@ pub(crate) struct Places {
     dies: Vec<u16>,
     in_all: u32,
     unit_stripes: u32,
+    /// The dies of a row that are taken; memory for one choice.
+    taken: Vec<bool>,
 }
 
 impl Places {
     /// For `units` units of `unit_stripes` stripes on so many dies, which [`super::Parameters`] bounds.
     pub(crate) fn new(units: u32, unit_stripes: u32, dies: u32) -> Places {
         let stripes = units as usize * unit_stripes as usize;
-        Places { dies: vec![IN_TURN; stripes], in_all: dies, unit_stripes }
+        let taken = vec![false; dies as usize];
+        Places { dies: vec![IN_TURN; stripes], in_all: dies, unit_stripes, taken }
     }
 
     /// The die that holds a stripe.
@@ -49,15 +52,17 @@ impl Places {
     pub(crate) fn choose(&mut self, stripe: u32, load: impl Fn(u32) -> u32) -> u32 {
         let row = self.row_of(stripe);
         // What is placed, and what lies in turn because it was written before.
-        let is_taken = |die: u32| {
-            row.clone().any(|other| {
-                let is_there = other < stripe || self.dies[other as usize] != IN_TURN;
-                other != stripe && is_there && self.die_of(other) == die
-            })
-        };
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.fill(false);
+        for other in row.clone().filter(|&other| other != stripe) {
+            if other < stripe || self.dies[other as usize] != IN_TURN {
+                taken[self.die_of(other) as usize] = true;
+            }
+        }
         let from_here = (stripe..row.end).chain(row.start..stripe).map(|other| other % self.in_all);
-        let free = from_here.filter(|&die| !is_taken(die));
+        let free = from_here.filter(|&die| !taken[die as usize]);
         let die = free.min_by_key(|&die| load(die)).unwrap_or(stripe % self.in_all);
+        self.taken = taken;
         self.dies[stripe as usize] = u16::try_from(die).unwrap_or(IN_TURN);
         die
     }
@@ -121,9 +126,10 @@ mod tests {
         assert_eq!(places.choose(2, |die| u32::from(die != 2)), 3);
         assert_eq!(places.choose(3, |_| 7), 0);
         places.forget(0);
-        assert_eq!((0..8).map(|stripe| places.die_of(stripe)).collect::<Vec<_>>(), [
-            0, 1, 2, 3, 0, 1, 2, 3
-        ]);
+        assert_eq!(
+            (0..8).map(|stripe| places.die_of(stripe)).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 0, 1, 2, 3]
+        );
         assert!(places.restore(8, 0).is_err() && places.restore(0, 4).is_err());
         places.restore(0, 3).unwrap();
         assert_eq!(places.die_of(0), 3);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use esker_base::Nanos;
 use esker_device::Device;
 
-use super::{Image, Places};
 use super::store::Store;
 use super::timeline::Timeline;
+use super::{Image, Places};
 use crate::FlashError;
 use crate::ftl::{Array, Event, LogicalPage, MediaPage, UnitId, Writer};
 

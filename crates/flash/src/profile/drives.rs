@@ -299,8 +299,10 @@ fn board(timing: Timing) -> Parameters {
 const BOARD: &str = "16 channels, 256 flash chips: The Register, 19 November 2015; ComSys 2015";
 const MLC: &str = "program 1.575 ms for 32 KiB in two planes: mean of the lower and the upper page of Micron L95B \
                    (850 and 2,300 µs), erase 3 ms: FEMU hw/femu/nand/nand.h";
-const MLC_READ: &str = "read 60 µs: between the 48 and 64 µs that are published for the pages of Micron L95B";
-const BOARD_SIZE: &str = "2 TiB raw, 20 % over-provisioning, blocks of 4 MiB: the capacity was not found";
+const MLC_READ: &str =
+    "read 60 µs: between the 48 and 64 µs that are published for the pages of Micron L95B";
+const BOARD_SIZE: &str =
+    "2 TiB raw, 20 % over-provisioning, blocks of 4 MiB: the capacity was not found";
 
 fn host_managed() -> Profile {
     let timing = Timing {

@@ -6,8 +6,8 @@
 //! queue of its die, busy or not. Where the number of reads at the dies is bounded, the choice among those
 //! that may go falls on the channel that carries least.
 //!
-//! A NAND page is read whole where several reads want it at once, or where the page itself or the one
-//! before it was read shortly before. It stays in the host's memory for a while, and reads of it that come
+//! A NAND page is read whole where several reads want it at once, where it was read in part shortly
+//! before, or where the one before it was read whole. It stays in the host's memory for a while, and reads of it that come
 //! meanwhile wait for it, or take it from there.
 //!
 //! Invariants
@@ -43,7 +43,7 @@ pub struct NandPage {
 }
 
 /// Pages whose reads are remembered, to see which neighbours are wanted.
-const RECENT: usize = 16;
+const RECENT: usize = 128;
 
 /// What becomes of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +128,10 @@ impl HostSide {
             self.followers.push(Follower { job: other, ticket });
             return Way::Shared;
         }
-        let is_wanted = |number: Option<u32>| number.is_some_and(|one| self.recent.contains(&one));
-        let neighbours = is_wanted(Some(page.number)) || is_wanted(page.number.checked_sub(1));
+        // Read in part before, or the next one of a page that was wanted whole.
+        let before = page.number.checked_sub(1);
+        let goes_on = self.whole.iter().any(|whole| Some(whole.number) == before);
+        let neighbours = goes_on || self.recent.contains(&page.number);
         self.recent[self.at] = page.number;
         self.at = (self.at + 1) % RECENT;
         if !neighbours && bytes < page.bytes {

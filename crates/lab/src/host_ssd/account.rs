@@ -36,8 +36,10 @@ fn steps() -> [Step; 9] {
         paging,
         is_on_the_way: true,
     };
-    let beside =
-        |name, what, side, paging| Step { is_on_the_way: false, ..way(name, what, side, true, paging) };
+    let beside = |name, what, side, paging| Step {
+        is_on_the_way: false,
+        ..way(name, what, side, true, paging)
+    };
     [
         way(
             "conventional",
@@ -188,8 +190,7 @@ pub(super) fn measure(
                 let first: &ThreadsResult = &first.by_threads[index];
                 (&first.lookups, &first.scan)
             });
-            let (lookup_factor, scan_factor) =
-                (factor(first.0, &lookups), factor(first.1, &scan));
+            let (lookup_factor, scan_factor) = (factor(first.0, &lookups), factor(first.1, &scan));
             by_threads.push(ThreadsResult { threads, lookups, scan, lookup_factor, scan_factor });
         }
         let (name, what) = (step.name.to_owned(), step.what.to_owned());
@@ -225,7 +226,10 @@ fn variants() -> [Variant; 6] {
             ..variant("firmware 33 µs, so that a read takes 115 µs (Intel P3700, data sheet)")
         },
         Variant { switches_ns: Some(0), ..variant("context switches cost nothing") },
-        Variant { switches_ns: Some(9_500), ..variant("context switches 9.5 µs") },
+        Variant {
+            switches_ns: Some(21_700),
+            ..variant("context switches 21.7 µs (a virtual machine, docs/device.md)")
+        },
     ]
 }
 

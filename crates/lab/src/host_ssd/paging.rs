@@ -30,6 +30,8 @@ const LONGEST_READ: u64 = 64;
 /// The largest window, and pages that may be coming ahead in all.
 const LARGEST_WINDOW: u64 = 384;
 const MOST_AHEAD: u64 = 1536;
+/// Streams that the pager follows at a time. Of more it loses sight, one over the other.
+const STREAMS: usize = 16;
 /// Faults in a row that make a stream.
 const STREAM_FAULTS: u32 = 3;
 
@@ -123,6 +125,8 @@ struct Thread {
     end: u64,
     /// The page that it waits for.
     wanted: Option<u64>,
+    /// Whether the fault on it was seen: it was read for this thread.
+    is_seen: bool,
     /// What it has to do before it goes on.
     owed_ns: u64,
     stream: Stream,
@@ -216,11 +220,16 @@ impl<'a> Machine<'a> {
         let mut pages = vec![State::Out; to_usize(count)];
         let mut rng = Rng::new(setting.seed);
         let mut arrived = VecDeque::with_capacity(budget + 1);
+        let (in_all, mut parts) = (setting.threads as u64, 0u64);
         while arrived.len() < budget {
-            // After lookups any pages are in memory; after a scan its end.
+            // After lookups any pages are in memory; after a scan the end of each part, its last page last.
             let page = match work {
                 Work::Lookups(_) => rng.below(count),
-                Work::Scan => count - 1 - arrived.len() as u64,
+                Work::Scan => {
+                    let left = (budget as u64 - 1).saturating_sub(parts) / in_all;
+                    parts += 1;
+                    (count * (parts % in_all + 1) / in_all).saturating_sub(1 + left)
+                }
             };
             let state = &mut pages[to_usize(page)];
             if *state == State::Out {
@@ -228,12 +237,12 @@ impl<'a> Machine<'a> {
                 arrived.push_back(page);
             }
         }
-        let in_all = setting.threads as u64;
         let threads = (0..in_all).map(|n| Thread {
             rng: Rng::new(setting.seed.wrapping_mul(1_000_003).wrapping_add(n)),
             next: count * n / in_all,
             end: count * (n + 1) / in_all,
             wanted: None,
+            is_seen: false,
             owed_ns: 0,
             stream: Stream::default(),
         });
@@ -315,12 +324,15 @@ impl<'a> Machine<'a> {
             State::Mapped => self.end(now, id, 0),
             State::Unmapped => {
                 self.pages[to_usize(page)] = State::Mapped;
-                self.read_ahead(id, page);
+                if !std::mem::take(&mut self.threads[id].is_seen) {
+                    self.read_ahead(id, page);
+                }
                 let cost_ns = self.fault_ns();
                 self.end(now, id, cost_ns);
             }
             State::Coming => self.waiting.entry(page).or_default().push(id),
             State::Out => {
+                self.threads[id].is_seen = true;
                 self.fetch(id, page);
                 self.waiting.entry(page).or_default().push(id);
             }
@@ -361,6 +373,7 @@ impl<'a> Machine<'a> {
     fn end(&mut self, now: Nanos, id: usize, cost_ns: u64) {
         self.operations += 1;
         self.threads[id].wanted = None;
+        self.threads[id].is_seen = false;
         if cost_ns > 0 {
             return self.later(now, id, cost_ns);
         }
@@ -389,7 +402,7 @@ impl<'a> Machine<'a> {
 
     /// A fault on a page shows a stream, perhaps.
     fn read_ahead(&mut self, id: usize, page: u64) {
-        if self.paging.ahead != Ahead::Streams {
+        if self.paging.ahead != Ahead::Streams || self.threads.len() > STREAMS {
             return;
         }
         let Some((first, count)) = self.threads[id].stream.observe(page) else { return };
@@ -496,10 +509,9 @@ mod tests {
 
     #[test]
     fn clusters_and_streams_read_every_page_of_a_scan_once() {
-        for (paging, most_reads) in [
-            (Paging { is_kernel: true, ahead: Ahead::Cluster(8) }, 2_048),
-            (PAGER, 16_384 / 32),
-        ] {
+        for (paging, most_reads) in
+            [(Paging { is_kernel: true, ahead: Ahead::Cluster(8) }, 2_048), (PAGER, 16_384 / 32)]
+        {
             for threads in [1, 4] {
                 let seen = run(Side::HostWindow { in_flight: 0 }, paging, threads, Work::Scan);
                 assert_eq!(seen.operations, 16_384);
@@ -512,9 +524,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_times() {
-        let both = [0, 1].map(|_| {
-            run(Side::HostWindow { in_flight: 0 }, PAGER, 16, Work::Lookups(5_000))
-        });
+        let both =
+            [0, 1].map(|_| run(Side::HostWindow { in_flight: 0 }, PAGER, 16, Work::Lookups(5_000)));
         assert_eq!(both[0], both[1]);
     }
 }

@@ -25,7 +25,9 @@ fn the_study_says_the_same_twice_and_shows_everything() {
     let report = run(&small(), follow).unwrap();
     assert_eq!(report, run(&small(), follow).unwrap());
     let (text, page, json) = (report.table(), report.html(), report.json());
-    for part in ["conventional", "from issue", "INPUT: 5.5 GB/s", "context switches", "kernel, 8 pages"] {
+    for part in
+        ["conventional", "from issue", "INPUT: 5.5 GB/s", "context switches", "kernel, 8 pages"]
+    {
         assert!(text.contains(part) && page.contains(part), "{part} is missing:\n{text}");
     }
     let again: HostSsdReport = serde_json::from_str(&json).unwrap();

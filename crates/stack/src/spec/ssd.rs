@@ -228,7 +228,8 @@ impl SsdSpec {
         match (&mut parameters.timing.host_queues, self.window) {
             (Some(queues), Some(window)) => queues.window = window,
             (None, Some(_)) => {
-                let why = "window: no host holds back reads of this drive; leave it out, or say ftl=host";
+                let why =
+                    "window: no host holds back reads of this drive; leave it out, or say ftl=host";
                 return Err(why.to_owned());
             }
             (_, None) => {}
@@ -257,7 +258,9 @@ impl SsdSpec {
                 show_size(pages * u64::from(has.page_size))
             }),
             differs("lba", self.lba, has.lba_size, |lba| lba.to_string()),
-            differs("ftl", self.ftl, FtlSide::of(has), |side| name_of(&FTL_SIDES, &side).to_owned()),
+            differs("ftl", self.ftl, FtlSide::of(has), |side| {
+                name_of(&FTL_SIDES, &side).to_owned()
+            }),
             differs("window", self.window, window, |window| window.to_string()),
             differs("cleaning", self.cleaning, has.cleaning, show_cleaning),
             differs("frontier", self.frontier, has.frontier, |frontier| {

@@ -44,6 +44,21 @@ fn what_is_said_is_what_it_means() {
     assert_eq!((ssd.over_provisioning, ssd.cleaning), (Some(0.2), None));
     assert_eq!(ssd.wear, Some(Some(50)));
     refused("ssd:micron-7450?capacity=8GiB&wear=0", &["no count of erasures", "off"]);
+    let text = "ssd:host-managed-256?capacity=8GiB&time=none&ftl=host&window=32";
+    let Spec::Ssd(ssd) = spec(text) else { panic!("an SSD") };
+    assert_eq!(
+        (ssd.ftl, ssd.window, spec(text).to_string()),
+        (Some(FtlSide::Host), Some(32), text.into())
+    );
+    let (_, parameters) = ssd.parameters().unwrap();
+    assert_eq!(parameters.timing.host_queues.unwrap().window, 32);
+    refused("ssd:host-managed-256?ftl=both", &["host", "drive"]);
+    let why = |text: &str| {
+        let Spec::Ssd(ssd) = spec(text) else { panic!("an SSD") };
+        ssd.parameters().unwrap_err()
+    };
+    assert!(why("ssd:micron-7450?capacity=8GiB&ftl=host").contains("host-managed-256"));
+    assert!(why("ssd:host-managed-256?capacity=8GiB&ftl=drive&window=8").contains("ftl=host"));
     assert_eq!(spec("mem:64KiB?lba=512"), Spec::Memory(MemorySpec { size: 65536, lba: Some(512) }));
     assert_eq!(spec("disk:sas-10k?time=none").time(), Some(Time::None));
     assert_eq!(spec("disk:sas-10k").time(), Some(Time::Real));
@@ -215,10 +230,12 @@ fn ssd() -> impl Strategy<Value = Spec> {
         option::of(frontier),
         option::of(1u64..),
         option::of(option::of(1u32..)),
+        option::of(prop::sample::select(vec![FtlSide::Host, FtlSide::Drive])),
+        option::of(0u32..=1 << 16),
     );
     (identity, division, placement, parts).prop_map(|(identity, division, placement, parts)| {
         let (profile, capacity, time, (image, drive)) = identity;
-        let (lba, over_provisioning, cleaning, frontier, unit, wear) = parts;
+        let (lba, over_provisioning, cleaning, frontier, unit, wear, ftl, window) = parts;
         Spec::Ssd(Box::new(SsdSpec {
             profile: Some(profile.to_owned()),
             capacity,
@@ -235,6 +252,8 @@ fn ssd() -> impl Strategy<Value = Spec> {
             frontier,
             unit,
             wear,
+            ftl,
+            window,
         }))
     })
 }
