@@ -53,6 +53,7 @@ fn figures(report: &Report, ssd: &Ssd) -> Vec<Vec<String>> {
             ),
         ),
         row("media", media(parameters)),
+        row("FTL", translation(parameters)),
         row("placement", placement(report)),
         row("host wrote", human_bytes(report.host_written_bytes)),
         row("media wrote", human_bytes(report.media_written_bytes())),
@@ -85,6 +86,13 @@ fn media(parameters: &Parameters) -> String {
         human_bytes(parameters.unit_size),
         parameters.over_provisioning() * 100.0
     )
+}
+
+fn translation(parameters: &Parameters) -> String {
+    match parameters.timing.host_queues {
+        Some(queues) => format!("in the host, which holds back up to {} reads", queues.window),
+        None => "in the drive".to_owned(),
+    }
 }
 
 fn placement(report: &Report) -> String {
@@ -210,6 +218,7 @@ fn json_of(model: &Model, ssd: &Ssd, report: &Report) -> Value {
         "unit_bytes": parameters.unit_size,
         "units": parameters.units,
         "free_units": report.free_units,
+        "ftl": if parameters.timing.host_queues.is_some() { "host" } else { "drive" },
         "placement": report.placement,
         "host_written_bytes": report.host_written_bytes,
         "media_written_bytes": report.media_written_bytes(),
