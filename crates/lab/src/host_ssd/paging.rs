@@ -289,7 +289,7 @@ impl<'a> Machine<'a> {
                 (Some(at), 0) => self.bed.clock.advance(at - now),
                 (next, _) => {
                     let span = next.map(|at| at - now);
-                    self.bed.wait(span.map(Duration::from), &mut ended)?;
+                    self.bed.wait(span, &mut ended)?;
                     let now = self.bed.clock.now();
                     ended.drain(..).for_each(|tag| self.arrive(now, tag));
                 }
