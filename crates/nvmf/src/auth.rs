@@ -297,8 +297,14 @@ impl Verifier {
     }
 
     /// The message that the host has to fetch; without one, the host asked out of turn.
-    pub fn send(&mut self) -> Option<Vec<u8>> {
-        self.outgoing.take().map(|message| message.encode())
+    #[must_use]
+    pub fn outgoing(&self) -> Option<Vec<u8>> {
+        self.outgoing.as_ref().map(Message::encode)
+    }
+
+    /// The host has fetched the message.
+    pub fn sent(&mut self) {
+        self.outgoing = None;
     }
 }
 
@@ -418,6 +424,12 @@ fn given_up(explanation: u8) -> NvmfError {
 mod tests {
     use super::*;
 
+    fn fetched(verifier: &mut Verifier) -> Option<Vec<u8>> {
+        let message = verifier.outgoing();
+        verifier.sent();
+        message
+    }
+
     fn names() -> Names {
         Names {
             host: "nqn.2026-01.io.esker:host".into(),
@@ -437,9 +449,9 @@ mod tests {
         let mut prover = Prover::new(names(), host.0, host.1);
         let mut verifier = Verifier::new(names(), controller.0, controller.1);
         verifier.receive(&prover.negotiate()).unwrap();
-        let reply = prover.reply(&verifier.send().unwrap()).unwrap();
+        let reply = prover.reply(&fetched(&mut verifier).unwrap()).unwrap();
         verifier.receive(&reply).unwrap();
-        let outcome = prover.finish(&verifier.send().unwrap()).map(|last| {
+        let outcome = prover.finish(&fetched(&mut verifier).unwrap()).map(|last| {
             if let Some(last) = last {
                 verifier.receive(&last).unwrap();
             }
@@ -468,20 +480,20 @@ mod tests {
         let mut verifier = Verifier::new(names(), secret(1), None);
         for _ in 0..2 {
             verifier.receive(&prover.negotiate()).unwrap();
-            let reply = prover.reply(&verifier.send().unwrap()).unwrap();
+            let reply = prover.reply(&fetched(&mut verifier).unwrap()).unwrap();
             verifier.receive(&reply).unwrap();
-            prover.finish(&verifier.send().unwrap()).unwrap();
+            prover.finish(&fetched(&mut verifier).unwrap()).unwrap();
             assert!(verifier.is_done());
             verifier.receive(&prover.negotiate()).unwrap();
             assert!(verifier.is_done(), "commands go on meanwhile");
-            let reply = prover.reply(&verifier.send().unwrap()).unwrap();
+            let reply = prover.reply(&fetched(&mut verifier).unwrap()).unwrap();
             verifier.receive(&reply).unwrap();
-            verifier.send().unwrap();
+            fetched(&mut verifier).unwrap();
             assert!(verifier.is_done());
         }
         verifier.receive(&prover.negotiate()).unwrap();
         let mut stranger = Prover::new(names(), secret(2), None);
-        let reply = stranger.reply(&verifier.send().unwrap()).unwrap();
+        let reply = stranger.reply(&fetched(&mut verifier).unwrap()).unwrap();
         verifier.receive(&reply).unwrap();
         assert!(verifier.has_failed() && !verifier.is_done());
     }
@@ -492,7 +504,7 @@ mod tests {
         let success = Message::Success2 { transaction: 0 }.encode();
         verifier.receive(&success).unwrap();
         assert!(verifier.has_failed() && !verifier.is_done());
-        assert!(verifier.send().is_some());
+        assert!(fetched(&mut verifier).is_some());
         let mut verifier = Verifier::new(names(), secret(1), None);
         verifier.receive(&[1, 2, 3]).unwrap();
         assert!(verifier.has_failed());

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`pdu`] | the PDUs between TCP and the capsules | NVM Express TCP Transport 1.1, 3.6 |
 //! | [`capsule`] | submission and completion queue entries, SGL descriptors | Base 2.1, 3.3 and 4.3 |
+//! | [`nqn`] | names of hosts and subsystems | Base 2.1, 4.7 |
 //! | [`fabrics`] | Connect, properties | Base 2.1, 6 and 3.1.4 |
 //! | [`auth`] | the messages of DH-HMAC-CHAP | Base 2.1, 8.3.5.5 |
 //! | [`identify`] | Identify data structures | Base 2.1, 5.1.13; NVM Command Set 1.1, 4.1.5 |
@@ -27,6 +28,7 @@ pub mod fabrics;
 pub mod feature;
 pub mod identify;
 pub mod log;
+pub mod nqn;
 pub mod pdu;
 pub mod status;
 

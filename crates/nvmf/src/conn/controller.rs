@@ -5,6 +5,8 @@
 //! 2. A slot has one R2T outstanding at most, for all of its data; what comes for it must be in
 //!    order, within it, and no more than was announced in one PDU.
 //! 3. After a violation nothing is received any more.
+//! 4. `identifiers` has the identifiers of the commands that have no answer yet. A command with one of them is
+//!    a conflict: it is answered so, and the identifier stays that of the first.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -13,7 +15,8 @@ use esker_base::{AlignedBuf, BufPool};
 
 use super::receive::Header;
 use super::{Receiver, Sender, Violation};
-use crate::wire::capsule::{Cqe, Sgl, Sqe};
+use crate::wire::capsule::{Cqe, FLAG_FUSE, FLAG_PSDT, FLAG_SGL, Sgl, Sqe};
+use crate::wire::fabrics;
 use crate::wire::pdu::{
     DATA_DIGEST, FatalStatus, HEADER_DIGEST, IcReq, IcResp, LAST_PDU, PduType, SUCCESS, Transfer,
 };
@@ -41,8 +44,7 @@ pub struct Slot(pub u16);
 /// What came in.
 #[derive(Debug)]
 pub enum ControllerEvent {
-    /// A command, with the data of its capsule. `is_good` is false when the data digest did not
-    /// match: the command is to be answered with a transient transport error.
+    /// A command, with the data of its capsule.
     Command {
         /// Where it is kept.
         slot: Slot,
@@ -50,8 +52,8 @@ pub enum ControllerEvent {
         sqe: Sqe,
         /// The data of its capsule.
         data: Option<AlignedBuf>,
-        /// Whether the data is what the host sent.
-        is_good: bool,
+        /// Why it is not to be executed: what it is to be answered with.
+        fault: Option<Status>,
     },
     /// All the data that was asked for with [`ControllerConnection::request_data`].
     Data {
@@ -68,12 +70,43 @@ pub enum ControllerEvent {
 struct SlotState {
     is_used: bool,
     cid: u16,
+    /// Whether its identifier was that of a command in progress when it came.
+    is_conflict: bool,
     /// Bytes asked for; zero when nothing was asked for or all of it came.
     wanted: usize,
     received: usize,
     is_bad: bool,
     /// Where requested data goes, or data being sent.
     buf: Option<AlignedBuf>,
+}
+
+/// Identifiers of commands: one bit each, as far as the largest one that came.
+#[derive(Debug, Default)]
+struct Identifiers(Vec<u64>);
+
+impl Identifiers {
+    fn place(cid: u16) -> (usize, u64) {
+        (usize::from(cid / 64), 1 << (cid % 64))
+    }
+
+    /// Enters one; false when it is there already.
+    fn enter(&mut self, cid: u16) -> bool {
+        let (word, bit) = Identifiers::place(cid);
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let is_new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        is_new
+    }
+
+    /// A command is answered.
+    fn leave(&mut self, state: &SlotState) {
+        if !state.is_conflict {
+            let (word, bit) = Identifiers::place(state.cid);
+            self.0[word] &= !bit;
+        }
+    }
 }
 
 /// What the data being received belongs to.
@@ -89,6 +122,7 @@ pub struct ControllerConnection {
     sender: Sender,
     slots: Vec<SlotState>,
     free: Vec<u16>,
+    identifiers: Identifiers,
     /// Slots that only commands had that were answered early, and are done.
     spare: Vec<u16>,
     pending: Option<Pending>,
@@ -111,6 +145,7 @@ impl ControllerConnection {
             sender: Sender::default(),
             slots: Vec::new(),
             free: Vec::new(),
+            identifiers: Identifiers::default(),
             spare: Vec::new(),
             pending: None,
             is_initialized: false,
@@ -130,13 +165,14 @@ impl ControllerConnection {
         self.free.extend((from..slots).rev());
     }
 
-    /// Sets what Connect said: the entries of the queue, and whether it has flow control. The
-    /// in-capsule size of an I/O queue is not that of the admin queue.
-    pub fn configure(&mut self, sq_entries: u16, has_flow_control: bool, in_capsule_bytes: u32) {
-        self.sq_entries = sq_entries;
+    /// Sets what Connect said: SQSIZE, which is the entries of the queue less one, and whether it has flow
+    /// control. A queue is full with one entry free (Base 2.1, 3.3.1), so SQSIZE commands can be outstanding.
+    /// The in-capsule size of an I/O queue is not that of the admin queue.
+    pub fn configure(&mut self, sqsize: u16, has_flow_control: bool, in_capsule_bytes: u32) {
+        self.sq_entries = sqsize.saturating_add(1);
         self.has_flow_control = has_flow_control;
         self.settings.in_capsule_bytes = in_capsule_bytes;
-        self.grow(sq_entries);
+        self.grow(sqsize);
     }
 
     /// Whether the queue has flow control.
@@ -257,17 +293,36 @@ impl ControllerConnection {
             return Err(Violation::range("more data in a capsule than was announced"));
         }
         let Some(index) = self.free.pop() else {
-            return Err(Violation::sequence("more commands than the queue has entries"));
+            return Err(Violation::sequence("more commands than the queue holds"));
         };
         let slot = Slot(index);
+        let is_conflict = !self.identifiers.enter(sqe.cid);
         let state = &mut self.slots[usize::from(index)];
-        *state = SlotState { is_used: true, cid: sqe.cid, ..SlotState::default() };
+        *state = SlotState { is_used: true, cid: sqe.cid, is_conflict, ..SlotState::default() };
         if header.data > 0 {
             self.receiver.expect_data(pool.take(header.data), 0, header.data);
             self.pending = Some(Pending::Capsule { slot, sqe });
             return Ok(None);
         }
-        Ok(Some(ControllerEvent::Command { slot, sqe, data: None, is_good: true }))
+        let fault = self.fault(slot, &sqe);
+        Ok(Some(ControllerEvent::Command { slot, sqe, data: None, fault }))
+    }
+
+    /// What is wrong with a command that is none of its opcode's.
+    fn fault(&self, slot: Slot, sqe: &Sqe) -> Option<Status> {
+        if self.slots[usize::from(slot.0)].is_conflict {
+            return Some(Status::ID_CONFLICT.final_());
+        }
+        // In fabrics there are SGLs and no PRPs (Base 2.1, 4.1.1). Where other commands have PSDT, fabrics
+        // commands have had reserved bits.
+        let is_fabrics = sqe.opcode == fabrics::OPCODE;
+        let is_known = match sqe.flags & FLAG_PSDT {
+            FLAG_SGL => true,
+            0 => is_fabrics,
+            _ => false,
+        };
+        let is_fused = !is_fabrics && sqe.flags & FLAG_FUSE != 0;
+        (!is_known || is_fused).then_some(Status::INVALID_FIELD.final_())
     }
 
     fn h2c_data(&mut self, header: &Header) -> Result<(), Violation> {
@@ -309,7 +364,9 @@ impl ControllerConnection {
     fn data(&mut self, buf: AlignedBuf, is_good: bool) -> Option<ControllerEvent> {
         match self.pending.take().expect("data is expected for something") {
             Pending::Capsule { slot, sqe } => {
-                Some(ControllerEvent::Command { slot, sqe, data: Some(buf), is_good })
+                let lost = (!is_good).then_some(Status::TRANSIENT_TRANSPORT);
+                let fault = lost.or_else(|| self.fault(slot, &sqe));
+                Some(ControllerEvent::Command { slot, sqe, data: Some(buf), fault })
             }
             Pending::H2c { slot, size } => {
                 let state = &mut self.slots[usize::from(slot.0)];
@@ -352,6 +409,7 @@ impl ControllerConnection {
     pub fn respond_early(&mut self, slot: Slot, status: Status) {
         let cqe = self.completion(slot, 0, status);
         self.sender.pdu(PduType::CapsuleResp, &cqe.encode());
+        self.identifiers.leave(&self.slots[usize::from(slot.0)]);
         let more = self.spare.pop().or_else(|| {
             let index = u16::try_from(self.slots.len()).ok()?;
             self.slots.push(SlotState::default());
@@ -410,6 +468,7 @@ impl ControllerConnection {
         let state = &mut self.slots[usize::from(slot.0)];
         debug_assert!(state.is_used, "a command is answered once");
         state.is_used = false;
+        self.identifiers.leave(state);
         self.free.push(slot.0);
     }
 
@@ -460,9 +519,11 @@ impl ControllerConnection {
     /// Takes note of sent bytes. Buffers whose data is out go to `pool`; returns their bytes.
     pub fn sent(&mut self, count: usize, pool: &mut BufPool) -> usize {
         let (slots, free, mut freed) = (&mut self.slots, &mut self.free, 0);
+        let identifiers = &mut self.identifiers;
         self.sender.sent(count, |slot| {
             let state = &mut slots[usize::from(slot)];
             state.is_used = false;
+            identifiers.leave(state);
             let buf = state.buf.take().expect("data stays until it is sent");
             freed += buf.len();
             pool.give(buf);

@@ -283,7 +283,11 @@ impl Link {
 
     /// The next event in what was received.
     pub(crate) fn event(&mut self) -> Result<Option<HostEvent>, NvmfError> {
-        self.wire.poll().map_err(|violation| NvmfError::Protocol { peer: self.peer, violation })
+        self.wire.poll().map_err(|violation| {
+            // The termination request, as far as the socket takes it: the target may be gone.
+            let _ = self.flush();
+            NvmfError::Protocol { peer: self.peer, violation }
+        })
     }
 
     /// The next event, of what is there or is received in at most so many `receives`.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::admin::Reply;
 use super::connection::Connection;
-use super::controller::Controller;
+use super::controller::{AbortId, Controller};
 use super::copy;
 use super::shared::{Message, Shared};
 use super::worker::{Core, Place};
@@ -38,18 +38,20 @@ pub(crate) fn ask(controller: &Arc<Controller>, core: &Core, slot: Slot, sqe: &S
         return Reply::Aborted(Slot(request));
     }
     let Some(&at) = state.connected.get(&sqid) else { return Reply::Done(1) };
-    if state.aborts >= MOST {
+    if state.aborts.len() >= usize::from(MOST) {
         return Reply::Failed(Status::ABORT_LIMIT.final_());
     }
-    state.aborts += 1;
+    state.abort_count += 1;
+    let asked = AbortId(state.abort_count);
+    state.aborts.insert(asked, slot);
     drop(state);
     let (connection, controller) = (at.connection, controller.id);
-    core.shared.tell(at.worker, Message::Abort { connection, controller, cid, asked: slot });
+    core.shared.tell(at.worker, Message::Abort { connection, controller, cid, asked });
     Reply::Later
 }
 
 /// Tells the worker of the admin queue what became of the command of an Abort.
-pub(crate) fn answer(shared: &Shared, controller: u16, asked: Slot, is_done: bool) {
+pub(crate) fn answer(shared: &Shared, controller: u16, asked: AbortId, is_done: bool) {
     let Some(admin) = shared.controllers.lock().get(&controller).map(|one| one.admin) else {
         return; // nobody waits for the answer
     };
@@ -58,16 +60,23 @@ pub(crate) fn answer(shared: &Shared, controller: u16, asked: Slot, is_done: boo
 }
 
 /// Answers an Abort, on the admin queue.
-pub(crate) fn answered(connection: &mut Connection, core: &mut Core, asked: Slot, is_done: bool) {
-    if let Some(controller) = connection.role.controller() {
-        controller.state.lock().aborts -= 1;
-    }
-    connection.reply(core, asked, Reply::Done(u64::from(!is_done)));
+pub(crate) fn answered(
+    connection: &mut Connection,
+    core: &mut Core,
+    asked: AbortId,
+    is_done: bool,
+) {
+    let controller = connection.role.controller();
+    // A reset has answered it already.
+    let Some(slot) = controller.and_then(|one| one.state.lock().aborts.remove(&asked)) else {
+        return;
+    };
+    connection.reply(core, slot, Reply::Done(u64::from(!is_done)));
     core.mark_dirty(connection);
 }
 
 /// Aborts a command of an I/O queue, if that is still possible.
-pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, asked: Slot) {
+pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, asked: AbortId) {
     let Some(controller) = connection.role.controller().map(|one| one.id) else { return };
     core.mark_dirty(connection);
     if connection.is_ending {
@@ -124,7 +133,7 @@ pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, aske
 }
 
 /// Answers the aborted command, and then the Abort.
-fn stop(connection: &mut Connection, core: &mut Core, slot: Slot, asked: Slot) {
+fn stop(connection: &mut Connection, core: &mut Core, slot: Slot, asked: AbortId) {
     connection.job(slot).abort = Some(asked);
     connection.finish(core, slot, Status::ABORTED);
 }

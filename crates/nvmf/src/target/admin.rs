@@ -1,14 +1,14 @@
 //! Admin commands, which are all answered at once, but for Asynchronous Event Requests.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use esker_base::units::to_usize;
 
 use super::config::NSID_MAX;
 use super::connection::{Connection, Role};
-use super::controller::Controller;
+use super::controller::{Controller, LogRead};
 use super::identify::{AERL, identify};
+use super::logs::LogPage;
 use super::subsystem::Namespace;
 use super::worker::Core;
 use super::{fdp, logs};
@@ -26,6 +26,8 @@ pub(crate) enum Reply {
     Failed(Status),
     /// Data, and dwords 0 and 1 of the response.
     Data(Vec<u8>, u64),
+    /// Data of a log page, and what the host has read once it gets them.
+    Log(Vec<u8>, Option<LogRead>),
     /// It worked, and first the command in this slot is answered that it aborted.
     Aborted(Slot),
     /// It was answered already, or will be.
@@ -34,14 +36,18 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// As many dwords of `bytes` as the host asked for (0's based), padded with zeroes.
-    pub(crate) fn dwords(mut bytes: Vec<u8>, numd: u32) -> Reply {
-        let size = (to_usize(numd.into()) + 1) * 4;
-        if size > MOST_DATA {
-            return Reply::Failed(INVALID);
-        }
-        bytes.resize(size, 0);
-        Reply::Data(bytes, 0)
+    pub(crate) fn dwords(bytes: Vec<u8>, numd: u32) -> Reply {
+        dwords(bytes, numd).map_or_else(Reply::Failed, |bytes| Reply::Data(bytes, 0))
     }
+}
+
+fn dwords(mut bytes: Vec<u8>, numd: u32) -> Result<Vec<u8>, Status> {
+    let size = (to_usize(numd.into()) + 1) * 4;
+    if size > MOST_DATA {
+        return Err(INVALID);
+    }
+    bytes.resize(size, 0);
+    Ok(bytes)
 }
 
 const INVALID: Status = Status::INVALID_FIELD.final_();
@@ -102,18 +108,15 @@ fn get_log_page(controller: &Controller, core: &Core, sqe: &Sqe) -> Reply {
     if sqe.dword(14) & 1 << 23 != 0 || offset % 4 != 0 {
         return Reply::Failed(INVALID);
     }
-    let page = match logs::page(&core.shared, controller, sqe, keeps_event) {
+    let page = match logs::page(&core.shared, controller, sqe) {
         Ok(page) => page,
         Err(status) => return Reply::Failed(status),
     };
-    if !keeps_event {
-        controller.log_was_read(sqe.byte(10, 0));
-        core.shared.look_for_events(controller);
-    }
-    match page.get(usize::try_from(offset).unwrap_or(usize::MAX)..) {
-        Some(rest) => Reply::dwords(rest.to_vec(), numd),
-        None => Reply::Failed(INVALID),
-    }
+    let LogPage { bytes, changed } = page;
+    let rest = bytes.get(usize::try_from(offset).unwrap_or(usize::MAX)..).ok_or(INVALID);
+    let read = (!keeps_event).then_some(LogRead { lid: sqe.byte(10, 0), changed });
+    rest.and_then(|rest| dwords(rest.to_vec(), numd))
+        .map_or_else(Reply::Failed, |bytes| Reply::Log(bytes, read))
 }
 
 fn namespace(controller: &Controller, nsid: u32) -> Result<Arc<Namespace>, Status> {
@@ -142,9 +145,7 @@ fn set_features(controller: &Controller, core: &Core, sqe: &Sqe, data: &[u8]) ->
             Reply::Done(0)
         }
         feature::KEEP_ALIVE => {
-            let longest =
-                u32::try_from(core.shared.limits.keep_alive.as_millis()).unwrap_or(u32::MAX);
-            controller.keep_alive_ms.store(value.min(longest), Ordering::Relaxed);
+            controller.set_keep_alive(value);
             Reply::Done(0)
         }
         _ if is_discovery => Reply::Failed(INVALID),
@@ -216,7 +217,7 @@ fn get_features(controller: &Controller, sqe: &Sqe) -> Reply {
     let is_discovery = controller.is_discovery();
     match which {
         feature::EVENTS => Reply::Done(state.event_mask.into()),
-        feature::KEEP_ALIVE => Reply::Done(controller.keep_alive_ms.load(Ordering::Relaxed).into()),
+        feature::KEEP_ALIVE => Reply::Done(controller.keep_alive_ms().into()),
         feature::HOST_ID if sqe.dword(11) & 1 == 1 => Reply::Data(controller.host.id.to_vec(), 0),
         _ if is_discovery => Reply::Failed(INVALID),
         feature::QUEUES => {
@@ -259,7 +260,7 @@ pub(crate) fn reservation(
     sqe: &Sqe,
     data: &[u8],
 ) -> Reply {
-    let (host, reservations) = (controller.host.id, &namespace.reservations);
+    let (host, reservations) = (controller.claimant(), &namespace.reservations);
     match sqe.opcode {
         io::RESERVATION_REGISTER | io::RESERVATION_ACQUIRE | io::RESERVATION_RELEASE => {
             match reservations.run(host, controller.id, sqe, data) {

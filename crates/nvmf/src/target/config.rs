@@ -10,8 +10,9 @@ use esker_device::Device;
 use crate::auth::Secret;
 use crate::error::NvmfError;
 use crate::tls::TlsKey;
-use crate::wire::fabrics::{DISCOVERY_NQN, NQN_MAX};
+use crate::wire::fabrics::DISCOVERY_NQN;
 use crate::wire::log::AnaState;
+use crate::wire::nqn;
 
 /// Everything about a target.
 #[derive(Clone, Default)]
@@ -164,8 +165,9 @@ pub struct Limits {
     pub closing: Duration,
     /// How long a connection may take to send Connect.
     pub handshake: Duration,
-    /// The longest keep alive timeout; and that of discovery connections that want none.
-    pub keep_alive: Duration,
+    /// How long a discovery connection may be silent that wants no keep alive. Others have the timeout that
+    /// their host asks for.
+    pub discovery: Duration,
     /// How long a worker with nothing to do looks for work before it sleeps.
     pub spin: Duration,
     /// Commands in flight on one device, for each worker.
@@ -190,7 +192,7 @@ impl Default for Limits {
             command: Duration::from_secs(25),
             closing: Duration::from_secs(10),
             handshake: Duration::from_secs(5),
-            keep_alive: Duration::from_secs(120),
+            discovery: Duration::from_secs(120),
             spin: Duration::from_micros(50),
             device_depth: 1024,
             digests: true,
@@ -203,13 +205,10 @@ impl Default for Limits {
 /// # Errors
 /// A sentence that says what is right.
 pub fn check_nqn(nqn: &str) -> Result<(), NvmfError> {
-    let is_good = nqn.starts_with("nqn.") && nqn.len() <= NQN_MAX && !nqn.contains('\0');
-    if is_good {
-        return Ok(());
-    }
-    Err(NvmfError::Config(format!(
-        "'{nqn}' is not an NQN: at most {NQN_MAX} bytes, for example nqn.2026-01.io.example:disk1"
-    )))
+    nqn::check(nqn).map_err(|why| {
+        let example = "write one like nqn.2026-01.io.example:disk1";
+        NvmfError::Config(format!("{nqn:?} is not an NQN, because {why}: {example}"))
+    })
 }
 
 impl TargetConfig {

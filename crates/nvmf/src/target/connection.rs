@@ -13,7 +13,8 @@
 //! 2. `buffered` is the size of all buffers that hold data of this connection.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::Shutdown;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
@@ -22,7 +23,7 @@ use esker_device::{Command, Completion, Op};
 
 use super::admin::Reply;
 use super::admission::Visitor;
-use super::controller::{Address, Controller};
+use super::controller::{AbortId, Address, Controller};
 use super::copy::{self, Copies};
 use super::memory::STRANGERS;
 use super::metrics::{self, Flow, Work};
@@ -31,7 +32,7 @@ use super::worker::{Core, Place};
 use super::{abort, fabrics, io};
 use crate::auth::Verifier;
 use crate::conn::{ControllerConnection, ControllerEvent, ControllerSettings, Slot};
-use crate::socket::SLICES;
+use crate::socket::{self, SLICES};
 use crate::stream::Stream;
 use crate::tls::Progress;
 use crate::wire::capsule::Sqe;
@@ -40,8 +41,8 @@ use crate::wire::status::Status;
 
 /// Data of commands before the admin queue is connected, and on it, in a capsule (TCP 1.1, 3.2).
 const ADMIN_CAPSULE_BYTES: u32 = 8192;
-/// Slots until Connect says how many entries the queue has.
-const FIRST_SLOTS: u16 = 2;
+/// Commands until Connect says how many the queue holds: itself.
+const FIRST_SLOTS: u16 = 1;
 /// Received bytes that are handled before other connections have their turn.
 const TURN_BYTES: usize = 512 << 10;
 /// Bytes of data that are taken on before the devices and the socket have them: little enough to be
@@ -87,8 +88,8 @@ pub(crate) struct Job {
     pub(crate) expected: Option<AlignedBuf>,
     /// When the host was asked for its data, which has not come.
     pub(crate) asked: Option<Nanos>,
-    /// It is to be aborted when its data has come, or its devices are done: the slot of the Abort.
-    pub(crate) abort: Option<Slot>,
+    /// It is to be aborted when its data has come, or its devices are done: by this Abort.
+    pub(crate) abort: Option<AbortId>,
     /// Index in `flows`.
     pub(crate) flow: Option<usize>,
 }
@@ -140,6 +141,9 @@ pub(crate) struct Connection {
     pub(crate) uses: Vec<Use>,
     /// No more input: it is closed when the devices are done with it.
     pub(crate) is_ending: bool,
+    /// Until when the host has time to take a termination request. What it still sends is dropped meanwhile: a
+    /// socket that is closed with received bytes in it is reset, and the reset overtakes what was sent.
+    parting: Option<Nanos>,
     /// Whether the socket takes no more for now.
     is_blocked: bool,
     /// Whether it is among the worker's connections to be flushed.
@@ -181,6 +185,7 @@ impl Connection {
             in_device: 0,
             uses: Vec::new(),
             is_ending: false,
+            parting: None,
             is_blocked: false,
             is_dirty: false,
         }
@@ -199,7 +204,12 @@ impl Connection {
 
     /// Whether it can be closed: it ends, the devices are done, and what was left to say is said.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_ending && self.in_device == 0
+        self.is_ending && self.in_device == 0 && self.parting.is_none()
+    }
+
+    /// Whether its host has had time enough to take the last words.
+    pub(crate) fn is_parted(&self, now: Nanos) -> bool {
+        self.parting.is_some_and(|end| now >= end)
     }
 
     /// Whether the host has still to prove who it is.
@@ -210,7 +220,11 @@ impl Connection {
     /// Reads what is there and acts on it. Returns true when there is more at hand, which waits for
     /// the devices and the socket to take what was done so far.
     pub(crate) fn receive(&mut self, core: &mut Core) -> bool {
-        if !self.shake_hands(core) {
+        if self.parting.is_some() {
+            self.drop_input(core);
+            return false;
+        }
+        if self.is_ending || !self.shake_hands(core) {
             return false;
         }
         let mut turn = 0;
@@ -265,8 +279,7 @@ impl Connection {
                 Ok(None) => return false,
                 Err(_) => {
                     metrics::count(&core.shared.metrics.violations);
-                    self.flush_now();
-                    self.end(core);
+                    self.part(core);
                 }
             }
         }
@@ -280,7 +293,7 @@ impl Connection {
             controller.heard(core.now);
         }
         match event {
-            ControllerEvent::Command { slot, sqe, data, is_good } => {
+            ControllerEvent::Command { slot, sqe, data, fault } => {
                 let index = usize::from(slot.0);
                 if self.jobs.len() <= index {
                     self.jobs.resize_with(index + 1, Job::default);
@@ -290,12 +303,11 @@ impl Connection {
                     self.hold(core, data.len());
                 }
                 let size = data.as_ref().map(|data| data.len());
-                let checked = ControllerConnection::check_sgl(&sqe.sgl, size);
+                let checked = match fault {
+                    Some(fault) => Err(fault),
+                    None => ControllerConnection::check_sgl(&sqe.sgl, size),
+                };
                 match checked {
-                    Ok(()) if !is_good => {
-                        self.give_back(core, data);
-                        self.finish(core, slot, Status::TRANSIENT_TRANSPORT);
-                    }
                     // What sends nothing has its SGL for what it receives, which no capsule takes.
                     Ok(()) if !sqe.is_from_host() && data.is_some() => {
                         self.give_back(core, data);
@@ -355,7 +367,6 @@ impl Connection {
         let status = match &self.role {
             Role::New => Some(Status::SEQUENCE),
             _ if self.is_unproven() => Some(Status::AUTHENTICATION_REQUIRED),
-            _ if sqe.flags & crate::wire::capsule::FLAG_FUSE != 0 => Some(Status::INVALID_FIELD),
             Role::Io(..) => return io::execute(self, core, slot, data),
             Role::Admin(controller) => {
                 let controller = controller.clone();
@@ -383,17 +394,32 @@ impl Connection {
             }
             Reply::Later => {}
             Reply::Data(bytes, result) => {
-                let wanted = to_usize(self.job(slot).sqe.sgl.length.into());
-                if wanted < bytes.len() {
-                    return self.finish(core, slot, Status::DATA_LENGTH.final_());
+                self.reply_with(core, slot, &bytes, result);
+            }
+            Reply::Log(bytes, read) => {
+                if self.reply_with(core, slot, &bytes, 0)
+                    && let (Some(read), Some(controller)) = (read, self.role.controller())
+                {
+                    controller.log_was_read(&read);
+                    core.shared.look_for_events(controller);
                 }
-                let mut buf = core.pool.take(bytes.len());
-                buf.copy_from_slice(&bytes);
-                self.hold(core, buf.len());
-                self.wire.respond_with_data(slot, buf, result);
-                self.count(core, slot, true);
             }
         }
+    }
+
+    /// Answers a command with data, if the host has room for it; says whether it has.
+    fn reply_with(&mut self, core: &mut Core, slot: Slot, bytes: &[u8], result: u64) -> bool {
+        let wanted = to_usize(self.job(slot).sqe.sgl.length.into());
+        if wanted < bytes.len() {
+            self.finish(core, slot, Status::DATA_LENGTH.final_());
+            return false;
+        }
+        let mut buf = core.pool.take(bytes.len());
+        buf.copy_from_slice(bytes);
+        self.hold(core, buf.len());
+        self.wire.respond_with_data(slot, buf, result);
+        self.count(core, slot, true);
+        true
     }
 
     pub(crate) fn job(&mut self, slot: Slot) -> &mut Job {
@@ -557,7 +583,7 @@ impl Connection {
 
     /// Sends what is to be sent, as far as the socket takes it.
     pub(crate) fn flush(&mut self, core: &mut Core) {
-        if !self.shake_hands(core) {
+        if self.is_ending && self.parting.is_none() || !self.shake_hands(core) {
             return;
         }
         while self.wire.has_output() {
@@ -577,34 +603,60 @@ impl Connection {
             }
         }
         self.watch(core, false);
-    }
-
-    fn watch(&mut self, core: &Core, is_blocked: bool) {
-        if self.is_blocked != is_blocked && !self.is_ending {
-            self.is_blocked = is_blocked;
-            core.watch(self, is_blocked);
+        if self.parting.is_some() && self.stream.tcp().shutdown(Shutdown::Write).is_err() {
+            self.end(core); // the host is gone
         }
     }
 
-    /// Sends what the socket takes at once, for the last words of a connection.
-    fn flush_now(&mut self) {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let count = self.wire.slices(&mut slices);
-        let _ = self.stream.send(&slices[..count]); // the host may be gone
+    fn watch(&mut self, core: &Core, is_blocked: bool) {
+        if self.is_blocked != is_blocked && (!self.is_ending || self.parting.is_some()) {
+            self.is_blocked = is_blocked;
+            // What a host sends that is being parted from is dropped, whether it takes what it is sent or not.
+            core.watch(self, !is_blocked || self.parting.is_some(), is_blocked);
+        }
+    }
+
+    /// Drops what a host sends that is being parted from, until it has closed its end.
+    fn drop_input(&mut self, core: &mut Core) {
+        let (mut some, mut more) = ([0; 4096], [0; 4096]);
+        for _ in 0..TURN_BYTES / (some.len() + more.len()) {
+            let mut spaces = [IoSliceMut::new(&mut some), IoSliceMut::new(&mut more)];
+            match socket::receive(self.stream.tcp(), &mut spaces) {
+                Ok(Some(0)) | Err(_) => return self.end(core),
+                Ok(None) => return,
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+
+    /// Ends the connection after its last words: nothing that comes in counts any more, but the socket is closed
+    /// only when the host has had time to take what it is told.
+    fn part(&mut self, core: &mut Core) {
+        self.parting = Some(core.now + core.shared.limits.handshake);
+        self.stop(core);
+        core.mark_dirty(self);
     }
 
     /// Ends the connection: nothing more comes in, and with an admin queue its controller goes.
     pub(crate) fn end(&mut self, core: &mut Core) {
-        if std::mem::replace(&mut self.is_ending, true) {
-            return;
+        let was_parting = self.parting.take().is_some();
+        if was_parting || !self.is_ending {
+            core.ending(self);
         }
+        if !self.is_ending {
+            self.stop(core);
+        }
+    }
+
+    fn stop(&mut self, core: &mut Core) {
+        self.is_ending = true;
         self.all_late(core);
-        core.ending(self);
         if let Role::Admin(controller) = &self.role {
             core.shared.controllers.lock().remove(&controller.id);
             for at in controller.end() {
                 core.shared.close(at, controller.id);
             }
+            controller.forget_reservations();
         }
     }
 
@@ -612,6 +664,7 @@ impl Connection {
     pub(crate) fn retire(&mut self, core: &mut Core) {
         if let Role::Io(controller, qid) = &self.role {
             controller.leave(*qid, Address { worker: core.index, connection: self.index });
+            controller.forget_reservations();
         }
         for asked in self.jobs.iter_mut().filter_map(|job| job.abort.take()) {
             let controller = self.role.controller().expect("only I/O queues have Aborts asked of");

@@ -14,11 +14,15 @@ use esker_base::Nanos;
 use parking_lot::Mutex;
 
 use super::config::HostConfig;
-use super::reservation::HostId;
+use super::reservation::{Claimant, HostId, NO_HOST_ID};
 use super::subsystem::Subsystem;
+use crate::conn::Slot;
 use crate::wire::fabrics::{CC_EN, CC_SHN, CSTS_RDY, CSTS_SHUTDOWN_COMPLETE};
 use crate::wire::identify::{OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE};
 use crate::wire::log::event;
+
+/// Granularity of keep alive timeouts, in units of 100 ms.
+pub(crate) const KAS: u16 = 10;
 
 /// Who is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub(crate) struct Address {
 /// A controller.
 pub(crate) struct Controller {
     pub(crate) id: u16,
+    /// Which of all that there ever were: an id comes again.
+    number: u64,
     pub(crate) host: Host,
     /// `None`: the discovery service.
     pub(crate) subsystem: Option<Arc<Subsystem>>,
@@ -50,7 +56,7 @@ pub(crate) struct Controller {
     /// The admin connection has ended, or is about to.
     is_gone: AtomicBool,
     /// Keep alive timeout in milliseconds, 0 without.
-    pub(crate) keep_alive_ms: AtomicU32,
+    keep_alive_ms: AtomicU32,
     /// When the host was last heard, in nanoseconds of the target's clock.
     last_heard: AtomicU64,
     pub(crate) state: Mutex<State>,
@@ -69,7 +75,9 @@ pub(crate) struct State {
     /// Asynchronous Event Requests that wait: slots of the admin connection, and command ids.
     pub(crate) requests: VecDeque<(u16, u16)>,
     /// Abort commands that were not answered yet.
-    pub(crate) aborts: u8,
+    pub(crate) aborts: BTreeMap<AbortId, Slot>,
+    /// How many there were.
+    pub(crate) abort_count: u64,
     /// Events to be sent.
     pending: BTreeSet<u32>,
     /// Events sent, whose log page was not read yet.
@@ -82,6 +90,10 @@ pub(crate) struct State {
     pub(crate) error_log: VecDeque<crate::wire::log::ErrorEntry>,
 }
 
+/// An Abort command, among all that a controller has had: its slot may be another command's when the answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AbortId(pub(crate) u64);
+
 /// Why an I/O queue is not entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotEntered {
@@ -93,7 +105,7 @@ pub(crate) enum NotEntered {
 
 impl Controller {
     pub(crate) fn new(
-        id: u16,
+        (id, number): (u16, u64),
         host: Host,
         subsystem: Option<Arc<Subsystem>>,
         credentials: Option<HostConfig>,
@@ -101,6 +113,7 @@ impl Controller {
     ) -> Controller {
         Controller {
             id,
+            number,
             host,
             subsystem,
             credentials,
@@ -123,12 +136,29 @@ impl Controller {
         self.last_heard.store(now.0, Ordering::Relaxed);
     }
 
+    /// Sets the keep alive timeout: what the host asks for, in milliseconds, rounded up to the granularity
+    /// (Base 2.1, 3.9). The transport limits it neither way (TCP 1.1, 3.5); 0 is none.
+    pub(crate) fn set_keep_alive(&self, asked_ms: u32) {
+        let granularity = u32::from(KAS) * 100;
+        let rounded = asked_ms.checked_next_multiple_of(granularity).unwrap_or(asked_ms);
+        self.keep_alive_ms.store(rounded, Ordering::Relaxed);
+    }
+
+    /// The keep alive timeout in milliseconds, 0 without.
+    pub(crate) fn keep_alive_ms(&self) -> u32 {
+        self.keep_alive_ms.load(Ordering::Relaxed)
+    }
+
     /// Whether the host was silent for longer than its keep alive timeout, and the grace of half
-    /// of it.
-    pub(crate) fn is_silent(&self, now: Nanos) -> bool {
-        let timeout = u64::from(self.keep_alive_ms.load(Ordering::Relaxed));
-        let since = now.since(Nanos(self.last_heard.load(Ordering::Relaxed)));
-        timeout > 0 && since > Duration::from_millis(timeout + timeout / 2)
+    /// of it. Discovery is over soon: a host that wants to stay there asks for keep alive (Base 2.1,
+    /// 3.1.3.3), and without has `discovery`.
+    pub(crate) fn is_silent(&self, now: Nanos, discovery: Duration) -> bool {
+        let timeout = match self.keep_alive_ms() {
+            0 if self.is_discovery() => discovery,
+            0 => return false,
+            ms => Duration::from_millis(u64::from(ms) + u64::from(ms) / 2),
+        };
+        now.since(Nanos(self.last_heard.load(Ordering::Relaxed))) > timeout
     }
 
     /// CC.
@@ -150,20 +180,28 @@ impl Controller {
         self.configuration() & (CC_EN | CC_SHN) == CC_EN
     }
 
-    /// Sets CC. Returns the I/O connections to close: all of them when the controller is disabled
-    /// or shut down.
-    pub(crate) fn configure(&self, cc: u32) -> Vec<Address> {
+    /// Sets CC. The I/O connections end when the controller is disabled or shut down. Disabling resets it
+    /// (Base 2.1, 3.7.2): no command that came before is answered afterwards, and what the host has set is gone.
+    pub(crate) fn configure(&self, cc: u32) -> Ended {
         let mut state = self.state.lock();
         let was_enabled = state.cc & CC_EN != 0;
         state.cc = cc;
-        let ends = cc & CC_EN == 0 && was_enabled || cc & CC_SHN != 0;
+        let mut ended = Ended::default();
+        if cc & CC_EN == 0 && was_enabled || cc & CC_SHN != 0 {
+            ended.queues = std::mem::take(&mut state.connected).into_values().collect();
+        }
         if cc & CC_EN == 0 {
             state.event_mask = 0;
+            state.io_queues = 0;
             state.pending.clear();
             state.unread.clear();
             state.changed.clear();
+            let requests = std::mem::take(&mut state.requests);
+            let aborts = std::mem::take(&mut state.aborts);
+            ended.commands = requests.into_iter().map(|(slot, _)| Slot(slot)).collect();
+            ended.commands.extend(aborts.into_values());
         }
-        if ends { std::mem::take(&mut state.connected).into_values().collect() } else { Vec::new() }
+        ended
     }
 
     /// Enters an I/O queue that connects.
@@ -226,11 +264,51 @@ impl Controller {
         Some((slot, event))
     }
 
-    /// The host has read a log page: events about it may be sent again.
-    pub(crate) fn log_was_read(&self, lid: u8) {
+    /// The host has read a log page: events about it may be sent again. What has happened since the page was
+    /// made is kept.
+    pub(crate) fn log_was_read(&self, read: &LogRead) {
         let mut state = self.state.lock();
-        state.unread.retain(|event| event.to_le_bytes()[2] != lid);
+        state.unread.retain(|event| event.to_le_bytes()[2] != read.lid);
+        state.changed.retain(|nsid| !read.changed.contains(nsid));
     }
+
+    /// Whose reservations its host's are. Two controllers whose hosts both have the identifier 0 have two hosts
+    /// (Base 2.1, 5.1.25.1.28).
+    pub(crate) fn claimant(&self) -> Claimant {
+        match self.host.id {
+            NO_HOST_ID => Claimant::Controller(self.number),
+            id => Claimant::Host(id),
+        }
+    }
+
+    /// Ends the reservations of a host without an identifier when its controller was reset or has gone.
+    pub(crate) fn forget_reservations(&self) {
+        if self.configuration() & CC_EN != 0 && !self.is_gone.load(Ordering::Acquire) {
+            return;
+        }
+        if let (claimant @ Claimant::Controller(_), Some(subsystem)) =
+            (self.claimant(), &self.subsystem)
+        {
+            subsystem.namespaces().iter().for_each(|one| one.reservations.forget(claimant));
+        }
+    }
+}
+
+/// What a host has read of its log pages.
+#[derive(Debug)]
+pub(crate) struct LogRead {
+    pub(crate) lid: u8,
+    /// The namespaces that the page said have changed.
+    pub(crate) changed: BTreeSet<u32>,
+}
+
+/// What setting CC ends.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The I/O connections to close.
+    pub(crate) queues: Vec<Address>,
+    /// Commands of the admin queue that nobody answers any more: event requests and Aborts.
+    pub(crate) commands: Vec<Slot>,
 }
 
 /// The bit of the event configuration that enables an event.
@@ -250,7 +328,7 @@ mod tests {
     fn controller() -> Controller {
         let host = Host { nqn: "nqn.2026-01.io.esker:host".to_owned(), id: [1; 16] };
         let admin = Address { worker: 0, connection: 0 };
-        let controller = Controller::new(1, host, None, None, (0, admin));
+        let controller = Controller::new((1, 1), host, None, None, (0, admin));
         controller.configure(CC_EN);
         controller.state.lock().io_queues = 2;
         controller
@@ -263,9 +341,11 @@ mod tests {
         assert_eq!(one.enter(1, at), Ok(()));
         assert_eq!(one.enter(1, at), Err(NotEntered::Sequence));
         assert_eq!(one.enter(3, at), Err(NotEntered::Number));
-        assert_eq!(one.configure(0), [at]);
+        assert_eq!(one.configure(0).queues, [at]);
         assert_eq!(one.enter(2, at), Err(NotEntered::Sequence), "it is disabled");
         one.configure(CC_EN);
+        assert_eq!(one.enter(2, at), Err(NotEntered::Number), "queues are asked for again");
+        one.state.lock().io_queues = 2;
         assert_eq!(one.enter(2, at), Ok(()));
         assert_eq!(one.end(), [at]);
         assert_eq!(one.enter(1, at), Err(NotEntered::Sequence), "it goes");
@@ -280,6 +360,7 @@ mod tests {
         one.enter(1, before).unwrap();
         one.configure(0);
         one.configure(CC_EN);
+        one.state.lock().io_queues = 2;
         one.enter(1, after).unwrap();
         one.leave(1, before);
         assert_eq!(one.end(), [after]);

@@ -1,7 +1,6 @@
 //! Fabrics commands: Connect, properties, authentication.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
@@ -20,9 +19,12 @@ use crate::wire::fabrics::{
     CONNECT, CSTS, Connect, ConnectData, DISCONNECT, DISCOVERY_NQN, NSSR, PROPERTY_GET,
     PROPERTY_SET, Property, VERSION, VS, capabilities,
 };
+use crate::wire::nqn;
 use crate::wire::status::Status;
-use crate::wire::text;
 
+/// Where the names are in the data of Connect.
+const SUBSYSTEM_NQN_AT: u16 = 256;
+const HOST_NQN_AT: u16 = 512;
 /// Bytes of a message of the authentication, at most.
 const AUTH_BYTES: u32 = 4096;
 
@@ -85,21 +87,20 @@ fn connect(
     sqe: &Sqe,
     data: &[u8],
 ) -> Reply {
-    let connected = check(connection, core, sqe, data).and_then(|(request, data)| {
-        let host = Host { nqn: text(&data.hostnqn), id: data.hostid };
+    let connected = check(connection, core, sqe, data).and_then(|asked| {
         // The key says who it is, and for which subsystem.
         if let Some(peer) = connection.stream.peer() {
-            if peer.host != host.nqn {
-                return Err(Wrong::data(512));
+            if peer.host != asked.host.nqn {
+                return Err(Wrong::data(HOST_NQN_AT));
             }
-            if peer.subsystem != text(&data.subnqn) {
-                return Err(Wrong::data(256));
+            if peer.subsystem != asked.subsystem {
+                return Err(Wrong::data(SUBSYSTEM_NQN_AT));
             }
         }
-        enter_host(connection, core, &host)?;
-        match request.qid {
-            0 => admin_queue(connection, core, &request, &data, host),
-            _ => io_queue(connection, core, &request, &data, &host),
+        enter_host(connection, core, &asked.host)?;
+        match asked.request.qid {
+            0 => admin_queue(connection, core, asked),
+            _ => io_queue(connection, core, &asked),
         }
     });
     match connected {
@@ -130,12 +131,16 @@ fn name(connection: &Connection, core: &Core, controller: &Controller) {
     core.shared.admission.named(connection.visitor, host, core.shared.is_listed(host));
 }
 
-fn check(
-    connection: &Connection,
-    core: &Core,
-    sqe: &Sqe,
-    data: &[u8],
-) -> Result<(Connect, ConnectData), Wrong> {
+/// What a Connect asks for.
+struct Asked {
+    request: Connect,
+    host: Host,
+    cntlid: u16,
+    /// NQN of the subsystem, or of the discovery service.
+    subsystem: String,
+}
+
+fn check(connection: &Connection, core: &Core, sqe: &Sqe, data: &[u8]) -> Result<Asked, Wrong> {
     if !matches!(connection.role, Role::New) {
         return Err(Wrong::status(Status::SEQUENCE));
     }
@@ -148,7 +153,10 @@ fn check(
     if request.sqsize == 0 || request.sqsize >= core.shared.limits.queue_entries {
         return Err(Wrong::field(44));
     }
-    Ok((request, data))
+    let subsystem = nqn::decode(&data.subnqn).map_err(|_| Wrong::data(SUBSYSTEM_NQN_AT))?;
+    let nqn = nqn::decode(&data.hostnqn).map_err(|_| Wrong::data(HOST_NQN_AT))?;
+    let host = Host { nqn, id: data.hostid };
+    Ok(Asked { request, host, cntlid: data.cntlid, subsystem })
 }
 
 /// Counts the connection against the limit of its host: the one that it names now, and no longer
@@ -171,29 +179,28 @@ fn enter_host(connection: &mut Connection, core: &Core, host: &Host) -> Result<(
 fn admin_queue(
     connection: &mut Connection,
     core: &mut Core,
-    request: &Connect,
-    data: &ConnectData,
-    host: Host,
+    asked: Asked,
 ) -> Result<Arc<Controller>, Wrong> {
-    let nqn = text(&data.subnqn);
+    let Asked { request, host, cntlid, subsystem: nqn } = asked;
+    let missing = || Wrong::data(SUBSYSTEM_NQN_AT);
     let shared = core.shared.clone();
     let subsystem = match nqn.as_str() {
         DISCOVERY_NQN => None,
-        _ => Some(shared.subsystem(&nqn).ok_or(Wrong::data(256))?),
+        _ => Some(shared.subsystem(&nqn).ok_or_else(missing)?),
     };
     let mut credentials = None;
     if let Some(subsystem) = &subsystem {
-        // Who may not use it is told what who asks for nothing that is there is told.
-        credentials = subsystem.admits(&host.nqn).ok_or(Wrong::data(256))?;
+        // A host that may not use it is told what a host is told that asks for nothing that is there.
+        credentials = subsystem.admits(&host.nqn).ok_or_else(missing)?;
         let has_key = credentials.as_ref().is_some_and(|one| one.tls_key.is_some());
         if has_key != shared.portals[connection.portal].tls {
-            return Err(Wrong::data(256));
+            return Err(missing());
         }
     }
-    if data.cntlid != CNTLID_ANY {
+    if cntlid != CNTLID_ANY {
         return Err(Wrong::data(16));
     }
-    connection.verifier = credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &nqn));
+    let verifier = credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &nqn));
     let at = Address { worker: core.index, connection: connection.index };
     let portal = connection.portal;
     let controller = shared
@@ -202,16 +209,11 @@ fn admin_queue(
     // From here on a change of the configuration finds it; one just before did not.
     if !shared.is_admitted(&controller) {
         shared.controllers.lock().remove(&controller.id);
-        return Err(Wrong::data(256));
+        return Err(missing());
     }
-    let longest = u32::try_from(shared.limits.keep_alive.as_millis()).unwrap_or(u32::MAX);
-    let keep_alive = match request.kato {
-        // Discovery is over soon; who wants to stay asks for keep alive (Base 2.1, 3.1.3.3).
-        0 if controller.is_discovery() => longest,
-        wanted => wanted.min(longest),
-    };
-    controller.keep_alive_ms.store(keep_alive, Ordering::Relaxed);
-    connection.wire.configure(entries(request), has_flow_control(request), 8192);
+    controller.set_keep_alive(request.kato);
+    connection.verifier = verifier;
+    connection.wire.configure(request.sqsize, has_flow_control(&request), 8192);
     connection.role = Role::Admin(controller.clone());
     Ok(controller)
 }
@@ -225,14 +227,12 @@ fn verifier(credentials: &super::config::HostConfig, host: &str, nqn: &str) -> O
 fn io_queue(
     connection: &mut Connection,
     core: &mut Core,
-    request: &Connect,
-    data: &ConnectData,
-    host: &Host,
+    asked: &Asked,
 ) -> Result<Arc<Controller>, Wrong> {
-    let shared = &core.shared;
-    let controller = shared.controllers.lock().get(&data.cntlid).cloned().ok_or(Wrong::data(16))?;
+    let (Asked { request, host, cntlid, subsystem: nqn }, shared) = (asked, &core.shared);
+    let controller = shared.controllers.lock().get(cntlid).cloned().ok_or(Wrong::data(16))?;
     let subsystem = controller.subsystem.as_ref().ok_or(Wrong::field(42))?;
-    let is_its = controller.host == *host && subsystem.nqn == text(&data.subnqn);
+    let is_its = controller.host == *host && subsystem.nqn == *nqn;
     if !is_its || controller.portal != connection.portal {
         return Err(Wrong::data(16));
     }
@@ -251,13 +251,9 @@ fn io_queue(
     })?;
     connection.verifier = verifier;
     let in_capsule_bytes = shared.limits.in_capsule_bytes;
-    connection.wire.configure(entries(request), has_flow_control(request), in_capsule_bytes);
+    connection.wire.configure(request.sqsize, has_flow_control(request), in_capsule_bytes);
     connection.role = Role::Io(controller.clone(), request.qid);
     Ok(controller)
-}
-
-fn entries(request: &Connect) -> u16 {
-    request.sqsize.saturating_add(1)
 }
 
 fn has_flow_control(request: &Connect) -> bool {
@@ -281,7 +277,7 @@ fn property_get(connection: &Connection, core: &Core, sqe: &Sqe) -> Reply {
     }
 }
 
-fn property_set(connection: &Connection, core: &Core, sqe: &Sqe) -> Reply {
+fn property_set(connection: &mut Connection, core: &Core, sqe: &Sqe) -> Reply {
     let invalid = Reply::Failed(Status::INVALID_FIELD.final_());
     let (Role::Admin(controller), Ok(property)) =
         (&connection.role, Property::decode(&sqe.arguments()))
@@ -292,8 +288,14 @@ fn property_set(connection: &Connection, core: &Core, sqe: &Sqe) -> Reply {
         return invalid;
     }
     let [a, b, c, d, ..] = property.value.to_le_bytes();
-    for at in controller.configure(u32::from_le_bytes([a, b, c, d])) {
+    let ended = controller.configure(u32::from_le_bytes([a, b, c, d]));
+    for at in ended.queues {
         core.shared.close(at, controller.id);
+    }
+    controller.forget_reservations();
+    // They are answered before the host is told that the reset has begun, and not afterwards.
+    for slot in ended.commands {
+        connection.wire.respond(slot, 0, Status::ABORTED);
     }
     Reply::Done(0)
 }
@@ -325,12 +327,19 @@ fn auth_send(connection: &mut Connection, core: &Core, sqe: &Sqe, data: &[u8]) -
 fn auth_receive(connection: &mut Connection, sqe: &Sqe) -> Reply {
     let invalid = Reply::Failed(Status::INVALID_FIELD.final_());
     let Some(transfer) = is_authentication(sqe) else { return invalid };
-    let Some(mut message) = connection.verifier.as_mut().and_then(Verifier::send) else {
+    let Some((verifier, mut message)) =
+        connection.verifier.as_mut().and_then(|one| one.outgoing().map(|message| (one, message)))
+    else {
         return Reply::Failed(Status::SEQUENCE.final_());
     };
     if message.len() > to_usize(transfer.length.into()) {
         return invalid;
     }
+    if sqe.sgl.length < transfer.length {
+        return Reply::Failed(Status::DATA_LENGTH.final_());
+    }
+    // Only now: a host that had no room for it asks again.
+    verifier.sent();
     message.resize(to_usize(transfer.length.into()), 0);
     Reply::Data(message, 0)
 }

@@ -118,7 +118,7 @@ fn common(controller: &Controller) -> IdentifyController {
         aerl: AERL,
         lpa: 0x07,
         elpe: u8::try_from(ERROR_ENTRIES - 1).expect("at most 256 entries"),
-        kas: 10,
+        kas: super::controller::KAS,
         sqes: 0x66,
         cqes: 0x44,
         // SGLs without alignment, and with offsets into the capsule.

@@ -32,10 +32,12 @@ pub(crate) fn execute(
         .and_then(|()| lookup(connection, core, &controller, sqe.nsid))
         .and_then(|flow| {
             let namespace = core.namespace(connection.uses[flow].device).clone();
-            namespace.reservations.check(&controller.host.id, sqe.opcode).or_else(|conflict| {
-                // What a reservation never stops (Base 2.1, Figure 128).
-                if is_about_reservations(sqe.opcode) { Ok(()) } else { Err(conflict) }
-            })?;
+            namespace.reservations.check(controller.claimant(), sqe.opcode).or_else(
+                |conflict| {
+                    // What a reservation never stops (Base 2.1, Figure 128).
+                    if is_about_reservations(sqe.opcode) { Ok(()) } else { Err(conflict) }
+                },
+            )?;
             Ok((flow, namespace))
         });
     let (flow, namespace) = match prepared {

@@ -1,5 +1,6 @@
 //! The log pages of a controller.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,13 +40,26 @@ const SUPPORTED: [u8; 14] = [
     lid::SUPPORTED,
 ];
 
-/// A log page, whole. What a host reads resets it, unless it asks for the event to be kept.
-pub(crate) fn page(
-    shared: &Shared,
-    controller: &Controller,
-    sqe: &Sqe,
-    keeps_event: bool,
-) -> Result<Vec<u8>, Status> {
+/// A log page, whole.
+#[derive(Debug)]
+pub(crate) struct LogPage {
+    pub(crate) bytes: Vec<u8>,
+    /// The namespaces that it says have changed.
+    pub(crate) changed: BTreeSet<u32>,
+}
+
+/// A log page as it is now. It changes nothing: [`Controller::log_was_read`] does, when a host gets it.
+pub(crate) fn page(shared: &Shared, controller: &Controller, sqe: &Sqe) -> Result<LogPage, Status> {
+    if sqe.byte(10, 0) == lid::CHANGED_NAMESPACES && !controller.is_discovery() {
+        let changed = controller.state.lock().changed.clone();
+        let bytes = identify::namespace_list(changed.iter().copied(), 0);
+        return Ok(LogPage { bytes, changed });
+    }
+    let bytes = bytes_of(shared, controller, sqe)?;
+    Ok(LogPage { bytes, changed: BTreeSet::new() })
+}
+
+fn bytes_of(shared: &Shared, controller: &Controller, sqe: &Sqe) -> Result<Vec<u8>, Status> {
     let which = sqe.byte(10, 0);
     let Some(subsystem) = &controller.subsystem else {
         return match which {
@@ -67,14 +81,6 @@ pub(crate) fn page(
             let mut bytes = vec![0; 512];
             bytes[0] = 1; // slot 1 is active
             bytes[8..16].copy_from_slice(&padded::<8>(env!("CARGO_PKG_VERSION"), b' '));
-            Ok(bytes)
-        }
-        lid::CHANGED_NAMESPACES => {
-            let mut state = controller.state.lock();
-            let bytes = identify::namespace_list(state.changed.iter().copied(), 0);
-            if !keeps_event {
-                state.changed.clear();
-            }
             Ok(bytes)
         }
         lid::EFFECTS => Ok(match sqe.byte(14, 3) {

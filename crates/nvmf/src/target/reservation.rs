@@ -28,9 +28,31 @@ pub(crate) use store::Store;
 /// A host identifier.
 pub(crate) type HostId = [u8; 16];
 
+/// The identifier of a host that has none. Its controllers are associated with no other (Base 2.1,
+/// 5.1.25.1.28).
+pub(crate) const NO_HOST_ID: HostId = [0; 16];
+
+/// Whose a registration, and a reservation, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claimant {
+    /// A host's, through whichever of its controllers.
+    Host(HostId),
+    /// That of a host without an identifier: of one controller, by its number, until that is reset or gone.
+    Controller(u64),
+}
+
+impl Claimant {
+    fn host_id(self) -> Option<HostId> {
+        match self {
+            Claimant::Host(id) => Some(id),
+            Claimant::Controller(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Registration {
-    host: HostId,
+    claimant: Claimant,
     cntlid: u16,
     key: u64,
 }
@@ -55,7 +77,7 @@ struct State {
     generation: u32,
     registrations: Vec<Registration>,
     /// The type, and the holder. With the all-registrants types the holder is who acquired it.
-    reservation: Option<(u8, HostId)>,
+    reservation: Option<(u8, Claimant)>,
     /// Persist through power loss.
     persists: bool,
 }
@@ -71,32 +93,41 @@ pub(crate) struct Reservations {
 
 impl State {
     fn of(record: Record) -> State {
-        let registrations = record.registrants.into_iter();
-        let registration = |(host, key)| Registration { host, cntlid: CNTLID_NONE, key };
+        // An older file may have hosts without an identifier: nobody can be one of them any more.
+        let is_named = |host: &HostId| *host != NO_HOST_ID;
+        let registrations = record.registrants.into_iter().filter(|(host, _)| is_named(host));
+        let registration =
+            |(host, key)| Registration { claimant: Claimant::Host(host), cntlid: CNTLID_NONE, key };
+        let reservation = record.reservation.filter(|(_, host)| is_named(host));
+        let reservation = reservation.map(|(kind, host)| (kind, Claimant::Host(host)));
         State {
             generation: record.generation,
             registrations: registrations.map(registration).collect(),
-            reservation: record.reservation,
+            reservation,
             persists: true,
         }
     }
 
+    /// What persists: nothing of hosts without an identifier, who are others after a reset.
     fn record(&self) -> Option<Record> {
-        self.persists.then(|| Record {
-            generation: self.generation,
-            reservation: self.reservation,
-            registrants: self.registrations.iter().map(|one| (one.host, one.key)).collect(),
-        })
+        let named = self.registrations.iter();
+        let registrants: Vec<(HostId, u64)> =
+            named.filter_map(|one| Some((one.claimant.host_id()?, one.key))).collect();
+        let reservation = self.reservation.and_then(|(kind, holder)| {
+            let first = || registrants.first().map(|&(host, _)| host).filter(|_| is_of_all(kind));
+            Some((kind, holder.host_id().or_else(first)?))
+        });
+        self.persists.then_some(Record { generation: self.generation, reservation, registrants })
     }
 
-    fn registration(&self, host: &HostId) -> Option<&Registration> {
-        self.registrations.iter().find(|one| one.host == *host)
+    fn registration(&self, claimant: Claimant) -> Option<&Registration> {
+        self.registrations.iter().find(|one| one.claimant == claimant)
     }
 
-    fn is_holder(&self, host: &HostId) -> bool {
-        self.reservation.is_some_and(|(kind, holder)| match kind {
-            WRITE_EXCLUSIVE_ALL | EXCLUSIVE_ACCESS_ALL => self.registration(host).is_some(),
-            _ => holder == *host,
+    fn is_holder(&self, claimant: Claimant) -> bool {
+        self.reservation.is_some_and(|(kind, holder)| match is_of_all(kind) {
+            true => self.registration(claimant).is_some(),
+            false => holder == claimant,
         })
     }
 
@@ -104,15 +135,20 @@ impl State {
     fn remove(&mut self, is_gone: impl Fn(&Registration) -> bool) {
         self.registrations.retain(|one| !is_gone(one));
         if let Some((kind, holder)) = self.reservation {
-            let is_kept = match kind {
-                WRITE_EXCLUSIVE_ALL | EXCLUSIVE_ACCESS_ALL => !self.registrations.is_empty(),
-                _ => self.registration(&holder).is_some(),
+            let is_kept = match is_of_all(kind) {
+                true => !self.registrations.is_empty(),
+                false => self.registration(holder).is_some(),
             };
             if !is_kept {
                 self.reservation = None;
             }
         }
     }
+}
+
+/// Whether every registrant holds a reservation of this type.
+fn is_of_all(kind: u8) -> bool {
+    matches!(kind, WRITE_EXCLUSIVE_ALL | EXCLUSIVE_ACCESS_ALL)
 }
 
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.final_();
@@ -163,8 +199,16 @@ impl Reservations {
         Ok(())
     }
 
-    /// Whether `host` may run a command with this opcode.
-    pub(crate) fn check(&self, host: &HostId, opcode: u8) -> Result<(), Status> {
+    /// Ends what a claimant has that nothing persists of.
+    pub(crate) fn forget(&self, claimant: Claimant) {
+        let _changing = self.changing.lock();
+        let mut state = self.state.lock();
+        state.remove(|one| one.claimant == claimant);
+        self.is_active.store(state.reservation.is_some(), Ordering::Release);
+    }
+
+    /// Whether `claimant` may run a command with this opcode.
+    pub(crate) fn check(&self, claimant: Claimant, opcode: u8) -> Result<(), Status> {
         if !self.is_active.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -176,16 +220,16 @@ impl Reservations {
             _ => false,
         };
         let is_allowed = match kind {
-            WRITE_EXCLUSIVE | EXCLUSIVE_ACCESS => state.is_holder(host),
-            _ => state.registration(host).is_some(),
+            WRITE_EXCLUSIVE | EXCLUSIVE_ACCESS => state.is_holder(claimant),
+            _ => state.registration(claimant).is_some(),
         };
         if is_free || is_allowed { Ok(()) } else { Err(CONFLICT) }
     }
 
-    /// Runs Reservation Register, Acquire or Release of `host` with its data.
+    /// Runs Reservation Register, Acquire or Release of `claimant` with its data.
     pub(crate) fn run(
         &self,
-        host: HostId,
+        claimant: Claimant,
         cntlid: u16,
         sqe: &Sqe,
         data: &[u8],
@@ -207,7 +251,7 @@ impl Reservations {
         let cptpl = sqe.dword(10) >> 30;
         self.change(|state| match sqe.opcode {
             io::RESERVATION_REGISTER => {
-                let new = Registration { host, cntlid, key: keys.other };
+                let new = Registration { claimant, cntlid, key: keys.other };
                 register(state, new, |key| ignores_key || key == keys.crkey, action)?;
                 match cptpl {
                     CPTPL_KEEP => {}
@@ -217,8 +261,8 @@ impl Reservations {
                 }
                 Ok(())
             }
-            io::RESERVATION_ACQUIRE => acquire(state, &host, &keys, action, kind),
-            _ => release(state, &host, &keys, action, kind),
+            io::RESERVATION_ACQUIRE => acquire(state, claimant, &keys, action, kind),
+            _ => release(state, claimant, &keys, action, kind),
         })
     }
 
@@ -236,9 +280,9 @@ impl Reservations {
         for one in &state.registrations {
             let registrant = Registrant {
                 cntlid: one.cntlid,
-                rcsts: u8::from(state.is_holder(&one.host)),
+                rcsts: u8::from(state.is_holder(one.claimant)),
                 rkey: one.key,
-                hostid: one.host,
+                hostid: one.claimant.host_id().unwrap_or(NO_HOST_ID),
             };
             bytes.extend(registrant.encode());
         }
@@ -252,15 +296,15 @@ fn register(
     is_key: impl Fn(u64) -> bool,
     action: u8,
 ) -> Result<(), Status> {
-    let known = state.registration(&new.host).copied();
+    let known = state.registration(new.claimant).copied();
     match (action, known) {
         (0, None) if new.key != 0 => state.registrations.push(new),
         (0, Some(old)) if old.key == new.key => return Ok(()),
         (0, Some(_)) => return Err(CONFLICT),
-        (1, Some(old)) if is_key(old.key) => state.remove(|one| one.host == new.host),
+        (1, Some(old)) if is_key(old.key) => state.remove(|one| one.claimant == new.claimant),
         (2, Some(old)) if is_key(old.key) && new.key != 0 => {
             for one in &mut state.registrations {
-                if one.host == new.host {
+                if one.claimant == new.claimant {
                     one.key = new.key;
                 }
             }
@@ -276,7 +320,7 @@ fn register(
 
 fn acquire(
     state: &mut State,
-    host: &HostId,
+    claimant: Claimant,
     keys: &ReservationKeys,
     action: u8,
     kind: u8,
@@ -284,16 +328,16 @@ fn acquire(
     if !(WRITE_EXCLUSIVE..=EXCLUSIVE_ACCESS_ALL).contains(&kind) || action > 2 {
         return Err(INVALID);
     }
-    if state.registration(host).is_none_or(|one| one.key != keys.crkey) {
+    if state.registration(claimant).is_none_or(|one| one.key != keys.crkey) {
         return Err(CONFLICT);
     }
     if action == 0 {
         return match state.reservation {
             None => {
-                state.reservation = Some((kind, *host));
+                state.reservation = Some((kind, claimant));
                 Ok(())
             }
-            Some((held, _)) if state.is_holder(host) && held == kind => Ok(()),
+            Some((held, _)) if state.is_holder(claimant) && held == kind => Ok(()),
             Some(_) => Err(CONFLICT),
         };
     }
@@ -301,22 +345,22 @@ fn acquire(
     let victim = keys.other;
     let holders_key = state
         .reservation
-        .and_then(|(_, holder)| state.registration(&holder).map(|registration| registration.key));
+        .and_then(|(_, holder)| state.registration(holder).map(|registration| registration.key));
     let is_all = state.reservation.is_some_and(|(held, _)| held >= WRITE_EXCLUSIVE_ALL);
     if victim == 0 {
         if !is_all {
             return Err(INVALID);
         }
-        state.remove(|one| one.host != *host);
-        state.reservation = Some((kind, *host));
+        state.remove(|one| one.claimant != claimant);
+        state.reservation = Some((kind, claimant));
     } else {
         if !state.registrations.iter().any(|one| one.key == victim) {
             return Err(CONFLICT);
         }
         let takes_over = holders_key == Some(victim) && !is_all;
-        state.remove(|one| one.key == victim && one.host != *host);
+        state.remove(|one| one.key == victim && one.claimant != claimant);
         if takes_over {
-            state.reservation = Some((kind, *host));
+            state.reservation = Some((kind, claimant));
         }
     }
     state.generation = state.generation.wrapping_add(1);
@@ -325,18 +369,18 @@ fn acquire(
 
 fn release(
     state: &mut State,
-    host: &HostId,
+    claimant: Claimant,
     keys: &ReservationKeys,
     action: u8,
     kind: u8,
 ) -> Result<(), Status> {
-    if state.registration(host).is_none_or(|one| one.key != keys.crkey) {
+    if state.registration(claimant).is_none_or(|one| one.key != keys.crkey) {
         return Err(CONFLICT);
     }
     match action {
         0 => match state.reservation {
-            Some((held, _)) if state.is_holder(host) && held != kind => Err(INVALID),
-            Some(_) if state.is_holder(host) => {
+            Some((held, _)) if state.is_holder(claimant) && held != kind => Err(INVALID),
+            Some(_) if state.is_holder(claimant) => {
                 state.reservation = None;
                 Ok(())
             }
@@ -356,10 +400,10 @@ fn release(
 mod tests {
     use super::*;
 
-    const A: HostId = [1; 16];
-    const B: HostId = [2; 16];
+    const A: Claimant = Claimant::Host([1; 16]);
+    const B: Claimant = Claimant::Host([2; 16]);
 
-    fn run(on: &Reservations, host: HostId, opcode: u8, cdw10: u32, keys: [u64; 2]) -> Status {
+    fn run(on: &Reservations, host: Claimant, opcode: u8, cdw10: u32, keys: [u64; 2]) -> Status {
         let sqe = Sqe::new(opcode, 1).with_dword(10, cdw10);
         let data = ReservationKeys { crkey: keys[0], other: keys[1] }.encode();
         on.run(host, 1, &sqe, &data).err().unwrap_or(Status::SUCCESS)
@@ -385,12 +429,12 @@ mod tests {
         ];
         for (kind, read, write, registrant_reads, registrant_writes) in table {
             let on = held(kind);
-            assert_eq!(on.check(&A, io::WRITE), Ok(()), "type {kind}");
-            assert_eq!(on.check(&B, io::READ).is_ok(), read, "type {kind}");
-            assert_eq!(on.check(&B, io::WRITE).is_ok(), write, "type {kind}");
+            assert_eq!(on.check(A, io::WRITE), Ok(()), "type {kind}");
+            assert_eq!(on.check(B, io::READ).is_ok(), read, "type {kind}");
+            assert_eq!(on.check(B, io::WRITE).is_ok(), write, "type {kind}");
             assert!(run(&on, B, io::RESERVATION_REGISTER, 0, [0, 8]).is_success());
-            assert_eq!(on.check(&B, io::READ).is_ok(), registrant_reads, "type {kind}");
-            assert_eq!(on.check(&B, io::WRITE).is_ok(), registrant_writes, "type {kind}");
+            assert_eq!(on.check(B, io::READ).is_ok(), registrant_reads, "type {kind}");
+            assert_eq!(on.check(B, io::WRITE).is_ok(), registrant_writes, "type {kind}");
         }
     }
 
@@ -400,10 +444,10 @@ mod tests {
         assert!(run(&on, B, io::RESERVATION_REGISTER, 0, [0, 8]).is_success());
         assert_eq!(run(&on, B, io::RESERVATION_ACQUIRE, 1 << 8, [8, 0]), CONFLICT);
         assert!(run(&on, B, io::RESERVATION_ACQUIRE, 1 << 8 | 1, [8, 7]).is_success());
-        assert_eq!(on.check(&A, io::WRITE), Err(CONFLICT));
+        assert_eq!(on.check(A, io::WRITE), Err(CONFLICT));
         assert_eq!(run(&on, A, io::RESERVATION_RELEASE, 1 << 8, [7, 0]), CONFLICT);
         assert!(run(&on, B, io::RESERVATION_RELEASE, 1 << 8, [8, 0]).is_success());
-        assert_eq!(on.check(&A, io::WRITE), Ok(()));
+        assert_eq!(on.check(A, io::WRITE), Ok(()));
     }
 
     #[test]
@@ -412,7 +456,7 @@ mod tests {
         let on = held(1);
         assert_eq!(run(&on, A, io::RESERVATION_ACQUIRE, 1 << 8 | IGNORE, [7, 0]), INVALID);
         assert_eq!(run(&on, A, io::RESERVATION_RELEASE, 1 << 8 | IGNORE, [7, 0]), INVALID);
-        assert_eq!(on.check(&B, io::WRITE), Err(CONFLICT));
+        assert_eq!(on.check(B, io::WRITE), Err(CONFLICT));
         assert!(run(&on, A, io::RESERVATION_REGISTER, 2 | IGNORE, [0, 9]).is_success());
         assert!(run(&on, A, io::RESERVATION_RELEASE, 1 << 8, [9, 0]).is_success());
     }
@@ -422,8 +466,42 @@ mod tests {
         let on = held(2);
         assert_eq!(run(&on, A, io::RESERVATION_REGISTER, 1, [6, 0]), CONFLICT);
         assert!(run(&on, A, io::RESERVATION_REGISTER, 1, [7, 0]).is_success());
-        assert_eq!(on.check(&B, io::WRITE), Ok(()));
+        assert_eq!(on.check(B, io::WRITE), Ok(()));
         let report = ReservationStatus::decode(&on.report()).unwrap();
         assert_eq!((report.regctl, report.rtype, report.gen_), (0, 0, 2));
+    }
+
+    /// Hosts without an identifier, each with a controller.
+    const X: Claimant = Claimant::Controller(7);
+    const Y: Claimant = Claimant::Controller(8);
+
+    #[test]
+    fn hosts_without_identifiers_are_different_hosts() {
+        let on = Reservations::default();
+        assert!(run(&on, X, io::RESERVATION_REGISTER, 0, [0, 7]).is_success());
+        assert!(run(&on, X, io::RESERVATION_ACQUIRE, 1 << 8, [7, 0]).is_success());
+        assert_eq!(on.check(Y, io::WRITE), Err(CONFLICT));
+        assert_eq!(run(&on, Y, io::RESERVATION_RELEASE, 1 << 8, [7, 0]), CONFLICT);
+        assert!(run(&on, Y, io::RESERVATION_REGISTER, 0, [0, 7]).is_success(), "its own key");
+        assert_eq!(ReservationStatus::decode(&on.report()).unwrap().regctl, 2);
+        on.forget(X);
+        assert_eq!(on.check(Y, io::WRITE), Ok(()), "a reservation goes with its holder");
+        assert_eq!(ReservationStatus::decode(&on.report()).unwrap().regctl, 1);
+    }
+
+    #[test]
+    fn nothing_persists_of_hosts_without_identifiers() {
+        let register = |claimant, key| Registration { claimant, cntlid: 1, key };
+        let mut state = State {
+            registrations: vec![register(X, 7), register(A, 8)],
+            reservation: Some((WRITE_EXCLUSIVE, X)),
+            persists: true,
+            ..State::default()
+        };
+        let record = state.record().unwrap();
+        assert_eq!((record.reservation, record.registrants), (None, vec![([1; 16], 8)]));
+        // One that all registrants hold is left to those that are still there.
+        state.reservation = Some((WRITE_EXCLUSIVE_ALL, X));
+        assert_eq!(state.record().unwrap().reservation, Some((WRITE_EXCLUSIVE_ALL, [1; 16])));
     }
 }

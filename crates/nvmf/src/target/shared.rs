@@ -11,11 +11,10 @@ use parking_lot::{Mutex, RwLock};
 
 use super::admission::{Admission, Visitor};
 use super::config::{Limits, PortalConfig};
-use super::controller::{Address, Controller};
+use super::controller::{AbortId, Address, Controller};
 use super::metrics::Registry;
 use super::reservation::Store;
 use super::subsystem::Subsystem;
-use crate::conn::Slot;
 use crate::socket::Waker;
 use crate::stream::Stream;
 use crate::wire::log::{AnaState, event};
@@ -58,10 +57,10 @@ pub(crate) enum Message {
     Displaced { connection: usize, visitor: Visitor },
     /// A connection of a controller is to be closed.
     Close { connection: usize, controller: u16 },
-    /// A command of an I/O connection is to be aborted; `asked` is the slot of the Abort.
-    Abort { connection: usize, controller: u16, cid: u16, asked: Slot },
+    /// A command of an I/O connection is to be aborted; `asked` is the Abort.
+    Abort { connection: usize, controller: u16, cid: u16, asked: AbortId },
     /// The answer to an Abort: whether the command was aborted.
-    Aborted { connection: usize, controller: u16, asked: Slot, is_done: bool },
+    Aborted { connection: usize, controller: u16, asked: AbortId, is_done: bool },
     /// A portal is to be closed, with its connections.
     ClosePortal(usize),
     /// A controller may have events to send.
@@ -240,14 +239,17 @@ impl Shared {
     }
 
     /// Enters a controller under a free id; `None` when there are too many.
-    pub(crate) fn admit(&self, make: impl FnOnce(u16) -> Controller) -> Option<Arc<Controller>> {
+    pub(crate) fn admit(
+        &self,
+        make: impl FnOnce((u16, u64)) -> Controller,
+    ) -> Option<Arc<Controller>> {
         const LAST: u64 = 0xffef;
         let mut controllers = self.controllers.lock();
         for _ in 0..LAST {
             let next = self.next_controller.fetch_add(1, Ordering::Relaxed);
             let id = u16::try_from((next - 1) % LAST + 1).expect("at most FFEFh");
             if let Entry::Vacant(vacant) = controllers.entry(id) {
-                return Some(vacant.insert(Arc::new(make(id))).clone());
+                return Some(vacant.insert(Arc::new(make((id, next)))).clone());
             }
         }
         None

@@ -109,12 +109,12 @@ impl Core {
         self.mark_dirty(connection);
     }
 
-    /// Watches for room in the socket of a connection that is blocked, and takes no more input
-    /// from it: a host that does not read is not served further.
-    pub(crate) fn watch(&self, connection: &Connection, is_blocked: bool) {
+    /// Watches for input of a connection, and for room in its socket. A host that does not read is not served
+    /// further: no more input is taken from it.
+    pub(crate) fn watch(&self, connection: &Connection, reads: bool, writes: bool) {
         let token = CONNECTIONS + u64::try_from(connection.index).expect("64 bits");
         // An error means that the socket is broken, which reading it shows.
-        let _ = self.poller.set(connection.stream.tcp(), token, !is_blocked, is_blocked);
+        let _ = self.poller.set(connection.stream.tcp(), token, reads, writes);
     }
 
     /// The index of this worker's queue on the device of a namespace.
@@ -515,9 +515,7 @@ impl Worker {
             at += 1;
             let Some(connection) = self.connections[index].as_deref_mut() else { continue };
             connection.is_dirty = false;
-            if !connection.is_ending {
-                connection.flush(&mut self.core);
-            }
+            connection.flush(&mut self.core);
             if connection.is_over() {
                 connection.retire(&mut self.core);
                 self.connections[index] = None;
@@ -532,12 +530,18 @@ impl Worker {
         let now = self.core.now;
         self.next_tick = now + TICK;
         let shared = self.core.shared.clone();
+        let parted = |one: &&mut Box<Connection>| one.is_parted(now);
+        for connection in self.connections.iter_mut().flatten().filter(parted) {
+            connection.end(&mut self.core);
+        }
         for connection in self.connections.iter_mut().flatten().filter(|one| !one.is_ending) {
             let is_unproven = connection.is_unproven();
             let is_late = now.since(connection.since) > shared.limits.handshake;
             let is_silent = match &connection.role {
                 Role::New => is_late,
-                Role::Admin(controller) => is_unproven && is_late || controller.is_silent(now),
+                Role::Admin(controller) => {
+                    is_unproven && is_late || controller.is_silent(now, shared.limits.discovery)
+                }
                 Role::Io(..) => is_unproven && is_late,
             };
             if is_silent {

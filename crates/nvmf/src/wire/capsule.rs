@@ -9,8 +9,10 @@ pub const SQE_SIZE: usize = 64;
 /// Bytes of a completion queue entry.
 pub const CQE_SIZE: usize = 16;
 
-/// PSDT of CDW0: SGLs are used, as always in fabrics.
+/// PSDT of CDW0: SGLs are used, as always in fabrics, and the metadata pointer is an address.
 pub const FLAG_SGL: u8 = 0x40;
+/// The bits of PSDT.
+pub const FLAG_PSDT: u8 = 0xc0;
 /// FUSE of CDW0.
 pub const FLAG_FUSE: u8 = 0x03;
 

@@ -40,6 +40,8 @@ statuses! {
     INVALID_OPCODE = 0x001, Unsupported, "invalid command opcode";
     /// A field of the command is wrong or not supported.
     INVALID_FIELD = 0x002, Invalid, "invalid field in command";
+    /// The identifier is that of a command that is still in progress.
+    ID_CONFLICT = 0x003, Conflict, "command identifier conflict";
     /// The data could not be transferred.
     DATA_TRANSFER = 0x004, Retry, "data transfer error";
     /// The controller failed.

@@ -49,10 +49,21 @@ impl Client {
         qid: u16,
         cntlid: u16,
     ) -> Result<(Client, u16), Status> {
+        let connect = Connect { qid, sqsize: 31, ..Connect::default() };
+        Client::connect_with(at, who, &connect, cntlid)
+    }
+
+    /// The same, with other arguments.
+    pub(crate) fn connect_with(
+        at: SocketAddr,
+        who: &Identity,
+        connect: &Connect,
+        cntlid: u16,
+    ) -> Result<(Client, u16), Status> {
         let stream = TcpStream::connect(at).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
-        Client::over(Box::new(stream), who, qid, cntlid)
+        Client::over_with(Box::new(stream), who, connect, cntlid)
     }
 
     /// The same, over a stream that is there.
@@ -60,6 +71,16 @@ impl Client {
         stream: Box<dyn Bytes>,
         who: &Identity,
         qid: u16,
+        cntlid: u16,
+    ) -> Result<(Client, u16), Status> {
+        let connect = Connect { qid, sqsize: 31, ..Connect::default() };
+        Client::over_with(stream, who, &connect, cntlid)
+    }
+
+    fn over_with(
+        stream: Box<dyn Bytes>,
+        who: &Identity,
+        connect: &Connect,
         cntlid: u16,
     ) -> Result<(Client, u16), Status> {
         let wire = HostConnection::new(HostSettings {
@@ -74,7 +95,6 @@ impl Client {
         while client.wire.room() == 0 {
             client.receive();
         }
-        let connect = Connect { qid, sqsize: 31, ..Connect::default() };
         let data = ConnectData {
             hostid: who.host_id,
             cntlid,
@@ -130,6 +150,11 @@ impl Client {
             }
             self.receive();
         }
+    }
+
+    /// Whether a command has been answered, as far as answers have come.
+    pub(crate) fn has_answer(&self, cid: u16) -> bool {
+        self.finished.iter().any(|one| one.0 == cid)
     }
 
     /// Sends a command and waits for its answer.

@@ -5,6 +5,7 @@
 pub(crate) mod client;
 pub(crate) mod forgetful;
 pub(crate) mod relay;
+pub(crate) mod script;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
