@@ -5,7 +5,8 @@
 //!    namespaces of one model, and whatever one of them says of the drive is true of it.
 //! 2. Models with the same time share one clock.
 //! 3. A pool is opened once, and by all of its devices: specifications with its name share it.
-//! 4. Drives stay open as long as the stack, or a device of theirs, lives.
+//! 4. A drive with an image is open as long as a device of it, or what is known of its model, is there: the last
+//!    one closes the image. A drive in memory with a name lives as long as the stack: its content has no other place.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -20,6 +21,7 @@ use esker_trace::TraceError;
 use esker_volume::{OpenOptions, Pool};
 use parking_lot::Mutex;
 
+use crate::pool::Held;
 use crate::served::{self, NoAnswer, OpenError};
 use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, StripeSpec, TracedSpec, VolumeSpec};
 use crate::{OpenPool, Spec, StackError, Time, Traced};
@@ -52,8 +54,13 @@ struct SharedPool {
 struct Shared {
     key: Key,
     time: Time,
-    ssd: Ssd,
+    drive: Weak<OpenDrive>,
+    /// A drive without an image.
+    _in_memory: Option<Arc<OpenDrive>>,
 }
+
+/// A drive that is open: whatever uses it has this, too.
+struct OpenDrive(Ssd);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Key {
@@ -85,6 +92,8 @@ pub struct Model {
     pub profile: Option<Profile>,
     /// The drive, unless it is a disk.
     pub ssd: Option<Ssd>,
+    /// Keeps the drive open for others that name it.
+    open: Option<Arc<OpenDrive>>,
 }
 
 impl Model {
@@ -186,10 +195,11 @@ impl Stack {
             Spec::Null(null) => plain(Arc::new(null.open())),
             Spec::Ssd(ssd) => {
                 let model = self.drive(ssd, create)?;
-                let drive = model.ssd.as_ref().expect("a drive was opened");
-                let namespace = drive.namespace(ssd.nsid.unwrap_or(1));
+                let drive = model.open.clone().expect("a drive was opened");
+                let namespace = drive.0.namespace(ssd.nsid.unwrap_or(1));
                 let namespace = namespace.map_err(|error| StackError::flash(spec, error))?;
-                Ok(Opened { device: Arc::new(namespace), model: Some(model) })
+                let device = Held::over(Arc::new(namespace), drive, Vec::new());
+                Ok(Opened { device, model: Some(model) })
             }
             Spec::Disk(disk) => self.disk(disk, create),
             Spec::Traced(traced) => self.traced(spec, traced, create, access),
@@ -398,14 +408,16 @@ impl Stack {
         let mut state = self.state.lock();
         let time = spec.time.unwrap_or_default();
         let key = key_of(spec)?;
-        let known = state.drives.iter().find(|shared| Some(&shared.key) == key.as_ref());
-        let ssd = if let Some(shared) = known {
+        state.drives.retain(|shared| shared.drive.strong_count() > 0);
+        let mut shared = state.drives.iter().filter(|shared| Some(&shared.key) == key.as_ref());
+        let known = shared.find_map(|shared| Some((shared, shared.drive.upgrade()?)));
+        let open = if let Some((shared, open)) = known {
             if spec.time.is_some_and(|time| time != shared.time) {
                 let why = format!("has time {}, not {time}", shared.time);
                 return Err(StackError::contradiction(spec, why));
             }
-            drive::check(spec, &shared.ssd)?;
-            shared.ssd.clone()
+            drive::check(spec, &open.0)?;
+            open
         } else {
             let pace = state.pace(time, &self.clock);
             let ssd = match &spec.image {
@@ -415,12 +427,19 @@ impl Stack {
                     drive::make(spec, &name, pace)?
                 }
             };
+            let open = Arc::new(OpenDrive(ssd));
             // An image has its key only now that it is there.
-            let shared = key_of(spec)?.map(|key| Shared { key, time, ssd: ssd.clone() });
+            let shared = key_of(spec)?.map(|key| Shared {
+                key,
+                time,
+                drive: Arc::downgrade(&open),
+                _in_memory: spec.image.is_none().then(|| open.clone()),
+            });
             state.drives.extend(shared);
-            ssd
+            open
         };
-        Ok(Model { profile: drive::profile_of(&ssd), ssd: Some(ssd) })
+        let profile = drive::profile_of(&open.0);
+        Ok(Model { profile, ssd: Some(open.0.clone()), open: Some(open) })
     }
 
     fn disk(&self, spec: &DiskSpec, create: Create) -> Result<Opened, StackError> {
@@ -459,7 +478,7 @@ impl Stack {
                 disk(Some(Arc::new(file)))?
             }
         };
-        let model = Model { profile: Some(profile), ssd: None };
+        let model = Model { profile: Some(profile), ssd: None, open: None };
         Ok(Opened { device: Arc::new(device), model: Some(model) })
     }
 }
