@@ -11,6 +11,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::target::metrics::Label;
+
 /// The collector.
 pub(crate) struct Metrics(pub(crate) Arc<OpenPool>);
 
@@ -38,8 +40,8 @@ fn each<M: EncodeMetric, const N: usize>(
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, kind)?;
     for (values, metric) in figures {
-        let pairs: [(&'static str, &str); N] =
-            std::array::from_fn(|index| (labels[index], values[index].as_str()));
+        let pairs: [(&'static str, Label<'_>); N] =
+            std::array::from_fn(|index| (labels[index], Label(&values[index])));
         metric.encode(family.encode_family(&pairs)?)?;
     }
     Ok(())

@@ -11,7 +11,8 @@ use esker_nvmf::Target;
 use esker_nvmf::target::metrics::{FlowMetrics, bucket_start};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text,
+    DescriptorEncoder, EncodeLabelValue, EncodeMetric, LabelValueEncoder, MetricEncoder,
+    NoLabelSet, text,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -139,7 +140,26 @@ impl fmt::Debug for Metrics {
 /// A figure of a flow.
 type Figure = fn(&FlowMetrics) -> u64;
 
-type Labels<'a> = [(&'static str, &'a str); 3];
+type Labels<'a> = [(&'static str, Label<'a>); 3];
+
+/// The value of a label, in which what would end it, or its line, is escaped (OpenMetrics 1.0): the encoder
+/// writes text as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label<'a>(pub(crate) &'a str);
+
+impl EncodeLabelValue for Label<'_> {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        for one in self.0.chars() {
+            match one {
+                '\\' => encoder.write_str("\\\\")?,
+                '"' => encoder.write_str("\\\"")?,
+                '\n' => encoder.write_str("\\n")?,
+                one => encoder.write_char(one)?,
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Encodes one figure of every flow.
 fn each<M: EncodeMetric>(
@@ -152,8 +172,11 @@ fn each<M: EncodeMetric>(
     let mut family = encoder.encode_descriptor(name, help, None, kind)?;
     for flow in flows {
         let nsid = flow.nsid.to_string();
-        let labels: Labels<'_> =
-            [("host", &flow.host), ("subsystem", &flow.subsystem), ("nsid", &nsid)];
+        let labels: Labels<'_> = [
+            ("host", Label(&flow.host)),
+            ("subsystem", Label(&flow.subsystem)),
+            ("nsid", Label(&nsid)),
+        ];
         metric(flow).encode(family.encode_family(&labels)?)?;
     }
     Ok(())
