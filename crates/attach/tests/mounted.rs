@@ -11,7 +11,7 @@ use std::time::Duration;
 use esker_attach::{AttachError, Attachment, Options, find};
 use esker_base::Clock;
 use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
+    Command, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -206,21 +206,7 @@ impl QueuePair for PanickingQueue {
         self.0.submit(commands)
     }
 
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.0.poll(done)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.0.wait(done, timeout)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.0.in_flight()
-    }
+    esker_device::forward!(0: poll, wait, in_flight);
 }
 
 /// Attaches a device, and has one of its threads panic. The file stays open.

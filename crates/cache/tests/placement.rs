@@ -5,13 +5,12 @@ mod rig;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use esker_base::{AlignedBuf, Lba};
 use esker_cache::{Cache, Mode};
 use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, PlacementId,
-    Port, QueuePair,
+    Command, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, PlacementId, Port,
+    QueuePair,
 };
 
 type Seen = Arc<Mutex<Vec<(Lba, Option<PlacementId>)>>>;
@@ -57,19 +56,8 @@ impl QueuePair for Queue {
         }
         self.inner.submit(commands)
     }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.inner.wait(done, timeout)
-    }
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
+
+    esker_device::forward!(inner: poll, wait, in_flight);
 }
 
 #[test]

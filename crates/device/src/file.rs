@@ -2,6 +2,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `options`, `refusal` | how a file is opened, and why it cannot be |
+//! | `opened` | an open file, which its queue pairs share |
 //! | `open` | opens and locks the file, and remarks on what is refused |
 //! | `probe` | finds out what the file is and can do |
 //! | `transfer` | one command as a sequence of system calls, without making them |
@@ -27,121 +29,27 @@ mod discard;
 mod identity;
 mod nvme;
 mod open;
+mod opened;
+mod options;
 mod placement;
 mod probe;
+mod refusal;
 mod spin;
 mod synchronous;
 mod transfer;
 mod uring;
 
-use std::fs::File;
-use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
-use esker_base::{AlignedBuf, Clock, Lba};
+pub use options::{Create, FileOptions, Preference};
 
 use crate::immediate::Immediate;
-use crate::{
-    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind,
-    QueuePair,
-};
-
-/// How to open a [`FileDevice`].
-#[derive(Clone, Debug)]
-pub struct FileOptions {
-    /// What to do when there is no such file, or when there is one.
-    pub create: Create,
-    /// The size in bytes up to which a regular file may grow; by default 16 TiB, or what the file
-    /// system allows if that is less. A block device has the size it has.
-    pub capacity_bytes: Option<u64>,
-    /// A regular file has one size: the one it has, or `capacity_bytes`, to which a shorter or a new
-    /// file is extended by a hole when it is opened. Without, writes beyond its end make it grow.
-    pub fixed: bool,
-    /// Bytes per LBA; by default 4,096, or the logical block size of a block device whose size is
-    /// no multiple of that.
-    pub lba_size: Option<u32>,
-    /// Whether to go around the page cache (`O_DIRECT`).
-    pub direct: Preference,
-    /// Whether to use `io_uring`; without it commands run one at a time.
-    pub io_uring: Preference,
-    /// Reads and nothing else: the file must exist, needs no permission to write, and may be open
-    /// elsewhere in the same way. Writes and discards fail, and there is no data placement.
-    pub read_only: bool,
-    /// Who waits for reads of at most 64 KiB and nothing else looks for their end for so long before
-    /// it sleeps, by default 100 µs: that takes processor time, but a drive of flash answers sooner
-    /// than a sleeping thread is woken. Nobody looks while more threads wait so than there are
-    /// processors, and hardly anybody where it is mostly in vain. 0 sleeps at once.
-    pub spin: Duration,
-}
-
-impl Default for FileOptions {
-    fn default() -> FileOptions {
-        FileOptions {
-            create: Create::default(),
-            capacity_bytes: None,
-            fixed: false,
-            lba_size: None,
-            direct: Preference::default(),
-            io_uring: Preference::default(),
-            read_only: false,
-            spin: Duration::from_micros(100),
-        }
-    }
-}
-
-/// What to do about the existence of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Create {
-    /// Create the file if there is none; never under `/dev`.
-    #[default]
-    IfMissing,
-    /// The file must not exist; it is not created under `/dev`.
-    New,
-    /// The file must exist.
-    Never,
-}
-
-/// How much something is wanted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preference {
-    /// Use it where possible; the device remarks on it where not.
-    #[default]
-    Prefer,
-    /// Fail to open without it.
-    Require,
-    /// Do not use it.
-    Never,
-}
+use crate::{DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair};
+use opened::OpenFile;
 
 /// A regular file or a raw block device.
 pub struct FileDevice(Arc<OpenFile>);
-
-/// What the queue pairs of one device share.
-struct OpenFile {
-    file: File,
-    name: String,
-    geometry: Geometry,
-    is_new: bool,
-    is_block_device: bool,
-    discards_zero: bool,
-    is_direct: bool,
-    uses_io_uring: bool,
-    /// How far down the ways to write zeroes (`transfer::Zeroing`) this file system needs to go.
-    zeroing: AtomicU8,
-    /// Whether writes may be lost of which the kernel has told, and of which it does not tell again.
-    has_lost: AtomicBool,
-    /// Data placement, if writes can carry its ids.
-    placement: Option<placement::DrivePlacement>,
-    /// What is written where zeroes have to be written out.
-    zeroes: OnceLock<AlignedBuf>,
-    counters: Counters,
-    clock: Clock,
-    spin: spin::Spin,
-    remarks: Vec<String>,
-}
 
 impl FileDevice {
     /// Opens the file or block device at `path`.
@@ -227,20 +135,5 @@ impl Device for FileDevice {
 
     fn data_placement(&self) -> Option<&dyn DataPlacement> {
         self.0.placement.as_ref().map(|placement| placement as &dyn DataPlacement)
-    }
-}
-
-impl OpenFile {
-    fn os_error(&self, error: &io::Error) -> DeviceError {
-        DeviceError::os(&self.name, OpKind::Open, Lba(0), 0, error)
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        // The kernel may hold the file a little longer for a ring that is being torn down. The
-        // lock must not wait for that: whoever opens the file next would find it taken.
-        // Nothing can be done about an error, and closing the file unlocks it as well.
-        let _ = self.file.unlock();
     }
 }

@@ -14,6 +14,7 @@
 //! | [`stripe`] | [`Stripe`]: several devices as one, without redundancy |
 //! | [`write_through`] | [`WriteThrough`]: a device without its volatile write cache |
 //! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish what they start |
+//! | [`forward!`] | the methods of a queue pair over another one that only pass a call on |
 //! | [`mod@occupant`] | [`fn@occupant`]: whether a device is someone's, asked before it is taken |
 //! | [`conformance`] | what every device's tests run against it |
 //!
@@ -36,6 +37,7 @@ pub mod conformance;
 pub mod error;
 pub mod fdp;
 pub mod file;
+mod forward;
 pub mod identity;
 pub mod immediate;
 pub mod memory;

@@ -2,14 +2,12 @@
 //!
 //! It knows the specifications of its devices, by the names of the devices.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_device::{
-    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity,
-    QueuePair,
+    DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair,
 };
 use esker_volume::{Pool, VolumeError};
 use parking_lot::Mutex;
@@ -129,6 +127,10 @@ impl Device for Held {
         self.volume.identity()
     }
 
+    fn is_prompt(&self) -> bool {
+        self.volume.is_prompt()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.volume.stats()
     }
@@ -152,23 +154,5 @@ struct Queue {
 }
 
 impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        self.inner.submit(commands)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(done)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.inner.wait(done, timeout)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
+    esker_device::forward!(inner: submit, poll, wait, in_flight);
 }

@@ -12,12 +12,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::Clock;
 use esker_device::{
-    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, Op,
-    OpKind, QueuePair,
+    Command, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, Op, OpKind,
+    QueuePair,
 };
 use esker_trace::{Op as TracedOp, Recorder, Recording, TraceError, Writer};
 
@@ -146,25 +145,13 @@ impl QueuePair for Queue {
         self.inner.submit(commands)
     }
 
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(done)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.inner.wait(done, timeout)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
-    }
+    esker_device::forward!(inner: poll, wait, in_flight);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use esker_base::{AlignedBuf, Lba, LbaCount};
     use esker_device::{MemoryDevice, Port, conformance};

@@ -14,21 +14,17 @@ use esker_base::{Clock, ErrorKind, Lba, LbaCount, files};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::opened::OpenFile;
+use super::options::{Create, FileOptions, Preference};
+use super::refusal::{Refusal, os_refusal};
 use super::spin::Spin;
-use super::{Create, FileOptions, OpenFile, Preference, placement, probe, uring};
+use super::{placement, probe, uring};
 use crate::{Cause, Counters, DeviceError, Geometry, OpKind};
 
 /// One write of this size at a time comes close to what a drive can take (docs/device.md).
 const PREFERRED_WRITE_SIZE: u32 = 1 << 20;
 /// Below the 2 GiB that one system call transfers.
 const MAX_TRANSFER_SIZE: u32 = 1 << 30;
-
-/// Why a file cannot be opened: what a caller can do about it, and a sentence.
-pub(super) type Refusal = (ErrorKind, String);
-
-pub(super) fn os_refusal(error: &io::Error) -> Refusal {
-    (ErrorKind::from(error), error.to_string())
-}
 
 pub(super) fn open(path: &Path, options: &FileOptions) -> Result<OpenFile, DeviceError> {
     let attempt = || {

@@ -11,8 +11,8 @@ use esker_base::units::{human_bytes, round_down, round_up, to_u64};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
-use super::FileOptions;
-use super::open::{Refusal, os_refusal};
+use super::options::FileOptions;
+use super::refusal::{Refusal, os_refusal};
 
 const LBA_SIZE: u32 = 4096;
 /// How far a regular file may grow when nobody says.

@@ -5,8 +5,8 @@ use std::io::IoSlice;
 use rustix::fs::{fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
-use super::OpenFile;
 use super::discard::discard;
+use super::opened::OpenFile;
 use super::transfer::{Call, Step, Transfer, zeroes};
 use crate::immediate::Execute;
 use crate::{Command, Completion, DeviceError, Op};

@@ -17,8 +17,9 @@ use esker_base::units::{round_down, to_u64, to_usize};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::opened::OpenFile;
 use super::placement::stream;
-use super::{OpenFile, spin};
+use super::spin;
 use crate::{Cause, Command, Completion, DeviceError, Op, Tag};
 
 /// Bytes of zeroes in one write.

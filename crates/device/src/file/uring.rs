@@ -24,8 +24,8 @@ use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::OpenFile;
 use super::discard::discard;
+use super::opened::OpenFile;
 use super::spin::Waiting;
 use super::transfer::{Call, Step, Transfer, zeroes};
 use crate::{Cause, Command, Completion, DeviceError, Op, QueuePair};

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::LbaCount;
 use esker_device::fdp::{
@@ -11,8 +10,8 @@ use esker_device::fdp::{
     Reporter, Statistics,
 };
 use esker_device::{
-    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, MemoryDevice,
-    Op, PlacementId, QueuePair,
+    Command, DataPlacement, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op,
+    PlacementId, QueuePair,
 };
 use parking_lot::Mutex;
 
@@ -120,19 +119,8 @@ impl QueuePair for Queue {
         }
         self.queue.submit(commands)
     }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.queue.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.queue.wait(done, timeout)
-    }
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
+
+    esker_device::forward!(queue: poll, wait, in_flight);
 }
 
 impl DataPlacement for Drive {
