@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 
 use crate::counter::InsertCounter;
 use crate::distribution::KeyChooser;
-use crate::driver::{OnError, RunOptions};
 use crate::error::{BenchError, printable};
 use crate::measure::{IntervalTally, Tally, record};
+use crate::options::{OnError, RunOptions};
 use crate::pace::{Pace, wait_until};
 use crate::store::{BoxError, Session, Store};
 use crate::value::{Mismatch, ValueSource, mix};

@@ -21,6 +21,14 @@ use crate::history::{History, Pending, Replay};
 use crate::image::{Image, ImageId, Kept};
 use crate::lba_set::LbaSet;
 
+impl History {
+    /// The images of `plan`, from the first crash point to the last.
+    #[must_use]
+    pub fn images(&self, plan: &Plan) -> Images {
+        Images::new(self, plan)
+    }
+}
+
 /// How thoroughly to enumerate. The same plan gives the same images of the same history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {

@@ -17,8 +17,6 @@ use esker_base::{Lba, LbaCount, Rng};
 use esker_device::{Geometry, Identity};
 
 use crate::contents::Contents;
-use crate::enumerate::{Images, Plan};
-use crate::image::{BadImageId, Image, ImageId};
 use crate::lba_set::LbaSet;
 
 /// The operations of a program on its devices, in one order. Cheap to clone.
@@ -133,33 +131,6 @@ impl History {
     pub fn marks_before(&self, point: usize) -> &[u64] {
         let (counts, ids) = &self.0.marks;
         &ids[..counts.partition_point(|&count| count <= point)]
-    }
-
-    /// The images of `plan`, from the first crash point to the last.
-    #[must_use]
-    pub fn images(&self, plan: &Plan) -> Images {
-        Images::new(self, plan)
-    }
-
-    /// The image that `id` describes.
-    ///
-    /// # Errors
-    /// When this history has no such crash point, or an operation that is to be kept was not
-    /// submitted by then, or is durable: `id` belongs to another history.
-    pub fn image(&self, id: &ImageId) -> Result<Image, BadImageId> {
-        if id.point > self.len() {
-            return Err(BadImageId::new(id, "the history is shorter"));
-        }
-        let mut replay = Replay::new(self);
-        while replay.point() < id.point {
-            replay.step();
-        }
-        let unflushed = replay.unflushed();
-        let known = |operation| unflushed.iter().any(|p| p.operation == operation);
-        if !id.kept.iter().all(|kept| known(kept.operation)) {
-            return Err(BadImageId::new(id, "it keeps an operation that was not pending there"));
-        }
-        Ok(Image::new(self, id.clone(), replay.fork(), unflushed.into()))
     }
 }
 

@@ -14,8 +14,31 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::contents::Contents;
-use crate::history::{Event, History, Payload, Pending};
+use crate::history::{Event, History, Payload, Pending, Replay};
 use crate::lba_set::LbaSet;
+
+impl History {
+    /// The image that `id` describes.
+    ///
+    /// # Errors
+    /// When this history has no such crash point, or an operation that is to be kept was not
+    /// submitted by then, or is durable: `id` belongs to another history.
+    pub fn image(&self, id: &ImageId) -> Result<Image, BadImageId> {
+        if id.point > self.len() {
+            return Err(BadImageId::new(id, "the history is shorter"));
+        }
+        let mut replay = Replay::new(self);
+        while replay.point() < id.point {
+            replay.step();
+        }
+        let unflushed = replay.unflushed();
+        let known = |operation| unflushed.iter().any(|p| p.operation == operation);
+        if !id.kept.iter().all(|kept| known(kept.operation)) {
+            return Err(BadImageId::new(id, "it keeps an operation that was not pending there"));
+        }
+        Ok(Image::new(self, id.clone(), replay.fork(), unflushed.into()))
+    }
+}
 
 /// The name of an image: with the history it belongs to, it says everything about it.
 ///
