@@ -21,6 +21,7 @@ pub mod config;
 mod health;
 mod link;
 mod path;
+mod payload;
 mod placement;
 mod queue;
 mod restore;
@@ -37,6 +38,7 @@ use esker_device::{
 pub use config::InitiatorConfig;
 
 use crate::error::NvmfError;
+use crate::target::config::check_nqn;
 use placement::RemotePlacement;
 use queue::Queue;
 use shared::{Keeper, Shared};
@@ -53,6 +55,7 @@ impl Initiator {
     /// # Errors
     /// When no path can be connected, or the namespace is none that can be used.
     pub fn open(config: InitiatorConfig) -> Result<Initiator, NvmfError> {
+        [&config.nqn, &config.host_nqn].into_iter().try_for_each(|name| check_nqn(name))?;
         let keeper = Arc::new(Keeper::start(Shared::connect(config)?)?);
         let placement = placement::find(&keeper.shared);
         let handles = placement.as_ref().map_or(0, RemotePlacement::ids);

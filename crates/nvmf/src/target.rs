@@ -192,7 +192,7 @@ impl Target {
     /// # Errors
     /// When its NQN is wrong or taken, or a namespace is not possible.
     pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), NvmfError> {
-        config::check_nqn(&config.nqn)?;
+        config.check()?;
         let subsystem =
             Arc::new(Subsystem::new(config, &self.shared.limits, self.shared.store.clone())?);
         {

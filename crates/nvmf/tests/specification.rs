@@ -92,6 +92,25 @@ fn name_that_differs_in_a_space_or_in_case_is_another_host() {
     assert!(refused.contains("white space"), "{refused}");
 }
 
+/// Base 2.1, 5.1.13.2.1: what Identify has no room for is refused, and not cut.
+#[test]
+fn serial_numbers_and_models_fit_their_fields() {
+    for (serial, model, is_good) in [
+        (Some("x".repeat(20)), "y".repeat(40), true),
+        (None, "y".to_owned(), true),
+        (Some("x".repeat(21)), "y".to_owned(), false),
+        (Some(String::new()), "y".to_owned(), false),
+        (Some("ü".to_owned()), "y".to_owned(), false),
+        (Some("a\nb".to_owned()), "y".to_owned(), false),
+        (None, "y".repeat(41), false),
+    ] {
+        let mut config = config(memory(1));
+        (config.subsystems[0].serial, config.subsystems[0].model) = (serial, model);
+        let what = format!("{:?} {:?}", config.subsystems[0].serial, config.subsystems[0].model);
+        assert_eq!(Target::start(&config).is_ok(), is_good, "{what}");
+    }
+}
+
 fn get_keep_alive(admin: &mut Client) -> u64 {
     let get = Sqe::new(feature::GET, 0).with_dword(10, feature::KEEP_ALIVE.into());
     admin.run(get, Payload::None).0.result

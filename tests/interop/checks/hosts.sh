@@ -110,6 +110,20 @@ cat /sys/class/nvme/nvme0/tls_key || true
 E
 }
 
+# A timeout of a quarter of an hour, and one that is no whole number of seconds.
+check_keep_alive() {
+    serve
+    guest << 'E'
+nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN --keep-alive-tmo=800
+until_true test -b /dev/nvme0n1
+nvme get-feature /dev/nvme0 -f 0xf | tee /tmp/log
+grep -q 'Current value:0x0*c3500' /tmp/log # 800 s
+nvme set-feature /dev/nvme0 -f 0xf -v 1500
+nvme get-feature /dev/nvme0 -f 0xf | tee /tmp/log
+grep -q 'Current value:0x0*7d0' /tmp/log # 2 s
+E
+}
+
 # Two portals, both in use; the way to one dies under load.
 check_multipath() {
     serve "file=$check/disk" mib=512 "second=127.0.0.1:$((port + 1))"

@@ -5,6 +5,7 @@
 
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd};
+use data_encoding::HEXLOWER;
 
 /// A group, by its id in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +89,8 @@ impl Group {
     /// The prime, big-endian.
     fn prime(self) -> Vec<u8> {
         let (size, small) = self.shape();
-        let digits = E.as_bytes().as_chunks::<2>().0.iter();
-        let mut middle: Vec<u8> = digits
-            .take(size - 16)
-            .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | hex(*digit)))
-            .collect();
+        let digits = &E.as_bytes()[..2 * (size - 16)];
+        let mut middle = HEXLOWER.decode(digits).expect("digits");
         let mut carry = small - 1; // the last 64 ones are one less than a multiple of 2^64
         for byte in middle.iter_mut().rev() {
             let [low, a, b, c] = (u32::from(*byte) + carry).to_le_bytes();
@@ -100,13 +98,6 @@ impl Group {
             carry = u32::from_le_bytes([a, b, c, 0]);
         }
         [vec![0xff; 8], middle, vec![0xff; 8]].concat()
-    }
-}
-
-fn hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => digit - b'a' + 10,
     }
 }
 

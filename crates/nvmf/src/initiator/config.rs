@@ -4,6 +4,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
+
 use crate::auth::Secret;
 use crate::error::NvmfError;
 use crate::socket::random;
@@ -72,9 +74,7 @@ impl InitiatorConfig {
         random(&mut host_id).map_err(|error| NvmfError::os("random numbers", &error))?;
         host_id[6] = host_id[6] & 0x0f | 0x40;
         host_id[8] = host_id[8] & 0x3f | 0x80;
-        let hex = |range: std::ops::Range<usize>| -> String {
-            host_id[range].iter().map(|byte| format!("{byte:02x}")).collect()
-        };
+        let hex = |range: std::ops::Range<usize>| HEXLOWER.encode(&host_id[range]);
         let uuid = [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-");
         Ok(InitiatorConfig {
             portals,

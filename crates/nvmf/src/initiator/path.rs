@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Nanos};
 use esker_device::Fact;
@@ -21,7 +22,7 @@ use parking_lot::Mutex;
 use super::config::InitiatorConfig;
 use super::health::Health;
 use super::link::{Link, QueueShape, fabrics};
-use super::placement::{payload, received};
+use super::payload::{payload, received};
 use crate::conn::Payload;
 use crate::error::NvmfError;
 use crate::wire::capsule::{NSID_ALL, Sqe};
@@ -69,9 +70,7 @@ impl Facts {
 
     /// The identifiers that tell the namespace from others, as `/sys` of Linux shows them.
     pub(crate) fn device_identity(&self) -> Option<esker_device::Identity> {
-        let hex = |bytes: &[u8]| {
-            bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
-        };
+        let hex = |bytes: &[u8]| HEXLOWER.encode(bytes);
         let grouped = |id: [u8; 16]| {
             let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]];
             parts.map(hex).join("-")

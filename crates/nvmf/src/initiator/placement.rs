@@ -8,8 +8,8 @@ use esker_device::fdp::controller::{ControllerPlacement, Passthrough, Passthroug
 use esker_device::fdp::wire::command::{NvmeCommand, Queue};
 
 use super::path::Admin;
+use super::payload::{payload, received};
 use super::shared::{Shared, Start};
-use crate::conn::Payload;
 use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;
 use crate::wire::identify::CTRATT_FDPS;
@@ -97,20 +97,6 @@ impl Remote {
             }
         }
     }
-}
-
-/// What a command transfers, as the connection takes it.
-pub(crate) fn payload(data: Transfer<'_>) -> Payload {
-    match data {
-        Transfer::None => Payload::None,
-        Transfer::Out(bytes) => Payload::Out(AlignedBuf::padded(bytes, 1)),
-        Transfer::In(size) => Payload::In(AlignedBuf::zeroed(size)),
-    }
-}
-
-/// What came back of it.
-pub(crate) fn received(payload: Payload) -> AlignedBuf {
-    payload.into_buf().unwrap_or_else(|| AlignedBuf::zeroed(0))
 }
 
 /// Does something with the controller of the first path that can.

@@ -19,6 +19,7 @@
 //! 2. The buffer of a command is in `pending`, or with the link while it is outstanding.
 //! 3. `pending[depth]` is the queue pair's own flush, when what is kept fills its room.
 
+mod causes;
 mod gate;
 mod reconnect;
 
@@ -40,8 +41,8 @@ use crate::conn::{HostEvent, Payload};
 use crate::error::NvmfError;
 use crate::wire::capsule::Cqe;
 use crate::wire::status::Status;
+use causes::{nobody_answers, nobody_waits};
 use gate::Gate;
-use reconnect::{nobody_answers, nobody_waits};
 
 /// How often a command is tried again that the target asks to be.
 const ATTEMPTS: u32 = 5;

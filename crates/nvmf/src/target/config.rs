@@ -211,6 +211,36 @@ pub fn check_nqn(nqn: &str) -> Result<(), NvmfError> {
     })
 }
 
+impl SubsystemConfig {
+    /// Checks what does not depend on other subsystems: names, and what Identify has room for.
+    pub(crate) fn check(&self) -> Result<(), NvmfError> {
+        check_nqn(&self.nqn)?;
+        let fits = |text: &str, most: usize| {
+            (1..=most).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        };
+        let serial = self.serial.as_deref().filter(|serial| !fits(serial, SERIAL_MAX));
+        let model = Some(&*self.model).filter(|model| !fits(model, MODEL_MAX));
+        for (what, text, most) in
+            [("serial number", serial, SERIAL_MAX), ("model", model, MODEL_MAX)]
+        {
+            if let Some(text) = text {
+                return Err(NvmfError::Config(format!(
+                    "{}: {text:?} is no {what}: write 1 to {most} printable characters of ASCII",
+                    self.nqn
+                )));
+            }
+        }
+        if let Access::Hosts(hosts) = &self.access {
+            hosts.iter().try_for_each(|host| check_nqn(&host.nqn))?;
+        }
+        Ok(())
+    }
+}
+
+/// Characters of a serial number, and of a model (Base 2.1, 5.1.13.2.1).
+const SERIAL_MAX: usize = 20;
+const MODEL_MAX: usize = 40;
+
 impl TargetConfig {
     pub(crate) fn check(&self) -> Result<(), NvmfError> {
         let wrong = |text: String| Err(NvmfError::Config(text));
@@ -235,16 +265,11 @@ impl TargetConfig {
         }
         let mut nqns = Vec::new();
         for subsystem in &self.subsystems {
-            check_nqn(&subsystem.nqn)?;
+            subsystem.check()?;
             if subsystem.nqn == DISCOVERY_NQN || nqns.contains(&&subsystem.nqn) {
                 return wrong(format!("the NQN {} is taken", subsystem.nqn));
             }
             nqns.push(&subsystem.nqn);
-            if let Access::Hosts(hosts) = &subsystem.access {
-                for host in hosts {
-                    check_nqn(&host.nqn)?;
-                }
-            }
         }
         Ok(())
     }

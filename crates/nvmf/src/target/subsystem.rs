@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use data_encoding::HEXLOWER;
 use esker_device::{DataPlacement, Device, Geometry};
 use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
@@ -79,7 +80,7 @@ impl Subsystem {
         store: Option<Arc<Store>>,
     ) -> Result<Subsystem, NvmfError> {
         let digest = Sha256::digest(config.nqn.as_bytes());
-        let derived = || digest[..10].iter().map(|byte| format!("{byte:02x}")).collect();
+        let derived = || HEXLOWER.encode(&digest[..10]);
         let mut transfer_bytes = limits.transfer_bytes;
         for namespace in &config.namespaces {
             let most = namespace.device.geometry().max_transfer_size.max(4096);

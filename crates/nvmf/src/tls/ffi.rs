@@ -1,5 +1,8 @@
 //! The calls of OpenSSL that its crate has not: pre-shared keys of TLS 1.3 as sessions, for any hash.
 //!
+//! TLS libraries in Rust have no external pre-shared keys, and the crate `openssl` binds the callback for SHA-256 alone.
+//! NVMe has keys for SHA-384 as well, so the three calls that take a session are bound here.
+//!
 //! Invariants
 //! 1. What a callback needs is in the ex data of its `SSL` and lives as long.
 #![allow(unsafe_code)]

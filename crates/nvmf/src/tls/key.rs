@@ -12,9 +12,11 @@
 use std::fmt;
 use std::path::Path;
 
+use data_encoding::BASE64;
+
 use super::Peer;
 use crate::auth::Hash;
-use crate::auth::secret::{crc32, decode, encode, read_private};
+use crate::auth::secret::{crc32, read_private};
 use crate::error::NvmfError;
 
 /// How the structure under HKDF-Expand-Label is laid out.
@@ -91,7 +93,7 @@ impl TlsKey {
             "02" => Some(Hash::Sha384),
             _ => return wrong("its hash is none of 00, 01 and 02"),
         };
-        let Some(bytes) = decode(rest.trim_end_matches(':')) else {
+        let Ok(bytes) = BASE64.decode(rest.trim_end_matches(':').as_bytes()) else {
             return wrong("its base64 is damaged");
         };
         let Some((configured, crc)) = bytes.split_last_chunk::<4>() else {
@@ -120,7 +122,7 @@ impl TlsKey {
     pub fn to_text(&self) -> String {
         let kind = self.transform.map_or(0, |hash| hash as u8);
         let bytes = [&self.configured[..], &crc32(&self.configured).to_le_bytes()].concat();
-        format!("NVMeTLSkey-1:{kind:02}:{}:", encode(&bytes))
+        format!("NVMeTLSkey-1:{kind:02}:{}:", BASE64.encode(&bytes))
     }
 
     fn hash(&self) -> Hash {
@@ -144,7 +146,7 @@ impl TlsKey {
             identity.clone()
         } else {
             let said = [host.as_bytes(), b" ", subsystem.as_bytes(), b" NVMe-over-Fabrics"];
-            let digest = encode(&hash.hmac(&retained, &said));
+            let digest = BASE64.encode(&hash.hmac(&retained, &said));
             identity = format!("{identity} {digest}");
             format!("{kind:02} {digest}")
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use esker_base::Nanos;
 use esker_device::{Cause, OpKind};
 
+use super::causes::{nobody_answers, nobody_waits};
 use super::{Queue, Start, State};
 use crate::error::NvmfError;
 use crate::initiator::shared::Active;
@@ -146,12 +147,4 @@ impl Queue {
             State::Down => self.connect(Start::New, None),
         }
     }
-}
-
-pub(super) fn nobody_waits() -> NvmfError {
-    NvmfError::Config("the queue pair was dropped".to_owned())
-}
-
-pub(super) fn nobody_answers() -> NvmfError {
-    NvmfError::Config("the thread that connects has ended".to_owned())
 }
