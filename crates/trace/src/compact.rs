@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use esker_base::files;
 use esker_base::units::{to_u64, to_usize};
 
+use crate::decode::Decode;
 use crate::error::{Result, TraceError};
 use crate::input::Input;
 use crate::names::Names;
 use crate::omf::{self, CHUNK_HEADER, CHUNK_REQUESTS, ChunkHeader, ChunkKind, RequestEncoder};
-use crate::read::Decode;
 use crate::request::Request;
 
 /// Writes a trace in the compact format.

@@ -2,13 +2,18 @@
 //!
 //! Called by the decoders of [`crate::read`]. What compressed a file is told by its first bytes.
 //!
+//! A compressed file whose end is missing ends where its content does, and says so: [`Input::cut_remark`].
+//!
 //! Invariants
 //! 1. The window is bounded: [`WINDOW`] bytes, or one line of at most [`LINE_LIMIT`] bytes.
 //! 2. `offset` is that of the window's first byte in the decompressed content.
+//! 3. Of content that was cut, a line without its end is not delivered: it may be part of another.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use esker_base::units::to_u64;
 use ruzstd::decoding::StreamingDecoder;
@@ -20,6 +25,9 @@ const WINDOW: usize = 256 << 10;
 
 /// No line of a trace is longer.
 const LINE_LIMIT: usize = 1 << 20;
+
+/// What may stand before text in UTF-8.
+const MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 
 /// The most memory that an .xz file may ask for, in KiB.
 const XZ_MEMORY_KIB: u32 = 256 << 10;
@@ -34,6 +42,24 @@ pub(crate) struct Input {
     offset: u64,
     line: u64,
     ended: bool,
+    /// Whether the compressed file has been read to its end.
+    at_end: Arc<AtomicBool>,
+    /// The compressed file ended before its content did.
+    is_cut: bool,
+}
+
+/// A file that says when its end was met.
+struct Ending<R> {
+    inner: R,
+    at_end: Arc<AtomicBool>,
+}
+
+impl<R: Read> Read for Ending<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buf)?;
+        self.at_end.store(read == 0 && !buf.is_empty(), Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 impl Input {
@@ -44,6 +70,8 @@ impl Input {
         if file.metadata().map_err(failed)?.is_dir() {
             return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
         }
+        let at_end = Arc::new(AtomicBool::new(false));
+        let file = Ending { inner: file, at_end: at_end.clone() };
         let mut file = BufReader::with_capacity(64 << 10, file);
         let first = file.fill_buf().map_err(|error| TraceError::file(path, "reading", error))?;
         let from: Box<dyn Read + Send> = if first.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
@@ -57,14 +85,43 @@ impl Input {
         } else {
             Box::new(file)
         };
-        Ok(Input::new(path, from))
+        Ok(Input { at_end, ..Input::new(path, from) })
     }
 
     /// Bytes from elsewhere; `path` is for errors.
     pub(crate) fn new(path: &Path, from: Box<dyn Read + Send>) -> Input {
         let window = vec![0; WINDOW];
         let path = path.to_owned();
-        Input { path, from, window, start: 0, end: 0, offset: 0, line: 0, ended: false }
+        let at_end = Arc::new(AtomicBool::new(false));
+        let (start, end, offset, line) = (0, 0, 0, 0);
+        Input { path, from, window, start, end, offset, line, ended: false, at_end, is_cut: false }
+    }
+
+    /// Passes the mark that some programs put before text in UTF-8.
+    pub(crate) fn skip_byte_order_mark(&mut self) -> Result<()> {
+        let first = self.fill(MARK.len() + 1)?;
+        // What follows it is text: a binary file may begin with the same three bytes.
+        let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+        if first.starts_with(MARK) && first.get(MARK.len()).is_none_or(is_text) {
+            self.consume(MARK.len());
+        }
+        Ok(())
+    }
+
+    /// Whether the compressed file ended before its content did.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// That the content is not whole, and what to do, if so.
+    pub(crate) fn cut_remark(&self) -> Option<String> {
+        let (path, end) = (self.path.display(), self.offset + to_u64(self.end - self.start));
+        self.is_cut.then(|| {
+            format!(
+                "{path} ends in the middle of its compressed data: what follows byte {end} of its content is missing, \
+                 and the result is of what came before; for the rest, get the whole file again"
+            )
+        })
     }
 
     /// The file's name without its folder and what says how it was compressed.
@@ -126,7 +183,7 @@ impl Input {
                 return Err(self.malformed_line(what, "text"));
             }
             if self.ended {
-                if seen == 0 {
+                if seen == 0 || self.is_cut {
                     return Ok(None);
                 }
                 let line = self.start..self.end;
@@ -170,6 +227,11 @@ impl Input {
             match self.from.read(&mut self.window[self.end..]) {
                 Ok(read) => break read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A decoder that wants more than there is: the file was cut, on its way or as it was written.
+                Err(error) if is_end(&error) && self.at_end.load(Ordering::Relaxed) => {
+                    self.is_cut = true;
+                    break 0;
+                }
                 Err(error) => return Err(TraceError::file(&self.path, "reading", error)),
             }
         };
@@ -177,6 +239,22 @@ impl Input {
         self.ended = read == 0;
         Ok(())
     }
+}
+
+/// Whether a decoder has met the end of its file where there should be more.
+fn is_end(error: &io::Error) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|it| it as _);
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return true;
+    }
+    while let Some(one) = source {
+        let io = one.downcast_ref::<io::Error>();
+        if io.is_some_and(|one| one.kind() == io::ErrorKind::UnexpectedEof) {
+            return true;
+        }
+        source = one.source();
+    }
+    false
 }
 
 fn trimmed(line: &[u8]) -> &[u8] {

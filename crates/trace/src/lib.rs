@@ -3,8 +3,9 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`request`] | [`Request`], and the 4 KiB blocks that it refers to |
-//! | [`mod@format`] | [`Format`]: the formats there are, and how they are recognised |
+//! | [`mod@format`], `detect` | [`Format`]: the formats there are; how they are recognised |
 //! | [`read`] | [`Trace`]: an iterator of requests from files of any of them |
+//! | `input`, `decode` | the bytes of a file, decompressed; what all decoders have in common |
 //! | [`compact`] | [`Writer`]: a format of our own, a few bytes a request |
 //! | [`recorder`] | [`Recorder`]: requests gathered from the data path of a program |
 //! | [`stats`] | [`Stats`]: requests, references, footprint, hot sets, reuse |
@@ -31,6 +32,8 @@
 
 pub mod capture;
 pub mod compact;
+mod decode;
+mod detect;
 pub mod error;
 pub mod format;
 mod input;

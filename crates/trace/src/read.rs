@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! 1. Memory is bounded, however long a trace is: a window of each file and a batch of requests.
-//! 2. Requests before a malformed place are delivered; then the error, once; then nothing.
+//! 2. Requests before a malformed place are delivered; then the error, once; then nothing. A compressed file whose
+//!    end is missing ends with its last whole request, and a remark.
 //! 3. Several files are merged by time; those with equal times come in the order of the files.
 //!    Within a file the order is that of the file, even where its times go back.
 
@@ -17,56 +18,14 @@ pub(crate) mod text;
 use std::path::{Path, PathBuf};
 
 use crate::compact::CompactDecoder;
+use crate::decode::{BATCH, Decode};
+pub use crate::decode::{Event, Options};
+use crate::detect::{SAMPLE_BYTES, detect};
 use crate::error::{Result, TraceError};
-use crate::format::{self, Format, SAMPLE_BYTES};
+use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
 use crate::request::Request;
-
-/// Which events of a block trace are requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Event {
-    /// Q: a request enters the block layer. What applications ask for.
-    #[default]
-    Queue,
-    /// D: a request goes to the driver, merged and scheduled.
-    Issue,
-    /// C: a request is complete.
-    Complete,
-}
-
-/// How a trace is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The format; `None` recognises it.
-    pub format: Option<Format>,
-    /// The bytes of a unit of address, where the format leaves it open
-    /// ([`Format::default_unit_bytes`]): 512 to 1 MiB.
-    pub unit_bytes: Option<u64>,
-    /// Which events of blktrace and blkparse are requests.
-    pub event: Event,
-}
-
-impl Options {
-    /// The unit of address of a format that leaves it open.
-    pub(crate) fn unit(&self, format: Format) -> u64 {
-        self.unit_bytes.or(format.default_unit_bytes()).unwrap_or(512)
-    }
-}
-
-/// How many requests a decoder yields at a time, about.
-pub(crate) const BATCH: usize = 1024;
-
-/// Turns the bytes of one file into requests.
-pub(crate) trait Decode: Send {
-    /// Appends about [`BATCH`] requests. `false` when there is nothing more.
-    fn decode(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<bool>;
-
-    /// What the reader of the trace should know, once it was read.
-    fn remarks(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
 
 /// One file, and what was decoded of it and not yet taken.
 struct Stream {
@@ -82,15 +41,25 @@ impl Stream {
     fn open(path: &Path, options: &Options) -> Result<Stream> {
         let mut input = Input::open(path)?;
         let name = input.name();
+        let is_text = |format| text::parser(format, options).is_some();
+        if options.format.map_or(!name.ends_with(".u32le"), is_text) {
+            input.skip_byte_order_mark()?;
+        }
         let sample = input.fill(SAMPLE_BYTES)?;
+        if sample.is_empty()
+            && let Some(what) = input.cut_remark()
+        {
+            return Err(TraceError::Undetected { path: path.display().to_string(), what });
+        }
+        let (sample, is_cut) = (input.window(), input.is_cut());
         let format = match options.format {
             Some(format) => Some(format),
             // A processor on which nothing happened leaves an empty file.
             None if sample.is_empty() => None,
             None => {
-                let whole = sample.len() < SAMPLE_BYTES;
+                let whole = sample.len() < SAMPLE_BYTES && !is_cut;
                 let sample = &sample[..sample.len().min(SAMPLE_BYTES)];
-                let found = format::detect(&name, sample, whole).map_err(|what| {
+                let found = detect(&name, sample, whole).map_err(|what| {
                     TraceError::Undetected { path: path.display().to_string(), what }
                 })?;
                 Some(found)
@@ -200,7 +169,11 @@ impl Trace {
     /// What the reader of the trace should know, once it was read to its end.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        self.streams.iter().flat_map(|stream| stream.decoder.remarks()).collect()
+        let of = |stream: &Stream| {
+            let cut = stream.decoder.input().and_then(Input::cut_remark);
+            cut.into_iter().chain(stream.decoder.remarks()).collect::<Vec<String>>()
+        };
+        self.streams.iter().flat_map(of).collect()
     }
 
     /// Appends the next requests to `batch`, a thousand or so, and says whether there may be more.

@@ -20,7 +20,7 @@ use super::trace::TraceInput;
         esker trace replay scan.trace --policy lru,adaptive --admit again --bypass 1MiB\n\n\
         Policies: fifo, lru, mid-75 (LRU with insertion at a percentile, 1 to 99), clock, 2q, arc, \
         lirs, w-tinylfu, sieve, s3-fifo, adaptive (the default of a cache), and belady, the optimum \
-        with the future known.")]
+        with the future known, without bypass: every block that is missed is taken in.")]
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) input: TraceInput,

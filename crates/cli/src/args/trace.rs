@@ -123,7 +123,8 @@ pub(crate) struct MrcArgs {
     #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "8192",
           value_parser = parse::small_count)]
     pub(crate) sampled: Option<u32>,
-    /// The optimum with the future known, too (Belady); of a long trace this takes minutes
+    /// The optimum with the future known, too (Belady, without bypass: every block that is missed is taken in); of a
+    /// long trace this takes minutes
     #[arg(long, conflicts_with = "sampled")]
     pub(crate) optimum: bool,
     /// The caches' sizes [default: from a thousandth of the footprint to all of it]

@@ -58,7 +58,7 @@ fn text(title: &str, footprint: u64, advice: &Advice) -> String {
         "it misses less than the default by more than one point here; another load may turn that"
     };
     text.push_str(&format!(
-        "Policy: {}: {why}.\nIt misses {} of blocks, LRU {}, the optimum {}.\n",
+        "Policy: {}: {why}.\nIt misses {} of blocks, LRU {}, the optimum without bypass {}.\n",
         advice.policy,
         percent(chosen),
         percent(lru),

@@ -139,7 +139,7 @@ impl Curves {
             header.push("error");
         }
         if !self.optimum.is_empty() {
-            header.push("optimum misses");
+            header.push("optimum misses (no bypass)");
         }
         let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<String>>()];
         for point in &self.lru {

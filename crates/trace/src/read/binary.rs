@@ -5,13 +5,13 @@
 use esker_base::units::to_u64;
 use hashbrown::HashMap;
 
+use crate::decode::{BATCH, Decode, Options};
 use crate::error::{Result, TraceError};
 use crate::format::Format;
 use crate::input::Input;
 use crate::keys::KeyHasher;
 use crate::names::Names;
 use crate::read::blktrace::BlktraceDecoder;
-use crate::read::{BATCH, Decode, Options};
 use crate::request::{MAX_OFFSET, Op, Request};
 
 pub(crate) use crate::read::blktrace::is_blktrace;
@@ -62,6 +62,10 @@ impl<R: Record> Decode for Records<R> {
     fn decode(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<bool> {
         records(&mut self.input, &mut self.record, &self.name, self.format, names, batch)
     }
+
+    fn input(&self) -> Option<&Input> {
+        Some(&self.input)
+    }
 }
 
 fn records<R: Record>(
@@ -93,7 +97,7 @@ fn records<R: Record>(
         }
     }
     let left = window.len() - at;
-    if wrong.is_none() && left > 0 && left < R::SIZE {
+    if wrong.is_none() && left > 0 && left < R::SIZE && !input.is_cut() {
         wrong =
             Some(format!("{left} bytes are left of a record of {}: the end is missing", R::SIZE));
     }
@@ -202,6 +206,10 @@ impl Decode for Vscsi {
             Some(2) => records(input, &mut Vscsi2, &self.name, format, names, batch),
             _ => records(input, &mut Vscsi1, &self.name, format, names, batch),
         }
+    }
+
+    fn input(&self) -> Option<&Input> {
+        Some(&self.input)
     }
 }
 

@@ -17,12 +17,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::decode::{BATCH, Decode, Event};
 use crate::error::Result;
 use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
 use crate::read::binary::{u16_at, u32_at, u64_at, unsupported};
-use crate::read::{BATCH, Decode, Event};
 use crate::request::{Op, Request};
 
 const RECORD: usize = 48;
@@ -143,7 +143,7 @@ impl Decode for BlktraceDecoder {
                 if after > before {
                     continue;
                 }
-                if after == 0 {
+                if after == 0 || self.input.is_cut() {
                     return Ok(false);
                 }
                 let what = format!(
@@ -172,6 +172,10 @@ impl Decode for BlktraceDecoder {
                 return Ok(true);
             }
         }
+    }
+
+    fn input(&self) -> Option<&Input> {
+        Some(&self.input)
     }
 }
 

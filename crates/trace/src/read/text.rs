@@ -6,12 +6,12 @@ mod blkparse;
 
 pub(crate) use blkparse::rwbs;
 
+use crate::decode::{BATCH, Decode, Options};
 use crate::error::Result;
 use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
 use crate::read::fields::{Between, Fields, number, quoted};
-use crate::read::{BATCH, Decode, Options};
 use crate::request::{Op, Request};
 
 /// Reads the lines of one format.
@@ -28,6 +28,11 @@ pub(crate) trait Line: Send {
     fn has_begun(&self) -> bool {
         false
     }
+
+    /// What was not understood and did not matter.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The parser of a format of text.
@@ -39,7 +44,7 @@ pub(crate) fn parser(format: Format, options: &Options) -> Option<Box<dyn Line>>
         Format::Alibaba => Box::new(Alibaba),
         Format::Tencent => Box::new(Tencent),
         Format::Lis => Box::new(Lis { unit: options.unit(format), lines: 0 }),
-        Format::Disksim => Box::new(Disksim),
+        Format::Disksim => Box::new(Disksim::default()),
         Format::Systor => Box::new(Systor::default()),
         Format::Fiu => Box::new(Fiu::default()),
         Format::Cachelib => Box::new(Cachelib::default()),
@@ -73,6 +78,15 @@ impl Decode for TextDecoder {
             }
         }
         Ok(true)
+    }
+
+    fn input(&self) -> Option<&Input> {
+        Some(&self.input)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let path = self.input.path().display();
+        self.parser.remarks().iter().map(|remark| format!("{path}: {remark}")).collect()
     }
 }
 
@@ -233,7 +247,11 @@ impl Line for Lis {
 /// DiskSim's ASCII format (Bucy et al., CMU-PDL-08-101), used by SSDsim and MQSim: `time device
 /// sector sectors flags`. Bit 0 of the flags is a read. DiskSim's time is in milliseconds with a
 /// point; that of the others in nanoseconds without one.
-struct Disksim;
+#[derive(Default)]
+struct Disksim {
+    /// Requests with other flags than that of a read.
+    flagged: u64,
+}
 
 impl Line for Disksim {
     fn line(
@@ -250,14 +268,21 @@ impl Line for Disksim {
         number(device, "device")?;
         let offset = fields.scaled("sector", SECTOR)?;
         let length = fields.scaled("size", SECTOR)?;
-        let op = match fields.field("flags")? {
-            b"1" => Op::Read,
-            b"0" => Op::Write,
-            other => return Err(unknown_op("flags", other, "1 (read) or 0 (write)")),
-        };
+        let flags = fields.number("flags")?;
+        let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
         fields.end()?;
         out.push(Request::checked(time_ns, op, offset, length, names.number(device)?)?);
+        self.flagged += u64::from(flags > 1);
         Ok(())
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        match self.flagged {
+            0 => Vec::new(),
+            count => vec![format!(
+                "{count} requests have flags beside that of a read: they were skipped"
+            )],
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! What blkparse prints by default (blkparse(1)): `major,minor cpu sequence seconds pid action rwbs
 //! sector + sectors [process]`, and a summary at the end.
 
+use std::collections::BTreeMap;
+
+use crate::decode::Event;
 use crate::names::Names;
-use crate::read::Event;
 use crate::read::fields::{Between, Fields, number, quoted};
 use crate::read::text::{Line, SECOND_NS, SECTOR};
 use crate::request::{Op, Request};
@@ -13,6 +15,8 @@ pub(super) struct Blkparse {
     begun: bool,
     /// The summary has begun, which is for people.
     ended: bool,
+    /// Letters that this reader does not know, and how many requests had each.
+    unknown: BTreeMap<u8, u64>,
 }
 
 impl Blkparse {
@@ -22,40 +26,50 @@ impl Blkparse {
             Event::Issue => b"D",
             Event::Complete => b"C",
         };
-        Blkparse { action, begun: false, ended: false }
+        Blkparse { action, begun: false, ended: false, unknown: BTreeMap::new() }
     }
 }
 
 /// What the letters of a request say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     /// It asks for a flush before its data.
     pub(crate) flush: bool,
     /// What it does with its range; `None` for what has no letter of its own.
     pub(crate) op: Option<Op>,
+    /// Modifiers that are not known: they change neither the operation nor the range.
+    pub(crate) unknown: Vec<u8>,
 }
 
+/// The modifiers of requests: `FASMEU` of Linux today, `B` of Linux before 2.6.37, and what follows the `Z` of
+/// operations on zones.
+const MODIFIERS: &[u8] = b"FASMEUBPROC";
+
 /// Reads the letters that the kernel writes for a request (`blk_fill_rwbs` of Linux): `F` before
-/// the operation for a flush, then `R`, `W`, `D`, or `N` for anything else, then modifiers.
+/// the operation for a flush, then `R`, `W`, `D`, `Z` for zones, or `N` for anything else, then modifiers. A
+/// barrier (`B`) of older kernels is a flush before its data, as blktrace's own bit for it is.
 pub(crate) fn rwbs(letters: &[u8]) -> Result<Kind, String> {
     let (flush, rest) = match letters {
         [b'F', rest @ ..] => (true, rest),
         rest => (false, rest),
     };
-    let op = match rest.first() {
-        Some(b'R') => Some(Op::Read),
-        Some(b'W') => Some(Op::Write),
-        Some(b'D') => Some(Op::Discard),
-        Some(b'N' | b'Z') => None,
+    let op = match rest {
+        [b'R', ..] => Some(Op::Read),
+        // An append to a zone writes.
+        [b'W', ..] | [b'Z', b'A', ..] => Some(Op::Write),
+        [b'D', ..] => Some(Op::Discard),
+        [b'N' | b'Z', ..] => None,
         // A bare flush is one letter.
-        None if flush => None,
+        [] if flush => None,
+        // Whether it reads or writes is not known, and that matters.
         _ => return Err(format!("{} are no letters of a request", quoted(letters))),
     };
     let modifiers = rest.get(1..).unwrap_or_default();
-    if modifiers.iter().any(|letter| !b"FASMEPROCU".contains(letter)) {
+    if !modifiers.iter().all(u8::is_ascii_uppercase) {
         return Err(format!("{} are no letters of a request", quoted(letters)));
     }
-    Ok(Kind { flush, op })
+    let unknown = modifiers.iter().copied().filter(|letter| !MODIFIERS.contains(letter)).collect();
+    Ok(Kind { flush: flush || modifiers.contains(&b'B'), op, unknown })
 }
 
 impl Line for Blkparse {
@@ -99,6 +113,9 @@ impl Line for Blkparse {
             }
             _ => None,
         };
+        for letter in kind.unknown {
+            *self.unknown.entry(letter).or_default() += 1;
+        }
         let device = names.number(device)?;
         if kind.flush {
             out.push(Request::checked(time_ns, Op::Flush, 0, 0, device)?);
@@ -116,6 +133,16 @@ impl Line for Blkparse {
     fn has_begun(&self) -> bool {
         self.begun
     }
+
+    fn remarks(&self) -> Vec<String> {
+        let remark = |(&letter, count): (&u8, &u64)| {
+            let letter = char::from(letter);
+            format!(
+                "{count} requests have the letter {letter} in RWBS, which is not known: it was skipped"
+            )
+        };
+        self.unknown.iter().map(remark).collect()
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +151,7 @@ mod tests {
 
     #[test]
     fn letters_say_what_a_request_does() {
-        let kind = |flush, op| Ok(Kind { flush, op });
+        let kind = |flush, op| Ok(Kind { flush, op, unknown: Vec::new() });
         assert_eq!(rwbs(b"R"), kind(false, Some(Op::Read)));
         assert_eq!(rwbs(b"FWFS"), kind(true, Some(Op::Write)));
         assert_eq!(rwbs(b"DE"), kind(false, Some(Op::Discard)));
@@ -132,7 +159,13 @@ mod tests {
         assert_eq!(rwbs(b"FN"), kind(true, None));
         assert_eq!(rwbs(b"F"), kind(true, None));
         assert_eq!(rwbs(b"N"), kind(false, None));
-        for wrong in [&b""[..], b"Q", b"R+", b"FX", b"[fio]"] {
+        assert_eq!(rwbs(b"WBS"), kind(true, Some(Op::Write)));
+        assert_eq!(rwbs(b"RB"), kind(true, Some(Op::Read)));
+        assert_eq!(rwbs(b"ZA"), kind(false, Some(Op::Write)));
+        assert_eq!(rwbs(b"ZR"), kind(false, None));
+        let unknown = Kind { flush: false, op: Some(Op::Write), unknown: b"XV".to_vec() };
+        assert_eq!(rwbs(b"WXSV"), Ok(unknown));
+        for wrong in [&b""[..], b"Q", b"R+", b"FX", b"[fio]", b"XR", b"S", b"r", b"W1"] {
             assert!(rwbs(wrong).is_err(), "{}", quoted(wrong));
         }
     }
