@@ -21,7 +21,6 @@ use esker_base::{Clock, Nanos};
 use parking_lot::Mutex;
 
 use crate::omf::BLOCK;
-use crate::shared::Shared;
 
 /// Streams of reads that are followed at a time, and as many of writes.
 const FOLLOWED: usize = 32;
@@ -132,7 +131,7 @@ impl Budget {
     }
 
     /// Spends; whether there is any left, if it was looked at.
-    fn spend(&self, bytes: u64) -> Option<bool> {
+    pub(crate) fn spend(&self, bytes: u64) -> Option<bool> {
         let rate = self.bytes_per_second?;
         let spent = self.spent.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut state = self.state.lock();
@@ -148,7 +147,7 @@ impl Budget {
     }
 
     /// Whether there is any left now.
-    fn has_left(&self) -> bool {
+    pub(crate) fn has_left(&self) -> bool {
         self.spend(0).unwrap_or(true)
     }
 
@@ -161,28 +160,5 @@ impl Budget {
     /// Time since the cache was opened, in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         (self.clock.now() - self.opened).as_secs_f64()
-    }
-}
-
-impl Shared {
-    /// Whether a block that is not cached yet may be, as far as the budget goes.
-    pub(crate) fn admits(&self) -> bool {
-        if !self.is_over_budget.load(Ordering::Relaxed) {
-            return true;
-        }
-        let has_left = self.budget.has_left();
-        if has_left {
-            self.is_over_budget.store(false, Ordering::Relaxed);
-        }
-        has_left
-    }
-
-    /// Bytes are written to the flash device.
-    pub(crate) fn spend(&self, bytes: u64) {
-        if let Some(has_left) = self.budget.spend(bytes)
-            && !has_left
-        {
-            Shared::raise(&self.is_over_budget);
-        }
     }
 }

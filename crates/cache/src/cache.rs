@@ -3,6 +3,8 @@
 //! Called by `stack`, `cli` and tests. Each queue pair does its own I/O (`queue`); one thread, or
 //! whoever calls [`Cache::step`], cleans and checkpoints.
 
+mod pairing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +21,14 @@ use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
 use crate::layout::{LARGEST_SET, Layout, default_area_bytes};
 use crate::mapping::{Mapping, Placement};
+use crate::medium::Medium;
 use crate::omf::{BLOCK, DETACHED, MAX_AREA, Origin, Superblock};
 use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
 use crate::origin::{learn, meet};
-use crate::queue::Queue;
+use crate::queue::{Queue, Queues};
 use crate::shared::Shared;
 use crate::stats::Stats;
-use crate::store::{self, DRAIN_PAGES, Medium, Store};
+use crate::store::{self, DRAIN_PAGES, Store};
 
 /// How often the thread looks for work.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -51,6 +54,8 @@ pub struct Cache {
 pub(crate) struct Engine {
     pub(crate) shared: RwLock<Arc<Shared>>,
     pub(crate) cleaner: Mutex<Cleaner>,
+    /// A queue pair is entered while what is shared is held.
+    pub(crate) queues: Arc<Queues>,
 }
 
 /// What a flash device says of the cache on it.
@@ -181,7 +186,8 @@ impl Cache {
         }
         let cleaner = Mutex::new(Cleaner::new(&shared)?);
         let name = shared.name.clone();
-        let engine = Arc::new(Engine { shared: RwLock::new(shared), cleaner });
+        let engine =
+            Arc::new(Engine { shared: RwLock::new(shared), cleaner, queues: Arc::default() });
         let bell = Arc::new((Mutex::new(false), Condvar::new()));
         let mut cache = Cache { name, origin, engine, bell, thread: None, remarks };
         if background == Background::Thread {
@@ -541,7 +547,7 @@ impl Device for Cache {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         // Held until the queue pair is known, so that it is not missed when all have to stop.
-        Ok(Box::new(Queue::open(&self.engine.shared.read(), depth)?))
+        Ok(Box::new(Queue::open(&self.engine.shared.read(), &self.engine.queues, depth)?))
     }
 
     fn discards_zero(&self) -> bool {

@@ -10,6 +10,8 @@
 //! 3. A block is clean only after the origin has it durably, and if nothing else was written to its
 //!    slot since it was read.
 
+mod resample;
+
 use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};

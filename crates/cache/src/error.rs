@@ -5,7 +5,7 @@ use esker_device::{DeviceError, Occupant};
 use thiserror::Error;
 
 use crate::omf::FormatError;
-use crate::origin::{Pairing, advice};
+use crate::pairing::{Pairing, advice};
 
 /// Why the cache could not do what it was asked for.
 #[derive(Debug, Error)]

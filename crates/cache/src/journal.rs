@@ -15,14 +15,13 @@ use esker_base::units::{round_up, to_u64, to_usize};
 
 use crate::CacheError;
 use crate::layout::Layout;
+use crate::medium::Medium;
 use crate::omf::{Change, FormatError, RecordHeader, RecordKind, Superblock, record_size};
-use crate::store::Medium;
 
 /// What an area says.
 #[derive(Debug)]
 pub(crate) struct Area {
     pub(crate) sequence: u64,
-    pub(crate) changes: Vec<Change>,
     /// Pages of the table that were about to be written.
     pub(crate) pages: Vec<u32>,
     pub(crate) last: RecordHeader,
@@ -123,7 +122,6 @@ fn read_area(
     let step = |changes| round_up(to_u64(record_size(changes)), to_u64(lba_size));
     let mut area = Area {
         sequence: start.sequence,
-        changes: Vec::new(),
         pages: Vec::new(),
         last: start,
         start,
@@ -150,9 +148,8 @@ fn read_area(
         match follows(&area, area.end) {
             Ok((header, changes, crc)) => {
                 area.end += step(changes.len());
-                match header.kind {
-                    RecordKind::Pages => area.pages.extend(changes.iter().map(|c| c.slot)),
-                    _ => area.changes.append(&mut superseding(superblock, &header, changes)),
+                if header.kind == RecordKind::Pages {
+                    area.pages.extend(changes.iter().map(|change| change.slot));
                 }
                 area.last = header;
                 area.next_number += 1;
@@ -175,6 +172,32 @@ fn read_area(
         true => Err(Unread::Damaged(area.end, end)),
         false => Ok(area),
     }
+}
+
+/// Calls `take` with every change of an area that was read, in their order. They are read once more: all of them
+/// at once take several times what a cache needs.
+pub(crate) fn changes(
+    medium: &mut Medium,
+    superblock: &Superblock,
+    layout: &Layout,
+    area: &Area,
+    mut take: impl FnMut(Change),
+) -> Result<(), CacheError> {
+    let start = layout.area_of(area.sequence);
+    let bytes = medium.read(start, to_usize(area.end))?;
+    let mut at = 0;
+    while at < area.end {
+        let found = RecordHeader::decode(&bytes[to_usize(at)..]);
+        let (header, changes, _) = found.map_err(|error| {
+            // It was whole a moment ago.
+            CacheError::corrupt(medium.name(), "the journal", start + at, &error)
+        })?;
+        at += round_up(to_u64(record_size(changes.len())), to_u64(medium.lba_size()));
+        if header.kind != RecordKind::Pages {
+            superseding(superblock, &header, changes).into_iter().for_each(&mut take);
+        }
+    }
+    Ok(())
 }
 
 /// The changes of a record; clean names of another epoch are void.
@@ -237,7 +260,7 @@ mod tests {
             let mut bytes = vec![0; 64 << 10];
             bytes[..start.len()].copy_from_slice(&start);
             bytes[512..512 + record.len()].copy_from_slice(&record);
-            read_area(&bytes, &superblock, 1, 512).map(|area| area.changes.len())
+            read_area(&bytes, &superblock, 1, 512).map(|area| area.next_number - 2)
         };
         assert_eq!(changes_behind(crc, 2, 512).unwrap(), 1);
         // It is the next one by its number, but was written behind another.

@@ -10,11 +10,12 @@
 //! | [`options`] | [`CreateOptions`], [`OpenOptions`], [`Mode`] |
 //! | [`stats`] | [`Stats`]: hits, misses, bytes, what is dirty |
 //! | [`omf`], [`layout`] | every byte of metadata on the flash device, and where it lies |
+//! | `medium` | the flash device, byte by byte |
 //! | `journal`, `store` | reads the journal; superblock, journal and table of an open cache |
 //! | `state`, `shared` | a set in use; what the queue pairs share |
 //! | `queue` | a queue pair: reads, writes, discards |
 //! | `commit`, `clean` | makes names durable; writes dirty blocks back |
-//! | `origin` | [`Pairing`]: whether an origin is the one that the flash device knows |
+//! | `pairing`, `origin` | [`Pairing`]: whether an origin is the one that the flash device knows; its samples |
 //! | `resize` | more or fewer slots, in use |
 //! | `admit`, `counts` | what is let in: streams, admission, the budget of writes; counters |
 //! | [`error`] | [`CacheError`] |
@@ -31,9 +32,11 @@ pub mod error;
 mod journal;
 pub mod layout;
 pub mod mapping;
+mod medium;
 pub mod omf;
 pub mod options;
 mod origin;
+mod pairing;
 mod queue;
 pub mod replay;
 mod resize;
@@ -49,7 +52,7 @@ pub use error::CacheError;
 pub use layout::Layout;
 pub use mapping::{Mapping, Placement};
 pub use options::{Admission, Background, CreateOptions, Division, Mode, OpenOptions};
-pub use origin::{Dirty, Pairing};
+pub use pairing::{Dirty, Pairing};
 pub use sets::{Geometry, Set, Sets};
 pub use stats::Stats;
 pub use writeback::WriteBack;

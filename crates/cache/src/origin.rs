@@ -16,123 +16,28 @@
 //! 4. What the origin may read as anything, for it was discarded or a write failed, is not armed.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_base::checksum::crc32c;
-use esker_base::units::{human_bytes, to_u64};
-use esker_base::{AlignedBuf, Lba, Nanos, Rng};
+use esker_base::units::to_u64;
+use esker_base::{AlignedBuf, Lba, Rng};
 use esker_device::{Device, DeviceError, Identity, Op, Port};
 
 use crate::CacheError;
-use crate::cache::{Cache, check_sizes};
-use crate::clean::Cleaner;
 use crate::omf::{BLOCK, BLOCK_SIZE, MAX_IDENTITY, MAX_SAMPLES, Origin, Sample, Superblock};
-use crate::shared::Shared;
-use crate::store::{self, Medium, Store};
+use crate::pairing::Pairing;
+use crate::store::Store;
 
 /// Blocks of an origin that are sampled whatever the seed: boot sector, file systems, volumes and arrays; a copy
 /// of the partition table at 4 KiB; btrfs. The last one, for backups of partition tables, comes beside them.
 const FIXED: [u64; 3] = [0, 1, 16];
 /// Parts of the origin of which one block each is sampled.
 const PARTS: u64 = 60;
-/// How long samples that were written stay unarmed, at least, while the cache is in use, in seconds.
-const REST_S: u64 = 60;
 /// Commands in flight while samples are read.
 const DEPTH: usize = 16;
 
 const _: () = assert!(MAX_IDENTITY == esker_device::identity::MAX_IDENTITY);
-
-/// What becomes of the dirty blocks of a cache whose origin is accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dirty {
-    /// They stay, and go to the origin when they are written back.
-    Keep,
-    /// They are lost; the cache is empty, and the origin as it is.
-    Drop,
-}
-
-/// An origin beside what the flash device knows of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pairing {
-    /// Name of the origin.
-    pub origin: String,
-    /// Name of the flash device.
-    pub flash: String,
-    /// The identity for which the cache was made, if it is known.
-    pub known: Option<Identity>,
-    /// The identity that the origin has, if anything tells.
-    pub found: Option<Identity>,
-    /// How many samples were compared.
-    pub compared: usize,
-    /// Those of the sampled blocks that differ.
-    pub differing: Vec<u64>,
-    /// How many samples could not be read.
-    pub unread: usize,
-    /// Blocks that are on the flash device only.
-    pub dirty_blocks: u64,
-    /// Blocks that the flash device has as the origin had them.
-    pub clean_blocks: u64,
-}
-
-impl Pairing {
-    /// Whether the origin is another device than the one the cache was made for.
-    #[must_use]
-    pub fn is_other(&self) -> bool {
-        matches!((&self.known, &self.found), (Some(known), Some(found)) if !known.is_same(found))
-    }
-
-    /// Whether they belong together, as far as can be told.
-    #[must_use]
-    pub fn is_right(&self) -> bool {
-        !self.is_other() && self.differing.is_empty()
-    }
-}
-
-impl fmt::Display for Pairing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pairing { origin, flash, compared, differing, .. } = self;
-        if let (true, Some(known), Some(found)) = (self.is_other(), &self.known, &self.found) {
-            write!(
-                f,
-                "{origin}: it is not the origin of the cache on {flash}, which was made for "
-            )?;
-            write!(f, "{known}; this one is {found}; ")?;
-        } else if !differing.is_empty() {
-            write!(
-                f,
-                "{origin}: it was written without its cache on {flash}, or is another device; "
-            )?;
-        } else {
-            write!(f, "{origin}: it is the origin of the cache on {flash}; ")?;
-        }
-        match (differing.first(), compared) {
-            (None, 0) => f.write_str("no sampled block could be compared"),
-            (None, _) => write!(f, "all {compared} sampled blocks are the same"),
-            (Some(first), _) => write!(
-                f,
-                "{} of {compared} sampled blocks differ, the first one at byte {}",
-                differing.len(),
-                first * BLOCK
-            ),
-        }
-    }
-}
-
-/// What whoever meets a wrong pair can do.
-pub(crate) fn advice(pair: &Pairing) -> String {
-    let Pairing { origin, flash, dirty_blocks, .. } = pair;
-    let dirty = match dirty_blocks {
-        0 => "every block of the cache is on its origin".to_owned(),
-        _ => format!("{} are on the flash device only", human_bytes(dirty_blocks * BLOCK)),
-    };
-    format!(
-        "nothing was changed; {dirty}. Name the right origin; or let `esker cache accept '{origin}' \
-         '{flash}'` say what becomes of them with this one"
-    )
-}
 
 /// The blocks to be sampled of an origin of `blocks` blocks, in their order.
 fn places(seed: u64, blocks: u64) -> BTreeSet<u64> {
@@ -157,7 +62,7 @@ pub(crate) fn unknown(id: u64, origin_bytes: u64) -> Origin {
 }
 
 /// The blocks that these bytes touch.
-fn blocks_of(bytes: &Range<u64>) -> Range<u64> {
+pub(crate) fn blocks_of(bytes: &Range<u64>) -> Range<u64> {
     bytes.start / BLOCK..bytes.end.div_ceil(BLOCK)
 }
 
@@ -165,12 +70,12 @@ fn bits(count: usize) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }
 
-fn has(bits: u64, n: usize) -> bool {
+pub(crate) fn has(bits: u64, n: usize) -> bool {
     bits >> n & 1 == 1
 }
 
 /// Reads those of the samples that `which` names; their numbers and checksums, none of one that cannot be read.
-fn read(
+pub(crate) fn read(
     port: &mut Port,
     lba_size: u32,
     samples: &[Sample],
@@ -189,7 +94,7 @@ fn read(
 }
 
 /// Looks at an origin: its identity, and the samples that `armed` names.
-fn look(origin: &dyn Device, store: &Store, armed: u64) -> Result<Pairing, CacheError> {
+pub(crate) fn look(origin: &dyn Device, store: &Store, armed: u64) -> Result<Pairing, CacheError> {
     let known = &store.superblock.origin;
     let mut port = Port::open(origin, DEPTH)?;
     let (mut compared, mut unread, mut differing) = (0, 0, Vec::new());
@@ -277,11 +182,11 @@ pub(crate) fn meet(origin: &dyn Device, store: &mut Store) -> Result<Option<Stri
 /// The samples of an open cache, for whoever writes the origin.
 pub(crate) struct Watch {
     /// The sampled blocks, in their order.
-    blocks: Box<[u64]>,
-    armed: AtomicU64,
-    untold: AtomicU64,
+    pub(crate) blocks: Box<[u64]>,
+    pub(crate) armed: AtomicU64,
+    pub(crate) untold: AtomicU64,
     /// Armed samples whose blocks were written while the flash device could not be told.
-    missed: AtomicU64,
+    pub(crate) missed: AtomicU64,
 }
 
 impl Watch {
@@ -295,13 +200,13 @@ impl Watch {
     }
 
     /// The samples among these blocks.
-    fn among(&self, blocks: &Range<u64>) -> u64 {
+    pub(crate) fn among(&self, blocks: &Range<u64>) -> u64 {
         let before = |end: u64| bits(self.blocks.partition_point(|block| *block < end));
         before(blocks.end) & !before(blocks.start.min(blocks.end))
     }
 
     /// The samples that are neither armed nor untold.
-    fn unarmed(&self) -> u64 {
+    pub(crate) fn unarmed(&self) -> u64 {
         let [armed, untold] = [&self.armed, &self.untold].map(|bits| bits.load(Ordering::Acquire));
         bits(self.blocks.len()) & !armed & !untold
     }
@@ -331,184 +236,6 @@ impl Watch {
     pub(crate) fn disarm(&self, samples: u64) {
         self.armed.fetch_and(!samples, Ordering::AcqRel);
         self.missed.fetch_and(!samples, Ordering::AcqRel);
-    }
-}
-
-impl Shared {
-    /// Disarms the samples among these bytes of the origin, which are about to be written, or discarded. Whoever
-    /// does that has begun to write the blocks, or to change the range, before.
-    ///
-    /// # Errors
-    /// When the flash device cannot be told, and has something that the origin has not.
-    pub(crate) fn release_samples(
-        &self,
-        bytes: Range<u64>,
-        is_discard: bool,
-    ) -> Result<(), CacheError> {
-        let watch = &self.watch;
-        let samples = watch.among(&blocks_of(&bytes));
-        if samples == 0 {
-            return Ok(());
-        }
-        let armed = watch.armed.load(Ordering::Acquire) & samples;
-        let untold = watch.untold.load(Ordering::Acquire);
-        let newly_untold = match is_discard && !self.origin.discards_zero() {
-            true => samples & !untold,
-            false => 0,
-        };
-        if newly_untold == 0 {
-            let whole = bytes.start.div_ceil(BLOCK)..bytes.end / BLOCK;
-            watch.untold.fetch_and(!watch.among(&whole), Ordering::AcqRel);
-        }
-        watch.untold.fetch_or(newly_untold, Ordering::AcqRel);
-        if armed | newly_untold == 0 {
-            return Ok(());
-        }
-        let mut store = self.store.lock();
-        let updated = store.update(|superblock| {
-            superblock.origin.armed &= !samples;
-            superblock.origin.untold |= newly_untold;
-        });
-        drop(store);
-        match updated {
-            Ok(()) => watch.disarm(samples),
-            Err(error) => {
-                watch.missed.fetch_or(samples, Ordering::AcqRel);
-                if !self.may_miss_writes() {
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// An error when the origin is not what it was: another one, or written without the cache.
-    pub(crate) fn check_origin(&self) -> Result<(), CacheError> {
-        // Whoever is about to write a sampled block needs the store to disarm it.
-        let store = self.store.lock();
-        let armed = self.watch.armed.load(Ordering::Acquire);
-        let pairing = look(&*self.origin, &store, armed)?;
-        match pairing.is_right() {
-            true => Ok(()),
-            false => Err(CacheError::WrongOrigin { pair: Box::new(pairing) }),
-        }
-    }
-}
-
-impl Cleaner {
-    /// Arms the samples that were written, if the last time is long enough ago.
-    pub(crate) fn resample_seldom(&mut self, shared: &Shared) -> Result<(), CacheError> {
-        let now = shared.options.clock.now();
-        let is_due = |last: Nanos| now.since(last).as_secs() >= REST_S;
-        match self.resampled.is_none_or(is_due) {
-            true => self.resample(shared),
-            false => Ok(()),
-        }
-    }
-
-    /// Arms the samples that were written, but for those that are being written now.
-    pub(crate) fn resample(&mut self, shared: &Shared) -> Result<(), CacheError> {
-        self.resampled = Some(shared.options.clock.now());
-        let watch = &shared.watch;
-        if watch.unarmed() == 0 || shared.is_lost() {
-            return Ok(());
-        }
-        // Nobody writes back, discards or zeroes; and a write cancels what is begun here.
-        let _gate = shared.gate.lock();
-        let begun = |n: &usize| {
-            let block = watch.blocks[*n];
-            // A set that was never used has nobody who writes its blocks.
-            !shared.is_in_range(block)
-                && shared
-                    .set_if_read(shared.mapping.set_of(block))
-                    .is_some_and(|mut set| set.begin_fill(block))
-        };
-        let unarmed = watch.unarmed();
-        let begun = (0..watch.blocks.len()).filter(|n| has(unarmed, *n)).filter(begun);
-        let begun: u64 = begun.map(|n| 1 << n).sum();
-        if begun == 0 {
-            return Ok(());
-        }
-        let samples: Vec<Sample> =
-            watch.blocks.iter().map(|&block| Sample { block, crc: 0 }).collect();
-        let lba_size = shared.origin_geometry.lba_size;
-        let found = read(&mut self.origin, lba_size, &samples, begun)
-            .and_then(|found| shared.flush_origin().map(|()| found));
-        let mut store = shared.store.lock();
-        let is_good = found.is_ok() && !store.is_broken() && !shared.is_lost();
-        let mut new = Vec::new();
-        for n in (0..samples.len()).filter(|n| has(begun, *n)) {
-            let block = watch.blocks[n];
-            let set = shared.set_if_read(shared.mapping.set_of(block));
-            let mut set = set.expect("a set that was read stays");
-            let is_cancelled = set.end_fill(block);
-            let crc = found.iter().flatten().find(|(it, _)| *it == n);
-            if let Some((_, Some(crc))) = crc
-                && is_good
-                && !is_cancelled
-            {
-                // While the set is held: a write that begins from here on disarms it first.
-                watch.armed.fetch_or(1 << n, Ordering::AcqRel);
-                new.push((n, *crc));
-            }
-        }
-        found?;
-        if new.is_empty() {
-            return Ok(());
-        }
-        let untold = watch.untold.load(Ordering::Acquire);
-        store.update(|superblock| {
-            let origin = &mut superblock.origin;
-            for (n, crc) in new {
-                origin.samples[n].crc = crc;
-                origin.armed |= 1 << n;
-            }
-            origin.untold = untold & !origin.armed;
-        })
-    }
-}
-
-impl Cache {
-    /// An origin beside what the cache on `flash` knows of it. Nothing is written.
-    ///
-    /// # Errors
-    /// As [`Cache::open`], but for [`CacheError::WrongOrigin`].
-    pub fn pairing(origin: &dyn Device, flash: &Arc<dyn Device>) -> Result<Pairing, CacheError> {
-        let mut medium = Medium::open(flash)?;
-        let (superblock, _) = store::read_superblock(&mut medium)?;
-        check_sizes(&superblock, origin, &**flash)?;
-        let armed = superblock.origin.armed;
-        let store = Store::open(medium, superblock)?;
-        look(origin, &store, armed)
-    }
-
-    /// Makes `origin` the one of the cache on `flash`, whatever it was before. No clean block counts any more;
-    /// dirty ones are kept and will be written to it, or are lost. The origin is not written.
-    ///
-    /// # Errors
-    /// As [`Cache::pairing`]. The pair is as it was then; or there is no cache any more, if its blocks were to
-    /// be dropped.
-    pub fn accept(
-        origin: &dyn Device,
-        flash: &Arc<dyn Device>,
-        dirty: Dirty,
-    ) -> Result<(), CacheError> {
-        let mut medium = Medium::open(flash)?;
-        let (mut superblock, _) = store::read_superblock(&mut medium)?;
-        check_sizes(&superblock, origin, &**flash)?;
-        if dirty == Dirty::Drop {
-            superblock.id = superblock.id.wrapping_add(1);
-        }
-        superblock.origin = Origin::default();
-        if let Some(known) = learn(origin, &superblock)? {
-            superblock.origin = known;
-        }
-        superblock.generation += 1;
-        superblock.clean_epoch += 1;
-        match dirty {
-            Dirty::Keep => Ok(store::write_superblock(&mut medium, &superblock)?),
-            Dirty::Drop => store::format(&mut medium, &superblock),
-        }
     }
 }
 

@@ -22,8 +22,8 @@ mod slab;
 mod write;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use esker_base::policy::Access;
@@ -47,9 +47,27 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// A queue pair's state, which others may help along.
 pub(crate) type PumpCell = Mutex<Pump>;
 
+/// All queue pairs of a cache.
+#[derive(Default)]
+pub(crate) struct Queues(Mutex<Vec<Weak<PumpCell>>>);
+
+impl Queues {
+    fn enter(&self, pump: &Arc<PumpCell>) {
+        let mut queues = self.0.lock();
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(pump));
+    }
+
+    /// Those that are there.
+    pub(crate) fn all(&self) -> Vec<Arc<PumpCell>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
 /// A queue pair.
 pub(crate) struct Queue {
     pump: Arc<PumpCell>,
+    queues: Arc<Queues>,
 }
 
 /// Everything a queue pair has under way.
@@ -142,7 +160,11 @@ enum Side {
 }
 
 impl Queue {
-    pub(crate) fn open(shared: &Arc<Shared>, depth: usize) -> Result<Queue, DeviceError> {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        queues: &Arc<Queues>,
+        depth: usize,
+    ) -> Result<Queue, DeviceError> {
         DeviceError::check_depth(&shared.name, depth)?;
         let below = (depth * 4).min(esker_device::MAX_DEPTH).max(depth);
         let pump = Pump {
@@ -166,17 +188,13 @@ impl Queue {
             known_losses: shared.host_losses(),
         };
         let pump = Arc::new(Mutex::new(pump));
-        let mut queues = shared.queues.lock();
-        queues.retain(|queue| queue.strong_count() > 0);
-        queues.push(Arc::downgrade(&pump));
-        Ok(Queue { pump })
+        queues.enter(&pump);
+        Ok(Queue { pump, queues: queues.clone() })
     }
 
     /// Moves on what other queue pairs have under way, if nobody else does.
     fn help_others(&self) {
-        let shared = self.pump.lock().shared.clone();
-        let others: Vec<_> = shared.queues.lock().clone();
-        for other in others.iter().filter_map(std::sync::Weak::upgrade) {
+        for other in self.queues.all() {
             if !Arc::ptr_eq(&other, &self.pump)
                 && let Some(mut pump) = other.try_lock()
             {

@@ -20,10 +20,11 @@ use crate::cache::{Cache, mapping_of};
 use crate::clean::{Cleaner, Which};
 use crate::commit::Wanted;
 use crate::layout::Layout;
+use crate::medium::Medium;
 use crate::omf::{BLOCK, MAX_ROWS, Rows, Superblock};
 use crate::queue::{Pump, PumpCell};
 use crate::shared::Shared;
-use crate::store::{Medium, Store};
+use crate::store::Store;
 
 impl Cache {
     /// Gives the cache `flash_bytes` of the flash device, while it is in use. Nothing is lost: what
@@ -53,8 +54,7 @@ impl Cache {
         drop(shared);
 
         let mut current = self.engine.shared.write();
-        let queues: Vec<Arc<PumpCell>> =
-            current.queues.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
+        let queues = self.engine.queues.all();
         let mut pumps = stop(&queues);
         let new = Arc::new(change(&current, &mut cleaner, &next)?);
         pumps.iter_mut().for_each(|pump| pump.go_on_with(&new));

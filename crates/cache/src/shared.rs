@@ -10,6 +10,10 @@
 //!    blocks without a name, which nobody promised to keep.
 //! 3. `origin_unflushed` and `flash_unflushed` are set before a write is acknowledged.
 
+mod budget;
+mod figures;
+mod origin;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -25,7 +29,6 @@ use crate::mapping::Mapping;
 use crate::omf::{BLOCK, Name, Superblock};
 use crate::options::{Mode, OpenOptions};
 use crate::origin::Watch;
-use crate::queue::PumpCell;
 use crate::sets::Set;
 use crate::state::SetState;
 use crate::store::Store;
@@ -83,7 +86,6 @@ pub(crate) struct Shared {
     pub(crate) door: Door,
     /// Dirty names of sets that were not read yet.
     unread_dirty: AtomicU64,
-    pub(crate) queues: Mutex<Vec<std::sync::Weak<PumpCell>>>,
     pub(crate) counted: Arc<Counted>,
     /// Counts of what no queue pair does: cleaning, commits.
     pub(crate) own: Arc<Counts>,
@@ -134,7 +136,6 @@ impl Shared {
             flash_unflushed: AtomicBool::new(false),
             is_over_budget: AtomicBool::new(false),
             budget,
-            queues: Mutex::default(),
             counted: Arc::default(),
             own: Arc::default(),
             origin,
@@ -143,7 +144,7 @@ impl Shared {
     }
 
     /// What is shared from now on, over what the flash device says now: nothing may be under way.
-    /// Counts, mode, budget and queue pairs stay; sets are read again when they are used.
+    /// Counts, mode and budget stay; sets are read again when they are used.
     pub(crate) fn reopened(&self, store: Store, mapping: Mapping) -> Result<Shared, CacheError> {
         let (origin, flash) = (self.origin.clone(), self.flash.clone());
         let new = Shared::new(origin, flash, store, mapping, self.options.clone())?;
@@ -154,7 +155,6 @@ impl Shared {
         new.host_losses.store(self.host_losses(), Ordering::Release);
         let host_unflushed = self.host_unflushed.load(Ordering::Acquire);
         new.host_unflushed.store(host_unflushed, Ordering::Release);
-        *new.queues.lock() = std::mem::take(&mut *self.queues.lock());
         let is_over_budget = self.is_over_budget.load(Ordering::Relaxed).into();
         let budget = new.budget.go_on_from(&self.budget);
         let (counted, own) = (self.counted.clone(), self.own.clone());

@@ -12,20 +12,22 @@
 //! 4. After a failed write of the journal, or a failed flush, the store writes nothing any more: what failed may
 //!    have happened all the same.
 
+mod overlay;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use esker_base::units::{round_up, to_u64, to_usize};
-use esker_base::{AlignedBuf, Lba, LbaCount};
-use esker_device::{Device, DeviceError, Geometry, Op, PlacementId, Port};
+use esker_device::DeviceError;
 
 use crate::CacheError;
-use crate::journal::{self, Replayed};
+use crate::journal::{self, Area, Replayed};
 use crate::layout::Layout;
+use crate::medium::Medium;
 use crate::omf::{
     BLOCK, BLOCK_SIZE, Change, DETACHED, FormatError, Name, RecordHeader, RecordKind, Superblock,
     TablePage, record_size,
 };
+use overlay::Overlay;
 
 /// Pages written by one step of a checkpoint.
 pub(crate) const DRAIN_PAGES: usize = 64;
@@ -36,128 +38,10 @@ pub(crate) struct LoadedSet {
     pub(crate) names: Vec<(u32, Name)>,
 }
 
-/// A flash device, byte by byte: whole LBAs through one port.
-pub(crate) struct Medium {
-    device: Arc<dyn Device>,
-    port: Port,
-    geometry: Geometry,
-    placement: Option<PlacementId>,
-    /// Bytes of metadata written.
-    pub(crate) written: u64,
-}
-
-impl Medium {
-    pub(crate) fn open(device: &Arc<dyn Device>) -> Result<Medium, CacheError> {
-        let geometry = device.geometry();
-        let placement = (geometry.placement_handles > 1).then_some(PlacementId(0));
-        let port = Port::open(&**device, 16)?;
-        Ok(Medium { device: device.clone(), port, geometry, placement, written: 0 })
-    }
-
-    fn lba(&self, offset: u64) -> Lba {
-        Lba(offset / u64::from(self.geometry.lba_size))
-    }
-
-    pub(crate) fn lba_size(&self) -> usize {
-        to_usize(u64::from(self.geometry.lba_size))
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn transfer(&self) -> usize {
-        let most = to_usize(u64::from(self.geometry.max_transfer_size));
-        (most / BLOCK_SIZE * BLOCK_SIZE).clamp(self.lba_size(), 1 << 20)
-    }
-
-    /// Reads bytes, in as many commands as it takes.
-    pub(crate) fn read(&mut self, offset: u64, size: usize) -> Result<Vec<u8>, DeviceError> {
-        let mut bytes = Vec::with_capacity(size);
-        while bytes.len() < size {
-            let part = self.transfer().min(size - bytes.len());
-            let lba = self.lba(offset + to_u64(bytes.len()));
-            bytes.extend_from_slice(&self.port.read(lba, AlignedBuf::zeroed(part))?);
-        }
-        Ok(bytes)
-    }
-
-    /// Reads several parts, one behind the other, several at a time.
-    fn read_all(&mut self, parts: &[(u64, usize)]) -> Result<Vec<u8>, DeviceError> {
-        let most = self.transfer();
-        let (mut reads, mut whole) = (Vec::new(), 0);
-        for &(offset, size) in parts {
-            for at in (0..size).step_by(most) {
-                let part = most.min(size - at);
-                let buf = AlignedBuf::zeroed(part);
-                reads.push(Op::Read { lba: self.lba(offset + to_u64(at)), buf });
-            }
-            whole += size;
-        }
-        let mut read: Vec<Option<AlignedBuf>> = reads.iter().map(|_| None).collect();
-        let mut error = None;
-        self.port.run_all(reads, |n, result| match result {
-            Ok(buf) => read[n] = buf,
-            Err(found) => error = Some(found),
-        })?;
-        if let Some(error) = error {
-            return Err(error);
-        }
-        let mut bytes = Vec::with_capacity(whole);
-        read.iter().flatten().for_each(|buf| bytes.extend_from_slice(buf));
-        Ok(bytes)
-    }
-
-    /// Writes whole LBAs; durable when it returns, if `is_durable`.
-    fn write(&mut self, offset: u64, bytes: &[u8], is_durable: bool) -> Result<(), DeviceError> {
-        let padded = bytes.len().next_multiple_of(self.lba_size());
-        let is_single = padded <= self.transfer();
-        let mut at = 0;
-        while at < padded {
-            let part = self.transfer().min(padded - at);
-            let given = &bytes[at.min(bytes.len())..(at + part).min(bytes.len())];
-            let buf = AlignedBuf::padded(given, part);
-            let lba = self.lba(offset + to_u64(at));
-            let fua = is_durable && is_single;
-            self.port.run(Op::Write { lba, buf, placement: self.placement, fua })?;
-            at += part;
-        }
-        self.written += to_u64(padded);
-        if is_durable && !is_single { self.flush() } else { Ok(()) }
-    }
-
-    /// Writes data to a slot; not durable.
-    pub(crate) fn write_data(
-        &mut self,
-        offset: u64,
-        bytes: &[u8],
-        placement: Option<PlacementId>,
-    ) -> Result<(), DeviceError> {
-        let (lba, buf) = (self.lba(offset), AlignedBuf::padded(bytes, self.lba_size()));
-        self.port.write(lba, buf, placement).map(drop)
-    }
-
-    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
-        self.port.flush()
-    }
-
-    /// Makes a range read as zeroes. A discard that does so is preferred: in a file a hole stays one, where zeroes
-    /// would take room.
-    pub(crate) fn zero(&mut self, offset: u64, size: u64) -> Result<(), DeviceError> {
-        let count = LbaCount(size / u64::from(self.geometry.lba_size));
-        let lba = self.lba(offset);
-        let op = match self.device.discards_zero() {
-            true => Op::Discard { lba, count },
-            false => Op::WriteZeroes { lba, count },
-        };
-        self.port.run(op).map(drop)
-    }
-}
-
 /// Finds the superblock of a flash device.
 pub(crate) fn read_superblock(medium: &mut Medium) -> Result<(Superblock, bool), CacheError> {
     // What has no room for a superblock has no cache: whoever wants to make one there is told more.
-    if medium.geometry.capacity.bytes(medium.geometry.lba_size) < 2 * BLOCK {
+    if medium.bytes() < 2 * BLOCK {
         return Err(CacheError::NoCache { device: medium.name().to_owned() });
     }
     let bytes = medium.read(0, 2 * BLOCK_SIZE)?;
@@ -263,8 +147,8 @@ pub(crate) struct Store {
     /// Pages of which the current area says that they were about to be written. Once is enough for
     /// each, however often that fails.
     announced: Pages,
-    /// Changes found at opening, for sets that were not read yet.
-    overlay: BTreeMap<u32, Vec<Change>>,
+    /// Names found in the journal at opening, for sets that were not read yet.
+    overlay: BTreeMap<u32, Overlay>,
     /// How often each page was written; it says which copy is the newer one.
     generations: Vec<u32>,
     /// Durable dirty names, and durable names, in all sets.
@@ -340,32 +224,30 @@ impl Store {
             is_broken: false,
             medium,
         };
-        if let Some(previous) = previous {
-            store.remember(previous.changes, false)?;
+        if let Some(previous) = &previous {
+            store.remember(previous, false)?;
             // The cache may have shrunk since.
             let known = current.pages.iter().filter(|page| **page < pages);
             known.for_each(|page| store.announced.put(*page, true));
         }
-        store.remember(current.changes, true)?;
+        store.remember(&current, true)?;
         Ok(store)
     }
 
-    fn remember(&mut self, changes: Vec<Change>, is_current: bool) -> Result<(), CacheError> {
-        for change in changes {
+    /// Takes in the changes of an area, of which a later one of a slot supersedes all before it.
+    fn remember(&mut self, area: &Area, is_current: bool) -> Result<(), CacheError> {
+        let Store { medium, superblock, layout, overlay, touched, pending, .. } = self;
+        let pages = if is_current { touched } else { pending };
+        let slots = layout.set_slots;
+        journal::changes(medium, superblock, layout, area, |change| {
             // The cache has shrunk since: before it did, this slot lost its name.
-            if u64::from(change.slot) >= self.superblock.slots() {
-                continue;
+            if u64::from(change.slot) >= superblock.slots() {
+                return;
             }
-            let page = self.layout.page_of(change.slot);
-            if is_current {
-                self.touched.put(page, true);
-            } else {
-                self.pending.put(page, true);
-            }
-            let (set, _) = self.layout.place_of(change.slot);
-            self.overlay.entry(set).or_default().push(change);
-        }
-        Ok(())
+            pages.put(layout.page_of(change.slot), true);
+            let (set, index) = layout.place_of(change.slot);
+            overlay.entry(set).or_insert_with(|| Overlay::new(slots)).put(index, change.name);
+        })
     }
 
     /// Reads what the device says of the slots of a set. Whoever accepts it says so: [`Store::loaded`].
@@ -414,8 +296,8 @@ impl Store {
                 names[to_usize(slot.into())] = if is_kept { name } else { Name::None };
             }
         }
-        for change in self.overlay.get(&set).into_iter().flatten() {
-            names[to_usize(self.layout.place_of(change.slot).1.into())] = change.name;
+        if let Some(overlay) = self.overlay.get(&set) {
+            overlay.each(|index, name| names[to_usize(index.into())] = name);
         }
         let named = (0u32..).zip(names).filter(|(_, name)| *name != Name::None).collect();
         Ok(LoadedSet { names: named })

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::{Background, Cache, CreateOptions, Division, Mode, OpenOptions};
-use esker_device::MemoryDevice;
+use esker_base::{AlignedBuf, Lba};
+use esker_device::{Device, MemoryDevice, Port};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+use std::sync::Arc;
 
 /// An origin, and a flash device with a cache whose first run is in its first set.
 fn devices() -> (Arc<dyn Device>, Arc<dyn Device>) {

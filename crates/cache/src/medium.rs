@@ -1,0 +1,140 @@
+//! A flash device, byte by byte: what the superblock, the journal and the table are read and written through.
+//!
+//! Called by `journal`, `store` and those who make a cache; knows nothing of what the bytes mean.
+
+use std::sync::Arc;
+
+use esker_base::units::{to_u64, to_usize};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::{Device, DeviceError, Geometry, Op, PlacementId, Port};
+
+use crate::CacheError;
+use crate::omf::BLOCK_SIZE;
+
+/// A flash device, byte by byte: whole LBAs through one port.
+pub(crate) struct Medium {
+    device: Arc<dyn Device>,
+    port: Port,
+    geometry: Geometry,
+    placement: Option<PlacementId>,
+    /// Bytes of metadata written.
+    pub(crate) written: u64,
+}
+
+impl Medium {
+    pub(crate) fn open(device: &Arc<dyn Device>) -> Result<Medium, CacheError> {
+        let geometry = device.geometry();
+        let placement = (geometry.placement_handles > 1).then_some(PlacementId(0));
+        let port = Port::open(&**device, 16)?;
+        Ok(Medium { device: device.clone(), port, geometry, placement, written: 0 })
+    }
+
+    fn lba(&self, offset: u64) -> Lba {
+        Lba(offset / u64::from(self.geometry.lba_size))
+    }
+
+    pub(crate) fn lba_size(&self) -> usize {
+        to_usize(u64::from(self.geometry.lba_size))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    /// How large the device is, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.geometry.capacity.bytes(self.geometry.lba_size)
+    }
+
+    fn transfer(&self) -> usize {
+        let most = to_usize(u64::from(self.geometry.max_transfer_size));
+        (most / BLOCK_SIZE * BLOCK_SIZE).clamp(self.lba_size(), 1 << 20)
+    }
+
+    /// Reads bytes, in as many commands as it takes.
+    pub(crate) fn read(&mut self, offset: u64, size: usize) -> Result<Vec<u8>, DeviceError> {
+        let mut bytes = Vec::with_capacity(size);
+        while bytes.len() < size {
+            let part = self.transfer().min(size - bytes.len());
+            let lba = self.lba(offset + to_u64(bytes.len()));
+            bytes.extend_from_slice(&self.port.read(lba, AlignedBuf::zeroed(part))?);
+        }
+        Ok(bytes)
+    }
+
+    /// Reads several parts, one behind the other, several at a time.
+    pub(crate) fn read_all(&mut self, parts: &[(u64, usize)]) -> Result<Vec<u8>, DeviceError> {
+        let most = self.transfer();
+        let (mut reads, mut whole) = (Vec::new(), 0);
+        for &(offset, size) in parts {
+            for at in (0..size).step_by(most) {
+                let part = most.min(size - at);
+                let buf = AlignedBuf::zeroed(part);
+                reads.push(Op::Read { lba: self.lba(offset + to_u64(at)), buf });
+            }
+            whole += size;
+        }
+        let mut read: Vec<Option<AlignedBuf>> = reads.iter().map(|_| None).collect();
+        let mut error = None;
+        self.port.run_all(reads, |n, result| match result {
+            Ok(buf) => read[n] = buf,
+            Err(found) => error = Some(found),
+        })?;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        let mut bytes = Vec::with_capacity(whole);
+        read.iter().flatten().for_each(|buf| bytes.extend_from_slice(buf));
+        Ok(bytes)
+    }
+
+    /// Writes whole LBAs; durable when it returns, if `is_durable`.
+    pub(crate) fn write(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        is_durable: bool,
+    ) -> Result<(), DeviceError> {
+        let padded = bytes.len().next_multiple_of(self.lba_size());
+        let is_single = padded <= self.transfer();
+        let mut at = 0;
+        while at < padded {
+            let part = self.transfer().min(padded - at);
+            let given = &bytes[at.min(bytes.len())..(at + part).min(bytes.len())];
+            let buf = AlignedBuf::padded(given, part);
+            let lba = self.lba(offset + to_u64(at));
+            let fua = is_durable && is_single;
+            self.port.run(Op::Write { lba, buf, placement: self.placement, fua })?;
+            at += part;
+        }
+        self.written += to_u64(padded);
+        if is_durable && !is_single { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes data to a slot; not durable.
+    pub(crate) fn write_data(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        placement: Option<PlacementId>,
+    ) -> Result<(), DeviceError> {
+        let (lba, buf) = (self.lba(offset), AlignedBuf::padded(bytes, self.lba_size()));
+        self.port.write(lba, buf, placement).map(drop)
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+        self.port.flush()
+    }
+
+    /// Makes a range read as zeroes. A discard that does so is preferred: in a file a hole stays one, where zeroes
+    /// would take room.
+    pub(crate) fn zero(&mut self, offset: u64, size: u64) -> Result<(), DeviceError> {
+        let count = LbaCount(size / u64::from(self.geometry.lba_size));
+        let lba = self.lba(offset);
+        let op = match self.device.discards_zero() {
+            true => Op::Discard { lba, count },
+            false => Op::WriteZeroes { lba, count },
+        };
+        self.port.run(op).map(drop)
+    }
+}
