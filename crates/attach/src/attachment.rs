@@ -10,12 +10,12 @@ use esker_base::{Clock, thread};
 use esker_device::{Device, Port};
 use rustix::io::Errno;
 
-use crate::detach::mounts_of;
 use crate::engine::{Engine, Volume};
 use crate::loop_device::LoopDevice;
+use crate::mount_table::server_of;
 use crate::server::awake::{self, Awake};
 use crate::server::{Leading, Shared, serve};
-use crate::{AttachError, mount, sys};
+use crate::{AttachError, holders, mount, sys};
 
 /// The name of the file in the directory at which a device is attached.
 pub const FILE_NAME: &str = "disk";
@@ -42,6 +42,8 @@ pub struct Options {
     /// Whether the machine's idle processors look for work too instead of halting, while requests
     /// come so fast that nobody who serves them sleeps. Needs root.
     pub keep_awake: bool,
+    /// Whether the mount point may have content, which is hidden while the device is attached.
+    pub nonempty: bool,
 }
 
 impl Default for Options {
@@ -52,6 +54,7 @@ impl Default for Options {
             threads: 2,
             spin: Duration::from_micros(50),
             keep_awake: false,
+            nonempty: false,
         }
     }
 }
@@ -73,14 +76,14 @@ impl Attachment {
     /// [`Options::loop_device`] there is a block device too.
     ///
     /// # Errors
-    /// `Invalid` when the mount point is none or taken, `Unsupported` when this machine has no FUSE
+    /// `Invalid` when the mount point is none, taken or not empty, `Unsupported` when this machine has no FUSE
     /// or no loop devices or this user may not use them, or the device's.
     pub fn start(
         device: Arc<dyn Device>,
         mount_point: &Path,
         options: &Options,
     ) -> Result<Attachment, AttachError> {
-        let mount_point = mount::check_mount_point(mount_point)?;
+        let mount_point = mount::check_mount_point(mount_point, options.nonempty)?;
         let volume = Volume::new(device.clone(), FILE_NAME, options.read_only, MAX_WRITE);
         let volume = Arc::new(volume);
         let mut engines = Vec::new();
@@ -153,6 +156,12 @@ impl Attachment {
         self.loop_device.as_ref().map(LoopDevice::path)
     }
 
+    /// The partitions that the block device has, as block devices.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<PathBuf> {
+        self.loop_device.as_ref().map(LoopDevice::partitions).unwrap_or_default()
+    }
+
     /// Whether it is being served; it is not when somebody else has unmounted it.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -161,7 +170,7 @@ impl Attachment {
 
     /// Whether it is at its mount point: not when it was unmounted, here or by somebody else.
     fn is_mounted(&self) -> bool {
-        self.is_mounted && mounts_of(&self.mount_point) == Some(std::process::id())
+        self.is_mounted && server_of(&self.mount_point) == Some(std::process::id())
     }
 
     /// Ends it: frees the loop device, unmounts, and makes everything durable. When somebody
@@ -203,11 +212,9 @@ impl Attachment {
                 // The loop driver lets go of the file a little later than of the device.
                 Err(Errno::BUSY) if clock.now() < deadline => clock.sleep(STEP),
                 Err(Errno::BUSY) => {
-                    let why = format!(
-                        "it is in use; close what has {} open (`fuser -vm {}` lists it)",
-                        self.file.display(),
-                        self.mount_point.display()
-                    );
+                    let holders = holders::of(&self.mount_point, &[]);
+                    let who = holders::said(&holders, &self.mount_point);
+                    let why = format!("it is in use; close what uses it: {who}");
                     return Err(AttachError::Busy { path: self.mount_point.clone(), why });
                 }
                 // EINVAL: it is not mounted any more.
@@ -277,7 +284,7 @@ mod tests {
     #[test]
     fn what_no_thread_has_served_yet_is_unmounted_as_well() {
         let dir = tempfile::tempdir().unwrap();
-        let mount_point = mount::check_mount_point(dir.path()).unwrap();
+        let mount_point = mount::check_mount_point(dir.path(), false).unwrap();
         let Ok(session) = mount::mount(&mount_point, false) else {
             return eprintln!("SKIPPED: this user cannot mount");
         };
@@ -288,7 +295,7 @@ mod tests {
         assert!(attachment.is_mounted());
         drop(attachment);
         drop(session);
-        let left = mounts_of(&mount_point);
+        let left = server_of(&mount_point);
         let _ = mount::unmount(&mount_point, true); // if the test fails, for the directory's sake
         assert_eq!(left, None);
     }

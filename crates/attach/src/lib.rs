@@ -11,7 +11,8 @@
 //! | [`error`] | [`AttachError`] |
 //! | `engine` | requests become commands of the device, and completions replies; no system call |
 //! | `server` | the threads between `/dev/fuse` and the engine |
-//! | `mount` | mounts, as root or through `fusermount3` |
+//! | [`holders`] | who uses what is attached |
+//! | `mount`, `mount_table` | mounts, as root or through `fusermount3`; what is mounted where |
 //! | `loop_device` | makes and releases loop devices |
 //! | `wire` | the bytes of FUSE (`linux/fuse.h`, protocol 7.31) and of the loop driver |
 //! | `sys` | the system calls that have no safe wrapper |
@@ -29,8 +30,10 @@ pub mod attachment;
 pub mod detach;
 mod engine;
 pub mod error;
+pub mod holders;
 mod loop_device;
 mod mount;
+mod mount_table;
 mod server;
 mod sys;
 mod wire;
@@ -38,3 +41,4 @@ mod wire;
 pub use attachment::{Attachment, Options};
 pub use detach::{Attached, find};
 pub use error::AttachError;
+pub use holders::Holder;

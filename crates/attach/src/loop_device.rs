@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::wire::LoopConfig;
-use crate::{AttachError, sys};
+use crate::{AttachError, mount_table, sys};
 
 const CONTROL: &str = "/dev/loop-control";
 /// The block devices' major number of the loop driver, and that of its control.
@@ -88,6 +88,28 @@ impl LoopDevice {
         &self.path
     }
 
+    /// The partitions that the kernel has found on it; a node that is missing is made.
+    pub(crate) fn partitions(&self) -> Vec<PathBuf> {
+        let block = PathBuf::from(format!("/sys/block/loop{}", self.number));
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(block).into_iter().flatten().flatten() {
+            let path = Path::new("/dev").join(entry.file_name());
+            if path == self.path || !mount_table::is_of(&self.path, &path) {
+                continue;
+            }
+            let number = std::fs::read_to_string(entry.path().join("dev")).unwrap_or_default();
+            let number = number.trim().split_once(':');
+            let number =
+                number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+            if number.is_some_and(|number| open_node(&path, FileType::BlockDevice, number).is_ok())
+            {
+                found.push(path);
+            }
+        }
+        found.sort();
+        found
+    }
+
     /// Frees it, if nobody uses it. Gives it back otherwise.
     pub(crate) fn release(self) -> Result<(), (LoopDevice, AttachError)> {
         if let Err(error) = check_unused(&self.path) {
@@ -137,7 +159,16 @@ pub(crate) fn check_unused(path: &Path) -> Result<(), AttachError> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
         Err(Errno::BUSY) => {
-            let why = "it is mounted, or something stands on it; unmount it first".to_owned();
+            let why = match &mount_table::mounts_from(path)[..] {
+                [] => {
+                    "something stands on it, or it is mounted elsewhere; free it first".to_owned()
+                }
+                mounts => {
+                    let at: Vec<String> =
+                        mounts.iter().map(|at| at.display().to_string()).collect();
+                    format!("it is mounted; unmount it first: umount {}", at.join(" "))
+                }
+            };
             Err(AttachError::Busy { path: path.to_owned(), why })
         }
         _ => Ok(()),

@@ -15,22 +15,19 @@ use rustix::net::{
 };
 
 use crate::AttachError;
-use crate::detach::mounts_of;
+use crate::mount_table::{FILE_SYSTEM, SOURCE, server_of};
 
 /// Where the kernel's end is.
 const DEVICE: &str = "/dev/fuse";
-/// What stands before the number of the process in the source of a mount.
-pub(crate) const SOURCE: &str = "esker:";
-/// The type of the file system.
-pub(crate) const FILE_SYSTEM: &str = "fuse.esker";
 
 /// Opens a channel to the kernel.
 pub(crate) fn open_channel() -> Result<OwnedFd, Errno> {
     rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
-/// Checks that a device can be attached at a path, and gives the path without links and dots.
-pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
+/// Checks that a device can be attached at a path, and gives the path without links and dots. What is in the
+/// directory is hidden while a device is attached: `hides` allows that there is something.
+pub(crate) fn check_mount_point(path: &Path, hides: bool) -> Result<PathBuf, AttachError> {
     let invalid = |why: &str| AttachError::Invalid { path: path.to_owned(), why: why.to_owned() };
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
@@ -46,11 +43,20 @@ pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
         }
     };
     if !found.is_dir() {
-        return Err(invalid("it is no directory; name one, preferably empty"));
+        return Err(invalid("it is no directory; name an empty one"));
     }
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if mounts_of(&path).is_some() {
+    if server_of(&path).is_some() {
         return Err(invalid("a device is attached here; detach it first, or name another"));
+    }
+    // A directory that cannot be read is taken for an empty one: the system says what is wrong with it.
+    let first = std::fs::read_dir(&path).ok().and_then(|mut entries| entries.next()?.ok());
+    if let Some(first) = first.filter(|_| !hides) {
+        return Err(invalid(&format!(
+            "it is not empty (it has {:?}), and what it has would be hidden while the device is attached; name an \
+             empty directory, or allow it with --nonempty",
+            first.file_name()
+        )));
     }
     Ok(path)
 }

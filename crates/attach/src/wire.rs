@@ -7,6 +7,9 @@
 //! | `reply` | what it is answered: a header of 16 bytes, then what the operation says |
 //! | `loop_config` | the argument of `LOOP_CONFIGURE` |
 //!
+//! Crates for FUSE own the threads and the buffers: a request is copied, and each has a thread or a task of its own.
+//! Here one thread reads requests in batches into the buffers that the device is given, so the bytes are decoded here.
+//!
 //! Requests come from the kernel, but are decoded as if they came from anywhere: any bytes are
 //! either a request or an error.
 

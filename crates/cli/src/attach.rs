@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use esker_attach::{AttachError, Attached, Attachment, Options};
+use esker_attach::{AttachError, Attached, Attachment, Options, holders};
 use esker_base::units::human_bytes;
 use esker_base::{Clock, ErrorKind};
 use esker_device::{Create, Device, DeviceStats};
@@ -17,8 +17,11 @@ use crate::signals::StopSignals;
 
 /// How often to look whether somebody else has unmounted it.
 const STEP: Duration = Duration::from_millis(200);
-/// How long a process may take to detach: it may have much to write back.
+/// How long a process may take to end that has unmounted its device: it may have much to write back.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// After so long it is said what is waited for.
+const NOTICE: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Attaches a device until it is told to end.
 pub(crate) fn attach(args: &AttachArgs) -> Result {
@@ -40,6 +43,7 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
         threads: args.threads,
         spin: args.spin,
         keep_awake: args.keep_awake,
+        nonempty: args.nonempty,
     };
     let mut attachment = Attachment::start(device.clone(), &args.mount_point, &options)?;
     output::print(&made(&attachment, &*device, args.read_only))?;
@@ -87,6 +91,9 @@ fn made(attachment: &Attachment, device: &dyn Device, read_only: bool) -> String
     if let Some(path) = attachment.loop_path() {
         text.push_str(&format!("block device: {}\n", path.display()));
     }
+    for path in attachment.partitions() {
+        text.push_str(&format!("partition: {}\n", path.display()));
+    }
     text
 }
 
@@ -110,22 +117,73 @@ pub(crate) fn detach(args: &DetachArgs) -> Result {
     if found.is_dead {
         return clear(&found);
     }
-    found.check_unused()?;
+    if !args.force {
+        found.check_unused()?;
+    }
     found.ask_to_end()?;
+    until_unmounted(&found, args)?;
+    until_ended(&found)?;
+    output::print(&format!("detached {}\n", found.mount_point.display()))
+}
+
+/// Waits while somebody uses it. Its process unmounts it as soon as nobody does.
+fn until_unmounted(found: &Attached, args: &DetachArgs) -> Result {
+    let at = found.mount_point.display();
     let clock = Clock::real();
-    let deadline = clock.now() + PATIENCE;
-    while found.is_mounted() || is_alive(found.pid) {
-        if clock.now() > deadline {
+    let begun = clock.now();
+    let (mut told, mut forced) = (None, begun);
+    while found.is_mounted() {
+        let now = clock.now();
+        if now.since(begun) > NOTICE && told.is_none() {
+            let who = holders::said(&found.holders(), &found.mount_point);
+            eprintln!("esker: {at} is in use: {who}; waiting for them, for up to {:?}", args.wait);
+            told = Some(who);
+        }
+        if args.force && now.since(forced) > NOTICE {
+            // Told a second time, it ends all the same.
+            found.ask_to_end()?;
+            forced = now;
+        }
+        if now.since(begun) > args.wait.max(if args.force { PATIENCE } else { NOTICE }) {
+            let who = holders::said(&found.holders(), &found.mount_point);
             let message = format!(
-                "{}: process {} has not detached yet; close what uses the device",
+                "{at}: it is in use: {who}; process {} goes on serving it, and detaches it when nobody uses it any \
+                 more. Close what uses it, or run `esker detach --force`: they get errors then",
+                found.pid
+            );
+            return Err(Failure::new(ErrorKind::Conflict, message));
+        }
+        clock.sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Waits until the process has ended: it may have much to write back.
+fn until_ended(found: &Attached) -> Result {
+    let clock = Clock::real();
+    let begun = clock.now();
+    let mut is_told = false;
+    while is_alive(found.pid) {
+        let waited = clock.now().since(begun);
+        if waited > NOTICE && !is_told {
+            let at = found.mount_point.display();
+            eprintln!(
+                "esker: {at}: unmounted; process {} makes durable what was written",
+                found.pid
+            );
+            is_told = true;
+        }
+        if waited > PATIENCE {
+            let message = format!(
+                "{}: process {} has unmounted it and has not ended after {PATIENCE:?}; look at what it says",
                 found.mount_point.display(),
                 found.pid
             );
             return Err(Failure::new(ErrorKind::Retry, message));
         }
-        clock.sleep(Duration::from_millis(20));
+        clock.sleep(POLL);
     }
-    output::print(&format!("detached {}\n", found.mount_point.display()))
+    Ok(())
 }
 
 /// Whether a process runs, or has not been waited for yet but runs no more.

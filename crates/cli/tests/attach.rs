@@ -98,3 +98,47 @@ fn what_cannot_be_attached_says_what_would_be_right() {
     run(["attach", "tape:1", &at]).fails(64, &["no devices 'tape:'"]);
     run(["detach", &at]).fails(66, &["no device is attached here"]);
 }
+
+#[test]
+fn device_in_use_is_detached_in_bounded_time_or_by_force_and_its_user_is_named() {
+    let scratch = Scratch::new();
+    let at = text(&scratch.path("at"));
+    fs::create_dir(&at).unwrap();
+    let Some((mut serving, _)) = attach("mem:1MiB", &at) else { return };
+    let disk = format!("{at}/disk");
+    let user = std::process::Command::new("tail").args(["-f", &disk]).stdout(Stdio::null()).spawn();
+    let mut user = user.unwrap();
+    let is_open = || {
+        fs::read_dir(format!("/proc/{}/fd", user.id()))
+            .unwrap()
+            .flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path.ends_with("disk")))
+    };
+    while !is_open() {
+        std::hint::spin_loop();
+    }
+    let who = format!("process {} (tail) has {disk} open", user.id());
+    let clock = esker_base::Clock::real();
+    let begun = clock.now();
+    run(["detach", &at, "--wait", "2"])
+        .fails(77, &[&who, "esker detach --force", "goes on serving"]);
+    assert!(clock.now().since(begun).as_secs() < 60, "it waits no longer than it was told to");
+    assert!(fs::metadata(&disk).is_ok(), "it is there still");
+    run(["detach", &at, "--force"]).succeeds();
+    serving.0.wait().unwrap();
+    user.kill().unwrap();
+    user.wait().unwrap();
+    run(["detach", &at]).fails(66, &["no device is attached here"]);
+}
+
+#[test]
+fn mount_point_with_content_is_hidden_only_when_that_is_asked_for() {
+    let scratch = Scratch::new();
+    let at = text(&scratch.path("at"));
+    fs::create_dir(&at).unwrap();
+    let mine = format!("{at}/mine.txt");
+    fs::write(&mine, "mine").unwrap();
+    let words = ["not empty", "mine.txt", "hidden", "--nonempty"];
+    run(["attach", "mem:1MiB", &at]).fails(64, &words);
+    assert_eq!(fs::read(&mine).unwrap(), b"mine");
+}

@@ -13,6 +13,8 @@ pub(crate) const LOOP_CONFIG_SIZE: usize = 304;
 const READ_ONLY: u32 = 1;
 /// It goes when its last user closes it.
 const AUTOCLEAR: u32 = 4;
+/// The kernel looks for partitions on it.
+const PARTITION_SCAN: u32 = 8;
 const DIRECT_IO: u32 = 16;
 /// Bytes for the name of the file, its last one zero.
 const NAME_SIZE: usize = 64;
@@ -32,7 +34,7 @@ impl LoopConfig<'_> {
         let mut bytes = [0; LOOP_CONFIG_SIZE];
         bytes[..4].copy_from_slice(&self.fd.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.block_size.to_le_bytes());
-        let mut flags = DIRECT_IO | AUTOCLEAR;
+        let mut flags = DIRECT_IO | PARTITION_SCAN | AUTOCLEAR;
         if self.read_only {
             flags |= READ_ONLY;
         }
@@ -53,7 +55,7 @@ mod tests {
         let config = LoopConfig { fd: 3, block_size: 4096, read_only: true, name: &name };
         let bytes = config.encode();
         assert_eq!(bytes[..8], [3, 0, 0, 0, 0, 16, 0, 0]);
-        assert_eq!(bytes[60..65], [21, 0, 0, 0, b'n']);
+        assert_eq!(bytes[60..65], [29, 0, 0, 0, b'n']);
         assert_eq!(bytes[126..128], [b'n', 0]);
     }
 }

@@ -41,6 +41,9 @@ pub(crate) struct AttachTo {
     /// How long to look for the next request before sleeping; only while that pays off
     #[arg(long, value_name = "MICROSECONDS", default_value = "50", value_parser = super::parse::microseconds)]
     pub(crate) spin: Duration,
+    /// Attach at a directory that is not empty: what it has is hidden meanwhile
+    #[arg(long)]
+    pub(crate) nonempty: bool,
     /// While requests come faster than that, keep idle processors from halting (needs root)
     #[arg(long)]
     pub(crate) keep_awake: bool,
@@ -50,9 +53,18 @@ pub(crate) struct AttachTo {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     esker detach /mnt/disk\n  \
+    esker detach /mnt/disk --wait 60                      others have a minute to close it\n  \
+    esker detach /mnt/disk --force                        others get errors\n  \
+    esker detach /mnt/disk --force                        whoever uses it gets errors\n  \
     findmnt -t fuse.esker                                 what is attached")]
 pub(crate) struct DetachArgs {
     /// Where a device is attached, or was when its process crashed
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mount_point: PathBuf,
+    /// How many seconds to wait while somebody uses the device, who is named
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::parse::seconds_or_zero)]
+    pub(crate) wait: Duration,
+    /// Detach it while somebody uses it: they get errors, and what was not flushed is as after a crash
+    #[arg(long)]
+    pub(crate) force: bool,
 }
