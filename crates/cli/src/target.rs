@@ -48,6 +48,8 @@ fn serve(args: &ServeArgs) -> Result {
     text.push_str(&format!("metrics at http://{}/metrics\n", metrics.address()));
     text.push_str(&plan.served());
     output::print(&text)?;
+    // The planner has the devices: one that is not served any more is closed.
+    drop(plan);
     loop {
         match signals.next(|| target.is_running()) {
             signals::Event::Reload => reload(&mut planner, &target),
@@ -63,7 +65,7 @@ fn serve(args: &ServeArgs) -> Result {
             let closed = target.close();
             if matches!(closed, Err(NvmfError::Hung { .. })) {
                 // A device that hangs would be waited for when it is dropped. The process ends it.
-                std::mem::forget((planner, plan));
+                std::mem::forget(planner);
             }
             Ok(closed?)
         }

@@ -159,6 +159,38 @@ fn signals_end_it_in_order_and_have_it_read_its_configuration_again() {
 }
 
 #[test]
+fn device_of_a_namespace_that_was_removed_is_closed() {
+    let scratch = Scratch::new();
+    let (config, image) = (scratch.path("target.toml"), text(&scratch.path("drive.img")));
+    let plain = text(&scratch.path("plain"));
+    fs::File::create(&plain).unwrap().set_len(4 << 20).unwrap();
+    run(["ssd", "create", "micron-7450", &image, "--capacity", "1GiB"]).succeeds();
+    let (head, host) = ("listen = [\"127.0.0.1:0\"]\n", "nqn.2026-01.io.esker:host");
+    let drive = format!("ssd:?image={image}&time=none");
+    for devices in [[plain.clone(), drive.clone()], [drive, plain.clone()]] {
+        fs::write(&config, format!("{head}{}", subsystem(A, host, &devices))).unwrap();
+        let mut target = Running::start(&config);
+        until(&mut target.out, "serving ");
+        // A host uses it, so a worker has a queue of it.
+        for nsid in [1, 2] {
+            let namespace = target.open(A, nsid).unwrap();
+            Port::open(&namespace, 1).unwrap().read(Lba(0), AlignedBuf::zeroed(4096)).unwrap();
+        }
+        run(["ssd", "info", &image]).fails(77, &["open elsewhere"]);
+        fs::write(&config, format!("{head}{}", subsystem(A, host, std::slice::from_ref(&plain))))
+            .unwrap();
+        target.signal(Signal::HUP);
+        until(&mut target.out, "configuration read again");
+        let closed = |_: &u32| {
+            esker_base::Clock::real().sleep(std::time::Duration::from_millis(100));
+            run(["ssd", "info", &image]).code == Some(0)
+        };
+        assert!((0..100).find(closed).is_some(), "the image is open still");
+        assert_eq!(target.end(Signal::TERM), Some(0));
+    }
+}
+
+#[test]
 fn a_damaged_file_of_reservations_stops_the_start() {
     let scratch = Scratch::new();
     let (file, path) = (text(&scratch.path("r")), scratch.path("r"));

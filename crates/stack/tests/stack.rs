@@ -166,6 +166,31 @@ fn an_image_is_made_once_and_found_again() {
 }
 
 #[test]
+fn image_is_closed_with_the_last_device_of_its_drive() {
+    let (scratch, stack) = (Scratch::new(), Stack::new());
+    let first = open(&stack, &scratch.spec(&format!("{SMALL}&image=@/d.img&namespaces=2")));
+    let text = scratch.spec("ssd:?image=@/d.img&time=none&nsid=2");
+    let second = open(&stack, &text);
+    write(&*second.device, 1, 7);
+    let elsewhere = Stack::new();
+    let taken = || try_open(&elsewhere, &text, Create::Never).err().map(|error| error.kind());
+    assert_eq!(taken(), Some(ErrorKind::Conflict), "both are open");
+    drop(first);
+    assert_eq!(taken(), Some(ErrorKind::Conflict), "the other namespace is open");
+    let port = Port::open(&*second.device, 1).unwrap();
+    drop(second);
+    assert_eq!(taken(), Some(ErrorKind::Conflict), "a queue pair is open");
+    drop(port);
+    // The stack is there still.
+    assert_eq!(read(&*open(&elsewhere, &text).device, 1), 7);
+    assert_eq!(read(&*open(&stack, &text).device, 1), 7, "and opens it again");
+    // Of what stands on a drive, the same holds.
+    let traced = scratch.spec("traced:(ssd:?image=@/d.img&time=none&nsid=2)?to=@/t.trace");
+    drop(open(&stack, &traced));
+    assert_eq!(read(&*open(&elsewhere, &text).device, 1), 7);
+}
+
+#[test]
 fn what_contradicts_an_image_is_refused() {
     let scratch = Scratch::new();
     open(&Stack::new(), &scratch.spec(&format!("{SMALL}&image=@/d.img")));

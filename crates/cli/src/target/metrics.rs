@@ -263,3 +263,35 @@ impl EncodeMetric for Latency {
         MetricType::Histogram
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct One(&'static str);
+
+    impl Collector for One {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+            let mut family = encoder.encode_descriptor("one", "One", None, MetricType::Gauge)?;
+            let labels = [("name", Label(self.0))];
+            ConstGauge::new(1i64).encode(family.encode_family(&labels)?)
+        }
+    }
+
+    #[test]
+    fn value_of_a_label_ends_neither_itself_nor_its_line() {
+        for (value, shown) in [
+            ("/dev/sda", "/dev/sda"),
+            ("a\"} 7\nforged 1", "a\\\"} 7\\nforged 1"),
+            ("back\\slash", "back\\\\slash"),
+        ] {
+            let mut registry = Registry::default();
+            registry.register_collector(Box::new(One(value)));
+            let mut text = String::new();
+            text::encode(&mut text, &registry).unwrap();
+            assert!(text.contains(&format!("one{{name=\"{shown}\"}} 1\n")), "{text}");
+            assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), 1, "{text}");
+        }
+    }
+}
