@@ -3,6 +3,8 @@
 //! Each rule is a function from what it looks at to findings, one line each; the workspace has to
 //! yield none, and a small counterexample one. The workspace is what `cargo metadata` says it is.
 
+#[path = "ladder/circles.rs"]
+mod circles;
 #[path = "ladder/crates.rs"]
 mod crates;
 #[path = "ladder/life.rs"]
@@ -380,4 +382,61 @@ fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
     assert_none(&judge(&long));
     let found = judge(&every);
     assert!(found.iter().any(|finding| finding.contains("lines")), "{found:?}");
+}
+
+// ---- circles of files ----------------------------------------------------------------------------
+
+/// Crates that have circles of more files yet.
+const WITH_CIRCLES: [&str; 6] = ["cli", "flash", "kv", "lab", "nvmf", "pager"];
+
+#[test]
+fn no_more_than_two_files_import_each_other_in_a_circle() {
+    let mut findings = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !WITH_CIRCLES.contains(&&*name) {
+            let found = circles::findings(&path.join("src"));
+            findings.extend(found.iter().map(|circle| format!("{name}: {circle}")));
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn circle_of_three_files_is_found_through_faces_and_braces() {
+    let of = |files: &[(&str, &str)]| {
+        let files = files.iter().map(|(module, text)| {
+            let module = module.split("::").filter(|part| !part.is_empty());
+            (module.map(str::to_owned).collect::<Vec<String>>(), *text)
+        });
+        circles::findings_in(files)
+    };
+    let three = [
+        ("", "mod a;\nmod b;\nmod c;\npub use b::{inner::B, Other as Same};\n"),
+        ("a", "use std::fmt;\nuse crate::{B, c::C};\n"),
+        ("b", "pub mod inner;\n"),
+        ("b::inner", "use super::super::c::C;\n"),
+        ("c", "use crate::a::{\n    A,\n};\n// use crate::gone::D;\n"),
+    ];
+    assert_one(&of(&three), "a circle of 3 files: a, b::inner, c");
+    // A face that gives on what its children define, which use what it defines: no circle.
+    let face = [
+        ("", "mod face;\n"),
+        (
+            "face",
+            "mod one;\nmod two;\npub use one::One;\npub(crate) use two::Two;\npub struct Face;\n",
+        ),
+        ("face::one", "use super::Face;\n"),
+        ("face::two", "use super::{Face, One};\n"),
+    ];
+    assert_none(&of(&face));
+    // Two may be one thought; tests may look anywhere.
+    let two = [
+        ("", ""),
+        ("a", "use crate::b::B;\n"),
+        ("b", "use crate::a::A;\n#[cfg(test)]\nmod tests {\n    use crate::c::C;\n}\n"),
+        ("c", "use crate::b::B;\n"),
+    ];
+    assert_none(&of(&two));
 }

@@ -31,13 +31,18 @@ pub(crate) fn too_long(path: &Path, text: &str, most: usize) -> Option<String> {
 /// Libraries that have no need of unsafe code.
 const SAFE: [&str; 6] = ["kv", "bench", "trace", "sim", "stack", "lab"];
 
+/// The code of a file: without comments, strings and a module `tests` at its end.
+pub(crate) fn code(text: &str) -> String {
+    without_tests(&blank(text)).to_owned()
+}
+
 /// What breaks a rule in the file `name` of `library`. A module `tests` at its end is not looked
 /// at, nor is a file of that name or in a folder of that name.
 pub(crate) fn findings(library: &str, name: &str, text: &str) -> Vec<String> {
     if name.ends_with("/tests.rs") || name.contains("/tests/") {
         return Vec::new();
     }
-    let code = without_tests(&code(text)).to_owned();
+    let code = code(text);
     let mut findings = Vec::new();
     let allows = code.lines().any(|line| line.trim() == "#![allow(unsafe_code)]");
     if allows && SAFE.contains(&library) {
@@ -84,7 +89,7 @@ pub(crate) fn makes_files(name: &str, text: &str) -> Vec<String> {
     if is_test || MAKERS.iter().any(|maker| name.ends_with(maker)) {
         return Vec::new();
     }
-    let code = without_tests(&code(text)).to_owned();
+    let code = code(text);
     let makes = |line: &str| MAKES.iter().any(|call| line.contains(call));
     let lines = (1..).zip(code.lines()).filter(|(_, line)| makes(line));
     lines
@@ -105,7 +110,7 @@ fn without_tests(code: &str) -> &str {
 }
 
 /// The text with comments and the contents of literals blanked, line by line as it was.
-pub(crate) fn code(text: &str) -> String {
+fn blank(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
