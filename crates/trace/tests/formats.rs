@@ -164,7 +164,7 @@ fn compressed(program: &str, text: &[u8]) -> Option<Vec<u8>> {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
     let mut child = Command::new(program)
-        .args(["-c", "-q"])
+        .args(["-1", "-c", "-q"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
