@@ -307,16 +307,31 @@ fn replay(
         log.next_seqno = Seqno(root.catalogued.0 + 1);
         return Ok(true);
     }
-    let mut ahead = Ahead::default();
     // A pool that was closed has an empty log: nothing was appended between its last label and the one of this open. A
     // half that was told to open alone may lack a later label.
-    while !was_clean || shared.options.accept_half {
+    if !was_clean || shared.options.accept_half {
+        replay_frames(shared, io, root, &mut log, remarks)?;
+    }
+    log.next_seqno = log.next_seqno.max(Seqno(root.catalogued.0 + 1));
+    Ok(false)
+}
+
+/// Applies every frame of the write buffer, in order.
+fn replay_frames(
+    shared: &Shared,
+    io: &mut Io,
+    root: &Root,
+    log: &mut Ring,
+    remarks: &mut Vec<String>,
+) -> Result<(), VolumeError> {
+    let mut ahead = Ahead::default();
+    loop {
         match log.replay(io, &mut ahead) {
             Ok(Some(frame)) => apply(shared, io, root, frame)?,
-            Ok(None) => break,
+            Ok(None) => return Ok(()),
             Err(why) if shared.options.lose_buffer => {
                 remarks.push(format!("records of the write buffer are lost: {why}"));
-                break;
+                return Ok(());
             }
             Err(why) => {
                 let what = "the write buffer".to_owned();
@@ -324,8 +339,6 @@ fn replay(
             }
         }
     }
-    log.next_seqno = log.next_seqno.max(Seqno(root.catalogued.0 + 1));
-    Ok(false)
 }
 
 /// Applies the records of a frame that the checkpoint does not have.

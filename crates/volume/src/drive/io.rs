@@ -147,7 +147,7 @@ impl Io {
 
     /// Keeps a buffer for the next transfers.
     pub(crate) fn keep(&mut self, buf: AlignedBuf) {
-        if self.spare.len() < SPARE && buf.len() > 0 {
+        if self.spare.len() < SPARE && !buf.is_empty() {
             self.spare.push(buf);
         }
     }
