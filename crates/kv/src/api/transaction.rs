@@ -45,8 +45,8 @@ const OWN_SLACK: u64 = 1 << 20;
 /// written.
 ///
 /// A transaction is meant to be short. It ends by itself, and answers
-/// [`KvError::TransactionExpired`], after [`Options::transaction_ms`], or when memtables that were ingested
-/// since it began, which are kept to find conflicts, take more than an eighth of [`Options::memory_bytes`]:
+/// [`KvError::TransactionExpired`], after [`Options::transaction_ms`](crate::Options::transaction_ms), or when memtables that were ingested
+/// since it began, which are kept to find conflicts, take more than an eighth of [`Options::memory_bytes`](crate::Options::memory_bytes):
 /// beside busy writers that is after one or two full memtables.
 ///
 /// ```
