@@ -38,8 +38,6 @@ pub mod client;
 mod engine;
 mod forks;
 mod heap;
-#[cfg(test)]
-mod model;
 mod pages;
 mod predict;
 pub mod protocol;
@@ -51,6 +49,8 @@ mod signal;
 mod slots;
 mod space;
 mod staging;
+#[cfg(test)]
+mod tests;
 pub mod types;
 pub mod uffd;
 mod walk;

@@ -62,7 +62,7 @@ pub struct Uffd {
     fd: OwnedFd,
     /// What takes the kernel's place in tests of all orders.
     #[cfg(test)]
-    pub(crate) model: Option<std::sync::Arc<crate::model::Model>>,
+    pub(crate) model: Option<std::sync::Arc<crate::tests::model::Model>>,
 }
 
 impl From<OwnedFd> for Uffd {

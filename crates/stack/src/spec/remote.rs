@@ -245,7 +245,7 @@ mod tests {
             (format!("nvme-tcp://host,/{nqn}"), "an address is empty"),
             (format!("nvme-tcp://host/{nqn}?nsid=0"), "from 1"),
             (format!("nvme-tcp://host/{nqn}?hostid=12"), "no UUID"),
-            (format!("nvme-tcp://host/{nqn}?hostnqn=me"), "hostnqn: 'me' is not an NQN"),
+            (format!("nvme-tcp://host/{nqn}?hostnqn=me"), "hostnqn: \"me\" is not an NQN"),
             (format!("nvme-tcp://host/{nqn}?give-up=long"), "give-up: 'long' is no duration"),
             (format!("nvme-tcp://host/{nqn}?replay=some"), "replay: "),
             (format!("nvme-tcp://host/{nqn}?color=red"), "there are nsid=NUMBER"),

@@ -180,17 +180,19 @@ fn plain() -> impl Strategy<Value = Spec> {
     let disk = disk.prop_map(|(capacity, time, image)| {
         Spec::Disk(DiskSpec { profile: "sas-10k".into(), capacity, time, image })
     });
+    // What an NQN may have: no white space, quotes or backslashes.
+    let named = || "[!#-&(-\\[\\]-~]{0,20}";
     let remote = (
-        (vec("[a-z0-9.\\[\\]:-]{1,12}", 1..3), "[ -~]{0,20}", option::of(1u32..=0xffff_fffe)),
-        (option::of(any::<[u8; 16]>()), option::of("[ -~]{0,20}"), option::of(path())),
+        (vec("[a-z0-9.\\[\\]:-]{1,12}", 1..3), named(), option::of(1u32..=0xffff_fffe)),
+        (option::of(any::<[u8; 16]>()), option::of(named()), option::of(path())),
         (option::of(any::<bool>()), option::of(any::<bool>()), option::of(1u64..1 << 50)),
     );
     let remote = remote.prop_map(|((hosts, name, nsid), (id, host, key), (header, data, ms))| {
         Spec::Remote(Box::new(RemoteSpec {
             hosts,
-            nqn: format!("nqn.{name}"),
+            nqn: format!("nqn.2026-01.io.esker:{name}"),
             nsid,
-            host_nqn: host.map(|host| format!("nqn.{host}")),
+            host_nqn: host.map(|host| format!("nqn.2026-01.io.esker:{host}")),
             host_id: id,
             key_file: key,
             controller_key_file: None,

@@ -1,4 +1,4 @@
-//! The pager's states in all orders: the engine as it is, above a small kernel of this file, under a
+//! The pager's states in all orders: the engine as it is, above the small kernel of this file, under a
 //! scheduler that decides who goes on (`shuttle`).
 //!
 //! Threads of a program read and write pages and look for what they wrote last; one forks, and the
