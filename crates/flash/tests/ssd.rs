@@ -31,6 +31,12 @@ fn a_namespace_keeps_the_contract_of_devices() {
     }
 }
 
+/// Read and write commands that a drive has had, and bytes read.
+fn commands_of(namespace: &dyn Device) -> (u128, u128, u128) {
+    let endurance = namespace.data_placement().unwrap().endurance();
+    (endurance.host_reads, endurance.host_writes, endurance.host_read_bytes)
+}
+
 #[test]
 fn a_drive_on_a_device_is_found_again() {
     for media in [Media::Flash, Media::InPlace] {
@@ -62,11 +68,16 @@ fn a_drive_on_a_device_is_found_again() {
             port.flush().unwrap();
             let host = ssd.report().host_written_bytes;
             let pages = ssd.report().pages;
+            let commands = commands_of(&namespace);
+            assert_eq!(commands.0 > 0, round > 0);
             ssd = Ssd::open(below.clone(), Pace::untimed()).unwrap();
             assert_eq!((ssd.name(), ssd.namespaces()), ("kept", vec![id]));
             assert_eq!(ssd.report().host_written_bytes, host);
             assert_eq!(ssd.report().pages, pages);
             let namespace = ssd.namespace(id).unwrap();
+            assert_eq!(commands_of(&namespace), commands);
+            let drive = &namespace.stats().below[0];
+            assert_eq!((drive.reads, drive.written_bytes, drive.media_written_bytes), (0, 0, 0));
             let mut port = Port::open(&namespace, 4).unwrap();
             let all = port.read(Lba(0), AlignedBuf::zeroed(1 << 20)).unwrap();
             assert!(all[..] == expected[..1 << 20], "round {round}");
@@ -114,4 +125,34 @@ fn placement_is_told_and_counted() {
     assert_eq!(kinds, [EventType::NotFullyWritten, EventType::InvalidPlacementId]);
     let statistics = fdp.statistics().unwrap();
     assert_eq!((statistics.host_bytes, statistics.media_bytes), (16_384, 16_384));
+}
+
+#[test]
+fn unit_that_cleaning_moved_is_told_to_the_handle_whose_pages_it_had() {
+    let pages = 1000;
+    let moved_for = |reporting: u16| {
+        let ssd = Ssd::new("fdp", &small(Media::Flash), Pace::untimed()).unwrap();
+        ssd.enable_placement(Some(0)).unwrap();
+        let id = ssd.create_namespace(pages * 4096, Some(&[0, 1])).unwrap();
+        let namespace = ssd.namespace(id).unwrap();
+        let fdp = namespace.data_placement().unwrap();
+        let kinds = [EventType::MediaReallocated];
+        fdp.report_events(PlacementId(reporting), &kinds, true).unwrap();
+        let mut port = Port::open(&namespace, 1).unwrap();
+        let mut write = |page: u64, handle| {
+            port.write(Lba(page * 8), AlignedBuf::zeroed(4096), Some(PlacementId(handle))).unwrap();
+        };
+        (0..pages).for_each(|page| write(page, 0));
+        // Units of handle 0 lose half of their pages; those of handle 1 all of them, before they are cleaned.
+        for _ in 0..8 {
+            (0..pages).step_by(2).for_each(|page| write(page, 1));
+        }
+        let events = fdp.events(Reporter::Controller).unwrap();
+        events.iter().map(|event| (event.location, event.moved.unwrap().0)).collect::<Vec<_>>()
+    };
+    let units = moved_for(0);
+    // One for each unit with half of its 16 pages, of 8 LBAs.
+    assert!((1..=63).contains(&units.len()), "{units:?}");
+    assert!(units.iter().all(|unit| *unit == (Some((0, 0)), 64)), "{units:?}");
+    assert_eq!(moved_for(1), []);
 }

@@ -100,10 +100,25 @@ impl Model {
     /// What is not known of the drive, to be shown wherever a result depends on it.
     #[must_use]
     pub fn assumptions(&self) -> Vec<String> {
-        match &self.profile {
-            Some(profile) => profile.assumptions.iter().map(|&one| one.to_owned()).collect(),
-            None => vec!["all of the drive: it was made from no profile that is known here".into()],
-        }
+        let Some(profile) = &self.profile else {
+            return vec!["all of the drive: it was made from no profile that is known here".into()];
+        };
+        let given = self.given_over_provisioning(profile);
+        let shown = |&one: &&str| match &given {
+            Some(given) if one.contains("over-provisioning") => given.clone(),
+            _ => one.to_owned(),
+        };
+        profile.assumptions.iter().map(shown).collect()
+    }
+
+    /// The over-provisioning of a drive that was made with another one than its profile's, in words.
+    fn given_over_provisioning(&self, profile: &Profile) -> Option<String> {
+        let has = self.ssd.as_ref()?.parameters().over_provisioning();
+        let assumed = profile.ssd()?.over_provisioning();
+        // Smaller drives have whole units, too: their share differs a little.
+        let is_given = (has - assumed).abs() > 0.01;
+        is_given
+            .then(|| format!("over-provisioning {:.1} % with all reserves, as given", has * 100.0))
     }
 }
 

@@ -282,3 +282,16 @@ fn the_image_of_a_disk_may_begin_as_an_empty_file() {
     write(&*open(&Stack::new(), &text).device, 5, 7);
     assert_eq!(read(&*open(&Stack::new(), &text).device, 5), 7);
 }
+
+#[test]
+fn assumption_about_spare_media_is_what_the_drive_has() {
+    let stack = Stack::new();
+    for (keys, has, has_not) in [
+        ("", "14.5 %", "as given"),
+        ("&op=0.3", "29.9 % with all reserves, as given", "(8 TiB, 14.5 %"),
+    ] {
+        let opened = open(&stack, &format!("ssd:micron-7450?capacity=256MiB{keys}"));
+        let remarks = opened.remarks().concat();
+        assert!(remarks.contains(has) && !remarks.contains(has_not), "{keys}: {remarks}");
+    }
+}

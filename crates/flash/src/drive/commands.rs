@@ -6,7 +6,7 @@ use esker_device::fdp::{Event as PlacementEvent, EventType};
 use esker_device::{Cause, DeviceError, DeviceStats, Identity, Op, OpKind};
 
 use super::model::{Drive, NamespacePart};
-use super::stage::Source;
+use super::stage::{Moved, Source};
 use super::{Image, Layer, NamespaceRecord};
 use crate::FlashError;
 use crate::emulate::{Model, Start, Ticket};
@@ -94,7 +94,7 @@ impl Drive {
         data: &[u8],
         now: Option<Nanos>,
         position: Option<u64>,
-    ) -> Result<u32, FlashError> {
+    ) -> Result<(), FlashError> {
         let page_size = u64::from(self.parameters.page_size);
         let end = offset + to_u64(data.len());
         let (first, last) = (offset / page_size, (end - 1) / page_size);
@@ -128,7 +128,25 @@ impl Drive {
             partly,
         };
         layer.write(group, handle, page_of(first), count, &mut array);
-        array.settle()
+        let moved = array.settle()?;
+        moved.into_iter().for_each(|unit| self.record_moved(&unit));
+        Ok(())
+    }
+
+    /// Records that a unit's pages lie elsewhere now, for the handle whose pages they were. Of a unit with pages of
+    /// several handles any of them may ask to hear.
+    fn record_moved(&mut self, unit: &Moved) {
+        let lbas =
+            u64::from(unit.pages) * u64::from(self.parameters.page_size / self.parameters.lba_size);
+        let event = PlacementEvent {
+            kind: EventType::MediaReallocated,
+            timestamp_ms: self.now.0 / 1_000_000,
+            placement: None,
+            namespace: None,
+            location: unit.handle.map(|handle| (unit.group, handle)),
+            moved: Some((u16::try_from(lbas).unwrap_or(u16::MAX), None)),
+        };
+        self.placement.record(unit.handle, event);
     }
 
     /// Forgets whole pages.
@@ -210,19 +228,7 @@ impl Drive {
                     timeline.controller.write(start, bytes)
                 });
                 let offset = base + lba.offset(lba_size);
-                let copied = self.write(target, offset, buf, now, position)?;
-                if copied > 0 && self.placement.is_reported(target.1, EventType::MediaReallocated) {
-                    let lbas = copied.saturating_mul(self.parameters.page_size / lba_size);
-                    let event = PlacementEvent {
-                        kind: EventType::MediaReallocated,
-                        timestamp_ms: self.now.0 / 1_000_000,
-                        placement: None,
-                        namespace: None,
-                        location: Some(target),
-                        moved: Some((u16::try_from(lbas).unwrap_or(u16::MAX), None)),
-                    };
-                    self.placement.record(target.1, event);
-                }
+                self.write(target, offset, buf, now, position)?;
                 if *fua { self.commit() } else { Ok(()) }
             }
             Op::Flush => self.commit(),
@@ -306,13 +312,14 @@ impl Model for Drive {
     }
 
     fn account(&self, _: &NamespacePart, stats: &mut DeviceStats) {
+        let (before, media) = self.opened;
         stats.below.push(DeviceStats {
             name: self.name.to_string(),
-            reads: self.host.reads,
-            writes: self.host.writes,
-            read_bytes: self.host.read_bytes,
-            written_bytes: self.host.written_bytes,
-            media_written_bytes: self.totals().media,
+            reads: self.host.reads - before.reads,
+            writes: self.host.writes - before.writes,
+            read_bytes: self.host.read_bytes - before.read_bytes,
+            written_bytes: self.host.written_bytes - before.written_bytes,
+            media_written_bytes: self.totals().media - media,
             below: vec![self.device.stats()],
             ..DeviceStats::default()
         });

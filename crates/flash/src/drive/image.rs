@@ -20,6 +20,7 @@ use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{Device, DeviceError, Op, Port};
 
+use super::model::HostCounts;
 use super::omf::{BLOCK, Checkpoint, FRAME_EVENTS, Frame, Superblock};
 use super::{Media, Parameters};
 use crate::FlashError;
@@ -110,8 +111,8 @@ pub(super) struct Contents {
     pub(super) checkpoint: Checkpoint,
     /// What happened since, in order.
     pub(super) events: Vec<Event>,
-    /// Bytes the host has written.
-    pub(super) host_bytes: u64,
+    /// What the host has asked for.
+    pub(super) host: HostCounts,
 }
 
 impl Image {
@@ -178,9 +179,9 @@ impl Image {
         let rest = to_usize(size.next_multiple_of(to_u64(BLOCK))).saturating_sub(BLOCK);
         bytes.extend(disk.read(layout.slot(superblock.slot) + to_u64(BLOCK), rest)?);
         let checkpoint = Checkpoint::decode(&bytes, superblock.epoch)?;
-        let (mut events, mut host_bytes) = (Vec::new(), checkpoint.host_bytes);
+        let (mut events, mut host) = (Vec::new(), checkpoint.host);
         let frame = disk.journal(&layout, superblock.epoch, |found| {
-            host_bytes = found.host_bytes;
+            host = found.host;
             events.extend(found.events);
         })?;
         // After a power cut the second copy may name the checkpoint that is written over next. The
@@ -188,7 +189,7 @@ impl Image {
         disk.write(to_u64(BLOCK), &superblock.encode()?)?;
         let image =
             Image { layout, superblock, frame, events: Vec::new(), erased: BTreeSet::new() };
-        Ok((image, Contents { checkpoint, events, host_bytes }))
+        Ok((image, Contents { checkpoint, events, host }))
     }
 
     /// Notes what happened.
@@ -217,7 +218,7 @@ impl Image {
         &mut self,
         port: &mut Port,
         device: &Arc<dyn Device>,
-        host_bytes: u64,
+        host: HostCounts,
     ) -> Result<BTreeSet<UnitId>, FlashError> {
         port.flush()?;
         if self.events.is_empty() {
@@ -231,7 +232,7 @@ impl Image {
                 return Err(FlashError::NoSpace(why.to_owned()));
             }
             let (epoch, index) = (self.superblock.epoch, self.frame);
-            let frame = Frame { epoch, index, commit, host_bytes, events: events.to_vec() };
+            let frame = Frame { epoch, index, commit, host, events: events.to_vec() };
             disk.write(self.layout.frame(index), &frame.encode())?;
             self.frame += 1;
         }

@@ -27,6 +27,8 @@ pub(crate) struct Drive {
     pub(crate) namespaces: Vec<NamespaceRecord>,
     pub(crate) placement: Placement,
     pub(crate) host: HostCounts,
+    /// `host`, and bytes written to the media, when the drive was opened.
+    pub(super) opened: (HostCounts, u64),
     pub(super) device: Arc<dyn Device>,
     pub(super) store: Store,
     pub(super) timeline: Option<Timeline>,
@@ -46,7 +48,7 @@ pub(crate) struct Drive {
 }
 
 /// What the host asked for, all namespaces together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostCounts {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
@@ -128,7 +130,8 @@ impl Drive {
         let mut drive =
             Drive::assemble(&name, &parameters, device, image, layer, placement, is_timed)?;
         *drive.places() = places;
-        drive.host.written_bytes = contents.host_bytes;
+        drive.host = contents.host;
+        drive.opened = (contents.host, drive.totals().media);
         let (now, since) = (drive.totals(), drive.placement.since);
         if now.host < since.host || now.media < since.media || now.erased < since.erased {
             let why = "the image is damaged: data placement was enabled after what it holds";
@@ -160,6 +163,7 @@ impl Drive {
             namespaces: Vec::new(),
             placement,
             host: HostCounts::default(),
+            opened: (HostCounts::default(), 0),
             device,
             image,
             failed: None,
@@ -389,14 +393,14 @@ impl Drive {
             location: Some((group, handle)),
             moved: None,
         };
-        self.placement.record(handle, event);
+        self.placement.record(Some(handle), event);
     }
 
     /// Makes everything written durable.
     pub(crate) fn commit(&mut self) -> Result<(), FlashError> {
         self.is_alive()?;
         let Some(image) = &mut self.image else { return Ok(()) };
-        let erased = image.commit(self.store.port(), &self.device, self.host.written_bytes);
+        let erased = image.commit(self.store.port(), &self.device, self.host);
         let erased = self.fail_on(erased)?;
         let discarded = self.discard(erased);
         self.fail_on(discarded)
@@ -424,7 +428,7 @@ impl Drive {
         let state = Checkpoint {
             configuration: self.placement.enabled,
             counts: self.layer.counts(),
-            host_bytes: self.host.written_bytes,
+            host: self.host,
             since: self.placement.since,
             namespaces: self.namespaces.clone(),
             units: ftl.map_or_else(Vec::new, |ftl| ftl.unit_records().collect()),
@@ -449,10 +453,10 @@ impl Drive {
             device,
             page_size,
             unit_pages: parameters.unit_pages(),
-            written_bytes: host.written_bytes,
+            host: *host,
             source: Source::default(),
             run: None,
-            copied: 0,
+            moved: Vec::new(),
             error: None,
         };
         (stage, layer)
@@ -493,7 +497,10 @@ fn check(parameters: &Parameters, checkpoint: &Checkpoint) -> Result<(), FlashEr
     let most = (1u64 << 62) / u64::from(parameters.page_size);
     let PageCounts { host, copied, erased, trimmed } = checkpoint.counts;
     let is_sane = [host, copied, erased, trimmed].iter().all(|&pages| pages < most);
-    if !is_sane || checkpoint.host_bytes >= 1 << 62 {
+    let HostCounts { reads, writes, read_bytes, written_bytes } = checkpoint.host;
+    let is_sane =
+        is_sane && [reads, writes, read_bytes, written_bytes].iter().all(|&n| n < 1 << 62);
+    if !is_sane {
         return corrupt("a counter is larger than a drive lives".to_owned());
     }
     let handles = match parameters.media {

@@ -8,6 +8,7 @@ use esker_base::codec::{Decoder, Encoder, Truncated};
 use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
 
+use super::model::HostCounts;
 use super::placement::Totals;
 use super::{Configuration, Extent, Media, NamespaceRecord, Parameters};
 use crate::FlashError;
@@ -52,8 +53,8 @@ pub(super) struct Superblock {
 pub(super) struct Checkpoint {
     pub(super) configuration: Option<usize>,
     pub(super) counts: PageCounts,
-    /// Bytes the host has written.
-    pub(super) host_bytes: u64,
+    /// What the host has asked for.
+    pub(super) host: HostCounts,
     /// What was counted when the configuration was enabled.
     pub(super) since: Totals,
     pub(super) namespaces: Vec<NamespaceRecord>,
@@ -71,8 +72,8 @@ pub(super) struct Frame {
     pub(super) index: u32,
     /// The number of the first frame that was written between the same two flushes.
     pub(super) commit: u32,
-    /// Bytes the host has written, after its events.
-    pub(super) host_bytes: u64,
+    /// What the host has asked for, after its events.
+    pub(super) host: HostCounts,
     pub(super) events: Vec<Event>,
 }
 
@@ -303,6 +304,15 @@ fn take_totals(d: &mut Decoder<'_>) -> Result<Totals, FlashError> {
     Ok(Totals { host, media, erased: d.u64("erased bytes")? })
 }
 
+fn put_commands(e: &mut Encoder, host: &HostCounts) {
+    e.u64(host.reads).u64(host.writes).u64(host.read_bytes);
+}
+
+fn take_commands(d: &mut Decoder<'_>, written_bytes: u64) -> Result<HostCounts, FlashError> {
+    let (reads, writes) = (d.u64("reads")?, d.u64("writes")?);
+    Ok(HostCounts { reads, writes, read_bytes: d.u64("read bytes")?, written_bytes })
+}
+
 fn put_writer(e: &mut Encoder, writer: Writer) {
     let (kind, handle) = match writer {
         Writer::Host(handle) => (0, handle),
@@ -351,7 +361,7 @@ impl Checkpoint {
         e.u32(self.configuration.map_or(Ok(u32::MAX), length)?);
         let PageCounts { host, copied, erased, trimmed } = self.counts;
         e.u64(host).u64(copied).u64(erased).u64(trimmed);
-        e.u64(self.host_bytes);
+        e.u64(self.host.written_bytes);
         put_totals(&mut e, &self.since);
         e.u32(length(self.namespaces.len())?);
         for namespace in &self.namespaces {
@@ -381,6 +391,7 @@ impl Checkpoint {
         for &die in &self.dies {
             e.u16(die);
         }
+        put_commands(&mut e, &self.host);
         let size = e.0.len() as u64 + 4;
         e.0[16..24].copy_from_slice(&size.to_le_bytes());
         Ok(seal(e))
@@ -402,9 +413,9 @@ impl Checkpoint {
         d.bytes(24, "header")?;
         let configuration = d.u32("configuration")?;
         let configuration = (configuration != u32::MAX).then_some(configuration as usize);
-        let (host, copied) = (d.u64("host pages")?, d.u64("copied pages")?);
+        let (host_pages, copied) = (d.u64("host pages")?, d.u64("copied pages")?);
         let (erased, trimmed) = (d.u64("erased pages")?, d.u64("trimmed pages")?);
-        let (host_bytes, since) = (d.u64("host bytes")?, take_totals(&mut d)?);
+        let (written_bytes, since) = (d.u64("host bytes")?, take_totals(&mut d)?);
         let mut namespaces = Vec::new();
         for _ in 0..d.u32("namespaces")? {
             let id = d.u32("namespace")?;
@@ -435,23 +446,26 @@ impl Checkpoint {
         // Versions without queues of the host end here.
         let rest = Checkpoint::size(bytes, epoch)?.saturating_sub(to_u64(d.offset()));
         let mut dies = Vec::new();
+        let mut host = HostCounts { written_bytes, ..HostCounts::default() };
         if rest > 4 {
             let count = d.u32("dies")? as usize;
             let entries = d.bytes(count.saturating_mul(2), "dies")?;
             let (entries, _) = entries.as_chunks();
             dies.extend(entries.iter().map(|&entry| u16::from_le_bytes(entry)));
+            host = take_commands(&mut d, written_bytes)?;
         }
         check_seal(&mut d, bytes, "checkpoint")?;
-        let counts = PageCounts { host, copied, erased, trimmed };
-        Ok(Checkpoint { configuration, counts, host_bytes, since, namespaces, units, map, dies })
+        let counts = PageCounts { host: host_pages, copied, erased, trimmed };
+        Ok(Checkpoint { configuration, counts, host, since, namespaces, units, map, dies })
     }
 }
 
 impl Frame {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::default();
-        e.u32(FRAME).u32(self.index).u64(self.epoch).u64(self.host_bytes);
+        e.u32(FRAME).u32(self.index).u64(self.epoch).u64(self.host.written_bytes);
         e.u32(u32::try_from(self.events.len()).unwrap_or(u32::MAX)).u32(self.commit);
+        put_commands(&mut e, &self.host);
         e.0.resize(FRAME_HEADER, 0);
         for event in &self.events {
             let start = e.0.len();
@@ -493,14 +507,16 @@ impl Frame {
         if crc32c(meant) != Decoder::new(sum).u32("checksum")? {
             return Ok(None);
         }
-        let host_bytes = d.u64("host bytes")?;
+        let written_bytes = d.u64("host bytes")?;
         let (count, commit) = (d.u32("count")? as usize, d.u32("commit")?);
         if count > FRAME_EVENTS || commit > index {
             return Err(damaged(format!("frame {index}: {count} events from commit {commit}")));
         }
+        // Zeroes in versions without them.
+        let host = take_commands(&mut d, written_bytes)?;
         let (events, _) = meant[FRAME_HEADER..FRAME_HEADER + count * EVENT].as_chunks::<EVENT>();
         let events = events.iter().map(|event| decode_event(event)).collect::<Result<_, _>>()?;
-        Ok(Some(Frame { epoch, index, commit, host_bytes, events }))
+        Ok(Some(Frame { epoch, index, commit, host, events }))
     }
 }
 

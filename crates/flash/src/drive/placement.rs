@@ -52,9 +52,13 @@ impl Placement {
         }
     }
 
-    /// Keeps an event, if its handle reports such.
-    pub(crate) fn record(&mut self, handle: u16, event: Event) {
-        if !self.is_reported(handle, event.kind) {
+    /// Keeps an event, if its handle reports such; one of no handle in particular, if any does.
+    pub(crate) fn record(&mut self, handle: Option<u16>, event: Event) {
+        let is_reported = match handle {
+            Some(handle) => self.is_reported(handle, event.kind),
+            None => self.reported.iter().any(|kinds| kinds.contains(&event.kind)),
+        };
+        if !is_reported {
             return;
         }
         let log = match event.kind.reporter() {

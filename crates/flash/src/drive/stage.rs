@@ -5,6 +5,7 @@ use std::sync::Arc;
 use esker_base::Nanos;
 use esker_device::Device;
 
+use super::model::HostCounts;
 use super::store::Store;
 use super::timeline::Timeline;
 use super::{Image, Places};
@@ -34,6 +35,14 @@ pub(super) struct Run {
     count: u32,
 }
 
+/// A unit whose valid pages cleaning or wear levelling has moved.
+pub(super) struct Moved {
+    pub(super) group: u16,
+    /// Whose pages they were, if they were of one handle alone.
+    pub(super) handle: Option<u16>,
+    pub(super) pages: u32,
+}
+
 /// The media under the layer during one command: data, time and journal. Consecutive pages are
 /// moved together.
 pub(super) struct Stage<'a> {
@@ -45,10 +54,11 @@ pub(super) struct Stage<'a> {
     pub(super) device: &'a Arc<dyn Device>,
     pub(super) page_size: u32,
     pub(super) unit_pages: u32,
-    pub(super) written_bytes: u64,
+    pub(super) host: HostCounts,
     pub(super) source: Source<'a>,
     pub(super) run: Option<Run>,
-    pub(super) copied: u32,
+    /// Units whose valid pages were moved.
+    pub(super) moved: Vec<Moved>,
     pub(super) error: Option<FlashError>,
 }
 
@@ -105,13 +115,13 @@ impl Stage<'_> {
         }
     }
 
-    /// Ends the command: how many pages cleaning has copied meanwhile.
-    pub(super) fn settle(mut self) -> Result<u32, FlashError> {
+    /// Ends the command: which units were moved meanwhile.
+    pub(super) fn settle(mut self) -> Result<Vec<Moved>, FlashError> {
         self.move_run();
         self.record_places();
         match self.error.take() {
             Some(error) => Err(error),
-            None => Ok(self.copied),
+            None => Ok(self.moved),
         }
     }
 }
@@ -123,7 +133,7 @@ impl Array for Stage<'_> {
             && self.error.is_none()
             && image.must_commit_before(unit)
         {
-            self.error = image.commit(self.store.port(), self.device, self.written_bytes).err();
+            self.error = image.commit(self.store.port(), self.device, self.host).err();
         }
         self.record(Event::Open { unit, writer });
     }
@@ -152,7 +162,6 @@ impl Array for Stage<'_> {
         if let Some((timeline, now)) = &mut self.timeline {
             timeline.copy(*now, from, to);
         }
-        self.copied += 1;
         self.extend(Some(from), to, page);
     }
 
@@ -162,6 +171,10 @@ impl Array for Stage<'_> {
             timeline.close(*now, unit);
         }
         self.record(Event::Close { unit });
+    }
+
+    fn moved(&mut self, group: u16, writer: Writer, pages: u32) {
+        self.moved.push(Moved { group, handle: writer.handle(), pages });
     }
 
     fn erase(&mut self, unit: UnitId) {

@@ -23,6 +23,10 @@ pub trait Array {
     #[inline]
     fn turn(&mut self, _group: u16, _handle: u16) {}
 
+    /// So many pages of a unit that `writer` had filled were copied elsewhere: all that were valid. It is erased next.
+    #[inline]
+    fn moved(&mut self, _group: u16, _writer: Writer, _pages: u32) {}
+
     /// The unit is erased.
     fn erase(&mut self, unit: UnitId);
 }

@@ -25,14 +25,22 @@ pub(super) struct Moving {
     pub(super) unit: UnitId,
     /// The next page to look at.
     pub(super) next: u32,
+    /// Pages that were copied so far.
+    copied: u32,
+}
+
+impl Moving {
+    /// A unit of which nothing was moved yet.
+    pub(super) fn new(unit: UnitId) -> Moving {
+        Moving { unit, next: 0, copied: 0 }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
     moving: Moving,
-    /// Pages to be copied, counted when the unit was chosen, and those copied.
+    /// Pages to be copied, counted when the unit was chosen.
     valid: u32,
-    copied: u32,
     /// Host pages that were written on its account.
     paid: u32,
 }
@@ -144,7 +152,8 @@ impl Ftl {
                 u32::MAX
             } else {
                 let due = u64::from(job.valid) * u64::from(job.paid) / u64::from(gain);
-                u32::try_from(due).expect("at most the valid pages") - job.copied.min(job.valid)
+                u32::try_from(due).expect("at most the valid pages")
+                    - job.moving.copied.min(job.valid)
             };
             self.cleaners[usize::from(group)].job = Some(job);
             self.copy(group, due, array);
@@ -179,8 +188,7 @@ impl Ftl {
                 None => self.victims.choose(group, &self.units, pages, now),
             }?;
             let valid = self.victims.valid(unit);
-            let moving = Moving { unit, next: 0 };
-            cleaner.job = Some(Job { moving, valid, copied: 0, paid: 0 });
+            cleaner.job = Some(Job { moving: Moving::new(unit), valid, paid: 0 });
         }
         cleaner.job
     }
@@ -189,15 +197,15 @@ impl Ftl {
     fn copy(&mut self, group: u16, quota: u32, array: &mut impl Array) {
         let Some(mut job) = self.cleaners[usize::from(group)].job.take() else { return };
         let writer = self.points.successor(self.units.writer(job.moving.unit));
-        job.copied += self.carry(group, &mut job.moving, writer, quota, array);
+        self.carry(group, &mut job.moving, writer, quota, array);
         if job.moving.next == self.options.unit_pages {
-            self.erase(group, job.moving.unit, array);
+            self.erase_moved(group, job.moving, array);
         } else {
             self.cleaners[usize::from(group)].job = Some(job);
         }
     }
 
-    /// Copies up to `quota` valid pages of a unit to where `writer` writes, and returns how many.
+    /// Copies up to `quota` valid pages of a unit to where `writer` writes.
     pub(super) fn carry(
         &mut self,
         group: u16,
@@ -205,7 +213,7 @@ impl Ftl {
         writer: Writer,
         quota: u32,
         array: &mut impl Array,
-    ) -> u32 {
+    ) {
         let pages = self.options.unit_pages;
         let start = moving.unit * pages;
         let mut left = quota;
@@ -254,7 +262,15 @@ impl Ftl {
                 *self.points.of_mut(group, writer) = Point::default();
             }
         }
-        quota - left
+        moving.copied += quota - left;
+    }
+
+    /// Erases a unit whose valid pages were moved.
+    pub(super) fn erase_moved(&mut self, group: u16, moved: Moving, array: &mut impl Array) {
+        if moved.copied > 0 {
+            array.moved(group, self.units.writer(moved.unit), moved.copied);
+        }
+        self.erase(group, moved.unit, array);
     }
 
     /// Erases a unit that has no valid page left.

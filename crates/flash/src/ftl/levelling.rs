@@ -185,7 +185,7 @@ impl Ftl {
         if self.points.of(group, writer).unit.is_none() {
             self.open_unit(group, writer, array);
         }
-        let moving = Some(Moving { unit, next: 0 });
+        let moving = Some(Moving::new(unit));
         *self.leveller(group) = Leveller { moving, ..Leveller::default() };
     }
 
@@ -200,6 +200,6 @@ impl Ftl {
         if let Some(unit) = std::mem::take(self.points.of_mut(group, writer)).unit {
             self.close(unit, array);
         }
-        self.erase(group, moving.unit, array);
+        self.erase_moved(group, moving, array);
     }
 }

@@ -29,7 +29,7 @@ pub enum Writer {
 
 impl Writer {
     /// The handle whose pages alone it writes.
-    pub(super) fn handle(self) -> Option<u16> {
+    pub(crate) fn handle(self) -> Option<u16> {
         match self {
             Writer::Host(handle) | Writer::CleaningOf(handle) | Writer::LevellingOf(handle) => {
                 Some(handle)

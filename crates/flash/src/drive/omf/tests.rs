@@ -159,7 +159,7 @@ fn checkpoint() -> Checkpoint {
     Checkpoint {
         configuration: Some(0),
         counts: PageCounts { host: 40, copied: 6, erased: 16, trimmed: 3 },
-        host_bytes: 150_000,
+        host: HostCounts { reads: 7, writes: 5, read_bytes: 28_000, written_bytes: 150_000 },
         since: Totals { host: 4096, media: 8192, erased: 65_536 },
         namespaces: vec![NamespaceRecord {
             id: 1,
@@ -188,7 +188,8 @@ fn frame() -> Frame {
         Event::Trim { page: 18, count: 2 },
         Event::Place { stripe: 9, die: 3 },
     ];
-    Frame { epoch: 8, index: 3, commit: 2, host_bytes: 160_000, events }
+    let host = HostCounts { reads: 9, writes: 6, read_bytes: 36_000, written_bytes: 160_000 };
+    Frame { epoch: 8, index: 3, commit: 2, host, events }
 }
 
 #[test]
@@ -316,11 +317,13 @@ fn the_checkpoint_has_these_bytes() {
     for _ in 0..stripes {
         d.fields(&[(2, "die", "")]);
     }
+    d.part("Commands of the host");
+    d.fields(&[(8, "reads", ""), (8, "writes", ""), (8, "read_bytes", "")]);
     d.fields(&[(4, "crc", "of all bytes before")]);
     d.zeroes(BLOCK);
     let golden = check("checkpoint.txt", &bytes, &d.text);
     assert_eq!(Checkpoint::decode(&golden, 8).unwrap(), checkpoint());
-    assert_eq!(Checkpoint::size(&golden, 8).unwrap(), 207);
+    assert_eq!(Checkpoint::size(&golden, 8).unwrap(), 231);
 }
 
 #[test]
@@ -334,7 +337,10 @@ fn the_frame_has_these_bytes() {
         (8, "host_bytes", ""),
         (4, "events", ""),
         (4, "commit", ""),
-        (32, "", "zeroes"),
+        (8, "reads", ""),
+        (8, "writes", ""),
+        (8, "read_bytes", ""),
+        (8, "", "zeroes"),
     ]);
     d.part("Open");
     d.fields(&[(1, "kind", ""), (1, "writer", ""), (2, "handle", ""), (4, "unit", "")]);
@@ -362,7 +368,7 @@ fn the_frame_has_these_bytes() {
 #[test]
 fn a_full_frame_has_all_its_events() {
     let events = vec![Event::Program { page: 1, at: 2, count: u32::MAX }; FRAME_EVENTS];
-    let full = Frame { epoch: 1, index: 0, commit: 0, host_bytes: 9, events };
+    let full = Frame { epoch: 1, index: 0, commit: 0, host: HostCounts::default(), events };
     assert_eq!(full.encode().len(), BLOCK);
     assert_eq!(Frame::decode(&full.encode(), 1, 0).unwrap(), Some(full));
 }
