@@ -236,6 +236,9 @@ pub struct Report {
     pub wear: Vec<(u32, u32)>,
     /// Erased units.
     pub free_units: u32,
+    /// Erased units that cleaning keeps for itself: more with more handles, and twice as many for those isolated
+    /// persistently.
+    pub reserve_units: u32,
     /// Units in use, by who fills or has filled them: open, closed, and valid pages in both.
     pub writers: Vec<(Writer, UnitsOf)>,
     /// The namespaces: number, bytes and handles.
@@ -262,6 +265,7 @@ impl Report {
             pages: drive.layer.counts(),
             wear: Vec::new(),
             free_units: 0,
+            reserve_units: 0,
             writers: Vec::new(),
             namespaces: Vec::new(),
         };
@@ -270,6 +274,7 @@ impl Report {
         let each = each.map(|one| (one.id, u64::from(one.pages.count) * page, one.handles.clone()));
         report.namespaces.extend(each);
         let Some(ftl) = drive.layer.ftl() else { return report };
+        report.reserve_units = ftl.options().reserve_units();
         let mut wear = std::collections::BTreeMap::new();
         for unit in 0..ftl.options().units {
             let state = ftl.unit(unit);

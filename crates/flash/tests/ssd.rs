@@ -99,6 +99,8 @@ fn placement_is_told_and_counted() {
     assert!(fdp.enable(Some(0)).unwrap_err().to_string().contains("no namespace"));
     ssd.delete_namespace(id).unwrap();
     ssd.enable_placement(Some(0)).unwrap();
+    // One for each of four handles and for cleaning, and one more.
+    assert_eq!(ssd.report().reserve_units, 6);
     let id = ssd.create_namespace(1 << 20, Some(&[2, 0])).unwrap();
     let other = ssd.create_namespace(1 << 20, None).unwrap();
     let namespace = ssd.namespace(id).unwrap();

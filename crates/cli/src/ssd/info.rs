@@ -141,7 +141,12 @@ fn units(report: &Report) -> String {
             format!("{valid:.1} %"),
         ]);
     }
-    format!("{}erased and free: {}\n", align(&rows, 1), grouped(report.free_units.into()))
+    format!(
+        "{}erased and free: {} (cleaning keeps up to {})\n",
+        align(&rows, 1),
+        grouped(report.free_units.into()),
+        grouped(report.reserve_units.into())
+    )
 }
 
 fn namespaces(report: &Report) -> String {
@@ -218,6 +223,7 @@ fn json_of(model: &Model, ssd: &Ssd, report: &Report) -> Value {
         "unit_bytes": parameters.unit_size,
         "units": parameters.units,
         "free_units": report.free_units,
+        "reserve_units": report.reserve_units,
         "ftl": if parameters.timing.host_queues.is_some() { "host" } else { "drive" },
         "placement": report.placement,
         "host_written_bytes": report.host_written_bytes,
