@@ -1,20 +1,31 @@
-//! One line on a terminal that says how far the work is; nothing where standard error is a file.
+//! One line on a terminal that says how far the work is. Where standard error is a file it becomes a line now and then.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
+use esker_base::{Clock, Nanos};
 use esker_bench::{Phase, Progress};
 
 use crate::figures::{micros, short};
 
+/// In a file, lines of progress are so far apart.
+const APART: Duration = Duration::from_secs(30);
+
 /// The line.
 pub(crate) struct Line {
     is_terminal: bool,
+    clock: Clock,
+    /// When a line was written to a file last.
+    written: Cell<Nanos>,
 }
 
 impl Line {
     pub(crate) fn new() -> Line {
-        Line { is_terminal: io::stderr().is_terminal() }
+        let clock = Clock::real();
+        let written = Cell::new(clock.now());
+        Line { is_terminal: io::stderr().is_terminal(), clock, written }
     }
 
     /// Replaces the line by `text`.
@@ -22,6 +33,12 @@ impl Line {
         if self.is_terminal {
             // A terminal that went away is no reason to stop.
             let _ = write!(io::stderr(), "\r{text}\x1b[K");
+            return;
+        }
+        let now = self.clock.now();
+        if !text.is_empty() && now.since(self.written.get()) >= APART {
+            self.written.set(now);
+            let _ = writeln!(io::stderr(), "{text}");
         }
     }
 

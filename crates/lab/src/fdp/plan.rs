@@ -25,6 +25,9 @@ const STORE_UNITS: u32 = 640;
 /// Records of a table that fills a 1.92 TB drive a little more than half.
 pub(super) const TABLE_RECORDS: u64 = 800_000_000;
 
+/// The smallest drive of which a factor is comparable with what was published, in bytes.
+const COMPARED_BYTES: u64 = 8 << 30;
+
 const AEROSPIKE: &str = "Micron, March 2024: four Aerospike instances on a 7450 PRO 7.68 TB";
 const FIO: &str = "Micron, July 2023: four sequential fio writers on a 7450 PRO 7.68 TB";
 /// What Micron expects of placement.
@@ -51,6 +54,16 @@ impl Chapter {
         Chapter { name, notes: notes.to_vec(), runs: Vec::new(), mean: None }
     }
 
+    /// Leaves out what was published, and says why.
+    fn compare_nothing(&mut self) {
+        self.notes.push(
+            "On a drive below 8 GiB these factors are not those of a larger one, and stand beside no published \
+             figure: blocks do not shrink with the drive and outgrow its reclaim units.",
+        );
+        self.runs.iter_mut().for_each(|run| run.published = None);
+        self.mean = None;
+    }
+
     fn push(&mut self, name: impl Into<String>, of: Configuration, published: Option<Published>) {
         self.runs.push(Planned { name: name.into(), configuration: of, published });
     }
@@ -73,6 +86,9 @@ pub(super) fn chapters(options: &FdpOptions) -> Vec<Chapter> {
         chapters.push(spare(options));
         chapters.push(fills(options));
         chapters.push(zipfian_fills(options));
+    }
+    if options.drive_bytes < COMPARED_BYTES {
+        chapters.iter_mut().for_each(Chapter::compare_nothing);
     }
     chapters
 }

@@ -188,7 +188,18 @@ fn a_report_is_the_same_on_any_number_of_threads() {
 
 #[test]
 fn every_factor_is_printed_with_all_it_depends_on_and_what_was_published() {
-    let report = run(&tiny());
+    let mut report = run(&tiny());
+    // What was published stands beside larger drives only.
+    assert!(
+        report.chapters.iter().flat_map(|chapter| &chapter.runs).all(|run| run.published.is_none())
+    );
+    assert!(report.table().contains("below 8 GiB") && report.html().contains("below 8 GiB"));
+    let larger = plan::chapters(&FdpOptions { drive_bytes: 8 << 30, ..tiny() });
+    for (chapter, larger) in report.chapters.iter_mut().zip(larger) {
+        for (run, larger) in chapter.runs.iter_mut().zip(larger.runs) {
+            run.published = larger.published;
+        }
+    }
     let (table, page) = (report.table(), report.html());
     for chapter in &report.chapters {
         for run in &chapter.runs {
