@@ -118,7 +118,7 @@ nvme connect -t tcp -a 10.0.2.2 -s $PORT -n $NQN --keep-alive-tmo=800
 until_true test -b /dev/nvme0n1
 nvme get-feature /dev/nvme0 -f 0xf | tee /tmp/log
 grep -q 'Current value:0x0*c3500' /tmp/log # 800 s
-nvme set-feature /dev/nvme0 -f 0xf -v 1500
+nvme set-feature /dev/nvme0 -f 0xf --value=1500
 nvme get-feature /dev/nvme0 -f 0xf | tee /tmp/log
 grep -q 'Current value:0x0*7d0' /tmp/log # 2 s
 E
