@@ -132,36 +132,11 @@ fn read(text: &str) -> File {
         let is_use =
             head.is_empty() || head == "pub" || head.starts_with("pub(") && head.ends_with(')');
         let Some(end) = rest.find(';').filter(|_| is_use) else { continue };
-        let names = expand(&rest[..end].split_whitespace().collect::<Vec<_>>().join(" "));
+        let names =
+            source::use_paths(&rest[..end].split_whitespace().collect::<Vec<_>>().join(" "));
         let all = if head.is_empty() { &mut file.imports } else { &mut file.exports };
         all.extend(names);
         rest = &rest[end..];
     }
     file
-}
-
-/// The names of a `use`, of which each may have braces.
-fn expand(text: &str) -> Vec<Name> {
-    let text = text.trim();
-    let path = |text: &str| -> Name {
-        let text = text.split(" as ").next().unwrap_or_default();
-        text.split("::").map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
-    };
-    let Some((head, body)) = text.split_once('{') else { return vec![path(text)] };
-    let body = body.strip_suffix('}').unwrap_or(body);
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0u32, 0);
-    for (at, byte) in body.bytes().enumerate() {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth = depth.saturating_sub(1),
-            b',' if depth == 0 => {
-                parts.push(&body[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&body[start..]);
-    let within = parts.into_iter().filter(|part| !part.trim().is_empty()).flat_map(expand);
-    within.map(|name| [path(head), name].concat()).collect()
 }

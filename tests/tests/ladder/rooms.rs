@@ -170,8 +170,12 @@ fn paths(code: &str) -> Vec<Vec<String>> {
         inline(&rest[..at], &mut found);
         let declaration = &rest[at..];
         let end = declaration.find(';').unwrap_or(declaration.len());
-        let tree: String = declaration["use ".len()..end].split_whitespace().collect();
-        expand(&tree, &[], &mut found);
+        let tree: Vec<&str> = declaration["use ".len()..end].split_whitespace().collect();
+        found.extend(source::use_paths(&tree.join(" ")).into_iter().map(|mut path| {
+            // `a::{self}` is `a`.
+            path.pop_if(|last| last == "self");
+            path
+        }));
         rest = &declaration[end..];
     }
     inline(rest, &mut found);
@@ -192,35 +196,6 @@ fn next_use(code: &str) -> Option<usize> {
             return Some(at);
         }
         from = at + 1;
-    }
-}
-
-/// Adds the paths of a tree of imports, which has no spaces.
-fn expand(tree: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
-    if let Some(group) = tree.strip_prefix('{') {
-        let group = group.strip_suffix('}').unwrap_or(group);
-        let (mut depth, mut start) = (0, 0);
-        for (at, c) in group.char_indices().chain([(group.len(), ',')]) {
-            match c {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' if depth == 0 => {
-                    if start < at {
-                        expand(&group[start..at], prefix, found);
-                    }
-                    start = at + 1;
-                }
-                _ => {}
-            }
-        }
-        return;
-    }
-    let (first, rest) = tree.split_once("::").map_or((tree, None), |(a, b)| (a, Some(b)));
-    let path = [prefix, &[first.to_owned()]].concat();
-    match rest {
-        Some(rest) => expand(rest, &path, found),
-        None if first == "self" => found.push(prefix.to_vec()),
-        None => found.push(path),
     }
 }
 

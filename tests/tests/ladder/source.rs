@@ -197,3 +197,29 @@ fn char_size(text: &str) -> usize {
         _ => 1,
     }
 }
+
+/// The names of a `use`, of which each may have braces.
+pub(crate) fn use_paths(text: &str) -> Vec<Vec<String>> {
+    let text = text.trim();
+    let path = |text: &str| -> Vec<String> {
+        let text = text.split(" as ").next().unwrap_or_default();
+        text.split("::").map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    };
+    let Some((head, body)) = text.split_once('{') else { return vec![path(text)] };
+    let body = body.strip_suffix('}').unwrap_or(body);
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0u32, 0);
+    for (at, byte) in body.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(&body[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&body[start..]);
+    let within = parts.into_iter().filter(|part| !part.trim().is_empty()).flat_map(use_paths);
+    within.map(|name| [path(head), name].concat()).collect()
+}
