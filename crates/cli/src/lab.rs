@@ -51,16 +51,14 @@ fn placement(args: &FdpArgs) -> Result {
         drop(line);
         report.environment = host::environment();
         report.command = host::command_line();
-        outputs.say(&format!("{}\n", report.table()))?;
-        outputs.finish(&json(&report.json())?, "")?;
+        finish(&outputs, &report.table(), &report.json(), "")?;
         return report.check().map_err(failed);
     }
     let mut report = fdp::run(&options, &mut follow).map_err(failed)?;
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    outputs.say(&format!("{}\n", report.table()))?;
-    outputs.finish(&json(&report.json())?, &report.html())
+    finish(&outputs, &report.table(), &report.json(), &report.html())
 }
 
 fn caches(args: &FlashCacheArgs) -> Result {
@@ -84,8 +82,7 @@ fn caches(args: &FlashCacheArgs) -> Result {
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    outputs.say(&format!("{}\n", report.table()))?;
-    outputs.finish(&json(&report.json())?, &report.html())
+    finish(&outputs, &report.table(), &report.json(), &report.html())
 }
 
 fn host_managed(args: &HostSsdArgs) -> Result {
@@ -110,12 +107,14 @@ fn host_managed(args: &HostSsdArgs) -> Result {
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    outputs.say(&format!("{}\n", report.table()))?;
-    outputs.finish(&json(&report.json())?, &report.html())
+    finish(&outputs, &report.table(), &report.json(), &report.html())
 }
 
-fn json(text: &str) -> Result<serde_json::Value> {
-    serde_json::from_str(text).map_err(|error| {
+/// Says the table of an experiment, and writes its figures and its page.
+fn finish(outputs: &Outputs, table: &str, figures: &str, page: &str) -> Result {
+    outputs.say(&format!("{table}\n"))?;
+    let figures: serde_json::Value = serde_json::from_str(figures).map_err(|error| {
         Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
-    })
+    })?;
+    outputs.finish(&figures, page)
 }
