@@ -145,7 +145,7 @@ impl Conclusion {
             measure::memory(&self.stats),
             stalls.longest_ns as f64 / 1e6,
             stalls.total_ns as f64 / 1e6,
-            stalls.paced_ns as f64 / 1e6,
+            stalls.paced_ns() as f64 / 1e6,
         )
     }
 

@@ -41,6 +41,7 @@ fn traffic(stats: &Stats) -> Vec<Sample> {
         samples.push(Sample::counter(name, unit, value as f64));
     };
     for class in &stats.classes {
+        counter(Cow::Owned(format!("{}, busy", class.class)), Unit::Nanoseconds, class.busy_ns);
         for stream in &class.streams {
             let name = |verb| Cow::Owned(format!("{} {}, {verb}", class.class, stream.stream));
             counter(name("written"), Unit::Bytes, stream.written_bytes);
@@ -49,7 +50,10 @@ fn traffic(stats: &Stats) -> Vec<Sample> {
     }
     counter("manifest, written".into(), Unit::Bytes, stats.manifest_written_bytes);
     counter("writers stalled".into(), Unit::Nanoseconds, stats.stalls.total_ns);
-    counter("writers paced".into(), Unit::Nanoseconds, stats.stalls.paced_ns);
+    let stalls = &stats.stalls;
+    counter("writers paced by spills".into(), Unit::Nanoseconds, stalls.paced_by_spills_ns);
+    counter("writers paced by ingest".into(), Unit::Nanoseconds, stalls.paced_by_ingest_ns);
+    counter("writers paced by the log".into(), Unit::Nanoseconds, stalls.paced_by_log_ns);
     counter("record cache hits".into(), Unit::Count, stats.cache.record_hits);
     counter("record cache misses".into(), Unit::Count, stats.cache.record_misses);
     counter("key pages missed".into(), Unit::Count, stats.cache.key_page_misses);

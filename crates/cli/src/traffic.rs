@@ -1,8 +1,10 @@
 //! Bytes by media class and stream between two moments, and what they are for each byte that the
 //! user wrote.
 
+use std::time::Duration;
+
 use esker_base::units::human_bytes;
-use esker_kv::{MediaClass, Stats, Stream};
+use esker_kv::{ClassStats, MediaClass, Stats, Stream};
 use serde_json::{Value, json};
 
 use crate::figures::align;
@@ -20,6 +22,10 @@ pub(crate) struct Traffic {
     /// By stream, for each class in the order of [`Traffic::classes`].
     streams: Vec<(String, Vec<u64>)>,
     classes: Vec<MediaClass>,
+    /// How long each class had something to do, of the time.
+    busy: Vec<f64>,
+    /// For what writers were slowed down, and what held them up, of their time, by cause.
+    held: [(&'static str, Duration); 4],
     manifest_bytes: u64,
     /// Of a load, what has not aged yet: it is in memory and in the log.
     pub(crate) young_bytes: u64,
@@ -40,6 +46,17 @@ impl Traffic {
             }
         }
         let user_bytes = after.user_bytes - before.user_bytes;
+        let open_ns = (after.open_ns - before.open_ns).max(1);
+        let busy = |(now, then): (&ClassStats, &ClassStats)| {
+            (now.busy_ns - then.busy_ns) as f64 / open_ns as f64
+        };
+        let (now, then) = (&after.stalls, &before.stalls);
+        let held = [
+            ("stalled", now.total_ns - then.total_ns),
+            ("paced by spills", now.paced_by_spills_ns - then.paced_by_spills_ns),
+            ("paced by ingest", now.paced_by_ingest_ns - then.paced_by_ingest_ns),
+            ("paced by the log", now.paced_by_log_ns - then.paced_by_log_ns),
+        ];
         let streams_after = after.classes.iter().flat_map(|class| &class.streams);
         let old = streams_after.filter(|stream| stream.stream == Stream::OldValues);
         let old_bytes: u64 = old.map(|stream| stream.live_bytes).sum();
@@ -47,6 +64,8 @@ impl Traffic {
             user_bytes,
             streams,
             classes: after.classes.iter().map(|class| class.class).collect(),
+            busy: after.classes.iter().zip(&before.classes).map(busy).collect(),
+            held: held.map(|(cause, ns)| (cause, Duration::from_nanos(ns))),
             manifest_bytes: after.manifest_written_bytes - before.manifest_written_bytes,
             young_bytes: user_bytes.saturating_sub(old_bytes),
         }
@@ -122,6 +141,8 @@ impl Traffic {
             "device_bytes_per_user_byte": ratio(self.all_bytes()),
             "capacity_bytes_per_user_byte": ratio(capacity),
             "streams": streams,
+            "busy": self.classes.iter().zip(&self.busy).map(|(class, busy)| json!({ "class": class, "share": busy })).collect::<Vec<_>>(),
+            "writers_held_seconds": self.held.iter().map(|(cause, time)| ((*cause).to_owned(), json!(time.as_secs_f64()))).collect::<serde_json::Map<_, _>>(),
         })
     }
 }
@@ -164,6 +185,16 @@ fn block(runs: &[(&str, &Traffic)], cpu_us: &[Option<f64>]) -> String {
     push("per user byte".into(), each(&ratio));
     let cpu = cpu_us.iter().map(|us| us.map_or("-".to_owned(), |us| format!("{us:.1}")));
     push("CPU µs per op".into(), cpu.collect());
+    for (column, class) in first.classes.iter().enumerate() {
+        push(format!("{class} busy"), each(&|t| format!("{:.0} %", 100.0 * t.busy[column])));
+    }
+    for (row, (cause, _)) in first.held.iter().enumerate() {
+        let cell = |t: &Traffic| match t.held[row].1 {
+            Duration::ZERO => "-".to_owned(),
+            time => format!("{:.2} s", time.as_secs_f64()),
+        };
+        push(format!("writers {cause}"), each(&cell));
+    }
     align(&rows, 1)
 }
 

@@ -7,8 +7,10 @@
 //! Sees `tree`, `log`, `manifest` and what lies below them.
 
 pub(crate) mod counters;
+pub(crate) mod drain;
 pub(crate) mod flush;
 pub(crate) mod futile;
+pub(crate) mod intake;
 pub(crate) mod job;
 pub(crate) mod memory;
 pub(crate) mod pace;

@@ -6,6 +6,7 @@
 //!
 //! Sees `omf` (the header of a class) and what lies below it.
 
+pub(crate) mod busy;
 pub(crate) mod class;
 pub(crate) mod classes;
 pub(crate) mod idle;

@@ -5,6 +5,12 @@ use std::fmt;
 use esker_base::units::human_bytes;
 use esker_kv::Stats;
 
+/// A part of a time in percent.
+#[allow(clippy::cast_precision_loss)] // for people
+fn share(part: u64, whole: u64) -> String {
+    format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
 /// A KVDB's figures on a screen.
 pub(super) struct Screen<'s>(pub(super) &'s Stats);
 
@@ -58,14 +64,16 @@ impl Screen<'_> {
         let s = &self.0.stalls;
         writeln!(
             f,
-            "stalls: {} for other writers, {} for memtables, {} for segments, {} for durability;\n  {:.1} ms in all, longest {:.1} ms, slowed down for {:.1} ms",
+            "stalls: {} for other writers, {} for memtables, {} for segments, {} for durability;\n  {:.1} ms in all, longest {:.1} ms; slowed down for {:.1} ms by spills, {:.1} ms by ingest, {:.1} ms by the log",
             s.writer,
             s.memtable,
             s.segment,
             s.durability,
             ms(s.total_ns),
             ms(s.longest_ns),
-            ms(s.paced_ns)
+            ms(s.paced_by_spills_ns),
+            ms(s.paced_by_ingest_ns),
+            ms(s.paced_by_log_ns)
         )
     }
 }
@@ -86,6 +94,13 @@ impl fmt::Display for Screen<'_> {
                 b(class.live_bytes),
                 b(class.garbage_bytes)
             )?;
+            if !is_idle {
+                writeln!(
+                    f,
+                    "  busy {} of the time it is open",
+                    share(class.busy_ns, self.0.open_ns)
+                )?;
+            }
             let traffic = |written: &str, read: &str, reads: &str| match is_idle {
                 true => String::new(),
                 false => format!("{written:>12}{read:>12}{reads:>12}"),

@@ -382,7 +382,12 @@ impl Kvdb {
         if engine.classes.is_still_read(&device) {
             return Err(KvError::StillRead(device.name().into()));
         }
-        let media = Arc::new(Media::new(MediaClass::Staging, device, &engine.tuning));
+        let media = Arc::new(Media::new(
+            MediaClass::Staging,
+            device,
+            &engine.tuning,
+            &engine.options.clock,
+        ));
         media.write_header(engine.manifest.state().uuid)?;
         let edit = Edit::Class { class: MediaClass::Staging, path };
         engine.commit(vec![edit])?;

@@ -39,6 +39,8 @@ pub struct Stats {
     pub transactions: TransactionStats,
     /// Each KVS.
     pub kvss: Vec<KvsStats>,
+    /// How long it has been open, in nanoseconds.
+    pub open_ns: u64,
     /// Why writes are refused, if they are.
     pub stopped: Option<String>,
 }
@@ -71,6 +73,8 @@ pub struct ClassStats {
     pub live_bytes: u64,
     /// Allocated to values, but no longer referred to.
     pub garbage_bytes: u64,
+    /// How long a command or more was in flight on the device, in nanoseconds.
+    pub busy_ns: u64,
     /// Traffic by stream.
     pub streams: Vec<StreamStats>,
 }
@@ -185,8 +189,20 @@ pub struct Stalls {
     pub total_ns: u64,
     /// The longest, in nanoseconds.
     pub longest_ns: u64,
+    /// Time writers were slowed down for because the roots held much that was not spilled, in nanoseconds.
+    pub paced_by_spills_ns: u64,
+    /// The same because a memtable was still being ingested.
+    pub paced_by_ingest_ns: u64,
+    /// The same because much of the log was not durable.
+    pub paced_by_log_ns: u64,
+}
+
+impl Stalls {
     /// Time writers were slowed down for, in nanoseconds.
-    pub paced_ns: u64,
+    #[must_use]
+    pub fn paced_ns(&self) -> u64 {
+        self.paced_by_spills_ns + self.paced_by_ingest_ns + self.paced_by_log_ns
+    }
 }
 
 /// Transactions.
@@ -339,7 +355,9 @@ impl Engine {
                 durability: c.durability_waits.get(),
                 total_ns: c.stalled_ns.get(),
                 longest_ns: c.longest_stall_ns.load(Ordering::Relaxed),
-                paced_ns: c.paced_ns.get(),
+                paced_by_spills_ns: c.paced_spills_ns.get(),
+                paced_by_ingest_ns: c.paced_ingest_ns.get(),
+                paced_by_log_ns: c.paced_log_ns.get(),
             },
             transactions: TransactionStats {
                 open: self.transactions.open_count(),
@@ -372,6 +390,7 @@ impl Engine {
                         .collect(),
                 })
                 .collect(),
+            open_ns: self.options.clock.now().0 - self.opened.0,
             stopped: self.stopped().map(ToString::to_string),
         }
     }
@@ -400,6 +419,7 @@ impl Engine {
             device: media.device().name().to_owned(),
             capacity_bytes: media.capacity_bytes(),
             used_bytes: media.used_bytes(),
+            busy_ns: media.lease.busy_ns(),
             live_bytes: live.iter().sum(),
             garbage_bytes: allocated.saturating_sub(values),
             streams: Stream::OF_CLASSES

@@ -157,9 +157,10 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
         Some(device) => Manifest::survey(device.clone())?,
         None => Survey { damage: Some("the manifest is missing".into()), ..Survey::default() },
     };
-    let tuning = Options::default().tuning();
+    let options = Options::default();
+    let tuning = options.tuning();
     let media = |(class, (device, _)): (&MediaClass, &(Arc<dyn Device>, u64))| {
-        (*class, Arc::new(Media::new(*class, device.clone(), &tuning)))
+        (*class, Arc::new(Media::new(*class, device.clone(), &tuning, &options.clock)))
     };
     let classes: ClassesLeft = remains.classes.iter().map(media).collect();
     let mut salvage = Salvage::new(into, &survey.dropped);

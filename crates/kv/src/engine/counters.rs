@@ -21,6 +21,17 @@ impl Counter {
     }
 }
 
+/// What slows writers down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// The roots hold much.
+    Spills,
+    /// A memtable is being ingested.
+    Ingest,
+    /// Much of the log is not durable.
+    Log,
+}
+
 /// The engine's counters since it was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -39,7 +50,10 @@ pub(crate) struct Counters {
     pub(crate) durability_waits: Counter,
     pub(crate) stalled_ns: Counter,
     pub(crate) longest_stall_ns: AtomicU64,
-    pub(crate) paced_ns: Counter,
+    /// For spills, for ingest and for the log.
+    pub(crate) paced_spills_ns: Counter,
+    pub(crate) paced_ingest_ns: Counter,
+    pub(crate) paced_log_ns: Counter,
     /// Of both lanes.
     pub(crate) steps: Counter,
     pub(crate) ingests: Counter,
@@ -58,6 +72,15 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// How long writers were slowed down for a reason.
+    pub(crate) fn paced(&self, behind: Behind) -> &Counter {
+        match behind {
+            Behind::Spills => &self.paced_spills_ns,
+            Behind::Ingest => &self.paced_ingest_ns,
+            Behind::Log => &self.paced_log_ns,
+        }
+    }
+
     /// Values that were asked for, one by one or by walking.
     pub(crate) fn reads(&self) -> u64 {
         self.gets.get() + self.cursor_steps.get()

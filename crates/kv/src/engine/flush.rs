@@ -29,7 +29,14 @@ impl Engine {
             return Err(KvError::Stopped { cause: cause.clone() });
         }
         let mut flight = self.lock_in_turn().take_flight(durable);
+        // How long a small one takes says nothing of how fast the log is.
+        let (clock, is_large) = (&self.options.clock, self.is_much_of_log(flight.bytes()));
+        if is_large {
+            self.pace.log.begins(clock.now());
+        }
         let flown = self.stop_at_any(flight.fly());
+        self.pace.log.drained(clock.now(), flight.bytes());
+        self.pace.log.rests();
         *leader = flown.as_ref().err().cloned().map(Arc::new);
         let buffers = flown?;
         self.durable.store(flight.through, Ordering::Release);
@@ -37,6 +44,7 @@ impl Engine {
         let begins = {
             let mut writer = self.lock_in_turn();
             writer.landed(&flight, buffers);
+            self.pace.unflushed.store(writer.unflushed_bytes(), Ordering::Relaxed);
             self.stopped().is_none() && writer.begin_opening()
         };
         drop(leader);
@@ -49,6 +57,11 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Whether so many bytes are much of the log that may not be durable.
+    pub(crate) fn is_much_of_log(&self, bytes: u64) -> bool {
+        bytes >= self.options.durability_limit() / 4
     }
 
     /// Opens the segment that the log needs next. A failure here is met again, and reported, by the write that

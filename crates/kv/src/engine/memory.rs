@@ -7,8 +7,10 @@ use esker_base::Nanos;
 use esker_base::memory::release_unused;
 use esker_base::units::to_usize;
 
+use crate::engine::intake::Scratch;
 use crate::engine::shared::Engine;
-use crate::engine::window::{READS, Scratch};
+use crate::engine::window::READS;
+use crate::media::writes::BEHIND;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::tree::page_cache::PAGE_DRAM;
@@ -53,7 +55,8 @@ impl Engine {
             return 0;
         }
         let reads = (READS * self.gather_read_size()) as u64;
-        self.tuning.gather_bytes + VALUE_MAX as u64 + reads
+        let writes = BEHIND as u64 * self.tuning.frame_bytes;
+        self.tuning.gather_bytes / 8 * 9 + VALUE_MAX as u64 + reads + writes
     }
 
     /// The memory of compactions, for one that begins: counted before it is taken.

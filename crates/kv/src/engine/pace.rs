@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
+use crate::engine::drain::Drain;
+use crate::engine::shared::Engine;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The pace of a KVDB's writers.
@@ -17,6 +19,12 @@ pub(crate) struct Pace {
     began_ns: AtomicU64,
     /// When the last one ended, in nanoseconds.
     ended_ns: AtomicU64,
+    /// How fast spills empty the roots.
+    pub(crate) spills: Drain,
+    /// How fast the log is written.
+    pub(crate) log: Drain,
+    /// Bytes of the log that are not durable.
+    pub(crate) unflushed: AtomicU64,
     /// Writers that wait for space.
     pub(crate) without_space: AtomicU64,
 }
@@ -66,6 +74,29 @@ impl Pace {
     pub(crate) fn ingest_ns(&self, now: Nanos, bytes: u64) -> u64 {
         let lately = self.ingest_ns.load(Ordering::Relaxed);
         lately.max(self.under_way_ns(now, bytes)).max(INGEST_NS)
+    }
+}
+
+impl Engine {
+    /// Bytes in the roots at which the fullest one spills. Each write asks.
+    pub(crate) fn spill_bytes(&self) -> u64 {
+        self.tuning.spill_bytes_on(self.classes.log_capacity_bytes())
+    }
+
+    /// What the roots may hold before writers are slowed, and when they hold too much, in bytes: some more than they
+    /// spill at; and where there is staging, half and three quarters of what it has room for.
+    pub(crate) fn debt_bounds(&self) -> (u64, u64) {
+        let spill_bytes = self.spill_bytes();
+        let room = self.classes.staging_room();
+        ((spill_bytes / 2 * 3).max(room / 2), (spill_bytes / 2 * 5).max(room / 4 * 3))
+    }
+
+    /// Whether writers wait for the log while staging has room for what does not spill meanwhile: then spills are in
+    /// no hurry.
+    pub(crate) fn absorbs_burst(&self) -> bool {
+        let is_behind =
+            self.pace.unflushed.load(Ordering::Relaxed) > self.options.durability_limit() / 4;
+        is_behind && self.view.load().root_bytes() < self.debt_bounds().0
     }
 }
 

@@ -5,12 +5,14 @@
 
 use std::sync::{Arc, OnceLock};
 
+use esker_base::Nanos;
+
 use crate::engine::counters::Counters;
 use crate::engine::futile::Futile;
+use crate::engine::intake::{Missed, Scratch};
 use crate::engine::pace::Pace;
 use crate::engine::request::Manual;
 use crate::engine::transactions::Transactions;
-use crate::engine::window::Scratch;
 use crate::log::tail::LogTail;
 use crate::manifest::writer::Manifest;
 use crate::media::classes::Classes;
@@ -68,6 +70,7 @@ pub(crate) struct Engine {
     pub(crate) publishing: Mutex<()>,
     /// The memory of the compaction under way.
     pub(crate) scratch: Mutex<Scratch>,
+    pub(crate) missed: Missed,
     /// Whether `scratch` is empty, and its memory the caches'.
     pub(crate) resting: AtomicBool,
     /// When the last step of the second lane ended, in nanoseconds of the clock.
@@ -79,6 +82,8 @@ pub(crate) struct Engine {
     pub(crate) closing: AtomicBool,
     pub(crate) work: Work,
     pub(crate) counters: Counters,
+    /// When it was opened.
+    pub(crate) opened: Nanos,
 }
 
 /// What opening a KVDB yields, to make an engine of.
@@ -133,6 +138,7 @@ impl Engine {
             futile: Mutex::default(),
             publishing: Mutex::new(()),
             scratch: Mutex::default(),
+            missed: Missed::default(),
             resting: AtomicBool::new(true),
             worked_ns: AtomicU64::new(0),
             transactions: Transactions::default(),
@@ -142,6 +148,7 @@ impl Engine {
             closing: AtomicBool::new(false),
             work: Work::default(),
             counters: Counters::default(),
+            opened: options.clock.now(),
             options,
         };
         engine.balance_memory();
@@ -211,18 +218,10 @@ impl Engine {
         self.stop_at_any(self.manifest.commit(edits))
     }
 
-    // ---- reading -----------------------------------------------------------------------------
-
-    // ---- changing the structure ----------------------------------------------------------------
-
-    // ---- the durability log --------------------------------------------------------------------
-
     pub(crate) fn stop_at_any<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.stop(error);
         }
         result
     }
-
-    // ---- memory ----------------------------------------------------------------------------------
 }

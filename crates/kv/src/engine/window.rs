@@ -1,13 +1,13 @@
 //! The window of a compaction: entries that are merged at a time, with the records that move. Its memory is kept from one
-//! compaction to the next ([`Scratch`]), and counted by the memory budget.
+//! compaction to the next ([`Windows`]), and counted by the memory budget.
 
 use std::sync::Arc;
 
 use esker_base::AlignedBuf;
+use esker_base::units::to_usize;
 
 use crate::types::expiry::Expiry;
 use crate::values::block::ValueBlock;
-use crate::values::compression::Packer;
 
 /// Entries that are merged at a time.
 #[derive(Default)]
@@ -35,6 +35,23 @@ impl Window {
         } else if self.dram() as u64 > limit / 4 {
             self.records = None;
         }
+    }
+
+    /// Makes room for records: one buffer for all windows, of the limit, and of the record that exceeds it.
+    pub(crate) fn make_room(&mut self, records: usize, limit: u64) {
+        let fits = self.records.as_ref().is_some_and(|buf| buf.len() >= records);
+        if records > 0 && !fits {
+            self.records = Some(AlignedBuf::zeroed(records.max(to_usize(limit) + EXCESS)));
+        }
+    }
+
+    /// The keys and records in it, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let records = self.entries.iter().map(|entry| match &entry.kind {
+            WindowKind::Move { value_size, .. } => to_usize((*value_size).into()),
+            _ => 0,
+        });
+        self.keys.len() + records.sum::<usize>()
     }
 
     /// What it has taken but for records, in bytes.
@@ -70,12 +87,28 @@ pub(crate) enum WindowKind {
 /// Reads in flight while values are gathered.
 pub(crate) const READS: usize = 4;
 
-/// Memory that compactions use one after the other.
+/// Windows of a compaction: one is gathered while the other one is written.
+pub(crate) const WINDOWS: usize = 2;
+
+/// By so much the last record of a window exceeds the limit, in bytes: a larger one has its buffer made larger.
+const EXCESS: usize = 64 << 10;
+
+/// Windows that are not in use.
 #[derive(Default)]
-pub(crate) struct Scratch {
-    pub(crate) window: Window,
-    pub(crate) buffers: Vec<AlignedBuf>,
-    pub(crate) packer: Packer,
-    /// A record whose value was compressed.
-    pub(crate) packed: Vec<u8>,
+pub(crate) struct Windows(Vec<Window>);
+
+impl Windows {
+    /// One that was used before, or a new one.
+    pub(crate) fn take(&mut self) -> Window {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Keeps one for later: as many as there are of one compaction.
+    pub(crate) fn give_back(&mut self, mut window: Window) {
+        // It holds on to the inputs' blocks.
+        window.clear();
+        if self.0.len() < WINDOWS {
+            self.0.push(window);
+        }
+    }
 }

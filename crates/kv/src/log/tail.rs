@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Nanos};
+use esker_device::Op;
 
 use crate::media::class::Media;
 use crate::media::classes::Classes;
@@ -256,20 +257,37 @@ impl LogTail {
 }
 
 impl Flight {
-    /// Writes the frames and flushes; returns their buffers.
+    /// How much it writes, in bytes of records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes the frames, several at a time, and flushes; returns their buffers.
     pub(crate) fn fly(&mut self) -> Result<Vec<AlignedBuf>> {
         let mut buffers = Vec::with_capacity(self.frames.len());
-        let mut media: Vec<Arc<Media>> = Vec::new();
+        let mut writes: Vec<(Arc<Media>, Vec<Op>)> = Vec::new();
         for SealedFrame { frame, segment, offset, first_seqno } in self.frames.drain(..) {
             let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno, self.durable);
-            buffers.push(segment.allocation.write_at(offset, buf)?);
-            let medium = segment.media();
-            if !media.iter().any(|seen| seen.class == medium.class) {
-                media.push(medium.clone());
+            let media = segment.media();
+            if !writes.iter().any(|(seen, _)| Arc::ptr_eq(seen, media)) {
+                writes.push((media.clone(), Vec::new()));
+            }
+            let of_media = writes.iter_mut().find(|(seen, _)| Arc::ptr_eq(seen, media));
+            let (_, ops) = of_media.expect("pushed above");
+            if buf.len() > media.transfer.largest() {
+                buffers.push(segment.allocation.write_at(offset, buf)?);
+            } else {
+                ops.push(segment.allocation.write_op(offset, buf));
             }
         }
-        for medium in media {
-            medium.ports.port()?.flush()?;
+        for (media, ops) in writes {
+            let (mut port, mut failed) = (media.ports.port()?, Ok(()));
+            port.run_all(ops, |_, result| match result {
+                Ok(buf) => buffers.push(buf.expect("a write carries a buffer")),
+                Err(error) => failed = Err(error),
+            })?;
+            failed?;
+            port.flush()?;
         }
         Ok(buffers)
     }

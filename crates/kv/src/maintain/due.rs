@@ -41,6 +41,9 @@ pub(crate) struct Thresholds {
     space_percent: u64,
 }
 
+/// A spill is no more urgent, in percent: staging may hold many times what makes one due, and leaves are to be merged.
+const URGENT: u64 = 300;
+
 /// A step that saves less than this share of what it writes is not worth it.
 const LEAST_GAIN: u64 = 20;
 
@@ -130,7 +133,7 @@ impl Situation<'_> {
             (if fits { urgency } else { 0 }, Job::Spill { kvs: tree.kvs })
         };
         if root_bytes >= at.spill_bytes {
-            let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).max(100);
+            let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).clamp(100, URGENT);
             let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
             // The fullest first; the others in case it finds no room. When small ones together hold half, they go: else
             // what they hold would leave ever less to those that are written to most.
@@ -148,6 +151,7 @@ impl Situation<'_> {
             if let Some(newest) = merge_run(&entries, at.root_kvsets)
                 && self.emptying != Some(tree.kvs)
                 && keys(newest).sum::<u64>() <= self.most_keys(&tree.options.policy)
+                && self.spills_at_once(&tree.root[..newest])
             {
                 let urgency = newest * 100 / at.root_kvsets;
                 due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
@@ -176,6 +180,12 @@ impl Situation<'_> {
         let urgency = bytes * 100 / (self.room.log_capacity_bytes / 2).max(1);
         let (_, tree) = held.into_values().next().filter(|_| urgency >= 100)?;
         Some((tree, usize::try_from(urgency).unwrap_or(usize::MAX)))
+    }
+
+    /// Whether kvsets of a root may become one: where its values are in the log only, a spill of it is to read that once.
+    fn spills_at_once(&self, kvsets: &[Arc<Kvset>]) -> bool {
+        let bytes: u64 = kvsets.iter().map(|kvset| kvset.bytes()).sum();
+        !self.reads_log || bytes <= self.tuning.window_bytes()
     }
 
     /// The step that brings something home which lies where it must not, if there is room now.

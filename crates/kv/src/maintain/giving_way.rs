@@ -7,6 +7,7 @@ use std::time::Duration;
 use esker_base::Nanos;
 
 use crate::engine::shared::Engine;
+use crate::engine::window::READS;
 use crate::sync::atomic::Ordering;
 use crate::types::options::Maintenance;
 
@@ -18,7 +19,11 @@ pub(crate) struct GivingWay<'a> {
     /// When the piece of work under way began, and how much had been read by then.
     began: Nanos,
     reads: u64,
+    /// Whether somebody has read during the last piece of work. Then the step has one command under way at a
+    /// time: what is read in between waits for no more than that.
     has_readers: bool,
+    /// Whether staging takes what writers write and spills are in no hurry, see [`Engine::absorbs_burst`].
+    absorbs_burst: bool,
 }
 
 /// Shorter pieces of work are taken together.
@@ -31,13 +36,14 @@ impl<'a> GivingWay<'a> {
     /// For a step that begins now, and that can wait or not.
     pub(crate) fn new(engine: &'a Engine, can_wait: bool) -> GivingWay<'a> {
         let (began, reads) = (engine.options.clock.now(), engine.counters.reads());
-        GivingWay { engine, can_wait, began, reads, has_readers: false }
+        let (has_readers, absorbs_burst) = (false, false);
+        GivingWay { engine, can_wait, began, reads, has_readers, absorbs_burst }
     }
 
-    /// Whether somebody has read during the last piece of work. Then the step has one command under way at a
-    /// time: what is read in between waits for no more than that.
-    pub(crate) fn has_readers(&self) -> bool {
-        self.has_readers
+    /// Between two pieces of work: how many commands may be under way at a time.
+    pub(crate) fn at_a_time(&mut self) -> usize {
+        self.pause();
+        if self.has_readers || self.absorbs_burst { 1 } else { READS }
     }
 
     /// Between two pieces of work: sees whether somebody reads, and pauses then if that is right.
@@ -49,7 +55,10 @@ impl<'a> GivingWay<'a> {
             return;
         }
         self.has_readers = engine.counters.reads() != self.reads;
-        if self.has_readers {
+        self.absorbs_burst = engine.absorbs_burst();
+        if self.absorbs_burst {
+            clock.sleep(took.min(PAUSE_MOST));
+        } else if self.has_readers {
             clock.sleep(self.pause_after(took));
         }
         (self.began, self.reads) = (clock.now(), engine.counters.reads());

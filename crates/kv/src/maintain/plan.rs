@@ -5,12 +5,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::intake::Rewrite;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
-use crate::maintain::compact::{Compacted, Compaction, Rewrite, Target};
+use crate::maintain::compact::{Compacted, Compaction, Target};
 use crate::maintain::due::{CRUMBS, spill_run};
+use crate::maintain::situation::Situation;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
+use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree};
 use crate::types::policy::KvsOptions;
 
@@ -81,6 +84,41 @@ pub(crate) fn count_crumbs(tree: &mut Tree, compaction: &Compaction, block_bytes
 }
 
 impl Engine {
+    /// What goes first of these kvsets of a root: the oldest. Where the record cache has lost their values, it is no more
+    /// than a window holds, so that a value's neighbours in the log are read with it once, and not in each window.
+    fn spilled_of<'r>(
+        &self,
+        now: &Situation<'_>,
+        tree: &Tree,
+        root: &'r [Arc<Kvset>],
+    ) -> &'r [Arc<Kvset>] {
+        let room = now.room_to_spill(tree);
+        let mut oldest = spill_run(root, now.spill_bytes(), room);
+        if now.reads_log && now.emptying != Some(tree.kvs) {
+            let mut bytes = 0;
+            let fits = root.iter().rev().take_while(|kvset| {
+                bytes += kvset.bytes();
+                bytes <= self.tuning.window_bytes()
+            });
+            oldest = fits.count().clamp(1, oldest.max(1));
+        }
+        &root[root.len() - oldest.min(root.len())..]
+    }
+
+    /// What a spill takes that comes after one of `inputs`, if what is left in the roots is to be spilled.
+    pub(crate) fn spilled_after(&self, kvs: u32, inputs: &[Arc<Kvset>]) -> Vec<Arc<Kvset>> {
+        let view = self.view.load();
+        let now = self.situation(&view);
+        let Some(tree) = view.tree(kvs) else { return Vec::new() };
+        let is_left = |kvset: &&Arc<Kvset>| !inputs.iter().any(|it| Arc::ptr_eq(it, kvset));
+        let left: Vec<Arc<Kvset>> = tree.root.iter().filter(is_left).cloned().collect();
+        let taken: u64 = inputs.iter().map(|kvset| kvset.weight()).sum();
+        if view.root_bytes().saturating_sub(taken) < now.spill_bytes() {
+            return Vec::new();
+        }
+        self.spilled_of(&now, tree, &left).to_vec()
+    }
+
     /// What a step reads and writes. It keeps no view, because a view keeps memtables.
     pub(crate) fn plan(&self, job: &Job) -> Compaction {
         let view = self.view.load();
@@ -93,8 +131,7 @@ impl Engine {
             |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
         let (inputs, targets, rewrite) = match job {
             Job::Spill { .. } => {
-                let oldest = spill_run(&tree.root, now.spill_bytes(), now.room_to_spill(tree));
-                let mut inputs = tree.root[tree.root.len() - oldest..].to_vec();
+                let mut inputs = self.spilled_of(&now, tree, &tree.root).to_vec();
                 let leaves = tree.leaves.iter();
                 let targets = match self.merges_with_leaf(tree, &inputs) {
                     Some(leaf) => {

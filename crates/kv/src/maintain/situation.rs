@@ -21,6 +21,8 @@ pub(crate) struct Situation<'v> {
     pub(crate) space_percent: u64,
     /// Whether writers write little or nothing.
     pub(crate) is_quiet: bool,
+    /// Whether the roots hold more than memory bears, and the record cache has lost much of what spills.
+    pub(crate) reads_log: bool,
     /// The KVS whose root a compaction of all is emptying.
     pub(crate) emptying: Option<u32>,
 }
@@ -62,14 +64,11 @@ impl Room {
     }
 }
 
+/// When the record cache lacks more of a thousand records that spill, it has lost much.
+const MISSED_MOST: u64 = 60;
+
 /// The bound of what is small, in bytes.
 const SMALL_MOST: u64 = 256 << 10;
-
-/// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the log takes half of
-/// what it lies on at most.
-fn spill_bytes(tuning: &Tuning, log_capacity_bytes: u64) -> u64 {
-    tuning.spill_bytes.min(log_capacity_bytes / 4)
-}
 
 /// The most that a root holds, or a step has before it, that is small beside what a KVDB has to do, in bytes.
 fn small_bytes(spill_bytes: u64) -> u64 {
@@ -79,7 +78,7 @@ fn small_bytes(spill_bytes: u64) -> u64 {
 impl Situation<'_> {
     /// Bytes in the roots at which the fullest one spills.
     pub(crate) fn spill_bytes(&self) -> u64 {
-        spill_bytes(self.tuning, self.room.log_capacity_bytes)
+        self.tuning.spill_bytes_on(self.room.log_capacity_bytes)
     }
 
     /// The most that is small, in bytes.
@@ -99,6 +98,8 @@ impl Engine {
             now_ms: self.wall_clock.now_ms(),
             space_percent: self.options.space_percent(),
             is_quiet: self.pace.is_quiet(self.options.clock.now()),
+            reads_log: self.missed.permille() > MISSED_MOST
+                && view.root_bytes() > 2 * self.spill_bytes(),
             emptying: *self.manual.emptying.lock(),
         }
     }
@@ -126,11 +127,6 @@ impl Engine {
     /// The steps that are worth doing now: first what exceeds its threshold by most.
     pub(crate) fn due(&self) -> Vec<Job> {
         self.situation(&self.view.load()).due()
-    }
-
-    /// Bytes in the roots at which the fullest one spills. Each write asks.
-    pub(crate) fn spill_bytes(&self) -> u64 {
-        spill_bytes(&self.tuning, self.classes.log_capacity_bytes())
     }
 
     /// The most that is small, in bytes.

@@ -3,12 +3,15 @@
 //! A step writes its output, flushes it, commits to the manifest and publishes. Until the commit it has changed nothing, so
 //! it may fail or be forgotten at any point. Ingest, which writers may wait for, is a lane of its own (`ingest.rs`).
 
+use std::sync::Arc;
+
 use esker_base::memory::release_unused;
 
 use crate::engine::futile::Chance;
+use crate::engine::intake::{Intake, Rewrite};
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
-use crate::maintain::compact::{Compacted, Compaction, Rewrite};
+use crate::maintain::compact::{Compacted, Compaction};
 use crate::maintain::plan::{edits, replace};
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
@@ -19,16 +22,24 @@ use crate::types::error::Result;
 use crate::values::cache::record::RecordAddress;
 
 impl Engine {
-    // ---- ingest --------------------------------------------------------------------------------
-
-    // ---- the second lane -----------------------------------------------------------------------
-
     /// Runs the step that is due; false when none is.
     pub(crate) fn maintain(&self) -> Result<bool> {
         let _lane = self.compacting.lock();
         self.check_wanted(false)?;
         self.reclaim()?;
         self.run_first(self.due(), false)
+    }
+
+    /// Lets go of what was gathered for a spill that does not come: it holds on to blocks.
+    fn forget_ahead(&self) {
+        let view = self.view.load();
+        let ahead = &mut self.scratch.lock().ahead;
+        let comes = |intake: &mut Intake| {
+            let (kvs, inputs) = intake.inputs();
+            let root = view.tree(kvs).map_or(&[][..], |tree| &tree.root);
+            inputs.iter().all(|input| root.iter().any(|kvset| Arc::ptr_eq(kvset, input)))
+        };
+        *ahead = ahead.take_if(comes);
     }
 
     /// Runs the first of these steps that finds room, and with a small one others; false when there is none of them.
@@ -71,11 +82,13 @@ impl Engine {
     }
 
     fn reclaim(&self) -> Result<()> {
+        self.forget_ahead();
         self.classes.all().iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))
     }
 
     /// Runs a step, and what goes beside it of those that come after it. The lane is the caller's.
     fn run(&self, job: &Job, after: &mut dyn Iterator<Item = Job>, asked: bool) -> Result<()> {
+        self.count_debt();
         let writes = Writes::new(self.is_small(job));
         let mut done = vec![self.compacted(job, asked, &writes)?];
         let beside = self.beside(job, after);
@@ -95,10 +108,20 @@ impl Engine {
         let steps = done.len();
         writes.write_out()?;
         self.install(done)?;
+        self.count_debt();
         release_unused();
         self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
         std::iter::once(job).chain(&beside).take(steps).for_each(|job| self.count(job));
         Ok(())
+    }
+
+    /// Whether spills have work from now on: else time that passes says nothing of how fast they are.
+    fn count_debt(&self) {
+        if self.view.load().root_bytes() < self.spill_bytes() {
+            self.pace.spills.rests();
+        } else {
+            self.pace.spills.begins(self.options.clock.now());
+        }
     }
 
     fn count(&self, job: &Job) {
@@ -205,8 +228,6 @@ impl Engine {
         }
         Ok(worked)
     }
-
-    // ---- threads -------------------------------------------------------------------------------
 }
 
 impl Engine {

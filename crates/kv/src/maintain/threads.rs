@@ -17,7 +17,7 @@ impl Engine {
         let window = Duration::from_millis(self.options.durability_ms);
         let mut log = self.writer.lock();
         while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
-            let many = log.unflushed_bytes() > self.options.durability_limit() / 2;
+            let many = self.is_much_of_log(log.unflushed_bytes());
             let due = log.pending_since().map(|since| since + window / 2);
             let now = self.options.clock.now();
             match due {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_base::{AlignedBuf, Clock, Lba, LbaCount};
 use esker_device::{Device, PlacementId, Port};
 
 use crate::manifest::state::State;
@@ -47,7 +47,7 @@ pub(crate) const LOOK_BEHIND: u64 = 256 << 10;
 impl Medium {
     pub(crate) fn open(device: Arc<dyn Device>) -> Result<Medium> {
         let geometry = device.geometry();
-        let device = Arc::new(Lease::new(device));
+        let device = Arc::new(Lease::new(device, &Clock::real()));
         let region = LbaCount(REGION_MAX / u64::from(geometry.lba_size));
         let region_lbas = region.0.min(geometry.capacity.0 / 2);
         let port = Port::open(&*device, 1)?;

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use esker_base::units::{round_up, to_usize};
-use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
+use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
 use esker_device::{Device, Op, PortPool};
 
 use crate::media::idle::IdleQueues;
@@ -45,6 +45,8 @@ pub(crate) struct Media {
     least: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
+    /// Where writes of steps are under way: what is freed of it is not free before they have ended.
+    written_now: Mutex<Vec<Extent>>,
     /// Held by who discards.
     reclaiming: Mutex<()>,
     /// Set when nobody knows any more what the manifest refers to: nothing is freed from then on.
@@ -74,7 +76,12 @@ struct Traffic {
 
 impl Media {
     /// The class on `device`, all of its space free but for the header's.
-    pub(crate) fn new(class: MediaClass, device: Arc<dyn Device>, tuning: &Tuning) -> Media {
+    pub(crate) fn new(
+        class: MediaClass,
+        device: Arc<dyn Device>,
+        tuning: &Tuning,
+        clock: &Clock,
+    ) -> Media {
         let geometry = device.geometry();
         let lba_size = geometry.lba_size;
         let unit = LbaCount::holding(tuning.allocation_bytes.max(u64::from(lba_size)), lba_size);
@@ -82,7 +89,7 @@ impl Media {
         let block_lbas = tuning.block_bytes / u64::from(lba_size);
         let mut space = Space::new(first, geometry.capacity.0, block_lbas, unit.0);
         space.bound(usable_lbas(&*device));
-        let lease = Arc::new(Lease::new(device));
+        let lease = Arc::new(Lease::new(device, clock));
         Media {
             class,
             lba_size,
@@ -100,6 +107,7 @@ impl Media {
             )),
             space: Mutex::new(space),
             freed: Mutex::new(Vec::new()),
+            written_now: Mutex::default(),
             reclaiming: Mutex::new(()),
             keeps_all: AtomicBool::new(false),
             buffers: Mutex::new(Vec::new()),
@@ -204,7 +212,13 @@ impl Media {
             if self.keeps_all.load(Ordering::Acquire) {
                 return Ok(0);
             }
-            joined(std::mem::take(&mut *freed))
+            let written_now = self.written_now.lock();
+            let is_written =
+                |extent: &Extent| written_now.iter().any(|written| written.overlaps(extent));
+            let all = std::mem::take(&mut *freed).into_iter();
+            let (written, rest): (Vec<Extent>, Vec<Extent>) = all.partition(is_written);
+            *freed = written;
+            joined(rest)
         };
         let bytes = freed.iter().map(|extent| extent.count.bytes(self.lba_size)).sum();
         let (mut whole, pieces): (Vec<Extent>, Vec<Extent>) =
@@ -222,6 +236,18 @@ impl Media {
             self.space.lock().give(extent.lba.0, extent.count.0);
         }
         Ok(bytes)
+    }
+
+    /// Notes that a write to an extent is under way, until [`Media::is_written`].
+    pub(crate) fn writes(&self, extent: Extent) {
+        self.written_now.lock().push(extent);
+    }
+
+    /// Notes that a write to an extent has ended.
+    pub(crate) fn is_written(&self, extent: Extent) {
+        let mut written_now = self.written_now.lock();
+        let at = written_now.iter().position(|it| *it == extent);
+        written_now.swap_remove(at.expect("it was noted"));
     }
 
     /// Whether users may put more here.
@@ -399,6 +425,17 @@ impl Allocation {
         let buf = media.transfer.write(&mut *media.ports.port()?, lba, buf, placement)?;
         media.count_written(self.stream, bytes);
         Ok(buf)
+    }
+
+    /// The command that writes `buf`, whole LBAs and no more than a command takes, at `offset`. It is counted as done.
+    pub(crate) fn write_op(&self, offset: u64, buf: AlignedBuf) -> Op {
+        let media = &self.media;
+        let (lba, skip, bytes) = self.span(offset, buf.len());
+        debug_assert_eq!((skip, bytes), (0, buf.len()), "writes are whole LBAs");
+        assert!(offset + bytes as u64 <= self.bytes(), "a write stays in its extent");
+        media.count_written(self.stream, bytes);
+        let placement = self.stream.placement(media.placement_handles);
+        Op::Write { lba, buf, placement, fua: false }
     }
 
     /// The LBAs that hold `size` bytes at `offset`: the first one, how many bytes of it come

@@ -77,6 +77,16 @@ impl Classes {
         self.staging.load().as_ref().unwrap_or(&self.capacity).capacity_bytes()
     }
 
+    /// What the staging class has room for, used or not, but for what is kept for maintenance, in bytes; 0 while there is
+    /// none that takes new data.
+    pub(crate) fn staging_room(&self) -> u64 {
+        if self.leaving.load(Ordering::Acquire) {
+            return 0;
+        }
+        let room = |media: &Arc<Media>| media.capacity_bytes() - media.reserve_bytes();
+        self.staging.load().as_ref().map_or(0, room)
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Media>> {
         MediaClass::ALL.iter().filter_map(|&class| self.get(class)).collect()
     }

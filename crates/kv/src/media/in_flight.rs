@@ -1,4 +1,4 @@
-//! Reads that are under way while the thread that asked for them does something else.
+//! Commands that are under way while the thread that asked for them does something else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use esker_device::{Command, Completion, Op, QueuePair, Tag};
 use crate::media::class::Media;
 use crate::types::error::Result;
 
-/// Reads of one class under way. Dropping it waits for them.
+/// Commands of one class under way. Dropping it waits for them.
 pub(crate) struct InFlight {
     media: Arc<Media>,
     /// There until it is dropped.
     queue: Option<Box<dyn QueuePair>>,
-    /// Reads for which the queue pair had no room.
+    /// Commands for which the queue pair had no room.
     waiting: VecDeque<Command>,
     finished: Vec<Completion>,
     /// Reads that nobody wants any more.
     forgotten: Vec<Tag>,
-    /// Buffers for reads to come.
+    /// Buffers for commands to come.
     spare: Vec<AlignedBuf>,
     spare_bytes: u64,
     /// As much as there may be of them.
@@ -54,6 +54,12 @@ impl InFlight {
 
     /// Begins to read `bytes` bytes from `lba` on.
     pub(crate) fn start(&mut self, lba: Lba, bytes: usize) -> Result<Tag> {
+        let buf = self.buffer(bytes);
+        self.start_op(Op::Read { lba, buf })
+    }
+
+    /// A buffer of `bytes` bytes, one that served another command if there is one.
+    pub(crate) fn buffer(&mut self, bytes: usize) -> AlignedBuf {
         let pooled = self.spare.iter().position(|buf| buf.capacity() >= bytes);
         let mut buf = match pooled {
             Some(at) => self.spare.swap_remove(at),
@@ -61,11 +67,33 @@ impl InFlight {
         };
         self.spare_bytes -= pooled.map_or(0, |_| buf.capacity() as u64);
         buf.set_len(bytes);
+        buf
+    }
+
+    /// Begins an operation.
+    pub(crate) fn start_op(&mut self, op: Op) -> Result<Tag> {
         self.last += 1;
         let tag = Tag(self.last);
-        self.waiting.push_back(Command { tag, op: Op::Read { lba, buf } });
+        self.waiting.push_back(Command { tag, op });
         self.submit()?;
         Ok(tag)
+    }
+
+    /// Waits for any command, and takes what came of it. None is under way: `None`.
+    ///
+    /// # Errors
+    /// When the queue pair is broken.
+    pub(crate) fn next_ended(&mut self) -> Result<Option<Completion>> {
+        loop {
+            if let Some(done) = self.finished.pop() {
+                return Ok(Some(done));
+            }
+            self.submit()?;
+            if self.waiting.is_empty() && queue(&mut self.queue).in_flight() == 0 {
+                return Ok(None);
+            }
+            queue(&mut self.queue).wait(&mut self.finished, None)?;
+        }
     }
 
     fn submit(&mut self) -> Result<()> {
@@ -93,6 +121,17 @@ impl InFlight {
                 self.forget(tag);
             }
         }
+    }
+
+    /// The buffer with what a read has read, if it has come.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn try_for(&mut self, tag: Tag) -> Result<Option<AlignedBuf>> {
+        queue(&mut self.queue).poll(&mut self.finished)?;
+        self.submit()?;
+        let here = self.finished.iter().any(|done| done.tag == tag);
+        if here { self.wait_for(tag).map(Some) } else { Ok(None) }
     }
 
     /// Lets go of a read, under way or done.
@@ -138,11 +177,13 @@ mod tests {
     use super::*;
     use crate::testing;
     use crate::types::class::MediaClass;
+    use esker_base::Clock;
 
     #[test]
     fn buffers_for_reads_to_come_are_kept_up_to_a_limit_in_bytes() {
         let (device, tuning) = (testing::device("m"), testing::small_blocks());
-        let media = Arc::new(Media::new(MediaClass::Capacity, device, &tuning));
+        let media =
+            Arc::new(Media::new(MediaClass::Capacity, device, &tuning, &Clock::virtual_time()));
         let mut reads = InFlight::new(&media, 1 << 20).unwrap();
         let kept =
             |reads: &InFlight| reads.spare.iter().map(|buf| buf.capacity() as u64).sum::<u64>();

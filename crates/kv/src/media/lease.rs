@@ -10,12 +10,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use esker_base::Lba;
+use esker_base::{Clock, Lba};
 use esker_device::{
     Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind,
     QueuePair,
 };
 
+use crate::media::busy::Busy;
 use crate::sync::{Mutex, RwLock};
 
 /// A device that can be taken away.
@@ -25,24 +26,31 @@ pub(crate) struct Lease {
     /// The device, locked as long as it is used other than by a queue pair; or its geometry when it went.
     device: RwLock<Result<Arc<dyn Device>, Geometry>>,
     queues: Mutex<Vec<Weak<Held>>>,
+    busy: Arc<Busy>,
 }
 
 /// A queue pair until it is taken away; then how many of its commands were in flight.
 type Held = Mutex<Result<Box<dyn QueuePair>, usize>>;
 
 impl Lease {
-    pub(crate) fn new(device: Arc<dyn Device>) -> Lease {
+    pub(crate) fn new(device: Arc<dyn Device>, clock: &Clock) -> Lease {
         Lease {
             name: device.name().to_owned(),
             discards_zero: device.discards_zero(),
             device: RwLock::new(Ok(device)),
             queues: Mutex::default(),
+            busy: Arc::new(Busy::new(clock)),
         }
     }
 
     /// Whether it is of this device.
     pub(crate) fn is_of(&self, device: &Arc<dyn Device>) -> bool {
         self.device.read().as_ref().is_ok_and(|own| Arc::ptr_eq(own, device))
+    }
+
+    /// How long commands were in flight, in nanoseconds.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.busy.ns()
     }
 
     /// Lets go of the device, as soon as what is in flight has ended.
@@ -90,7 +98,8 @@ impl Device for Lease {
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&queue));
-        Ok(Box::new(LeasedQueue { queue, name: self.name.clone() }))
+        let (name, busy) = (self.name.clone(), self.busy.clone());
+        Ok(Box::new(LeasedQueue { queue, name, busy, in_flight: 0 }))
     }
 
     fn discards_zero(&self) -> bool {
@@ -118,9 +127,17 @@ impl Device for Lease {
 struct LeasedQueue {
     queue: Arc<Held>,
     name: String,
+    busy: Arc<Busy>,
+    in_flight: usize,
 }
 
 impl LeasedQueue {
+    fn ended(&mut self, commands: usize) -> usize {
+        self.in_flight -= commands;
+        self.busy.end(commands);
+        commands
+    }
+
     fn with(
         &self,
         run: impl FnOnce(&mut dyn QueuePair) -> Result<usize, DeviceError>,
@@ -129,13 +146,23 @@ impl LeasedQueue {
     }
 }
 
+impl Drop for LeasedQueue {
+    fn drop(&mut self) {
+        self.busy.end(self.in_flight);
+    }
+}
+
 impl QueuePair for LeasedQueue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        self.with(|queue| queue.submit(commands))
+        let taken = self.with(|queue| queue.submit(commands))?;
+        self.in_flight += taken;
+        self.busy.begin(taken);
+        Ok(taken)
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.with(|queue| queue.poll(done))
+        let ended = self.with(|queue| queue.poll(done))?;
+        Ok(self.ended(ended))
     }
 
     fn wait(
@@ -143,7 +170,8 @@ impl QueuePair for LeasedQueue {
         done: &mut Vec<Completion>,
         timeout: Option<Duration>,
     ) -> Result<usize, DeviceError> {
-        self.with(|queue| queue.wait(done, timeout))
+        let ended = self.with(|queue| queue.wait(done, timeout))?;
+        Ok(self.ended(ended))
     }
 
     fn in_flight(&self) -> usize {
@@ -161,7 +189,7 @@ mod tests {
     #[test]
     fn ended_lease_holds_nothing_and_says_that_the_device_is_gone() {
         let device = testing::device("m");
-        let lease = Lease::new(device.clone());
+        let lease = Lease::new(device.clone(), &Clock::virtual_time());
         let (geometry, mut port) = (lease.geometry(), Port::open(&lease, 1).unwrap());
         assert!(lease.is_of(&device));
         port.flush().unwrap();
@@ -176,7 +204,7 @@ mod tests {
 
     #[test]
     fn command_in_flight_when_a_lease_ends_is_no_command_that_succeeded() {
-        let lease = Lease::new(testing::device("m"));
+        let lease = Lease::new(testing::device("m"), &Clock::virtual_time());
         let mut queue = lease.queue_pair(2).unwrap();
         let op = Op::Read { lba: Lba(0), buf: AlignedBuf::zeroed(4096) };
         queue.submit(&mut VecDeque::from([Command { tag: Tag(1), op }])).unwrap();

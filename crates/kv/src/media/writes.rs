@@ -1,31 +1,74 @@
-//! Small writes of a step, gathered: those that touch are one command, and the others are in flight together.
-//! A step that writes a kvset of a few keys for each of hundreds of KVSs would wait for a command each time else.
+//! Writes of a step, behind it: the step goes on while they are under way, a few at a time, so that its device has
+//! work while the step reads and merges. Small ones may be gathered: those that touch are one command. A step that writes
+//! a kvset of a few keys for each of hundreds of KVSs would wait for a command each time else.
 //!
 //! Invariants
 //! 1. What was gathered goes to extents that the step holds. It lets go of none of them before they are written, or
 //!    forgotten ([`Writes::forget`]): others may write there afterwards.
-//! 2. Nothing reads an extent before it is written ([`Writes::write_out`]), which is before the flush that makes the
+//! 2. What is under way may go to an extent that the step has let go of, because the step failed: its class gives that
+//!    to nobody before ([`Media::writes`]).
+//! 3. Nothing reads an extent before it is written ([`Writes::write_out`]), which is before the flush that makes the
 //!    step durable.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Lba, LbaCount};
-use esker_device::Op;
+use esker_device::{Op, Tag};
 
 use crate::media::class::{Allocation, Media};
+use crate::media::in_flight::InFlight;
 use crate::types::error::Result;
+use crate::types::extent::Extent;
 use crate::types::stream::Stream;
 
-/// What is larger is written at once, in bytes.
+/// What is larger is not gathered, in bytes.
 const SMALL: usize = 64 << 10;
 /// A command gets no larger, and no more is gathered, in bytes.
 const MOST: usize = 1 << 20;
+/// Writes under way on a class.
+pub(crate) const BEHIND: usize = 4;
 
 /// Writes of a step.
 pub(crate) struct Writes {
     gathers: bool,
     gathered: RefCell<Gathered>,
+    /// How many may be under way on a class.
+    at_a_time: Cell<usize>,
+    behind: RefCell<Vec<Behind>>,
+}
+
+/// Writes under way on a class.
+struct Behind {
+    commands: InFlight,
+    extents: Vec<(Tag, Extent)>,
+}
+
+impl Behind {
+    /// Waits until fewer than `most` are under way.
+    fn wait(&mut self, most: usize) -> Result<()> {
+        while self.extents.len() >= most.max(1)
+            && let Some(done) = self.commands.next_ended()?
+        {
+            let at = self.extents.iter().position(|(tag, _)| *tag == done.tag);
+            let (_, extent) = self.extents.swap_remove(at.expect("it was begun"));
+            self.commands.media().is_written(extent);
+            done.result?;
+            self.commands.give_back(done.buf.expect("a write carries a buffer"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        // How they ended does not matter any more: the step has failed. A broken queue pair tells nothing.
+        let mut left = usize::MAX;
+        while self.extents.len() < left && !self.extents.is_empty() {
+            left = self.extents.len();
+            let _ = self.wait(1);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -57,28 +100,67 @@ impl Small {
 }
 
 impl Writes {
-    /// Writes that are gathered or done at once. A step of one KVS has few, and takes the room at once that its file
-    /// system has.
+    /// Writes of which small ones are gathered or not. A step of one KVS has few, and takes the room at once that its
+    /// file system has.
     pub(crate) fn new(gathers: bool) -> Writes {
-        Writes { gathers, gathered: RefCell::default() }
+        let (gathered, behind) = (RefCell::default(), RefCell::default());
+        Writes { gathers, gathered, at_a_time: Cell::new(BEHIND), behind }
     }
 
-    /// Writes `buf`, whole LBAs, to the beginning of an extent, now or later. Returns the buffer.
-    pub(crate) fn add(&self, to: &Allocation, buf: AlignedBuf) -> Result<AlignedBuf> {
-        let media = &to.media;
-        if !self.gathers || buf.len() > SMALL.min(media.transfer.largest()) {
-            return to.write_at(0, buf);
+    /// Lets so many be under way on a class from now on.
+    pub(crate) fn set_at_a_time(&self, commands: usize) {
+        self.at_a_time.set(commands);
+    }
+
+    /// Writes `buf`, whole LBAs, at `offset` of an extent, now or later. Returns a buffer of that capacity.
+    pub(crate) fn add(&self, to: &Allocation, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        if self.gathers && offset == 0 && buf.len() <= SMALL.min(to.media.transfer.largest()) {
+            return self.gather(to, buf);
         }
+        if buf.len() > to.media.transfer.largest() {
+            return to.write_at(offset, buf);
+        }
+        self.begin(to, offset, buf)
+    }
+
+    /// Begins to write, after waiting for others where too many are under way.
+    fn begin(&self, to: &Allocation, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        let media = &to.media;
+        let mut behind = self.behind.borrow_mut();
+        let known = behind.iter().position(|it| Arc::ptr_eq(it.commands.media(), media));
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let commands = InFlight::new(media, (BEHIND * MOST) as u64)?;
+                behind.push(Behind { commands, extents: Vec::new() });
+                behind.len() - 1
+            }
+        };
+        let of_class = &mut behind[at];
+        of_class.wait(self.at_a_time.get())?;
+        let next = of_class.commands.buffer(buf.capacity());
+        let (lba, _, bytes) = to.span(offset, buf.len());
+        let count = LbaCount::holding(bytes as u64, media.lba_size);
+        let extent = Extent { class: media.class, lba, count };
+        let op = to.write_op(offset, buf);
+        media.writes(extent);
+        // Where the queue pair is broken nobody knows whether it is: then it stays noted.
+        let tag = of_class.commands.start_op(op)?;
+        of_class.extents.push((tag, extent));
+        Ok(next)
+    }
+
+    fn gather(&self, to: &Allocation, buf: AlignedBuf) -> Result<AlignedBuf> {
         assert!(buf.len() as u64 <= to.bytes(), "a write stays in its extent");
         let mut gathered = self.gathered.borrow_mut();
         let (number, stream, lba) = (gathered.count, to.stream, to.extent.lba);
-        let (media, bytes) = (media.clone(), Box::from(&buf[..]));
+        let (media, bytes) = (to.media.clone(), Box::from(&buf[..]));
         gathered.writes.push(Small { number, media, stream, lba, bytes });
         (gathered.count, gathered.bytes) = (number + 1, gathered.bytes + buf.len());
         let is_full = gathered.bytes >= MOST;
         drop(gathered);
         if is_full {
-            self.write_out()?;
+            self.write_gathered()?;
         }
         Ok(buf)
     }
@@ -95,8 +177,14 @@ impl Writes {
         gathered.bytes = gathered.writes.iter().map(|write| write.bytes.len()).sum();
     }
 
-    /// Does those that are to be done.
+    /// Ends all.
     pub(crate) fn write_out(&self) -> Result<()> {
+        self.write_gathered()?;
+        self.behind.borrow_mut().iter_mut().try_for_each(|of_class| of_class.wait(1))
+    }
+
+    /// Does those that were gathered.
+    fn write_gathered(&self) -> Result<()> {
         let mut gathered = self.gathered.borrow_mut();
         let mut writes = std::mem::take(&mut gathered.writes);
         gathered.bytes = 0;
@@ -142,18 +230,24 @@ mod tests {
     use crate::media::space::Purpose;
     use crate::types::class::MediaClass;
     use crate::types::options::Tuning;
+    use esker_base::Clock;
     use esker_device::{Device, MemoryDevice};
 
     #[test]
     fn small_writes_that_touch_are_one_command_and_forgotten_ones_none() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("m", 32 << 20, 512));
         let tuning = Tuning { block_bytes: 64 << 10, ..Tuning::for_budget(16 << 20) };
-        let media = Arc::new(Media::new(MediaClass::Capacity, device.clone(), &tuning));
+        let media = Arc::new(Media::new(
+            MediaClass::Capacity,
+            device.clone(),
+            &tuning,
+            &Clock::virtual_time(),
+        ));
         let extent =
             |bytes| media.allocate(Stream::YoungKeys, bytes, Purpose::Maintenance).unwrap();
         let (writes, extents) = (Writes::new(true), [(); 6].map(|()| extent(4096)));
         for (extent, byte) in extents.iter().zip(1..) {
-            writes.add(extent, AlignedBuf::padded(&[byte; 4096], 512)).unwrap();
+            writes.add(extent, 0, AlignedBuf::padded(&[byte; 4096], 512)).unwrap();
             if byte == 4 {
                 writes.forget(3);
             }
@@ -163,7 +257,8 @@ mod tests {
         assert_eq!(device.stats().writes, 2);
         let first = |extent: &Allocation| extent.read_at(0, 4096).unwrap().0[4095];
         assert_eq!(extents.each_ref().map(first), [1, 2, 3, 0, 5, 6]);
-        writes.add(&extent(128 << 10), AlignedBuf::zeroed(128 << 10)).unwrap();
+        writes.add(&extent(128 << 10), 0, AlignedBuf::zeroed(128 << 10)).unwrap();
+        writes.write_out().unwrap();
         assert_eq!(device.stats().writes, 3);
     }
 }

@@ -32,7 +32,7 @@ impl Devices {
     /// The class devices, opened as classes.
     pub(crate) fn classes(&self, options: &Options) -> Classes {
         let media = |class: MediaClass, device: &Arc<dyn Device>| {
-            Arc::new(Media::new(class, device.clone(), &options.tuning()))
+            Arc::new(Media::new(class, device.clone(), &options.tuning(), &options.clock))
         };
         Classes::new(
             media(MediaClass::Capacity, &self.capacity),

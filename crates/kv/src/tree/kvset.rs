@@ -326,10 +326,10 @@ impl Kvset {
     /// spill has to do for them.
     pub(crate) fn weight(&self) -> u64 {
         let keys = match self.edit.pages {
-            0 | 1 => self.edit.entries * (self.last_key().len() as u64 + ENTRY_BYTES),
+            0 | 1 => self.edit.entries.saturating_mul(self.last_key().len() as u64 + ENTRY_BYTES),
             _ => self.key_bytes(),
         };
-        let content = keys + self.value_bytes();
+        let content = keys.saturating_add(self.value_bytes());
         if content < self.key_bytes() { content } else { self.bytes() }
     }
 

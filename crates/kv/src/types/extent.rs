@@ -11,3 +11,11 @@ pub(crate) struct Extent {
     pub(crate) lba: Lba,
     pub(crate) count: LbaCount,
 }
+
+impl Extent {
+    /// Whether both have LBAs of the same device in common.
+    pub(crate) fn overlaps(&self, other: &Extent) -> bool {
+        let ends_behind = |a: &Extent, b: &Extent| a.lba + a.count > b.lba;
+        self.class == other.class && ends_behind(self, other) && ends_behind(other, self)
+    }
+}

@@ -123,6 +123,17 @@ impl Tuning {
 }
 
 impl Tuning {
+    /// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the log takes half
+    /// of what it lies on at most.
+    pub(crate) fn spill_bytes_on(&self, log_capacity_bytes: u64) -> u64 {
+        self.spill_bytes.min(log_capacity_bytes / 4)
+    }
+
+    /// What a window of a compaction holds, in bytes: there are two of them.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.gather_bytes / 2
+    }
+
     /// Refuses sizes that cannot work together.
     fn check(&self) -> Result<()> {
         let holds = [

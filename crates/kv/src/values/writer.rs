@@ -101,10 +101,7 @@ impl<'a> BlockWriter<'a> {
         let frame = std::mem::replace(&mut self.frame, FrameBuilder::new(0));
         let buf = frame.seal(FrameKind::Aged, block, *end, 0, 0);
         let bytes = buf.len() as u64;
-        let buf = match *end {
-            0 => self.writes.add(&block.allocation, buf)?,
-            _ => block.allocation.write_at(*end, buf)?,
-        };
+        let buf = self.writes.add(&block.allocation, *end, buf)?;
         *end += bytes;
         self.frame = FrameBuilder::reuse(buf);
         Ok(())

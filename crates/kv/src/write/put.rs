@@ -99,6 +99,7 @@ impl Engine {
         let seqno = log.last_seqno();
         self.visible.store(seqno, Ordering::Release);
         let unflushed = log.unflushed_bytes();
+        self.pace.unflushed.store(unflushed, Ordering::Relaxed);
         self.unlock_writer(log);
         // Whoever waits with a view keeps what it refers to.
         drop(view);
@@ -171,7 +172,7 @@ impl Engine {
             return Ok(());
         }
         match self.options.maintenance {
-            Maintenance::Threads if unflushed > limit / 2 => {
+            Maintenance::Threads if self.is_much_of_log(unflushed) => {
                 self.pending.notify_one();
             }
             Maintenance::Manual => self.flush_when_due()?,

@@ -52,7 +52,8 @@ fn who_writes_little_keeps_no_more_of_the_log_than_half_of_what_it_lies_on() {
     let memory = |name, bytes| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, bytes, 512)) };
     let (capacity, staging) = (memory("c", 96 << 20), Some(memory("s", 4 << 20)));
     let devices = Devices { manifest: device("m"), capacity, staging };
-    let (db, small, _) = kvdb_on(devices, small_blocks());
+    let tuning = Tuning { gather_bytes: 16 << 20, ..small_blocks() };
+    let (db, small, _) = kvdb_on(devices, tuning);
     small.set_policy(Policy::STAGING_MIN_CAPACITY).unwrap();
     let large = db.create_kvs("b", Policy::STAGING_MIN_CAPACITY).unwrap();
     // So much that nothing is to be saved.
@@ -147,7 +148,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
 #[test]
 fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
-    let tuning = Tuning { allocation_bytes: 4096, ..small_blocks() };
+    let tuning = Tuning { allocation_bytes: 4096, gather_bytes: 16 << 20, ..small_blocks() };
     let (db, kvs, _) = kvdb_on(devices, tuning);
     let run = |job| assert!(db.engine.run_first([job], false).unwrap());
     let put = |count: u64| {

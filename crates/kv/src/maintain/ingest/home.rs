@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::leave_log;
+use crate::engine::intake::GAP;
 use crate::engine::shared::Engine;
-use crate::maintain::compact::GAP;
 use crate::media::space::Purpose;
 use crate::media::writes::Writes;
 use crate::omf::frame::{Change, Record, record_size};

@@ -6,7 +6,7 @@ fn media(bytes: u64) -> Arc<Media> {
     let device = Arc::new(MemoryDevice::new("m", bytes, 512));
     let tuning =
         Tuning { allocation_bytes: 4096, block_bytes: 4096, ..Tuning::for_budget(16 << 20) };
-    Arc::new(Media::new(MediaClass::Capacity, device, &tuning))
+    Arc::new(Media::new(MediaClass::Capacity, device, &tuning, &Clock::virtual_time()))
 }
 
 #[test]
@@ -97,8 +97,12 @@ impl Device for Bounded {
 #[test]
 fn capacity_is_never_less_than_what_is_used() {
     let file = Arc::new(Bounded(MemoryDevice::new("m", 16 << 20, 512), (8 << 20).into()));
-    let media =
-        Arc::new(Media::new(MediaClass::Capacity, file.clone(), &Tuning::for_budget(16 << 20)));
+    let media = Arc::new(Media::new(
+        MediaClass::Capacity,
+        file.clone(),
+        &Tuning::for_budget(16 << 20),
+        &Clock::virtual_time(),
+    ));
     assert_eq!(media.capacity_bytes(), 8 << 20);
     let _taken = media.allocate(Stream::Log, 4 << 20, Purpose::Opening).unwrap();
     file.1.store(1 << 20, Ordering::Relaxed);

@@ -228,10 +228,7 @@ impl<'a> KvsetBuilder<'a> {
         let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
         buf[self.filled..padded].fill(0);
         buf.set_len(padded);
-        self.buf = match self.extent_used {
-            0 => self.shop.writes.add(extent, buf)?,
-            used => extent.write_at(used, buf)?,
-        };
+        self.buf = self.shop.writes.add(extent, self.extent_used, buf)?;
         self.buf.set_len(WRITE_BYTES);
         self.extent_used += padded as u64;
         self.filled = 0;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use esker_base::Clock;
+
 use crate::engine::job::Job;
 use crate::maintain::situation::{ClassRoom, Room, Situation};
 use crate::media::class::Media;
@@ -32,7 +34,8 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let tuning = Tuning { spill_bytes: 1 << 20, ..Tuning::for_budget(16 << 20) };
-        let capacity = Media::new(MediaClass::Capacity, device("c"), &tuning);
+        let capacity =
+            Media::new(MediaClass::Capacity, device("c"), &tuning, &Clock::virtual_time());
         let classes = Classes::new(Arc::new(capacity), None);
         Bench { tuning, classes, pages: Arc::new(PageCache::new(1 << 20)), last_id: 10 }
     }
@@ -92,6 +95,7 @@ fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situati
         // Nothing is to be saved.
         space_percent: 10_000,
         is_quiet: false,
+        reads_log: false,
         emptying: None,
     }
 }

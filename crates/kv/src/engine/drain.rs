@@ -1,0 +1,79 @@
+//! How fast a stage of maintenance has really been draining: writers get the pace that it sets.
+
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use crate::sync::Mutex;
+
+/// What a stage has drained lately, and in which time.
+#[derive(Default)]
+pub(crate) struct Drain(Mutex<Lately>);
+
+#[derive(Default)]
+struct Lately {
+    /// When the stage was looked at last, if it had work then.
+    since: Option<Nanos>,
+    bytes: u64,
+    took: Duration,
+    /// Nanoseconds for 1,000 bytes; 0 as long as too little is known.
+    ns: u64,
+}
+
+/// A rate is learnt from what was drained in so long.
+const LEARNT_IN: Duration = Duration::from_millis(250);
+
+impl Drain {
+    /// Notes that the stage has work from now on.
+    pub(crate) fn begins(&self, now: Nanos) {
+        self.0.lock().since.get_or_insert(now);
+    }
+
+    /// Notes that the stage has drained `bytes` bytes more by now.
+    pub(crate) fn drained(&self, now: Nanos, bytes: u64) {
+        let mut lately = self.0.lock();
+        let Some(since) = lately.since.replace(now) else {
+            return;
+        };
+        lately.bytes += bytes;
+        lately.took += now.since(since);
+        if lately.took >= LEARNT_IN && lately.bytes > 0 {
+            let took = u64::try_from(lately.took.as_nanos()).unwrap_or(u64::MAX);
+            let ns = (took.saturating_mul(1000) / lately.bytes).max(1);
+            lately.ns = if lately.ns == 0 { ns } else { (3 * lately.ns + ns) / 4 };
+            (lately.bytes, lately.took) = (0, Duration::ZERO);
+        }
+    }
+
+    /// Notes that the stage has nothing to do.
+    pub(crate) fn rests(&self) {
+        self.0.lock().since = None;
+    }
+
+    /// Nanoseconds that 1,000 bytes take lately; `None` as long as too little is known.
+    pub(crate) fn ns(&self) -> Option<u64> {
+        Some(self.0.lock().ns).filter(|&ns| ns > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_counts_only_time_with_work() {
+        let drain = Drain::default();
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        drain.begins(ms(1000));
+        drain.drained(ms(1200), 500_000);
+        assert_eq!(drain.ns(), None, "too little is known");
+        drain.rests();
+        drain.drained(ms(5000), 500_000);
+        drain.rests();
+        drain.begins(ms(6000));
+        drain.drained(ms(6300), 500_000);
+        assert_eq!(drain.ns(), Some(500_000));
+        drain.drained(ms(6800), 1_000_000);
+        assert_eq!(drain.ns(), Some(500_000), "and changes slowly");
+    }
+}

@@ -1,0 +1,481 @@
+//! What a compaction takes in: its inputs merged, a window of entries at a time, and the records that move gathered
+//! from the record cache or from where they lie.
+//!
+//! The records of the next window are read while those of the last one are written ([`Intake::go_on`]): a step neither
+//! lets the drive that it reads nor the one that it writes wait. The spill that comes next begins like that, too.
+
+use std::collections::BTreeSet;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use esker_base::units::{round_down, round_up, to_usize};
+use esker_device::Tag;
+
+use crate::engine::shared::Engine;
+use crate::engine::window::{READS, Window, WindowEntry, WindowKind, Windows};
+use crate::media::class::Media;
+use crate::media::in_flight::InFlight;
+use crate::omf::frame::{Change, Record, record_size};
+use crate::omf::page::Stored;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::tree::item::Item;
+use crate::tree::kvset::Kvset;
+use crate::tree::kvset::cursor::KvsetCursor;
+use crate::tree::source::{Merge, Source, merge_kvsets};
+use crate::types::error::Result;
+use crate::values::block::ValueBlock;
+use crate::values::cache::record::{RecordAddress, RecordKey, Sought};
+use crate::values::compression::Packer;
+
+/// What an inline value takes of DRAM.
+const INLINE_DRAM: usize = 32;
+
+/// Two records this close are read with one device read: reading what is between them costs less
+/// than another command.
+pub(crate) const GAP: u64 = 32 << 10;
+
+/// Records that are asked for together in the record cache.
+const LOOKED_UP: usize = 32;
+
+/// Which values are written anew.
+#[derive(Clone)]
+pub(crate) enum Rewrite {
+    None,
+    All,
+    /// Those in these blocks.
+    In(BTreeSet<u64>),
+}
+
+impl Rewrite {
+    /// Whether the values in a block are written anew.
+    pub(crate) fn moves(&self, block: u64) -> bool {
+        match self {
+            Rewrite::None => false,
+            Rewrite::All => true,
+            Rewrite::In(blocks) => blocks.contains(&block),
+        }
+    }
+
+    /// What a merge of a whole leaf rewrites.
+    pub(crate) fn of(blocks: BTreeSet<u64>) -> Rewrite {
+        if blocks.is_empty() { Rewrite::None } else { Rewrite::In(blocks) }
+    }
+}
+
+/// Merged inputs, a window at a time.
+pub(crate) struct Intake {
+    kvs: u32,
+    inputs: Vec<Arc<Kvset>>,
+    rewrite: Rewrite,
+    merge: Merge<KvsetCursor>,
+    /// The bytes of a window.
+    limit: u64,
+    gathering: Option<Gathering>,
+    reads: Reads,
+}
+
+impl Intake {
+    /// Merges `inputs`, newest first, and begins to gather the first window.
+    pub(crate) fn begin(
+        engine: &Engine,
+        kvs: u32,
+        inputs: &[Arc<Kvset>],
+        rewrite: &Rewrite,
+        windows: &mut Windows,
+    ) -> Result<Intake> {
+        let mut merge = merge_kvsets(inputs);
+        merge.seek(Bound::Unbounded)?;
+        // A little more than a window is not worth another pass over what the records lie among.
+        let window_bytes = engine.tuning.window_bytes();
+        let (all, most) =
+            (inputs.iter().map(|kvset| kvset.bytes()).sum::<u64>(), window_bytes / 8 * 9);
+        let limit = if all <= most { most } else { window_bytes };
+        let (inputs, rewrite, reads) = (inputs.to_vec(), rewrite.clone(), Reads::default());
+        let mut intake = Intake { kvs, inputs, rewrite, merge, limit, gathering: None, reads };
+        intake.begin_window(engine, windows)?;
+        Ok(intake)
+    }
+
+    /// Whether it is what a compaction of these inputs takes in.
+    pub(crate) fn is_of(&self, kvs: u32, inputs: &[Arc<Kvset>]) -> bool {
+        self.kvs == kvs
+            && self.inputs.len() == inputs.len()
+            && self.inputs.iter().zip(inputs).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    /// Its KVS and its inputs, newest first.
+    pub(crate) fn inputs(&self) -> (u32, &[Arc<Kvset>]) {
+        (self.kvs, &self.inputs)
+    }
+
+    /// Whether no window comes any more.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.gathering.is_none()
+    }
+
+    /// The next window, with its records. The one after it is begun. `at_a_time` says, between two reads, how many may
+    /// be under way.
+    pub(crate) fn next_window(
+        &mut self,
+        engine: &Engine,
+        windows: &mut Windows,
+        at_a_time: &mut dyn FnMut() -> usize,
+    ) -> Result<Option<Window>> {
+        let Some(mut gathering) = self.gathering.take() else {
+            return Ok(None);
+        };
+        gathering.finish(engine, &mut self.reads, at_a_time)?;
+        self.begin_window(engine, windows)?;
+        Ok(Some(gathering.window))
+    }
+
+    fn begin_window(&mut self, engine: &Engine, windows: &mut Windows) -> Result<()> {
+        if self.merge.key().is_some() {
+            let mut window = windows.take();
+            self.fill(&mut window, engine.wall_clock.now_ms())?;
+            self.gathering = Some(Gathering::begin(engine, self.kvs, window));
+        }
+        Ok(())
+    }
+
+    /// Reads on for the next window, without waiting for it.
+    pub(crate) fn go_on(&mut self, engine: &Engine, at_a_time: usize) -> Result<()> {
+        match &mut self.gathering {
+            Some(gathering) => gathering.go_on(engine, &mut self.reads, at_a_time, false),
+            None => Ok(()),
+        }
+    }
+
+    /// Merges entries until the limit of bytes of keys and records have come together. What has expired is deleted.
+    fn fill(&mut self, window: &mut Window, now_ms: u64) -> Result<()> {
+        let (merge, limit) = (&mut self.merge, self.limit);
+        window.clear();
+        let (mut records, mut inline) = (0, 0);
+        while let Some(key) = merge.key() {
+            let item = merge.item();
+            let kind = match item {
+                Item::Tombstone => WindowKind::Tombstone,
+                // It must go on hiding older versions.
+                _ if item.expiry().has_passed(now_ms) => WindowKind::Tombstone,
+                Item::Value(value, expiry) => {
+                    inline += INLINE_DRAM;
+                    WindowKind::Inline(value.to_vec(), expiry)
+                }
+                Item::Stored(block, stored) => {
+                    let Stored { offset, value_size, expiry, .. } = stored;
+                    if self.rewrite.moves(block.id) {
+                        let at = records;
+                        records += record_size(key.len(), to_usize(value_size.into()));
+                        WindowKind::Move { block: block.clone(), offset, value_size, expiry, at }
+                    } else {
+                        WindowKind::Keep { block: block.id, offset, value_size, expiry }
+                    }
+                }
+            };
+            window.keys.extend_from_slice(key);
+            window.entries.push(WindowEntry { key_end: window.keys.len(), kind });
+            merge.next()?;
+            let entries = window.entries.len() * size_of::<WindowEntry>();
+            if (window.keys.len() + entries + inline + records) as u64 >= limit {
+                break;
+            }
+        }
+        window.let_go(records, limit);
+        window.make_room(records, limit);
+        Ok(())
+    }
+}
+
+/// Memory that compactions use one after the other, and what the next spill takes in, as far as that is here.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) windows: Windows,
+    pub(crate) packer: Packer,
+    /// A record whose value was compressed.
+    pub(crate) packed: Vec<u8>,
+    pub(crate) ahead: Option<Intake>,
+}
+
+/// Reads under way, by class.
+#[derive(Default)]
+struct Reads(Vec<InFlight>);
+
+impl Reads {
+    /// Those of a class: it keeps buffers for as many reads of `size` bytes as are in flight at a time.
+    fn of(&mut self, media: &Arc<Media>, size: usize) -> Result<&mut InFlight> {
+        let known = self.0.iter().position(|reads| Arc::ptr_eq(reads.media(), media));
+        let at = known.map_or_else(
+            || {
+                self.0.push(InFlight::new(media, (READS * size) as u64)?);
+                Ok::<usize, crate::types::error::KvError>(self.0.len() - 1)
+            },
+            Ok,
+        )?;
+        Ok(&mut self.0[at])
+    }
+}
+
+/// A window whose records are on their way.
+struct Gathering {
+    kvs: u32,
+    window: Window,
+    /// The records to be read, in the order in which they lie.
+    missing: Vec<Moving>,
+    runs: Vec<Run>,
+    reads: Vec<GatherRead>,
+    /// The first read that is not under way yet.
+    next: usize,
+    under_way: Vec<(Tag, usize)>,
+}
+
+/// A record that moves: where it is, and where its copy goes.
+#[derive(Clone)]
+struct Moving {
+    /// The index of its entry in the window.
+    entry: usize,
+    offset: u32,
+    size: usize,
+    at: usize,
+    key: Range<usize>,
+}
+
+impl Moving {
+    /// Makes the record anew of its key and value; false when it is not stored like that: compressed, it is
+    /// smaller.
+    fn encode(&self, kvs: u32, key: &[u8], value: &[u8], records: &mut [u8]) -> bool {
+        let record = Record { kvs, key, change: Change::Put(value) };
+        let is_plain = record.size() == self.size;
+        if is_plain {
+            record.encode_to(&mut records[self.at..self.at + self.size]);
+        }
+        is_plain
+    }
+
+    fn end(&self) -> u64 {
+        u64::from(self.offset) + self.size as u64
+    }
+}
+
+/// Missing records of a block that lie close to each other.
+struct Run {
+    records: Range<usize>,
+    /// Reads of it that have not come back.
+    left: usize,
+}
+
+/// One device read: a run, or a part of one whose only record exceeds a command.
+struct GatherRead {
+    run: usize,
+    /// The bytes of the block that it covers, whole LBAs.
+    bytes: Range<u64>,
+}
+
+fn block_of(window: &Window, entry: usize) -> &Arc<ValueBlock> {
+    match &window.entries[entry].kind {
+        WindowKind::Move { block, .. } => block,
+        _ => unreachable!("what moves has a block"),
+    }
+}
+
+impl Gathering {
+    /// Copies the records that move from the record cache, which has most of what was written lately. The others are to
+    /// be read in the order in which they lie on the medium, near ones together.
+    fn begin(engine: &Engine, kvs: u32, mut window: Window) -> Gathering {
+        let Window { keys, entries, records, cached } = &mut window;
+        cached.clear();
+        let (mut wanted, mut key_start): (Vec<Moving>, usize) = (Vec::new(), 0);
+        for (n, entry) in entries.iter().enumerate() {
+            let key = key_start..entry.key_end;
+            key_start = entry.key_end;
+            if let WindowKind::Move { offset, value_size, at, .. } = &entry.kind {
+                let size = record_size(key.len(), to_usize((*value_size).into()));
+                wanted.push(Moving { entry: n, offset: *offset, size, at: *at, key });
+            }
+        }
+        let mut missing = Vec::new();
+        for some in wanted.chunks(LOOKED_UP) {
+            let records = records.as_mut().expect("records move");
+            let key = |w: &Moving| &keys[w.key.clone()];
+            let sought: Vec<Sought> = some
+                .iter()
+                .map(|w| {
+                    let WindowKind::Move { block, .. } = &entries[w.entry].kind else {
+                        unreachable!("what moves has a block")
+                    };
+                    let address = RecordAddress { block: block.id, offset: w.offset };
+                    Sought { hash: RecordKey::new(kvs, key(w)).hash(), address, age: 0 }
+                })
+                .collect();
+            let mut copied = [None; LOOKED_UP];
+            engine.values.cache.peek_many(&sought, |n, value| {
+                copied[n] = Some(some[n].encode(kvs, key(&some[n]), value, records));
+            });
+            cached.extend(sought.iter().zip(copied).map(|(it, copied)| copied.map(|_| it.hash)));
+            let not_copied = some.iter().zip(copied).filter(|(_, copied)| *copied != Some(true));
+            missing.extend(not_copied.map(|(w, _)| w.clone()));
+        }
+        engine.missed.note(wanted.len(), missing.len());
+        missing.sort_unstable_by_key(|w| (block_of(&window, w.entry).id, w.offset));
+        let read_size = engine.gather_read_size();
+        let (mut runs, mut reads) = (Vec::new(), Vec::new());
+        for records in runs_of(&window, &missing, read_size) {
+            let pieces = pieces(&window, &missing[records.clone()], read_size);
+            let before = reads.len();
+            reads.extend(pieces.map(|bytes| GatherRead { run: runs.len(), bytes }));
+            runs.push(Run { records, left: reads.len() - before });
+        }
+        Gathering { kvs, window, missing, runs, reads, next: 0, under_way: Vec::new() }
+    }
+
+    /// Reads what is missing to the end.
+    fn finish(
+        &mut self,
+        engine: &Engine,
+        reads: &mut Reads,
+        at_a_time: &mut dyn FnMut() -> usize,
+    ) -> Result<()> {
+        while self.next < self.reads.len() || !self.under_way.is_empty() {
+            self.go_on(engine, reads, at_a_time(), true)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come, after waiting for some of it if the caller `waits`, and asks for more.
+    fn go_on(
+        &mut self,
+        engine: &Engine,
+        reads: &mut Reads,
+        at_a_time: usize,
+        waits: bool,
+    ) -> Result<()> {
+        let size = engine.gather_read_size();
+        self.ask(reads, at_a_time, size)?;
+        let Some(&(tag, first)) = self.under_way.first() else {
+            return Ok(());
+        };
+        if waits {
+            let in_flight = reads.of(self.media(first), size)?;
+            let buf = in_flight.wait_for(tag)?;
+            self.under_way.remove(0);
+            self.arrived(first, &buf)?;
+            in_flight.give_back(buf);
+        }
+        let mut at = 0;
+        while at < self.under_way.len() {
+            let (tag, read) = self.under_way[at];
+            let in_flight = reads.of(self.media(read), size)?;
+            match in_flight.try_for(tag)? {
+                Some(buf) => {
+                    self.under_way.remove(at);
+                    self.arrived(read, &buf)?;
+                    in_flight.give_back(buf);
+                }
+                None => at += 1,
+            }
+        }
+        self.ask(reads, at_a_time, size)
+    }
+
+    fn ask(&mut self, reads: &mut Reads, at_a_time: usize, size: usize) -> Result<()> {
+        while self.under_way.len() < at_a_time && self.next < self.reads.len() {
+            let GatherRead { run, bytes } = &self.reads[self.next];
+            let block = block_of(&self.window, self.missing[self.runs[*run].records.start].entry);
+            let count = to_usize(bytes.end - bytes.start);
+            let (lba, ..) = block.allocation.span(bytes.start, count);
+            let media = block.media();
+            media.count_read(block.stream(), 1, count);
+            let tag = reads.of(media, size)?.start(lba, count)?;
+            self.under_way.push((tag, self.next));
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn media(&self, read: usize) -> &Arc<Media> {
+        let run = &self.runs[self.reads[read].run];
+        block_of(&self.window, self.missing[run.records.start].entry).media()
+    }
+
+    /// Copies what a read has of its run's records to where they go, and verifies them when the run is complete.
+    fn arrived(&mut self, read: usize, buf: &[u8]) -> Result<()> {
+        let GatherRead { run, bytes } = &self.reads[read];
+        let run = &mut self.runs[*run];
+        let of_run = &self.missing[run.records.clone()];
+        let records = self.window.records.as_mut().expect("records move");
+        for w in of_run {
+            let begin = u64::from(w.offset);
+            let (from, to) = (begin.max(bytes.start), w.end().min(bytes.end));
+            if from < to {
+                let size = to_usize(to - from);
+                let (source, target) = (from - bytes.start, w.at + to_usize(from - begin));
+                let source = &buf[to_usize(source)..][..size];
+                records[target..target + size].copy_from_slice(source);
+            }
+        }
+        run.left -= 1;
+        if run.left == 0 {
+            let window = &self.window;
+            let records = window.records.as_ref().expect("records move");
+            for w in of_run {
+                let record = &records[w.at..w.at + w.size];
+                let block = block_of(window, w.entry);
+                block.verify(record, self.kvs, &window.keys[w.key.clone()], w.offset)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts sorted records into runs that one device read serves, if it takes a record of that size.
+fn runs_of(window: &Window, missing: &[Moving], read_size: usize) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut start = 0;
+    for next in 1..=missing.len() {
+        let ends = next == missing.len() || {
+            let (first, last, new) = (&missing[start], &missing[next - 1], &missing[next]);
+            let limit = u64::from(first.offset) + (read_size as u64).saturating_sub(2 * 4096);
+            block_of(window, new.entry).id != block_of(window, first.entry).id
+                || u64::from(new.offset) > last.end() + GAP
+                || new.end() > limit
+        };
+        if ends {
+            runs.push(start..next);
+            start = next;
+        }
+    }
+    runs
+}
+
+/// Cuts a run into device reads of up to `read_size` bytes: the bytes of the block that each covers.
+fn pieces(
+    window: &Window,
+    run: &[Moving],
+    read_size: usize,
+) -> impl Iterator<Item = Range<u64>> + use<> {
+    let media = block_of(window, run[0].entry).media();
+    let lba_size = u64::from(media.lba_size);
+    let step = read_size.min(media.transfer.largest()) as u64;
+    let step = round_down(step, lba_size).max(lba_size);
+    let start = round_down(run[0].offset.into(), lba_size);
+    let end = round_up(run[run.len() - 1].end(), lba_size);
+    (start..end).step_by(to_usize(step)).map(move |from| from..end.min(from + step))
+}
+
+/// How much of what was to be gathered lately was not in the record cache.
+#[derive(Default)]
+pub(crate) struct Missed(AtomicU64);
+
+impl Missed {
+    /// Notes that of so many records so many were missing.
+    fn note(&self, wanted: usize, missing: usize) {
+        if let Some(now) = (missing as u64 * 1000).checked_div(wanted as u64) {
+            let before = self.0.load(Ordering::Relaxed);
+            self.0.store((before + now) / 2, Ordering::Relaxed);
+        }
+    }
+
+    /// Of a thousand records.
+    pub(crate) fn permille(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
