@@ -20,7 +20,7 @@ struct Lately {
     ns: u64,
 }
 
-/// A rate is learnt from what was drained in so long.
+/// A rate changes by what was drained in so long.
 const LEARNT_IN: Duration = Duration::from_millis(250);
 
 impl Drain {
@@ -37,7 +37,8 @@ impl Drain {
         };
         lately.bytes += bytes;
         lately.took += now.since(since);
-        if lately.took >= LEARNT_IN && lately.bytes > 0 {
+        // The first that is known says more than nothing does.
+        if (lately.took >= LEARNT_IN || lately.ns == 0) && lately.bytes > 0 {
             let took = u64::try_from(lately.took.as_nanos()).unwrap_or(u64::MAX);
             let ns = (took.saturating_mul(1000) / lately.bytes).max(1);
             lately.ns = if lately.ns == 0 { ns } else { (3 * lately.ns + ns) / 4 };
@@ -66,14 +67,14 @@ mod tests {
         let ms = |ms: u64| Nanos(ms * 1_000_000);
         drain.begins(ms(1000));
         drain.drained(ms(1200), 500_000);
-        assert_eq!(drain.ns(), None, "too little is known");
+        assert_eq!(drain.ns(), Some(400_000));
         drain.rests();
         drain.drained(ms(5000), 500_000);
         drain.rests();
         drain.begins(ms(6000));
-        drain.drained(ms(6300), 500_000);
-        assert_eq!(drain.ns(), Some(500_000));
-        drain.drained(ms(6800), 1_000_000);
-        assert_eq!(drain.ns(), Some(500_000), "and changes slowly");
+        drain.drained(ms(6100), 500_000);
+        assert_eq!(drain.ns(), Some(400_000), "too little is known");
+        drain.drained(ms(6500), 500_000);
+        assert_eq!(drain.ns(), Some(425_000), "it changes slowly");
     }
 }

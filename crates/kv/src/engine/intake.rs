@@ -4,7 +4,7 @@
 //! The records of the next window are read while those of the last one are written ([`Intake::go_on`]): a step neither
 //! lets the drive that it reads nor the one that it writes wait. The spill that comes next begins like that, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
@@ -33,6 +33,9 @@ const INLINE_DRAM: usize = 32;
 /// Two records this close are read with one device read: reading what is between them costs less
 /// than another command.
 pub(crate) const GAP: u64 = 32 << 10;
+
+/// A read while somebody else uses the device, in bytes: what is asked for meanwhile waits for it.
+const SHORT: u64 = 128 << 10;
 
 /// Records that are asked for together in the record cache.
 const LOOKED_UP: usize = 32;
@@ -222,10 +225,9 @@ struct Gathering {
     /// The records to be read, in the order in which they lie.
     missing: Vec<Moving>,
     runs: Vec<Run>,
-    reads: Vec<GatherRead>,
-    /// The first read that is not under way yet.
-    next: usize,
-    under_way: Vec<(Tag, usize)>,
+    /// Reads that are not under way yet.
+    to_come: VecDeque<GatherRead>,
+    under_way: Vec<(Tag, GatherRead)>,
 }
 
 /// A record that moves: where it is, and where its copy goes.
@@ -317,14 +319,14 @@ impl Gathering {
         engine.missed.note(wanted.len(), missing.len());
         missing.sort_unstable_by_key(|w| (block_of(&window, w.entry).id, w.offset));
         let read_size = engine.gather_read_size();
-        let (mut runs, mut reads) = (Vec::new(), Vec::new());
+        let (mut runs, mut to_come) = (Vec::new(), VecDeque::new());
         for records in runs_of(&window, &missing, read_size) {
             let pieces = pieces(&window, &missing[records.clone()], read_size);
-            let before = reads.len();
-            reads.extend(pieces.map(|bytes| GatherRead { run: runs.len(), bytes }));
-            runs.push(Run { records, left: reads.len() - before });
+            let before = to_come.len();
+            to_come.extend(pieces.map(|bytes| GatherRead { run: runs.len(), bytes }));
+            runs.push(Run { records, left: to_come.len() - before });
         }
-        Gathering { kvs, window, missing, runs, reads, next: 0, under_way: Vec::new() }
+        Gathering { kvs, window, missing, runs, to_come, under_way: Vec::new() }
     }
 
     /// Reads what is missing to the end.
@@ -334,7 +336,7 @@ impl Gathering {
         reads: &mut Reads,
         at_a_time: &mut dyn FnMut() -> usize,
     ) -> Result<()> {
-        while self.next < self.reads.len() || !self.under_way.is_empty() {
+        while !self.to_come.is_empty() || !self.under_way.is_empty() {
             self.go_on(engine, reads, at_a_time(), true)?;
         }
         Ok(())
@@ -350,55 +352,57 @@ impl Gathering {
     ) -> Result<()> {
         let size = engine.gather_read_size();
         self.ask(reads, at_a_time, size)?;
-        let Some(&(tag, first)) = self.under_way.first() else {
-            return Ok(());
-        };
-        if waits {
-            let in_flight = reads.of(self.media(first), size)?;
-            let buf = in_flight.wait_for(tag)?;
-            self.under_way.remove(0);
-            self.arrived(first, &buf)?;
-            in_flight.give_back(buf);
-        }
-        let mut at = 0;
-        while at < self.under_way.len() {
-            let (tag, read) = self.under_way[at];
-            let in_flight = reads.of(self.media(read), size)?;
-            match in_flight.try_for(tag)? {
+        let mut waits = waits;
+        for (tag, read) in std::mem::take(&mut self.under_way) {
+            let in_flight = reads.of(self.media(&read), size)?;
+            let here = match std::mem::take(&mut waits) {
+                true => Some(in_flight.wait_for(tag)?),
+                false => in_flight.try_for(tag)?,
+            };
+            match here {
                 Some(buf) => {
-                    self.under_way.remove(at);
-                    self.arrived(read, &buf)?;
+                    self.arrived(&read, &buf)?;
                     in_flight.give_back(buf);
                 }
-                None => at += 1,
+                None => self.under_way.push((tag, read)),
             }
         }
         self.ask(reads, at_a_time, size)
     }
 
+    /// Begins as many reads as may be under way; short ones where it is one at a time, because others wait for it.
     fn ask(&mut self, reads: &mut Reads, at_a_time: usize, size: usize) -> Result<()> {
-        while self.under_way.len() < at_a_time && self.next < self.reads.len() {
-            let GatherRead { run, bytes } = &self.reads[self.next];
-            let block = block_of(&self.window, self.missing[self.runs[*run].records.start].entry);
-            let count = to_usize(bytes.end - bytes.start);
-            let (lba, ..) = block.allocation.span(bytes.start, count);
+        while self.under_way.len() < at_a_time
+            && let Some(mut read) = self.to_come.pop_front()
+        {
+            if at_a_time == 1 && read.bytes.end - read.bytes.start > 2 * SHORT {
+                let rest = read.bytes.start + SHORT..read.bytes.end;
+                read.bytes.end = rest.start;
+                self.runs[read.run].left += 1;
+                self.to_come.push_front(GatherRead { run: read.run, bytes: rest });
+            }
+            let block = self.block(&read);
+            let count = to_usize(read.bytes.end - read.bytes.start);
+            let (lba, ..) = block.allocation.span(read.bytes.start, count);
             let media = block.media();
             media.count_read(block.stream(), 1, count);
             let tag = reads.of(media, size)?.start(lba, count)?;
-            self.under_way.push((tag, self.next));
-            self.next += 1;
+            self.under_way.push((tag, read));
         }
         Ok(())
     }
 
-    fn media(&self, read: usize) -> &Arc<Media> {
-        let run = &self.runs[self.reads[read].run];
-        block_of(&self.window, self.missing[run.records.start].entry).media()
+    fn block(&self, read: &GatherRead) -> &Arc<ValueBlock> {
+        block_of(&self.window, self.missing[self.runs[read.run].records.start].entry)
+    }
+
+    fn media(&self, read: &GatherRead) -> &Arc<Media> {
+        self.block(read).media()
     }
 
     /// Copies what a read has of its run's records to where they go, and verifies them when the run is complete.
-    fn arrived(&mut self, read: usize, buf: &[u8]) -> Result<()> {
-        let GatherRead { run, bytes } = &self.reads[read];
+    fn arrived(&mut self, read: &GatherRead, buf: &[u8]) -> Result<()> {
+        let GatherRead { run, bytes } = read;
         let run = &mut self.runs[*run];
         let of_run = &self.missing[run.records.clone()];
         let records = self.window.records.as_mut().expect("records move");

@@ -25,6 +25,8 @@ pub(crate) struct Pace {
     pub(crate) log: Drain,
     /// Bytes of the log that are not durable.
     pub(crate) unflushed: AtomicU64,
+    /// By how much the media hold more than the goal for space, in percent of what is live.
+    pub(crate) over_goal: AtomicU64,
     /// Writers that wait for space.
     pub(crate) without_space: AtomicU64,
 }
@@ -84,10 +86,12 @@ impl Engine {
     }
 
     /// What the roots may hold before writers are slowed, and when they hold too much, in bytes: some more than they
-    /// spill at; and where there is staging, half and three quarters of what it has room for.
+    /// spill at; and where there is staging, half and three quarters of what it has room for, or less while the media
+    /// hold more garbage than the goal for space allows.
     pub(crate) fn debt_bounds(&self) -> (u64, u64) {
         let spill_bytes = self.spill_bytes();
-        let room = self.classes.staging_room();
+        let left = OVER_GOAL.saturating_sub(self.pace.over_goal.load(Ordering::Relaxed));
+        let room = self.classes.staging_room() / OVER_GOAL * left;
         ((spill_bytes / 2 * 3).max(room / 2), (spill_bytes / 2 * 5).max(room / 4 * 3))
     }
 
@@ -102,6 +106,8 @@ impl Engine {
 
 /// An ingest is never believed to be quicker than this, in nanoseconds for 1,024 bytes: 200 MB/s.
 const INGEST_NS: u64 = 5_000;
+/// So much over the goal for space, in percent of what is live, staging bears nothing.
+const OVER_GOAL: u64 = 50;
 /// Writers are quiet when nothing was ingested for so long.
 const QUIET: Duration = Duration::from_secs(5);
 

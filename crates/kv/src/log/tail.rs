@@ -15,10 +15,9 @@ use std::sync::Arc;
 
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Nanos};
-use esker_device::Op;
 
-use crate::media::class::Media;
 use crate::media::classes::Classes;
+use crate::media::in_flight::InFlight;
 use crate::media::space::Purpose;
 use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
@@ -262,32 +261,29 @@ impl Flight {
         self.bytes
     }
 
-    /// Writes the frames, several at a time, and flushes; returns their buffers.
+    /// Writes the frames, several at a time, and flushes; returns their buffers. One is encoded while others are written.
     pub(crate) fn fly(&mut self) -> Result<Vec<AlignedBuf>> {
         let mut buffers = Vec::with_capacity(self.frames.len());
-        let mut writes: Vec<(Arc<Media>, Vec<Op>)> = Vec::new();
+        let mut writes: Vec<InFlight> = Vec::new();
         for SealedFrame { frame, segment, offset, first_seqno } in self.frames.drain(..) {
             let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno, self.durable);
             let media = segment.media();
-            if !writes.iter().any(|(seen, _)| Arc::ptr_eq(seen, media)) {
-                writes.push((media.clone(), Vec::new()));
+            if !writes.iter().any(|writes| Arc::ptr_eq(writes.media(), media)) {
+                writes.push(InFlight::new(media, 0)?);
             }
-            let of_media = writes.iter_mut().find(|(seen, _)| Arc::ptr_eq(seen, media));
-            let (_, ops) = of_media.expect("pushed above");
             if buf.len() > media.transfer.largest() {
                 buffers.push(segment.allocation.write_at(offset, buf)?);
-            } else {
-                ops.push(segment.allocation.write_op(offset, buf));
+                continue;
             }
+            let of_media = writes.iter_mut().find(|writes| Arc::ptr_eq(writes.media(), media));
+            of_media.expect("pushed above").start_op(segment.allocation.write_op(offset, buf))?;
         }
-        for (media, ops) in writes {
-            let (mut port, mut failed) = (media.ports.port()?, Ok(()));
-            port.run_all(ops, |_, result| match result {
-                Ok(buf) => buffers.push(buf.expect("a write carries a buffer")),
-                Err(error) => failed = Err(error),
-            })?;
-            failed?;
-            port.flush()?;
+        for mut of_media in writes {
+            while let Some(done) = of_media.next_ended()? {
+                done.result?;
+                buffers.push(done.buf.expect("a write carries a buffer"));
+            }
+            of_media.media().ports.port()?.flush()?;
         }
         Ok(buffers)
     }

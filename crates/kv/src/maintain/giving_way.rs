@@ -56,26 +56,28 @@ impl<'a> GivingWay<'a> {
         }
         self.has_readers = engine.counters.reads() != self.reads;
         self.absorbs_burst = engine.absorbs_burst();
-        if self.absorbs_burst {
-            clock.sleep(took.min(PAUSE_MOST));
-        } else if self.has_readers {
-            clock.sleep(self.pause_after(took));
-        }
+        clock.sleep(self.pause_after(took));
         (self.began, self.reads) = (clock.now(), engine.counters.reads());
     }
 
-    /// How long a step that can wait waits for readers after a piece of work: three times as long as that
-    /// took; less when a spill is due, which waits for this step, and not at all when writers are about to be
-    /// slowed for it or wait for space, or somebody waits for the step to end.
+    /// How long a step waits for others after a piece of work: for readers three times as long as that took, and for
+    /// writers who wait for the log as long. It waits not at all when writers are about to be slowed for it or wait for
+    /// space, or somebody waits for the step to end; and less for readers when a spill waits for it.
     pub(crate) fn pause_after(&self, took: Duration) -> Duration {
         let engine = self.engine;
         let is_awaited = engine.closing.load(Ordering::Acquire)
             || engine.compact_is_active()
             || engine.pace.without_space.load(Ordering::Relaxed) > 0;
-        if !self.can_wait || is_awaited {
+        if is_awaited {
             return Duration::ZERO;
         }
-        let times = pauses(engine.view.load().root_bytes(), engine.spill_bytes());
+        let root_bytes = engine.view.load().root_bytes();
+        let times = match () {
+            () if self.has_readers && self.can_wait => pauses(root_bytes, engine.spill_bytes()),
+            () if self.has_readers && root_bytes < engine.debt_bounds().0 => 3,
+            () if self.absorbs_burst => 1,
+            () => 0,
+        };
         (times * took).min(PAUSE_MOST)
     }
 }
@@ -105,9 +107,16 @@ mod tests {
     fn a_step_for_which_a_writer_waits_does_not_pause() {
         let (db, ..) = crate::testing::kvdb();
         let took = Duration::from_millis(2);
-        let pause = |can_wait| GivingWay::new(&db.engine, can_wait).pause_after(took);
-        assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
+        let pause = |can_wait| {
+            let step = GivingWay { has_readers: true, ..GivingWay::new(&db.engine, can_wait) };
+            step.pause_after(took)
+        };
+        assert_eq!((pause(true), pause(false)), (3 * took, 3 * took));
         assert_eq!(db.engine.pace.for_space(|| pause(true)), Duration::ZERO);
-        assert_eq!(pause(true), 3 * took);
+        assert_eq!(
+            GivingWay::new(&db.engine, true).pause_after(took),
+            Duration::ZERO,
+            "nobody reads"
+        );
     }
 }

@@ -4,6 +4,7 @@
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::media::class::Media;
+use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::class::MediaClass;
 use crate::types::options::Tuning;
@@ -99,7 +100,7 @@ impl Engine {
             space_percent: self.options.space_percent(),
             is_quiet: self.pace.is_quiet(self.options.clock.now()),
             reads_log: self.missed.permille() > MISSED_MOST
-                && view.root_bytes() > 2 * self.spill_bytes(),
+                && view.root_bytes() > 3 * self.spill_bytes(),
             emptying: *self.manual.emptying.lock(),
         }
     }
@@ -126,7 +127,17 @@ impl Engine {
 
     /// The steps that are worth doing now: first what exceeds its threshold by most.
     pub(crate) fn due(&self) -> Vec<Job> {
-        self.situation(&self.view.load()).due()
+        let view = self.view.load();
+        let now = self.situation(&view);
+        // Staging that has room for more is no reason to hold garbage.
+        if view.root_bytes() > self.spill_bytes() && self.classes.staging_room() > 0 {
+            let asked = self.manual.goal.load(Ordering::Relaxed);
+            let is_asked = self.compact_is_active() && asked > 0;
+            let goal = if is_asked { asked.min(now.space_percent) } else { now.space_percent };
+            let over = now.space().percent().saturating_sub(goal);
+            self.pace.over_goal.store(over, Ordering::Relaxed);
+        }
+        now.due()
     }
 
     /// The most that is small, in bytes.

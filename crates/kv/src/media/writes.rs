@@ -26,14 +26,14 @@ use crate::types::stream::Stream;
 const SMALL: usize = 64 << 10;
 /// A command gets no larger, and no more is gathered, in bytes.
 const MOST: usize = 1 << 20;
-/// Writes under way on a class.
+/// As much as so many of the largest commands is under way on a class at a time.
 pub(crate) const BEHIND: usize = 4;
 
 /// Writes of a step.
 pub(crate) struct Writes {
     gathers: bool,
     gathered: RefCell<Gathered>,
-    /// How many may be under way on a class.
+    /// As much as so many of the largest commands may be under way on a class.
     at_a_time: Cell<usize>,
     behind: RefCell<Vec<Behind>>,
 }
@@ -42,17 +42,46 @@ pub(crate) struct Writes {
 struct Behind {
     commands: InFlight,
     extents: Vec<(Tag, Extent)>,
+    bytes: u64,
 }
 
 impl Behind {
-    /// Waits until fewer than `most` are under way.
-    fn wait(&mut self, most: usize) -> Result<()> {
-        while self.extents.len() >= most.max(1)
+    /// Those on a class.
+    fn of<'b>(all: &'b mut Vec<Behind>, media: &Arc<Media>) -> Result<&'b mut Behind> {
+        let known = all.iter().position(|it| Arc::ptr_eq(it.commands.media(), media));
+        let at = known.unwrap_or(all.len());
+        if at == all.len() {
+            let commands = InFlight::new(media, (BEHIND * MOST) as u64)?;
+            all.push(Behind { commands, extents: Vec::new(), bytes: 0 });
+        }
+        Ok(&mut all[at])
+    }
+
+    /// Begins to write `buf`, which one command takes.
+    fn begin(&mut self, to: &Allocation, offset: u64, buf: AlignedBuf) -> Result<()> {
+        let (media, bytes) = (&to.media, buf.len() as u64);
+        let (lba, ..) = to.span(offset, buf.len());
+        let count = LbaCount::holding(bytes, media.lba_size);
+        let extent = Extent { class: media.class, lba, count };
+        let op = to.write_op(offset, buf);
+        media.writes(extent);
+        self.bytes += bytes;
+        // Where the queue pair is broken nobody knows whether it is under way: then it stays noted.
+        let tag = self.commands.start_op(op)?;
+        self.extents.push((tag, extent));
+        Ok(())
+    }
+
+    /// Waits until no more than `most` bytes are under way.
+    fn wait(&mut self, most: u64) -> Result<()> {
+        while self.bytes > most
             && let Some(done) = self.commands.next_ended()?
         {
             let at = self.extents.iter().position(|(tag, _)| *tag == done.tag);
             let (_, extent) = self.extents.swap_remove(at.expect("it was begun"));
-            self.commands.media().is_written(extent);
+            let media = self.commands.media();
+            media.is_written(extent);
+            self.bytes -= extent.count.bytes(media.lba_size);
             done.result?;
             self.commands.give_back(done.buf.expect("a write carries a buffer"));
         }
@@ -66,7 +95,7 @@ impl Drop for Behind {
         let mut left = usize::MAX;
         while self.extents.len() < left && !self.extents.is_empty() {
             left = self.extents.len();
-            let _ = self.wait(1);
+            let _ = self.wait(0);
         }
     }
 }
@@ -107,47 +136,33 @@ impl Writes {
         Writes { gathers, gathered, at_a_time: Cell::new(BEHIND), behind }
     }
 
-    /// Lets so many be under way on a class from now on.
+    /// Lets as much as so many of the largest commands be under way on a class from now on.
     pub(crate) fn set_at_a_time(&self, commands: usize) {
         self.at_a_time.set(commands);
     }
 
     /// Writes `buf`, whole LBAs, at `offset` of an extent, now or later. Returns a buffer of that capacity.
     pub(crate) fn add(&self, to: &Allocation, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
-        if self.gathers && offset == 0 && buf.len() <= SMALL.min(to.media.transfer.largest()) {
+        let largest = to.media.transfer.largest();
+        if self.gathers && offset == 0 && buf.len() <= SMALL.min(largest) {
             return self.gather(to, buf);
         }
-        if buf.len() > to.media.transfer.largest() {
-            return to.write_at(offset, buf);
-        }
-        self.begin(to, offset, buf)
-    }
-
-    /// Begins to write, after waiting for others where too many are under way.
-    fn begin(&self, to: &Allocation, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
-        let media = &to.media;
         let mut behind = self.behind.borrow_mut();
-        let known = behind.iter().position(|it| Arc::ptr_eq(it.commands.media(), media));
-        let at = match known {
-            Some(at) => at,
-            None => {
-                let commands = InFlight::new(media, (BEHIND * MOST) as u64)?;
-                behind.push(Behind { commands, extents: Vec::new() });
-                behind.len() - 1
-            }
-        };
-        let of_class = &mut behind[at];
-        of_class.wait(self.at_a_time.get())?;
-        let next = of_class.commands.buffer(buf.capacity());
-        let (lba, _, bytes) = to.span(offset, buf.len());
-        let count = LbaCount::holding(bytes as u64, media.lba_size);
-        let extent = Extent { class: media.class, lba, count };
-        let op = to.write_op(offset, buf);
-        media.writes(extent);
-        // Where the queue pair is broken nobody knows whether it is: then it stays noted.
-        let tag = of_class.commands.start_op(op)?;
-        of_class.extents.push((tag, extent));
-        Ok(next)
+        let of_class = Behind::of(&mut behind, &to.media)?;
+        let most = (self.at_a_time.get() * MOST) as u64;
+        if buf.len() <= largest {
+            of_class.wait(most.saturating_sub(buf.len() as u64))?;
+            let next = of_class.commands.buffer(buf.capacity());
+            of_class.begin(to, offset, buf)?;
+            return Ok(next);
+        }
+        for (piece, at) in buf.chunks(largest).zip((offset..).step_by(largest)) {
+            of_class.wait(most.saturating_sub(piece.len() as u64))?;
+            let mut copy = of_class.commands.buffer(piece.len());
+            copy.copy_from_slice(piece);
+            of_class.begin(to, at, copy)?;
+        }
+        Ok(buf)
     }
 
     fn gather(&self, to: &Allocation, buf: AlignedBuf) -> Result<AlignedBuf> {
@@ -180,7 +195,7 @@ impl Writes {
     /// Ends all.
     pub(crate) fn write_out(&self) -> Result<()> {
         self.write_gathered()?;
-        self.behind.borrow_mut().iter_mut().try_for_each(|of_class| of_class.wait(1))
+        self.behind.borrow_mut().iter_mut().try_for_each(|of_class| of_class.wait(0))
     }
 
     /// Does those that were gathered.

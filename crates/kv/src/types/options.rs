@@ -108,7 +108,8 @@ impl Tuning {
         Tuning {
             memtable_bytes: share(16, 1 << 20, 64 << 20),
             block_bytes: 32 << 20,
-            frame_bytes: share(256, 64 << 10, 1 << 20),
+            // With its header a frame is one command: few devices take more than 1 MiB.
+            frame_bytes: share(256, 64 << 10, 1 << 20) - 4096,
             key_extent_bytes: 4 << 20,
             allocation_bytes: 64 << 10,
             root_kvsets: 4,
