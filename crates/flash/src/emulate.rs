@@ -11,6 +11,8 @@
 //! | `emulation` | [`Emulation`]: the model, and the commands in flight |
 //! | `device` | [`Emulated`]: a part of it as a device |
 //! | `queue` | its queue pairs |
+//! | `wait` | how their threads wait on a clock that moves by itself |
+//! | `lateness` | how late sleeps end, and how much of a wait is spun therefore |
 //! | `content` | [`Content`]: what a model stores, on any device |
 //!
 //! Invariants
@@ -18,13 +20,17 @@
 //! 2. The model sees a time that never goes back, and every event up to a command's start has run
 //!    before it starts.
 //! 3. Commands that are wrong in themselves, or fail when they start, take no time.
-//! 4. No memory is allocated per command in steady state.
+//! 4. One of the threads that wait is awake for the model's next moment; a thread is woken when a
+//!    command of its own has finished, or to take that one's place.
+//! 5. No memory is allocated per command in steady state.
 
 mod content;
 mod device;
 mod emulation;
+mod lateness;
 mod pace;
 mod queue;
+mod wait;
 
 use esker_base::Nanos;
 use esker_device::{DeviceError, DeviceStats, Identity, Op};
@@ -33,6 +39,7 @@ pub use content::Content;
 pub use device::Emulated;
 pub use emulation::{Emulation, Handout};
 pub use pace::Pace;
+pub use wait::Waits;
 
 /// The name of a command in flight. Small: a ticket is given again once its command is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +74,12 @@ pub trait Model: Send {
 
     /// The time of the next event. There is one for as long as a command is unfinished.
     fn next_event(&self) -> Option<Nanos>;
+
+    /// A moment before which no command finishes unless more start. Whoever waits sleeps until then,
+    /// and the events up to it run together. There is one for as long as a command is unfinished.
+    fn next_finish(&self) -> Option<Nanos> {
+        self.next_event()
+    }
 
     /// Runs all events up to and including `to`, in their order, and appends the commands that
     /// finished, with the exact time.

@@ -291,6 +291,10 @@ impl Model for Drive {
         self.timeline.as_ref().and_then(|timeline| timeline.controller.next_event())
     }
 
+    fn next_finish(&self) -> Option<Nanos> {
+        self.timeline.as_ref().and_then(|timeline| timeline.controller.next_finish())
+    }
+
     fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>) {
         if let Some(timeline) = &mut self.timeline {
             timeline.controller.advance(to, finished);

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use esker_base::{Clock, Nanos};
 use esker_device::{DeviceError, Op, Tag};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use super::wait::{Waiters, Waits, Watch};
 use super::{Model, Pace, Start, Ticket};
 
 /// A model with a pace, for the devices that stand on it ([`super::Emulated`]).
 pub struct Emulation<M> {
     pace: Pace,
     state: Mutex<State<M>>,
+    pub(super) watch: Watch,
 }
 
 /// The times of one command: the model's, and when its queue pair handed it out.
@@ -39,8 +41,9 @@ impl<M: Model> Emulation<M> {
             free_lists: Vec::new(),
             finished: Vec::new(),
             record: None,
+            waiters: Waiters::new(pace.factor()),
         };
-        Arc::new(Emulation { pace, state: Mutex::new(state) })
+        Arc::new(Emulation { pace, state: Mutex::new(state), watch: Watch::default() })
     }
 
     /// How its time passes.
@@ -55,7 +58,19 @@ impl<M: Model> Emulation<M> {
         if let Some(clock) = self.pace.clock() {
             state.advance(clock.now());
         }
-        look(&mut state.model)
+        let seen = look(&mut state.model);
+        self.hasten(&mut state);
+        seen
+    }
+
+    /// How often threads have slept for it so far, and why they were woken.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.state.lock().waiters.waits
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State<M>> {
+        self.state.lock()
     }
 
     /// Keeps the times of every command handed out from now on.
@@ -97,15 +112,15 @@ impl<M: Model> Emulation<M> {
                 }
             }
         }
+        self.hasten(state);
     }
 
-    /// Moves what is finished by now from a list to `ended`; tells when the next event is.
-    pub(super) fn finish(&self, list: ListId, ended: impl FnMut(Ended)) -> Option<Nanos> {
-        let clock = self.pace.clock()?;
+    /// Moves what is finished by now from a list to `ended`.
+    pub(super) fn finish(&self, list: ListId, ended: impl FnMut(Ended)) {
+        let Some(clock) = self.pace.clock() else { return };
         let mut state = self.state.lock();
         state.advance(clock.now());
         state.take(list, clock, ended);
-        state.model.next_event()
     }
 
     /// Moves virtual time from event to event until a command of the list is finished, or to the
@@ -137,7 +152,14 @@ impl<M: Model> Emulation<M> {
         let in_all = state.flights.len() + depth;
         state.free_tickets.reserve(in_all);
         state.finished.reserve(in_all);
+        let queues = state.lists.len();
+        state.waiters.reserve(queues);
         id
+    }
+
+    /// Nobody waits for a list any more: what its thread did for others, another one does.
+    pub(super) fn leave(&self, list: ListId) {
+        self.state.lock().waiters.leave(list);
     }
 
     /// Ends a list, which has nothing in flight.
@@ -149,7 +171,7 @@ impl<M: Model> Emulation<M> {
 }
 
 /// The list of finished commands of one queue pair.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListId(u32);
 
 /// A command that ended, with the times of start and end.
@@ -169,14 +191,15 @@ struct Flight {
     started: Nanos,
 }
 
-struct State<M> {
-    model: M,
+pub(super) struct State<M> {
+    pub(super) model: M,
     flights: Vec<Option<Flight>>,
     free_tickets: Vec<Ticket>,
     lists: Vec<Vec<Ended>>,
     free_lists: Vec<ListId>,
     finished: Vec<(Ticket, Nanos)>,
     record: Option<Vec<Handout>>,
+    pub(super) waiters: Waiters,
 }
 
 impl<M: Model> State<M> {
@@ -187,12 +210,18 @@ impl<M: Model> State<M> {
         })
     }
 
-    /// Runs the events up to `now`, and sorts finished commands into the lists.
-    fn advance(&mut self, now: Nanos) {
+    /// Runs the events up to `now`, sorts finished commands into the lists, and wakes those who wait
+    /// for them.
+    pub(super) fn advance(&mut self, now: Nanos) {
         if self.model.next_event().is_none_or(|next| next > now) {
             return;
         }
+        let earliest = if cfg!(debug_assertions) { self.model.next_finish() } else { None };
         self.model.advance(now, &mut self.finished);
+        debug_assert!(
+            self.finished.iter().all(|(_, end)| Some(*end) >= earliest),
+            "a command finished before the moment for which threads sleep"
+        );
         for (ticket, finished) in self.finished.drain(..) {
             let flight = self.flights[index(ticket.0)].take();
             let Flight { list, tag, op, started } = flight.expect("a model finishes a start once");
@@ -200,6 +229,7 @@ impl<M: Model> State<M> {
             let issued = self.model.issued(ticket).unwrap_or(started);
             let ended = Ended { tag, op, result: Ok(()), started, issued, finished };
             self.lists[index(list.0)].push(ended);
+            self.waiters.serve(list);
         }
     }
 
@@ -207,7 +237,17 @@ impl<M: Model> State<M> {
         self.model.next_event().expect("a model with unfinished commands has an event to come")
     }
 
-    fn take(&mut self, list: ListId, clock: &Clock, mut ended: impl FnMut(Ended)) {
+    /// A moment before which no command finishes unless more start.
+    pub(super) fn next_finish(&self) -> Nanos {
+        self.model.next_finish().expect("a model with unfinished commands has an event to come")
+    }
+
+    /// Whether a command of the list has finished.
+    pub(super) fn has_ended(&self, list: ListId) -> bool {
+        !self.lists[index(list.0)].is_empty()
+    }
+
+    pub(super) fn take(&mut self, list: ListId, clock: &Clock, mut ended: impl FnMut(Ended)) {
         let list = &mut self.lists[index(list.0)];
         if let Some(record) = &mut self.record {
             let handed_out = clock.now();

@@ -4,21 +4,19 @@ use std::time::Duration;
 
 use esker_base::Clock;
 
-/// A sleeping thread may be woken so much late (timer slack, scheduler): the rest is spun.
-const LATE_NS: u32 = 200_000;
-
 /// How time passes: not at all, as it does, slower, or from event to event. Clones share one clock.
 #[derive(Clone, Debug)]
 pub struct Pace {
     clock: Option<Clock>,
-    spin: Duration,
+    /// How many real nanoseconds one of the clock takes.
+    factor: u32,
 }
 
 impl Pace {
     /// Time is not modelled: commands complete within `submit`. What they did is counted.
     #[must_use]
     pub fn untimed() -> Pace {
-        Pace { clock: None, spin: Duration::ZERO }
+        Pace { clock: None, factor: 1 }
     }
 
     /// Commands take the time that the model says.
@@ -33,9 +31,8 @@ impl Pace {
     /// If `factor` is zero.
     #[must_use]
     pub fn dilated(factor: u32) -> Pace {
-        let spin = Duration::from_nanos(u64::from(LATE_NS.div_ceil(factor)));
         let clock = if factor == 1 { Clock::real() } else { Clock::dilated(factor) };
-        Pace { clock: Some(clock), spin }
+        Pace { clock: Some(clock), factor }
     }
 
     /// Time stands still until somebody waits, and then passes at once. The clock is virtual and
@@ -47,7 +44,7 @@ impl Pace {
     #[must_use]
     pub fn virtual_time(clock: Clock) -> Pace {
         assert!(clock.is_virtual(), "a clock that moves by itself needs a real or dilated pace");
-        Pace { clock: Some(clock), spin: Duration::ZERO }
+        Pace { clock: Some(clock), factor: 1 }
     }
 
     /// The clock; none when time is not modelled.
@@ -56,8 +53,13 @@ impl Pace {
         self.clock.as_ref()
     }
 
-    /// How long before an event a thread must stop sleeping to be in time for it, on the clock.
-    pub(super) fn spin(&self) -> Duration {
-        self.spin
+    /// How many times slower than real time the clock is.
+    pub(super) fn factor(&self) -> u32 {
+        self.factor
+    }
+
+    /// The real time that a span on the clock takes.
+    pub(super) fn in_real_time(&self, span: Duration) -> Duration {
+        span.saturating_mul(self.factor)
     }
 }

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_base::{Clock, Nanos};
 use esker_device::{Command, Completion, DeviceError, QueuePair};
+use parking_lot::Condvar;
 
+use super::Model;
 use super::device::Namespace;
 use super::emulation::{Emulation, ListId};
-use super::{Model, Pace};
 
 pub(super) struct Queue<M: Model> {
     emulation: Arc<Emulation<M>>,
@@ -19,6 +19,8 @@ pub(super) struct Queue<M: Model> {
     in_flight: usize,
     /// What ended within `submit`.
     ready: Vec<Completion>,
+    /// Rung when a command has finished while the thread waits behind another.
+    bell: Arc<Condvar>,
 }
 
 impl<M: Model> Queue<M> {
@@ -28,61 +30,41 @@ impl<M: Model> Queue<M> {
         depth: usize,
     ) -> Queue<M> {
         let list = emulation.open_list(depth);
-        Queue { emulation, namespace, depth, list, in_flight: 0, ready: Vec::with_capacity(depth) }
+        let (ready, bell) = (Vec::with_capacity(depth), Arc::new(Condvar::new()));
+        Queue { emulation, namespace, depth, list, in_flight: 0, ready, bell }
     }
 
-    /// Hands out what is finished now: how many commands, and when the next event is.
-    fn take(&mut self, done: &mut Vec<Completion>) -> (usize, Option<Nanos>) {
+    /// Hands out what is finished now.
+    fn take(&mut self, done: &mut Vec<Completion>) -> usize {
         let before = done.len();
         done.append(&mut self.ready);
         let namespace = &*self.namespace;
-        let next = self.emulation.finish(self.list, |ended| done.push(namespace.complete(ended)));
-        let count = done.len() - before;
-        self.in_flight -= count;
-        (count, next)
+        self.emulation.finish(self.list, |ended| done.push(namespace.complete(ended)));
+        self.count(done.len() - before)
     }
 
     /// Hands out what is finished, after waiting for it if nothing is.
     fn await_some(&mut self, done: &mut Vec<Completion>, timeout: Option<Duration>) -> usize {
-        let clock = match self.emulation.pace().clock() {
-            Some(clock) if self.in_flight > 0 && self.ready.is_empty() => clock.clone(),
-            _ => return self.take(done).0,
+        let Queue { emulation, namespace, list, .. } = &*self;
+        let clock = match emulation.pace().clock() {
+            Some(clock) if self.in_flight > 0 && self.ready.is_empty() => clock,
+            _ => return self.take(done),
         };
-        let deadline = timeout.map(|timeout| clock.now() + timeout);
-        if clock.is_virtual() { self.run(done, deadline) } else { self.sit(&clock, done, deadline) }
-    }
-
-    /// Moves a virtual clock until something is finished.
-    fn run(&mut self, done: &mut Vec<Completion>, deadline: Option<Nanos>) -> usize {
         let before = done.len();
-        let namespace = &*self.namespace;
-        self.emulation.run(self.list, deadline, |ended| done.push(namespace.complete(ended)));
-        let count = done.len() - before;
-        self.in_flight -= count;
-        count
-    }
-
-    /// Waits on a clock that moves by itself.
-    fn sit(&mut self, clock: &Clock, done: &mut Vec<Completion>, deadline: Option<Nanos>) -> usize {
-        loop {
-            let (count, next) = self.take(done);
-            if count > 0 || deadline.is_some_and(|end| end <= clock.now()) {
-                return count;
-            }
-            let next = next.expect("a model with unfinished commands has an event to come");
-            sleep(clock, self.emulation.pace(), deadline.map_or(next, |end| next.min(end)));
+        let deadline = timeout.map(|timeout| clock.now() + timeout);
+        let ended = |ended| done.push(namespace.complete(ended));
+        if clock.is_virtual() {
+            emulation.run(*list, deadline, ended);
+        } else {
+            emulation.sit(*list, &self.bell, deadline, ended);
         }
+        self.count(done.len() - before)
     }
-}
 
-/// Sleeps until shortly before a moment, then spins: a sleeping thread is not woken in time.
-fn sleep(clock: &Clock, pace: &Pace, until: Nanos) {
-    let left = until - clock.now();
-    if left > pace.spin() {
-        clock.sleep(left - pace.spin());
-    }
-    while clock.now() < until {
-        std::hint::spin_loop();
+    /// So many commands were handed out.
+    fn count(&mut self, done: usize) -> usize {
+        self.in_flight -= done;
+        done
     }
 }
 
@@ -106,7 +88,7 @@ impl<M: Model + 'static> QueuePair for Queue<M> {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        Ok(self.take(done).0)
+        Ok(self.take(done))
     }
 
     fn wait(
@@ -126,6 +108,7 @@ impl<M: Model> Drop for Queue<M> {
     fn drop(&mut self) {
         // After a panic the model may be in any state: it is not asked, its list not used again.
         if std::thread::panicking() {
+            self.emulation.leave(self.list);
             return;
         }
         let mut done = Vec::new();

@@ -112,6 +112,13 @@ impl Agenda {
         Some((at_ns, event))
     }
 
+    /// All events to come, with their times, in no order.
+    pub(super) fn upcoming(&self) -> impl Iterator<Item = (u64, Event)> {
+        let heap = self.heap.iter().map(|Reverse(entry)| entry);
+        let queues = self.queues.iter().flatten();
+        queues.chain(heap).map(|&(moment, event)| (time_of(moment), event))
+    }
+
     fn least(&self) -> usize {
         let (mut index, mut least) = (0, self.firsts[0]);
         for (other, &moment) in self.firsts.iter().enumerate().skip(1) {

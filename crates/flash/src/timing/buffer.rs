@@ -72,6 +72,11 @@ impl Buffer {
         self.admitted.saturating_sub(self.released)
     }
 
+    /// Whether a write waits for room.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// A program carries bytes up to position `end`: whether they have arrived. If not,
     /// [`Buffer::arrive`] tells when they have.
     pub(super) fn has_arrived(&mut self, end: u64, job: u32) -> bool {

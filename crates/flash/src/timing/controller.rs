@@ -294,6 +294,56 @@ impl Controller {
         self.agenda.next_ns().map(Nanos)
     }
 
+    /// A moment before which no command finishes unless the host does something: events in between
+    /// may run together. There is one for as long as a command is unfinished.
+    #[must_use]
+    pub fn next_finish(&self) -> Option<Nanos> {
+        let bounds = self.agenda.upcoming().map(|(at_ns, event)| at_ns + self.least_ns(event));
+        bounds.min().map(Nanos)
+    }
+
+    /// How long it takes at least from an event to the end of a command that comes of it. What comes
+    /// of other events does not count, nor what the host starts meanwhile.
+    fn least_ns(&self, event: Event) -> u64 {
+        let Timing { read_ns, program_ns, host_ns, .. } = self.timing;
+        // A die that turns to another operation.
+        let turn_ns = host_ns + read_ns.min(program_ns);
+        match event {
+            Event::Finished { .. } => 0,
+            // The host has copied its part of the page, or it comes out of the buffer.
+            Event::ReadStarted { .. } if self.host.is_some() => 0,
+            Event::ReadStarted { ticket } => {
+                let Command { bytes, parts, .. } = self.commands[ticket as usize];
+                let is_buffered = |job: &Job| self.media.is_pending(job.die, job.program);
+                let needs_die = bytes == 0
+                    && parts.first().is_some()
+                    && !parts.any(&self.media.jobs, is_buffered);
+                host_ns + if needs_die { read_ns } else { 0 }
+            }
+            Event::WriteStarted { .. } | Event::Arrived => host_ns,
+            // What is resumed then may be about to end.
+            Event::DieDone { die, .. } if self.media.is_suspended(die) => host_ns,
+            Event::DieDone { die, turn } => match self.media.done(die, turn) {
+                Some(Job { kind: Kind::Read { .. }, bytes, .. }) => {
+                    let carried_ns = transfer_ns(*bytes, self.timing.channel_bytes_per_s);
+                    carried_ns + self.link_ns(*bytes) + host_ns
+                }
+                Some(Job { kind: Kind::Program { .. }, .. }) if self.buffer.is_awaited() => host_ns,
+                _ => turn_ns,
+            },
+            Event::ChannelDone { channel } => match self.media.carried(channel) {
+                (_, true, _) => host_ns,
+                (Job { kind: Kind::Read { .. }, bytes, .. }, ..) => self.link_ns(*bytes) + host_ns,
+                (_, _, true) => host_ns,
+                _ => turn_ns,
+            },
+        }
+    }
+
+    fn link_ns(&self, bytes: u32) -> u64 {
+        transfer_ns(bytes, self.timing.link_read_bytes_per_s)
+    }
+
     /// Runs all events up to and including `to`, and appends the commands that finished.
     pub fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>) {
         while let Some((now_ns, event)) = self.agenda.pop(to.0) {

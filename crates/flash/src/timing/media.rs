@@ -116,6 +116,25 @@ impl Media {
             || die.lines[CHANGES].any(&self.jobs, is_it)
     }
 
+    /// What the array of a die will have done, unless that was suspended since.
+    pub(super) fn done(&self, die: u32, turn: u32) -> Option<&Job> {
+        let die = &self.dies[die as usize];
+        (die.turn == turn).then(|| self.jobs.get(die.job))
+    }
+
+    /// Whether the die has something to resume.
+    pub(super) fn is_suspended(&self, die: u32) -> bool {
+        self.dies[die as usize].suspended.is_some()
+    }
+
+    /// What a busy channel carries, whether the die resumes something then, and whether another
+    /// page waits, for the channel or for the register.
+    pub(super) fn carried(&self, channel: u32) -> (&Job, bool, bool) {
+        let die = &self.dies[self.channels[channel as usize].first as usize];
+        let has_more = die.next != NONE || die.state == State::Held && die.job != die.register;
+        (self.jobs.get(die.register), die.suspended.is_some(), has_more)
+    }
+
     /// The host holds back so many more reads of a die.
     pub(super) fn expect_read(&mut self, die: u32, more: i32) {
         let expected = &mut self.dies[die as usize].expected;

@@ -77,6 +77,10 @@ impl Model for Timed {
         self.drive.next_event()
     }
 
+    fn next_finish(&self) -> Option<Nanos> {
+        self.drive.next_finish()
+    }
+
     fn advance(&mut self, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>) {
         self.drive.advance(to, finished);
     }
