@@ -3,12 +3,14 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`config`] | what is served, to whom, within which limits |
-//! | `shared`, `worker`, `connection` | event loops and what they have in common |
+//! | `ids` | connections and commands by number |
+//! | `shared`, `worker`, `core` | event loops and what they have in common |
+//! | `connection`, `commands`, `reply`, `serve` | one connection: its state, its commands and their answers, at work |
 //! | `fabrics`, `admin`, `abort`, `identify`, `logs` | commands of the admin queue |
-//! | `io`, `copy`, `fdp`, `reservation` | commands of I/O queues |
-//! | `backend`, `late` | devices that make others wait, and commands that they do not end in time |
+//! | `io`, `copy`, `copies`, `fdp`, `reservation` | commands of I/O queues |
+//! | `backend`, `late`, `deadline` | devices that make others wait, and commands that they do not end in time |
 //! | `subsystem`, `controller` | the things that commands are about |
-//! | `memory`, `pace` | what one host may hold of a worker's memory, and for how long |
+//! | `budget`, `memory`, `pace` | what one host may hold of a worker's memory, and for how long |
 //! | `admission` | who has the connections |
 //! | `listen` | the addresses that hosts connect to |
 //! | `reload` | another configuration for a target that runs |
@@ -22,13 +24,19 @@ mod abort;
 mod admin;
 mod admission;
 mod backend;
+mod budget;
+mod commands;
 pub mod config;
 mod connection;
 mod controller;
+mod copies;
 mod copy;
+mod core;
+mod deadline;
 mod fabrics;
 mod fdp;
 mod identify;
+mod ids;
 mod io;
 mod late;
 mod listen;
@@ -37,7 +45,9 @@ mod memory;
 pub mod metrics;
 mod pace;
 mod reload;
+mod reply;
 mod reservation;
+mod serve;
 mod shared;
 mod subsystem;
 mod worker;

@@ -13,18 +13,16 @@
 
 use std::sync::Arc;
 
-use super::admin::Reply;
 use super::connection::Connection;
-use super::controller::{AbortId, Controller};
+use super::controller::{ABORTS, Controller};
 use super::copy;
-use super::shared::{Message, Shared};
-use super::worker::{Core, Place};
+use super::core::Core;
+use super::ids::{AbortId, Place};
+use super::reply::Reply;
+use super::shared::Message;
 use crate::conn::Slot;
 use crate::wire::capsule::Sqe;
 use crate::wire::status::Status;
-
-/// Abort commands at once.
-pub(crate) const MOST: u8 = 4;
 
 /// Runs Abort on the admin queue.
 pub(crate) fn ask(controller: &Arc<Controller>, core: &Core, slot: Slot, sqe: &Sqe) -> Reply {
@@ -38,7 +36,7 @@ pub(crate) fn ask(controller: &Arc<Controller>, core: &Core, slot: Slot, sqe: &S
         return Reply::Aborted(Slot(request));
     }
     let Some(&at) = state.connected.get(&sqid) else { return Reply::Done(1) };
-    if state.aborts.len() >= usize::from(MOST) {
+    if state.aborts.len() >= usize::from(ABORTS) {
         return Reply::Failed(Status::ABORT_LIMIT.final_());
     }
     state.abort_count += 1;
@@ -48,15 +46,6 @@ pub(crate) fn ask(controller: &Arc<Controller>, core: &Core, slot: Slot, sqe: &S
     let (connection, controller) = (at.connection, controller.id);
     core.shared.tell(at.worker, Message::Abort { connection, controller, cid, asked });
     Reply::Later
-}
-
-/// Tells the worker of the admin queue what became of the command of an Abort.
-pub(crate) fn answer(shared: &Shared, controller: u16, asked: AbortId, is_done: bool) {
-    let Some(admin) = shared.controllers.lock().get(&controller).map(|one| one.admin) else {
-        return; // nobody waits for the answer
-    };
-    let connection = admin.connection;
-    shared.tell(admin.worker, Message::Aborted { connection, controller, asked, is_done });
 }
 
 /// Answers an Abort, on the admin queue.
@@ -80,7 +69,7 @@ pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, aske
     let Some(controller) = connection.role.controller().map(|one| one.id) else { return };
     core.mark_dirty(connection);
     if connection.is_ending {
-        return answer(&core.shared, controller, asked, false);
+        return core.shared.answer_abort(controller, asked, false);
     }
     let jobs = &connection.jobs;
     let is_it = |slot: u16| jobs.get(usize::from(slot)).is_some_and(|job| job.sqe.cid == cid);
@@ -102,7 +91,7 @@ pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, aske
         job.sqe.cid == cid && is_at_work && (job.asked.is_some() || job.pieces > 0)
     });
     let Some(slot) = index.and_then(|index| u16::try_from(index).ok()).map(Slot) else {
-        return answer(&core.shared, controller, asked, false);
+        return core.shared.answer_abort(controller, asked, false);
     };
     if connection.job(slot).asked.is_some() {
         connection.job(slot).abort = Some(asked);
@@ -112,7 +101,7 @@ pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, aske
     let is_its = |place: Place| place.connection == index && place.slot == slot;
     let is_copy = connection.copies.stop(slot);
     if !is_copy && u32::try_from(core.count_back(is_its)).ok() != Some(pieces) {
-        return answer(&core.shared, controller, asked, false);
+        return core.shared.answer_abort(controller, asked, false);
     }
     let taken = core.take_back(is_its);
     connection.took_back(slot, taken.len());

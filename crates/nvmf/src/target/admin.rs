@@ -2,58 +2,22 @@
 
 use std::sync::Arc;
 
-use esker_base::units::to_usize;
-
 use super::config::NSID_MAX;
 use super::connection::{Connection, Role};
-use super::controller::{Controller, LogRead};
-use super::identify::{AERL, identify};
+use super::controller::{AERL, Controller, LogRead};
+use super::core::Core;
+use super::identify::identify;
 use super::logs::LogPage;
+use super::reply::{Reply, dwords};
 use super::subsystem::Namespace;
-use super::worker::Core;
-use super::{fdp, logs};
+use super::{abort, fdp, logs};
 use crate::conn::Slot;
 use crate::wire::capsule::{NSID_ALL, Sqe};
-use crate::wire::command::{admin, io};
+use crate::wire::command::admin;
 use crate::wire::status::Status;
 use crate::wire::{feature, identify as wire_identify, log};
 
-/// The answer to a command that is executed at once.
-pub(crate) enum Reply {
-    /// It worked; dwords 0 and 1 of the response.
-    Done(u64),
-    /// It did not.
-    Failed(Status),
-    /// Data, and dwords 0 and 1 of the response.
-    Data(Vec<u8>, u64),
-    /// Data of a log page, and what the host has read once it gets them.
-    Log(Vec<u8>, Option<LogRead>),
-    /// It worked, and first the command in this slot is answered that it aborted.
-    Aborted(Slot),
-    /// It was answered already, or will be.
-    Later,
-}
-
-impl Reply {
-    /// As many dwords of `bytes` as the host asked for (0's based), padded with zeroes.
-    pub(crate) fn dwords(bytes: Vec<u8>, numd: u32) -> Reply {
-        dwords(bytes, numd).map_or_else(Reply::Failed, |bytes| Reply::Data(bytes, 0))
-    }
-}
-
-fn dwords(mut bytes: Vec<u8>, numd: u32) -> Result<Vec<u8>, Status> {
-    let size = (to_usize(numd.into()) + 1) * 4;
-    if size > MOST_DATA {
-        return Err(INVALID);
-    }
-    bytes.resize(size, 0);
-    Ok(bytes)
-}
-
 const INVALID: Status = Status::INVALID_FIELD.final_();
-
-/// The most data that an admin command returns.
-const MOST_DATA: usize = 1 << 20;
 
 /// Runs a command on the admin queue.
 pub(crate) fn execute(
@@ -85,7 +49,7 @@ pub(crate) fn execute(
             core.shared.look_for_events(controller);
             Reply::Later
         }
-        admin::ABORT if !is_discovery => super::abort::ask(controller, core, slot, sqe),
+        admin::ABORT if !is_discovery => abort::ask(controller, core, slot, sqe),
         _ => Reply::Failed(Status::INVALID_OPCODE.final_()),
     }
 }
@@ -250,29 +214,5 @@ fn get_features(controller: &Controller, sqe: &Sqe) -> Reply {
         feature::FDP_EVENTS => namespace(controller, sqe.nsid)
             .map_or_else(Reply::Failed, |namespace| fdp::reported(&namespace, sqe)),
         _ => Reply::Failed(INVALID),
-    }
-}
-
-/// Reservation commands, which come on I/O queues.
-pub(crate) fn reservation(
-    controller: &Controller,
-    namespace: &Namespace,
-    sqe: &Sqe,
-    data: &[u8],
-) -> Reply {
-    let (host, reservations) = (controller.claimant(), &namespace.reservations);
-    match sqe.opcode {
-        io::RESERVATION_REGISTER | io::RESERVATION_ACQUIRE | io::RESERVATION_RELEASE => {
-            match reservations.run(host, controller.id, sqe, data) {
-                Ok(()) => Reply::Done(0),
-                Err(status) => Reply::Failed(status),
-            }
-        }
-        // Host identifiers have 128 bits, which only the extended form (EDS) has room for.
-        io::RESERVATION_REPORT if sqe.dword(11) & 1 == 0 => {
-            Reply::Failed(Status::HOST_ID_INCONSISTENT.final_())
-        }
-        io::RESERVATION_REPORT => Reply::dwords(reservations.report(), sqe.dword(10)),
-        _ => Reply::Failed(Status::INVALID_OPCODE.final_()),
     }
 }

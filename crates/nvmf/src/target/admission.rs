@@ -19,11 +19,7 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-use super::controller::Address;
-
-/// Which connection, among all that there ever were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Visitor(u64);
+use super::ids::{Address, Visitor};
 
 /// What is known of a connection's host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,6 +14,7 @@ use esker_base::Nanos;
 use parking_lot::Mutex;
 
 use super::config::HostConfig;
+use super::ids::{AbortId, Address};
 use super::reservation::{Claimant, HostId, NO_HOST_ID};
 use super::subsystem::Subsystem;
 use crate::conn::Slot;
@@ -21,6 +22,12 @@ use crate::wire::fabrics::{CC_EN, CC_SHN, CSTS_RDY, CSTS_SHUTDOWN_COMPLETE};
 use crate::wire::identify::{OAES_ANA, OAES_DISCOVERY, OAES_NAMESPACE};
 use crate::wire::log::event;
 
+/// Abort commands of one controller at once.
+pub(crate) const ABORTS: u8 = 4;
+/// Entries of the error log.
+pub(crate) const ERROR_ENTRIES: usize = 64;
+/// Asynchronous Event Requests of one controller, 0's based.
+pub(crate) const AERL: u8 = 3;
 /// Granularity of keep alive timeouts, in units of 100 ms.
 pub(crate) const KAS: u16 = 10;
 
@@ -29,13 +36,6 @@ pub(crate) const KAS: u16 = 10;
 pub(crate) struct Host {
     pub(crate) nqn: String,
     pub(crate) id: HostId,
-}
-
-/// Where a connection is: which worker, and which of its connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) worker: usize,
-    pub(crate) connection: usize,
 }
 
 /// A controller.
@@ -89,10 +89,6 @@ pub(crate) struct State {
     /// The latest errors, newest first.
     pub(crate) error_log: VecDeque<crate::wire::log::ErrorEntry>,
 }
-
-/// An Abort command, among all that a controller has had: its slot may be another command's when the answer comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AbortId(pub(crate) u64);
 
 /// Why an I/O queue is not entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,160 +10,21 @@
 //! 4. The worker's queue on the device of a Copy at work is open, since it has a piece. That of one
 //!    that stands in line may have been closed with its namespace, and another opened in its place.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, Lba, LbaCount};
-use esker_device::{Completion, Op, PlacementId};
+use esker_base::AlignedBuf;
+use esker_device::{Completion, Op};
 
+use super::commands::status_of;
 use super::connection::Connection;
-use super::io::{self, check_range, refuse};
+use super::copies::{Copy, MOST_RANGES, PIECE_BYTES, PIECES, Piece, copy_lbas, range_lbas};
+use super::core::Core;
+use super::ids::Place;
 use super::subsystem::Namespace;
-use super::worker::{Core, Place};
 use crate::conn::Slot;
 use crate::wire::command::{CopyArguments, SourceRange, source_ranges};
 use crate::wire::status::Status;
-
-/// Source ranges of one Copy at most.
-pub(crate) const MOST_RANGES: u8 = 128;
-/// Bytes of one Copy at most.
-const MOST_BYTES: u32 = 16 << 20;
-/// Bytes of a piece.
-const PIECE_BYTES: u32 = 128 << 10;
-/// Pieces in progress at most.
-const PIECES: usize = 8;
-
-/// LBAs of one source range at most (MSSRL).
-pub(crate) fn range_lbas(lba_size: u32) -> u16 {
-    u16::try_from(copy_lbas(lba_size)).unwrap_or(u16::MAX)
-}
-
-/// LBAs of one Copy at most (MCL).
-pub(crate) fn copy_lbas(lba_size: u32) -> u32 {
-    MOST_BYTES / lba_size
-}
-
-/// The copies of a connection.
-#[derive(Default)]
-pub(crate) struct Copies {
-    running: Option<Copy>,
-    waiting: VecDeque<Copy>,
-}
-
-impl Copies {
-    /// Whether the Copy at work is the command in a slot.
-    pub(crate) fn has(&self, slot: Slot) -> bool {
-        self.running.as_ref().is_some_and(|copy| copy.slot == slot)
-    }
-
-    /// Takes a Copy out that has not begun.
-    pub(crate) fn cancel(&mut self, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let at = self.waiting.iter().position(|copy| is_it(copy.slot))?;
-        self.waiting.remove(at).map(|copy| copy.slot)
-    }
-
-    /// Lets the Copy at work begin no other piece; says whether it is the command in the slot.
-    pub(crate) fn stop(&mut self, slot: Slot) -> bool {
-        let Some(copy) = self.running.as_mut().filter(|copy| copy.slot == slot) else {
-            return false;
-        };
-        copy.fail(copy.source, Status::ABORTED);
-        true
-    }
-
-    /// Lets the Copy at work begin nothing more, of no range; says whether it is the command in the slot.
-    pub(crate) fn halt(&mut self, slot: Slot) -> bool {
-        let Some(copy) = self.running.as_mut().filter(|copy| copy.slot == slot) else {
-            return false;
-        };
-        copy.fail(0, Status::ABORTED);
-        true
-    }
-
-    /// A piece of the Copy at work was taken back before its device had it.
-    pub(crate) fn took_back(&mut self, place: Place) {
-        let Some(copy) = &mut self.running else { return };
-        let piece = std::mem::replace(&mut copy.pieces[usize::from(place.piece)], Piece::Free);
-        if let Piece::Reading { source, .. } | Piece::Writing { source } = piece {
-            copy.fail(source, Status::ABORTED);
-        }
-    }
-}
-
-struct Copy {
-    slot: Slot,
-    namespace: Arc<Namespace>,
-    lba_size: u32,
-    /// LBAs of a piece.
-    piece_lbas: u64,
-    sources: Vec<SourceRange>,
-    /// The source range that the next piece is of, and how much of it is given out.
-    source: usize,
-    given: u64,
-    /// Where the next piece goes.
-    to: u64,
-    fua: bool,
-    placement: Option<PlacementId>,
-    pieces: [Piece; PIECES],
-    /// The first source range that was not copied, and why.
-    failed: Option<(usize, Status)>,
-}
-
-/// What is in progress of a piece.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Piece {
-    Free,
-    Reading { source: usize, to: Lba },
-    Writing { source: usize },
-}
-
-impl Copy {
-    fn fail(&mut self, source: usize, status: Status) {
-        if self.failed.is_none_or(|(first, _)| source < first) {
-            self.failed = Some((source, status));
-        }
-    }
-
-    /// Whether pieces of a source range are still to be written: those of ranges before the one
-    /// that failed are.
-    fn wants(&self, source: usize) -> bool {
-        self.failed.is_none_or(|(first, _)| source < first)
-    }
-
-    fn is_given_out(&self) -> bool {
-        self.failed.is_some() || self.source == self.sources.len()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.pieces.iter().all(|&piece| piece == Piece::Free)
-    }
-
-    /// Bytes of the next piece.
-    fn next_bytes(&self) -> usize {
-        to_usize(LbaCount(self.next_lbas()).bytes(self.lba_size))
-    }
-
-    fn next_lbas(&self) -> u64 {
-        (u64::from(self.sources[self.source].nlb) + 1 - self.given).min(self.piece_lbas)
-    }
-
-    /// The next piece: where it is read from, and what it is.
-    fn next(&mut self) -> (Lba, Piece) {
-        let (source, lbas) = (self.source, self.next_lbas());
-        let range = &self.sources[source];
-        let from = Lba(range.slba + self.given);
-        let piece = Piece::Reading { source, to: Lba(self.to) };
-        self.to += lbas;
-        self.given += lbas;
-        if self.given == u64::from(range.nlb) + 1 {
-            self.source += 1;
-            self.given = 0;
-        }
-        (from, piece)
-    }
-}
 
 /// Runs Copy.
 pub(crate) fn execute(
@@ -177,7 +38,7 @@ pub(crate) fn execute(
     let checked = check(namespace, &arguments, data.as_deref().unwrap_or(&[]));
     let sources = match checked {
         Ok(sources) => sources,
-        Err(status) => return refuse(connection, core, slot, data, status),
+        Err(status) => return connection.refuse(core, slot, data, status),
     };
     connection.give_back(core, data);
     let geometry = namespace.geometry();
@@ -222,9 +83,9 @@ fn check(
     if sources.iter().any(is_long) || total > copy_lbas(lba_size).into() {
         return Err(too_much);
     }
-    check_range(namespace, arguments.sdlba, total)?;
+    namespace.check_range(arguments.sdlba, total)?;
     for source in &sources {
-        check_range(namespace, source.slba, lbas(source))?;
+        namespace.check_range(source.slba, lbas(source))?;
     }
     let (from, to) = (arguments.sdlba, arguments.sdlba + total);
     if sources.iter().any(|source| source.slba < to && from < source.slba + lbas(source)) {
@@ -298,7 +159,7 @@ pub(crate) fn completed(
                 unreachable!("a piece in progress is read or written")
             };
             if let Err(error) = &result {
-                copy.fail(source, io::status_of(error));
+                copy.fail(source, status_of(error));
             } else if let (Piece::Reading { .. }, Some((_, status))) = (piece, copy.failed) {
                 copy.fail(source, status); // it was read and is not written any more
             }

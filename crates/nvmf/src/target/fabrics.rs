@@ -5,11 +5,12 @@ use std::sync::Arc;
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
-use super::admin::Reply;
 use super::connection::{Connection, Role};
-use super::controller::{Address, Controller, Host, NotEntered};
+use super::controller::{Controller, Host, NotEntered};
+use super::core::Core;
+use super::ids::Address;
 use super::metrics;
-use super::worker::Core;
+use super::reply::Reply;
 use crate::auth::{Names, Verifier};
 use crate::conn::Slot;
 use crate::wire::auth::SECURITY_PROTOCOL;

@@ -1,7 +1,7 @@
 //! What a controller and its namespaces say about themselves.
 
 use super::config::NSID_MAX;
-use super::controller::Controller;
+use super::controller::{AERL, Controller, ERROR_ENTRIES};
 use super::shared::Shared;
 use super::subsystem::{Namespace, Subsystem};
 use crate::wire::capsule::NSID_ALL;
@@ -16,11 +16,6 @@ use crate::wire::identify::{
 };
 use crate::wire::status::Status;
 use crate::wire::{padded, saturate16};
-
-/// Entries of the error log.
-pub(crate) const ERROR_ENTRIES: usize = 64;
-/// Asynchronous Event Requests of one controller, 0's based.
-pub(crate) const AERL: u8 = 3;
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.final_();
 const INVALID_NAMESPACE: Status = Status::INVALID_NAMESPACE.final_();
@@ -114,7 +109,7 @@ fn common(controller: &Controller) -> IdentifyController {
         cntlid: controller.id,
         ver: VERSION,
         ctratt: CTRATT_HOSTID_128 | CTRATT_TBKAS,
-        acl: super::abort::MOST - 1,
+        acl: super::controller::ABORTS - 1,
         aerl: AERL,
         lpa: 0x07,
         elpe: u8::try_from(ERROR_ENTRIES - 1).expect("at most 256 entries"),
@@ -208,9 +203,9 @@ fn of_namespace(namespace: &Namespace) -> IdentifyNamespace {
         npdg: discard,
         npda: discard,
         nows: write,
-        mssrl: super::copy::range_lbas(geometry.lba_size),
-        mcl: super::copy::copy_lbas(geometry.lba_size),
-        msrc: super::copy::MOST_RANGES - 1,
+        mssrl: super::copies::range_lbas(geometry.lba_size),
+        mcl: super::copies::copy_lbas(geometry.lba_size),
+        msrc: super::copies::MOST_RANGES - 1,
         anagrpid: ANA_GROUP,
         endgid: namespace.endurance_group,
         nguid: namespace.uuid,

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
-use esker_device::{DeviceError, Op, OpKind};
+use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_device::Op;
 
 use super::connection::{Connection, Role, Use};
 use super::controller::Controller;
-use super::copy;
-use super::metrics::Work;
+use super::core::Core;
+use super::reply::Reply;
 use super::subsystem::Namespace;
-use super::worker::Core;
+use super::{copy, fdp};
 use crate::conn::Slot;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, LbaRange, dsm_ranges, io};
@@ -42,7 +42,7 @@ pub(crate) fn execute(
         });
     let (flow, namespace) = match prepared {
         Ok(prepared) => prepared,
-        Err(status) => return refuse(connection, core, slot, data, status),
+        Err(status) => return connection.refuse(core, slot, data, status),
     };
     // A command that waited for memory is counted once.
     if connection.job(slot).flow.replace(flow).is_none() {
@@ -61,7 +61,7 @@ pub(crate) fn execute(
         io::WRITE_ZEROES => {
             connection.give_back(core, data);
             let range = LbaRange::of(&sqe);
-            match check_range(&namespace, range.slba, range.count.into()) {
+            match namespace.check_range(range.slba, range.count.into()) {
                 Err(status) => connection.finish(core, slot, status),
                 Ok(lba) => {
                     let count = LbaCount(range.count.into());
@@ -82,9 +82,9 @@ pub(crate) fn execute(
         _ => {
             let bytes = data.as_deref().unwrap_or(&[]);
             let reply = match sqe.opcode {
-                io::IO_MANAGEMENT_RECEIVE => super::fdp::receive(&namespace, &sqe),
-                io::IO_MANAGEMENT_SEND => super::fdp::send(&namespace, &sqe, bytes),
-                _ => super::admin::reservation(&controller, &namespace, &sqe, bytes),
+                io::IO_MANAGEMENT_RECEIVE => fdp::receive(&namespace, &sqe),
+                io::IO_MANAGEMENT_SEND => fdp::send(&namespace, &sqe, bytes),
+                _ => reservation(&controller, &namespace, &sqe, bytes),
             };
             connection.give_back(core, data);
             connection.reply(core, slot, reply);
@@ -103,15 +103,23 @@ fn is_about_reservations(opcode: u8) -> bool {
     )
 }
 
-pub(crate) fn refuse(
-    connection: &mut Connection,
-    core: &mut Core,
-    slot: Slot,
-    data: Option<AlignedBuf>,
-    status: Status,
-) {
-    connection.give_back(core, data);
-    connection.finish(core, slot, status);
+/// Runs a reservation command.
+fn reservation(controller: &Controller, namespace: &Namespace, sqe: &Sqe, data: &[u8]) -> Reply {
+    let (host, reservations) = (controller.claimant(), &namespace.reservations);
+    match sqe.opcode {
+        io::RESERVATION_REGISTER | io::RESERVATION_ACQUIRE | io::RESERVATION_RELEASE => {
+            match reservations.run(host, controller.id, sqe, data) {
+                Ok(()) => Reply::Done(0),
+                Err(status) => Reply::Failed(status),
+            }
+        }
+        // Host identifiers have 128 bits, which only the extended form (EDS) has room for.
+        io::RESERVATION_REPORT if sqe.dword(11) & 1 == 0 => {
+            Reply::Failed(Status::HOST_ID_INCONSISTENT.final_())
+        }
+        io::RESERVATION_REPORT => Reply::dwords(reservations.report(), sqe.dword(10)),
+        _ => Reply::Failed(Status::INVALID_OPCODE.final_()),
+    }
 }
 
 /// Whether namespaces are reached through the portal of the controller.
@@ -146,13 +154,6 @@ fn lookup(
     Ok(connection.uses.len() - 1)
 }
 
-pub(crate) fn check_range(namespace: &Namespace, slba: u64, count: u64) -> Result<Lba, Status> {
-    match slba.checked_add(count) {
-        Some(end) if end <= namespace.capacity() => Ok(Lba(slba)),
-        _ => Err(Status::LBA_RANGE.final_()),
-    }
-}
-
 /// The range of a command that moves data, and its size in bytes.
 fn transfer(
     core: &Core,
@@ -160,7 +161,7 @@ fn transfer(
     sqe: &Sqe,
 ) -> Result<(LbaRange, Lba, usize), Status> {
     let range = LbaRange::of(sqe);
-    let lba = check_range(namespace, range.slba, range.count.into())?;
+    let lba = namespace.check_range(range.slba, range.count.into())?;
     let bytes = LbaCount(range.count.into()).bytes(namespace.lba_size());
     let most = core.shared.limits.transfer_bytes.min(namespace.geometry().max_transfer_size);
     if bytes > u64::from(most) {
@@ -196,8 +197,8 @@ fn write(
             let LbaRange { placement, fua, .. } = range;
             connection.submit(core, slot, Op::Write { lba, buf, placement, fua });
         }
-        (Ok(_), data) => refuse(connection, core, slot, data, Status::DATA_LENGTH.final_()),
-        (Err(status), data) => refuse(connection, core, slot, data, status),
+        (Ok(_), data) => connection.refuse(core, slot, data, Status::DATA_LENGTH.final_()),
+        (Err(status), data) => connection.refuse(core, slot, data, status),
     }
 }
 
@@ -212,9 +213,9 @@ fn compare(
     let (lba, expected) = match (transfer(core, namespace, &sqe), data) {
         (Ok((_, lba, bytes)), Some(expected)) if expected.len() == bytes => (lba, expected),
         (Ok(_), data) => {
-            return refuse(connection, core, slot, data, Status::DATA_LENGTH.final_());
+            return connection.refuse(core, slot, data, Status::DATA_LENGTH.final_());
         }
-        (Err(status), data) => return refuse(connection, core, slot, data, status),
+        (Err(status), data) => return connection.refuse(core, slot, data, status),
     };
     // The data of the host is here already: what it is compared with does not wait for memory.
     let buf = connection.take_anyway(core, expected.len());
@@ -247,7 +248,7 @@ fn dataset_management(
     let Ok(ranges) = ranges else {
         return connection.finish(core, slot, Status::DATA_LENGTH.final_());
     };
-    let is_valid = |one: &DsmRange| check_range(namespace, one.slba, one.count.into()).is_ok();
+    let is_valid = |one: &DsmRange| namespace.check_range(one.slba, one.count.into()).is_ok();
     if !ranges.iter().all(is_valid) {
         return connection.finish(core, slot, Status::LBA_RANGE.final_());
     }
@@ -260,25 +261,5 @@ fn dataset_management(
     // The other attributes are hints.
     if connection.job(slot).pieces == 0 {
         connection.finish(core, slot, Status::SUCCESS);
-    }
-}
-
-/// The status that tells a host what a device's error tells its caller.
-pub(crate) fn status_of(error: &DeviceError) -> Status {
-    match (error.kind(), error.op()) {
-        (ErrorKind::Io | ErrorKind::Corrupt, OpKind::Read) => Status::READ_ERROR.final_(),
-        (ErrorKind::Io | ErrorKind::Corrupt, OpKind::Write) => Status::WRITE_FAULT.final_(),
-        (ErrorKind::Invalid, _) => Status::LBA_RANGE.final_(),
-        (kind, _) => Status::from(kind),
-    }
-}
-
-/// What kind of work a command is, and how many bytes it moves.
-pub(crate) fn work_of(sqe: &Sqe, lba_size: u32) -> (Work, u64) {
-    let bytes = || LbaCount(LbaRange::of(sqe).count.into()).bytes(lba_size);
-    match sqe.opcode {
-        io::READ => (Work::Read, bytes()),
-        io::WRITE => (Work::Write, bytes()),
-        _ => (Work::Other, 0),
     }
 }

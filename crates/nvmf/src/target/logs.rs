@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::controller::Controller;
+use super::controller::{Controller, ERROR_ENTRIES};
 use super::fdp;
 use super::shared::{Portal, Shared};
 use super::subsystem::{Namespace, Subsystem};
@@ -73,7 +73,7 @@ fn bytes_of(shared: &Shared, controller: &Controller, sqe: &Sqe) -> Result<Vec<u
             let state = controller.state.lock();
             let mut bytes: Vec<u8> =
                 state.error_log.iter().flat_map(|entry| entry.encode()).collect();
-            bytes.resize(super::identify::ERROR_ENTRIES * log::ErrorEntry::SIZE, 0);
+            bytes.resize(ERROR_ENTRIES * log::ErrorEntry::SIZE, 0);
             Ok(bytes)
         }
         lid::SMART => Ok(smart(controller, subsystem).encode().to_vec()),

@@ -1,113 +1,11 @@
-//! Memory for the data of commands: what one connection, host or device may hold of a worker's, so that
-//! the others go on.
-//!
-//! A host whose data never comes, or that takes nothing, holds its buffers until it is shed
-//! ([`super::pace`]); a device that hangs holds those of its commands. So nobody gets all there is: a host
-//! may hold as much as is free, which leaves it half when it is alone, a third when there are two, and
-//! always something for the next. A device may hold half of what is free, so that its host has something
-//! left for other devices. A reserve is for commands of hosts that hold little.
-//!
-//! Invariants
-//! 1. `held` is the size of all buffers that hold data of connections, and the sum of what hosts hold.
-//! 2. Share 0 is that of connections whose host is not known yet. Another share lives while connections
-//!    have it.
-
-use std::collections::VecDeque;
+//! Buffers for the data of commands, as far as the budget of the worker goes.
 
 use esker_base::AlignedBuf;
 
-use super::config::Limits;
-use super::connection::{Connection, Use};
-use super::worker::Core;
+use super::budget::{Ask, STRANGERS};
+use super::connection::Connection;
+use super::core::Core;
 use crate::conn::Slot;
-
-/// The part of a worker's memory that is in reserve.
-const RESERVE: usize = 8;
-/// What a host may hold with help of the reserve: less than this part of it, and than so many bytes.
-const SMALL: usize = 4;
-const SMALL_BYTES: usize = 256 << 10;
-
-/// The share of connections whose host is not known yet.
-pub(crate) const STRANGERS: usize = 0;
-
-/// What one host holds.
-#[derive(Default)]
-struct Share {
-    host: String,
-    held: usize,
-    connections: usize,
-}
-
-/// The memory of a worker.
-pub(crate) struct Budget {
-    held: usize,
-    shares: Vec<Share>,
-    data_bytes: usize,
-    per_connection: usize,
-}
-
-/// What is asked for, and what those hold already that it is for.
-struct Ask {
-    len: usize,
-    share: usize,
-    connection: usize,
-    /// The connection's commands that the device has, and everybody's.
-    of_device: (usize, usize),
-}
-
-impl Budget {
-    pub(crate) fn new(limits: &Limits) -> Budget {
-        let (data_bytes, per_connection) = (limits.data_bytes, limits.data_bytes_per_connection);
-        Budget { held: 0, shares: vec![Share::default()], data_bytes, per_connection }
-    }
-
-    fn allows(&self, ask: &Ask) -> bool {
-        let (len, host) = (ask.len, self.shares[ask.share].held);
-        let (of_connection, of_all) = ask.of_device;
-        let left = self.per_connection.saturating_sub(ask.connection);
-        // One command may go above the connection's limit.
-        if ask.connection > 0 && of_connection + len > left {
-            return false;
-        }
-        let reserve = self.data_bytes / RESERVE;
-        let is_small = host + len <= SMALL_BYTES.min(reserve / SMALL);
-        if self.held == 0 || is_small && self.held + len <= self.data_bytes {
-            return true;
-        }
-        let free = (self.data_bytes - reserve).saturating_sub(self.held);
-        host + len <= free && 2 * of_all + len <= free
-    }
-
-    fn hold(&mut self, share: usize, len: usize) {
-        self.held += len;
-        self.shares[share].held += len;
-    }
-
-    fn let_go(&mut self, share: usize, len: usize) {
-        self.held -= len;
-        self.shares[share].held -= len;
-    }
-
-    /// The share of a host, for one connection more.
-    fn enter(&mut self, host: &str) -> usize {
-        let known = self.shares[1..].iter().position(|one| one.connections > 0 && one.host == host);
-        let index = known.map(|at| at + 1).unwrap_or_else(|| {
-            let share = Share { host: host.to_owned(), ..Share::default() };
-            match self.shares[1..].iter().position(|one| one.connections == 0) {
-                Some(at) => {
-                    self.shares[at + 1] = share;
-                    at + 1
-                }
-                None => {
-                    self.shares.push(share);
-                    self.shares.len() - 1
-                }
-            }
-        });
-        self.shares[index].connections += 1;
-        index
-    }
-}
 
 impl Connection {
     /// The host is known: what the connection holds counts as the host's.
@@ -120,9 +18,7 @@ impl Connection {
     }
 
     fn leave_share(&mut self, core: &mut Core) {
-        if self.share != STRANGERS {
-            core.budget.shares[self.share].connections -= 1;
-        }
+        core.budget.leave(self.share);
     }
 
     /// Gives back all that it holds, when it is closed.
@@ -178,103 +74,5 @@ impl Connection {
             self.let_go(core, buf.len());
             core.pool.give(buf);
         }
-    }
-
-    /// Lets commands go on that wait for memory. Those of one namespace wait in line; another namespace
-    /// does not wait behind it.
-    pub(crate) fn resume(&mut self, core: &mut Core) {
-        self.try_fenced(core);
-        if self.waiting.is_empty() || self.is_ending {
-            return;
-        }
-        let mut line = std::mem::take(&mut self.waiting);
-        let (mut still, mut stuck) = (VecDeque::new(), Vec::new());
-        while let Some(slot) = line.pop_front() {
-            let nsid = self.job(Slot(slot)).sqe.nsid;
-            if stuck.contains(&nsid) {
-                still.push_back(slot);
-                continue;
-            }
-            core.mark_dirty(self);
-            match self.job(Slot(slot)).sqe.is_from_host() {
-                true => self.fetch(core, Slot(slot)),
-                false => self.execute(core, Slot(slot), None),
-            }
-            if !self.waiting.is_empty() {
-                still.append(&mut self.waiting);
-                stuck.push(nsid);
-            }
-        }
-        self.waiting = still;
-        core.is_starved |= !self.waiting.is_empty();
-    }
-}
-
-impl Use {
-    /// A command for the device carries so many bytes more.
-    pub(crate) fn gave(&mut self, len: usize) {
-        self.bytes += len;
-    }
-
-    /// A command that the device has no more carried so many bytes.
-    pub(crate) fn got(&mut self, len: usize) {
-        self.bytes -= len;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: usize = 1 << 20;
-
-    /// How much a host gets in pieces of a MiB until it has to wait.
-    fn gets(budget: &mut Budget, share: usize) -> usize {
-        let mut got = 0;
-        let ask = |got| Ask { len: MIB, share, connection: 0, of_device: (0, got) };
-        while budget.allows(&ask(0)) {
-            budget.hold(share, MIB);
-            got += MIB;
-        }
-        got
-    }
-
-    #[test]
-    fn host_leaves_as_much_as_it_takes_and_a_reserve() {
-        let mut budget = Budget::new(&Limits::default());
-        let shares: Vec<usize> = (0..8).map(|n| budget.enter(&format!("host {n}"))).collect();
-        let got: Vec<usize> = shares.iter().map(|&share| gets(&mut budget, share) / MIB).collect();
-        assert_eq!(got, [112, 56, 28, 14, 7, 4, 2, 1]);
-        // And when nothing is left in general, small commands of a host without any have the reserve.
-        let last = budget.enter("the last");
-        let ask = |len| Ask { len, share: last, connection: 0, of_device: (0, 0) };
-        budget.hold(shares[0], 8 * MIB);
-        assert!(!budget.allows(&ask(MIB)) && budget.allows(&ask(200 << 10)));
-    }
-
-    #[test]
-    fn device_that_hangs_leaves_its_host_memory_for_others() {
-        let mut budget = Budget::new(&Limits::default());
-        let share = budget.enter("host");
-        let mut hung = 0;
-        let ask = |of_device| Ask { len: MIB, share, connection: 0, of_device };
-        while budget.allows(&ask((0, hung))) {
-            budget.hold(share, MIB);
-            hung += MIB;
-        }
-        assert!(hung > 32 * MIB, "{hung}");
-        for _ in 0..16 {
-            assert!(budget.allows(&ask((0, 0))), "another device");
-            budget.hold(share, MIB);
-        }
-    }
-
-    #[test]
-    fn share_ends_with_the_last_connection_of_its_host() {
-        let mut budget = Budget::new(&Limits::default());
-        let (a, b, again) = (budget.enter("a"), budget.enter("b"), budget.enter("a"));
-        assert_eq!((a, b, again), (1, 2, 1));
-        budget.shares[1].connections -= 2;
-        assert_eq!((budget.enter("c"), budget.enter("a")), (1, 3));
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
-use super::connection::Connection;
+use crate::conn::ControllerConnection;
 
 /// What a host was too slow with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,28 +48,32 @@ pub(crate) struct Pace {
     backlog: Option<(u64, Nanos)>,
 }
 
-impl Connection {
-    /// Whether the host is too slow, and with what.
-    pub(crate) fn is_slow(&mut self, now: Nanos, limit: Duration) -> Option<Slow> {
+impl Pace {
+    /// Whether the host is too slow, and with what; `asked` are the times when it was asked for data that has not
+    /// come.
+    pub(crate) fn look(
+        &mut self,
+        wire: &ControllerConnection,
+        mut asked: impl Iterator<Item = Nanos>,
+        now: Nanos,
+        limit: Duration,
+    ) -> Option<Slow> {
         let is_late = |since: Nanos| now.since(since) > limit;
-        let (is_within, pdus) = self.wire.pdu_under_way();
-        self.pace.pdu = match self.pace.pdu {
+        let (is_within, pdus) = wire.pdu_under_way();
+        self.pdu = match self.pdu {
             Some((number, since)) if is_within && number == pdus => Some((number, since)),
             _ => is_within.then_some((pdus, now)),
         };
-        let (queued, sent) = self.wire.output_bytes();
-        self.pace.backlog = match self.pace.backlog {
+        let (queued, sent) = wire.output_bytes();
+        self.backlog = match self.backlog {
             Some((goal, since)) if sent < goal => Some((goal, since)),
             _ => (sent < queued).then_some((queued, now)),
         };
-        let asked_late = |connection: &Connection| {
-            connection.jobs.iter().any(|job| job.asked.is_some_and(is_late))
-        };
-        if self.pace.backlog.is_some_and(|(_, since)| is_late(since)) {
+        if self.backlog.is_some_and(|(_, since)| is_late(since)) {
             Some(Slow::Taking)
-        } else if self.pace.fetching > 0 && asked_late(self) {
+        } else if self.fetching > 0 && asked.any(is_late) {
             Some(Slow::Data)
-        } else if self.pace.pdu.is_some_and(|(_, since)| is_late(since)) {
+        } else if self.pdu.is_some_and(|(_, since)| is_late(since)) {
             Some(Slow::Pdu)
         } else {
             None

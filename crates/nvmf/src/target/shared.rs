@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use esker_base::Clock;
 use parking_lot::{Mutex, RwLock};
 
-use super::admission::{Admission, Visitor};
+use super::admission::Admission;
 use super::config::{Limits, PortalConfig};
-use super::controller::{AbortId, Address, Controller};
+use super::controller::Controller;
+use super::ids::{AbortId, Address, Visitor};
 use super::metrics::Registry;
 use super::reservation::Store;
 use super::subsystem::Subsystem;
@@ -155,6 +156,15 @@ impl Shared {
 
     pub(crate) fn close(&self, at: Address, controller: u16) {
         self.tell(at.worker, Message::Close { connection: at.connection, controller });
+    }
+
+    /// Tells the worker of the admin queue what became of the command of an Abort.
+    pub(crate) fn answer_abort(&self, controller: u16, asked: AbortId, is_done: bool) {
+        let Some(admin) = self.controllers.lock().get(&controller).map(|one| one.admin) else {
+            return; // nobody waits for the answer
+        };
+        let connection = admin.connection;
+        self.tell(admin.worker, Message::Aborted { connection, controller, asked, is_done });
     }
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data_encoding::HEXLOWER;
+use esker_base::Lba;
 use esker_device::{DataPlacement, Device, Geometry};
 use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
@@ -13,6 +14,7 @@ use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, Subsy
 use super::late::Late;
 use super::reservation::{Reservations, Store};
 use crate::error::NvmfError;
+use crate::wire::status::Status;
 
 /// A device under a number.
 pub(crate) struct Namespace {
@@ -47,6 +49,14 @@ impl Namespace {
 
     pub(crate) fn placement(&self) -> Option<&dyn DataPlacement> {
         self.device.data_placement()
+    }
+
+    /// The first LBA of a range, if the namespace has all of it.
+    pub(crate) fn check_range(&self, slba: u64, count: u64) -> Result<Lba, Status> {
+        match slba.checked_add(count) {
+            Some(end) if end <= self.capacity() => Ok(Lba(slba)),
+            _ => Err(Status::LBA_RANGE.final_()),
+        }
     }
 
     /// Looks at the device's size; says whether it is another than hosts know.

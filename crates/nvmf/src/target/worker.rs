@@ -9,27 +9,22 @@
 //!
 //! [`Limits::spin`]: super::config::Limits::spin
 
-use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_base::Nanos;
 use esker_base::units::to_usize;
-use esker_base::{BufPool, Nanos};
-use esker_device::{Command, Completion, Op, Tag};
+use esker_device::{Command, Completion};
 
-use super::admission::{Verdict, Visitor};
-use super::backend::Backend;
+use super::admission::Verdict;
 use super::connection::{Connection, Role};
-use super::controller::Address;
+use super::core::{CONNECTIONS, Core};
+use super::ids::{Address, Place, Visitor};
 use super::listen::Listeners;
-use super::memory::Budget;
 use super::shared::{Message, Shared};
-use super::subsystem::Namespace;
-use super::{abort, metrics};
-use crate::conn::Slot;
-use crate::error::NvmfError;
+use super::{abort, admin, metrics};
 use crate::socket::{self, Poller, Ready};
 
 /// How often timeouts and the sizes of devices are looked at.
@@ -39,164 +34,10 @@ const DEVICE_WAIT: Duration = Duration::from_micros(50);
 /// Batches of one connection that are handled before others have their turn: a host that always has more
 /// to send would keep its worker to itself.
 const TURN_BATCHES: usize = 8;
-/// Free buffers that are kept.
-const POOL_BYTES: usize = 32 << 20;
 
-/// Tokens of the poller: the waker, listeners, connections.
+/// Tokens of the poller: the waker, and listeners from a number on.
 const WAKER: u64 = 0;
 const LISTENERS: u64 = 1;
-const CONNECTIONS: u64 = 1 << 32;
-
-/// Whose a command of a device is, in its tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Index of the connection.
-    pub(crate) connection: usize,
-    pub(crate) slot: Slot,
-    /// Which of several pieces, where that matters.
-    pub(crate) piece: u8,
-}
-
-impl Place {
-    pub(crate) fn tag(self) -> Tag {
-        let connection = u64::try_from(self.connection).expect("64 bits");
-        Tag(u64::from(self.piece) << 56 | connection << 16 | u64::from(self.slot.0))
-    }
-
-    fn of(tag: Tag) -> Place {
-        let [a, b, .., piece] = tag.0.to_le_bytes();
-        let connection = to_usize(tag.0 << 8 >> 24);
-        Place { connection, slot: Slot(u16::from_le_bytes([a, b])), piece }
-    }
-}
-
-/// A queue pair on the device of a namespace.
-struct DeviceQueue {
-    namespace: Arc<Namespace>,
-    queue: Backend,
-    batch: VecDeque<Command>,
-    /// Bytes of the commands that it has or will get.
-    bytes: usize,
-}
-
-/// What connections use of their worker.
-pub(crate) struct Core {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) index: usize,
-    pub(crate) now: Nanos,
-    pub(crate) pool: BufPool,
-    /// Memory for data of connections.
-    pub(crate) budget: Budget,
-    /// Bytes of the buffers taken since the devices had their turn.
-    pub(crate) batch_bytes: usize,
-    /// Commands wait for memory.
-    pub(crate) is_starved: bool,
-    poller: Poller,
-    devices: Vec<Option<DeviceQueue>>,
-    dirty: Vec<usize>,
-}
-
-impl Core {
-    /// The connection has something to send, or ends.
-    pub(crate) fn mark_dirty(&mut self, connection: &mut Connection) {
-        if !std::mem::replace(&mut connection.is_dirty, true) {
-            self.dirty.push(connection.index);
-        }
-    }
-
-    pub(crate) fn ending(&mut self, connection: &mut Connection) {
-        self.poller.remove(connection.stream.tcp());
-        self.mark_dirty(connection);
-    }
-
-    /// Watches for input of a connection, and for room in its socket. A host that does not read is not served
-    /// further: no more input is taken from it.
-    pub(crate) fn watch(&self, connection: &Connection, reads: bool, writes: bool) {
-        let token = CONNECTIONS + u64::try_from(connection.index).expect("64 bits");
-        // An error means that the socket is broken, which reading it shows.
-        let _ = self.poller.set(connection.stream.tcp(), token, reads, writes);
-    }
-
-    /// The index of this worker's queue on the device of a namespace.
-    pub(crate) fn device(&mut self, namespace: &Arc<Namespace>) -> Result<usize, NvmfError> {
-        let is_its = |one: &Option<DeviceQueue>| {
-            one.as_ref().is_some_and(|one| Arc::ptr_eq(&one.namespace, namespace))
-        };
-        if let Some(index) = self.devices.iter().position(is_its) {
-            return Ok(index);
-        }
-        let queue = Backend::open(&namespace.device, &self.shared, self.index)?;
-        let opened = Some(DeviceQueue {
-            namespace: namespace.clone(),
-            queue,
-            batch: VecDeque::new(),
-            bytes: 0,
-        });
-        match self.devices.iter().position(Option::is_none) {
-            Some(index) => {
-                self.devices[index] = opened;
-                Ok(index)
-            }
-            None => {
-                self.devices.push(opened);
-                Ok(self.devices.len() - 1)
-            }
-        }
-    }
-
-    pub(crate) fn namespace(&self, device: usize) -> &Arc<Namespace> {
-        &self.devices[device].as_ref().expect("a device in use").namespace
-    }
-
-    pub(crate) fn push(&mut self, device: usize, bytes: usize, command: Command) {
-        let device = self.devices[device].as_mut().expect("a device in use");
-        device.bytes += bytes;
-        device.batch.push_back(command);
-    }
-
-    /// Bytes of the commands that a device has or will get.
-    pub(crate) fn device_bytes(&self, device: usize) -> usize {
-        self.devices[device].as_ref().map_or(0, |one| one.bytes)
-    }
-
-    /// Takes commands back that no device has yet.
-    pub(crate) fn take_back(&mut self, is_it: impl Fn(Place) -> bool) -> Vec<(Place, Op)> {
-        let mut taken = Vec::new();
-        for device in self.devices.iter_mut().flatten() {
-            let is_its = |command: &Command| is_it(Place::of(command.tag));
-            let batch = std::mem::take(&mut device.batch);
-            let (its, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(&is_its);
-            device.batch = VecDeque::from(others);
-            for Command { tag, op } in device.queue.take_back(&is_its).into_iter().chain(its) {
-                device.bytes -= op.buf_len();
-                taken.push((Place::of(tag), op));
-            }
-        }
-        taken
-    }
-
-    /// How many commands no device has yet are of a slot of a connection.
-    pub(crate) fn count_back(&self, is_it: impl Fn(Place) -> bool) -> usize {
-        let is_its = |command: &Command| is_it(Place::of(command.tag));
-        let of = |device: &DeviceQueue| {
-            let waiting = device.batch.iter().filter(|command| is_its(command)).count();
-            waiting + device.queue.count_back(&is_its)
-        };
-        self.devices.iter().flatten().map(of).sum()
-    }
-
-    /// Whether devices have to be looked at: nobody tells of what they finish, or they take no more.
-    fn has_devices_to_poll(&self) -> bool {
-        let is_polled = |one: &DeviceQueue| {
-            !one.batch.is_empty() && one.queue.may_have_room() || one.queue.is_polled()
-        };
-        self.devices.iter().flatten().any(is_polled)
-    }
-
-    fn has_work_in_devices(&self) -> bool {
-        self.devices.iter().flatten().any(|one| !one.batch.is_empty() || one.queue.in_flight() > 0)
-    }
-}
 
 /// One event loop.
 pub(crate) struct Worker {
@@ -221,20 +62,8 @@ impl Worker {
         let poller = Poller::new()?;
         poller.add(shared.mailboxes[index].waker.fd(), WAKER)?;
         let listeners = Listeners::new(listeners, LISTENERS, &poller)?;
-        let now = shared.clock.now();
-        let budget = Budget::new(&shared.limits);
-        let core = Core {
-            shared,
-            index,
-            now,
-            pool: BufPool::new(POOL_BYTES),
-            budget,
-            batch_bytes: 0,
-            is_starved: false,
-            poller,
-            devices: Vec::new(),
-            dirty: Vec::new(),
-        };
+        let core = Core::new(shared, index, poller);
+        let now = core.now;
         Ok(Worker {
             core,
             connections: Vec::new(),
@@ -375,7 +204,7 @@ impl Worker {
                 Message::Abort { connection, controller, cid, asked } => {
                     match of(&mut self.connections, connection, controller) {
                         Some(connection) => abort::abort(connection, &mut self.core, cid, asked),
-                        None => abort::answer(&self.core.shared, controller, asked, false),
+                        None => shared.answer_abort(controller, asked, false),
                     }
                 }
                 Message::Aborted { connection, controller, asked, is_done } => {
@@ -385,7 +214,7 @@ impl Worker {
                 }
                 Message::Events { connection, controller } => {
                     if let Some(connection) = of(&mut self.connections, connection, controller) {
-                        super::admin::send_events(connection, &mut self.core);
+                        admin::send_events(connection, &mut self.core);
                     }
                 }
             }
@@ -464,7 +293,13 @@ impl Worker {
         };
         let at = Address { worker: self.core.index, connection: index };
         self.core.shared.admission.placed(visitor, at);
-        let connection = Connection::new(stream, index, (portal, visitor), &self.core);
+        let connection = Connection::new(
+            stream,
+            index,
+            (portal, visitor),
+            &self.core.shared.limits,
+            self.core.now,
+        );
         self.connections[index] = Some(Box::new(connection));
     }
 

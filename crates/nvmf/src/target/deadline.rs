@@ -1,0 +1,78 @@
+//! Commands that a device does not end in time: they are answered, and go on as late ones ([`super::late`]).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use esker_base::Nanos;
+
+use super::connection::{Connection, Job};
+use super::copy;
+use super::core::Core;
+use super::ids::Place;
+use super::late::changes_of;
+use super::metrics;
+use crate::conn::Slot;
+use crate::wire::status::Status;
+
+impl Connection {
+    /// Answers the commands that were given to a device, or wait, for longer than `limit`.
+    pub(crate) fn answer_late(&mut self, core: &mut Core, now: Nanos, limit: Duration) {
+        for index in 0..self.jobs.len() {
+            let job = &self.jobs[index];
+            let is_over = job.pieces > 0 && job.late.is_none() && now.since(job.given) > limit;
+            if is_over && let Ok(slot) = u16::try_from(index) {
+                self.answer_one(core, Slot(slot));
+            }
+        }
+        let is_over = |jobs: &[Job], slot: u16| now.since(jobs[usize::from(slot)].started) > limit;
+        let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|&slot| is_over(&self.jobs, slot));
+        self.waiting = VecDeque::from(left);
+        over.into_iter().for_each(|slot| self.finish(core, Slot(slot), Status::PATH_INTERNAL));
+        let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.fenced)
+            .into_iter()
+            .partition(|(slot, _)| is_over(&self.jobs, *slot));
+        self.fenced = VecDeque::from(left);
+        for (slot, data) in over {
+            self.give_back(core, data);
+            self.finish(core, Slot(slot), Status::PATH_INTERNAL);
+        }
+        while let Some(slot) = self.copies.cancel(|slot| is_over(&self.jobs, slot.0)) {
+            self.finish(core, slot, Status::PATH_INTERNAL);
+        }
+        core.mark_dirty(self);
+    }
+
+    fn answer_one(&mut self, core: &mut Core, slot: Slot) {
+        let index = self.index;
+        let is_its = |place: Place| place.connection == index && place.slot == slot;
+        let is_copy = self.copies.halt(slot);
+        let taken = core.take_back(is_its);
+        self.took_back(slot, taken.len());
+        for (place, op) in taken {
+            if is_copy {
+                self.copies.took_back(place);
+            }
+            self.took_back_bytes(slot, op.buf_len());
+            self.give_back(core, op.into_buf());
+        }
+        metrics::count(&core.shared.metrics.late);
+        let sqe = self.job(slot).sqe;
+        let changes = changes_of(&sqe);
+        let status = if changes.is_some() { Status::INTERNAL } else { Status::PATH_INTERNAL };
+        if self.job(slot).pieces == 0 {
+            // No device ever had it, so it does not happen.
+            if is_copy {
+                return copy::advance(self, core);
+            }
+            let expected = self.job(slot).expected.take();
+            self.give_back(core, expected);
+            return self.finish(core, slot, Status::PATH_INTERNAL);
+        }
+        if let Some(namespace) = self.namespace_of(core, slot) {
+            self.finish_early(core, slot, status);
+            self.job(slot).late = Some(namespace.late.enter(changes));
+        }
+    }
+}
