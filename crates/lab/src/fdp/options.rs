@@ -1,0 +1,89 @@
+//! The experiment: its size and parts, and how its progress is reported.
+
+use std::ops::ControlFlow;
+
+use crate::LabError;
+
+/// What is run, and how large.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FdpOptions {
+    /// The size of the drive on which the stores with records are; others are a part of that. At
+    /// least 256 MiB; default 16 GiB, for which counting takes some 200 MiB of memory per thread.
+    pub drive_bytes: u64,
+    /// Media in use beyond what the host can address, as a share of it; default 0.145.
+    pub over_provisioning: f64,
+    /// The share of its namespace that the records of a store take with uniform keys; default 0.58.
+    pub fill: f64,
+    /// The same with zipfian keys; default 0.32.
+    pub zipfian_fill: f64,
+    /// Bytes per record; default 1,280.
+    pub record_bytes: u64,
+    /// For the choice of keys and of who writes; default 1.
+    pub seed: u64,
+    /// Threads; default 1.
+    pub threads: usize,
+    /// Whether to sweep over over-provisioning and fill, too; default no.
+    pub full: bool,
+    /// Whether to run Esker's engine; default yes.
+    pub engine: bool,
+    /// Whether to search for the spare space that placement replaces; default yes.
+    pub worth: bool,
+}
+
+impl Default for FdpOptions {
+    fn default() -> FdpOptions {
+        FdpOptions {
+            drive_bytes: 16 << 30,
+            over_provisioning: 0.145,
+            fill: 0.58,
+            zipfian_fill: 0.32,
+            record_bytes: 1280,
+            seed: 1,
+            threads: 1,
+            full: false,
+            engine: true,
+            worth: true,
+        }
+    }
+}
+
+/// The smallest drive that the experiment can be scaled down to.
+const DRIVE_MIN: u64 = 256 << 20;
+
+impl FdpOptions {
+    pub(super) fn check(&self) -> Result<(), LabError> {
+        let refuse = |why: &str| Err(LabError::Invalid(why.to_owned()));
+        if self.drive_bytes < DRIVE_MIN {
+            return refuse("the drive of the experiment has at least 256 MiB");
+        }
+        if !(0.01..=10.0).contains(&self.over_provisioning) {
+            return refuse("over-provisioning is a share from 0.01 to 10: 0.145 is 14.5 %");
+        }
+        if !(0.05..=0.9).contains(&self.fill) || !(0.05..=0.9).contains(&self.zipfian_fill) {
+            return refuse("the fill of a store is a share from 0.05 to 0.9: 0.58 is 58 %");
+        }
+        if !(64..=32 << 10).contains(&self.record_bytes) {
+            return refuse("a record has 64 to 32,768 bytes");
+        }
+        if self.threads == 0 {
+            return refuse("the experiment needs a thread");
+        }
+        Ok(())
+    }
+}
+
+/// How far the experiment is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress<'a> {
+    /// What has gone on last.
+    pub run: &'a str,
+    /// Runs that are through.
+    pub done: usize,
+    /// Runs in all.
+    pub runs: usize,
+    /// How much is done, from 0 to 1; runs count alike.
+    pub share: f64,
+}
+
+/// What is told of progress, on the thread that called [`run`](super::run); `Break` ends the experiment.
+pub type OnProgress<'a> = &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>;
