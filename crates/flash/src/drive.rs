@@ -8,12 +8,14 @@
 //! | `store` | the data, by media page, on a device |
 //! | `timeline` | what the layer does to the media, as operations of dies |
 //! | `namespaces` | who has which pages, and which handles |
+//! | `counts` | bytes and commands since the drive was made |
 //! | `placement` | data placement: statistics and events |
 //! | `model` | all of that together, made, opened and kept |
 //! | `commands`, `stage` | commands of the host, and the media under the layer while one runs |
 //! | `image` | what survives a power cut, for a drive on a device that keeps it |
 
 mod commands;
+mod counts;
 mod image;
 mod layer;
 mod model;

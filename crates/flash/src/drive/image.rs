@@ -20,7 +20,7 @@ use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{Device, DeviceError, Op, Port};
 
-use super::model::HostCounts;
+use super::counts::HostCounts;
 use super::omf::{BLOCK, Checkpoint, FRAME_EVENTS, Frame, Superblock};
 use super::{Media, Parameters};
 use crate::FlashError;

@@ -7,9 +7,10 @@ use esker_base::{Lba, Nanos};
 use esker_device::fdp::{Event as PlacementEvent, EventType};
 use esker_device::{Cause, Device, DeviceError, OpKind, PlacementId};
 
+use super::counts::{HostCounts, Totals};
 use super::namespaces::{find_room, gaps};
 use super::omf::Checkpoint;
-use super::placement::{Placement, Totals};
+use super::placement::Placement;
 use super::stage::{Source, Stage};
 use super::store::Store;
 use super::timeline::Timeline;
@@ -45,15 +46,6 @@ pub(crate) struct Drive {
     pub(super) now: Nanos,
     /// Namespaces added so far.
     pub(super) births: u64,
-}
-
-/// What the host asked for, all namespaces together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HostCounts {
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) written_bytes: u64,
 }
 
 /// What tells a namespace's device from another's on the same drive.

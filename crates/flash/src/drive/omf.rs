@@ -8,8 +8,7 @@ use esker_base::codec::{Decoder, Encoder, Truncated};
 use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
 
-use super::model::HostCounts;
-use super::placement::Totals;
+use super::counts::{HostCounts, Totals};
 use super::{Configuration, Extent, Media, NamespaceRecord, Parameters};
 use crate::FlashError;
 use crate::ftl::{Cleaning, CleaningPace, Event, Frontier, PageCounts, Phase, UnitRecord, Writer};

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use esker_device::fdp::{Event, EventType, Reporter};
 
+use super::counts::Totals;
+
 /// Events that each log keeps: as many as the log page holds.
 const KEPT: usize = 63;
 
@@ -18,14 +20,6 @@ pub(crate) struct Placement {
     controller: VecDeque<Event>,
     /// Host and media bytes when the configuration was enabled.
     pub(crate) since: Totals,
-}
-
-/// Bytes, all namespaces together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) host: u64,
-    pub(crate) media: u64,
-    pub(crate) erased: u64,
 }
 
 impl Placement {

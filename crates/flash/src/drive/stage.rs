@@ -5,7 +5,7 @@ use std::sync::Arc;
 use esker_base::Nanos;
 use esker_device::Device;
 
-use super::model::HostCounts;
+use super::counts::HostCounts;
 use super::store::Store;
 use super::timeline::Timeline;
 use super::{Image, Places};

@@ -1,6 +1,7 @@
 //! What a translation layer does to the media.
 
-use super::{LogicalPage, MediaPage, UnitId, Writer};
+use super::ids::{LogicalPage, MediaPage, UnitId};
+use super::points::Writer;
 
 /// The media under a translation layer. Called in the order in which things happen.
 pub trait Array {

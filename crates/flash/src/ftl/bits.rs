@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::MediaPage;
+use super::ids::MediaPage;
 use super::prefetch::prefetch;
 
 /// A set of media pages.

@@ -4,46 +4,13 @@
 //! erased units is short, each host page is followed by its share of the copies, so that a unit is
 //! erased by the time the host has written what it gave. No write waits for a whole unit.
 
-use super::levelling::Leveller;
+use super::moving::{Job, Moving};
 use super::points::{Point, Writer};
 use super::prefetch;
 use super::{Array, CleaningPace, Frontier, Ftl, UnitId};
 
 /// Pages copied at a time: enough accesses to the map in flight to hide what each one waits.
 const BATCH: u32 = 32;
-
-/// The unit that a group is cleaning, and the one that it moves for the sake of wear.
-#[derive(Debug, Default)]
-pub(super) struct Cleaner {
-    job: Option<Job>,
-    pub(super) leveller: Leveller,
-}
-
-/// A unit whose valid pages are being moved.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moving {
-    pub(super) unit: UnitId,
-    /// The next page to look at.
-    pub(super) next: u32,
-    /// Pages that were copied so far.
-    copied: u32,
-}
-
-impl Moving {
-    /// A unit of which nothing was moved yet.
-    pub(super) fn new(unit: UnitId) -> Moving {
-        Moving { unit, next: 0, copied: 0 }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    moving: Moving,
-    /// Pages to be copied, counted when the unit was chosen.
-    valid: u32,
-    /// Host pages that were written on its account.
-    paid: u32,
-}
 
 impl Ftl {
     /// Makes sure that the point of `handle` has a unit with room, and returns its group: the one

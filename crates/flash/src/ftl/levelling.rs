@@ -12,7 +12,7 @@
 //! Moving begins at [`early`] of it and keeps a pace, so that no write waits for a whole unit. Where
 //! that is too slow, the host's next unit waits for a whole move.
 
-use super::cleaning::Moving;
+use super::moving::{Leveller, Moving};
 use super::points::{Point, Writer};
 use super::{Array, CleaningPace, Ftl, UnitId};
 
@@ -20,39 +20,6 @@ use super::{Array, CleaningPace, Ftl, UnitId};
 const PAGES_A_MOVE: u64 = 8;
 /// How many times as long as units that were just erased a cold one has rested.
 const COLD: u64 = 4;
-
-/// What levelling does in a group. Nothing of it is kept over a power cut: it follows from the units.
-#[derive(Debug, Default)]
-pub(super) struct Leveller {
-    moving: Option<Moving>,
-    /// A cold unit with so much that is superseded that it is cleaned instead.
-    asked: Option<UnitId>,
-    /// A unit is to be moved as soon as one more is erased than cleaning keeps.
-    is_waiting: bool,
-    /// Nothing was closed or erased since it was found that nothing is to be done.
-    is_settled: bool,
-}
-
-impl Leveller {
-    /// Erased units that it asks cleaning for.
-    pub(super) fn wants(&self) -> u32 {
-        u32::from(self.is_waiting)
-    }
-
-    /// Whether it asks that a unit be cleaned.
-    pub(super) fn asks(&self) -> bool {
-        self.asked.is_some()
-    }
-
-    pub(super) fn take_asked(&mut self) -> Option<UnitId> {
-        self.asked.take()
-    }
-
-    /// A unit was closed or erased.
-    pub(super) fn look_again(&mut self) {
-        self.is_settled = false;
-    }
-}
 
 /// The difference in erasures from which on units are moved: an eighth before the bound.
 fn early(bound: u32) -> u32 {

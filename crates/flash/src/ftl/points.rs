@@ -2,7 +2,8 @@
 
 use esker_device::fdp::Isolation;
 
-use super::{Frontier, FtlOptions, UnitId};
+use super::ids::UnitId;
+use super::options::{Frontier, FtlOptions};
 
 /// A unit being filled, and its next page; no unit before the first write and after the last page.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,7 +2,7 @@
 //!
 //! What comes from a medium is checked here: a wrong event is an error, never a panic.
 
-use super::cleaning::Cleaner;
+use super::moving::Cleaner;
 use super::points::Point;
 use super::units::Phase;
 use super::{Ftl, FtlOptions, LogicalPage, MediaPage, NOWHERE, PageCounts, UnitId, Writer};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::ids::{MediaPage, UnitId};
 use super::points::Writer;
 use super::victims::Victims;
-use super::{MediaPage, UnitId};
 
 /// The state of a reclaim unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

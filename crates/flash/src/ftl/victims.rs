@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use esker_base::Rng;
 
+use super::ids::UnitId;
+use super::options::{Cleaning, FtlOptions};
 use super::units::Units;
-use super::{Cleaning, FtlOptions, UnitId};
 
 /// Set in the score of a unit that is no candidate, so that it is larger than any other's.
 const OUT: u32 = 1 << 31;
