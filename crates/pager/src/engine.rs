@@ -6,6 +6,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `pending` | what is not done yet |
 //! | `fault` | a page is missing or protected |
 //! | `read` | pages come from the device |
 //! | `evict` | pages leave memory |
@@ -25,6 +26,7 @@
 mod evict;
 mod fault;
 mod life;
+mod pending;
 mod read;
 mod request;
 
@@ -42,11 +44,8 @@ use crate::space::Space;
 use crate::staging::{self, Staging};
 use crate::types::{CHUNK, LEAST_BUDGET, Options, PAGE, Page, PagerError, Stats};
 
-pub(crate) use fault::Answer;
-use read::{Mark, Read};
-
-/// Names a space.
-pub(crate) type SpaceId = u32;
+pub(crate) use pending::{Answer, SpaceId};
+use pending::{Mark, Pending, Read, SINGLE};
 
 /// Most marks that are kept.
 const MARKS: usize = 64;
@@ -77,7 +76,7 @@ pub(crate) struct Engine {
     /// Faults that wait for frames.
     waiting: VecDeque<(SpaceId, Page, bool)>,
     /// Requests that are not answered yet.
-    requests: Vec<request::Pending>,
+    requests: Vec<Pending>,
     /// Chunks whose write has failed, to be written again.
     failed: Vec<(usize, Nanos)>,
     /// Most pages in memory and being read.
@@ -134,7 +133,7 @@ impl Engine {
         let chunks = (frames / 4 / CHUNK).max(4);
         let most_ahead = if options.read_ahead { (frames / 32 / CHUNK).clamp(1, 24) } else { 0 };
         let buffers = most_ahead * CHUNK + MARKS + ZEROES;
-        let limit = frames - chunks * CHUNK - buffers - read::SINGLE;
+        let limit = frames - chunks * CHUNK - buffers - SINGLE;
         Ok(Engine {
             lbas_per_page: to_u64(PAGE) / u64::from(geometry.lba_size),
             most_run: (geometry.max_transfer_size as usize / PAGE).clamp(1, CHUNK),
@@ -160,7 +159,7 @@ impl Engine {
             ahead_in_flight: 0,
             walking: 0,
             walker: 0,
-            spare_pages: Vec::with_capacity(read::SINGLE),
+            spare_pages: Vec::with_capacity(SINGLE),
             spare_runs: Vec::with_capacity(most_ahead),
             runs_in_use: 0,
             zeroes: AlignedBuf::zeroed(ZEROES * PAGE),

@@ -4,25 +4,12 @@
 
 use esker_base::units::to_u64;
 
-use super::{Engine, SpaceId, ZEROES};
+use super::pending::{Answer, HEAT, SpaceId};
+use super::{Engine, ZEROES};
 use crate::pages::{self, DIRTY, INHERITED, State};
 use crate::predict::Ahead;
 use crate::raw::Errno;
 use crate::types::{PAGE, Page, page_of};
-
-/// What a fault adds to a space's heat.
-pub(super) const HEAT: u64 = 64;
-
-/// What became of a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// The page is there; the thread goes on.
-    Done,
-    /// The thread is woken when the page has come.
-    Coming,
-    /// There is no frame, or the process is forking: the owner tries again.
-    Later,
-}
 
 impl Engine {
     /// Handles a fault, and keeps it if it cannot be handled now. `protected`: the page is there and may not be

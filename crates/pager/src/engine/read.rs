@@ -6,8 +6,8 @@ use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
 use esker_device::{Command, Completion, DeviceError, Op, Tag};
 
-use super::fault::HEAT;
-use super::{Answer, Engine, MARKS, SpaceId};
+use super::pending::{Aim, Answer, HEAT, Mark, Read, SINGLE, SpaceId};
+use super::{Engine, MARKS};
 use crate::pages::{self, AHEAD, DIRTY, State};
 use crate::predict::Ahead;
 use crate::raw::Errno;
@@ -15,64 +15,11 @@ use crate::staging;
 use crate::types::{CHUNK, PAGE, Page, page_of};
 use crate::walk::Near;
 
-/// Most reads for faults under way; each has a buffer of a page.
-pub(super) const SINGLE: usize = 64;
-
 /// Of the pages that a walk leads to, each so manieth becomes a mark.
 const MARK_EVERY: usize = 12;
 
 /// Most reads for walks under way. With 64 a snapshot takes a fifth longer, and faults of others wait less.
 const WALKING: usize = 512;
-
-/// A read under way: pages in a row from slots in a row.
-pub(super) struct Read {
-    space: SpaceId,
-    page: Page,
-    count: usize,
-    slot: u32,
-    /// A thread waits for this page.
-    wanted: Option<Page>,
-    /// It wants to write.
-    write: bool,
-    /// This page is to become a mark that stands for so many pages read ahead.
-    mark: Option<(Page, usize)>,
-    aim: Aim,
-}
-
-/// What a read is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
-    /// A fault.
-    Fault,
-    /// A stream that goes on.
-    Stream,
-    /// A page that a walk passes, perhaps often.
-    Node,
-    /// A page that a walk leads to.
-    Leaf,
-}
-
-impl Read {
-    /// Whether it is a read of one page for a fault.
-    pub(super) fn is_for(&self, space: SpaceId, page: Page) -> bool {
-        self.space == space && self.page == page && self.aim == Aim::Fault
-    }
-
-    /// Whether a thread waits for it.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted.is_some()
-    }
-}
-
-/// The content of a page that was read ahead and not mapped, so that a fault shows that its stream goes on.
-pub(super) struct Mark {
-    pub(super) space: SpaceId,
-    pub(super) page: Page,
-    pub(super) slot: u32,
-    pub(super) buf: AlignedBuf,
-    /// Pages that were read ahead with it.
-    pub(super) count: usize,
-}
 
 impl Engine {
     pub(super) fn fault_on_out(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {

@@ -4,20 +4,12 @@
 
 use esker_base::units::{to_u64, to_usize};
 
-use super::{Engine, SpaceId};
+use super::Engine;
+use super::pending::{Pending, SpaceId};
 use crate::pages::{self, DIRTY, State};
 use crate::protocol::{self, ANSWER_WORDS, Request, op};
 use crate::raw::Errno;
 use crate::types::{PAGE, Page, page_of};
-
-/// A request that is not answered yet.
-pub(super) struct Pending {
-    space: SpaceId,
-    doorbell: Page,
-    /// The answer, when there is one.
-    answer: Option<Box<[u64; ANSWER_WORDS]>>,
-    request: Request,
-}
 
 type Outcome = Result<u64, i32>;
 

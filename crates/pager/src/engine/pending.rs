@@ -1,0 +1,84 @@
+//! Work that is not done yet: reads under way, marks, requests of programs; and the answer to a fault.
+
+use esker_base::AlignedBuf;
+
+use crate::protocol::{ANSWER_WORDS, Request};
+use crate::types::Page;
+
+/// Names a space.
+pub(crate) type SpaceId = u32;
+
+/// What a fault adds to a space's heat.
+pub(super) const HEAT: u64 = 64;
+/// Most reads for faults under way; each has a buffer of a page.
+pub(super) const SINGLE: usize = 64;
+
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The page is there; the thread goes on.
+    Done,
+    /// The thread is woken when the page has come.
+    Coming,
+    /// There is no frame, or the process is forking: the owner tries again.
+    Later,
+}
+
+/// A read under way: pages in a row from slots in a row.
+pub(super) struct Read {
+    pub(super) space: SpaceId,
+    pub(super) page: Page,
+    pub(super) count: usize,
+    pub(super) slot: u32,
+    /// A thread waits for this page.
+    pub(super) wanted: Option<Page>,
+    /// It wants to write.
+    pub(super) write: bool,
+    /// This page is to become a mark that stands for so many pages read ahead.
+    pub(super) mark: Option<(Page, usize)>,
+    pub(super) aim: Aim,
+}
+
+/// What a read is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// A fault.
+    Fault,
+    /// A stream that goes on.
+    Stream,
+    /// A page that a walk passes, perhaps often.
+    Node,
+    /// A page that a walk leads to.
+    Leaf,
+}
+
+impl Read {
+    /// Whether it is a read of one page for a fault.
+    pub(super) fn is_for(&self, space: SpaceId, page: Page) -> bool {
+        self.space == space && self.page == page && self.aim == Aim::Fault
+    }
+
+    /// Whether a thread waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+}
+
+/// The content of a page that was read ahead and not mapped, so that a fault shows that its stream goes on.
+pub(super) struct Mark {
+    pub(super) space: SpaceId,
+    pub(super) page: Page,
+    pub(super) slot: u32,
+    pub(super) buf: AlignedBuf,
+    /// Pages that were read ahead with it.
+    pub(super) count: usize,
+}
+
+/// A request that is not answered yet.
+pub(super) struct Pending {
+    pub(super) space: SpaceId,
+    pub(super) doorbell: Page,
+    /// The answer, when there is one.
+    pub(super) answer: Option<Box<[u64; ANSWER_WORDS]>>,
+    pub(super) request: Request,
+}
