@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
 use esker_kv::{
@@ -276,12 +277,7 @@ fn get(kvs: &Kvs, key: &[u8], hex: bool) -> Result {
     };
     let mut out = io::stdout().lock();
     if hex {
-        let mut text = String::with_capacity(2 * value.len() + 1);
-        for byte in value {
-            let _ = write!(text, "{byte:02x}");
-        }
-        text.push('\n');
-        out.write_all(text.as_bytes())?;
+        writeln!(out, "{}", HEXLOWER.encode(&value))?;
     } else {
         out.write_all(&value)?;
     }

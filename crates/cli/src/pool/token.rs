@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use esker_base::{ErrorKind, files};
 
 use crate::failure::{Failure, Result};
@@ -27,7 +28,7 @@ impl Token {
             let mut bytes = [0; BYTES];
             rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
                 .map_err(|error| failed(error.into()))?;
-            let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let text = HEXLOWER.encode(&bytes);
             let mut file = files::create_private(path).map_err(failed)?;
             writeln!(file, "{text}").map_err(failed)?;
             return Ok(Token(text.into_bytes()));

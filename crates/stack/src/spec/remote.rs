@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::config::{NSID_MAX, check_nqn};
 use esker_nvmf::{Initiator, InitiatorConfig, NvmfError};
@@ -167,17 +168,8 @@ fn nqn_of(text: &str) -> Result<String, String> {
     }
 }
 
-/// Bytes of a UUID before which it has a dash.
-const DASHES: [usize; 4] = [4, 6, 8, 10];
-
 fn uuid(text: &str) -> Result<[u8; 16], String> {
-    let digits: Option<Vec<u32>> =
-        text.chars().filter(|&c| c != '-').map(|c| c.to_digit(16)).collect();
-    let bytes = digits.map(|digits| {
-        let pairs =
-            digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit));
-        pairs.filter_map(|byte| u8::try_from(byte).ok()).collect::<Vec<u8>>()
-    });
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.replace('-', "").as_bytes()).ok();
     let bytes = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     let fitting = bytes.filter(|bytes| show_uuid(bytes).eq_ignore_ascii_case(text));
     fitting
@@ -185,14 +177,8 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
 }
 
 fn show_uuid(bytes: &[u8; 16]) -> String {
-    let mut text = String::new();
-    for (index, byte) in bytes.iter().enumerate() {
-        if DASHES.contains(&index) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let parts = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]];
+    parts.map(|part| HEXLOWER.encode(part)).join("-")
 }
 
 #[cfg(test)]
