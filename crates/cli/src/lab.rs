@@ -8,7 +8,7 @@ use esker_lab::fdp::{self, FdpOptions, network};
 use esker_lab::flash_cache::{self, FlashCacheOptions};
 use esker_lab::host_ssd::{self, HostSsdOptions};
 
-use crate::args::{FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand};
+use crate::args::{ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
@@ -24,14 +24,14 @@ pub(crate) fn run(command: &LabCommand) -> Result {
 }
 
 fn placement(args: &FdpArgs) -> Result {
-    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let outputs = prepare(&args.every)?;
     let options = FdpOptions {
         drive_bytes: args.drive,
         full: args.full,
         engine: !args.no_engine,
         worth: !args.no_worth,
         threads: args.threads.unwrap_or_else(host::cores),
-        seed: args.seed,
+        seed: args.every.seed,
         ..FdpOptions::default()
     };
     let line = Line::new();
@@ -62,7 +62,7 @@ fn placement(args: &FdpArgs) -> Result {
 }
 
 fn caches(args: &FlashCacheArgs) -> Result {
-    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let outputs = prepare(&args.every)?;
     let options = FlashCacheOptions {
         traces: args.traces.clone(),
         transactions: if args.no_load { 0 } else { args.transactions },
@@ -70,7 +70,7 @@ fn caches(args: &FlashCacheArgs) -> Result {
         sizes_percent: args.sizes.clone(),
         most_requests: args.requests,
         threads: args.threads.unwrap_or_else(host::cores),
-        seed: args.seed,
+        seed: args.every.seed,
     };
     let line = Line::new();
     let follow = |progress: &flash_cache::Progress<'_>| {
@@ -86,7 +86,7 @@ fn caches(args: &FlashCacheArgs) -> Result {
 }
 
 fn host_managed(args: &HostSsdArgs) -> Result {
-    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let outputs = prepare(&args.every)?;
     let options = HostSsdOptions {
         drive_bytes: args.drive,
         reads: usize::try_from(args.reads).unwrap_or(usize::MAX),
@@ -94,7 +94,7 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         data_bytes: args.data,
         lookups: args.lookups,
         threads: args.threads.clone(),
-        seed: args.seed,
+        seed: args.every.seed,
         ..HostSsdOptions::default()
     };
     let line = Line::new();
@@ -108,6 +108,11 @@ fn host_managed(args: &HostSsdArgs) -> Result {
     report.environment = host::environment();
     report.command = host::command_line();
     finish(&outputs, &report.table(), &report.json(), &report.html())
+}
+
+/// Makes sure of the files that an experiment writes.
+fn prepare(args: &ExperimentArgs) -> Result<Outputs> {
+    Outputs::prepare(args.json.as_ref(), args.html.as_ref())
 }
 
 /// Says the table of an experiment, and writes its figures and its page.

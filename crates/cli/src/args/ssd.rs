@@ -133,15 +133,8 @@ pub(crate) struct FlashCacheArgs {
     /// Threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
-    /// The seed of all random choices
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
-    pub(crate) seed: u64,
-    /// Write the report, one HTML file, here
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write all figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) every: ExperimentArgs,
 }
 
 /// `esker lab host-ssd`
@@ -170,15 +163,8 @@ pub(crate) struct HostSsdArgs {
     /// Numbers of threads that look up and scan
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,4,16,64")]
     pub(crate) threads: Vec<u32>,
-    /// The seed of all random choices
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
-    pub(crate) seed: u64,
-    /// Write the report, one HTML file, here
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write all figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) every: ExperimentArgs,
 }
 
 /// `esker lab fdp`
@@ -207,6 +193,13 @@ pub(crate) struct FdpArgs {
     /// Threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) every: ExperimentArgs,
+}
+
+/// The arguments of every experiment.
+#[derive(Args)]
+pub(crate) struct ExperimentArgs {
     /// The seed of all random choices
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
