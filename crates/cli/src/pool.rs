@@ -3,7 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `routes` | what can be asked of an open pool |
-//! | `request`, `view`, `answer` | the bodies of both ways |
+//! | `request`, `view`, `answer`, `hosts`, `refusal` | the bodies of both ways |
 //! | `openapi` | the description of both |
 //! | `operations` | changes that were made, by their ids |
 //! | `explain` | what a slow volume waits for |
@@ -12,19 +12,23 @@
 //! | `export` | volumes over NVMe/TCP |
 //! | `metrics` | what Prometheus collects |
 //! | `config` | a pool like another one |
+//! | `served` | an open pool that answers |
 //! | `serve` | the process that owns a pool |
 
 pub(crate) mod answer;
 mod config;
 mod explain;
 mod export;
+pub(crate) mod hosts;
 pub(crate) mod link;
 mod metrics;
 mod openapi;
 mod operations;
+mod refusal;
 mod request;
 pub(crate) mod routes;
 mod serve;
+mod served;
 pub(crate) mod show;
 mod socket;
 mod token;
@@ -44,7 +48,8 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use answer::{DriveView, OperationList, OperationView, ScrubStarted, WouldView};
 use link::{Link, stack};
-use routes::Served;
+use routes::ROUTES;
+use served::Served;
 use view::LabelView;
 
 /// Runs a command.
@@ -103,7 +108,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
             }
             output::print(&config::as_toml(answer)?)
         }
-        PoolCommand::Openapi => output::print(&format!("{:#}\n", openapi::document())),
+        PoolCommand::Openapi => output::print(&format!("{:#}\n", openapi::document(&ROUTES))),
     }
 }
 

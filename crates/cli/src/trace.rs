@@ -2,20 +2,19 @@
 
 mod advise;
 mod info;
+mod input;
 mod mrc;
 mod record;
 mod replay;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use esker_base::units::human_bytes;
-use esker_trace::read::files_of;
-use esker_trace::{Options, Trace, Writer, Written};
+use esker_trace::Writer;
 
 use crate::args::{TraceCommand, TraceInput};
 use crate::failure::{Failure, Result};
-use crate::figures::grouped;
 use crate::output;
+use input::{open, paths, remark, said_of};
 
 /// Runs a command.
 pub(crate) fn run(command: &TraceCommand) -> Result {
@@ -28,38 +27,6 @@ pub(crate) fn run(command: &TraceCommand) -> Result {
         TraceCommand::Record { device, seconds, output, buffer, command } => {
             record::record(device, *seconds, output, *buffer, command)
         }
-    }
-}
-
-/// Opens the trace that was said.
-pub(crate) fn open(input: &TraceInput) -> Result<Trace> {
-    let options =
-        Options { format: input.format, unit_bytes: input.unit, event: input.event.into() };
-    Ok(Trace::open(&paths(input)?, &options)?)
-}
-
-fn paths(input: &TraceInput) -> Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for file in &input.files {
-        paths.extend(files_of(file)?);
-    }
-    Ok(paths)
-}
-
-/// What people call the trace.
-fn title(input: &TraceInput) -> String {
-    let names: Vec<String> = input
-        .files
-        .iter()
-        .map(|file| file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned())
-        .collect();
-    names.join(", ")
-}
-
-/// What the reader of a trace should know goes to standard error.
-fn remark(trace: &Trace) {
-    for remark in trace.remarks() {
-        eprintln!("note: {remark}");
     }
 }
 
@@ -83,19 +50,4 @@ fn convert(input: &TraceInput, output: &Path) -> Result {
 
 fn same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
-}
-
-/// A sentence about a file in the compact format.
-fn said_of(path: &Path, written: &Written) -> String {
-    let each = if written.requests > 0 {
-        format!(", {:.2} bytes a request", written.bytes as f64 / written.requests as f64)
-    } else {
-        String::new()
-    };
-    format!(
-        "{}: {} requests in {}{each}\n",
-        path.display(),
-        grouped(written.requests),
-        human_bytes(written.bytes)
-    )
 }

@@ -12,8 +12,9 @@ use crate::args::{Change, VolumeCommand, VolumeName, Where};
 use crate::attach::attach_to;
 use crate::failure::{Failure, Result};
 use crate::pool::answer::{DeletedView, VolumeList};
+use crate::pool::hosts::HostView;
 use crate::pool::link::Link;
-use crate::pool::view::{HostView, SnapshotView};
+use crate::pool::view::SnapshotView;
 use crate::pool::{rehearsed, show, tell};
 
 /// Runs a command.

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::view::{HostView, SnapshotView, VolumeView};
+use super::hosts::HostView;
+use super::view::{SnapshotView, VolumeView};
 
 /// A request that is known.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::answer::{ConfigView, VolumeConfig, WouldView};
 use super::link::{refused, stack};
-use super::routes::Served;
+use super::served::Served;
 use super::{as_json, failed, open, tell};
 use crate::args::PoolCreateArgs;
 use crate::failure::{Failure, Result};

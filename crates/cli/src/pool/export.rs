@@ -6,33 +6,22 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
 use esker_device::Device;
-use esker_nvmf::auth::Secret;
-use esker_nvmf::target::config::check_nqn;
-use esker_nvmf::target::{
-    Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig, TargetConfig,
-};
-use esker_nvmf::tls::TlsKey;
+use esker_nvmf::target::{Access, NamespaceConfig, PortalConfig, SubsystemConfig, TargetConfig};
 use esker_nvmf::{NvmfError, Target};
 use esker_stack::OpenPool;
 use esker_stack::served::OPENER;
 use esker_volume::{VolumeError, VolumeInfo};
 use parking_lot::Mutex;
 
-use super::routes::Refusal;
-use super::view::{AlarmView, ExportView, HostView};
+use super::hosts::{ANY_HOST, HostView, Hosts, config_of};
+use super::refusal::Refusal;
+use super::view::{AlarmView, ExportView};
 
-/// The host that stands for any.
-pub(crate) const ANY_HOST: &str = "*";
-/// The most hosts of a volume.
-const HOSTS_MAX: usize = 256;
-/// The longest host with its files, in bytes.
-const HOST_MAX: usize = 2000;
 /// A host that was made up for a device, and is not connected for so long, has ended without letting go.
 const LOST: Duration = Duration::from_secs(120);
 
@@ -40,114 +29,6 @@ const LOST: Duration = Duration::from_secs(120);
 pub(crate) fn nqn(pool: &str, volume: &str, snapshot: Option<&str>) -> String {
     let at = snapshot.map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
     format!("nqn.2026-01.io.esker:{pool}:{volume}{at}")
-}
-
-/// The hosts of a volume.
-pub(crate) struct Hosts(pub(crate) Vec<HostView>);
-
-impl Hosts {
-    pub(crate) fn of(info: &VolumeInfo) -> Hosts {
-        Hosts(info.hosts.iter().map(|text| decoded(text)).collect())
-    }
-
-    /// As the pool keeps them.
-    pub(crate) fn encoded(&self) -> Vec<String> {
-        self.0.iter().map(encoded).collect()
-    }
-
-    /// As the pool keeps them, unless no target would take them.
-    pub(crate) fn checked(&self, volume: &VolumeInfo) -> Result<Vec<String>, Refusal> {
-        if self.0.len() > HOSTS_MAX {
-            let why = format!("a volume has at most {HOSTS_MAX} hosts; say any host, or fewer");
-            return Err(Refusal::invalid(why));
-        }
-        for host in &self.0 {
-            check(host, volume)?;
-        }
-        let encoded = self.encoded();
-        match encoded.iter().find(|text| text.len() > HOST_MAX) {
-            Some(_) => Err(Refusal::invalid("the paths of a host's keys are too long")),
-            None => Ok(encoded),
-        }
-    }
-}
-
-fn check(host: &HostView, volume: &VolumeInfo) -> Result<(), Refusal> {
-    let files = [&host.key_file, &host.controller_key_file, &host.tls_key_file];
-    if host.nqn == ANY_HOST && files.iter().any(|file| file.is_some()) {
-        return Err(Refusal::invalid("any host has no key; name the host that has it"));
-    }
-    if host.nqn != ANY_HOST {
-        check_nqn(&host.nqn).map_err(refused)?;
-    }
-    if host.nqn.contains(['?', '&', '%']) {
-        let why = format!(
-            "'{}': an NQN with ?, & or % cannot be kept; name the host otherwise",
-            host.nqn
-        );
-        return Err(Refusal::invalid(why));
-    }
-    if host.controller_key_file.is_some() && host.key_file.is_none() {
-        return Err(Refusal::invalid("a controller's key goes with a host's key; say both"));
-    }
-    if let Some(path) = files.into_iter().flatten().find(|path| !path.is_absolute()) {
-        let why = format!("{}: the server needs the whole path of a key", path.display());
-        return Err(Refusal::invalid(why));
-    }
-    let is_it = |snapshot: &String| volume.snapshots.iter().any(|one| one.name == *snapshot);
-    if let Some(snapshot) = host.snapshot.as_ref().filter(|one| !is_it(one)) {
-        let error = VolumeError::NotFound { what: "snapshot", name: snapshot.clone() };
-        return Err(error.into());
-    }
-    config_of(host).map(|_| ()).map_err(refused)
-}
-
-/// What the target has to know of a host, its keys included.
-fn config_of(host: &HostView) -> Result<HostConfig, NvmfError> {
-    let secret = |path: &Option<PathBuf>| path.as_deref().map(Secret::load).transpose();
-    Ok(HostConfig {
-        nqn: host.nqn.clone(),
-        secret: secret(&host.key_file)?,
-        controller_secret: secret(&host.controller_key_file)?,
-        tls_key: host.tls_key_file.as_deref().map(TlsKey::load).transpose()?,
-    })
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('%', "%25").replace('&', "%26")
-}
-
-fn encoded(host: &HostView) -> String {
-    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-    let more = [
-        ("snapshot", host.snapshot.clone()),
-        ("key-file", path(&host.key_file)),
-        ("controller-key-file", path(&host.controller_key_file)),
-        ("tls-key-file", path(&host.tls_key_file)),
-    ];
-    let mut text = host.nqn.clone();
-    for (name, value) in more.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
-        let mark = if text.contains('?') { '&' } else { '?' };
-        text.push_str(&format!("{mark}{name}={}", escaped(value)));
-    }
-    text
-}
-
-fn decoded(text: &str) -> HostView {
-    let (nqn, rest) = text.split_once('?').unwrap_or((text, ""));
-    let value = |name: &str| {
-        let pairs = rest.split('&').filter_map(|pair| pair.split_once('='));
-        let found = pairs.into_iter().find(|(known, _)| *known == name)?.1;
-        Some(found.replace("%26", "&").replace("%25", "%"))
-    };
-    let path = |name: &str| value(name).map(PathBuf::from);
-    HostView {
-        nqn: nqn.to_owned(),
-        snapshot: value("snapshot"),
-        key_file: path("key-file"),
-        controller_key_file: path("controller-key-file"),
-        tls_key_file: path("tls-key-file"),
-    }
 }
 
 /// A target that serves the volumes of a pool which have hosts.
@@ -193,7 +74,7 @@ impl Exports {
         let with_tls = config.portals.iter().map(|portal| portal.tls).collect();
         let (devices, kept_out);
         (config.subsystems, devices, kept_out) = wanted(pool, &BTreeMap::new())?;
-        let target = Arc::new(Target::start(&config).map_err(refused)?);
+        let target = Arc::new(Target::start(&config)?);
         let state = Mutex::new(State { config, devices, refused: kept_out });
         let (pool, clock, unseen) = (pool.clone(), Clock::real(), Mutex::default());
         Ok(Exports { target, pool, with_tls, clock, state, unseen })
@@ -215,7 +96,7 @@ impl Exports {
         let mut state = self.state.lock();
         let (subsystems, devices, kept_out) = wanted(&self.pool, &state.devices)?;
         let config = TargetConfig { subsystems, ..state.config.clone() };
-        self.target.reconfigure(&config).map_err(refused)?;
+        self.target.reconfigure(&config)?;
         self.target.refresh();
         *state = State { config, devices, refused: kept_out };
         Ok(())
@@ -350,34 +231,4 @@ fn exported(pool: &OpenPool) -> Vec<(VolumeInfo, Option<String>, Vec<HostView>)>
         }
     }
     all
-}
-
-fn refused(error: NvmfError) -> Refusal {
-    Refusal::new(error.kind(), error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_reads_back_as_it_was_kept() {
-        let plain = HostView {
-            nqn: "nqn.a".to_owned(),
-            snapshot: None,
-            key_file: None,
-            controller_key_file: None,
-            tls_key_file: None,
-        };
-        let whole = HostView {
-            snapshot: Some("monday".to_owned()),
-            key_file: Some("/etc/a & b=c?/100%25.key".into()),
-            controller_key_file: Some("/etc/%26".into()),
-            ..plain.clone()
-        };
-        assert_eq!(encoded(&plain), "nqn.a");
-        for host in [plain, whole] {
-            assert_eq!(decoded(&encoded(&host)), host);
-        }
-    }
 }

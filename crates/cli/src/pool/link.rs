@@ -8,7 +8,8 @@ use esker_stack::{Stack, VolumeSpec};
 use serde_json::Value;
 
 use super::answer::{OperationState, OperationView};
-use super::routes::{Refusal, Served};
+use super::refusal::Refusal;
+use super::served::Served;
 use super::socket;
 use crate::args::{Change, Where};
 use crate::failure::{Failure, Result};

@@ -5,10 +5,10 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::answer::{RefusedView, WouldView};
-use super::routes::{ROUTES, Route};
+use super::routes::Route;
 
 /// The whole document.
-pub(crate) fn document() -> Value {
+pub(crate) fn document(routes: &[Route]) -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|it| it.definitions_path = "/components/schemas".into())
         .with(|it| it.meta_schema = None);
@@ -17,7 +17,7 @@ pub(crate) fn document() -> Value {
     let refused = answered.subschema_for::<RefusedView>();
     let would = answered.subschema_for::<WouldView>();
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES.iter() {
+    for route in routes {
         let item = paths.entry(route.path).or_insert_with(|| json!({}));
         item[route.method.to_ascii_lowercase()] =
             operation(route, (&mut asked, &mut answered), &json!(refused), &json!(would));

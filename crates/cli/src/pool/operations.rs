@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::answer::{OperationState, OperationView, ProgressView};
-use super::routes::Refusal;
+use super::refusal::Refusal;
 
 /// How many operations are kept.
 pub(crate) const KEPT: usize = 1024;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::view::HostView;
+use super::hosts::HostView;
 
 /// A body that can be a rehearsal.
 pub(crate) trait Request {

@@ -3,6 +3,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `route` | a route |
 //! | `look` | what is asked, and changes nothing |
 //! | `volumes`, `drives` | what is changed |
 //!
@@ -14,159 +15,20 @@
 
 mod drives;
 mod look;
+mod route;
 mod volumes;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use esker_base::ErrorKind;
-use esker_stack::{OpenPool, Stack, StackError};
-use esker_volume::{Status, VolumeError};
-use parking_lot::Mutex;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::answer::WouldView;
-use super::export::Exports;
-use super::operations::{Goal, Operations};
-use super::request::Request;
-use super::view::PoolView;
+use super::refusal::{Answer, Refusal};
+use super::served::Served;
 use crate::failure::Failure;
-
-/// Why a request was refused.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) kind: ErrorKind,
-    pub(crate) message: String,
-}
-
-impl Refusal {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Refusal {
-        Refusal { kind, message: message.into() }
-    }
-
-    pub(crate) fn invalid(message: impl Into<String>) -> Refusal {
-        Refusal::new(ErrorKind::Invalid, message)
-    }
-}
-
-impl From<VolumeError> for Refusal {
-    fn from(error: VolumeError) -> Refusal {
-        Refusal::new(error.kind(), error.to_string())
-    }
-}
-
-impl From<StackError> for Refusal {
-    fn from(error: StackError) -> Refusal {
-        Refusal::new(error.kind(), error.to_string())
-    }
-}
-
-/// The answer to a request.
-pub(crate) type Answer = Result<Value, Refusal>;
-
-/// What came of a change.
-pub(crate) enum Outcome<T> {
-    /// It was a rehearsal.
-    Would(String),
-    /// It was made, and is at its end when the goal is reached.
-    Did(T, Goal),
-}
-
-/// A request as a route sees it.
-pub(crate) struct Call<'a> {
-    /// What stands for the names in the path.
-    names: Vec<String>,
-    queries: BTreeMap<&'a str, &'a str>,
-    /// The client has said which operation it is, so it may be a repetition.
-    has_key: bool,
-}
-
-impl Call<'_> {
-    fn name(&self, index: usize) -> &str {
-        &self.names[index]
-    }
-}
-
-enum Ran {
-    Answer(Value),
-    Did(Value, Goal),
-}
-
-type Run = Box<dyn Fn(&Served, &Call<'_>, Value) -> Result<Ran, Refusal> + Send + Sync>;
-/// Tells the form of a body.
-pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
-
-/// A request that is known.
-pub(crate) struct Route {
-    pub(crate) method: &'static str,
-    /// With names in braces.
-    pub(crate) path: &'static str,
-    /// The name of the operation.
-    pub(crate) id: &'static str,
-    pub(crate) about: &'static str,
-    /// Of a change.
-    pub(crate) request: Option<Describe>,
-    pub(crate) answer: Describe,
-    /// Names and meanings of what may stand behind a question mark.
-    pub(crate) queries: &'static [(&'static str, &'static str)],
-    run: Run,
-}
-
-fn as_json(view: &impl Serialize) -> Answer {
-    serde_json::to_value(view).map_err(|error| Refusal::invalid(error.to_string()))
-}
-
-impl Route {
-    /// A question.
-    fn look<T: Serialize + JsonSchema + 'static>(
-        path: &'static str,
-        id: &'static str,
-        about: &'static str,
-        run: fn(&Served, &Call<'_>) -> Result<T, Refusal>,
-    ) -> Route {
-        let run: Run =
-            Box::new(move |served, call, _| as_json(&run(served, call)?).map(Ran::Answer));
-        let answer: Describe = |generator| generator.subschema_for::<T>();
-        Route { method: "GET", path, id, about, request: None, answer, queries: &[], run }
-    }
-
-    /// A change.
-    fn change<B, T>(
-        (method, path): (&'static str, &'static str),
-        id: &'static str,
-        about: &'static str,
-        run: fn(&Served, &Call<'_>, B) -> Result<Outcome<T>, Refusal>,
-    ) -> Route
-    where
-        B: Request + DeserializeOwned + JsonSchema + 'static,
-        T: Serialize + JsonSchema + 'static,
-    {
-        let run: Run = Box::new(move |served, call, body| {
-            let body = if body.is_null() { json!({}) } else { body };
-            let body: B = serde_json::from_value(body)
-                .map_err(|error| Refusal::invalid(format!("the request's body: {error}")))?;
-            let is_rehearsal = body.is_dry_run();
-            match run(served, call, body)? {
-                Outcome::Would(would) => {
-                    debug_assert!(is_rehearsal);
-                    as_json(&WouldView { dry_run: true, would }).map(Ran::Answer)
-                }
-                Outcome::Did(view, goal) => Ok(Ran::Did(as_json(&view)?, goal)),
-            }
-        });
-        let request: Option<Describe> = Some(|generator| generator.subschema_for::<B>());
-        let answer: Describe = |generator| generator.subschema_for::<T>();
-        Route { method, path, id, about, request, answer, queries: &[], run }
-    }
-
-    fn with(self, queries: &'static [(&'static str, &'static str)]) -> Route {
-        Route { queries, ..self }
-    }
-}
+pub(crate) use route::Route;
+use route::{Call, Ran};
 
 /// All requests.
 pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -176,50 +38,7 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     routes
 });
 
-/// A pool that answers requests.
-pub(crate) struct Served {
-    pool: Arc<OpenPool>,
-    /// Opens devices that are added.
-    stack: Stack,
-    exports: Option<Exports>,
-    operations: Operations,
-    /// Held while something is changed.
-    changing: Mutex<()>,
-}
-
 impl Served {
-    /// A pool that is open in this process and exports nothing.
-    pub(crate) fn new(stack: Stack, pool: Arc<OpenPool>) -> Served {
-        let (operations, changing) = (Operations::default(), Mutex::default());
-        Served { pool, stack, exports: None, operations, changing }
-    }
-
-    /// A pool whose volumes are exported.
-    pub(crate) fn exporting(stack: Stack, pool: Arc<OpenPool>, exports: Exports) -> Served {
-        Served { exports: Some(exports), ..Served::new(stack, pool) }
-    }
-
-    /// Where hosts reach its volumes.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.exports.as_ref().map(|exports| exports.target().addresses()).unwrap_or_default()
-    }
-
-    /// Whether hosts are served, if they are to be.
-    pub(crate) fn is_running(&self) -> bool {
-        self.exports.as_ref().is_none_or(|exports| exports.target().is_running())
-    }
-
-    fn status(&self) -> Status {
-        self.pool.status()
-    }
-
-    /// How the pool is, what hosts lack included.
-    pub(crate) fn view(&self) -> PoolView {
-        let mut view = PoolView::new(&self.status(), self.pool.remarks());
-        view.alarms.extend(self.exports.iter().flat_map(Exports::alarms));
-        view
-    }
-
     /// Runs a request; `body` is null where there is none. With a key, a repeated change is made once.
     pub(crate) fn run(&self, method: &str, url: &str, key: Option<&str>, body: Value) -> Answer {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
@@ -236,7 +55,7 @@ impl Served {
         };
         let (route, names) = named.swap_remove(index);
         let queries = queries(route, query)?;
-        let call = Call { names, queries, has_key: key.is_some() };
+        let call = Call { names, queries, has_key: key.is_some(), known: &ROUTES };
         if route.request.is_none() {
             return match (route.run)(self, &call, body)? {
                 Ran::Answer(answer) | Ran::Did(answer, _) => Ok(answer),
@@ -272,15 +91,6 @@ impl Served {
         let closed = self.close();
         let answer = answer.map_err(|refusal| Failure::new(refusal.kind, refusal.message))?;
         closed.map(|()| answer)
-    }
-
-    /// Ends exports in order, then closes the pool if nobody else has it.
-    pub(crate) fn close(self) -> Result<(), Failure> {
-        let Served { pool, exports, .. } = self;
-        let ended = exports.map_or(Ok(()), Exports::close);
-        let closed = pool.close();
-        ended?;
-        closed.map_err(|error| Failure::new(error.kind(), error))
     }
 }
 

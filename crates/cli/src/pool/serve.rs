@@ -13,7 +13,7 @@ use prometheus_client::collector::Collector;
 use super::export::Exports;
 use super::link::{refused, stack};
 use super::metrics::Metrics;
-use super::routes::Served;
+use super::served::Served;
 use super::socket::{Server, default_path};
 use super::token::Token;
 use crate::args::{Cpus, PoolServeArgs};

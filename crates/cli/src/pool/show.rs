@@ -7,7 +7,8 @@ use esker_base::units::human_bytes;
 use super::answer::{
     DriveLossView, ExplainView, FreedView, OperationState, OperationView, StatsList, StatsView,
 };
-use super::view::{DuView, HostView, LabelView, PoolView, VolumeView};
+use super::hosts::HostView;
+use super::view::{DuView, LabelView, PoolView, VolumeView};
 use crate::figures::{align, micros, short, wrapped};
 
 /// How wide the bar of used space is.

@@ -17,7 +17,8 @@ use esker_stack::served::{self, CODES, NoAnswer};
 use serde_json::{Value, json};
 use tiny_http::{Header, Request, Response};
 
-use super::routes::{Answer, Refusal, Served};
+use super::refusal::{Answer, Refusal};
+use super::served::Served;
 use super::token::Token;
 use crate::failure::{Failure, Result};
 

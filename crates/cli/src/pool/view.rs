@@ -1,7 +1,5 @@
 //! What a pool tells, as JSON: the same from a pool of this process and over the socket.
 
-use std::path::PathBuf;
-
 use esker_volume::{
     Examined, MemberState, Role, SnapshotInfo, SpaceUse, Status, VolumeInfo, VolumeOptions,
     VolumeSpace, WriteCounts,
@@ -9,7 +7,7 @@ use esker_volume::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::export::Hosts;
+use super::hosts::{HostView, Hosts};
 
 /// How a pool is, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -194,26 +192,6 @@ pub(crate) struct ExportView {
     pub(crate) addresses: Vec<String>,
     /// Where hosts with a key for TLS reach it.
     pub(crate) tls_addresses: Vec<String>,
-}
-
-/// A host that may use a volume. Keys are in files that the server reads: secrets are in no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HostView {
-    /// Its NQN, or `*` for any host, without proof of who it is.
-    pub(crate) nqn: String,
-    /// It may use this snapshot, and not the volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) snapshot: Option<String>,
-    /// The file with the secret that the host has to know (DH-HMAC-CHAP).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) key_file: Option<PathBuf>,
-    /// The file with the secret by which the host knows the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) controller_key_file: Option<PathBuf>,
-    /// The file with the host's key for TLS: it connects encrypted then, and not otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tls_key_file: Option<PathBuf>,
 }
 
 /// The space of a volume.

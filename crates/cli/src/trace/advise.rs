@@ -8,8 +8,8 @@ use esker_cache::replay::advise::{Advice, advise};
 use esker_trace::BLOCK_BYTES;
 use serde_json::{Value, json};
 
+use super::input::title;
 use super::replay::{load, of, percent, table};
-use super::title;
 use crate::args::AdviseArgs;
 use crate::failure::Result;
 use crate::figures::align;

@@ -4,7 +4,7 @@ use esker_base::units::human_bytes;
 use esker_trace::{BLOCK_BYTES, Stats, StatsBuilder, Trace};
 use serde_json::json;
 
-use super::{open, remark, title};
+use super::input::{open, remark, title};
 use crate::args::TraceInput;
 use crate::failure::Result;
 use crate::figures::{align, grouped};

@@ -9,7 +9,7 @@ use esker_trace::mrc::{ExactLru, Point, SampledLru, belady, sizes};
 use esker_trace::{BLOCK_BYTES, Trace, block_refs};
 use serde_json::{Value, json};
 
-use super::{open, remark, title};
+use super::input::{open, remark, title};
 use crate::args::MrcArgs;
 use crate::failure::Result;
 use crate::figures::{align, grouped};

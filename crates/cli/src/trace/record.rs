@@ -8,7 +8,7 @@ use std::time::Duration;
 use esker_base::Clock;
 use esker_trace::{Capture, Writer};
 
-use super::said_of;
+use super::input::said_of;
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::output;

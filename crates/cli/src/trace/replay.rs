@@ -7,7 +7,7 @@ use esker_cache::replay::{Config, Outcome, Split, Trace, TraceBuilder, Traffic, 
 use esker_trace::{BLOCK_BYTES, Op};
 use serde_json::{Value, json};
 
-use super::{open, remark, title};
+use super::input::{open, remark, title};
 use crate::args::{CacheSize, PolicyArg, ReplayArgs, SetSize, TraceInput};
 use crate::failure::{Failure, Result};
 use crate::figures::{align, grouped};

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use esker_stack::{Spec, StackError};
 use esker_volume::{DriveIndex, MemberState, Role};
 
-use super::Outcome::{Did, Would};
-use super::{Call, Outcome, Refusal, Route, Served};
+use super::route::Outcome::{Did, Would};
+use super::route::{Call, Outcome, Route};
 use crate::pool::answer::{DriveView, ScrubStarted};
 use crate::pool::operations::{Goal, chunks_to_move};
+use crate::pool::refusal::Refusal;
 use crate::pool::request::{AddDrive, Nothing, ReplaceDrive};
+use crate::pool::served::Served;
 
 pub(super) fn routes() -> Vec<Route> {
     let add = ("POST", "/v1/drives");

@@ -5,15 +5,19 @@ use esker_stack::served::OPENER;
 use esker_volume::{Role, VolumeInfo};
 use serde_json::Value;
 
-use super::{Call, ROUTES, Refusal, Route, Served};
+use super::drives::index;
+use super::route::{Call, Route};
 use crate::pool::answer::{
     ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, RouteView,
     SnapshotList, StatsList, StatsView, VolumeConfig, VolumeList, ns,
 };
 use crate::pool::explain;
-use crate::pool::export::{Exports, Hosts};
+use crate::pool::export::Exports;
+use crate::pool::hosts::{HostView, Hosts};
 use crate::pool::openapi;
-use crate::pool::view::{DuView, ExportView, HostView, PoolView, SnapshotView, VolumeView};
+use crate::pool::refusal::Refusal;
+use crate::pool::served::Served;
+use crate::pool::view::{DuView, ExportView, PoolView, SnapshotView, VolumeView};
 
 /// The most in one list.
 const LIST_MAX: usize = 1000;
@@ -64,17 +68,17 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-fn known(_: &Served, _: &Call<'_>) -> Result<Vec<RouteView>, Refusal> {
+fn known(_: &Served, call: &Call<'_>) -> Result<Vec<RouteView>, Refusal> {
     let view = |route: &Route| RouteView {
         method: route.method.to_owned(),
         path: route.path.to_owned(),
         about: route.about.to_owned(),
     };
-    Ok(ROUTES.iter().map(view).collect())
+    Ok(call.known.iter().map(view).collect())
 }
 
-fn described(_: &Served, _: &Call<'_>) -> Result<Value, Refusal> {
-    Ok(openapi::document())
+fn described(_: &Served, call: &Call<'_>) -> Result<Value, Refusal> {
+    Ok(openapi::document(call.known))
 }
 
 fn status(served: &Served, _: &Call<'_>) -> Result<PoolView, Refusal> {
@@ -175,7 +179,7 @@ fn if_snapshot_deleted(served: &Served, call: &Call<'_>) -> Result<FreedView, Re
 }
 
 fn if_failed(served: &Served, call: &Call<'_>) -> Result<DriveLossView, Refusal> {
-    let drive = super::drives::index(call.name(0))?;
+    let drive = index(call.name(0))?;
     Ok(DriveLossView::new(drive.0, &served.pool.if_failed(drive)?))
 }
 

@@ -5,16 +5,19 @@ use esker_base::units::human_bytes;
 use esker_stack::OpenPool;
 use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
 
-use super::Outcome::{Did, Would};
-use super::{Call, Outcome, Refusal, Route, Served};
+use super::route::Outcome::{Did, Would};
+use super::route::{Call, Outcome, Route};
 use crate::pool::answer::DeletedView;
-use crate::pool::export::{Hosts, export_of};
+use crate::pool::export::export_of;
+use crate::pool::hosts::{HostView, Hosts};
 use crate::pool::operations::Goal;
+use crate::pool::refusal::Refusal;
 use crate::pool::request::{
     AddHost, ChangeVolume, CloneSnapshot, CreateSnapshot, CreateVolume, DeleteVolume, Nothing,
     Rollback,
 };
-use crate::pool::view::{ExportView, HostView, SnapshotView, VolumeView};
+use crate::pool::served::Served;
+use crate::pool::view::{ExportView, SnapshotView, VolumeView};
 
 /// How long a volume stays in the trash where nothing is said: a day.
 const KEEP_SECS: u64 = 86_400;

@@ -1,0 +1,117 @@
+//! A route: its description, and how it runs.
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::pool::answer::WouldView;
+use crate::pool::operations::Goal;
+use crate::pool::refusal::{Answer, Refusal};
+use crate::pool::request::Request;
+use crate::pool::served::Served;
+
+/// What came of a change.
+pub(crate) enum Outcome<T> {
+    /// It was a rehearsal.
+    Would(String),
+    /// It was made, and is at its end when the goal is reached.
+    Did(T, Goal),
+}
+
+/// A request as a route sees it.
+pub(crate) struct Call<'a> {
+    /// What stands for the names in the path.
+    pub(super) names: Vec<String>,
+    pub(super) queries: BTreeMap<&'a str, &'a str>,
+    /// The client has said which operation it is, so it may be a repetition.
+    pub(super) has_key: bool,
+    /// All requests there are.
+    pub(super) known: &'a [Route],
+}
+
+impl Call<'_> {
+    pub(super) fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+}
+
+pub(super) enum Ran {
+    Answer(Value),
+    Did(Value, Goal),
+}
+
+pub(super) type Run = Box<dyn Fn(&Served, &Call<'_>, Value) -> Result<Ran, Refusal> + Send + Sync>;
+
+/// Tells the form of a body.
+pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
+
+/// A request that is known.
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    /// With names in braces.
+    pub(crate) path: &'static str,
+    /// The name of the operation.
+    pub(crate) id: &'static str,
+    pub(crate) about: &'static str,
+    /// Of a change.
+    pub(crate) request: Option<Describe>,
+    pub(crate) answer: Describe,
+    /// Names and meanings of what may stand behind a question mark.
+    pub(crate) queries: &'static [(&'static str, &'static str)],
+    pub(super) run: Run,
+}
+
+fn as_json(view: &impl Serialize) -> Answer {
+    serde_json::to_value(view).map_err(|error| Refusal::invalid(error.to_string()))
+}
+
+impl Route {
+    /// A question.
+    pub(super) fn look<T: Serialize + JsonSchema + 'static>(
+        path: &'static str,
+        id: &'static str,
+        about: &'static str,
+        run: fn(&Served, &Call<'_>) -> Result<T, Refusal>,
+    ) -> Route {
+        let run: Run =
+            Box::new(move |served, call, _| as_json(&run(served, call)?).map(Ran::Answer));
+        let answer: Describe = |generator| generator.subschema_for::<T>();
+        Route { method: "GET", path, id, about, request: None, answer, queries: &[], run }
+    }
+
+    /// A change.
+    pub(super) fn change<B, T>(
+        (method, path): (&'static str, &'static str),
+        id: &'static str,
+        about: &'static str,
+        run: fn(&Served, &Call<'_>, B) -> Result<Outcome<T>, Refusal>,
+    ) -> Route
+    where
+        B: Request + DeserializeOwned + JsonSchema + 'static,
+        T: Serialize + JsonSchema + 'static,
+    {
+        let run: Run = Box::new(move |served, call, body| {
+            let body = if body.is_null() { json!({}) } else { body };
+            let body: B = serde_json::from_value(body)
+                .map_err(|error| Refusal::invalid(format!("the request's body: {error}")))?;
+            let is_rehearsal = body.is_dry_run();
+            match run(served, call, body)? {
+                Outcome::Would(would) => {
+                    debug_assert!(is_rehearsal);
+                    as_json(&WouldView { dry_run: true, would }).map(Ran::Answer)
+                }
+                Outcome::Did(view, goal) => Ok(Ran::Did(as_json(&view)?, goal)),
+            }
+        });
+        let request: Option<Describe> = Some(|generator| generator.subschema_for::<B>());
+        let answer: Describe = |generator| generator.subschema_for::<T>();
+        Route { method, path, id, about, request, answer, queries: &[], run }
+    }
+
+    pub(super) fn with(self, queries: &'static [(&'static str, &'static str)]) -> Route {
+        Route { queries, ..self }
+    }
+}

@@ -1,0 +1,67 @@
+//! A pool that is open in this process and answers requests.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use esker_stack::{OpenPool, Stack};
+use esker_volume::Status;
+use parking_lot::Mutex;
+
+use super::export::Exports;
+use super::operations::Operations;
+use super::view::PoolView;
+use crate::failure::Failure;
+
+/// A pool that answers requests.
+pub(crate) struct Served {
+    pub(super) pool: Arc<OpenPool>,
+    /// Opens devices that are added.
+    pub(super) stack: Stack,
+    pub(super) exports: Option<Exports>,
+    pub(super) operations: Operations,
+    /// Held while something is changed.
+    pub(super) changing: Mutex<()>,
+}
+
+impl Served {
+    /// A pool that is open in this process and exports nothing.
+    pub(crate) fn new(stack: Stack, pool: Arc<OpenPool>) -> Served {
+        let (operations, changing) = (Operations::default(), Mutex::default());
+        Served { pool, stack, exports: None, operations, changing }
+    }
+
+    /// A pool whose volumes are exported.
+    pub(crate) fn exporting(stack: Stack, pool: Arc<OpenPool>, exports: Exports) -> Served {
+        Served { exports: Some(exports), ..Served::new(stack, pool) }
+    }
+
+    /// Where hosts reach its volumes.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.exports.as_ref().map(|exports| exports.target().addresses()).unwrap_or_default()
+    }
+
+    /// Whether hosts are served, if they are to be.
+    pub(crate) fn is_running(&self) -> bool {
+        self.exports.as_ref().is_none_or(|exports| exports.target().is_running())
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.pool.status()
+    }
+
+    /// How the pool is, what hosts lack included.
+    pub(crate) fn view(&self) -> PoolView {
+        let mut view = PoolView::new(&self.status(), self.pool.remarks());
+        view.alarms.extend(self.exports.iter().flat_map(Exports::alarms));
+        view
+    }
+
+    /// Ends exports in order, then closes the pool if nobody else has it.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let Served { pool, exports, .. } = self;
+        let ended = exports.map_or(Ok(()), Exports::close);
+        let closed = pool.close();
+        ended?;
+        closed.map_err(|error| Failure::new(error.kind(), error))
+    }
+}
