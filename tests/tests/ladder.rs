@@ -7,6 +7,8 @@
 mod circles;
 #[path = "ladder/crates.rs"]
 mod crates;
+#[path = "ladder/imports.rs"]
+mod imports;
 #[path = "ladder/life.rs"]
 mod life;
 #[path = "ladder/locks.rs"]
@@ -19,6 +21,7 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use crates::{Crate, Dependency, Kind};
+use imports::Sources;
 use rooms::Rooms;
 
 fn root() -> PathBuf {
@@ -211,9 +214,7 @@ fn rooms_of(files: &[(String, String)]) -> Rooms {
 #[test]
 fn imports_run_downward_through_the_rooms_of_a_crate() {
     for (name, order) in ROOMS {
-        let rooms = rooms_of(&sources(name));
-        assert_none(&rooms.upward(order));
-        assert_none(&rooms.circles());
+        assert_none(&rooms_of(&sources(name)).upward(order));
     }
 }
 
@@ -261,18 +262,7 @@ fn an_upward_import_is_found() {
 }
 
 #[test]
-fn circles_and_calls_upward_are_found() {
-    let files = |files: &[(&str, &str)]| Rooms::of(files.iter().copied());
-    let two = [("a/x.rs", "use crate::a::y::Y;"), ("a/y.rs", "use super::x::X;")];
-    assert_none(&files(&two).circles());
-    let three = [
-        ("a/x.rs", "use crate::a::y::Y;"),
-        ("a/y.rs", "use super::z;"),
-        two[0],
-        ("a/z.rs", "use super::x::X;"),
-    ];
-    assert_one(&files(&three).circles(), "3 files: a/x.rs, a/y.rs, a/z.rs");
-
+fn a_call_upward_is_found() {
     let lower = "\nimpl Engine {\n    pub(crate) fn low(&self) {\n        self.high();\n    }\n}\n";
     let upper = "\nimpl Engine {\n    fn high(&self) {\n        self.low();\n    }\n}\n";
     let calls = |lower: &str| {
@@ -293,8 +283,8 @@ fn stated_locks() -> Vec<String> {
 
 /// The engine's sources without comments, literals and tests.
 fn engine_code() -> Vec<(String, String)> {
-    let files = sources("kv").into_iter().filter(|(name, _)| !rooms::is_test(name));
-    files.map(|(name, text)| (name, rooms::without_tests(&source::code(&text)))).collect()
+    let files = sources("kv").into_iter().filter(|(name, _)| !imports::is_test(name));
+    files.map(|(name, text)| (name, imports::without_tests(&source::code(&text)))).collect()
 }
 
 #[test]
@@ -386,57 +376,49 @@ fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
 
 // ---- circles of files ----------------------------------------------------------------------------
 
-/// Crates that have circles of more files yet.
-const WITH_CIRCLES: [&str; 5] = ["cli", "flash", "lab", "nvmf", "pager"];
-
 #[test]
 fn no_more_than_two_files_import_each_other_in_a_circle() {
     let mut findings = Vec::new();
     for entry in std::fs::read_dir(root().join("crates")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if !WITH_CIRCLES.contains(&&*name) {
-            let found = circles::findings(&path.join("src"));
-            findings.extend(found.iter().map(|circle| format!("{name}: {circle}")));
-        }
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let files = sources(&name);
+        let found = circles::findings(&Sources::of(files.iter().map(|(a, b)| (&a[..], &b[..]))));
+        findings.extend(found.iter().map(|circle| format!("{name}: {circle}")));
     }
     assert_none(&findings);
 }
 
 #[test]
 fn circle_of_three_files_is_found_through_faces_and_braces() {
-    let of = |files: &[(&str, &str)]| {
-        let files = files.iter().map(|(module, text)| {
-            let module = module.split("::").filter(|part| !part.is_empty());
-            (module.map(str::to_owned).collect::<Vec<String>>(), *text)
-        });
-        circles::findings_in(files)
-    };
+    let of = |files: &[(&str, &str)]| circles::findings(&Sources::of(files.iter().copied()));
     let three = [
-        ("", "mod a;\nmod b;\nmod c;\npub use b::{inner::B, Other as Same};\n"),
-        ("a", "use std::fmt;\nuse crate::{B, c::C};\n"),
-        ("b", "pub mod inner;\n"),
-        ("b::inner", "use super::super::c::C;\n"),
-        ("c", "use crate::a::{\n    A,\n};\n// use crate::gone::D;\n"),
+        ("lib.rs", "mod a;\nmod b;\nmod c;\npub use b::{inner::B, Other as Same};\n"),
+        ("a.rs", "use std::fmt;\nuse crate::{B, c::C};\n"),
+        ("b.rs", "pub mod inner;\n"),
+        ("b/inner.rs", "use super::super::c::C;\n"),
+        ("c.rs", "use crate::a::{\n    A,\n};\n// use crate::gone::D;\n"),
     ];
-    assert_one(&of(&three), "a circle of 3 files: a, b::inner, c");
+    assert_one(&of(&three), "a circle of 3 files: a.rs, b/inner.rs, c.rs");
+    let mut inline = three;
+    inline[3].1 = "fn f() -> super::super::c::C {}\n";
+    assert_one(&of(&inline), "a circle of 3 files");
     // A face that gives on what its children define, which use what it defines: no circle.
     let face = [
-        ("", "mod face;\n"),
+        ("lib.rs", "mod face;\n"),
         (
-            "face",
+            "face.rs",
             "mod one;\nmod two;\npub use one::One;\npub(crate) use two::Two;\npub struct Face;\n",
         ),
-        ("face::one", "use super::Face;\n"),
-        ("face::two", "use super::{Face, One};\n"),
+        ("face/one.rs", "use super::Face;\n"),
+        ("face/two.rs", "use super::{Face, One};\n"),
     ];
     assert_none(&of(&face));
     // Two may be one thought; tests may look anywhere.
     let two = [
-        ("", ""),
-        ("a", "use crate::b::B;\n"),
-        ("b", "use crate::a::A;\n#[cfg(test)]\nmod tests {\n    use crate::c::C;\n}\n"),
-        ("c", "use crate::b::B;\n"),
+        ("lib.rs", ""),
+        ("a.rs", "use crate::b::B;\n"),
+        ("b.rs", "use crate::a::A;\n#[cfg(test)]\nmod tests {\n    use crate::c::C;\n}\n"),
+        ("c.rs", "use crate::b::B;\n"),
     ];
     assert_none(&of(&two));
 }
