@@ -5,7 +5,7 @@
 
 use esker_base::{Clock, Rng};
 use esker_device::fdp::Isolation;
-use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions};
+use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions, LogicalPage};
 
 const PAGES: u32 = 16 << 20;
 const UNIT_PAGES: u32 = PAGES / 1024;
@@ -28,13 +28,14 @@ fn main() {
     #[allow(clippy::cast_precision_loss)]
     let per_page = ftl.map_bytes() as f64 / f64::from(PAGES);
     println!("64 GiB in pages of 4 KiB, 15 % over-provisioning: {per_page:.2} bytes of map a page");
-    ftl.write(0, PAGES, 0, &mut Counting);
+    ftl.write(LogicalPage(0), PAGES, 0, &mut Counting);
     let mut rng = Rng::new(7);
-    let mut pages = [0u32; BATCH];
+    let mut pages = [LogicalPage(0); BATCH];
     let mut run = |ftl: &mut Ftl, writes: u32| {
         for _ in 0..writes / 256 {
             for page in &mut pages {
-                *page = u32::try_from(rng.below(u64::from(PAGES))).expect("below 2^32");
+                *page =
+                    LogicalPage(u32::try_from(rng.below(u64::from(PAGES))).expect("below 2^32"));
             }
             ftl.write_each(&pages, 0, &mut Counting);
         }

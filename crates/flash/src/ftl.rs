@@ -91,7 +91,8 @@ impl PageCounts {
 pub struct Ftl {
     options: FtlOptions,
     map: Vec<MediaPage>,
-    content: Vec<LogicalPage>,
+    /// The logical page of each media page, by number: memory of zeroes costs nothing before it is written.
+    content: Vec<u32>,
     valid: Bits,
     units: Units,
     pool: Pool,
@@ -139,7 +140,7 @@ impl Ftl {
     /// Where a logical page lies, if it was written and not trimmed.
     #[must_use]
     pub fn locate(&self, page: LogicalPage) -> Option<MediaPage> {
-        let at = self.map[page as usize];
+        let at = self.map[page.index()];
         (at != NOWHERE).then_some(at)
     }
 
@@ -216,8 +217,8 @@ impl Ftl {
     /// # Panics
     /// If a page does not exist.
     pub fn trim(&mut self, first: LogicalPage, count: u32) {
-        for page in first..first + count {
-            let old = std::mem::replace(&mut self.map[page as usize], NOWHERE);
+        for page in LogicalPage::all(first.0..first.0 + count) {
+            let old = std::mem::replace(&mut self.map[page.index()], NOWHERE);
             if old != NOWHERE {
                 self.valid.remove(old);
                 self.victims.lose_page(self.units.of(old));
@@ -252,7 +253,7 @@ impl Ftl {
     ) {
         let point = *self.points.of(group, Writer::Host(handle));
         let unit = point.unit.expect("opened before pages are placed");
-        let start = unit * self.options.unit_pages + point.next;
+        let start = unit.first_page(self.options.unit_pages) + point.next;
         // Counted before any is lost: a page may be written twice in one turn.
         self.valid.set(start..start + count);
         self.victims.gain_pages(unit, count);
@@ -260,15 +261,15 @@ impl Ftl {
             // Two misses hang together, the map's entry and then the bit that it names.
             if index + 2 * prefetch::AHEAD < count {
                 let page = page_of(index + 2 * prefetch::AHEAD);
-                prefetch::prefetch(&self.map, page as usize);
+                prefetch::prefetch(&self.map, page.index());
             }
             if index + prefetch::AHEAD < count {
                 let page = page_of(index + prefetch::AHEAD);
-                self.valid.prefetch(self.map[page as usize]);
+                self.valid.prefetch(self.map[page.index()]);
             }
             let (page, at) = (page_of(index), start + index);
-            let old = std::mem::replace(&mut self.map[page as usize], at);
-            self.content[at as usize] = page;
+            let old = std::mem::replace(&mut self.map[page.index()], at);
+            self.content[at.index()] = page.0;
             if old != NOWHERE {
                 self.valid.remove(old);
                 self.victims.lose_page(self.units.of(old));
@@ -298,20 +299,20 @@ impl Ftl {
     pub fn check(&self) -> Result<(), FlashError> {
         let corrupt = |what: String| Err(FlashError::Corrupt(what));
         let mut valid = vec![0u32; self.options.units as usize];
-        for (page, &at) in (0u32..).zip(&self.map) {
+        for (page, &at) in (0u32..).map(LogicalPage).zip(&self.map) {
             if at == NOWHERE {
                 continue;
             }
-            if self.content.get(at as usize) != Some(&page) || !self.valid.has(at) {
+            if self.content.get(at.index()) != Some(&page.0) || !self.valid.has(at) {
                 return corrupt(format!("page {page} is mapped to {at}, which holds another"));
             }
-            let (unit, within) = (self.units.of(at), at % self.options.unit_pages);
-            valid[unit as usize] += 1;
+            let (unit, within) = (self.units.of(at), at.0 % self.options.unit_pages);
+            valid[unit.index()] += 1;
             if within >= self.written(unit) {
                 return corrupt(format!("page {page} is mapped to {at}, which is not written"));
             }
         }
-        for (unit, &counted) in (0u32..).zip(&valid) {
+        for (unit, &counted) in (0u32..).map(UnitId).zip(&valid) {
             let kept = self.victims.valid(unit);
             if kept != counted {
                 return corrupt(format!("unit {unit} has {counted} valid pages and says {kept}"));

@@ -14,7 +14,7 @@ use esker_device::{
 use crate::FlashError;
 use crate::drive::{Drive, Media, NamespacePart, Parameters, group_bits};
 use crate::emulate::{Emulated, Emulation, Handout, Pace};
-use crate::ftl::{PageCounts, UnitState, Writer};
+use crate::ftl::{PageCounts, UnitId, UnitState, Writer};
 
 /// The largest read or write in one command, in bytes.
 const MAX_TRANSFER: u32 = 1 << 20;
@@ -276,7 +276,7 @@ impl Report {
         let Some(ftl) = drive.layer.ftl() else { return report };
         report.reserve_units = ftl.options().reserve_units();
         let mut wear = std::collections::BTreeMap::new();
-        for unit in 0..ftl.options().units {
+        for unit in UnitId::all(0..ftl.options().units) {
             let state = ftl.unit(unit);
             *wear.entry(state.erasures()).or_insert(0) += 1;
             let (writer, valid, is_open) = match state {

@@ -7,7 +7,7 @@
 
 use esker_base::Rng;
 use esker_device::fdp::Isolation;
-use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions};
+use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions, LogicalPage};
 use esker_flash::theory::{self, Class};
 
 /// A drive in its steady state.
@@ -47,7 +47,7 @@ impl Case {
 
     fn measure(&self) -> f64 {
         let mut ftl = Ftl::new(self.options()).unwrap();
-        ftl.write(0, self.pages, 0, &mut Counting);
+        ftl.write(LogicalPage(0), self.pages, 0, &mut Counting);
         let mut rng = Rng::new(11);
         self.write(&mut ftl, &mut rng, 12);
         let before = ftl.counts();
@@ -58,7 +58,7 @@ impl Case {
 
     /// Writes so many times the drive's pages.
     fn write(&self, ftl: &mut Ftl, rng: &mut Rng, fills: u32) {
-        let mut pages = [0; 256];
+        let mut pages = [LogicalPage(0); 256];
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of the pages
         let hot_pages = (f64::from(self.pages) * (1.0 - self.hot.unwrap_or(0.0))) as u32;
         for _ in 0..u64::from(fills) * u64::from(self.pages) / 256 {
@@ -68,7 +68,7 @@ impl Case {
                     (Some(_), hot) => (hot, self.pages - hot),
                     _ => (0, self.pages),
                 };
-                *page = first + u32::try_from(rng.below(u64::from(count))).unwrap();
+                *page = LogicalPage(first) + u32::try_from(rng.below(u64::from(count))).unwrap();
             }
             ftl.write_each(&pages, 0, &mut Counting);
         }

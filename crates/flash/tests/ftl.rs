@@ -36,34 +36,34 @@ impl Nand {
     }
 
     fn put(&mut self, at: MediaPage, page: LogicalPage, version: u64) {
-        let (unit, within) = (at / self.unit_pages, at % self.unit_pages);
+        let (unit, within) = (at.0 / self.unit_pages, at.0 % self.unit_pages);
         assert_eq!(self.next[unit as usize], within, "unit {unit} is programmed out of order");
         self.next[unit as usize] += 1;
-        self.pages[at as usize] = Some((page, version));
+        self.pages[at.index()] = Some((page, version));
     }
 }
 
 impl Array for Nand {
     fn program(&mut self, at: MediaPage, page: LogicalPage) {
         self.clock += 1;
-        self.version[page as usize] = self.clock;
+        self.version[page.index()] = self.clock;
         self.programmed += 1;
         self.put(at, page, self.clock);
     }
 
     fn copy(&mut self, from: MediaPage, to: MediaPage, page: LogicalPage) {
-        let (holds, version) = self.pages[from as usize].expect("copied from an erased page");
+        let (holds, version) = self.pages[from.index()].expect("copied from an erased page");
         assert_eq!(holds, page, "media page {from} holds another page");
-        assert_eq!(version, self.version[page as usize], "a superseded version is copied");
+        assert_eq!(version, self.version[page.index()], "a superseded version is copied");
         self.copied += 1;
         self.put(to, page, version);
     }
 
     fn erase(&mut self, unit: UnitId) {
-        let start = (unit * self.unit_pages) as usize;
+        let start = unit.first_page(self.unit_pages).index();
         self.pages[start..start + self.unit_pages as usize].fill(None);
-        self.next[unit as usize] = 0;
-        self.erasures[unit as usize] += 1;
+        self.next[unit.index()] = 0;
+        self.erasures[unit.index()] += 1;
     }
 }
 
@@ -98,7 +98,7 @@ fn run(options: FtlOptions, seed: u64, steps: u32) {
         let handle = u16::try_from(below(handles)).unwrap();
         match below(20) {
             0 => {
-                ftl.trim(first, count);
+                ftl.trim(LogicalPage(first), count);
                 written[first as usize..(first + count) as usize].fill(0);
             }
             1 => {
@@ -106,7 +106,13 @@ fn run(options: FtlOptions, seed: u64, steps: u32) {
             }
             _ => {
                 let group = u16::try_from(below(u64::from(options.groups))).unwrap();
-                ftl.write_to(group, handle, count as usize, |index| first + index, &mut nand);
+                ftl.write_to(
+                    group,
+                    handle,
+                    count as usize,
+                    |index| LogicalPage(first + index),
+                    &mut nand,
+                );
                 for page in first..first + count {
                     written[page as usize] = nand.version[page as usize];
                 }
@@ -114,8 +120,8 @@ fn run(options: FtlOptions, seed: u64, steps: u32) {
         }
         if step % 64 == 0 || step + 1 == steps {
             ftl.check().unwrap();
-            for (page, &version) in (0..).zip(&written) {
-                let found = ftl.locate(page).map(|at| nand.pages[at as usize]);
+            for (page, &version) in (0..).map(LogicalPage).zip(&written) {
+                let found = ftl.locate(page).map(|at| nand.pages[at.index()]);
                 let expected = (version > 0).then_some(Some((page, version)));
                 assert_eq!(found, expected, "seed {seed}, step {step}, page {page}");
             }
@@ -125,8 +131,8 @@ fn run(options: FtlOptions, seed: u64, steps: u32) {
     assert_eq!((counts.host, counts.copied), (nand.programmed, nand.copied));
     let erased: u32 = nand.erasures.iter().sum();
     assert_eq!(counts.erased, u64::from(erased * options.unit_pages));
-    for unit in 0..options.units {
-        assert_eq!(ftl.unit(unit).erasures(), nand.erasures[unit as usize]);
+    for unit in UnitId::all(0..options.units) {
+        assert_eq!(ftl.unit(unit).erasures(), nand.erasures[unit.index()]);
     }
 }
 
@@ -166,8 +172,9 @@ fn mixed(isolation: Isolation) -> Ftl {
     let mut ftl = Ftl::new(options).unwrap();
     let mut rng = Rng::new(2);
     for round in 0..60 * half {
-        ftl.write(u32::try_from(rng.below(u64::from(half))).unwrap(), 1, 0, &mut Counting);
-        ftl.write(half + round % half, 1, 1, &mut Counting);
+        let page = u32::try_from(rng.below(u64::from(half))).unwrap();
+        ftl.write(LogicalPage(page), 1, 0, &mut Counting);
+        ftl.write(LogicalPage(half + round % half), 1, 1, &mut Counting);
     }
     ftl.check().unwrap();
     ftl
@@ -177,7 +184,8 @@ fn mixed(isolation: Isolation) -> Ftl {
 fn halves_in(ftl: &Ftl, is_wanted: impl Fn(Writer) -> bool) -> [u32; 2] {
     let mut halves = [0; 2];
     for page in 0..ftl.options().logical_pages {
-        let unit = ftl.locate(page).unwrap() / ftl.options().unit_pages;
+        let at = ftl.locate(LogicalPage(page)).unwrap();
+        let unit = UnitId(at.0 / ftl.options().unit_pages);
         let (UnitState::Open { writer, .. } | UnitState::Closed { writer, .. }) = ftl.unit(unit)
         else {
             panic!("page {page} lies in an erased unit")
@@ -210,14 +218,14 @@ fn an_update_points_the_handle_to_an_empty_unit() {
         Ftl::new(options(Cleaning::Greedy, Frontier::Separate, vec![Isolation::Initially]))
             .unwrap();
     assert_eq!(ftl.update(0, 0, &mut Counting), 0);
-    ftl.write(0, 10, 0, &mut Counting);
+    ftl.write(LogicalPage(0), 10, 0, &mut Counting);
     assert_eq!(
         (ftl.writable(0, 0), ftl.update(0, 0, &mut Counting), ftl.writable(0, 0)),
         (14, 14, 24)
     );
     assert_eq!(ftl.update(0, 0, &mut Counting), 0);
-    ftl.write(10, 1, 0, &mut Counting);
-    let unit = |page| ftl.locate(page).unwrap() / 24;
+    ftl.write(LogicalPage(10), 1, 0, &mut Counting);
+    let unit = |page| ftl.locate(LogicalPage(page)).unwrap().0 / 24;
     assert_ne!(unit(9), unit(10));
     assert_eq!(ftl.counts().media(), 11);
 }
@@ -229,14 +237,14 @@ fn wear_is_levelled_when_asked() {
         options.wear_spread = wear_spread;
         let (pages, units) = (options.logical_pages, options.units);
         let mut ftl = Ftl::new(options).unwrap();
-        ftl.write(0, pages, 0, &mut Counting);
+        ftl.write(LogicalPage(0), pages, 0, &mut Counting);
         // A tenth of the pages is written all the time, the rest never again.
         let mut rng = Rng::new(3);
         for _ in 0..400 * pages {
             let page = u32::try_from(rng.below(u64::from(pages / 10))).unwrap();
-            ftl.write(page, 1, 0, &mut Counting);
+            ftl.write(LogicalPage(page), 1, 0, &mut Counting);
         }
-        let wear = || (0..units).map(|unit| ftl.unit(unit).erasures());
+        let wear = || UnitId::all(0..units).map(|unit| ftl.unit(unit).erasures());
         wear().max().unwrap() - wear().min().unwrap()
     };
     let (levelled, left_to_chance) = (spread_of(Some(10)), spread_of(None));
@@ -282,13 +290,13 @@ fn units_that_cleaning_has_open_leave_room_for_every_page() {
         for _ in 0..20 {
             for round in 0..4000 {
                 let page = u32::try_from(rng.below(400)).unwrap();
-                ftl.write(page, 1, round % handles, &mut nand);
+                ftl.write(LogicalPage(page), 1, round % handles, &mut nand);
             }
-            ftl.trim(0, 400);
+            ftl.trim(LogicalPage(0), 400);
             for handle in 0..handles {
-                ftl.write(u32::from(handle), 1, handle, &mut nand);
+                ftl.write(LogicalPage(handle.into()), 1, handle, &mut nand);
             }
-            ftl.write(0, 400, 0, &mut nand);
+            ftl.write(LogicalPage(0), 400, 0, &mut nand);
             ftl.check().unwrap();
         }
     }
@@ -311,7 +319,7 @@ fn cleaning_that_was_interrupted_ends_whatever_the_policy_chooses() {
         let valid = [3u32, 1, 2, 2, 2, 2, 2, 2];
         let mut map = Vec::new();
         for (unit, &count) in (0u32..).zip(&valid) {
-            map.extend(unit * 4..unit * 4 + count);
+            map.extend((unit * 4..unit * 4 + count).map(MediaPage));
         }
         let mut records: Vec<UnitRecord> = (0..8)
             .map(|unit| UnitRecord {
@@ -330,7 +338,8 @@ fn cleaning_that_was_interrupted_ends_whatever_the_policy_chooses() {
             let mut ftl = Ftl::restore(options, map.clone(), &records, counts).unwrap();
             let mut rng = Rng::new(seed);
             for _ in 0..200 {
-                ftl.write(u32::try_from(rng.below(16)).unwrap(), 1, 0, &mut Counting);
+                let page = u32::try_from(rng.below(16)).unwrap();
+                ftl.write(LogicalPage(page), 1, 0, &mut Counting);
                 ftl.check().unwrap();
             }
         }

@@ -46,7 +46,7 @@ impl Array for Tally {
     fn program(&mut self, _: MediaPage, _: LogicalPage) {}
 
     fn copy(&mut self, _: MediaPage, to: MediaPage, _: LogicalPage) {
-        self.moved += u64::from(self.levelling == Some(to / self.unit_pages));
+        self.moved += u64::from(self.levelling == Some(UnitId(to.0 / self.unit_pages)));
     }
 
     fn close(&mut self, unit: UnitId) {
@@ -106,7 +106,7 @@ fn run(options: FtlOptions, load: Load, fills: u32) -> Measured {
     let part = pages / handles;
     let handle_of = |page: u32| u16::try_from((page / part).min(handles - 1)).unwrap();
     for page in 0..pages {
-        ftl.write(page, 1, handle_of(page), &mut tally);
+        ftl.write(LogicalPage(page), 1, handle_of(page), &mut tally);
     }
     let mut rng = Rng::new(3);
     let mut below = |bound: u32| u32::try_from(rng.below(u64::from(bound))).unwrap();
@@ -127,10 +127,10 @@ fn run(options: FtlOptions, load: Load, fills: u32) -> Measured {
                 handle.min(handles - 1) * part + below(part / 20)
             }
         };
-        ftl.write(page, 1, handle_of(page), &mut tally);
+        ftl.write(LogicalPage(page), 1, handle_of(page), &mut tally);
     }
     ftl.check().unwrap();
-    let wear = || (0..units).map(|unit| ftl.unit(unit).erasures());
+    let wear = || UnitId::all(0..units).map(|unit| ftl.unit(unit).erasures());
     let sum: u64 = wear().map(u64::from).sum();
     let counts: PageCounts = ftl.counts();
     #[allow(clippy::cast_precision_loss)]

@@ -10,7 +10,7 @@ use super::stage::{Moved, Source};
 use super::{Image, Layer, NamespaceRecord};
 use crate::FlashError;
 use crate::emulate::{Model, Start, Ticket};
-use crate::ftl::{Event, LogicalPage};
+use crate::ftl::{Event, LogicalPage, MediaPage};
 
 impl Drive {
     /// Reads a command's bytes from byte `offset` of the drive on: without a copy if it is of one
@@ -98,7 +98,7 @@ impl Drive {
         let page_size = u64::from(self.parameters.page_size);
         let end = offset + to_u64(data.len());
         let (first, last) = (offset / page_size, (end - 1) / page_size);
-        let count = page_of(last - first) + 1;
+        let count = count_of(last - first) + 1;
         let head = to_usize(offset % page_size);
         // A page of which only a part is written is read and merged.
         let merged = if head > 0 || !end.is_multiple_of(page_size) {
@@ -159,7 +159,9 @@ impl Drive {
                 }
                 Ok(())
             }
-            Layer::InPlace(_) => self.store.zero(first, count).map_err(FlashError::from),
+            Layer::InPlace(_) => {
+                self.store.zero(MediaPage(first.0), count).map_err(FlashError::from)
+            }
         }
     }
 
@@ -177,7 +179,7 @@ impl Drive {
         let end = offset + bytes;
         let (first, last) = (offset.next_multiple_of(page_size), end / page_size * page_size);
         if first < last {
-            self.trim(page_of(first / page_size), page_of((last - first) / page_size))?;
+            self.trim(page_of(first / page_size), count_of((last - first) / page_size))?;
         }
         let edges =
             if first > last { [(offset, end), (0, 0)] } else { [(offset, first), (last, end)] };
@@ -336,7 +338,12 @@ impl Model for Drive {
     }
 }
 
-/// A page number of the drive, which `Op::check` has found to be within it.
+/// A page of the drive, which `Op::check` has found to be within it.
 fn page_of(page: u64) -> LogicalPage {
-    LogicalPage::try_from(page).expect("within the drive")
+    LogicalPage(count_of(page))
+}
+
+/// So many pages of the drive.
+fn count_of(pages: u64) -> u32 {
+    u32::try_from(pages).expect("within the drive")
 }

@@ -45,7 +45,7 @@ impl Layer {
     pub(super) fn locate(&self, page: LogicalPage) -> Option<MediaPage> {
         match self {
             Layer::Mapped(ftl) => ftl.locate(page),
-            Layer::InPlace(_) => Some(page),
+            Layer::InPlace(_) => Some(MediaPage(page.0)),
         }
     }
 
@@ -62,8 +62,8 @@ impl Layer {
                 ftl.write_to(group, handle, count as usize, |index| first + index, array);
             }
             Layer::InPlace(counts) => {
-                for page in first..first + count {
-                    array.program(page, page);
+                for page in first.0..first.0 + count {
+                    array.program(MediaPage(page), LogicalPage(page));
                 }
                 counts.host += u64::from(count);
             }

@@ -17,7 +17,7 @@ use super::timeline::Timeline;
 use super::{Extent, Image, Layer, Media, NamespaceRecord, Parameters, Places, group_bits};
 use crate::FlashError;
 use crate::emulate::Ticket;
-use crate::ftl::{Event, Ftl, FtlOptions, PageCounts, UnitId};
+use crate::ftl::{Event, Ftl, FtlOptions, MediaPage, PageCounts, UnitId};
 use crate::timing::Part;
 
 /// A drive.
@@ -91,7 +91,7 @@ impl Drive {
             for event in &contents.events {
                 match *event {
                     Event::Place { stripe, die } => places.restore(stripe, die)?,
-                    Event::Erase { unit } if unit < parameters.units => places.forget(unit),
+                    Event::Erase { unit } if unit.0 < parameters.units => places.forget(unit),
                     _ => {}
                 }
             }
@@ -238,7 +238,7 @@ impl Drive {
         let id = id.expect("there are fewer namespaces than numbers");
         if self.layer.ftl().is_none() {
             // What another namespace has left here.
-            self.store.zero(pages.first, pages.count)?;
+            self.store.zero(MediaPage(pages.first.0), pages.count)?;
         }
         self.births += 1;
         self.namespaces.push(NamespaceRecord {
@@ -273,7 +273,7 @@ impl Drive {
             self.fail_on(trimmed)?;
         }
         self.checkpoint()?;
-        if is_mapped { Ok(()) } else { Ok(self.store.discard(first, count)?) }
+        if is_mapped { Ok(()) } else { Ok(self.store.discard(MediaPage(first.0), count)?) }
     }
 
     /// Enables a configuration of data placement, or disables it. Nothing may be on the drive.
@@ -313,7 +313,7 @@ impl Drive {
         };
         let page = first + u32::try_from(index).expect("below the count of pages");
         let stripe_pages = self.parameters.program_size / self.parameters.page_size;
-        let Some(stripe) = self.layer.locate(page).map(|at| at / stripe_pages) else {
+        let Some(stripe) = self.layer.locate(page).map(|at| at.0 / stripe_pages) else {
             return Ok(None);
         };
         let in_turn = stripe % self.parameters.dies;
@@ -404,7 +404,7 @@ impl Drive {
             // A unit that was opened again since holds new data.
             let is_free = self.layer.ftl().is_some_and(|ftl| ftl.is_free(unit));
             if is_free {
-                self.store.discard(unit * pages, pages)?;
+                self.store.discard(unit.first_page(pages), pages)?;
             }
         }
         Ok(())

@@ -1,11 +1,12 @@
 //! Namespaces: who has which pages of the drive, and which handles.
 
 use crate::FlashError;
+use crate::ftl::LogicalPage;
 
 /// Consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    pub(crate) first: u32,
+    pub(crate) first: LogicalPage,
     pub(crate) count: u32,
 }
 
@@ -27,12 +28,14 @@ pub(crate) struct NamespaceRecord {
 pub(super) fn gaps(taken: &[NamespaceRecord], in_all: u32) -> impl Iterator<Item = Extent> {
     let mut extents: Vec<Extent> = taken.iter().map(|namespace| namespace.pages).collect();
     extents.sort_unstable_by_key(|extent| extent.first);
-    let mut first = 0;
-    extents.into_iter().chain([Extent { first: in_all, count: 0 }]).map(move |extent| {
-        let gap = Extent { first, count: extent.first - first };
-        first = extent.first + extent.count;
-        gap
-    })
+    let mut first = LogicalPage(0);
+    extents.into_iter().chain([Extent { first: LogicalPage(in_all), count: 0 }]).map(
+        move |extent| {
+            let gap = Extent { first, count: extent.first - first };
+            first = extent.first + extent.count;
+            gap
+        },
+    )
 }
 
 /// Finds room for `count` pages among those that no namespace has: the first gap that is large

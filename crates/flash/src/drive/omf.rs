@@ -11,7 +11,10 @@ use esker_device::fdp::Isolation;
 use super::counts::{HostCounts, Totals};
 use super::{Configuration, Extent, Media, NamespaceRecord, Parameters};
 use crate::FlashError;
-use crate::ftl::{Cleaning, CleaningPace, Event, Frontier, PageCounts, Phase, UnitRecord, Writer};
+use crate::ftl::{
+    Cleaning, CleaningPace, Event, Frontier, LogicalPage, MediaPage, PageCounts, Phase, UnitId,
+    UnitRecord, Writer,
+};
 use crate::timing::{HostQueues, Suspension, Timing};
 
 /// Bytes of a superblock, of a frame of the journal, and the alignment of everything.
@@ -58,7 +61,7 @@ pub(super) struct Checkpoint {
     pub(super) since: Totals,
     pub(super) namespaces: Vec<NamespaceRecord>,
     pub(super) units: Vec<UnitRecord>,
-    pub(super) map: Vec<u32>,
+    pub(super) map: Vec<MediaPage>,
     /// The die of each stripe, where the host chooses it; all ones for one that is in turn.
     pub(super) dies: Vec<u16>,
 }
@@ -364,7 +367,7 @@ impl Checkpoint {
         put_totals(&mut e, &self.since);
         e.u32(length(self.namespaces.len())?);
         for namespace in &self.namespaces {
-            e.u32(namespace.id).u32(namespace.pages.first).u32(namespace.pages.count);
+            e.u32(namespace.id).u32(namespace.pages.first.0).u32(namespace.pages.count);
             e.u8(flag(namespace.is_host_specified))
                 .u16(u16::try_from(namespace.handles.len()).unwrap_or(u16::MAX));
             namespace.handles.iter().for_each(|&handle| {
@@ -384,7 +387,7 @@ impl Checkpoint {
         }
         e.u32(length(self.map.len())?);
         for &at in &self.map {
-            e.u32(at);
+            e.u32(at.0);
         }
         e.u32(length(self.dies.len())?);
         for &die in &self.dies {
@@ -418,7 +421,7 @@ impl Checkpoint {
         let mut namespaces = Vec::new();
         for _ in 0..d.u32("namespaces")? {
             let id = d.u32("namespace")?;
-            let pages = Extent { first: d.u32("first page")?, count: d.u32("pages")? };
+            let pages = Extent { first: LogicalPage(d.u32("first page")?), count: d.u32("pages")? };
             let is_host_specified = take_flag(&mut d, "host specified")?;
             let mut handles = Vec::new();
             for _ in 0..d.u16("handles")? {
@@ -441,7 +444,7 @@ impl Checkpoint {
         let pages = d.u32("map")? as usize;
         let entries = d.bytes(pages.saturating_mul(4), "map")?;
         let (entries, _) = entries.as_chunks();
-        let map = entries.iter().map(|&entry| u32::from_le_bytes(entry)).collect();
+        let map = entries.iter().map(|&entry| MediaPage(u32::from_le_bytes(entry))).collect();
         // Versions without queues of the host end here.
         let rest = Checkpoint::size(bytes, epoch)?.saturating_sub(to_u64(d.offset()));
         let mut dies = Vec::new();
@@ -471,13 +474,13 @@ impl Frame {
             match *event {
                 Event::Open { unit, writer } => {
                     put_writer(e.u8(1), writer);
-                    e.u32(unit);
+                    e.u32(unit.0);
                 }
-                Event::Program { page, at, count } => put_run(&mut e, 2, page, at, count),
-                Event::Copy { page, at, count } => put_run(&mut e, 3, page, at, count),
-                Event::Close { unit } => put_run(&mut e, 4, unit, 0, 0),
-                Event::Erase { unit } => put_run(&mut e, 5, unit, 0, 0),
-                Event::Trim { page, count } => put_run(&mut e, 6, page, 0, count),
+                Event::Program { page, at, count } => put_run(&mut e, 2, page.0, at.0, count),
+                Event::Copy { page, at, count } => put_run(&mut e, 3, page.0, at.0, count),
+                Event::Close { unit } => put_run(&mut e, 4, unit.0, 0, 0),
+                Event::Erase { unit } => put_run(&mut e, 5, unit.0, 0, 0),
+                Event::Trim { page, count } => put_run(&mut e, 6, page.0, 0, count),
                 Event::Place { stripe, die } => put_run(&mut e, 7, stripe, u32::from(die), 0),
             }
             e.0.resize(start + EVENT, 0);
@@ -528,16 +531,16 @@ fn decode_event(bytes: &[u8]) -> Result<Event, FlashError> {
     let kind = d.u8("kind")?;
     if kind == 1 {
         let writer = take_writer(&mut d)?;
-        return Ok(Event::Open { unit: d.u32("unit")?, writer });
+        return Ok(Event::Open { unit: UnitId(d.u32("unit")?), writer });
     }
     d.bytes(3, "reserved")?;
     let (a, b, c) = (d.u32("page")?, d.u32("at")?, d.u32("count")?);
     match kind {
-        2 => Ok(Event::Program { page: a, at: b, count: c }),
-        3 => Ok(Event::Copy { page: a, at: b, count: c }),
-        4 => Ok(Event::Close { unit: a }),
-        5 => Ok(Event::Erase { unit: a }),
-        6 => Ok(Event::Trim { page: a, count: c }),
+        2 => Ok(Event::Program { page: LogicalPage(a), at: MediaPage(b), count: c }),
+        3 => Ok(Event::Copy { page: LogicalPage(a), at: MediaPage(b), count: c }),
+        4 => Ok(Event::Close { unit: UnitId(a) }),
+        5 => Ok(Event::Erase { unit: UnitId(a) }),
+        6 => Ok(Event::Trim { page: LogicalPage(a), count: c }),
         7 => match u16::try_from(b) {
             Ok(die) => Ok(Event::Place { stripe: a, die }),
             Err(_) => Err(damaged(format!("there is no die {b}"))),

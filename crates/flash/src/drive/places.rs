@@ -10,6 +10,7 @@
 //! 2. A stripe that nobody has placed, because time was not modelled, is on the die whose turn it was.
 
 use crate::FlashError;
+use crate::ftl::UnitId;
 
 /// No die was chosen.
 const IN_TURN: u16 = u16::MAX;
@@ -68,8 +69,8 @@ impl Places {
     }
 
     /// A unit is erased.
-    pub(crate) fn forget(&mut self, unit: u32) {
-        let first = unit as usize * self.unit_stripes as usize;
+    pub(crate) fn forget(&mut self, unit: UnitId) {
+        let first = unit.index() * self.unit_stripes as usize;
         self.dies[first..first + self.unit_stripes as usize].fill(IN_TURN);
     }
 
@@ -125,7 +126,7 @@ mod tests {
         // Die 2 is taken, however idle.
         assert_eq!(places.choose(2, |die| u32::from(die != 2)), 3);
         assert_eq!(places.choose(3, |_| 7), 0);
-        places.forget(0);
+        places.forget(UnitId(0));
         assert_eq!(
             (0..8).map(|stripe| places.die_of(stripe)).collect::<Vec<_>>(),
             [0, 1, 2, 3, 0, 1, 2, 3]

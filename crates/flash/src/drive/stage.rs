@@ -185,7 +185,7 @@ impl Array for Stage<'_> {
             places.forget(unit);
         }
         if self.image.is_none() && self.error.is_none() {
-            let discarded = self.store.discard(unit * self.unit_pages, self.unit_pages);
+            let discarded = self.store.discard(unit.first_page(self.unit_pages), self.unit_pages);
             self.error = discarded.err().map(FlashError::from);
         }
         self.record(Event::Erase { unit });

@@ -71,7 +71,7 @@ impl Timeline {
     }
 
     fn place(&self, at: MediaPage) -> Place {
-        let program = at / self.stripe_pages;
+        let program = at.0 / self.stripe_pages;
         let in_turn = program % self.dies;
         let die = self.places.as_ref().map_or(in_turn, |places| places.die_of(program));
         Place { die, program }
@@ -88,10 +88,10 @@ impl Timeline {
         parts.clear();
         let mut last = None;
         for at in pages {
-            if self.open.contains_key(&(at / self.stripe_pages)) {
+            if self.open.contains_key(&(at.0 / self.stripe_pages)) {
                 continue;
             }
-            let nand_page = at / self.nand_pages;
+            let nand_page = at.0 / self.nand_pages;
             match parts.last_mut() {
                 Some(part) if last == Some(nand_page) => part.bytes += self.page_size,
                 _ => {
@@ -111,7 +111,7 @@ impl Timeline {
 
     /// Page `at` takes `bytes` bytes of the host, which end at this position of what it writes.
     pub(super) fn program(&mut self, now: Nanos, at: MediaPage, bytes: u32, end: u64) {
-        let stripe = at / self.stripe_pages;
+        let stripe = at.0 / self.stripe_pages;
         let gathered = self.open.entry(stripe).or_default();
         gathered.host_bytes += bytes;
         gathered.host_end = gathered.host_end.max(end);
@@ -127,15 +127,15 @@ impl Timeline {
     /// Page `to` takes what `from` holds.
     pub(super) fn copy(&mut self, now: Nanos, from: MediaPage, to: MediaPage) {
         self.copy_read(now, from, to);
-        self.open.entry(to / self.stripe_pages).or_default();
+        self.open.entry(to.0 / self.stripe_pages).or_default();
         self.gathered(now, to);
     }
 
     fn copy_read(&mut self, now: Nanos, from: MediaPage, to: MediaPage) {
-        if self.open.contains_key(&(from / self.stripe_pages)) {
+        if self.open.contains_key(&(from.0 / self.stripe_pages)) {
             return; // still in the buffer
         }
-        let (nand_page, to) = (from / self.nand_pages, to / self.stripe_pages);
+        let (nand_page, to) = (from.0 / self.nand_pages, to.0 / self.stripe_pages);
         match &mut self.copying {
             Some(copying) if copying.nand_page == nand_page && copying.to == to => {
                 copying.bytes += self.page_size;
@@ -159,9 +159,9 @@ impl Timeline {
     /// Programs the stripe of `at` if that was its last page. Media written in place take every
     /// page as it comes.
     fn gathered(&mut self, now: Nanos, at: MediaPage) {
-        let is_last = (at + 1).is_multiple_of(self.stripe_pages);
+        let is_last = (at.0 + 1).is_multiple_of(self.stripe_pages);
         if is_last || self.media == Media::InPlace {
-            self.program_stripe(now, at / self.stripe_pages);
+            self.program_stripe(now, at.0 / self.stripe_pages);
         }
     }
 
@@ -181,7 +181,7 @@ impl Timeline {
             let die = places.choose(stripe, |die| self.controller.load(die));
             self.placed.push((stripe, u16::try_from(die).unwrap_or(u16::MAX)));
         }
-        let place = self.place(stripe * self.stripe_pages);
+        let place = self.place(MediaPage(stripe * self.stripe_pages));
         self.controller.program(now, Program { place, bytes, host, copies });
     }
 
@@ -208,7 +208,7 @@ impl Timeline {
             self.controller.erase(now, stripe % self.dies, 1);
         }
         let pages = self.unit_pages / self.nand_pages;
-        self.controller.forget(&(unit * pages..(unit + 1) * pages));
+        self.controller.forget(&(unit.0 * pages..(unit.0 + 1) * pages));
         if let Some(places) = &mut self.places {
             places.forget(unit);
         }
@@ -216,6 +216,6 @@ impl Timeline {
 
     fn stripes_of(&self, unit: UnitId) -> std::ops::Range<u32> {
         let count = self.unit_pages / self.stripe_pages;
-        unit * count..(unit + 1) * count
+        unit.0 * count..(unit.0 + 1) * count
     }
 }

@@ -16,18 +16,18 @@ impl Bits {
 
     #[inline]
     pub(super) fn has(&self, page: MediaPage) -> bool {
-        self.0[(page / 64) as usize] & 1 << (page % 64) != 0
+        self.0[page.index() / 64] & 1 << (page.0 % 64) != 0
     }
 
     #[inline]
     pub(super) fn remove(&mut self, page: MediaPage) {
-        self.0[(page / 64) as usize] &= !(1 << (page % 64));
+        self.0[page.index() / 64] &= !(1 << (page.0 % 64));
     }
 
     /// Says that `page` will be asked about soon.
     #[inline]
     pub(super) fn prefetch(&self, page: MediaPage) {
-        prefetch(&self.0, (page / 64) as usize);
+        prefetch(&self.0, page.index() / 64);
     }
 
     pub(super) fn set(&mut self, pages: Range<MediaPage>) {
@@ -41,11 +41,12 @@ impl Bits {
     /// The first page of the set from `from` on and before `end`.
     #[inline]
     pub(super) fn next(&self, from: MediaPage, end: MediaPage) -> Option<MediaPage> {
-        let mut at = from;
+        let (mut at, end) = (from.0, end.0);
         while at < end {
             let rest = self.0[(at / 64) as usize] >> (at % 64);
             if rest != 0 {
-                return Some(at + rest.trailing_zeros()).filter(|&found| found < end);
+                let found = at + rest.trailing_zeros();
+                return (found < end).then_some(MediaPage(found));
             }
             at = (at | 63) + 1;
         }
@@ -60,9 +61,9 @@ impl Bits {
 
 /// The words that a range of pages touches, each with the bits of the range.
 fn words(pages: Range<MediaPage>, mut each: impl FnMut(usize, u64)) {
-    let mut at = pages.start;
-    while at < pages.end {
-        let until = ((at | 63) + 1).min(pages.end);
+    let (mut at, end) = (pages.start.0, pages.end.0);
+    while at < end {
+        let until = ((at | 63) + 1).min(end);
         let count = until - at;
         let ones = u64::MAX >> (64 - count);
         each((at / 64) as usize, ones << (at % 64));

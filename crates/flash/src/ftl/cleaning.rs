@@ -7,7 +7,7 @@
 use super::moving::{Job, Moving};
 use super::points::{Point, Writer};
 use super::prefetch;
-use super::{Array, CleaningPace, Frontier, Ftl, UnitId};
+use super::{Array, CleaningPace, Frontier, Ftl, LogicalPage, MediaPage, UnitId};
 
 /// Pages copied at a time: enough accesses to the map in flight to hide what each one waits.
 const BATCH: u32 = 32;
@@ -182,9 +182,9 @@ impl Ftl {
         array: &mut impl Array,
     ) {
         let pages = self.options.unit_pages;
-        let start = moving.unit * pages;
+        let start = moving.unit.first_page(pages);
         let mut left = quota;
-        let mut batch = [(0, 0); BATCH as usize];
+        let mut batch = [(MediaPage(0), LogicalPage(0)); BATCH as usize];
         while moving.next < pages && left > 0 {
             if self.valid.next(start + moving.next, start + pages).is_none() {
                 moving.next = pages;
@@ -203,8 +203,8 @@ impl Ftl {
             while copied < room
                 && let Some(from) = self.valid.next(start + moving.next, start + pages)
             {
-                let page = self.content[from as usize];
-                prefetch::prefetch(&self.map, page as usize);
+                let page = LogicalPage(self.content[from.index()]);
+                prefetch::prefetch(&self.map, page.index());
                 batch[copied as usize] = (from, page);
                 moving.next = from + 1 - start;
                 copied += 1;
@@ -212,10 +212,11 @@ impl Ftl {
             if copied < room {
                 moving.next = pages;
             }
-            let to_start = to_unit * pages + to_next;
-            for (&(from, page), to) in batch[..copied as usize].iter().zip(to_start..) {
-                self.map[page as usize] = to;
-                self.content[to as usize] = page;
+            let to_start = to_unit.first_page(pages) + to_next;
+            for (&(from, page), to) in batch[..copied as usize].iter().zip(to_start.0..) {
+                let to = MediaPage(to);
+                self.map[page.index()] = to;
+                self.content[to.index()] = page.0;
                 array.copy(from, to, page);
             }
             self.valid.set(to_start..to_start + copied);
@@ -243,7 +244,7 @@ impl Ftl {
     /// Erases a unit that has no valid page left.
     pub(super) fn erase(&mut self, group: u16, unit: UnitId, array: &mut impl Array) {
         debug_assert_eq!(self.victims.valid(unit), 0, "unit {unit} is erased with valid pages");
-        let start = unit * self.options.unit_pages;
+        let start = unit.first_page(self.options.unit_pages);
         self.valid.clear(start..start + self.options.unit_pages);
         self.units.erase(unit, self.counts.host);
         self.pool.put(unit, self.units.erasures(unit));

@@ -113,7 +113,7 @@ impl FtlOptions {
             return refuse(format!("{units} units cannot be divided among {groups} groups"));
         }
         let pages = to_u64(self.units as usize) * u64::from(self.unit_pages);
-        if pages >= u64::from(NOWHERE) {
+        if pages >= u64::from(NOWHERE.0) {
             return refuse(format!("{pages} media pages are too many: use larger pages"));
         }
         let reserve = u64::from(self.reserve_units()) + u64::from(self.groups);

@@ -79,7 +79,7 @@ pub struct UnitRecord {
 }
 
 impl Ftl {
-    /// Where every logical page lies; [`u32::MAX`] is nowhere.
+    /// Where every logical page lies; the page with the number [`u32::MAX`] is nowhere.
     #[must_use]
     pub fn map(&self) -> &[MediaPage] {
         &self.map
@@ -87,7 +87,7 @@ impl Ftl {
 
     /// The units, to be kept.
     pub fn unit_records(&self) -> impl Iterator<Item = UnitRecord> + '_ {
-        (0..self.options.units).map(|unit| UnitRecord {
+        UnitId::all(0..self.options.units).map(|unit| UnitRecord {
             phase: self.units.phase(unit),
             writer: self.units.writer(unit),
             erasures: self.units.erasures(unit),
@@ -115,7 +115,7 @@ impl Ftl {
             ));
         }
         ftl.counts = counts;
-        for (unit, record) in (0..).zip(records) {
+        for (unit, record) in (0..).map(UnitId).zip(records) {
             if record.erasures > u32::MAX / 2 || record.closed_at > counts.host {
                 return corrupt(format!(
                     "unit {unit} was erased {} times, and closed after {} of {} pages",
@@ -127,7 +127,7 @@ impl Ftl {
             ftl.pool.wear(unit, record.erasures);
         }
         let in_phase = |phase| {
-            let numbered = (0..).zip(records);
+            let numbered = (0..).map(UnitId).zip(records);
             numbered.filter(move |(_, record): &(UnitId, &UnitRecord)| record.phase == phase)
         };
         for (unit, record) in in_phase(Phase::Closed) {
@@ -142,11 +142,11 @@ impl Ftl {
             ftl.points.of_mut(ftl.pool.group_of(unit), record.writer).next = record.next;
             ftl.units.set_clock(unit, record.closed_at);
         }
-        for (page, &at) in (0..).zip(&map) {
+        for (page, &at) in (0..).map(LogicalPage).zip(&map) {
             if at == NOWHERE {
                 continue;
             }
-            let is_new = ftl.content.get(at as usize).is_some() && !ftl.valid.has(at);
+            let is_new = ftl.content.get(at.index()).is_some() && !ftl.valid.has(at);
             if !is_new || ftl.units.phase(ftl.units.of(at)) == Phase::Free {
                 return corrupt(format!(
                     "page {page} is mapped to media page {at}, where it is not"
@@ -209,7 +209,7 @@ impl Ftl {
                 let fits = u64::from(point.next) + u64::from(count)
                     <= u64::from(self.options.unit_pages)
                     && u64::from(page) + u64::from(count) <= u64::from(self.options.logical_pages);
-                let goes_on = at == unit * self.options.unit_pages + point.next;
+                let goes_on = at == unit.first_page(self.options.unit_pages) + point.next;
                 if !fits || !goes_on || point.unit != Some(unit) {
                     return Err(impossible());
                 }
@@ -242,7 +242,7 @@ impl Ftl {
                 self.counts.erased += u64::from(self.options.unit_pages);
             }
             Event::Trim { page, count } => {
-                let end = page.checked_add(count).ok_or_else(impossible)?;
+                let end = page.0.checked_add(count).ok_or_else(impossible)?;
                 if end > self.options.logical_pages {
                     return Err(impossible());
                 }
@@ -256,7 +256,7 @@ impl Ftl {
     }
 
     fn phase_is(&self, unit: UnitId, phase: Phase) -> Option<()> {
-        (unit < self.options.units && self.units.phase(unit) == phase).then_some(())
+        (unit.0 < self.options.units && self.units.phase(unit) == phase).then_some(())
     }
 
     fn forget_point(&mut self, unit: UnitId) {
@@ -265,7 +265,7 @@ impl Ftl {
     }
 
     fn forget(&mut self, page: LogicalPage) {
-        let old = std::mem::replace(&mut self.map[page as usize], NOWHERE);
+        let old = std::mem::replace(&mut self.map[page.index()], NOWHERE);
         if old != NOWHERE {
             self.valid.remove(old);
             self.victims.lose_page(self.units.of(old));
@@ -273,8 +273,8 @@ impl Ftl {
     }
 
     fn set(&mut self, page: LogicalPage, at: MediaPage) {
-        self.map[page as usize] = at;
-        self.content[at as usize] = page;
+        self.map[page.index()] = at;
+        self.content[at.index()] = page.0;
         self.valid.set(at..at + 1);
         self.victims.gain_pages(self.units.of(at), 1);
     }

@@ -92,27 +92,27 @@ impl Units {
     #[inline]
     pub(super) fn of(&self, at: MediaPage) -> UnitId {
         if self.reciprocal == 0 {
-            return at;
+            return UnitId(at.0);
         }
-        let product = u128::from(self.reciprocal) * u128::from(at);
+        let product = u128::from(self.reciprocal) * u128::from(at.0);
         #[allow(clippy::cast_possible_truncation)] // at most `at`
         let unit = (product >> 64) as u32;
-        unit
+        UnitId(unit)
     }
 
     pub(super) fn open(&mut self, unit: UnitId, writer: Writer, now: u64) {
-        debug_assert_eq!(self.phase[unit as usize], Phase::Free, "unit {unit} is in use");
-        self.phase[unit as usize] = Phase::Open;
-        self.writer[unit as usize] = writer;
-        self.clock[unit as usize] = now;
+        debug_assert_eq!(self.phase[unit.index()], Phase::Free, "unit {unit} is in use");
+        self.phase[unit.index()] = Phase::Open;
+        self.writer[unit.index()] = writer;
+        self.clock[unit.index()] = now;
     }
 
     pub(super) fn close(&mut self, unit: UnitId, now: u64) {
-        debug_assert_eq!(self.phase[unit as usize], Phase::Open, "unit {unit} is not open");
-        self.phase[unit as usize] = Phase::Closed;
-        self.clock[unit as usize] = now;
+        debug_assert_eq!(self.phase[unit.index()], Phase::Open, "unit {unit} is not open");
+        self.phase[unit.index()] = Phase::Closed;
+        self.clock[unit.index()] = now;
         let key = self.key(unit);
-        self.by_wear[(unit / self.group_units) as usize].insert(key);
+        self.by_wear[(unit.0 / self.group_units) as usize].insert(key);
     }
 
     fn key(&self, unit: UnitId) -> (u32, u64, UnitId) {
@@ -126,45 +126,45 @@ impl Units {
     }
 
     pub(super) fn set_clock(&mut self, unit: UnitId, clock: u64) {
-        debug_assert_ne!(self.phase[unit as usize], Phase::Closed, "unit {unit} is in order");
-        self.clock[unit as usize] = clock;
+        debug_assert_ne!(self.phase[unit.index()], Phase::Closed, "unit {unit} is in order");
+        self.clock[unit.index()] = clock;
     }
 
     pub(super) fn erase(&mut self, unit: UnitId, now: u64) {
-        debug_assert_eq!(self.phase[unit as usize], Phase::Closed, "unit {unit} is not closed");
+        debug_assert_eq!(self.phase[unit.index()], Phase::Closed, "unit {unit} is not closed");
         let key = self.key(unit);
-        self.by_wear[(unit / self.group_units) as usize].remove(&key);
-        self.phase[unit as usize] = Phase::Free;
-        self.erasures[unit as usize] += 1;
-        self.clock[unit as usize] = now - self.clock[unit as usize];
+        self.by_wear[(unit.0 / self.group_units) as usize].remove(&key);
+        self.phase[unit.index()] = Phase::Free;
+        self.erasures[unit.index()] += 1;
+        self.clock[unit.index()] = now - self.clock[unit.index()];
     }
 
     pub(super) fn phase(&self, unit: UnitId) -> Phase {
-        self.phase[unit as usize]
+        self.phase[unit.index()]
     }
 
     pub(super) fn set_erasures(&mut self, unit: UnitId, erasures: u32) {
-        self.erasures[unit as usize] = erasures;
+        self.erasures[unit.index()] = erasures;
     }
 
     pub(super) fn writer(&self, unit: UnitId) -> Writer {
-        self.writer[unit as usize]
+        self.writer[unit.index()]
     }
 
     pub(super) fn erasures(&self, unit: UnitId) -> u32 {
-        self.erasures[unit as usize]
+        self.erasures[unit.index()]
     }
 
     /// In pages written by the host: when it was opened or closed last; of an erased unit, for how
     /// long it had been closed.
     pub(super) fn clock(&self, unit: UnitId) -> u64 {
-        self.clock[unit as usize]
+        self.clock[unit.index()]
     }
 
     pub(super) fn state(&self, unit: UnitId, victims: &Victims) -> UnitState {
         let (writer, erasures) = (self.writer(unit), self.erasures(unit));
         let valid = victims.valid(unit);
-        match self.phase[unit as usize] {
+        match self.phase[unit.index()] {
             Phase::Free => UnitState::Free { erasures },
             Phase::Open => UnitState::Open { writer, valid, erasures },
             Phase::Closed => UnitState::Closed { writer, valid, erasures },
@@ -184,18 +184,18 @@ impl Pool {
         let group_units = units / u32::from(groups);
         let of_group = |group: u16| {
             let first = u32::from(group) * group_units;
-            (first..first + group_units).map(|unit| (0, unit)).collect()
+            UnitId::all(first..first + group_units).map(|unit| (0, unit)).collect()
         };
         Pool { groups: (0..groups).map(of_group).collect(), group_units }
     }
 
     pub(super) fn group_of(&self, unit: UnitId) -> u16 {
-        u16::try_from(unit / self.group_units).expect("groups are numbered in 16 bits")
+        u16::try_from(unit.0 / self.group_units).expect("groups are numbered in 16 bits")
     }
 
-    pub(super) fn units_of(&self, group: u16) -> std::ops::Range<UnitId> {
+    pub(super) fn units_of(&self, group: u16) -> impl Iterator<Item = UnitId> + use<> {
         let first = u32::from(group) * self.group_units;
-        first..first + self.group_units
+        UnitId::all(first..first + self.group_units)
     }
 
     pub(super) fn count(&self, group: u16) -> u32 {
@@ -210,7 +210,7 @@ impl Pool {
         let taken = match writer {
             Writer::Host(_) => pool.first(),
             Writer::Cleaning | Writer::CleaningOf(_) => {
-                pool.range(..(limit, 0)).next_back().or(pool.first())
+                pool.range(..(limit, UnitId(0))).next_back().or(pool.first())
             }
             Writer::Levelling | Writer::LevellingOf(_) => pool.last(),
         };

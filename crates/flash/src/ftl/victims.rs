@@ -67,20 +67,20 @@ impl Victims {
 
     /// Valid pages of a unit.
     pub(super) fn valid(&self, unit: UnitId) -> u32 {
-        self.scores[unit as usize] & !OUT
+        self.scores[unit.index()] & !OUT
     }
 
     /// Whether the unit may be chosen: it is closed, and nothing is moving it.
     pub(super) fn has(&self, unit: UnitId) -> bool {
-        self.scores[unit as usize] & OUT == 0
+        self.scores[unit.index()] & OUT == 0
     }
 
     /// A page of the unit is no longer valid.
     #[inline]
     pub(super) fn lose_page(&mut self, unit: UnitId) {
-        let score = &mut self.scores[unit as usize];
+        let score = &mut self.scores[unit.index()];
         *score -= 1;
-        let low = &mut self.lows[(unit >> BLOCK) as usize];
+        let low = &mut self.lows[unit.index() >> BLOCK];
         if *score < *low {
             *low = *score;
         }
@@ -88,28 +88,28 @@ impl Victims {
 
     /// So many pages of a unit that is no candidate are no longer valid.
     pub(super) fn lose_pages(&mut self, unit: UnitId, count: u32) {
-        debug_assert!(self.scores[unit as usize] & OUT != 0, "cleaned units are no candidates");
-        self.scores[unit as usize] -= count;
+        debug_assert!(self.scores[unit.index()] & OUT != 0, "cleaned units are no candidates");
+        self.scores[unit.index()] -= count;
     }
 
     /// So many pages of a unit that is no candidate have become valid.
     pub(super) fn gain_pages(&mut self, unit: UnitId, count: u32) {
-        debug_assert!(self.scores[unit as usize] & OUT != 0, "open units are no candidates");
-        self.scores[unit as usize] += count;
+        debug_assert!(self.scores[unit.index()] & OUT != 0, "open units are no candidates");
+        self.scores[unit.index()] += count;
     }
 
     /// The unit becomes a candidate.
     pub(super) fn close(&mut self, unit: UnitId) {
-        let score = &mut self.scores[unit as usize];
+        let score = &mut self.scores[unit.index()];
         *score &= !OUT;
-        let low = &mut self.lows[(unit >> BLOCK) as usize];
+        let low = &mut self.lows[unit.index() >> BLOCK];
         *low = (*low).min(*score);
-        let group = (unit / self.group_units) as usize;
+        let group = (unit.0 / self.group_units) as usize;
         match &mut self.order {
             Order::Greedy | Order::CostBenefit => {}
             Order::Fifo(queues) => queues[group].push_back(unit),
             Order::Choices { candidates, place, .. } => {
-                place[unit as usize] = candidates[group].len();
+                place[unit.index()] = candidates[group].len();
                 candidates[group].push(unit);
             }
         }
@@ -132,7 +132,7 @@ impl Victims {
             Order::Fifo(queues) => {
                 let oldest = *queues[usize::from(group)].front()?;
                 // It may be full, as long as it comes to one that is not.
-                let is_full = |unit: UnitId| self.scores[unit as usize] == unit_pages;
+                let is_full = |unit: UnitId| self.scores[unit.index()] == unit_pages;
                 if is_full(oldest) && self.lowest(range).is_none_or(is_full) {
                     return None;
                 }
@@ -150,15 +150,15 @@ impl Victims {
                     let index = esker_base::units::to_usize(rng.below(among));
                     candidates[index]
                 });
-                drawn.min_by_key(|&unit| self.scores[unit as usize])
+                drawn.min_by_key(|&unit| self.scores[unit.index()])
             }
         };
-        let is_worth_it = |unit: &UnitId| self.scores[*unit as usize] < unit_pages;
+        let is_worth_it = |unit: &UnitId| self.scores[unit.index()] < unit_pages;
         let chosen = match chosen.filter(is_worth_it) {
             // All draws were full units: the rare case is settled by looking at all.
             None if matches!(self.order, Order::Choices { .. }) => self
                 .lowest(first..first + self.group_units)
-                .filter(|unit| self.scores[*unit as usize] < unit_pages),
+                .filter(|unit| self.scores[unit.index()] < unit_pages),
             chosen => chosen,
         }?;
         self.take(chosen);
@@ -168,15 +168,15 @@ impl Victims {
     /// Takes a unit out of the candidates.
     pub(super) fn take(&mut self, unit: UnitId) {
         self.leave(unit);
-        let group = (unit / self.group_units) as usize;
+        let group = (unit.0 / self.group_units) as usize;
         match &mut self.order {
             Order::Greedy | Order::CostBenefit => {}
             Order::Fifo(queues) => queues[group].retain(|&other| other != unit),
             Order::Choices { candidates, place, .. } => {
-                let at = place[unit as usize];
+                let at = place[unit.index()];
                 candidates[group].swap_remove(at);
                 if let Some(&moved) = candidates[group].get(at) {
-                    place[moved as usize] = at;
+                    place[moved.index()] = at;
                 }
             }
         }
@@ -184,8 +184,8 @@ impl Victims {
 
     /// Its score is no longer a candidate's.
     fn leave(&mut self, unit: UnitId) {
-        self.scores[unit as usize] |= OUT;
-        let block = (unit >> BLOCK) as usize;
+        self.scores[unit.index()] |= OUT;
+        let block = unit.index() >> BLOCK;
         let start = block << BLOCK;
         let end = (start + (1 << BLOCK)).min(self.scores.len());
         self.lows[block] = self.scores[start..end].iter().copied().min().unwrap_or(OUT);
@@ -199,7 +199,7 @@ impl Victims {
     }
 
     /// The candidate with the lowest score in a range of units.
-    fn lowest(&self, range: Range<UnitId>) -> Option<UnitId> {
+    fn lowest(&self, range: Range<u32>) -> Option<UnitId> {
         let (start, end) = (range.start as usize, range.end as usize);
         let size = 1usize << BLOCK;
         // A block at the edge of the range may have its minimum outside.
@@ -217,12 +217,12 @@ impl Victims {
         let inside = (block * size).max(start)..((block + 1) * size).min(end);
         let unit = inside.min_by_key(|&unit| self.scores[unit])?;
         let is_candidate = self.scores[unit] & OUT == 0;
-        is_candidate.then(|| UnitId::try_from(unit).expect("units are numbered in 32 bits"))
+        is_candidate.then(|| UnitId(u32::try_from(unit).expect("units are numbered in 32 bits")))
     }
 
     fn best_value(
         &self,
-        range: Range<UnitId>,
+        range: Range<u32>,
         units: &Units,
         unit_pages: u32,
         now: u64,
@@ -233,7 +233,7 @@ impl Victims {
             let age = (now - units.clock(unit)) as f64 + 1.0;
             (1.0 - used) * age / (1.0 + used)
         };
-        let candidates = range.filter(|&unit| self.scores[unit as usize] & OUT == 0);
+        let candidates = UnitId::all(range).filter(|&unit| self.scores[unit.index()] & OUT == 0);
         candidates.max_by(|&a, &b| value(a).total_cmp(&value(b)).then(b.cmp(&a)))
     }
 }

@@ -11,7 +11,7 @@ use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::fdp::{Isolation, Statistics};
 use esker_device::{Device, PlacementId, Port};
-use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions};
+use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions, LogicalPage};
 
 use crate::LabError;
 
@@ -195,7 +195,7 @@ impl Drive for CountingDrive {
 
 impl CountingNamespace {
     /// The pages of a range of bytes: the first one, and how many.
-    fn pages(&self, offset: u64, bytes: u64) -> Result<(u32, u32), LabError> {
+    fn pages(&self, offset: u64, bytes: u64) -> Result<(LogicalPage, u32), LabError> {
         let (first, count) = (offset / self.page_bytes, bytes / self.page_bytes);
         let is_aligned =
             offset.is_multiple_of(self.page_bytes) && bytes.is_multiple_of(self.page_bytes);
@@ -206,7 +206,7 @@ impl CountingNamespace {
             )));
         }
         let narrow = |page: u64| u32::try_from(page).expect("the drive's pages fit 32 bits");
-        Ok((narrow(self.first + first), narrow(count)))
+        Ok((LogicalPage(narrow(self.first + first)), narrow(count)))
     }
 }
 

@@ -28,7 +28,7 @@ struct Dump<'a> {
 
 impl<'a> Dump<'a> {
     fn new(title: &str, bytes: &'a [u8]) -> Dump<'a> {
-        Dump { bytes, at: 0, text: format!("# {title}\n") }
+        Dump { bytes, at: MediaPage(0), text: format!("# {title}\n") }
     }
 
     /// The next fields, and the value of the last one.
@@ -164,7 +164,7 @@ fn checkpoint() -> Checkpoint {
         namespaces: vec![NamespaceRecord {
             id: 1,
             birth: 0,
-            pages: Extent { first: 16, count: 32 },
+            pages: Extent { first: LogicalPage(16), count: 32 },
             handles: vec![1, 0],
             is_host_specified: true,
         }],
@@ -173,19 +173,19 @@ fn checkpoint() -> Checkpoint {
             unit(Phase::Open, Writer::CleaningOf(1), 5),
             unit(Phase::Free, Writer::Cleaning, 0),
         ],
-        map: vec![3, u32::MAX, 17],
+        map: [3, u32::MAX, 17].map(MediaPage).to_vec(),
         dies: vec![2, u16::MAX],
     }
 }
 
 fn frame() -> Frame {
     let events = vec![
-        Event::Open { unit: 2, writer: Writer::Host(1) },
-        Event::Program { page: 16, at: 32, count: 4 },
-        Event::Copy { page: 20, at: 21, count: 1 },
-        Event::Close { unit: 2 },
-        Event::Erase { unit: 0 },
-        Event::Trim { page: 18, count: 2 },
+        Event::Open { unit: UnitId(2), writer: Writer::Host(1) },
+        Event::Program { page: LogicalPage(16), at: MediaPage(32), count: 4 },
+        Event::Copy { page: LogicalPage(20), at: MediaPage(21), count: 1 },
+        Event::Close { unit: UnitId(2) },
+        Event::Erase { unit: UnitId(0) },
+        Event::Trim { page: LogicalPage(18), count: 2 },
         Event::Place { stripe: 9, die: 3 },
     ];
     let host = HostCounts { reads: 9, writes: 6, read_bytes: 36_000, written_bytes: 160_000 };
@@ -367,7 +367,10 @@ fn the_frame_has_these_bytes() {
 
 #[test]
 fn a_full_frame_has_all_its_events() {
-    let events = vec![Event::Program { page: 1, at: 2, count: u32::MAX }; FRAME_EVENTS];
+    let events = vec![
+        Event::Program { page: LogicalPage(1), at: MediaPage(2), count: u32::MAX };
+        FRAME_EVENTS
+    ];
     let full = Frame { epoch: 1, index: 0, commit: 0, host: HostCounts::default(), events };
     assert_eq!(full.encode().len(), BLOCK);
     assert_eq!(Frame::decode(&full.encode(), 1, 0).unwrap(), Some(full));
@@ -381,7 +384,7 @@ fn the_largest_checkpoint_fits_its_slot() {
     let largest = Checkpoint {
         namespaces: vec![namespace; parameters.max_namespaces as usize],
         units: vec![checkpoint().units[0]; parameters.units as usize],
-        map: vec![0; pages as usize],
+        map: vec![MediaPage(0); pages as usize],
         dies: vec![0; (parameters.units * parameters.unit_stripes()) as usize],
         ..checkpoint()
     };
