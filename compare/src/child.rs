@@ -35,7 +35,7 @@ const SLACK: Duration = Duration::from_secs(600);
 
 /// Does what standard input says.
 pub(crate) fn run() -> Result {
-    // Who is alone before this has nobody to say anything to, and ends there.
+    // A child that is alone before this has nobody to tell, and ends there.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let job: Job = serde_json::from_reader(io::stdin()).map_err(|error| {
         Failure::new(format!("standard input is no job: {error}; use the subcommand run instead"))

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. One trial at a time, on an empty directory, with the page cache dropped before it.
 //! 2. Every database is removed before the next one is made, whatever became of its trial.
-//! 3. What a run makes is removed when it ends, also by a signal.
+//! 3. Files that a run makes are removed when it ends, also by a signal.
 //! 4. An engine that fails, or that the kernel kills, ends its own trial only.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What ends the program, as a sentence that says what to do.
+//! An error that ends the program, as a sentence that says what to do.
 
 use std::io;
 use std::path::Path;

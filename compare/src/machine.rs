@@ -1,5 +1,5 @@
-//! What the figures were taken on, from `/proc` and `/sys` of Linux. What cannot be read is left
-//! out.
+//! What the figures were taken on, from `/proc` and `/sys` of Linux. Facts that cannot be read are
+//! left out.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time of all threads so far, also of those that ended, user and system, in nanoseconds.
-/// What the kernel's own threads do for the process is in nobody's.
+/// Work of the kernel's own threads for the process is in nobody's.
 pub(crate) fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let part = |n: i64| u64::try_from(n).unwrap_or(0);

@@ -26,7 +26,7 @@ pub(super) fn create(dir: &Path, setting: &Setting) -> Result<Opened, BoxError> 
         sized("map", map_bytes),
     );
     if setting.limit_bytes.is_some() {
-        // What is read ahead would take the place of what is needed.
+        // Pages read ahead would take the place of those that are needed.
         flags |= EnvFlags::NO_READ_AHEAD;
         description += ", MDB_NORDAHEAD";
     }

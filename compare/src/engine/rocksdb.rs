@@ -1,4 +1,4 @@
-//! RocksDB three ways. What is set beyond its defaults is in [`create`], with the reason.
+//! RocksDB three ways. Settings beyond its defaults are in [`create`], with the reason.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -207,7 +207,7 @@ impl Attachment {
         let clock = Clock::real();
         let deadline = clock.now() + LINGER;
         loop {
-            // Who uses what nobody serves any more gets errors alone.
+            // Users of a mount that nobody serves any more get errors alone.
             match mount::unmount(&self.mount_point, !self.is_running()) {
                 // The loop driver lets go of the file a little later than of the device.
                 Err(Errno::BUSY) if clock.now() < deadline => clock.sleep(STEP),
@@ -227,8 +227,8 @@ impl Attachment {
         }
     }
 
-    /// Ends it, whoever uses it: they get errors from then on. What was written and not flushed is
-    /// as after a crash.
+    /// Ends it, whoever uses it: they get errors from then on. Writes without a flush are as after
+    /// a crash.
     pub fn abandon(&mut self) {
         if let Some(device) = self.loop_device.take() {
             // At the latest it goes when its last user does.

@@ -157,7 +157,7 @@ impl Engine {
         let (header, request) = match decode(bytes, data_size) {
             Ok(decoded) => decoded,
             Err(_) => {
-                // Whoever waits for it must not wait forever, if it has a name at all.
+                // Its waiters must not wait forever, if it has a name at all.
                 let unique = bytes.get(8..16).and_then(|name| name.try_into().ok());
                 if let Some(unique) = unique.map(u64::from_le_bytes).filter(|&unique| unique != 0) {
                     replies.reply(unique, Err(Errno::INVAL), &[]);

@@ -25,8 +25,8 @@ pub(crate) fn open_channel() -> Result<OwnedFd, Errno> {
     rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
-/// Checks that a device can be attached at a path, and gives the path without links and dots. What is in the
-/// directory is hidden while a device is attached: `hides` allows that there is something.
+/// Checks that a device can be attached at a path, and gives the path without links and dots. The directory's
+/// content is hidden while a device is attached: `hides` allows that there is something.
 pub(crate) fn check_mount_point(path: &Path, hides: bool) -> Result<PathBuf, AttachError> {
     let invalid = |why: &str| AttachError::Invalid { path: path.to_owned(), why: why.to_owned() };
     let found = match std::fs::metadata(path) {

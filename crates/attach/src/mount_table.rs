@@ -10,7 +10,7 @@ pub(crate) const FILE_SYSTEM: &str = "fuse.esker";
 
 /// The process that has attached a device at exactly this path.
 pub(crate) fn server_of(path: &Path) -> Option<u32> {
-    // What was mounted last lies on top.
+    // The last mount lies on top.
     lines().iter().rev().filter_map(|line| parse(line)).find(|mount| mount.at == path)?.server()
 }
 

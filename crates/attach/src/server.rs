@@ -194,7 +194,7 @@ impl Thread {
             match self.engine.accept(&mut self.message, &mut self.channel) {
                 Accepted::Well => {}
                 Accepted::Begun => {
-                    // Whoever does not listen any more has given up.
+                    // A client that does not listen any more has given up.
                     let _ = self.begun.send(());
                 }
                 Accepted::Ended => return false,

@@ -1,4 +1,4 @@
-//! What every crate of Esker stands on, and nothing that does I/O, but for making files.
+//! The ground of every crate of Esker; nothing here does I/O, but for making files.
 //!
 //! | module | what |
 //! | --- | --- |

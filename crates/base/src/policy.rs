@@ -19,9 +19,9 @@
 //! | [`two_q`] | [`TwoQ`](two_q::TwoQ) |
 //!
 //! A policy orders *slots*, numbers from 0 below its capacity, and knows nothing of what is in
-//! them but a key. Whoever owns the cache maps keys to slots, fills free slots first, and asks
-//! for a victim when there is none. So the same policy serves one large cache and thousands of
-//! sets of 4,096 slots, a device and a simulator.
+//! them but a key. The cache's owner maps keys to slots, fills free slots first, and asks for a
+//! victim when there is none. So the same policy serves one large cache and thousands of sets of
+//! 4,096 slots, a device and a simulator.
 //!
 //! Invariants:
 //! 1. A slot is *held* from [`Policy::insert`] until [`Policy::evict`] returns it or
@@ -95,8 +95,8 @@ pub trait Policy: Send {
     /// `slot` no longer holds its block, which was not evicted but dropped (a discard, say).
     fn remove(&mut self, slot: u32);
 
-    /// Names held slots, those that would go first first, until `visit` returns false. What is
-    /// to be cleaned next is found here; the order is the one of now and may be approximate.
+    /// Names held slots, those that would go first first, until `visit` returns false. The cleaner
+    /// finds its next slots here; the order is the present one and may be approximate.
     fn coldest(&self, visit: &mut dyn FnMut(u32) -> bool);
 
     /// A block was missed that is let in only if it was missed or held before, lately. Whether it

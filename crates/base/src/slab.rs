@@ -2,8 +2,8 @@
 //! some: one entry of the processor's address cache is for 2 MiB then, where it is for 4 KiB else. For
 //! what is read here and there, that is half of the time.
 //!
-//! What nobody uses goes back to the operating system at once, but for as many pieces as the slab is told to
-//! keep: budgets are about resident memory.
+//! Unused pieces go back to the operating system at once, but for as many as the slab is told to keep:
+//! budgets are about resident memory.
 //!
 //! Invariants
 //! 1. A chunk is a private anonymous mapping of `CHUNK` bytes at a multiple of that, of which each piece is

@@ -4,7 +4,7 @@
 //!
 //! A cache is filled, half of it dirty. One thread reads blocks of the clean half, 32 at a time:
 //! once when nothing is due to be written back, once while everything dirty is; in turn, several
-//! times. What counts is the ratio of each pair.
+//! times. The ratio of each pair counts.
 
 #![allow(missing_docs)] // a program, not a library
 

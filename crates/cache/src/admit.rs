@@ -1,4 +1,4 @@
-//! What is let into the cache: sequential streams pass by, what is read once may stay outside, and
+//! Admission: sequential streams bypass the cache, blocks that are read once may stay outside, and
 //! writes to the flash device keep to a budget.
 //!
 //! | module | what |

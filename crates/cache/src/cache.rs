@@ -215,7 +215,7 @@ impl Cache {
         self.shared().mode()
     }
 
-    /// Changes where writes go, from the next one on, for good. What is dirty stays so until it is
+    /// Changes where writes go, from the next one on, for good. Dirty blocks stay so until they are
     /// written back.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Changes where writes go to in a cache that is not open. What is dirty stays so until it is
+    /// Changes where writes go to in a cache that is not open. Dirty blocks stay so until they are
     /// written back.
     ///
     /// # Errors
@@ -248,7 +248,8 @@ impl Cache {
     /// Writes everything back.
     ///
     /// # Errors
-    /// `Retry` when others go on to write; a device's. What was not written back is still dirty.
+    /// `Retry` when others go on to write; a device's. Blocks that were not written back are still
+    /// dirty.
     pub fn clean_all(&self) -> Result<(), CacheError> {
         self.engine.cleaner.lock().clean_all(&self.shared())
     }
@@ -508,7 +509,7 @@ impl Engine {
             return Ok(false);
         }
         let which = if is_idle { Which::All } else { Which::Due };
-        // What fails keeps nothing else from being done.
+        // A failed step keeps no other from being done.
         let cleaned = cleaner.clean(shared, which).map(|blocks| blocks > 0);
         let written = shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES);
         let is_busy = matches!(cleaned, Ok(true)) || matches!(written, Ok(true));
@@ -530,7 +531,7 @@ impl Drop for Cache {
         self.bell.1.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-            // What cannot be kept now is not kept; nothing that was acknowledged depends on it.
+            // State that cannot be kept now is not kept; no acknowledged write depends on it.
             let _ = self.close();
         }
     }

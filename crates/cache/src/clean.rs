@@ -119,7 +119,7 @@ impl Cleaner {
                 },
                 Which::All | Which::From(_) => match shared.set(number) {
                     Ok(set) => set,
-                    // What was gathered is pinned: it goes first, and then what comes next.
+                    // Gathered blocks are pinned: they go first, and then the next ones.
                     Err(error) => {
                         self.next = number + 1;
                         return if entries.is_empty() { Err(error) } else { Ok(entries) };

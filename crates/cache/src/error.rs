@@ -69,7 +69,7 @@ pub enum CacheError {
         /// The flash device.
         device: String,
     },
-    /// What was read is not what was written.
+    /// The device returned other data than was written.
     #[error(
         "{device}: {what} at offset {offset} is damaged: {why}; what was not written back to the \
          origin yet cannot be told any more: restore it from a copy, or make a new cache"

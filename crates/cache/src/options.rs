@@ -167,13 +167,13 @@ impl FromStr for Admission {
     }
 }
 
-/// Who does what is not urgent.
+/// The thread that does work which is not urgent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Background {
     /// A thread of the cache.
     #[default]
     Thread,
-    /// Whoever calls [`Cache::step`](crate::Cache::step): for tests, which want every run alike.
+    /// The caller of [`Cache::step`](crate::Cache::step): for tests, which want every run alike.
     Manual,
 }
 
@@ -197,7 +197,7 @@ pub struct OpenOptions {
     pub dirty_percent: u8,
     /// How many times its capacity may be written to the flash device in a day; none for no limit.
     pub writes_per_day: Option<f64>,
-    /// Who cleans, and makes clean blocks survive a restart.
+    /// The thread that writes dirty blocks back, and makes clean blocks survive a restart.
     pub background: Background,
     /// The clock for rates.
     pub clock: Clock,

@@ -11,9 +11,10 @@
 //! 1. An *armed* sample is what the origin holds durably. Before the origin is written at a sampled block, the
 //!    sample is disarmed, and that durably. So a crash leaves no armed sample that is wrong.
 //! 2. A sample is armed only with what was read while nobody wrote its block, and only after a flush that
-//!    followed. What was read is recorded as what is filled in is: a write that begins meanwhile cancels it.
+//!    followed. A read sample is recorded as a fill is: a write that begins meanwhile cancels it.
 //! 3. `armed` has every sample that the medium may call armed.
-//! 4. What the origin may read as anything, for it was discarded or a write failed, is not armed.
+//! 4. A block that the origin may read as anything, for it was discarded or a write failed, is not
+//!    armed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -139,7 +140,7 @@ pub(crate) fn learn(
     let wanted = bits(known.samples.len()) & !known.armed & !known.untold;
     if wanted != 0 {
         let mut port = Port::open(origin, DEPTH)?;
-        // What is read has to be there after a crash, too.
+        // The sampled content has to be there after a crash, too.
         port.flush()?;
         for (n, crc) in read(&mut port, origin.geometry().lba_size, &known.samples, wanted)? {
             if let Some(crc) = crc {

@@ -2,8 +2,8 @@
 //!
 //! Called by the cache's user. All queue pairs come to a stop, what is cached gets names, the
 //! superblock says how many rows there are, and everything goes on over metadata that are read
-//! anew, as after a restart. So it takes no longer than closing and opening a cache. What it takes
-//! to write back and to name most of it is done before the stop.
+//! anew, as after a restart. So it takes no longer than closing and opening a cache. Most of the
+//! writing back and naming is done before the stop.
 //!
 //! Invariants
 //! 1. A row is empty on the medium before the superblock counts it.

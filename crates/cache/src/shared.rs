@@ -270,7 +270,7 @@ impl Shared {
             return Ok(());
         }
         let loaded = match store.load(set) {
-            // What cannot be read twice fails commands, or costs the cache.
+            // A set that cannot be read twice fails commands, or costs the cache.
             Err(CacheError::Device(_)) => store.load(set)?,
             loaded => loaded?,
         };

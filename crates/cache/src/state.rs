@@ -138,7 +138,7 @@ impl SetState {
             Some(block) if self.set.is_dirty(slot) => Name::Dirty(block),
             Some(block) => match (current, is_wanted) {
                 (_, Some(false)) => Name::None,
-                // Whoever writes it in place relies on the name that it has.
+                // A write in place relies on the name that the block has.
                 _ if self.is_written(block) => current,
                 (Name::None, Some(true)) | (Name::Dirty(_), _) => Name::Clean(block),
                 _ => current,
@@ -259,7 +259,7 @@ impl SetState {
         self.writes.iter().any(|intent| intent.block == block)
     }
 
-    /// Begins to write `block`, unless another command does. Whoever fills it in gives up.
+    /// Begins to write `block`, unless another command does. A fill in progress gives up.
     pub(crate) fn begin_write(&mut self, block: u64) -> bool {
         if self.is_written(block) {
             return false;
@@ -307,7 +307,7 @@ impl SetState {
         }
     }
 
-    /// What is being filled in or written through to the origin is not what the origin will have.
+    /// Cancels fills and writes of a block: their content is not what the origin will have.
     pub(crate) fn cancel(&mut self, block: u64) {
         self.cancel_fill(block);
         for intent in self.writes.iter_mut().filter(|intent| intent.block == block) {

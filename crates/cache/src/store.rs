@@ -40,7 +40,7 @@ pub(crate) struct LoadedSet {
 
 /// Finds the superblock of a flash device.
 pub(crate) fn read_superblock(medium: &mut Medium) -> Result<(Superblock, bool), CacheError> {
-    // What has no room for a superblock has no cache: whoever wants to make one there is told more.
+    // A device without room for a superblock has no cache; creating one there reports the reason.
     if medium.bytes() < 2 * BLOCK {
         return Err(CacheError::NoCache { device: medium.name().to_owned() });
     }
@@ -197,8 +197,8 @@ impl Store {
     /// Reads the journal of a cache with this superblock.
     pub(crate) fn open(mut medium: Medium, superblock: Superblock) -> Result<Store, CacheError> {
         let layout = Layout::of(&superblock);
-        // What an earlier process wrote may still be in a volatile cache of the device; from here
-        // on it counts as durable.
+        // Writes of an earlier process may still be in a volatile cache of the device; from here on
+        // they count as durable.
         medium.flush()?;
         let Replayed { previous, current } = journal::replay(&mut medium, &superblock, &layout)?;
         let pages = layout.pages();
@@ -250,7 +250,8 @@ impl Store {
         })
     }
 
-    /// Reads what the device says of the slots of a set. Whoever accepts it says so: [`Store::loaded`].
+    /// Reads what the device says of the slots of a set. The caller that accepts it says so:
+    /// [`Store::loaded`].
     pub(crate) fn load(&mut self, set: u32) -> Result<LoadedSet, CacheError> {
         let mut names = vec![Name::None; to_usize(self.layout.set_slots.into())];
         let runs: Vec<(u32, u32)> = self.layout.pages_of(set).collect();
@@ -303,7 +304,7 @@ impl Store {
         Ok(LoadedSet { names: named })
     }
 
-    /// What was read of a set is in memory: it is not read again.
+    /// A set that was read is in memory, and is not read again.
     pub(crate) fn loaded(&mut self, set: u32) {
         self.overlay.remove(&set);
     }
@@ -420,7 +421,7 @@ impl Store {
         self.pending.first(most)
     }
 
-    /// Writes pages to the table. What they hold is what the journal says, of this moment.
+    /// Writes pages to the table. They hold the journal's contents as of this moment.
     pub(crate) fn write_pages(&mut self, pages: Vec<(u32, Vec<Name>)>) -> Result<(), CacheError> {
         // A page that a crash tears is excused by a record that says it was being written.
         let next = |store: &Store, page: u32| store.generations[to_usize(page.into())] + 1;
@@ -473,7 +474,7 @@ impl Store {
         change: impl FnOnce(&mut Superblock),
     ) -> Result<(), CacheError> {
         self.is_attached()?;
-        // What failed may be on the medium all the same: what comes next has to be newer.
+        // A write that failed may be on the medium all the same: the next one has to be newer.
         self.superblock.generation += 1;
         let mut superblock = self.superblock.clone();
         change(&mut superblock);

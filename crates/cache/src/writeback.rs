@@ -6,8 +6,8 @@
 //! written again and again stays dirty for as long as it stays warm, and costs the disk one write.
 //! (The first Flashcache kept a fixed share of every set clean instead.)
 //!
-//! What is written back takes along its dirty neighbours of the origin, for they cost the disk no
-//! movement, and may bridge small gaps of cached clean blocks, which come from the flash.
+//! A block that is written back takes along its dirty neighbours of the origin, for they cost the
+//! disk no movement. It may bridge small gaps of cached clean blocks, which come from the flash.
 //!
 //! Invariants:
 //! 1. An extent contains the block it was asked for, begins and ends with dirty blocks, and has

@@ -84,7 +84,7 @@ fn what_is_read_once_is_not_written_to_the_flash_when_it_has_to_come_again() {
         read(&mut port, 0..slots); // fills what is free
         let full = cache.figures().fills;
         read(&mut port, 20_000..40_000);
-        // What comes again is let in, and found the third time.
+        // A block that comes again is let in, and found the third time.
         read(&mut port, 50_000..50_200);
         read(&mut port, 50_000..50_200);
         let before = cache.figures().read_hits;

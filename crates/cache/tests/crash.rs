@@ -124,8 +124,7 @@ impl Script {
     }
 }
 
-/// What a crash has left belongs together, and does not any more once a sampled block is changed that the cache
-/// has not written.
+/// The remains of a crash belong together, until a sampled block is changed that the cache has not written.
 fn check_samples(image: &Image, seed: u64, about: &dyn std::fmt::Display) {
     let (origin, flash) = (image.device(0), image.device(1));
     let pair = Cache::pairing(&*origin, &flash).unwrap_or_else(|error| panic!("{error}: {about}"));
@@ -156,7 +155,7 @@ fn check_devices(
 ) {
     let cache = Cache::open(origin.clone(), flash.clone(), rig::open_options())
         .unwrap_or_else(|error| panic!("{error}: {about}"));
-    // What was written before the crash is sampled anew.
+    // Blocks written before the crash are sampled anew.
     assert_eq!(Cache::inspect(flash).unwrap().armed_samples, 64, "{about}");
     let mut port = Port::open(&cache, 4).unwrap();
     oracle.check_all(&mut port, &format!("first, {about}"));
@@ -245,7 +244,7 @@ fn thorough(seed: u64) -> Plan {
     Plan { all_subsets: 4, singles: 24, random_subsets: 6, seed, ..Plan::default() }
 }
 
-/// What follows is one thing each: break the rule in the code, and the test fails.
+/// The tests below check one rule each: break it in the code, and the test fails.
 fn each_image(mode: Mode, steps: Vec<Step>) {
     let script = Script { mode, lba_sizes: (512, 512), steps };
     let mut images = 0;

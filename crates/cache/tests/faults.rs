@@ -179,7 +179,7 @@ fn write_back_without_its_flash_serves_what_is_clean_and_refuses_what_is_dirty()
             Err(error) => assert!((4..8).contains(&lba), "LBA {lba}: {error}"),
         }
     }
-    // Whatever is written now has to be true when the flash device comes back.
+    // Every write now has to hold when the flash device comes back.
     let mut refused = 0;
     for lba in 0..lbas {
         if write(&mut port, &mut oracle, lba, lba + 200).is_err() {

@@ -47,7 +47,7 @@ fn failed_flush_of_the_origin_keeps_blocks_dirty() {
     rig.origin_plan.once(Target::Flush, flushes, Effect::Fail);
     assert!(cache.clean_all().is_err() && cache.figures().dirty_blocks == 5);
     rig.origin_plan.heal();
-    // What the host was told is durable is so: on the flash device.
+    // Writes that the host was told are durable are so, on the flash device.
     port.flush().unwrap();
     cache.detach().unwrap();
     let mut port = Port::open(&*rig.origin, 1).unwrap();

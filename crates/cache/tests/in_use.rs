@@ -1,4 +1,4 @@
-//! What has to end, and to be right, although others go on to use the cache.
+//! Operations that have to end, and to be right, although others go on to use the cache.
 
 #[path = "support/refusing.rs"]
 mod refusing;

@@ -98,8 +98,8 @@ fn bytes_per_slot(policy: Kind, admission: Admission) -> (f64, f64) {
     (share(held, &cache), share(told, &cache))
 }
 
-/// What was stated holds when a cache that is full, and whose journal is, is attached again: before its sets are
-/// used, while they come into use, and afterwards.
+/// The stated memory holds when a cache that is full, and whose journal is, is attached again: before its sets
+/// are used, while they come into use, and afterwards.
 fn attached_again() {
     let (origin, flash) = devices();
     let open = || Cache::open(origin.clone(), flash.clone(), rig::open_options()).unwrap();

@@ -136,7 +136,7 @@ fn change_of_any_sampled_block_is_found() {
     for mode in rig::MODES {
         let origin = origin(Some(named("a")), 1);
         let flash = flash_of(&origin, mode);
-        // What the cache writes itself is no change, wherever it is.
+        // A write of the cache itself is no change, wherever it is.
         let cache = rig::open(&origin, &flash);
         let mut port = Port::open(&cache, 1).unwrap();
         (0..BLOCKS).step_by(5).for_each(|block| rig::write(&mut port, block, 3));

@@ -58,7 +58,8 @@ fn a_stream_costs_the_origin_few_reads() {
     let figures = rig.cache.figures();
     assert_eq!((figures.read_ahead, figures.read_hits, figures.fills), (98, 91, 107));
     assert_eq!(figures.origin_read_bytes, 107 * 4096);
-    // What is no stream is read as it is asked for, and so is the last block of the origin.
+    // Reads outside a stream are done as they are asked for, and so is the last block of the
+    // origin.
     let count = reads(&rig, || (0..50).for_each(|n| check(&mut port, 3_000 - 20 * n, 0)));
     assert_eq!(count, 50);
     (BLOCKS - 4..BLOCKS).for_each(|block| check(&mut port, block, 0));

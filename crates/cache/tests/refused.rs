@@ -200,7 +200,7 @@ fn a_page_that_cannot_be_written_does_not_fill_the_journal() {
             assert!(cache.step(false).is_err(), "{n}");
         }
         assert!(!cache.figures().is_flash_lost);
-        // Whoever opens it finds the announcement, and goes on.
+        // The next open finds the announcement, and goes on.
         drop((port, cache));
         cache = rig::open(&origin, &bad);
         port = Port::open(&cache, 4).unwrap();

@@ -1,5 +1,5 @@
 //! What the machine says about itself and about this process, from `/proc` of Linux
-//! (Documentation/filesystems/proc.rst). What cannot be read is left out.
+//! (Documentation/filesystems/proc.rst). Facts that cannot be read are left out.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 /// Help and version go to standard output; a command line that makes no sense is a usage error.
 fn refuse(refusal: &clap::Error) -> ExitCode {
     if !refusal.use_stderr() {
-        // Whoever closed the pipe has read enough.
+        // The reader that closed the pipe has read enough.
         let _ = refusal.print();
         return ExitCode::SUCCESS;
     }

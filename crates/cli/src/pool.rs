@@ -131,8 +131,8 @@ fn described(new: &NewDevice) -> Result<Value> {
     Ok(json!({ "device": device, "overwrite": new.overwrite }))
 }
 
-/// Changes the members of a pool, or has it scrubbed. What goes on in a pool that this process opens ends with it, and
-/// is waited for.
+/// Changes the members of a pool, or has it scrubbed. Work of a pool that this process opens ends with the process,
+/// which waits for it.
 fn change(pool: &str, how: &Change, path: &str, body: Value) -> Result<Value> {
     let body = rehearsed(body, how.dry_run);
     let wait = how.wait || path == "/v1/scrub" && !how.at.drives.is_empty();

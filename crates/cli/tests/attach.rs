@@ -1,5 +1,5 @@
-//! `esker attach` and `esker detach` as a user types them. What needs a mount is skipped, aloud,
-//! where this machine or user cannot mount; tests/attach/run does the rest.
+//! `esker attach` and `esker detach` as a user types them. Tests that need a mount are skipped,
+//! aloud, where this machine or user cannot mount; tests/attach/run does the rest.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn attach(spec: &str, at: &str) -> Option<(Serving, Vec<String>)> {
         }
         lines.push(line.trim_end().to_owned());
     }
-    // Whoever prints to a pipe that is closed must not fail for it.
+    // A program that prints to a closed pipe must not fail for it.
     drop(out);
     Some((serving, lines))
 }

@@ -1,5 +1,5 @@
-//! What is not there, or has no size that fits: every command that uses a device says so, says what to do, and makes
-//! nothing.
+//! Devices that are missing, or whose size does not fit: every command that uses one says so, says what to do, and
+//! makes nothing.
 
 mod common;
 
@@ -127,7 +127,7 @@ fn cache_without_its_flash_or_origin_is_refused_and_nothing_is_made() {
     let trace = text(&scratch.path("trace"));
     let traced = format!("traced:({})?to={trace}", cache(&disk, &gone_flash));
     refused(&scratch, &traced, NOT_FOUND, &["gone-flash.img is not there"]);
-    // What is there and holds no cache is not taken for one that is new.
+    // A file that holds no cache is not taken for a new one.
     let blank = sparse(&scratch, "blank.img", 16 * MIB);
     let words = ["there is no cache on it", "`esker cache create"];
     refused(&scratch, &cache(&disk, &blank), NOT_FOUND, &words);
@@ -307,7 +307,7 @@ fn cache_of_large_files_writes_next_to_nothing() {
         "{made}"
     );
     assert!(allocated(&flash) < MIB && allocated(&disk) == 0, "{}", allocated(&flash));
-    // What was in a file before is freed, not zeroed.
+    // The former content of a file is freed, not zeroed.
     run(["cache", "create", &disk, &flash, "--overwrite"]).succeeds();
     assert!(allocated(&flash) < MIB, "{}", allocated(&flash));
     assert_eq!(fs::metadata(&flash).unwrap().len(), 64 << 30);

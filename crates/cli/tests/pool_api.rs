@@ -35,7 +35,7 @@ impl Description {
             parts.len() == found.len()
                 && pairs.all(|(part, found)| part.starts_with('{') || part == found)
         };
-        // What has no name in braces goes before what has.
+        // Paths without a name in braces go before those with one.
         let mut templates: Vec<&String> = paths.keys().filter(|path| fits(path)).collect();
         templates.sort_by_key(|template| template.matches('{').count());
         let template = templates.first().unwrap_or_else(|| panic!("{path} is not described"));
@@ -503,7 +503,7 @@ fn alarms_have_a_code_a_sentence_and_a_command() {
         assert!(word("code").chars().all(|c| c.is_ascii_uppercase() || c == '_'), "{alarm}");
         assert!(word("text").ends_with('.') && !word("text").contains(". "), "{alarm}");
         assert!(word("command").starts_with("esker ") && !word("command").contains('`'), "{alarm}");
-        // What is being mended may have come and gone.
+        // An alarm during a repair may have come and gone.
         let is_passing = word("code") == "DEGRADED" || word("code") == "BUFFER_DEGRADED";
         assert!(
             is_passing || shown.contains(word("code")) && shown.contains(word("command")),

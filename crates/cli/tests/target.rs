@@ -147,7 +147,7 @@ fn signals_end_it_in_order_and_have_it_read_its_configuration_again() {
     assert!(target.open(A, 1).is_err() && target.open(B, 1).is_err());
     assert_eq!(target.end(Signal::TERM), Some(0));
 
-    // What a host was told is written is there, and the next target serves it.
+    // Acknowledged writes are there, and the next target serves them.
     fs::write(&config, &both).unwrap();
     let target = Running::start(&config);
     let first = target.open(A, 1).unwrap();

@@ -1,4 +1,4 @@
-//! What writes cost that complete when they are durable: 4 KiB at random places of a file, as the file
+//! The cost of writes that complete when they are durable: 4 KiB at random places of a file, as the file
 //! device completes them, with a flush behind every batch, and through `WriteThrough`.
 //!
 //! `cargo bench -p esker-device --bench write_through [-- FILE]`; the file is made and removed.

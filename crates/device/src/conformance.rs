@@ -20,7 +20,7 @@ const POISON: u8 = 0xa5;
 const LARGEST: u64 = 24;
 
 /// Runs `commands` random commands with up to `depth` in flight on the first LBAs of `device`,
-/// then commands that are wrong, and checks everything that comes back. What the device held there
+/// then commands that are wrong, and checks everything that comes back. The device's content there
 /// must be zero, and is lost.
 ///
 /// # Panics

@@ -151,7 +151,7 @@ impl Shared {
         let lba_size = self.geometry.lba_size;
         let (start, end) = (lba.offset(lba_size), (lba + count).offset(lba_size));
         let mut chunks = self.chunks.write();
-        // What lies in the range, not the range, says how long this takes.
+        // The content of the range, not its size, determines how long this takes.
         chunks
             .extract_if(start / CHUNK..end.div_ceil(CHUNK), |chunk, bytes| {
                 let first = chunk * CHUNK;

@@ -75,7 +75,7 @@ impl Execute for Shared {
     #[inline] // a call would copy the command and its completion: 8 ns of 25
     fn execute(&self, Command { tag, mut op }: Command) -> Completion {
         let result = op.check(NAME, &self.geometry);
-        // Whoever is given the buffer next must not see what it held before (rule 6 of the seam).
+        // The next owner of the buffer must not see its former content (rule 6 of the seam).
         if let Op::Read { buf, .. } = &mut op
             && result.is_ok()
         {

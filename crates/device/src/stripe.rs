@@ -415,7 +415,7 @@ impl QueuePair for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What the drives have no room for was taken all the same: it is executed.
+        // A command for which the drives have no room was taken all the same: it is executed.
         let mut done = Vec::new();
         while self.free.len() < self.places.len() && self.wait(&mut done, None).is_ok() {
             done.clear();

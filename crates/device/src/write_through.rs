@@ -216,7 +216,7 @@ impl QueuePair for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // What the device below has no room for was taken all the same: it is executed.
+        // A command for which the device below has no room was taken all the same: it is executed.
         let mut done = Vec::new();
         while !self.batch.is_empty() && self.wait(&mut done, None).is_ok() {
             done.clear();

@@ -5,8 +5,8 @@
 //! whole. When few erased units are left, *cleaning* chooses a unit, copies what is still valid in
 //! it to a unit of its own, and erases it.
 //!
-//! The layer keeps maps and counts. What it does to the media it tells an [`Array`], one page at a
-//! time: [`Counting`] ignores it, a device stores the data and takes the time.
+//! The layer keeps maps and counts. It tells an [`Array`] of its operations on the media, one page
+//! at a time: [`Counting`] ignores it, a device stores the data and takes the time.
 //!
 //! Invariants, checked by [`Ftl::check`]
 //! 1. A page of the media holds logical page `l` exactly if `map[l]` is that page.

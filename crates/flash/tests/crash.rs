@@ -47,7 +47,7 @@ fn record(seed: u64, parameters: &Parameters, placement: Option<usize>, steps: u
     recorder.mark(script.steps());
     for step in 0..steps {
         if step % 200 == 199 {
-            // Recovery is crashed as well. What the drive does at its end is not waited for.
+            // Recovery is crashed as well. The test does not wait for the drive's work at its end.
             drop(open);
             open = reopen(&below, pace()).unwrap();
         }

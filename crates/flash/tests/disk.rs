@@ -314,7 +314,7 @@ fn the_same_seed_gives_the_same_times_on_every_thread() {
     });
 }
 
-/// What is on the platters is in the content: where that may forget it, so may the disk, whose users
+/// Data on the platters is in the content: where that may forget it, so may the disk, whose users
 /// send no flushes otherwise.
 #[test]
 fn a_disk_is_as_volatile_as_what_holds_its_content() {

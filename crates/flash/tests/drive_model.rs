@@ -94,7 +94,7 @@ fn run(number: u64, seed: u64, steps: u64) -> u64 {
                 .check(&mut open, ended)
                 .unwrap_or_else(|error| panic!("{what}, after the power cut at {step}: {error}"));
             script.resume(&mut open).unwrap();
-            // What was lost has reached the device all the same.
+            // The lost command has reached the device all the same.
             media = outlet.bytes() - open.ssd.report().media_written_bytes();
         }
     }

@@ -183,8 +183,8 @@ fn a_read_that_is_held_back_goes_before_a_program_that_waits() {
     assert_eq!(bed.run()[0], (0, program, program + CLEAN));
 }
 
-/// Whatever comes, in whatever order: who waits in the host instead of at the die ends no later, and those of
-/// a die go in the order in which they came.
+/// Under any load: a read that waits in the host instead of at the die ends no later, and those of a die go
+/// in the order in which they came.
 #[test]
 fn holding_reads_back_costs_none_of_them_anything() {
     for seed in 0..40 {
@@ -292,7 +292,7 @@ fn the_window_has_the_latencies_of_an_independent_simulation() {
     }
 }
 
-/// What the drive is made for: from issue, the tail stays near the median.
+/// The drive's purpose: from issue, the tail stays near the median.
 #[test]
 fn reads_at_depth_32_take_nearly_the_same_from_issue() {
     for in_flight in [0, 32] {

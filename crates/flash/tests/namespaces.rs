@@ -51,8 +51,8 @@ fn free_bytes_are_those_of_the_largest_gap() {
     ssd.create_namespace(1 << 20, None).unwrap();
 }
 
-/// What an update leaves incomplete, and what zeroed edges complete, is programmed: later it is read
-/// from a die and no longer from the buffer.
+/// Pages that an update leaves incomplete, and those that zeroed edges complete, are programmed:
+/// later they are read from a die and no longer from the buffer.
 #[test]
 fn updates_and_zeroed_edges_leave_nothing_in_the_buffer() {
     let clock = Clock::virtual_time();

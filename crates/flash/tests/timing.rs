@@ -317,7 +317,7 @@ fn a_write_is_finished_when_it_is_in_the_buffer_and_waits_for_room_in_line() {
     // The second waits until the first is on the media.
     let on_media_ns = link_ns + 163_840 + 1_950_000;
     assert_eq!(host.next(), [(1, on_media_ns + link_ns)]);
-    // What it wrote is read from the buffer while its program is under way, and then from the die.
+    // Its data is read from the buffer while its program is under way, and then from the die.
     let read = |host: &mut Host| {
         let start = host.start(0);
         let part = Part { place: Place { die: 0, program: 1 }, bytes: 4096, page: None };

@@ -27,7 +27,7 @@ pub enum LabError {
         /// How much of its space is live.
         live_percent: u64,
     },
-    /// What a drive wrote depends on how it was reached.
+    /// A drive wrote something else over the network than in process.
     #[error(
         "{name}: the drive wrote {in_process} bytes of the host in process, and {over_network} over \
          the network: placement ids or commands were changed on the way"
@@ -40,7 +40,7 @@ pub enum LabError {
         /// The same over the network.
         over_network: String,
     },
-    /// Whoever watched it ended it.
+    /// The observer of its progress ended it.
     #[error("the experiment was ended before it was through")]
     Interrupted,
     /// The operating system has no thread to give.

@@ -1,5 +1,5 @@
 //! The protocol of one TCP connection, without the connection: bytes in, bytes and events out.
-//! Whoever owns the socket reads into the `spaces` of an end and writes the `slices` it gives;
+//! The owner of the socket reads into the `spaces` of an end and writes the `slices` it gives;
 //! fuzzers and tests do the same without a socket.
 //!
 //! | module | what |

@@ -10,8 +10,8 @@
 //! | [`initiator`] | [`Initiator`]: a remote namespace as a device |
 //! | [`error`] | [`NvmfError`] |
 //!
-//! What is answered to every command, and what was measured: `docs/nvmf.md`. The real kernel at the
-//! other end: `tests/interop/run`.
+//! The answers to every command, and measurements: `docs/nvmf.md`. The real kernel at the other
+//! end: `tests/interop/run`.
 
 pub mod auth;
 pub mod conn;

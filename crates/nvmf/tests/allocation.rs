@@ -47,6 +47,6 @@ fn commands_need_no_new_memory() {
     }
     let allocations = counting::allocations() - before;
     let commands = ROUNDS * DEPTH;
-    // What is left is the upkeep of paths and devices, a few times a second.
+    // The rest is the upkeep of paths and devices, a few times a second.
     assert!(allocations < commands / 50, "{allocations} for {commands} commands");
 }

@@ -1,5 +1,4 @@
-//! What a target sends to a host is what the host asked for: no byte of it is left over from what another
-//! host wrote or read.
+//! A target sends a host the data it asked for: no byte is left over from a write or read of another host.
 
 mod common;
 

@@ -102,7 +102,7 @@ fn flush_after_loss_of_target_makes_earlier_writes_durable() {
         }
     };
     fragile.fail();
-    // What was read before is read now, too.
+    // Data that was read before is read now, too.
     let mut read = Vec::new();
     for n in 0..8 {
         read.extend_from_slice(&port.read(Lba(n * 2048), AlignedBuf::zeroed(1 << 20)).unwrap());
@@ -162,7 +162,7 @@ fn flush_fails_through_every_queue_pair_until_lost_writes_are_written_again() {
     Port::open(&initiator, 1).unwrap().flush().unwrap_err();
     let remarks = initiator.remarks().join("\n");
     assert!(remarks.contains("lost"), "{remarks}");
-    // What was there before they were written is not what they are.
+    // Lost LBAs must not read as the content before those writes.
     let error = second.read(Lba(15), AlignedBuf::zeroed(1024)).unwrap_err().to_string();
     assert!(error.contains("lost"), "{error}");
     has(&second.read(Lba(0), AlignedBuf::zeroed(4096)).unwrap(), 0..8, 1);

@@ -28,7 +28,7 @@ use crate::space::Reach;
 use crate::types::{Options, PagerError, Stats};
 use crate::uffd::{Uffd, feature};
 
-/// Who serves faults.
+/// The thread or process that serves faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// A thread of the arena.

@@ -214,7 +214,7 @@ impl Server {
     }
 
     pub(crate) fn spawn(mut self) -> Result<std::thread::JoinHandle<()>, PagerError> {
-        // Whoever waits for a page would wait for ever for a thread that has panicked.
+        // A thread that waits for a page would wait for ever for one that has panicked.
         let run = move || {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.run()));
             if caught.is_err() {
@@ -243,7 +243,7 @@ impl Server {
             let count = self.wait(did, &mut events);
             did = self.turn(&events[..count]);
         }
-        // What is in flight ends with the queue pair.
+        // Commands in flight end with the queue pair.
     }
 
     /// Reads what descriptors tell and keeps it, until nobody forks any more.
@@ -327,7 +327,8 @@ impl Server {
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
             engine.tick();
-            // Who still waits for a page of a space that is gone is woken when its descriptor is closed.
+            // A thread that still waits for a page of a space that is gone is woken when its descriptor is
+            // closed.
             self.watched.retain(|(_, uffd)| Arc::strong_count(uffd) > 1);
         }
         self.commands.append(&mut engine.commands);

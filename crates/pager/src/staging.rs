@@ -31,7 +31,8 @@ pub(crate) struct Chunk {
     /// How many of its pages are to be written.
     pub(crate) dirty: usize,
     pub(crate) slots: [u32; CHUNK],
-    /// Who may come back for them. Those that were dropped meanwhile have another state or place.
+    /// The space that may come back for them. Those that were dropped meanwhile have another state
+    /// or place.
     pub(crate) entries: Vec<Entry>,
     /// The pages may still be mapped.
     pub(crate) leaving: bool,

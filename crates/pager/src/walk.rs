@@ -7,8 +7,8 @@
 //! [`learn`] takes the addresses of recent faults and searches memory for words that point to them, then for
 //! words that point to those, until the words lie in the order of the faults: that is the table,
 //! and the way down from it is the [`Shape`]. A [`Walk`] follows the table in front of the program, and has the
-//! pages brought in that the words lead to. Pure: memory is behind [`Memory`]. What it reads are hints, which
-//! may be out of date; a wrong one costs a read, and nothing else.
+//! pages brought in that the words lead to. Pure: memory is behind [`Memory`]. It reads hints, which may be
+//! out of date; a wrong one costs a read, and nothing else.
 
 use std::collections::{BTreeMap, VecDeque};
 

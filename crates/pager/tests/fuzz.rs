@@ -208,7 +208,7 @@ impl Program<'_> {
                 is_right &= bytes == &shadow[page..page + PAGE];
             }
             is_right &= this.is_right();
-            // What the child writes is its own.
+            // The child's writes are its own.
             for (memory, _) in regions {
                 for page in (0..memory.len()).step_by(PAGE) {
                     memory.slice(page, 8).fill(0xee);

@@ -131,7 +131,7 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, StackError> {
             let device = open_file(path, existing())?;
             Ok(!begins_with_zeroes(&device)?)
         }
-        // Whoever opens it says what is wrong; under `/dev` nothing is to be made.
+        // Opening it reports the fault; under `/dev` nothing is to be made.
         Err(_) if files::is_missing_device(path) => open_file(path, existing()).map(|_| true),
         Err(_) => Ok(false),
     }

@@ -19,15 +19,15 @@
 //! specification = path | scheme ":" [body] ["?" key "=" value *("&" key "=" value)]
 //! ```
 //!
-//! 1. What does not begin with a scheme and a colon is the path of a file or a raw block device, as
-//!    it is. So a path wins over a scheme by beginning with `/` or `./`.
+//! 1. A spec without a scheme and a colon is the path of a file or a raw block device, as it is. So
+//!    a path wins over a scheme by beginning with `/` or `./`.
 //! 2. In the body and in values, `%` and two hexadecimal digits are a byte; `%`, `&`, `?` (in the
 //!    body), `(` and `)` are written so.
 //! 3. A body or a value that is a device is a specification in parentheses: `(mem:1GiB?lba=512)`; several devices
 //!    stand one after the other: `(/dev/nvme0n1)(/dev/nvme1n1)`.
-//!    What is within them is read by itself: nothing in it is written differently, but a path
-//!    without a scheme needs its parentheses in pairs. At most eight lie within one another.
-//! 4. Each key comes at most once. What is not known is an error that lists what there is.
+//!    The inner spec is read by itself: nothing in it is written differently, but a path without a
+//!    scheme needs its parentheses in pairs. At most eight lie within one another.
+//! 4. Each key comes at most once. An unknown name is an error that lists the known ones.
 //! 5. The text of a [`Spec`] reads back as the same one.
 //!
 //! # What is there, and how large it is

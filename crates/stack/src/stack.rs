@@ -482,7 +482,7 @@ impl Stack {
                 let file = drive::open_file(
                     path,
                     FileOptions {
-                        // What is there already has been looked at.
+                        // An existing file has been looked at before.
                         create: if create == Create::Never { create } else { Create::IfMissing },
                         capacity_bytes: Some(bytes),
                         fixed: true,

@@ -1,6 +1,6 @@
 //! A device that records what it is asked, and passes it on: `traced:(SPEC)?to=FILE`.
 //!
-//! What is attached, served or measured through Esker leaves a trace in the compact format
+//! A device that Esker attaches, serves or measures leaves a trace in the compact format
 //! (`esker-trace`), without the kernel's tracing and the rights for it.
 //!
 //! Invariants

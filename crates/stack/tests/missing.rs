@@ -114,7 +114,7 @@ fn nothing_that_lasts_is_made_without_leave() {
     let error = scratch.open(&Stack::new(), "@/gone", Create::IfMissing).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("capacity=8GiB"), "{error}");
-    // What ends with the process is new each time.
+    // A device that ends with the process is new each time.
     for text in [
         "mem:1MiB",
         "ssd:micron-7450?capacity=2GiB",

@@ -75,7 +75,7 @@ pub enum TraceError {
         /// The file.
         path: String,
     },
-    /// What was asked for makes no sense; the message says what does.
+    /// The options make no sense; the message says which do.
     #[error("{0}")]
     Invalid(String),
     /// What is needed is not there.

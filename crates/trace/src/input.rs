@@ -100,7 +100,7 @@ impl Input {
     /// Passes the mark that some programs put before text in UTF-8.
     pub(crate) fn skip_byte_order_mark(&mut self) -> Result<()> {
         let first = self.fill(MARK.len() + 1)?;
-        // What follows it is text: a binary file may begin with the same three bytes.
+        // Text follows it: a binary file may begin with the same three bytes.
         let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
         if first.starts_with(MARK) && first.get(MARK.len()).is_none_or(is_text) {
             self.consume(MARK.len());

@@ -234,7 +234,7 @@ impl Trace {
                 self.heads[index] = self.streams[index].peek(&mut self.names);
             }
         }
-        // Whatever is left of other files after an error in one would look like a whole trace.
+        // The rest of other files after an error in one would look like a whole trace.
         if let Some(stream) =
             self.streams.iter_mut().find(|s| s.at == s.batch.len() && s.error.is_some())
         {

@@ -146,7 +146,7 @@ impl Recording {
                     break;
                 }
                 if outcome.is_err() {
-                    // What comes from now on is counted as dropped.
+                    // Requests from now on are counted as dropped.
                     source.close();
                 }
             }

@@ -292,7 +292,7 @@ fn appended_trace_is_one_trace_with_its_devices_and_later_times() {
     let last = 8999 * 10;
     assert_eq!(requests[9000..], [at(last + 5, 1, 0), at(last + 7, 0, 0), at(last + 8, 1, 512)]);
 
-    // What is no trace, or is damaged, is left as it was.
+    // A file that is no trace, or is damaged, is left as it was.
     let mut bytes = fs::read(&path).unwrap();
     bytes[100] ^= 1;
     for (content, part) in [(bytes, "checksum"), (b"dear reader".to_vec(), ""), (Vec::new(), "")] {

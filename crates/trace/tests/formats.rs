@@ -276,7 +276,7 @@ fn letters_of_other_kernels_stop_no_blkparse_file() {
         remarks.len() == 1 && remarks[0].contains("4 requests have the letter X"),
         "{remarks:?}"
     );
-    // What it does is no letter to be skipped.
+    // An unknown operation is an error, not skipped.
     fs::write(&path, text + &line(800, "XW")).unwrap();
     let error = Trace::open_file(&path).unwrap().find_map(Result::err).unwrap().to_string();
     assert!(error.contains("line 796") && error.contains("'XW'"), "{error}");

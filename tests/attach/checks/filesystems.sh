@@ -34,7 +34,7 @@ lives() {
 check_ext4_lives_on_a_file() {
     sparse 512m
     lives "$check/disk" ext4
-    # What lies in the file is the file system itself.
+    # The file holds the file system itself.
     e2fsck -fn "$check/disk"
 }
 
@@ -49,7 +49,7 @@ check_ext4_lives_on_a_model_of_a_drive() {
     lives "ssd:micron-7450?capacity=512MiB&time=none&image=$check/drive" ext4
 }
 
-# What is deleted and trimmed takes no room in the file behind.
+# Deleted and trimmed data takes no room in the file behind.
 trims() {
     sparse 512m
     attach "$check/disk" --loop

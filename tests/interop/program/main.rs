@@ -1,4 +1,4 @@
-//! What the interop suite runs on this side of the network, against a real Linux kernel on the
+//! Programs of the interop suite on this side of the network, against a real Linux kernel on the
 //! other: a target, a relay that stands for a network path, and users of the initiator.
 //!
 //! `interop target ADDRESS [OPTION=VALUE]...` (see `target.rs`)

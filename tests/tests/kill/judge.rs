@@ -132,7 +132,7 @@ impl Judge {
         self.lost_writes.get()
     }
 
-    /// What was found and judged right is what counts from now on: it has been made durable.
+    /// The state that was judged right counts from now on: it has been made durable.
     pub(crate) fn settle(&mut self, states: [u64; LANE_COUNT]) {
         self.lanes = states.map(|state| Promised {
             durable: state,

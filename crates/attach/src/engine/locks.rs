@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! 1. Of two holds that overlap, neither is exclusive.
-//! 2. Whoever waits tries again; nobody waits while holding.
+//! 2. A waiter tries again; nobody waits while holding.
 
 use parking_lot::Mutex;
 

@@ -132,7 +132,7 @@ impl<N: Node> Blend<N> {
         let halve = self.epoch.is_multiple_of(HALVING);
         for slot in first..(first + EPOCHS_A_TURN).min(self.capacity()) {
             let (epoch, uses) = (self.epoch_of(slot), self.uses(slot));
-            // Whatever is as old as can be told gets no older.
+            // An entry of the greatest age that can be told gets no older.
             let as_old = self.age(epoch) == EPOCHS - 1;
             let epoch = if as_old { (epoch + 1) % EPOCHS } else { epoch };
             self.note(slot, Past { epoch, uses: if halve { uses / 2 } else { uses } });

@@ -76,7 +76,7 @@ fn what_comes_again_is_known_to_a_policy_that_remembers() {
         let mut policy = kind.build(1_000);
         let mut held = Held::new(1_000);
         (0..1_000).for_each(|key| assert_eq!(refer(&mut *policy, &mut held, key), Some(false)));
-        // What was refused is known the next time, and what has been refused since then is, too.
+        // A refused block is known the next time, and so are those refused since then.
         let mut known = |from: u64, count: u64| {
             (from..from + count).filter(|&key| policy.comes_again(key)).count()
         };

@@ -89,8 +89,8 @@ impl Door {
         }
     }
 
-    /// Whether `block`, which was missed, may take the place of another one. What comes again a
-    /// policy may know itself: that is `asked`.
+    /// Whether `block`, which was missed, may take the place of another one. A policy may know
+    /// itself which blocks come again: that is `asked`.
     #[inline]
     pub(crate) fn admits(&self, block: u64, asked: impl FnOnce() -> bool) -> bool {
         let is_strict = self.is_strict.load(Ordering::Relaxed);

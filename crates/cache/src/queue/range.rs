@@ -162,7 +162,7 @@ impl Pump {
     pub(super) fn finish_range(&mut self, work: usize) {
         let range = self.works[work].range.take().expect("a range");
         let shared = self.shared.clone();
-        // What failed may have been done in part.
+        // A failed command may have been done in part.
         shared.host_wrote_origin();
         if self.works[work].error.is_some() {
             shared.watch.distrust(&self.bytes(work));

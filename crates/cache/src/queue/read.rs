@@ -3,10 +3,10 @@
 //!
 //! Invariants
 //! 1. A slot that is read is pinned, so it holds its block until the read has finished.
-//! 2. What is filled in was read from the origin while nobody wrote it: a write or a discard that
-//!    begins in between cancels the fill.
-//! 3. What is read ahead is filled in like what was missed. A read of it by the same queue pair
-//!    waits, holding nothing; what fails with it is read again as it was asked for.
+//! 2. A block that is filled in was read from the origin while nobody wrote it: a write or a
+//!    discard that begins in between cancels the fill.
+//! 3. A block that is read ahead is filled in like a missed one. A read of it by the same queue
+//!    pair waits, holding nothing; what fails with it is read again as it was asked for.
 
 use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};

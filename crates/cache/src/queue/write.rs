@@ -191,7 +191,7 @@ impl Pump {
             }
             // A name that could not be taken away afterwards would hide what the origin gets.
             needs.commit |= shared.is_lost();
-            // Whoever is cleaning it has to be done before the origin is written.
+            // The cleaner must be done with it before the origin is written.
             drop(shared.gate.lock());
             return Target::Over;
         }

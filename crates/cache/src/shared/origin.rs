@@ -9,8 +9,8 @@ use crate::omf::BLOCK;
 use crate::origin::{blocks_of, look};
 
 impl Shared {
-    /// Disarms the samples among these bytes of the origin, which are about to be written, or discarded. Whoever
-    /// does that has begun to write the blocks, or to change the range, before.
+    /// Disarms the samples among these bytes of the origin, which are about to be written, or discarded. The
+    /// caller has begun to write the blocks, or to change the range, before.
     ///
     /// # Errors
     /// When the flash device cannot be told, and has something that the origin has not.
@@ -58,7 +58,7 @@ impl Shared {
 
     /// An error when the origin is not what it was: another one, or written without the cache.
     pub(crate) fn check_origin(&self) -> Result<(), CacheError> {
-        // Whoever is about to write a sampled block needs the store to disarm it.
+        // A writer of a sampled block needs the store to disarm it first.
         let store = self.store.lock();
         let armed = self.watch.armed.load(Ordering::Acquire);
         let pairing = look(&*self.origin, &store, armed)?;

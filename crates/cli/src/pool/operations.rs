@@ -5,7 +5,7 @@
 //!    another request it is refused.
 //! 2. The last [`KEPT`] operations are kept, each for [`KEPT_SECS`], in memory. After a crash of the server a repeated
 //!    request is made again, and names, sizes and generations make it one.
-//! 3. What was refused has changed nothing and is not kept.
+//! 3. A refused change has changed nothing and is not kept.
 
 use std::collections::VecDeque;
 

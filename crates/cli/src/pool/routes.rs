@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. A request that is refused has changed nothing.
-//! 2. A request that is repeated gives the same answer: names are what tells volumes and snapshots apart. What is to
-//!    be deleted and is not there any more is an answer to a request that has a key, and a refusal to others.
+//! 2. A request that is repeated gives the same answer: names are what tells volumes and snapshots apart. Deleting a
+//!    volume that is not there any more succeeds for a request that has a key, and is refused to others.
 //! 3. Changes are made one at a time.
 
 mod drives;

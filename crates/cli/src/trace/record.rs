@@ -30,7 +30,7 @@ pub(super) fn record(
 ) -> Result {
     // Before anything is to be put in order at the end.
     let mut signals = StopSignals::catch()?;
-    // What is wrong with the device is said before a file is made.
+    // Faults of the device are reported before a file is made.
     let mut capture = Capture::start(device, buffer)?;
     let mut writer = Writer::create(path)?;
     writer.device(&device.to_string_lossy())?;

@@ -1,9 +1,9 @@
 //! Data placement of a drive that one can send commands to, wherever it is: in this machine, or behind
-//! a network. Whoever can carry commands implements [`Passthrough`]; all that they say is here.
+//! a network. A carrier of commands implements [`Passthrough`]; their content is here.
 //!
-//! Everything is asked of the drive each time, but for its configurations, which do not change. What
-//! has no fixed size is asked for twice, first its header and then no more than there is: a drive may
-//! refuse a buffer that it cannot fill (status 0Fh).
+//! Everything is asked of the drive each time, but for its configurations, which do not change. A log
+//! page without a fixed size is asked for twice, first its header and then no more than there is: a
+//! drive may refuse a buffer that it cannot fill (status 0Fh).
 
 use esker_base::codec::Truncated;
 use esker_base::units::to_usize;

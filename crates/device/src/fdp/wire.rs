@@ -1,8 +1,8 @@
 //! The bytes of data placement as NVMe carries them: log pages, the status of handles, features
 //! (NVM Express Base 2.1, 5.1.12.1.9 and 5.1.12.1.28 to 31; NVM Command Set 1.1, 3.3.5 and 3.3.6).
 //!
-//! Who offers data placement encodes, who uses that of a drive decodes. Integers are
-//! little-endian. Decoders take any bytes and never panic.
+//! A target that offers data placement encodes; a host that uses that of a drive decodes. Integers
+//! are little-endian. Decoders take any bytes and never panic.
 //!
 //! | structure | size | log page |
 //! | --- | --- | --- |

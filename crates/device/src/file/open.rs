@@ -1,5 +1,5 @@
-//! Opens a file, locks it and settles how it will be used. What is preferred but refused becomes
-//! a remark; what is required but refused, an error.
+//! Opens a file, locks it and settles how it will be used. A preferred option that is refused
+//! becomes a remark; a required one, an error.
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
@@ -54,7 +54,7 @@ fn take(
     is_created: bool,
 ) -> Result<Option<OpenFile>, Refusal> {
     let locked = lock(&file, options.read_only);
-    // Whoever has locked it.
+    // The process that has locked it.
     let named = if is_created { sync_directory_of(path) } else { Ok(()) };
     locked?;
     if !is_at(&file, path).map_err(|error| os_refusal(&error))? {

@@ -23,10 +23,10 @@ pub struct FileOptions {
     /// Reads and nothing else: the file must exist, needs no permission to write, and may be open
     /// elsewhere in the same way. Writes and discards fail, and there is no data placement.
     pub read_only: bool,
-    /// Who waits for reads of at most 64 KiB and nothing else looks for their end for so long before
-    /// it sleeps, by default 100 µs: that takes processor time, but a drive of flash answers sooner
-    /// than a sleeping thread is woken. Nobody looks while more threads wait so than there are
-    /// processors, and hardly anybody where it is mostly in vain. 0 sleeps at once.
+    /// A thread that waits for reads of at most 64 KiB, and for nothing else, busy-polls for so long
+    /// before it blocks, by default 100 µs. Polling takes processor time, but a flash drive usually
+    /// completes before a blocked thread could wake. Nobody looks while more threads wait so than
+    /// there are processors, and hardly anybody where it is mostly in vain. 0 sleeps at once.
     pub spin: Duration,
 }
 

@@ -207,7 +207,7 @@ impl Transfer {
             return Step::Done(Ok(()));
         }
         if open.is_direct {
-            // What is left must start at an LBA.
+            // The rest must start at an LBA.
             self.done = round_down(self.done, u64::from(open.geometry.lba_size));
         }
         if self.done == before {

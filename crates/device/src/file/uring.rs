@@ -89,7 +89,7 @@ impl Queue {
         })
     }
 
-    /// Starts the next call of the command in `slot`. Whatever has no place in the ring is done
+    /// Starts the next call of the command in `slot`. A command without a place in the ring is done
     /// here and now.
     fn start(&mut self, slot: usize) {
         loop {

@@ -93,7 +93,7 @@ impl Mechanism {
         });
     }
 
-    /// What was read ahead was asked for: there is room to read on, up to `more` LBAs after it.
+    /// LBAs read ahead were asked for: there is room to read on, up to `more` LBAs after them.
     pub(super) fn consume(&mut self, now_ns: u64, lba: u64, count: u64, more: u64) {
         let Some(mut ahead) = self.ahead else { return };
         let limit = (lba + count + more).min(self.layout.capacity().0);

@@ -1,5 +1,5 @@
-//! What a disk is made of, and profiles of real ones. What no source says is an assumption and
-//! listed as such.
+//! What a disk is made of, and profiles of real ones. A figure without a source is an assumption
+//! and listed as such.
 
 use super::seek::SeekCurve;
 use crate::FlashError;

@@ -142,7 +142,7 @@ impl Image {
     ) -> Result<Image, FlashError> {
         let layout = Layout::of(parameters)?;
         layout.check(parameters, &**device)?;
-        // What another image has left must not be taken for this one's: its superblocks may count
+        // Remains of another image must not be taken for this one's: its superblocks may count
         // higher, and its frames may have the epochs of ours.
         let mut port = Port::open(&**device, 1)?;
         let mut disk = Disk::new(device, &mut port)?;
@@ -163,7 +163,7 @@ impl Image {
     pub(super) fn open(device: &Arc<dyn Device>) -> Result<(Image, Contents), FlashError> {
         let mut port = Port::open(&**device, 1)?;
         let mut disk = Disk::new(device, &mut port)?;
-        // What was written before a process was killed may not be durable yet.
+        // A killed process may not have flushed its writes.
         disk.port.flush()?;
         let superblock = disk.superblock(device.name())?;
         let layout = Layout::of(&superblock.parameters)?;

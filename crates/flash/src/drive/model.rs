@@ -37,8 +37,7 @@ pub(crate) struct Drive {
     /// timeline has it.
     untimed_places: Option<Places>,
     pub(super) image: Option<Image>,
-    /// Why it has failed. What is in memory and what is on the device may differ then: nothing
-    /// goes on.
+    /// Why it has failed. Memory and device may differ then: nothing goes on.
     pub(super) failed: Option<String>,
     /// The command that failed after it was started in time: nobody waits for its end.
     pub(super) lost: Option<Ticket>,
@@ -130,7 +129,7 @@ impl Drive {
             return Err(FlashError::Corrupt(why.to_owned()));
         }
         drive.namespaces = namespaces;
-        // What was open goes on where the journal ends, and a new one begins.
+        // Open units go on where the journal ends, and a new one begins.
         drive.checkpoint()?;
         Ok(drive)
     }
@@ -526,7 +525,7 @@ fn check(parameters: &Parameters, checkpoint: &Checkpoint) -> Result<(), FlashEr
 impl Drop for Drive {
     fn drop(&mut self) {
         if self.failed.is_none() {
-            // Whoever needs to know flushes first; this saves what it can.
+            // A caller that needs to know flushes first; this saves what it can.
             let _ = self.commit();
         }
     }

@@ -1,7 +1,7 @@
 //! The on-media format of a drive's image; the layout is drawn in `docs/format/ssd.md`.
 //!
 //! All integers are little-endian. Every structure carries a magic number, the epoch it belongs to
-//! and a CRC-32C. Whatever does not decode is an error that names the field.
+//! and a CRC-32C. Bytes that do not decode are an error that names the field.
 
 use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder, Truncated};

@@ -118,7 +118,7 @@ impl Timeline {
         self.gathered(now, at);
     }
 
-    /// What a page holds beyond the host's bytes is read first, to be programmed with them.
+    /// The rest of a page beyond the host's bytes is read first, to be programmed with them.
     pub(super) fn merge(&mut self, now: Nanos, from: MediaPage, to: MediaPage) {
         self.copy_read(now, from, to);
         self.order_copy(now);

@@ -6,11 +6,11 @@
 //! algorithm (Chang 2007). A unit is moved as a whole and to a unit of its own: neither handles are
 //! mixed, nor cold data with what cleaning copies.
 //!
-//! What it costs: with the share `c` of the units at rest and the bound `D`, a unit takes part in
-//! `D / c` erasures before it rests again, and each rest is one more unit written and erased. So `c / D`
-//! of all writes to the media is the least that holds the bound, and at most 1 % for a bound of 100.
-//! Moving begins at [`early`] of it and keeps a pace, so that no write waits for a whole unit. Where
-//! that is too slow, the host's next unit waits for a whole move.
+//! Cost: with the share `c` of the units at rest and the bound `D`, a unit takes part in `D / c` erasures
+//! before it rests again, and each rest is one more unit written and erased. So `c / D` of all writes to the
+//! media is the least that holds the bound, and at most 1 % for a bound of 100. Moving begins at [`early`] of
+//! it and keeps a pace, so that no write waits for a whole unit. Where that is too slow, the host's next unit
+//! waits for a whole move.
 
 use super::moving::{Leveller, Moving};
 use super::points::{Point, Writer};

@@ -95,12 +95,12 @@ impl Points {
         self.points.iter().find(|point| point.unit == Some(unit))
     }
 
-    /// Who moves a unit of `writer` for the sake of wear.
+    /// The writer that moves a unit of `writer` for the sake of wear.
     pub(super) fn levelled(&self, writer: Writer) -> Writer {
         writer.handle().map_or(Writer::Levelling, Writer::LevellingOf)
     }
 
-    /// Who copies what is valid in a unit that `writer` has filled.
+    /// The writer that copies the valid pages of a unit that `writer` has filled.
     pub(super) fn successor(&self, writer: Writer) -> Writer {
         match (self.frontier, writer.handle()) {
             (Frontier::Shared, Some(handle)) => Writer::Host(handle),

@@ -1,6 +1,6 @@
 //! A translation layer's state, taken out and put back, and brought up to date event by event.
 //!
-//! What comes from a medium is checked here: a wrong event is an error, never a panic.
+//! Input from a medium is checked here: a wrong event is an error, never a panic.
 
 use super::moving::Cleaner;
 use super::points::Point;
@@ -67,7 +67,7 @@ pub enum Event {
 pub struct UnitRecord {
     /// Erased, open or closed.
     pub phase: Phase,
-    /// Who has filled it.
+    /// The writer that filled it.
     pub writer: Writer,
     /// How often it was erased.
     pub erasures: u32,

@@ -25,7 +25,7 @@ pub enum UnitState {
     },
     /// Full, or given up before; cleaning may have begun.
     Closed {
-        /// Who has filled it.
+        /// The writer that filled it.
         writer: Writer,
         /// Pages with data that is not superseded.
         valid: u32,

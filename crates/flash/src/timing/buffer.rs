@@ -1,6 +1,6 @@
 //! The write buffer.
 //!
-//! What the host writes is one stream of bytes, counted from the first; a position is a number of
+//! Writes of the host are one stream of bytes, counted from the first; a position is a number of
 //! bytes in it. Writes wait in line: their bytes are *admitted* when there is room for them, cross
 //! the link and have *arrived*. A program names the position up to which the bytes it carries
 //! reach, and may start when they have arrived.

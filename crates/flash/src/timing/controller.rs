@@ -153,8 +153,8 @@ impl Controller {
         self.buffer.occupied()
     }
 
-    /// A read of `bytes` bytes starts. What its parts do not cover is in the buffer, or nowhere,
-    /// and needs no die; so do parts whose program has not ended.
+    /// A read of `bytes` bytes starts. Bytes that its parts do not cover are in the buffer, or
+    /// nowhere, and need no die; so do parts whose program has not ended.
     ///
     /// # Panics
     /// If a part names a die that does not exist.

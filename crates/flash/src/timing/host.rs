@@ -214,7 +214,7 @@ impl HostSide {
     /// Pages that are erased are in memory no longer.
     pub(super) fn forget(&mut self, pages: &std::ops::Range<u32>, jobs: &mut Jobs) {
         self.whole.retain(|whole| whole.job != NONE || !pages.contains(&whole.number));
-        // What is still under way serves those who wait for it, and nobody else.
+        // Reads still under way serve those that wait for them, and nobody else.
         for whole in &mut self.whole {
             if pages.contains(&whole.number) {
                 whole.number = NONE;

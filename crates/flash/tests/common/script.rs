@@ -2,7 +2,7 @@
 //!
 //! Every LBA that is written says which namespace, address and write it is of. The oracle keeps
 //! all values of every LBA with the step that wrote each, and for every step which ones before it
-//! are durable. What is found must be the last durable value or a later one.
+//! are durable. A read must find the last durable value or a later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -391,7 +391,7 @@ impl Script {
         fork.durable.truncate(kept);
         fork.host_bytes.truncate(kept);
         let living = open.ssd.namespaces();
-        // What was made or deleted in the step after may be there, or gone.
+        // Namespaces made or deleted in the step after may be there, or gone.
         fork.spaces.retain(|space| space.created <= ended + 1);
         for space in &mut fork.spaces {
             let was_there = space.deleted.is_none_or(|deleted| deleted > ended);

@@ -1,7 +1,7 @@
 //! The course of a run, and when it is over.
 //!
-//! The unit of time is the *drive write*: as many bytes written by the host as it can address. What
-//! the slowest store wrote stays for the longest, so a *span* is as many drive writes as that one
+//! The unit of time is the *drive write*: as many bytes written by the host as it can address. Data
+//! of the slowest store stays for the longest, so a *span* is as many drive writes as that one
 //! needs to write its namespace once, and at least two. A run is steady when it has lasted for
 //! three spans, and for eight drive writes, and its factor over the last span differs from that
 //! over the span before by less than half a percent. Its figure is that of both spans together.

@@ -139,7 +139,7 @@ pub(super) fn run(
                         Ok(outcome) => outcomes[index] = Some(outcome),
                         Err(error) => {
                             is_over.store(true, Ordering::Relaxed);
-                            // What others say once it is over follows from that.
+                            // Reports of others once it is over follow from that.
                             failure.get_or_insert(error);
                         }
                     }

@@ -1,6 +1,6 @@
 //! The experiment over the network: each workload runs twice on equal drives in software, once on
 //! their namespaces and once through a target and initiators on the loopback, placement ids and all.
-//! What reaches the drive is the same, so what it has written must be the same, to the byte.
+//! The same commands reach the drive, so it must have written the same, to the byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

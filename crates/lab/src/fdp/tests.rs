@@ -189,7 +189,7 @@ fn a_report_is_the_same_on_any_number_of_threads() {
 #[test]
 fn every_factor_is_printed_with_all_it_depends_on_and_what_was_published() {
     let mut report = run(&tiny());
-    // What was published stands beside larger drives only.
+    // Published figures stand beside larger drives only.
     assert!(
         report.chapters.iter().flat_map(|chapter| &chapter.runs).all(|run| run.published.is_none())
     );

@@ -59,7 +59,7 @@ impl Turns {
             left -= weight;
             left < 0.0
         });
-        // What is left may round to nothing.
+        // The remainder may round to nothing.
         drawn.unwrap_or(self.weights.len() - 1)
     }
 }

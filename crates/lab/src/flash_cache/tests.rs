@@ -19,7 +19,8 @@ fn the_optimum_is_not_beaten_and_the_busier_half_is_a_half_at_least() {
     for size in &workload.sizes {
         let optimum = size.versions.last().unwrap();
         for version in &size.versions {
-            // What is read ahead is a hit when it is asked for, and the optimum reads nothing ahead.
+            // A block that was read ahead is a hit when it is asked for, and the optimum reads
+            // nothing ahead.
             let is_ahead = version.name == "Esker, ahead";
             assert!(is_ahead || version.hit_ratio <= optimum.hit_ratio + 1e-9, "{version:?}");
             assert!(version.busier_half >= 0.5 - 1e-9, "{version:?}");

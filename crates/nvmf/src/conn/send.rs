@@ -140,7 +140,7 @@ impl Sender {
         for (segment, slice) in self.segments.iter().zip(slices) {
             let bytes = match *segment {
                 Segment::Small { len } => {
-                    // What was sent of the first segment is counted in `small_sent` already.
+                    // The bytes sent of the first segment are counted in `small_sent` already.
                     let rest = len - skip;
                     small += rest;
                     &self.small[small - rest..small]

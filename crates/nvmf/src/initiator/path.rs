@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. `generation` is odd while the controller can be used, and changes whenever it is lost or
-//!    found. Who has a queue of another generation has a queue of a controller that is gone.
+//!    found. A queue of another generation is one of a controller that is gone.
 //! 2. A queue number is given to one queue at a time.
 //! 3. Losing the controller and opening a queue wait for no command: `grant` is held for moments
 //!    only, and `admin`, which is held while the controller answers, is not asked for.
@@ -192,7 +192,7 @@ impl Path {
             return false;
         }
         self.grant.lock().take_if(|grant| grant.generation == generation);
-        // Whoever waits for its answers puts it away afterwards.
+        // The thread that waits for its answers puts it away afterwards.
         if let Some(mut place) = self.admin.try_lock() {
             place.take_if(|admin| admin.generation == generation);
         }

@@ -390,7 +390,7 @@ impl QueuePair for Queue {
                 Op::Discard { count, .. } | Op::WriteZeroes { count, .. } => count.0,
                 _ => (bytes / u64::from(geometry.lba_size)).max(1),
             };
-            // What it has to cover has completed by now.
+            // The writes that it has to cover have completed by now.
             let number = if kind == OpKind::Flush { self.last_write() } else { 0 };
             let index = self.free.pop().expect("fewer commands than the depth");
             self.pending[index] = Some(Pending {

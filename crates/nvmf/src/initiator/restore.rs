@@ -87,8 +87,8 @@ impl Shared {
         done
     }
 
-    /// A connection is of no use. What was written through it may be written elsewhere when nothing
-    /// comes through it any more.
+    /// A connection is of no use. Writes through it may be repeated elsewhere when nothing comes
+    /// through it any more.
     fn unfit(&self, active: Active, pieces: &[Piece], error: NvmfError) -> NvmfError {
         self.release(&active);
         match &error {

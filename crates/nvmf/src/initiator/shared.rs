@@ -282,7 +282,7 @@ impl Shared {
             if path.is_up() {
                 match path.tend(&self.config, &self.clock, self.identity) {
                     Ok(news) if news.namespace_changed => {
-                        // What the new size is was asked along the way.
+                        // The new size was asked along the way.
                         let size = path.with(|admin| Ok(admin.facts.namespace.nsze));
                         if let Ok(size) = size {
                             self.capacity.store(size, Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl Shared {
                     }
                     Ok(_) => {}
                     Err(_) if path.generation() == generation => {}
-                    // Whoever has given it up before has noted that it failed.
+                    // The thread that gave it up before has noted that it failed.
                     Err(error) => path.health.failed(self.clock.now(), &self.pauses, &error),
                 }
             } else if !path.health.rests(self.clock.now()) {

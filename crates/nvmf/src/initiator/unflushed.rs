@@ -2,10 +2,10 @@
 //!
 //! A controller with a volatile write cache that ends takes with it what was not flushed. So the
 //! content of each completed write is kept until a flush has covered it, and written again through
-//! the controller that comes next ([`Shared::restore`](super::shared::Shared)). What was not kept,
-//! or cannot be written again, is *lost*: until those LBAs are written anew, reads of them fail, and
-//! so does every flush, through every queue pair. One that is shared by several users, as it is in
-//! layers above, thus cannot tell one of them and answer the next one with success.
+//! the controller that comes next ([`Shared::restore`](super::shared::Shared)). Data that was not
+//! kept, or cannot be written again, is *lost*: until those LBAs are written anew, reads of them
+//! fail, and so does every flush, through every queue pair. One that is shared by several users, as
+//! it is in layers above, thus cannot tell one of them and answer the next one with success.
 //!
 //! Invariants
 //! 1. Extents do not overlap. Each has what the last write that completed there has written.
@@ -390,8 +390,8 @@ impl Unflushed {
         edges.into_iter().for_each(|edge| self.split(edge));
     }
 
-    /// Takes some of what has to be written again, up to about `most` bytes. What was not kept is
-    /// lost from now on.
+    /// Takes some of what has to be written again, up to about `most` bytes. Data that was not kept
+    /// is lost from now on.
     pub(crate) fn take_orphans(
         &mut self,
         most: u64,

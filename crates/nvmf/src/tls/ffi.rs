@@ -4,7 +4,7 @@
 //! NVMe has keys for SHA-384 as well, so the three calls that take a session are bound here.
 //!
 //! Invariants
-//! 1. What a callback needs is in the ex data of its `SSL` and lives as long.
+//! 1. The data of a callback is in the ex data of its `SSL` and lives as long.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};

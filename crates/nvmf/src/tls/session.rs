@@ -100,8 +100,8 @@ impl Session {
         self.stream.ssl().pending() > 0
     }
 
-    /// Sends what fits, at most one record; `Ok(None)` when nothing does. What is not taken must come
-    /// again, with the same bytes in front.
+    /// Sends what fits, at most one record; `Ok(None)` when nothing does. Bytes that are not taken
+    /// must come again, with the same bytes in front.
     pub(crate) fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.gathered.clear();
         for slice in slices {

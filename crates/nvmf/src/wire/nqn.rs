@@ -129,7 +129,7 @@ mod tests {
         let mut field = padded(PREFIX, 0);
         field[PREFIX.len()] = 0xff;
         assert_eq!(decode(&field), Err("it is not UTF-8"));
-        // What follows the zero byte is not part of the name.
+        // Bytes behind the zero byte are not part of the name.
         field[PREFIX.len()..PREFIX.len() + 3].copy_from_slice(&[b'a', 0, 0xff]);
         assert_eq!(decode(&field), Ok(format!("{PREFIX}a")));
     }

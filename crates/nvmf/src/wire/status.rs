@@ -92,7 +92,7 @@ statuses! {
     SIZE_LIMIT = 0x183, Invalid, "command size limit exceeded";
     /// Connect: this host may not.
     CONNECT_HOST = 0x184, NotFound, "connect invalid host";
-    /// What is copied overlaps where it is copied to.
+    /// The source of a copy overlaps its target.
     OVERLAP = 0x187, Invalid, "overlapping I/O range";
     /// The queue is not authenticated yet.
     AUTHENTICATION_REQUIRED = 0x191, Conflict, "authentication required";

@@ -70,7 +70,7 @@ impl Engine {
             space.batch.is_none() && space.agent_waits && space.resident > 0 && is_settled
         };
         let able = self.spaces.iter().filter(|(_, space)| can(space));
-        // Who has few faults for what it has can do with less.
+        // A space with few faults for its size can do with less memory.
         able.max_by_key(|(_, space)| to_u64(space.resident << 16) / (space.heat + 1))
             .map(|(id, _)| *id)
     }

@@ -118,7 +118,7 @@ impl Engine {
         let space = self.spaces.get_mut(&id).expect("it faulted");
         let (chunk, index) = Engine::staged_at(space.pages.place(page));
         let chunk = &self.staging.chunks[chunk];
-        // What is not written yet stays dirty.
+        // A page that is not written yet stays dirty.
         let slot = chunk.slots[index];
         let is_clean = !write && (index >= chunk.dirty || !chunk.writing);
         // SAFETY: the chunk's memory does not move, and is in use (staging, invariant 1).

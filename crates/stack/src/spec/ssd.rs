@@ -11,8 +11,8 @@ use super::{bytes_of, path_of};
 use crate::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
 use crate::time::Time;
 
-/// A namespace of a model of a solid-state drive. What is `None` is as the drive is, or else as the
-/// profile says.
+/// A namespace of a model of a solid-state drive. Fields that are `None` are as the drive is, or
+/// else as the profile says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SsdSpec {
     /// The profile's name; none for a drive that is there already.

@@ -1,7 +1,7 @@
 //! Goes on with a trace in the compact format: reads its chunks to the last whole one, and writes from there.
 //!
 //! Invariants
-//! 1. What was recorded stays, byte for byte, but for the end: that is written again, further back.
+//! 1. The recorded bytes stay as they are, but for the end: that is written again, further back.
 //! 2. A file that is no trace in the compact format, or is damaged, is refused and left as it was.
 
 use std::fs::File;

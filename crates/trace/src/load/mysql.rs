@@ -1,11 +1,11 @@
 //! A load like that of MySQL with InnoDB, as its block device sees it.
 //!
-//! Transactions read and change pages of a table that is far larger than the buffer pool. What the
-//! device sees is what InnoDB's rules make of that: reads of pages that are not in the pool; the
-//! redo log, written and flushed at every commit; the binary log beside it; and dirty pages, which
-//! leave in batches, first to the doublewrite area and then to their places, in bursts when the log
-//! runs short of room, a few each second, or one at a time when the pool needs their frames.
-//! Now and then a scan reads a part of the table from one end to the other.
+//! Transactions read and change pages of a table that is far larger than the buffer pool. The
+//! device sees the I/O that InnoDB's rules make of that: reads of pages that are not in the pool;
+//! the redo log, written and flushed at every commit; the binary log beside it; and dirty pages,
+//! which leave in batches, first to the doublewrite area and then to their places, in bursts when
+//! the log runs short of room, a few each second, or one at a time when the pool needs their
+//! frames. Now and then a scan reads a part of the table from one end to the other.
 //!
 //! Sources: the MySQL 8.0 reference manual, sections 17.5 ("InnoDB In-Memory Structures"), 17.6
 //! ("InnoDB On-Disk Structures") and 17.14 (system variables), for structures and defaults; sysbench's

@@ -163,7 +163,7 @@ fn a_small_trace_has_these_bytes() {
     }
     let golden = std::fs::read_to_string(&path).unwrap();
     assert!(golden == dump, "the format changed; a released one keeps its version:\n{dump}");
-    // What the dump shows is read in every later build.
+    // Every later build reads the bytes that the dump shows.
     let hex = golden.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let shown: Vec<u8> = hex
         .flat_map(|line| line[6..29].split_whitespace())

@@ -198,7 +198,7 @@ impl Decode for Vscsi {
             self.version = match found {
                 Some((1, _)) => Some(1),
                 Some((_, 2)) => Some(2),
-                // What is wrong with it is said by the reader of version 1.
+                // The reader of version 1 reports faults of it.
                 _ => Some(1),
             };
         }

@@ -151,7 +151,7 @@ fn change(
     Ok(did(&info))
 }
 
-/// What is not there any more, to a request that may be a repetition, is deleted.
+/// To a request that may be a repetition, a volume that is not there any more is deleted.
 fn gone<T>(result: Result<T, VolumeError>, call: &Call<'_>) -> Result<Option<T>, Refusal> {
     match result {
         Ok(done) => Ok(Some(done)),

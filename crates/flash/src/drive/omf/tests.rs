@@ -63,7 +63,7 @@ impl<'a> Dump<'a> {
         writeln!(self.text, "\n# {title}").unwrap();
     }
 
-    /// What is left, or comes before `end`, is zero.
+    /// The rest, or all before `end`, is zero.
     fn zeroes(&mut self, end: usize) {
         let left = &self.bytes[self.at..end];
         assert!(left.iter().all(|&byte| byte == 0), "only zeroes are left");
@@ -392,7 +392,7 @@ fn the_largest_checkpoint_fits_its_slot() {
     assert!(to_u64(largest.encode(1).unwrap().len()) <= most);
 }
 
-/// Whoever made the image, and mended the checksums: opening it is an error or a drive.
+/// An image that a stranger made, with right checksums, opens as an error or a drive.
 #[test]
 fn an_image_of_somebody_else_is_opened_or_refused_and_nothing_worse() {
     let parameters = parameters();
