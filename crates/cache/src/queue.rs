@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `plan` | what a write or a range keeps |
 //! | `read` | hits, misses, filling in |
 //! | `write` | the three modes, and what falls between them |
 //! | `range` | discards and zeroes |
@@ -16,6 +17,7 @@
 //!    that no command waits for someone to poll.
 //! 3. A command's pins and intents are gone before its completion is handed out.
 
+mod plan;
 mod range;
 mod read;
 mod slab;
@@ -39,6 +41,7 @@ use crate::admit::{Flow, Streams};
 use crate::counts::{Counts, add};
 use crate::omf::BLOCK;
 use crate::shared::Shared;
+use plan::{Plan, Range};
 use slab::Slab;
 
 /// How long to wait on one of two devices before looking at the other.
@@ -111,8 +114,8 @@ struct Work {
     /// Commands to devices that have not finished.
     outstanding: usize,
     error: Option<DeviceError>,
-    write: Option<Box<write::Plan>>,
-    range: Option<range::Range>,
+    write: Option<Box<Plan>>,
+    range: Option<Range>,
 }
 
 impl Work {

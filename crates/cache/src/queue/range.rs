@@ -11,22 +11,12 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 use esker_device::{Op, OpKind};
 
+use super::plan::Range;
 use super::{Io, Pump, Side, What, lost};
 use crate::CacheError;
 use crate::commit::Wanted;
 use crate::omf::{BLOCK, BLOCK_SIZE};
 use crate::shared::{SetGuard, Shared};
-
-/// A range under way.
-#[derive(Clone, Copy)]
-pub(super) struct Range {
-    id: u64,
-    /// Blocks that it covers whole.
-    first: u64,
-    end: u64,
-    /// Blocks at its ends that it covers in part, which are taken for writing.
-    edges: [Option<u64>; 2],
-}
 
 impl Pump {
     pub(super) fn start_range(&mut self, work: usize) {

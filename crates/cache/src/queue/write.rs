@@ -17,6 +17,7 @@ use esker_base::policy::Access;
 use esker_base::units::{to_u64, to_usize};
 use esker_device::{DeviceError, Op, OpKind};
 
+use super::plan::{Plan, Target};
 use super::{Io, Pump, Side, What, lost};
 use crate::CacheError;
 use crate::commit::Wanted;
@@ -24,42 +25,6 @@ use crate::counts::add;
 use crate::omf::{BLOCK, BLOCK_SIZE, Name};
 use crate::options::Mode;
 use crate::shared::Shared;
-
-/// Where the blocks of a write go.
-pub(super) struct Plan {
-    first: u64,
-    targets: Vec<Target>,
-    /// Blocks whose slot could not be written.
-    failed: Vec<bool>,
-    is_second: bool,
-}
-
-/// Where a block goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
-    /// Over what is in its slot, which is pinned.
-    InPlace { slot: u32, was_clean: bool },
-    /// To a slot that is reserved.
-    New { slot: u32 },
-    /// To the origin, then to a slot: its own, which is pinned, or a reserved one.
-    Through { slot: Option<u32>, is_new: bool },
-    /// To the origin, although it is dirty: then its slot is given up.
-    Over,
-    /// To the origin.
-    Around,
-    /// To the origin; the cache has nothing to do with it.
-    Outside,
-}
-
-impl Target {
-    /// The slot it goes to at first.
-    fn slot(self) -> Option<u32> {
-        match self {
-            Target::InPlace { slot, .. } | Target::New { slot } => Some(slot),
-            _ => None,
-        }
-    }
-}
 
 /// What has to be settled before the devices are written.
 #[derive(Default)]
