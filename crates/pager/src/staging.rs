@@ -31,8 +31,7 @@ pub(crate) struct Chunk {
     /// How many of its pages are to be written.
     pub(crate) dirty: usize,
     pub(crate) slots: [u32; CHUNK],
-    /// The space that may come back for them. Those that were dropped meanwhile have another state
-    /// or place.
+    /// Its pages, which a fault may take back. Those that were dropped meanwhile have another state or place.
     pub(crate) entries: Vec<Entry>,
     /// The pages may still be mapped.
     pub(crate) leaving: bool,

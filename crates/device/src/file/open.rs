@@ -54,7 +54,7 @@ fn take(
     is_created: bool,
 ) -> Result<Option<OpenFile>, Refusal> {
     let locked = lock(&file, options.read_only);
-    // The process that has locked it.
+    // Whichever process has the lock, a new name is made durable.
     let named = if is_created { sync_directory_of(path) } else { Ok(()) };
     locked?;
     if !is_at(&file, path).map_err(|error| os_refusal(&error))? {
