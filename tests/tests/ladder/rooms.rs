@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::imports::{Module, Sources, name};
+use super::imports::{Imports, Module, Sources, name};
 
 /// The sources of a crate with rooms.
 pub(crate) struct Rooms(Sources);
@@ -19,22 +19,12 @@ impl Rooms {
     /// Imports that run upward: to a room that `order`, from the ground up, has above the importer's, or through the
     /// crate's root, which stands above all of them.
     pub(crate) fn upward(&self, order: &[&str]) -> Vec<String> {
-        let floor = |module: &Module| {
-            module.first().and_then(|room| order.iter().position(|known| known == room))
-        };
-        let mut findings = Vec::new();
-        for (from, imports) in self.0.named() {
-            if from.is_empty() {
-                continue;
-            }
-            let Some(own) = floor(from) else {
-                findings.push(format!("{}: its room is not in the order of rooms", name(from)));
-                continue;
-            };
-            let up = imports.into_iter().filter(|to| floor(to).is_none_or(|other| other > own));
-            findings.extend(up.map(|to| format!("{} imports {}: upward", name(from), name(to))));
-        }
-        findings
+        upward_in(&self.0.named(), order)
+    }
+
+    /// As [`Rooms::upward`], where what a name is imported through does not count, but what defines it.
+    pub(crate) fn upward_by_definition(&self, order: &[&str]) -> Vec<String> {
+        upward_in(&self.0.defining(), order)
     }
 
     /// Types whose name two files define, or one file twice.
@@ -52,19 +42,16 @@ impl Rooms {
     /// Calls of methods of the type `shared` that a room above the caller's defines. An import shows none of them: a
     /// type may have its methods in any room.
     pub(crate) fn calls_upward(&self, order: &[&str], shared: &str) -> Vec<String> {
-        let floor = |module: &Module| {
-            module.first().and_then(|room| order.iter().position(|known| known == room))
-        };
         let mut homes: BTreeMap<&str, usize> = BTreeMap::new();
         for (module, file) in &self.0.0 {
             for block in blocks_of(&file.code, shared) {
                 let methods = block.lines().filter_map(method_of);
-                homes.extend(methods.filter_map(|method| Some((method, floor(module)?))));
+                homes.extend(methods.filter_map(|method| Some((method, floor(module, order)?))));
             }
         }
         let mut findings = Vec::new();
         for (module, file) in &self.0.0 {
-            let Some(own) = floor(module) else { continue };
+            let Some(own) = floor(module, order) else { continue };
             let inside = blocks_of(&file.code, shared);
             let variable = format!("{}.", shared.to_lowercase());
             let calls = inside.iter().flat_map(|block| calls_on(block, "self."));
@@ -76,6 +63,27 @@ impl Rooms {
         }
         findings
     }
+}
+
+/// The place of a module's room in the order.
+fn floor(module: &Module, order: &[&str]) -> Option<usize> {
+    module.first().and_then(|room| order.iter().position(|known| known == room))
+}
+
+fn upward_in(imports: &Imports<'_>, order: &[&str]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (from, imports) in imports {
+        if from.is_empty() {
+            continue;
+        }
+        let Some(own) = floor(from, order) else {
+            findings.push(format!("{}: its room is not in the order of rooms", name(from)));
+            continue;
+        };
+        let up = imports.iter().filter(|to| floor(to, order).is_none_or(|other| other > own));
+        findings.extend(up.map(|to| format!("{} imports {}: upward", name(from), name(to))));
+    }
+    findings
 }
 
 /// The type that a line of code defines, outside of any other item.
