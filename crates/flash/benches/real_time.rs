@@ -1,4 +1,4 @@
-//! How late completions are in real time, and how fast an emulated device is in virtual time.
+//! How late completions are in real time, what waiting for them costs, and how fast an emulated device is in virtual time.
 //! Nothing is stored, so that what is measured is emulation and timing. The machine's own part comes
 //! first: the share of moments at which a thread that only reads the clock is away, for another
 //! 5 µs or more. No completion can be in time then.
@@ -7,14 +7,17 @@
 
 #![allow(clippy::print_stdout)]
 
+#[path = "../tests/common/readers.rs"]
+mod readers;
 #[path = "../tests/common/timed.rs"]
 mod timed;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, Lba, Rng};
 use esker_device::{Command, Completion, Device, Op, Tag};
-use esker_flash::emulate::Pace;
+use esker_flash::emulate::{Handout, Pace};
 
 fn main() {
     println!("command cargo bench -p esker-flash --bench real_time");
@@ -24,6 +27,15 @@ fn main() {
         lateness("real", &Pace::real(), depth, 200_000);
     }
     lateness("dilated by 10", &Pace::dilated(10), 32, 100_000);
+    println!("one read in flight in each of many threads; processor time is of all of them");
+    for (name, pace, threads) in [
+        ("real", Pace::real(), 2),
+        ("dilated by 3", Pace::dilated(3), 32),
+        ("dilated by 12", Pace::dilated(12), 32),
+        ("dilated by 48", Pace::dilated(48), 32),
+    ] {
+        crowd(name, &pace, threads);
+    }
     for depth in [1, 32, 64] {
         let clock = Clock::real();
         let began = clock.now();
@@ -62,6 +74,25 @@ fn lateness(name: &str, pace: &Pace, depth: usize, count: u64) {
         at(990),
         at(999),
         at(1000)
+    );
+}
+
+/// Threads with a read each in a closed loop, for two seconds.
+#[allow(clippy::cast_precision_loss)]
+fn crowd(name: &str, pace: &Pace, threads: u64) {
+    let seen = readers::run(pace, threads, Duration::from_secs(2));
+    let readers::Seen { record, waits, cpu } = &seen;
+    let count = record.len() as f64;
+    let at = |times: &dyn Fn(&Handout) -> u64| readers::median(record.iter().map(times)) as f64;
+    let model_us = at(&|one| one.finished.0 - one.started.0) / 1000.0;
+    let seen_us = at(&|one| one.handed_out.0 - one.started.0) / 1000.0;
+    println!(
+        "{name}, {threads} threads: {count} reads, {:.0} % of a processor, {:.1} us of it a read, p50 \
+         {seen_us:.1} us, by the model {model_us:.1}; {:.2} moments and {:.2} wake-ups a read",
+        cpu.as_secs_f64() * 50.0,
+        cpu.as_secs_f64() * 1e6 / count,
+        waits.moments as f64 / count,
+        (waits.served + waits.promoted + waits.hastened) as f64 / count,
     );
 }
 

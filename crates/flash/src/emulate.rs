@@ -12,6 +12,7 @@
 //! | `device` | [`Emulated`]: a part of it as a device |
 //! | `queue` | its queue pairs |
 //! | `wait` | how their threads wait on a clock that moves by itself |
+//! | `waiters` | [`Waits`]: which of them leads, which follow |
 //! | `lateness` | how late sleeps end, and how much of a wait is spun therefore |
 //! | `content` | [`Content`]: what a model stores, on any device |
 //!
@@ -31,6 +32,7 @@ mod lateness;
 mod pace;
 mod queue;
 mod wait;
+mod waiters;
 
 use esker_base::Nanos;
 use esker_device::{DeviceError, DeviceStats, Identity, Op};
@@ -39,11 +41,15 @@ pub use content::Content;
 pub use device::Emulated;
 pub use emulation::{Emulation, Handout};
 pub use pace::Pace;
-pub use wait::Waits;
+pub use waiters::Waits;
 
 /// The name of a command in flight. Small: a ticket is given again once its command is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u32);
+
+/// The list of finished commands of one queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ListId(u32);
 
 /// When a command starts, and the name by which the model says that it is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

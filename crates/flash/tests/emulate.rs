@@ -221,6 +221,46 @@ fn real_time_is_never_early_and_mostly_in_time() {
     assert!(late[250] < 20_000, "half the completions are later than {} ns", late[250]);
 }
 
+/// A thread that waits behind another gets its completion when it is due, be that before or after
+/// the other one's, and keeps its own deadline. Time is a thousand times slower than real.
+#[test]
+fn a_thread_that_waits_behind_another_is_served_in_time() {
+    let emulation = emulation(Pace::dilated(1000));
+    emulation.start_record();
+    let clock = emulation.pace().clock().unwrap().clone();
+    std::thread::scope(|scope| {
+        for (index, pause) in [(0, 0), (1, 40)] {
+            let (device, clock) = (device(&emulation, index), &clock);
+            let work = move || {
+                clock.sleep(Duration::from_micros(pause));
+                let (mut queue, mut done) = (device.queue_pair(4).unwrap(), Vec::new());
+                queue.submit(&mut reads(0..1)).unwrap();
+                if index == 1 {
+                    // In time before the read of the first thread, which leads.
+                    let op = Op::WriteZeroes { lba: Lba(0), count: LbaCount(1) };
+                    queue.submit(&mut VecDeque::from([Command { tag: Tag(9), op }])).unwrap();
+                    let (asked, limit) = (clock.now(), Duration::from_micros(5));
+                    assert_eq!(queue.wait(&mut done, Some(limit)).unwrap(), 0);
+                    let waited = clock.now() - asked;
+                    assert!(waited >= limit && waited < limit * 3, "waited for {waited:?}");
+                    assert_eq!(queue.wait(&mut done, None).unwrap(), 1);
+                    assert_eq!(done[0].tag, Tag(9));
+                }
+                while queue.in_flight() > 0 {
+                    queue.wait(&mut done, None).unwrap();
+                }
+            };
+            thread::spawn_scoped(scope, "user", work).unwrap();
+        }
+    });
+    let record = emulation.take_record();
+    let spans: Vec<_> = record.iter().map(|one| (one.finished - one.started).as_micros()).collect();
+    assert_eq!(spans, [20, 80, 80]);
+    assert!(record.iter().all(|one| one.handed_out - one.finished < Duration::from_micros(15)));
+    let waits = emulation.waits();
+    assert_eq!((waits.hastened, waits.promoted), (1, 1), "{waits:?}");
+}
+
 /// Random commands from one seed: when each one started and finished.
 fn trace(seed: u64) -> Vec<Handout> {
     let emulation = emulation(Pace::virtual_time(Clock::virtual_time()));

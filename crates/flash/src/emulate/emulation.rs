@@ -6,8 +6,8 @@ use esker_base::{Clock, Nanos};
 use esker_device::{DeviceError, Op, Tag};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::wait::{Waiters, Waits, Watch};
-use super::{Model, Pace, Start, Ticket};
+use super::waiters::{Waiters, Waits, Watch};
+use super::{ListId, Model, Pace, Start, Ticket};
 
 /// A model with a pace, for the devices that stand on it ([`super::Emulated`]).
 pub struct Emulation<M> {
@@ -169,10 +169,6 @@ impl<M: Model> Emulation<M> {
         state.free_lists.push(list);
     }
 }
-
-/// The list of finished commands of one queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ListId(u32);
 
 /// A command that ended, with the times of start and end.
 pub(super) struct Ended {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use esker_device::{Command, Completion, DeviceError, QueuePair};
 use parking_lot::Condvar;
 
-use super::Model;
 use super::device::Namespace;
-use super::emulation::{Emulation, ListId};
+use super::emulation::Emulation;
+use super::{ListId, Model};
 
 pub(super) struct Queue<M: Model> {
     emulation: Arc<Emulation<M>>,

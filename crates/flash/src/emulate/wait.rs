@@ -8,84 +8,12 @@
 
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_base::{Clock, Nanos, thread};
 use parking_lot::{Condvar, MutexGuard};
 
-use super::Model;
-use super::emulation::{Emulation, Ended, ListId, State};
-use super::lateness::Lateness;
-
-/// How often threads slept for an emulation, and why they were woken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
-    /// Moments for which a leader slept or spun.
-    pub moments: u64,
-    /// Of these, moments that a command submitted meanwhile brought forward.
-    pub hastened: u64,
-    /// Followers woken because a command of theirs had finished.
-    pub served: u64,
-    /// Followers woken to lead.
-    pub promoted: u64,
-}
-
-/// The threads that wait.
-pub(super) struct Waiters {
-    /// Who sleeps for the model, or was woken to.
-    leader: Option<ListId>,
-    /// The others, with what wakes them.
-    followers: Vec<(ListId, Arc<Condvar>)>,
-    lateness: Lateness,
-    pub(super) waits: Waits,
-}
-
-impl Waiters {
-    pub(super) fn new(factor: u32) -> Waiters {
-        let (followers, lateness) = (Vec::new(), Lateness::new(factor));
-        Waiters { leader: None, followers, lateness, waits: Waits::default() }
-    }
-
-    /// Room for so many.
-    pub(super) fn reserve(&mut self, queues: usize) {
-        self.followers.reserve(queues);
-    }
-
-    /// A command of this list has finished: whoever follows for it is woken.
-    pub(super) fn serve(&mut self, list: ListId) {
-        if let Some(at) = self.followers.iter().position(|(other, _)| *other == list) {
-            self.waits.served += 1;
-            self.followers.swap_remove(at).1.notify_one();
-        }
-    }
-
-    /// If this list leads, the one that began to follow last leads from now on: what it waits for
-    /// is likely to come last.
-    pub(super) fn leave(&mut self, list: ListId) {
-        if self.leader != Some(list) {
-            return;
-        }
-        let next = self.followers.pop();
-        self.leader = next.as_ref().map(|(next, _)| *next);
-        if let Some((_, bell)) = next {
-            self.waits.promoted += 1;
-            bell.notify_one();
-        }
-    }
-}
-
-/// What the leader waits for, where it looks while it spins and submitters while it sleeps.
-#[derive(Default)]
-pub(super) struct Watch {
-    until_ns: AtomicU64,
-    bell: Condvar,
-}
-
-impl Watch {
-    fn until(&self) -> Nanos {
-        Nanos(self.until_ns.load(Ordering::Relaxed))
-    }
-}
+use super::emulation::{Emulation, Ended, State};
+use super::{ListId, Model};
 
 impl<M: Model> Emulation<M> {
     /// Commands were started: if one of them may finish before the leader's moment, that comes
@@ -98,7 +26,7 @@ impl<M: Model> Emulation<M> {
         }
         if let Some(next) = is_early(state.model.next_finish()) {
             state.waiters.waits.hastened += 1;
-            self.watch.until_ns.store(next.0, Ordering::Relaxed);
+            self.watch.set(next);
             self.watch.bell.notify_one();
         }
     }
@@ -135,7 +63,7 @@ impl<M: Model> Emulation<M> {
     fn lead(&self, clock: &Clock, state: &mut MutexGuard<'_, State<M>>, deadline: Option<Nanos>) {
         let next = state.next_finish();
         let until = deadline.map_or(next, |end| next.min(end));
-        self.watch.until_ns.store(until.0, Ordering::Relaxed);
+        self.watch.set(until);
         state.waiters.waits.moments += 1;
         let spin = state.waiters.lateness.spin();
         let left = self.pace().in_real_time(until - clock.now());
