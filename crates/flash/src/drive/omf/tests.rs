@@ -28,7 +28,7 @@ struct Dump<'a> {
 
 impl<'a> Dump<'a> {
     fn new(title: &str, bytes: &'a [u8]) -> Dump<'a> {
-        Dump { bytes, at: MediaPage(0), text: format!("# {title}\n") }
+        Dump { bytes, at: 0, text: format!("# {title}\n") }
     }
 
     /// The next fields, and the value of the last one.
