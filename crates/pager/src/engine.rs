@@ -45,7 +45,7 @@ use crate::staging::{self, Staging};
 use crate::types::{CHUNK, LEAST_BUDGET, Options, PAGE, Page, PagerError, Stats};
 
 pub(crate) use pending::{Answer, SpaceId};
-use pending::{Mark, Pending, Read, SINGLE};
+use pending::{Deferred, Mark, Pending, Read, SINGLE};
 
 /// Most marks that are kept.
 const MARKS: usize = 64;
@@ -67,6 +67,9 @@ pub(crate) struct Engine {
     slots: Slots,
     staging: Staging,
     reads: Vec<Option<Read>>,
+    /// Reads for streams that wait for room, and their pages.
+    deferred: VecDeque<Deferred>,
+    deferred_pages: usize,
     marks: VecDeque<(u32, Mark)>,
     next_mark: u32,
     /// Commands for the device, to be submitted by the owner.
@@ -145,6 +148,8 @@ impl Engine {
             slots: Slots::new(slots),
             staging: Staging::new(chunks),
             reads: Vec::new(),
+            deferred: VecDeque::new(),
+            deferred_pages: 0,
             marks: VecDeque::new(),
             next_mark: 0,
             commands: VecDeque::new(),
@@ -174,6 +179,17 @@ impl Engine {
     pub(crate) fn make_small(&mut self, limit: usize, clock: Clock) {
         (self.limit, self.reserve, self.clock) = (limit, 1, clock);
         self.pass_time();
+    }
+
+    /// Puts pages on the device, in a row, without any content.
+    #[cfg(test)]
+    pub(crate) fn put_out(&mut self, id: SpaceId, first: Page, count: usize) {
+        let (slot, got) = self.slots.take_run(count).expect("free slots");
+        assert_eq!(got, count);
+        let space = self.spaces.get_mut(&id).expect("a space");
+        for n in 0..crate::types::page_of(count) {
+            space.pages.set(first + n, State::Out, slot + n);
+        }
     }
 
     #[cfg(test)]
@@ -230,6 +246,7 @@ impl Engine {
         }
         did |= self.answer_requests();
         did |= self.evict();
+        did |= self.start_deferred();
         if !self.waiting.is_empty() && self.has_room(1) {
             let before = self.waiting.len();
             for (id, page, write) in std::mem::take(&mut self.waiting) {

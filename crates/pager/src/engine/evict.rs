@@ -61,7 +61,7 @@ impl Engine {
             None => 0,
         };
         let total: usize = self.spaces.values().map(|space| space.resident - leaving(space)).sum();
-        if total + self.reading + self.reserve <= self.limit {
+        if total + self.reading + self.deferred_pages + self.reserve <= self.limit {
             return None;
         }
         let now = self.clock.now();

@@ -22,7 +22,7 @@ impl Engine {
     ) -> SpaceId {
         let (base, size) = region;
         let pages = pages::Pages::new(size / PAGE);
-        let most = page_of(self.most_ahead * CHUNK / 4).max(u32::from(self.most_ahead > 0));
+        let most = page_of(self.most_ahead * CHUNK / 2).max(u32::from(self.most_ahead > 0));
         let mut space = Space::new(uffd, reach, base, pages, most);
         (space.pid, space.requests) = (pid, requests);
         space.born = self.clock.now();

@@ -64,6 +64,15 @@ impl Read {
     }
 }
 
+/// A run of pages that a stream will want, once there is room for them.
+pub(super) struct Deferred {
+    pub(super) space: SpaceId,
+    pub(super) page: Page,
+    pub(super) count: usize,
+    /// As of [`Read`].
+    pub(super) mark: Option<(Page, usize)>,
+}
+
 /// The content of a page that was read ahead and not mapped, so that a fault shows that its stream goes on.
 pub(super) struct Mark {
     pub(super) space: SpaceId,

@@ -6,7 +6,7 @@ use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
 use esker_device::{Command, Completion, DeviceError, Op, Tag};
 
-use super::pending::{Aim, Answer, HEAT, Mark, Read, SINGLE, SpaceId};
+use super::pending::{Aim, Answer, Deferred, HEAT, Mark, Read, SINGLE, SpaceId};
 use super::{Engine, MARKS};
 use crate::pages::{self, AHEAD, DIRTY, State};
 use crate::predict::Ahead;
@@ -94,6 +94,10 @@ impl Engine {
             read.write |= write;
         } else if read.wanted.is_none() {
             (read.wanted, read.write) = (Some(page), write);
+        } else if let Some((_, count)) = read.mark.take_if(|(mark, _)| *mark == page) {
+            // Two threads wait: who waits for the mark shows that the stream goes on, and is woken when it is mapped.
+            self.stats.ahead_used += to_u64(count);
+            self.spaces.get_mut(&id).expect("it faulted").streams.learn(true);
         }
         Answer::Coming
     }
@@ -139,42 +143,74 @@ impl Engine {
         let Some(&nearest) = wanted.first() else { return };
         let mut total = wanted.len();
         wanted.sort_unstable();
-        let mut reads = Vec::new();
+        let mut runs = Vec::new();
         let mut rest = &wanted[..];
-        while let Some(&page) = rest.first() {
-            let slot = space.pages.place(page);
-            let in_row = |(n, other): (usize, &Page)| {
-                *other == page + page_of(n) && space.pages.place(*other) == slot + page_of(n)
-            };
-            let most = rest.len().min(self.most_run);
-            let count =
-                rest[..most].iter().enumerate().take_while(|&(n, o)| in_row((n, o))).count();
-            reads.push((page, count, slot));
-            rest = &rest[count..];
+        while !rest.is_empty() {
+            let (run, others) = rest.split_at(self.run_of_slots(id, rest));
+            runs.push((run[0], run.len()));
+            rest = others;
         }
         // The nearest ones first.
         if ahead.delta < 0 {
-            reads.reverse();
+            runs.reverse();
         }
-        for (page, count, slot) in reads {
-            let fits = self.has_room(count + self.reserve / 2);
-            if !fits || self.ahead_in_flight + count > self.most_ahead * CHUNK {
+        for (page, count) in runs {
+            // More than can be under way is more than will be needed soon.
+            if self.deferred_pages + count > self.window() {
                 break;
             }
             let has_mark = (page..).take(count).any(|page| page == nearest);
             let mark = has_mark.then_some((nearest, total));
             total = if has_mark { 0 } else { total };
-            self.start_ahead(Read {
-                space: id,
-                page,
-                count,
-                slot,
-                wanted: None,
-                write: false,
-                mark,
-                aim: Aim::Stream,
-            });
+            self.deferred_pages += count;
+            self.deferred.push_back(Deferred { space: id, page, count, mark });
         }
+        self.start_deferred();
+    }
+
+    /// Of pages that are out, in order: how many from the first one on are in a row, on the device too.
+    fn run_of_slots(&self, id: SpaceId, wanted: &[Page]) -> usize {
+        let (pages, page) = (&self.spaces[&id].pages, wanted[0]);
+        let slot = pages.place(page);
+        let in_row = |(n, other): (usize, &Page)| {
+            *other == page + page_of(n) && pages.place(*other) == slot + page_of(n)
+        };
+        let most = wanted.len().min(self.most_run);
+        wanted[..most].iter().enumerate().take_while(|&(n, other)| in_row((n, other))).count()
+    }
+
+    /// Starts reads for streams, the oldest first, as far as there is room for what they bring. Says whether any was
+    /// started.
+    pub(super) fn start_deferred(&mut self) -> bool {
+        let mut did = false;
+        while let Some(first) = self.deferred.front() {
+            let is_full = self.ahead_in_flight + first.count > self.most_ahead * CHUNK;
+            if is_full || !self.has_room(first.count + self.reserve / 2) {
+                break;
+            }
+            let deferred = self.deferred.pop_front().expect("seen above");
+            self.deferred_pages -= deferred.count;
+            did |= self.start_run(&deferred);
+        }
+        did
+    }
+
+    /// Reads those pages of a run that are still out.
+    fn start_run(&mut self, deferred: &Deferred) -> bool {
+        let &Deferred { space: id, page, count, mark } = deferred;
+        let Some(space) = self.spaces.get(&id) else { return false };
+        let is_out = |page: &Page| space.pages.state(*page) == State::Out;
+        let wanted: Vec<Page> = (page..).take(count).filter(is_out).collect();
+        let mut rest = &wanted[..];
+        while let Some(&page) = rest.first() {
+            let count = self.run_of_slots(id, rest);
+            let slot = self.spaces[&id].pages.place(page);
+            let mark = mark.filter(|(mark, _)| rest[..count].contains(mark));
+            let (wanted, write, aim) = (None, false, Aim::Stream);
+            self.start_ahead(Read { space: id, page, count, slot, wanted, write, mark, aim });
+            rest = &rest[count..];
+        }
+        !wanted.is_empty()
     }
 
     /// A buffer for a read. Its content is what it last had.
@@ -208,7 +244,7 @@ impl Engine {
         self.start(read);
     }
 
-    /// Pages that a walk may have on their way, or wait for the program.
+    /// Pages that a walk may have on their way, or wait for the program; and those of streams that wait for room.
     pub(crate) fn window(&self) -> usize {
         (self.most_ahead * CHUNK).min(self.limit / 8)
     }

@@ -147,10 +147,14 @@ fn uffd(model: std::sync::Arc<Model>) -> Uffd {
     uffd
 }
 
-fn world() -> Shared {
+fn engine(read_ahead: bool) -> Engine {
     let device = std::sync::Arc::new(MemoryDevice::new("memory", 4 << 20, 4096));
-    let options = Options { budget_bytes: 4 << 20, slow_bytes: 1 << 20, read_ahead: false };
-    let mut engine = Engine::new(device, options).unwrap();
+    let options = Options { budget_bytes: 4 << 20, slow_bytes: 1 << 20, read_ahead };
+    Engine::new(device, options).unwrap()
+}
+
+fn world() -> Shared {
+    let mut engine = engine(false);
     engine.make_small(LIMIT, Clock::virtual_time());
     let model = std::sync::Arc::<Model>::default();
     let region = (BASE, (FIRST_PAGE + PAGES) as usize * PAGE);
@@ -335,4 +339,38 @@ fn pages_keep_their_content_in_every_order() {
     let few_changes = PctScheduler::new(3, schedules - schedules / 2);
     let tried = tried + shuttle::Runner::new(few_changes, config).run(scenario);
     println!("{tried} schedules");
+}
+
+/// Answers all reads with zeroes.
+fn answer(engine: &mut Engine) {
+    for Command { tag, op } in std::mem::take(&mut engine.commands) {
+        let Op::Read { buf, .. } = op else { panic!("{op:?}") };
+        engine.complete(Completion { tag, result: Ok(()), buf: Some(buf) });
+    }
+}
+
+/// Of two threads that wait for pages of one read, the one that waits for the page which is left unmapped as a mark
+/// of its stream is woken too.
+#[test]
+fn two_threads_that_wait_for_one_read_are_both_woken() {
+    let scenario = || {
+        let (mut engine, model) = (engine(true), std::sync::Arc::<Model>::default());
+        let region = (BASE, (FIRST_PAGE + 64) as usize * PAGE);
+        let id = engine.add_space(uffd(model.clone()), Reach::Process, 1, region, 0);
+        engine.put_out(id, FIRST_PAGE, 32);
+        for page in FIRST_PAGE..FIRST_PAGE + 3 {
+            answer(&mut engine);
+            engine.take_fault(id, page, false, false);
+        }
+        // The third fault in a row has made a stream, whose mark is the next page.
+        let mark = FIRST_PAGE + 3;
+        engine.take_fault(id, mark + 2, false, false);
+        engine.take_fault(id, mark, false, false);
+        answer(&mut engine);
+        for page in [mark + 2, mark] {
+            assert!(engine.spaces[&id].is_resident(page), "page {page} has not come");
+            assert!(model.is_there(BASE + page as usize * PAGE));
+        }
+    };
+    shuttle::check_random(scenario, 1);
 }
