@@ -30,8 +30,8 @@ pub(crate) use pool::{
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use run::{AllocatorArg, RunArgs};
 pub(crate) use ssd::{
-    Division, ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, NamespaceCommand,
-    SsdCommand,
+    Division, ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs, LabCommand,
+    NamespaceCommand, SsdCommand,
 };
 pub(crate) use target::{ServeArgs, TargetCommand};
 pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};

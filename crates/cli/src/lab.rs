@@ -1,11 +1,16 @@
 //! `esker lab`: the experiments.
 
+mod bounds;
+mod installed;
+mod side;
+
 use std::ops::ControlFlow;
 
 use esker_base::ErrorKind;
 use esker_lab::LabError;
 use esker_lab::fdp::{self, FdpOptions, network};
 use esker_lab::flash_cache::{self, FlashCacheOptions};
+use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
 
 use crate::args::{ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand};
@@ -14,12 +19,16 @@ use crate::host;
 use crate::output::Outputs;
 use crate::progress::Line;
 
+/// The table of a study on this machine is a multiple of this.
+const PAGES_OF_TABLE: u64 = 1 << 20;
+
 /// Runs an experiment.
 pub(crate) fn run(command: &LabCommand) -> Result {
     match command {
         LabCommand::Fdp(args) => placement(args),
         LabCommand::FlashCache(args) => caches(args),
         LabCommand::HostSsd(args) => host_managed(args),
+        LabCommand::HostSsdSide(args) => side::run(args),
     }
 }
 
@@ -102,8 +111,19 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.run));
         ControlFlow::Continue(())
     };
-    let report = host_ssd::run(&options, follow);
-    let mut report = report.map_err(|error| Failure::new(error.kind(), &error))?;
+    let real = InstalledOptions {
+        data_bytes: args.real_data / PAGES_OF_TABLE * PAGES_OF_TABLE,
+        lookups: args.real_lookups,
+        rounds: args.rounds,
+        seed: args.every.seed,
+    };
+    let machine = installed::Machine::new(args, real.clone())?;
+    let mut report = host_ssd::run(&options, follow).map_err(installed::failed)?;
+    if let Some(mut machine) = machine {
+        let found = host_ssd::installed::run(&real, &mut machine, follow);
+        machine.bounds.end()?;
+        report.add_installed(found.map_err(installed::failed)?);
+    }
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();

@@ -42,3 +42,70 @@ fn a_host_managed_drive_is_compared_with_a_conventional_one() {
     run(["lab", "host-ssd", "--depths", "0"]).fails(64, &["depths", "1 to 1024"]);
     run(["lab", "host-ssd", "--data", "16GiB"]).fails(64, &["the table"]);
 }
+
+/// A small study of this machine, with files in `folder`.
+fn real(folder: &str) -> Vec<String> {
+    let small = "--drive 256MiB --depths 1 --threads 1 --reads 1k --lookups 1k --data 32MiB \
+                 --real-data 32MiB --real-lookups 500 --python /nonexistent/python --json -";
+    let words = ["lab", "host-ssd", "--real", folder];
+    words.into_iter().chain(small.split_whitespace()).map(str::to_owned).collect()
+}
+
+/// What is still there of studies in a folder.
+fn left_in(folder: &std::path::Path) -> Vec<String> {
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut left: Vec<String> = files.map(|file| text(&file.unwrap().path())).collect();
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap();
+    left.extend(swaps.lines().filter(|line| line.starts_with(&text(folder))).map(str::to_owned));
+    left
+}
+
+#[test]
+fn ways_to_page_are_measured_here_or_said_to_be_skipped() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let out = run(&real(&text(folder.path()))).succeeds().out();
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let ran: Vec<&str> = json["installed"]["ways"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    let skipped = json["skipped"].as_array().unwrap();
+    let is_skipped = |name: &str| skipped.iter().any(|why| why.as_str().unwrap().starts_with(name));
+    for way in esker_lab::host_ssd::installed::Way::ALL {
+        assert!(
+            ran.contains(&way.name()) != is_skipped(way.name()),
+            "{way:?}: {ran:?} {skipped:?}"
+        );
+    }
+    assert!(ran.contains(&"plain reads") && is_skipped("DuckDB"), "{ran:?} {skipped:?}");
+    assert_eq!(left_in(folder.path()), Vec::<String>::new());
+    run(["lab", "host-ssd", "--real", "/nonexistent"]).fails(66, &["--real"]);
+    run(["lab", "host-ssd", "--real", "/var/tmp", "--rounds", "1"]).fails(64, &["3 rounds"]);
+}
+
+#[test]
+fn a_study_that_is_killed_leaves_nothing_behind() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mut command = common::esker();
+    command.args(real(&text(folder.path()))).stdout(std::process::Stdio::null());
+    let mut study = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let clock = esker_base::Clock::real();
+    let step = std::time::Duration::from_millis(50);
+    let wait = |mut holds: Box<dyn FnMut() -> bool + '_>| {
+        for _ in 0..1200 {
+            if holds() {
+                return;
+            }
+            clock.sleep(step);
+        }
+        panic!("{:?}", left_in(folder.path()));
+    };
+    // Its files are there, and its runs begin.
+    wait(Box::new(|| left_in(folder.path()).iter().any(|one| one.contains("esker-host-ssd"))));
+    clock.sleep(20 * step);
+    study.kill().unwrap();
+    study.wait().unwrap();
+    wait(Box::new(|| left_in(folder.path()).is_empty()));
+}

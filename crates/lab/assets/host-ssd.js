@@ -28,5 +28,5 @@
       }),
     });
   }
-  esker.draw(charts, HEIGHT, [8, 16, 0, 0]);
+  esker.draw(charts, HEIGHT, [8, 28, 0, 0]);
 })();

@@ -40,6 +40,14 @@ pub enum LabError {
         /// The same over the network.
         over_network: String,
     },
+    /// A run on this machine gave a wrong answer, or ended early.
+    #[error("{way}: {why}")]
+    Way {
+        /// What was run.
+        way: String,
+        /// What was wrong.
+        why: String,
+    },
     /// The observer of its progress ended it.
     #[error("the experiment was ended before it was through")]
     Interrupted,
@@ -74,6 +82,7 @@ impl LabError {
             LabError::Invalid(_) => ErrorKind::Invalid,
             LabError::Full { .. } => ErrorKind::NoSpace,
             LabError::Differs { .. } => ErrorKind::Corrupt,
+            LabError::Way { .. } => ErrorKind::Io,
             LabError::Interrupted => ErrorKind::Closed,
             LabError::Thread(error) => ErrorKind::from(error),
             LabError::Flash(error) => error.kind(),

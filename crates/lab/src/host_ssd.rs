@@ -1,5 +1,6 @@
 //! A drive that the host manages, beside a conventional one of the same NAND: how long 4 KiB reads take, and
-//! what both are worth to a program with four times as much data as memory. All in virtual time.
+//! what both are worth to a program with four times as much data as memory. In virtual time; if a machine is given to
+//! measure on, the pager on what it has, too.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -7,6 +8,7 @@
 //! | `latency` | distributions of read latency by depth |
 //! | `paging` | a program that is paged: threads, faults, reading ahead |
 //! | `account` | the steps from one drive and its paging to the other |
+//! | [`installed`] | the pager on what a machine has, in real time |
 //! | [`report`] | [`HostSsdReport`], as text and JSON |
 //! | `html` | the same as a page |
 //!
@@ -17,6 +19,7 @@
 mod account;
 mod drive;
 mod html;
+pub mod installed;
 mod latency;
 mod paging;
 pub mod report;

@@ -26,6 +26,7 @@
 //! | `forks` | forks of a process that has arenas |
 //! | `signal` | faults served by the thread that faults |
 //! | [`arena`] | [`Arena`]: paged memory for a program that asks for it |
+//! | [`bytes`] | an arena's memory, or that of its peers, as slices |
 //!
 //! Imports run from the bottom of this table to its top.
 
@@ -33,6 +34,7 @@
 compile_error!("userfaultfd is Linux's");
 
 pub mod arena;
+pub mod bytes;
 mod chase;
 pub mod client;
 mod engine;

@@ -103,6 +103,41 @@ pub(crate) enum LabCommand {
     FlashCache(FlashCacheArgs),
     /// What a drive that the host manages is worth, beside a conventional one of the same NAND
     HostSsd(HostSsdArgs),
+    /// One run of `host-ssd --real`, in a process of its own
+    #[command(hide = true)]
+    HostSsdSide(HostSsdSideArgs),
+}
+
+/// `esker lab host-ssd-side`, which `esker lab host-ssd --real` starts.
+#[derive(Args)]
+pub(crate) struct HostSsdSideArgs {
+    /// The way to hold the table
+    #[arg(long)]
+    pub(crate) way: String,
+    /// The file that holds the table
+    #[arg(long)]
+    pub(crate) table: PathBuf,
+    /// The file to page to
+    #[arg(long)]
+    pub(crate) pages: PathBuf,
+    /// Bytes of the table
+    #[arg(long)]
+    pub(crate) data: u64,
+    /// Bytes of memory
+    #[arg(long)]
+    pub(crate) memory: u64,
+    /// Lookups
+    #[arg(long)]
+    pub(crate) lookups: u64,
+    /// The seed
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// The cgroup to enter
+    #[arg(long)]
+    pub(crate) cgroup: Option<PathBuf>,
+    /// The library umap
+    #[arg(long)]
+    pub(crate) umap: Option<PathBuf>,
 }
 
 /// `esker lab flash-cache`
@@ -142,6 +177,7 @@ pub(crate) struct FlashCacheArgs {
 #[command(after_help = "Examples:\n  \
         esker lab host-ssd\n  \
         esker lab host-ssd --html host-ssd.html --json host-ssd.json\n  \
+        esker lab host-ssd --real /data --html host-ssd.html      # as root; also what is installed here\n  \
         esker lab host-ssd --depths 1,32 --threads 1,16 --reads 20k --lookups 20k --data 64MiB")]
 pub(crate) struct HostSsdArgs {
     /// The size of the modelled drives
@@ -165,6 +201,25 @@ pub(crate) struct HostSsdArgs {
     pub(crate) threads: Vec<u32>,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
+    /// Measure what is installed here, too, with files in this folder: the pager beside mmap, swap and umap, and
+    /// DuckDB. Needs root; uses a swap file and a memory cgroup meanwhile, and undoes it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) real: Option<PathBuf>,
+    /// The size of the table there; its memory is a quarter
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse::bytes)]
+    pub(crate) real_data: u64,
+    /// Lookups of each run there
+    #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = parse::count)]
+    pub(crate) real_lookups: u64,
+    /// Runs of each way there
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    pub(crate) rounds: u32,
+    /// The library libumap.so [default: where the loader finds it]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) umap: Option<PathBuf>,
+    /// A Python that has DuckDB
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    pub(crate) python: PathBuf,
 }
 
 /// `esker lab fdp`

@@ -11,15 +11,19 @@ use esker_bench::html::{escape, page, place};
 use super::report::{BOUNDED_COLUMNS, HostSsdReport, LATENCY_COLUMNS, Verdict};
 
 const SCRIPT: &str = include_str!("../../assets/host-ssd.js");
+/// Sentences in tables wrap, and on paper everything does: nobody can scroll there.
+const STYLE: &str = include_str!("../../assets/host-ssd.css");
 
 impl HostSsdReport {
     /// The report as one self-contained page: verdicts, a cumulative distribution for each depth, the account of
     /// what each part is worth, and everything that the text has.
     #[must_use]
     pub fn html(&self) -> String {
-        let mut main = self.verdict_section();
+        let mut main = format!("<style>{STYLE}</style>\n");
+        main.push_str(&self.verdict_section());
         main.push_str(&self.latency_section());
         main.push_str(&self.account_section());
+        main.push_str(&self.installed_section());
         main.push_str(&self.assumption_section());
         main.push_str(&place(&self.environment, &self.command));
         let subtitle = "<p>A software-controlled SSD beside a conventional drive of the same NAND, in virtual time: \
@@ -29,21 +33,30 @@ impl HostSsdReport {
     }
 
     fn verdict_section(&self) -> String {
-        let row = |one: &Verdict| {
-            let mark = if one.is_reached { "reached" } else { "missed" };
-            vec![one.name.clone(), one.wanted.clone(), one.esker.clone(), mark.to_owned()]
-        };
-        let rows: Vec<Vec<String>> = self.verdicts.iter().map(row).collect();
-        let head = ["figure", "published or wanted", "Esker", ""].map(str::to_owned);
-        format!("<section>\n<h2>What came out</h2>\n{}</section>\n", table(&head, &rows))
+        let mut text = String::from(
+            "<section>\n<h2>What came out</h2>\n<table class=\"verdicts\">\n<thead><tr><th></th>\
+             <th>figure</th><th>published or wanted</th><th>Esker</th></tr></thead>\n<tbody>\n",
+        );
+        for Verdict { name, wanted, esker, is_reached } in &self.verdicts {
+            let mark = if *is_reached { "reached" } else { "missed" };
+            let (name, wanted, esker) = (escape(name), escape(wanted), escape(esker));
+            let _ = writeln!(
+                text,
+                "<tr><td class=\"{mark}\">{mark}</td><th scope=\"row\">{name}</th><td>{wanted}</td>\
+                 <td>{esker}</td></tr>"
+            );
+        }
+        text.push_str("</tbody></table>\n</section>\n");
+        text
     }
 
     fn latency_section(&self) -> String {
         let mut text = String::from("<section>\n<h2>4 KiB reads at random</h2>\n");
-        for (index, one) in self.depths.iter().enumerate() {
-            let _ = writeln!(text, "<h3>{} at a time</h3>", one.depth);
+        text.push_str("<div class=\"charts\">\n");
+        for index in 0..self.depths.len() {
             let _ = writeln!(text, "<div class=\"chart\" data-depth=\"{index}\"></div>");
         }
+        text.push_str("</div>\n");
         text.push_str("<h3>Microseconds: p50 / p80 / p99 / p99.9</h3>\n");
         text.push_str(&table(&LATENCY_COLUMNS.map(str::to_owned), &self.latency_rows()));
         text.push_str("<h3>So many at the dies, and 64 more in the host</h3>\n");
@@ -68,6 +81,23 @@ impl HostSsdReport {
         let head = ["figure", "lookups", "scan"].map(str::to_owned);
         text.push_str(&table(&head, &self.sensitivity_rows()));
         text.push_str("</section>\n");
+        text
+    }
+
+    fn installed_section(&self) -> String {
+        let Some(installed) = &self.installed else { return String::new() };
+        let subtitle = escape(&installed.subtitle());
+        let mut text = format!("<section>\n<h2>What is installed here</h2>\n<p>{subtitle}</p>\n");
+        for (head, rows) in [installed.way_rows(), installed.query_rows()] {
+            if !rows.is_empty() {
+                text.push_str(&table(&head, &rows));
+            }
+        }
+        text.push_str("<ul>\n");
+        for one in &installed.ways {
+            let _ = writeln!(text, "<li>{}: {}</li>", escape(&one.name), escape(&one.what));
+        }
+        text.push_str("</ul>\n</section>\n");
         text
     }
 

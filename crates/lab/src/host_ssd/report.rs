@@ -10,6 +10,7 @@ pub use super::account::{Sensitivity, StepResult, ThreadsResult};
 pub use super::latency::{DepthResult, Latency};
 
 use super::account::ESKER;
+use super::installed::Installed;
 use super::latency::{WINDOW, WITHIN, grid};
 use super::paging::{Costs, DATA_TO_MEMORY};
 use super::{HostSsdOptions, drive};
@@ -17,6 +18,9 @@ use crate::LabError;
 
 /// What changes when the JSON does.
 const FORMAT: &str = "esker-host-ssd/1";
+/// What is left out without a folder to measure in.
+const NOT_INSTALLED: &str =
+    "what is installed here: name a folder on the drive to measure with --real";
 /// The source's factors: lookups and scans.
 const PUBLISHED: (f64, f64) = (1.4, 3.0);
 /// What Esker aims for.
@@ -45,6 +49,8 @@ pub struct HostSsdReport {
     pub account: Vec<StepResult>,
     /// Factors where single figures are others.
     pub sensitivity: Vec<Sensitivity>,
+    /// The pager on what this machine has, in real time, if that was asked for.
+    pub installed: Option<Installed>,
     /// What the drives are, and what they depend on.
     pub drives: Vec<DriveFacts>,
     /// What else everything depends on.
@@ -177,10 +183,19 @@ impl HostSsdReport {
             sensitivity,
             drives: vec![facts(&conventional), facts(&host)],
             assumptions: assumptions(options),
-            skipped: Vec::new(),
+            installed: None,
+            skipped: vec![NOT_INSTALLED.to_owned()],
             environment: BTreeMap::new(),
             command: String::new(),
         })
+    }
+
+    /// Adds what was measured on this machine.
+    pub fn add_installed(&mut self, installed: Installed) {
+        self.skipped.retain(|one| one != NOT_INSTALLED);
+        self.skipped.extend(installed.skipped.iter().cloned());
+        self.verdicts.extend(installed.verdicts.iter().cloned());
+        self.installed = Some(installed);
     }
 
     /// The report as JSON.
@@ -378,6 +393,9 @@ impl HostSsdReport {
         let _ = writeln!(text, "\nFactors of Esker with one thread, where a figure is another one");
         let head = ["figure", "lookups", "scan"].map(str::to_owned);
         text.push_str(&aligned(&head, &self.sensitivity_rows()));
+        if let Some(installed) = &self.installed {
+            text.push_str(&installed.table());
+        }
         for DriveFacts { title, sources, assumptions } in &self.drives {
             let _ = writeln!(text, "\n{title}");
             for (mark, list) in [("source", sources), ("assumed", assumptions)] {
@@ -398,7 +416,7 @@ impl HostSsdReport {
 }
 
 /// Columns as wide as their widest cell.
-fn aligned(head: &[String], rows: &[Vec<String>]) -> String {
+pub(super) fn aligned(head: &[String], rows: &[Vec<String>]) -> String {
     let all: Vec<&[String]> = std::iter::once(head).chain(rows.iter().map(Vec::as_slice)).collect();
     let width =
         |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

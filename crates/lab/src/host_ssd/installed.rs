@@ -1,0 +1,480 @@
+//! The pager on what a machine really has, beside other ways to hold more data than memory: the plan, and what
+//! comes of it. Real time, so other figures on every machine.
+//!
+//! A [`Bench`] of the caller's runs one way at a time, in a process of its own. All ways run in turn, in the other
+//! direction in each second round, and medians are compared.
+//!
+//! Invariants
+//! 1. A way or a query that cannot be run here is in [`Installed::skipped`], with the reason.
+//! 2. A ratio compares medians of as many runs, made in turn.
+
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+
+use esker_base::units::human_bytes;
+use serde::{Deserialize, Serialize};
+
+use super::report::{Verdict, aligned};
+use super::{Progress, Steps};
+use crate::LabError;
+
+/// How many times the memory the data is.
+pub const DATA_TO_MEMORY: u64 = 4;
+/// The least data of which a quarter is a budget.
+const LEAST_DATA: u64 = 32 << 20;
+/// The fewest runs that have a median worth its name.
+const LEAST_ROUNDS: u32 = 3;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct InstalledOptions {
+    /// Bytes of the table.
+    pub data_bytes: u64,
+    /// Lookups of each run.
+    pub lookups: u64,
+    /// Runs of each way.
+    pub rounds: u32,
+    /// The seed of all random choices.
+    pub seed: u64,
+}
+
+impl InstalledOptions {
+    /// The budget of every way.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.data_bytes / DATA_TO_MEMORY
+    }
+
+    /// Whether they make a study.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self) -> Result<(), LabError> {
+        let refuse = |why: String| Err(LabError::Invalid(why));
+        if self.data_bytes < LEAST_DATA {
+            return refuse(format!("a real table has at least {}", human_bytes(LEAST_DATA)));
+        }
+        if self.rounds < LEAST_ROUNDS {
+            return refuse(format!("medians need at least {LEAST_ROUNDS} rounds"));
+        }
+        if self.lookups < 100 {
+            return refuse("time at least 100 lookups".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A way to hold a table that is larger than memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Reads of the file without any cache.
+    Plain,
+    /// An arena whose faults are served by the thread that faults.
+    Signal,
+    /// An arena whose faults are served by its thread, as those of unchanged programs.
+    Handler,
+    /// A mapped file with `MADV_RANDOM`.
+    MmapRandom,
+    /// A mapped file with `MADV_SEQUENTIAL`.
+    MmapSequential,
+    /// Anonymous memory and a swap file, one page at a time.
+    Swap0,
+    /// Anonymous memory and a swap file, clusters of eight pages.
+    Swap3,
+    /// The library umap on the file.
+    Umap,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Way; 8] = [
+        Way::Plain,
+        Way::Signal,
+        Way::Handler,
+        Way::MmapRandom,
+        Way::MmapSequential,
+        Way::Swap0,
+        Way::Swap3,
+        Way::Umap,
+    ];
+
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Plain => "plain reads",
+            Way::Signal => "pager, signal",
+            Way::Handler => "pager, handler",
+            Way::MmapRandom => "mmap, MADV_RANDOM",
+            Way::MmapSequential => "mmap, MADV_SEQUENTIAL",
+            Way::Swap0 => "swap, page-cluster 0",
+            Way::Swap3 => "swap, page-cluster 3",
+            Way::Umap => "umap",
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        match self {
+            Way::Plain => {
+                "reads without a cache, one of 4 KiB for a lookup, eight of 256 KiB at a time for a scan"
+            }
+            Way::Signal => "an arena on the file; the thread that faults serves itself",
+            Way::Handler => {
+                "an arena on the file; its thread serves faults, as for unchanged programs"
+            }
+            Way::MmapRandom => "the file mapped, MADV_RANDOM; lookups only",
+            Way::MmapSequential => "the file mapped, MADV_SEQUENTIAL; scans only",
+            Way::Swap0 => "anonymous memory, a swap file, vm.page-cluster=0",
+            Way::Swap3 => "anonymous memory, a swap file, vm.page-cluster=3",
+            Way::Umap => "the library umap, pages of 4 KiB, the file opened with O_DIRECT",
+        }
+    }
+
+    /// Whether lookups are run.
+    #[must_use]
+    pub fn has_lookups(self) -> bool {
+        self != Way::MmapSequential
+    }
+
+    /// Whether scans are run.
+    #[must_use]
+    pub fn has_scans(self) -> bool {
+        self != Way::MmapRandom
+    }
+}
+
+/// What one run of a way gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Lookups a second.
+    pub lookups_per_s: Option<f64>,
+    /// A scan, in MiB a second.
+    pub scan_mib_per_s: Option<f64>,
+    /// The most memory that the run was charged for, in MiB, if it ran in a cgroup.
+    pub peak_mib: Option<f64>,
+}
+
+/// A query of DuckDB.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Query {
+    /// Its name.
+    pub name: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// What it answered.
+    pub answer: String,
+}
+
+/// What came of a try.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Trial<T> {
+    /// It ran.
+    Ran(T),
+    /// It cannot be run here; the text says why, and what would help.
+    Skipped(String),
+}
+
+/// Runs things on this machine.
+pub trait Bench {
+    /// Runs a way once.
+    ///
+    /// # Errors
+    /// A wrong answer, or a run that ended early.
+    fn way(&mut self, way: Way) -> Result<Trial<Sample>, LabError>;
+
+    /// Runs DuckDB's queries once, with paged memory or on swap.
+    ///
+    /// # Errors
+    /// As [`Bench::way`].
+    fn queries(&mut self, is_paged: bool) -> Result<Trial<Vec<Query>>, LabError>;
+}
+
+/// A median of runs, and between which of them it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Spread {
+    fn of(mut runs: Vec<f64>) -> Option<Spread> {
+        runs.sort_by(f64::total_cmp);
+        let (least, most) = (*runs.first()?, *runs.last()?);
+        let middle = runs.len() / 2;
+        let median = match runs.len() % 2 {
+            1 => runs[middle],
+            _ => f64::midpoint(runs[middle - 1], runs[middle]),
+        };
+        Some(Spread { median, least, most })
+    }
+
+    fn cell(&self, digits: usize) -> String {
+        let Spread { median, least, most } = self;
+        format!("{median:.digits$} ({least:.digits$} to {most:.digits$})")
+    }
+}
+
+/// What a way gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WayResult {
+    /// Which.
+    pub way: Way,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub what: String,
+    /// Lookups a second.
+    pub lookups_per_s: Option<Spread>,
+    /// A scan, in MiB a second.
+    pub scan_mib_per_s: Option<Spread>,
+    /// The most memory that a run was charged for, in MiB.
+    pub peak_mib: Option<Spread>,
+}
+
+/// What a query of DuckDB took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueryResult {
+    /// Its name.
+    pub name: String,
+    /// Seconds with paged memory.
+    pub paged_s: Spread,
+    /// Seconds on swap.
+    pub swap_s: Spread,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Installed {
+    /// Bytes of the table, and of the memory for it.
+    pub data_bytes: u64,
+    /// See `data_bytes`.
+    pub memory_bytes: u64,
+    /// Lookups of each run.
+    pub lookups: u64,
+    /// Runs of each way.
+    pub rounds: u32,
+    /// What each way gave.
+    pub ways: Vec<WayResult>,
+    /// What DuckDB's queries took.
+    pub queries: Vec<QueryResult>,
+    /// What was to be reached.
+    pub verdicts: Vec<Verdict>,
+    /// What was not run, and why.
+    pub skipped: Vec<String>,
+}
+
+/// Runs every way and DuckDB's queries, in turn.
+///
+/// # Errors
+/// When the options make no sense, a run gives a wrong answer, or `follow` ends it.
+pub fn run(
+    options: &InstalledOptions,
+    bench: &mut dyn Bench,
+    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<Installed, LabError> {
+    options.check()?;
+    let rounds = options.rounds;
+    let count = (Way::ALL.len() + 2) * rounds as usize;
+    let mut steps = Steps { follow: &mut follow, done: 0, count };
+    let mut installed = Installed {
+        data_bytes: options.data_bytes,
+        memory_bytes: options.memory_bytes(),
+        lookups: options.lookups,
+        rounds,
+        ..Installed::default()
+    };
+    installed.ways = ways(rounds, bench, &mut steps, &mut installed.skipped)?;
+    installed.queries = queries(rounds, bench, &mut steps, &mut installed.skipped)?;
+    installed.verdicts = verdicts(&installed.ways, &installed.queries);
+    Ok(installed)
+}
+
+fn ways(
+    rounds: u32,
+    bench: &mut dyn Bench,
+    steps: &mut Steps<'_>,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<WayResult>, LabError> {
+    let mut samples: Vec<(Way, Vec<Sample>)> = Way::ALL.map(|way| (way, Vec::new())).into();
+    for round in 0..rounds {
+        let mut without = Vec::new();
+        let mut order: Vec<&mut (Way, Vec<Sample>)> = samples.iter_mut().collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for (way, runs) in order {
+            steps.step(&format!("{}, round {}", way.name(), round + 1))?;
+            match bench.way(*way)? {
+                Trial::Ran(sample) => runs.push(sample),
+                Trial::Skipped(why) => {
+                    skipped.push(format!("{}: {why}", way.name()));
+                    without.push(*way);
+                }
+            }
+        }
+        samples.retain(|(way, _)| !without.contains(way));
+    }
+    let result = |(way, runs): (Way, Vec<Sample>)| {
+        let spread =
+            |of: fn(&Sample) -> Option<f64>| Spread::of(runs.iter().filter_map(of).collect());
+        WayResult {
+            way,
+            name: way.name().to_owned(),
+            what: way.what().to_owned(),
+            lookups_per_s: spread(|one| one.lookups_per_s),
+            scan_mib_per_s: spread(|one| one.scan_mib_per_s),
+            peak_mib: spread(|one| one.peak_mib),
+        }
+    };
+    Ok(samples.into_iter().map(result).collect())
+}
+
+fn queries(
+    rounds: u32,
+    bench: &mut dyn Bench,
+    steps: &mut Steps<'_>,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<QueryResult>, LabError> {
+    let mut sides = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        let order = if round % 2 == 0 { [true, false] } else { [false, true] };
+        for is_paged in order {
+            let side = if is_paged { "esker run" } else { "swap" };
+            steps.step(&format!("DuckDB, {side}, round {}", round + 1))?;
+            match bench.queries(is_paged)? {
+                Trial::Ran(queries) => sides[usize::from(is_paged)].push(queries),
+                Trial::Skipped(why) => {
+                    skipped.push(format!("DuckDB, {side}: {why}"));
+                    return Ok(Vec::new());
+                }
+            }
+        }
+    }
+    let [swap, paged] = sides;
+    let first = &paged[0];
+    let wrong = |what: String| Err(LabError::Way { way: "DuckDB".to_owned(), why: what });
+    for run in paged.iter().chain(&swap) {
+        let is_same = run.len() == first.len()
+            && run.iter().zip(first).all(|(a, b)| (&a.name, &a.answer) == (&b.name, &b.answer));
+        if !is_same {
+            return wrong("its answers differ between runs".to_owned());
+        }
+    }
+    let seconds =
+        |side: &[Vec<Query>], n: usize| Spread::of(side.iter().map(|run| run[n].seconds).collect());
+    let result = |(n, query): (usize, &Query)| {
+        let (paged_s, swap_s) = (seconds(&paged, n)?, seconds(&swap, n)?);
+        Some(QueryResult { name: query.name.clone(), paged_s, swap_s })
+    };
+    Ok(first.iter().enumerate().filter_map(result).collect())
+}
+
+/// What the pager is to reach: how many times another way's rate.
+const GOALS: [(&str, Measure, Way, f64); 6] = [
+    ("lookups at random", Measure::Lookups, Way::MmapRandom, 1.0),
+    ("lookups at random", Measure::Lookups, Way::Umap, 1.15),
+    ("lookups at random", Measure::Lookups, Way::Swap0, 0.8),
+    ("scan", Measure::Scan, Way::Plain, 0.75),
+    ("scan", Measure::Scan, Way::MmapSequential, 1.0),
+    ("scan", Measure::Scan, Way::Swap0, 1.0),
+];
+
+#[derive(Clone, Copy)]
+enum Measure {
+    Lookups,
+    Scan,
+}
+
+fn verdicts(ways: &[WayResult], queries: &[QueryResult]) -> Vec<Verdict> {
+    let rate = |way: Way, measure: Measure| {
+        let found = ways.iter().find(|one| one.way == way)?;
+        let spread = match measure {
+            Measure::Lookups => found.lookups_per_s,
+            Measure::Scan => found.scan_mib_per_s,
+        };
+        spread.map(|spread| spread.median)
+    };
+    let of_ways = GOALS.iter().filter_map(|&(what, measure, other, goal)| {
+        let ratio = rate(Way::Signal, measure)? / rate(other, measure)?;
+        Some(Verdict {
+            name: format!("here: {what}, pager by signal and {}", other.name()),
+            wanted: format!("at least {goal} times"),
+            esker: format!("{ratio:.2} times"),
+            is_reached: ratio >= goal,
+        })
+    });
+    let of_queries = queries.iter().map(|query| {
+        let ratio = query.swap_s.median / query.paged_s.median;
+        Verdict {
+            name: format!("here: DuckDB, {}, esker run and swap", query.name),
+            wanted: "at least as fast".to_owned(),
+            esker: format!("{ratio:.2} times"),
+            is_reached: ratio >= 1.0,
+        }
+    });
+    of_ways.chain(of_queries).collect()
+}
+
+impl Installed {
+    /// The head and the rows of the ways.
+    pub(super) fn way_rows(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let head = ["way", "lookups/s", "scan, MiB/s", "memory at most, MiB"];
+        let cell = |spread: &Option<Spread>| {
+            spread.as_ref().map_or(String::new(), |spread| spread.cell(0))
+        };
+        let row = |one: &WayResult| {
+            let (lookups, scan) = (cell(&one.lookups_per_s), cell(&one.scan_mib_per_s));
+            let peak =
+                one.peak_mib.as_ref().map_or(String::new(), |one| format!("{:.1}", one.most));
+            vec![one.name.clone(), lookups, scan, peak]
+        };
+        (head.map(str::to_owned).to_vec(), self.ways.iter().map(row).collect())
+    }
+
+    /// The head and the rows of DuckDB's queries.
+    pub(super) fn query_rows(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let head = ["DuckDB", "esker run, s", "swap, s", "times"];
+        let row = |one: &QueryResult| {
+            let ratio = one.swap_s.median / one.paged_s.median;
+            vec![one.name.clone(), one.paged_s.cell(2), one.swap_s.cell(2), format!("{ratio:.2}")]
+        };
+        (head.map(str::to_owned).to_vec(), self.queries.iter().map(row).collect())
+    }
+
+    /// What was run, in a sentence.
+    pub(super) fn subtitle(&self) -> String {
+        format!(
+            "Real time on this machine: a table of {}, memory of {}, {} lookups through an index in memory, then \
+             two scans of which the second counts. Medians of {} runs in turn, and from which to which they were.",
+            human_bytes(self.data_bytes),
+            human_bytes(self.memory_bytes),
+            self.lookups,
+            self.rounds
+        )
+    }
+
+    /// As text.
+    pub(super) fn table(&self) -> String {
+        let mut text = format!("\nWhat is installed here\n{}\n", self.subtitle());
+        for (head, rows) in [self.way_rows(), self.query_rows()] {
+            if !rows.is_empty() {
+                text.push_str(&aligned(&head, &rows));
+                text.push('\n');
+            }
+        }
+        for one in &self.ways {
+            let _ = writeln!(text, "  {}: {}", one.name, one.what);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;
