@@ -466,3 +466,20 @@ def host_ssd_sensitivity(_, out):
     """The factors where single figures are others."""
     return [[one["name"], f"{one['lookup_factor']:.2f}", f"{one['scan_factor']:.2f}"]
             for one in json.loads(out.read_text())["sensitivity"]]
+
+
+def host_ssd_installed(_, out):
+    """Ways to page on this machine: lookups a second, MiB a second of a scan, MiB of memory."""
+    def median(spread):
+        return "" if spread is None else f"{spread['median']:.0f}"
+
+    return [[one["name"], median(one["lookups_per_s"]), median(one["scan_mib_per_s"]),
+             "" if one["peak_mib"] is None else f"{one['peak_mib']['most']:.0f}"]
+            for one in json.loads(out.read_text())["installed"]["ways"]]
+
+
+def host_ssd_duckdb(_, out):
+    """DuckDB with paged memory and on swap: seconds of each, and their ratio."""
+    return [[one["name"], f"{one['paged_s']['median']:.2f}", f"{one['swap_s']['median']:.2f}",
+             f"{one['swap_s']['median'] / one['paged_s']['median']:.2f}"]
+            for one in json.loads(out.read_text())["installed"]["queries"]]
