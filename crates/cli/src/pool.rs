@@ -70,6 +70,14 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
                 ended(pool, how, &format!("{}; drive {drive} is being emptied", placed(pool, view)))
             })
         }
+        PoolCommand::Rejoin { pool, drive, device, how } => {
+            let device = device.as_ref().map(Spec::for_reopening).transpose()?;
+            let body = device.map_or(json!({}), |it| json!({ "device": it.to_string() }));
+            let answer = change(pool, how, &format!("/v1/drives/{drive}/rejoin"), body)?;
+            tell(answer, how.at.json, |_: &DriveView| {
+                ended(pool, how, &format!("drive {drive} of {pool} is being verified"))
+            })
+        }
         PoolCommand::Retire { pool, drive, how } => {
             let answer = change(pool, how, &format!("/v1/drives/{drive}/retire"), json!({}))?;
             tell(answer, how.at.json, |_: &DriveView| {

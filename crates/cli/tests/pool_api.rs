@@ -133,7 +133,9 @@ impl Rig {
     fn remember_drives(&mut self) {
         let pool = self.get("/v1/pool");
         let members = pool["members"].as_array().unwrap().iter();
-        let active = members.filter(|one| one["state"] == "online" || one["state"] == "draining");
+        let active = members.filter(|one| {
+            ["online", "draining", "rejoining"].contains(&one["state"].as_str().unwrap())
+        });
         self.drives = active.map(|one| one["device"].as_str().unwrap().to_owned()).collect();
     }
 
@@ -302,6 +304,16 @@ fn every_change_is_made_once_whatever_is_repeated_or_killed() {
         rig.wait(&replaced);
         let retired = rig.twice(rng, "POST", "/v1/drives/1/retire", json!({}));
         rig.wait(&retired);
+        rig.remember_drives();
+        let away = rig.drives.pop().unwrap();
+        rig.kill();
+        rig.start();
+        let members = rig.get("/v1/pool")["members"].take();
+        let mut members = members.as_array().unwrap().iter();
+        let missing = members.find(|one| one["state"] == "missing").unwrap()["index"].clone();
+        let url = format!("/v1/drives/{missing}/rejoin");
+        let rejoined = rig.twice(rng, "POST", &url, json!({ "device": away }));
+        rig.wait(&rejoined);
         for url in [
             "/v1/config",
             "/v1/stats",
@@ -461,6 +473,10 @@ fn what_is_wrong_is_refused_with_what_to_do_and_changes_nothing() {
         ("POST", "/v1/drives", json!({ "device": "/dev/no-such" }), "404", "/dev/no-such"),
         ("POST", "/v1/drives", json!({ "device": "tape:1" }), "400", "tape:"),
         ("POST", "/v1/drives/0/replace", json!({ "device": mine }), "409", "open elsewhere"),
+        ("POST", "/v1/drives/0/rejoin", json!({ "device": foreign }), "409", "not drive 0"),
+        ("POST", "/v1/drives/0/rejoin", json!({ "device": occupied }), "400", "no label"),
+        ("POST", "/v1/drives/7/rejoin", json!({ "device": mine }), "404", "'7'"),
+        ("POST", "/v1/drives/7/rejoin", json!({}), "404", "'7'"),
         ("POST", "/v1/drives/x/retire", json!({}), "400", "no number"),
         ("POST", "/v1/drives/7/retire", json!({}), "404", "'7'"),
         ("POST", "/v1/scrub", json!({ "fast": true }), "400", "`fast`"),

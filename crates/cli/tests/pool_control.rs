@@ -318,6 +318,59 @@ fn hosts_have_keys_which_no_answer_shows() {
     assert_eq!(running.end(), Some(0));
 }
 
+/// `cargo test -p esker-cli --features tls --test pool_control`.
+#[cfg(feature = "tls")]
+#[test]
+fn volumes_are_exported_over_tls_with_the_key_of_each_host() {
+    use esker_nvmf::tls::TlsKey;
+    let tank = Tank::new();
+    let drives = tank.drives();
+    let running = tank.serve_with(&drives, &["--listen-tls", "127.0.0.1:0"]);
+    tank.ask("volume create tank/db --size 8MiB").succeeds();
+    let second = "nqn.2026-01.io.esker:second";
+    let key = |byte: u8| TlsKey::new(&[byte; 32], false).unwrap();
+    let keep = |name: &str, byte: u8| {
+        let path = text(&tank.0.path(name));
+        fs::write(&path, key(byte).to_text()).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (one, two) = (keep("one.key", 1), keep("two.key", 2));
+    tank.ask(&format!("volume export tank/db --host {HOST} --tls-key {one}")).succeeds();
+    tank.ask(&format!("volume export tank/db --host {second} --tls-key {two}")).succeeds();
+    let (_, exports) = tank.request("GET /v1/exports", "");
+    let tls = exports[0]["tls_addresses"][0].as_str().unwrap().to_owned();
+    assert!(running.said.contains(&tls) && tls != running.address, "{exports}");
+    assert!(!exports.to_string().contains(&key(1).to_text()[16..40]), "{exports}");
+    let opened = |address: &str, host: &str, tls_key: Option<TlsKey>| {
+        let address = vec![address.parse().unwrap()];
+        let config = InitiatorConfig::new(address, "nqn.2026-01.io.esker:tank:db", 1).unwrap();
+        Initiator::open(InitiatorConfig { host_nqn: host.to_owned(), tls_key, ..config })
+    };
+    for (host, byte) in [(HOST, 1), (second, 2)] {
+        let volume = opened(&tls, host, Some(key(byte))).unwrap();
+        write(&volume, u64::from(byte), byte);
+        assert_eq!(read(&volume, u64::from(byte)), byte);
+    }
+    // A wrong key, the other host's, none; and none of them without TLS.
+    for (host, byte) in [(HOST, 9), (HOST, 2), (second, 1), ("nqn.2026-01.io.esker:third", 1)] {
+        let error = opened(&tls, host, Some(key(byte))).err().expect("refused").to_string();
+        assert!(error.contains("TLS"), "{host} with {byte}: {error}");
+    }
+    assert!(opened(&tls, HOST, None).is_err());
+    assert!(opened(&running.address, HOST, None).is_err());
+    assert!(opened(&running.address, HOST, Some(key(1))).is_err());
+    // The next server lets them in again, and one that was taken off no more.
+    tank.ask(&format!("volume export tank/db --host {HOST} --remove")).succeeds();
+    running.kill();
+    let running = tank.serve_with(&drives, &["--listen-tls", &tls]);
+    assert!(opened(&tls, HOST, Some(key(1))).is_err());
+    let volume = opened(&tls, second, Some(key(2))).unwrap();
+    assert_eq!((read(&volume, 1), read(&volume, 2)), (1, 2));
+    drop(volume);
+    assert_eq!(running.end(), Some(0));
+}
+
 #[test]
 fn requests_over_tcp_need_the_token() {
     let tank = Tank::new();

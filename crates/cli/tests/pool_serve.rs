@@ -3,11 +3,15 @@
 mod common;
 
 use std::fs::File;
+use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
-use common::tank::{HOST, Tank};
-use common::{run, text};
-use esker_base::{AlignedBuf, Lba, LbaCount};
+use common::tank::{HOST, Tank, until};
+use common::{esker, run, text};
+use esker_base::{AlignedBuf, Clock, Lba, LbaCount};
 use esker_device::{Device, Port};
 use serde_json::Value;
 
@@ -137,6 +141,109 @@ fn drives_are_added_replaced_and_retired_under_a_host() {
     args.extend([&old[2], &new[0], &new[1]].map(String::as_str));
     let scrubbed = run(args).succeeds().out();
     assert!(scrubbed.starts_with("done: "), "{scrubbed}");
+}
+
+/// A process that serves a file as a drive.
+struct Far {
+    child: Child,
+    address: String,
+    _out: BufReader<ChildStdout>,
+}
+
+impl Far {
+    const NQN: &str = "nqn.2026-01.io.esker:far:disk";
+
+    fn serve(file: &Path, address: &str) -> Far {
+        let device = format!("file:{}", file.display());
+        let mut child = esker()
+            .args(["target", "serve", "--subsystem", Far::NQN, "--allow-any", "--device", &device])
+            .args(["--listen", address, "--metrics", "127.0.0.1:0", "--for", "120"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let address = until(&mut out, "listening on ");
+        Far { child, address, _out: out }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A drive that is another server's volume goes away with that server, and comes back; a file is missing at the start.
+#[test]
+fn drives_return_while_the_pool_is_served() {
+    let tank = Tank::new();
+    let remote = tank.0.path("remote");
+    File::create(&remote).unwrap().set_len(24 << 20).unwrap();
+    let far = Far::serve(&remote, "127.0.0.1:0");
+    let url = format!("nvme-tcp://{}/{}?give-up=1s&retry=20ms&timeout=1s", far.address, Far::NQN);
+    let mut drives = tank.drives();
+    let missing = drives.remove(0);
+    let running = tank.serve_with(&drives, &["--degraded"]);
+    tank.ask("volume create tank/db --size 8MiB").succeeds();
+    tank.ask("volume export tank/db --any-host").succeeds();
+    let volume = running.open("db").unwrap();
+    let mut port = Port::open(&volume, 4).unwrap();
+    (0..256).for_each(|block| write(&mut port, block, 5));
+    // It returns under its path, and nothing else does.
+    let state = |number: usize| tank.json("pool status tank")["members"][number]["state"].clone();
+    assert_eq!(state(0), "missing");
+    tank.ask("pool rejoin tank 0").fails(64, &["name its device"]);
+    tank.ask(&format!("pool rejoin tank 1 {missing}")).fails(77, &["it is drive 0"]);
+    tank.ask(&format!("pool rejoin tank 0 {missing} --dry-run")).succeeds();
+    assert_eq!(state(0), "missing");
+    tank.ask(&format!("pool rejoin tank 0 {missing} --wait")).succeeds();
+    assert_eq!(state(0), "online");
+    tank.ask(&format!("pool rejoin tank 0 {missing}")).succeeds();
+    (256..512).for_each(|block| write(&mut port, block, 6));
+    // One that is pulled under load, and brought back.
+    tank.ask(&format!("pool add tank {url}")).succeeds();
+    tank.ask("pool retire tank 1 --wait").succeeds();
+    (512..768).for_each(|block| write(&mut port, block, 7));
+    let address = far.address.clone();
+    far.kill();
+    let clock = Clock::real();
+    let end = clock.now() + Duration::from_secs(60);
+    for block in (768..2048).cycle() {
+        write(&mut port, block, 8);
+        if state(3) == "faulted" {
+            break;
+        }
+        assert!(clock.now() < end, "{}", tank.json("pool status tank"));
+    }
+    tank.ask("pool rejoin tank 3").fails(66, &[]);
+    assert_eq!(state(3), "faulted");
+    (0..256).for_each(|block| write(&mut port, block, 9));
+    let far = Far::serve(&remote, &address);
+    tank.ask("pool rejoin tank 3 --wait").succeeds();
+    assert_eq!(state(3), "online");
+    tank.ask("pool scrub tank --wait").succeeds();
+    let status = tank.json("pool status tank");
+    assert_eq!((&status["state"], &status["scrub"]["errors"]), (&"online".into(), &0.into()));
+    let holds = |port: &mut Port| {
+        let blocks = [(0..256, 9), (256..512, 6), (512..768, 7)];
+        blocks.into_iter().all(|(mut blocks, byte)| blocks.all(|at| read(port, at) == byte))
+    };
+    assert!(holds(&mut port));
+    drop((port, volume));
+    // Without another drive it is needed.
+    assert_eq!(running.end(), Some(0));
+    let running = tank.serve_with(&[missing, url], &["--degraded"]);
+    let volume = running.open("db").unwrap();
+    assert!(holds(&mut Port::open(&volume, 4).unwrap()));
+    drop(volume);
+    assert_eq!(running.end(), Some(0));
+    drop(far);
 }
 
 #[test]

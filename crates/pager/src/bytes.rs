@@ -167,7 +167,8 @@ impl Drop for Bytes {
 pub fn lock<T>(memory: &[T]) -> io::Result<()> {
     let start = memory.as_ptr().cast_mut().cast();
     // SAFETY: memory of this process, whose content stays as it is.
-    Ok(unsafe { rustix::mm::mlock(start, size_of_val(memory))? })
+    unsafe { rustix::mm::mlock(start, size_of_val(memory)) }?;
+    Ok(())
 }
 
 #[cfg(test)]

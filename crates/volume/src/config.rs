@@ -9,7 +9,7 @@
 //! 3. An active drive whose label is more than one step behind the newest is stale: a step is taken on all active
 //!    drives, or takes the drives that failed out of the configuration, before the next one.
 //! 4. A label is written to the copies that do not have the last one.
-//! 5. A missing drive returns only with the label that it was left with, or with one that says the same of its absence.
+//! 5. A drive that is missing, or failed, returns only with the label that it was left with, or with one that says the same of its absence.
 //!    An earlier one is an earlier content; a later one was written by another half of the pool.
 
 use std::sync::Arc;
@@ -138,8 +138,9 @@ impl Assembly {
             MemberState::Missing => return self.judge_returning(device, label),
             MemberState::Faulted | MemberState::Retired => {
                 let state = format!("{:?}", own.state).to_lowercase();
+                let with = if own.state == MemberState::Faulted { "rejoin" } else { "replace" };
                 return self.remarks.push(format!(
-                    "{name}: {} is {state} since {}, and is not used; bring it back with `replace`",
+                    "{name}: {} is {state} since {}, and is not used; bring it back with `{with}`",
                     label.index, own.since
                 ));
             }
@@ -163,27 +164,13 @@ impl Assembly {
 
     /// Takes a drive in that was missing, or says why not.
     fn judge_returning(&mut self, device: Arc<dyn Device>, label: &Label) {
-        let (theirs, own) = (&label.config, &self.config.members[label.index.index()]);
-        let (number, last) = (theirs.sequence, own.last_label);
-        let was_left_so = theirs.epoch < own.since && (number == last || number + 1 == last);
-        let knows_of_it = theirs.members.get(label.index.index()) == Some(own);
-        if was_left_so || knows_of_it {
-            self.returning.push((label.index, number));
-            self.current[label.index.index()] = Some(device);
-            return;
+        match check_returning(&self.config, label) {
+            Ok(()) => {
+                self.returning.push((label.index, label.config.sequence));
+                self.current[label.index.index()] = Some(device);
+            }
+            Err(why) => self.remarks.push(format!("{}: {why}", device.name())),
         }
-        let why = match theirs.epoch < own.since && number < last {
-            true => "it has an earlier content than it had when it went missing",
-            false => "it was written to by another half of the pool since it went missing",
-        };
-        self.remarks.push(format!(
-            "{}: {} is stale: its label is number {number} of {}, and was number {last} when it went missing at {}: {why}; \
-             bring it back with `replace`",
-            device.name(),
-            label.index,
-            theirs.incarnation,
-            own.since
-        ));
     }
 
     /// How a member is named in messages.
@@ -253,6 +240,26 @@ impl Assembly {
         let missing = missing.chain(self.remarks.iter().cloned()).collect::<Vec<_>>().join("; ");
         Err(VolumeError::DrivesMissing { pool: self.config.name.clone(), missing })
     }
+}
+
+/// Whether a drive that was missing, or failed, has the label that it was left with; why it is refused, if not.
+pub(crate) fn check_returning(config: &Config, label: &Label) -> Result<(), String> {
+    let (theirs, own) = (&label.config, &config.members[label.index.index()]);
+    let (number, last) = (theirs.sequence, own.last_label);
+    let was_left_so = theirs.epoch < own.since && (number == last || number + 1 == last);
+    let knows_of_it = theirs.members.get(label.index.index()) == Some(own);
+    if was_left_so || knows_of_it {
+        return Ok(());
+    }
+    let why = match theirs.epoch < own.since && number < last {
+        true => "it has an earlier content than it had when it went missing",
+        false => "it was written to by another half of the pool since it went missing",
+    };
+    Err(format!(
+        "{} is stale: its label is number {number} of {}, and was number {last} when it went missing at {}: {why}; \
+         bring it back with `replace`",
+        label.index, theirs.incarnation, own.since
+    ))
 }
 
 /// Whether a member counts for the majority.

@@ -371,13 +371,15 @@ impl Shared {
                     "only {left} of {voters} drives are left, and half are needed"
                 )));
             }
-            let epoch = config.epoch.0 + 1;
+            let (epoch, last_label) = (config.epoch.0 + 1, config.sequence);
+            let gone_at = self.options.clock.unix_time().as_secs();
             let mut is_changed = false;
             for index in failed.drain(..) {
                 let Some(member) = config.members.get_mut(index.index()) else { continue };
                 if member.state.is_active() {
                     member.state = MemberState::Faulted;
                     member.since.0 = epoch;
+                    (member.last_label, member.gone_at) = (last_label, gone_at);
                     is_changed = true;
                 }
             }

@@ -6,6 +6,7 @@
 //! | `create` | makes a pool on devices; reads the label of a bare one |
 //! | `volumes` | create, resize, snapshot, clone, roll back, delete, restore |
 //! | `members` | add, replace, retire drives; scrub |
+//! | `rejoin` | takes a drive in again that was missing, or failed |
 //! | `du` | whose space it is |
 //! | `what_if` | what would be: a drive fails, something is deleted |
 //! | `status` | what there is |
@@ -15,6 +16,7 @@ mod alarms;
 mod create;
 mod du;
 mod members;
+mod rejoin;
 mod status;
 mod volumes;
 mod what_if;

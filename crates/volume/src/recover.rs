@@ -258,7 +258,7 @@ fn begin_incarnation(
             (MemberState::Missing, true, Role::Buffer) => MemberState::Online,
             _ => continue,
         };
-        if next == MemberState::Missing {
+        if !next.is_active() {
             (member.last_label, member.gone_at) = (last_label, gone_at);
         }
         let what = match next {

@@ -188,6 +188,18 @@ impl Space {
         self.drives.insert(drive, Slots { free, count, bytes, is_allocatable });
     }
 
+    /// A drive is there again: the slots are free that no segment has there, and none had until a moment ago.
+    pub(crate) fn return_drive(&mut self, drive: DriveIndex, bytes: u64) {
+        self.add_drive(drive, bytes, true);
+        let owned = self.segments.iter().flatten().flat_map(|segment| &segment.row.chunks);
+        let waiting = self.freed.iter().flat_map(|freed| &freed.slots);
+        if let Some(slots) = self.drives.get_mut(&drive) {
+            for (_, slot) in owned.chain(waiting).filter(|(owner, _)| *owner == drive) {
+                slots.free.remove(&slot.0);
+            }
+        }
+    }
+
     /// Nothing new is put on this drive from now on.
     pub(crate) fn stop_allocating(&mut self, drive: DriveIndex) {
         if let Some(slots) = self.drives.get_mut(&drive) {

@@ -147,9 +147,13 @@ fn record_members(shape: &Shape, seed: u64, count: usize) -> Recorded {
                     pool.retire(index(one)).unwrap();
                     Members::Changing
                 }
-                (Members::Without(_), 0 | 1) => {
+                (Members::Without(_), 0) => {
                     leave(pool, closes);
                     pool = rig::open(&all[..next], shape);
+                    Members::Changing
+                }
+                (Members::Without(drive), 1) => {
+                    pool.rejoin(index(drive), &all[drive]).unwrap();
                     Members::Changing
                 }
                 (Members::Without(drive), 2) => {

@@ -103,6 +103,23 @@ pub(crate) enum PoolCommand {
         #[command(flatten)]
         how: Change,
     },
+    /// Take a drive in again that was missing, or that failed, while the pool is served
+    #[command(after_help = "Examples:\n  \
+        esker pool rejoin tank 1 --wait\n  \
+        esker pool rejoin tank 1 /dev/nvme4n1")]
+    Rejoin {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        /// The drive's number, as the status shows it
+        #[arg(value_name = "NUMBER")]
+        drive: u16,
+        /// Its device, which a server opens itself [default: the one that it had]
+        #[arg(value_name = "SPEC", value_parser = parse::spec)]
+        device: Option<Spec>,
+        #[command(flatten)]
+        how: Change,
+    },
     /// Move all that a drive has to others, and take it out of the pool then
     #[command(after_help = "Example:\n  esker pool retire tank 1 --wait")]
     Retire {

@@ -38,6 +38,11 @@ pub(crate) enum Goal {
         /// What was to be moved at first, in chunks.
         chunks: u64,
     },
+    /// All that a drive has was verified, and no segment lacks a chunk that can be rebuilt.
+    Verified {
+        /// Which.
+        drive: DriveIndex,
+    },
     /// The scrub has read everything.
     Scrubbed,
     /// What was deleted is swept.
@@ -63,6 +68,12 @@ impl Goal {
                 };
                 chunks_to_move(status, drive) == 0 && status.members.iter().any(is_it)
             }
+            Goal::Verified { drive } => {
+                let is_left = |one: &esker_volume::MemberStatus| {
+                    one.index == drive && one.state == MemberState::Rejoining
+                };
+                chunks_to_move(status, drive) == 0 && !status.members.iter().any(is_left)
+            }
             Goal::Scrubbed => status.scrub.as_ref().is_none_or(|scrub| !scrub.is_running),
             Goal::Swept => status.sweeping == 0,
         }
@@ -72,6 +83,7 @@ impl Goal {
         let view = |done, total, unit: &str| Some(ProgressView { done, total, unit: unit.into() });
         match self {
             Goal::Reached => None,
+            Goal::Verified { drive } => view(0, Some(chunks_to_move(status, drive)), "chunks"),
             Goal::Emptied { drive, chunks } => {
                 let left = chunks_to_move(status, drive);
                 view(chunks.saturating_sub(left), Some(chunks.max(left)), "chunks")

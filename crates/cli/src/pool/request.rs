@@ -56,6 +56,12 @@ requests! {
         overwrite: bool,
     }
 
+    /// A drive that was missing, or that failed.
+    RejoinDrive {
+        /// The specification of its device, which the server opens; none for the device that it had.
+        device: Option<String>,
+    }
+
     /// A thin volume.
     CreateVolume {
         /// Its name.

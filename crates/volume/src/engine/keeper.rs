@@ -27,8 +27,8 @@ pub(crate) struct Keeper {
     pub(crate) rebuild: Rebuild,
     /// After an unclean end: the segments that were written last, the newest at the end, until they are verified.
     pub(crate) window: Vec<SegmentId>,
-    /// The segment from which on a drive that returned is to be verified.
-    pub(crate) returned_next: SegmentId,
+    /// The drive that returned and is being verified, and the segment from which on it is.
+    pub(crate) returned: Option<(DriveIndex, SegmentId)>,
     pub(crate) lifespan: Lifespan,
     /// Memory of what was packed last, to be used again.
     pub(crate) packing: Vec<u8>,

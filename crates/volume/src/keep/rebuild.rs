@@ -129,6 +129,12 @@ fn break_off_stale(shared: &Shared, keeper: &mut Keeper) {
     stale.into_iter().for_each(|job| job.break_off(shared));
 }
 
+/// Breaks off all that is being rebuilt: a drive that returned has some of it, and what was written to it may be lost.
+pub(crate) fn start_over(shared: &Shared, keeper: &mut Keeper) {
+    keeper.rebuild.jobs.drain(..).for_each(|job| job.break_off(shared));
+    keeper.rebuild.unfit.clear();
+}
+
 /// How to repair each of these segments; the slots of a job are allocated then. All that is to be known of them is read
 /// at once.
 fn plan(shared: &Shared, io: &mut Io, absent: &Absent, ids: &[SegmentId]) -> Vec<Way> {

@@ -107,13 +107,14 @@ fn verify_returned(
     drive: DriveIndex,
 ) -> Result<(), VolumeError> {
     let chunk_on = |row: &SegmentRow| row.chunks.iter().position(|(owner, _)| *owner == drive);
-    let next = next_closed(shared, keeper.returned_next, |row| chunk_on(row).is_some());
+    let from = keeper.returned.filter(|(one, _)| *one == drive).map_or(SegmentId(0), |(_, id)| id);
+    let next = next_closed(shared, from, |row| chunk_on(row).is_some());
     let Some((row, chunk)) = next.and_then(|row| chunk_on(&row).map(|chunk| (row, chunk))) else {
-        keeper.returned_next = SegmentId(0);
+        keeper.returned = None;
         checkpoint::run(shared, keeper, io, &Want::default())?; // it has none since it was missing
         return shared.set_states(io, &[(drive, MemberState::Online)]);
     };
-    keeper.returned_next = SegmentId(row.id.0 + 1);
+    keeper.returned = Some((drive, SegmentId(row.id.0 + 1)));
     verify_chunks(shared, keeper, io, &row, chunk..chunk + 1);
     Ok(())
 }

@@ -75,7 +75,7 @@ pub(crate) struct Member {
     /// Since which epoch it is in this state.
     pub(crate) since: Epoch,
     pub(crate) bytes: u64,
-    /// While it is missing: the number of the last label that it was given.
+    /// While it is missing or out: the number of the last label that it was given.
     pub(crate) last_label: u64,
     /// While it is missing: since when, in seconds since 1970.
     pub(crate) gone_at: u64,

@@ -63,16 +63,18 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
         if member.state == MemberState::Faulted {
             let text = format!("{index} {name} is out of the pool since {}.", member.since);
             let command = format!("esker pool replace {pool} {} NEW-DEVICE --wait", index.0);
-            add("DRIVE_FAULTED", text, "put another drive in its place", command);
+            let again = format!("esker pool rejoin {pool} {}", index.0);
+            let action =
+                format!("put another drive in its place, or, if its device is well again: {again}");
+            add("DRIVE_FAULTED", text, &action, command);
         } else if member.state == MemberState::Missing {
             let (uuid, last, grace) = (member.uuid, &member.last_name, facts.missing_grace);
             let text = format!(
                 "{index} ({uuid}, last seen as {last}) is missing since {}, and what it has is computed from parities.",
                 member.since
             );
-            let action =
-                format!("open the pool anew with it, or replace it; it is waited for {grace:?}");
-            let command = format!("esker pool replace {pool} {} NEW-DEVICE --wait", index.0);
+            let action = format!("bring it back, or replace it; it is waited for {grace:?}");
+            let command = format!("esker pool rejoin {pool} {} DEVICE --wait", index.0);
             add("DRIVE_MISSING", text, &action, command);
         } else if member.state == MemberState::Rejoining {
             let text = format!("{index} {name} was missing, and what it has is being verified.");

@@ -1,7 +1,8 @@
-//! Drives: added, replaced, retired, scrubbed.
+//! Drives: added, replaced, taken in again, retired, scrubbed.
 
 use std::sync::Arc;
 
+use esker_base::ErrorKind;
 use esker_stack::{Spec, StackError};
 use esker_volume::{DriveIndex, MemberState, Role};
 
@@ -10,16 +11,18 @@ use super::route::{Call, Outcome, Route};
 use crate::pool::answer::{DriveView, ScrubStarted};
 use crate::pool::operations::{Goal, chunks_to_move};
 use crate::pool::refusal::Refusal;
-use crate::pool::request::{AddDrive, Nothing, ReplaceDrive};
+use crate::pool::request::{AddDrive, Nothing, RejoinDrive, ReplaceDrive};
 use crate::pool::served::Served;
 
 pub(super) fn routes() -> Vec<Route> {
     let add = ("POST", "/v1/drives");
     let replace = ("POST", "/v1/drives/{drive}/replace");
+    let rejoin = ("POST", "/v1/drives/{drive}/rejoin");
     let retire = ("POST", "/v1/drives/{drive}/retire");
     vec![
         Route::change(add, "addDrive", "Add a drive or a buffer device", self::add),
         Route::change(replace, "replaceDrive", "Put a device in a drive's place", self::replace),
+        Route::change(rejoin, "rejoinDrive", "Take a drive in again that was away", self::rejoin),
         Route::change(retire, "retireDrive", "Move all that a drive has to others", self::retire),
         Route::change(("POST", "/v1/scrub"), "scrub", "Read everything and verify it", scrub),
     ]
@@ -47,12 +50,8 @@ fn open(served: &Served, spec: &Spec) -> Result<Device, StackError> {
 
 /// The drive that this specification is already, if it is one of the pool.
 fn member(served: &Served, spec: &Spec, role: Role) -> Option<DriveIndex> {
-    let same = |known: &Spec| {
-        known == spec
-            || known.for_reopening().ok().is_some_and(|it| Some(it) == spec.for_reopening().ok())
-    };
     let specs = served.pool.specs();
-    let name = specs.iter().find(|(_, known)| same(known))?.0;
+    let name = specs.iter().find(|(_, known)| is_same(Some(known), spec))?.0;
     let members = served.status().members;
     let mut found = members.iter().filter(|one| one.device.as_ref() == Some(name));
     found.find(|one| one.state == MemberState::Online && one.role == role).map(|one| one.index)
@@ -106,6 +105,70 @@ fn replace(
 fn emptied(served: &Served, drive: DriveIndex, view: DriveView) -> Outcome<DriveView> {
     let chunks = chunks_to_move(&served.status(), drive);
     Did(view, Goal::Emptied { drive, chunks })
+}
+
+/// The device that a drive returns with: the one that is named, or the one that it had. That one is opened anew, or
+/// used as it is while this process still has it.
+fn returning(
+    served: &Served,
+    drive: DriveIndex,
+    named: Option<&str>,
+) -> Result<(Device, Option<Spec>), Refusal> {
+    let pool = &served.pool;
+    let had = pool.device_of(drive);
+    let known = had.as_ref().and_then(|had| pool.specs().get(had.name()).cloned());
+    let spec = named.map(read).transpose()?.or_else(|| known.clone());
+    let Some(spec) = spec else {
+        let why = format!("{drive} was not there since the pool was opened; name its device");
+        return Err(Refusal::invalid(why));
+    };
+    match open(served, &spec) {
+        Ok(device) => Ok((device, Some(spec))),
+        Err(error) if error.kind() == ErrorKind::Conflict && is_same(known.as_ref(), &spec) => {
+            Ok((had.expect("it has a specification"), None))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_same(known: Option<&Spec>, spec: &Spec) -> bool {
+    known.is_some_and(|known| {
+        known == spec
+            || known.for_reopening().ok().is_some_and(|it| Some(it) == spec.for_reopening().ok())
+    })
+}
+
+fn rejoin(
+    served: &Served,
+    call: &Call<'_>,
+    asked: RejoinDrive,
+) -> Result<Outcome<DriveView>, Refusal> {
+    let pool = &served.pool;
+    let drive = index(call.name(0))?;
+    let members = served.status().members;
+    let member = members.iter().find(|one| one.index == drive);
+    let is_there = |state| matches!(state, MemberState::Online | MemberState::Rejoining);
+    let view = |device| DriveView { drive: drive.0, device };
+    if let Some(member) = member.filter(|one| is_there(one.state))
+        && !asked.dry_run
+        && asked.device.as_deref().is_none_or(|it| {
+            let spec = member.device.as_ref().and_then(|name| pool.specs().get(name).cloned());
+            it.parse().is_ok_and(|it| is_same(spec.as_ref(), &it))
+        })
+    {
+        return Ok(Did(view(asked.device), Goal::Verified { drive }));
+    }
+    pool.role(drive)?;
+    let (device, spec) = returning(served, drive, asked.device.as_deref())?;
+    if asked.dry_run {
+        pool.check_rejoin(drive, &device)?;
+        return Ok(Would(format!("take {} in again as {drive}", device.name())));
+    }
+    pool.rejoin(drive, &device)?;
+    if let Some(spec) = spec {
+        pool.learn(device.name(), &spec);
+    }
+    Ok(Did(view(asked.device), Goal::Verified { drive }))
 }
 
 fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>, Refusal> {
