@@ -9,7 +9,7 @@ use esker_base::{AlignedBuf, Lba, Rng};
 use esker_device::{Device, Port};
 use esker_sim::{Effect, FaultDevice, FaultPlan, ImageDevice, Target};
 use esker_volume::types::id::DriveIndex;
-use esker_volume::{MemberState, Pool};
+use esker_volume::{CreateOptions, MemberState, Pool};
 use rig::{Act, Oracle, SMALL, Shape};
 
 const DOUBLE: Shape = Shape { drives: 6, parity: 2, lba_size: 512, ..SMALL };
@@ -280,7 +280,9 @@ fn other_drives_are_refused_and_nothing_is_changed() {
     drop(pool);
     let pool = rig.open_without(1);
     rig.churn(&pool, 10);
-    let other = rig::create(&Shape { name: "x", ..ROOMY });
+    let (other, _) = rig::devices(&Shape { name: "x", ..ROOMY });
+    let options = CreateOptions { seed: Some(8), ..rig::create_options(&ROOMY) };
+    Pool::create(&other, &[], &options).unwrap();
     let blank: Arc<dyn Device> = Arc::new(ImageDevice::new("blank", 4 << 20, 512));
     let short: Arc<dyn Device> =
         Arc::new(ImageDevice::new("short", rig.shape.drive_bytes / 2, 512));
