@@ -63,7 +63,7 @@ fn left_in(folder: &std::path::Path) -> Vec<String> {
 #[test]
 fn ways_to_page_are_measured_here_or_said_to_be_skipped() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-    let out = run(&real(&text(folder.path()))).succeeds().out();
+    let out = run(real(&text(folder.path()))).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let ran: Vec<&str> = json["installed"]["ways"]
         .as_array()

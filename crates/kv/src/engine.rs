@@ -7,6 +7,7 @@
 //! Sees `tree`, `log`, `manifest` and what lies below them.
 
 pub(crate) mod counters;
+pub(crate) mod debt;
 pub(crate) mod drain;
 pub(crate) mod flush;
 pub(crate) mod futile;

@@ -69,7 +69,7 @@ impl Bounds {
         check_room(&dir, data + 2 * FILE_TO_MEMORY * memory + SPARE)?;
         let name = format!("esker-host-ssd-{}", std::process::id());
         let folder = dir.join(&name);
-        fs::create_dir(&folder).map_err(|error| failed(&error))?;
+        files::create_dir_all(&folder).map_err(|error| failed(&error))?;
         let cgroup = cgroups().map(|root| root.join(&name));
         let cluster = fs::read_to_string(PAGE_CLUSTER).unwrap_or_default();
         let none = PathBuf::from("/nonexistent");
@@ -83,7 +83,7 @@ impl Bounds {
         })?;
         let swap = Err(String::new());
         let mut bounds = Bounds { folder, cgroup, swap, cleaner: Some(cleaner) };
-        bounds.cgroup = bounds.cgroup.clone().and_then(|path| match fs::create_dir(&path) {
+        bounds.cgroup = bounds.cgroup.clone().and_then(|path| match files::create_dir_all(&path) {
             Ok(()) => Ok(path),
             Err(error) => Err(format!("{}: {error}: run it as root", path.display())),
         });
@@ -142,7 +142,7 @@ impl Bounds {
             self.swap.clone()?;
         }
         let set = |path: PathBuf, text: String| {
-            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+            files::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
         };
         set(cgroup.join("memory.force_empty"), "0".to_owned())?;
         set(cgroup.join("memory.limit_in_bytes"), bytes.to_string())?;

@@ -88,7 +88,7 @@ fn measure(way: Way, args: &HostSsdSideArgs) -> Result<Sample, Stop> {
     let index = Index::new(pages, args.seed)?;
     if let Some(cgroup) = &args.cgroup {
         let procs = cgroup.join("cgroup.procs");
-        std::fs::write(&procs, std::process::id().to_string())
+        esker_base::files::write(&procs, std::process::id().to_string())
             .map_err(|error| Failure::file(&procs, &error, "run it as root"))?;
     }
     let mut table = Table::open(way, args, pages)?;

@@ -23,7 +23,7 @@ impl Counter {
 
 /// What slows writers down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum PacedBy {
     /// The roots hold much.
     Spills,
     /// A memtable is being ingested.
@@ -73,11 +73,11 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// How long writers were slowed down for a reason.
-    pub(crate) fn paced(&self, behind: Behind) -> &Counter {
-        match behind {
-            Behind::Spills => &self.paced_spills_ns,
-            Behind::Ingest => &self.paced_ingest_ns,
-            Behind::Log => &self.paced_log_ns,
+    pub(crate) fn paced(&self, cause: PacedBy) -> &Counter {
+        match cause {
+            PacedBy::Spills => &self.paced_spills_ns,
+            PacedBy::Ingest => &self.paced_ingest_ns,
+            PacedBy::Log => &self.paced_log_ns,
         }
     }
 

@@ -224,7 +224,7 @@ struct Gathering {
     window: Window,
     /// The records to be read, in the order in which they lie.
     missing: Vec<Moving>,
-    runs: Vec<Run>,
+    runs: Vec<MissingRun>,
     /// Reads that are not under way yet.
     to_come: VecDeque<GatherRead>,
     under_way: Vec<(Tag, GatherRead)>,
@@ -259,7 +259,7 @@ impl Moving {
 }
 
 /// Missing records of a block that lie close to each other.
-struct Run {
+struct MissingRun {
     records: Range<usize>,
     /// Reads of it that have not come back.
     left: usize,
@@ -324,7 +324,7 @@ impl Gathering {
             let pieces = pieces(&window, &missing[records.clone()], read_size);
             let before = to_come.len();
             to_come.extend(pieces.map(|bytes| GatherRead { run: runs.len(), bytes }));
-            runs.push(Run { records, left: to_come.len() - before });
+            runs.push(MissingRun { records, left: to_come.len() - before });
         }
         Gathering { kvs, window, missing, runs, to_come, under_way: Vec::new() }
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use esker_base::Nanos;
 
 use crate::engine::drain::Drain;
-use crate::engine::shared::Engine;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The pace of a KVDB's writers.
@@ -79,35 +78,8 @@ impl Pace {
     }
 }
 
-impl Engine {
-    /// Bytes in the roots at which the fullest one spills. Each write asks.
-    pub(crate) fn spill_bytes(&self) -> u64 {
-        self.tuning.spill_bytes_on(self.classes.log_capacity_bytes())
-    }
-
-    /// What the roots may hold before writers are slowed, and when they hold too much, in bytes: some more than they
-    /// spill at; and where there is staging, half and three quarters of what it has room for, or less while the media
-    /// hold more garbage than the goal for space allows.
-    pub(crate) fn debt_bounds(&self) -> (u64, u64) {
-        let spill_bytes = self.spill_bytes();
-        let left = OVER_GOAL.saturating_sub(self.pace.over_goal.load(Ordering::Relaxed));
-        let room = self.classes.staging_room() / OVER_GOAL * left;
-        ((spill_bytes / 2 * 3).max(room / 2), (spill_bytes / 2 * 5).max(room / 4 * 3))
-    }
-
-    /// Whether writers wait for the log while staging has room for what does not spill meanwhile: then spills are in
-    /// no hurry.
-    pub(crate) fn absorbs_burst(&self) -> bool {
-        let is_behind =
-            self.pace.unflushed.load(Ordering::Relaxed) > self.options.durability_limit() / 4;
-        is_behind && self.view.load().root_bytes() < self.debt_bounds().0
-    }
-}
-
 /// An ingest is never believed to be quicker than this, in nanoseconds for 1,024 bytes: 200 MB/s.
 const INGEST_NS: u64 = 5_000;
-/// So much over the goal for space, in percent of what is live, staging bears nothing.
-const OVER_GOAL: u64 = 50;
 /// Writers are quiet when nothing was ingested for so long.
 const QUIET: Duration = Duration::from_secs(5);
 

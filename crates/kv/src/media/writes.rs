@@ -35,24 +35,24 @@ pub(crate) struct Writes {
     gathered: RefCell<Gathered>,
     /// As much as so many of the largest commands may be under way on a class.
     at_a_time: Cell<usize>,
-    behind: RefCell<Vec<Behind>>,
+    behind: RefCell<Vec<ClassWrites>>,
 }
 
 /// Writes under way on a class.
-struct Behind {
+struct ClassWrites {
     commands: InFlight,
     extents: Vec<(Tag, Extent)>,
     bytes: u64,
 }
 
-impl Behind {
+impl ClassWrites {
     /// Those on a class.
-    fn of<'b>(all: &'b mut Vec<Behind>, media: &Arc<Media>) -> Result<&'b mut Behind> {
+    fn of<'b>(all: &'b mut Vec<ClassWrites>, media: &Arc<Media>) -> Result<&'b mut ClassWrites> {
         let known = all.iter().position(|it| Arc::ptr_eq(it.commands.media(), media));
         let at = known.unwrap_or(all.len());
         if at == all.len() {
             let commands = InFlight::new(media, (BEHIND * MOST) as u64)?;
-            all.push(Behind { commands, extents: Vec::new(), bytes: 0 });
+            all.push(ClassWrites { commands, extents: Vec::new(), bytes: 0 });
         }
         Ok(&mut all[at])
     }
@@ -89,7 +89,7 @@ impl Behind {
     }
 }
 
-impl Drop for Behind {
+impl Drop for ClassWrites {
     fn drop(&mut self) {
         // How they ended does not matter any more: the step has failed. A broken queue pair tells nothing.
         let mut left = usize::MAX;
@@ -148,7 +148,7 @@ impl Writes {
             return self.gather(to, buf);
         }
         let mut behind = self.behind.borrow_mut();
-        let of_class = Behind::of(&mut behind, &to.media)?;
+        let of_class = ClassWrites::of(&mut behind, &to.media)?;
         let most = (self.at_a_time.get() * MOST) as u64;
         if buf.len() <= largest {
             of_class.wait(most.saturating_sub(buf.len() as u64))?;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::engine::counters::Behind;
+use crate::engine::counters::PacedBy;
 use crate::engine::shared::Engine;
 use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
@@ -44,7 +44,7 @@ impl Engine {
     }
 
     /// How many nanoseconds each 1,000 bytes are to take now, and for which reason; `None` when nothing is behind.
-    fn pace_ns(&self, unflushed: u64) -> Option<(u64, Behind)> {
+    fn pace_ns(&self, unflushed: u64) -> Option<(u64, PacedBy)> {
         let view = self.view.load();
         let (from, full) = self.debt_bounds();
         let spills =
@@ -55,9 +55,9 @@ impl Engine {
         let log_ns = self.pace.log.ns().unwrap_or(LOG_NS);
         let log = if waits { 0 } else { pace(unflushed, limit / 4, limit / 2, log_ns) };
         let all = [
-            (spills, Behind::Spills),
-            (log, Behind::Log),
-            (self.ingest_pace_ns(&view), Behind::Ingest),
+            (spills, PacedBy::Spills),
+            (log, PacedBy::Log),
+            (self.ingest_pace_ns(&view), PacedBy::Ingest),
         ];
         all.into_iter().max_by_key(|(ns, _)| *ns).filter(|(ns, _)| *ns > 0)
     }
@@ -80,7 +80,7 @@ impl Engine {
         if self.options.maintenance == Maintenance::Manual {
             return;
         }
-        let Some((each, behind)) = self.pace_ns(unflushed) else {
+        let Some((each, cause)) = self.pace_ns(unflushed) else {
             return;
         };
         let now = self.options.clock.now().0;
@@ -94,7 +94,7 @@ impl Engine {
         if owed >= SLEEP_LEAST_NS {
             let sleep = owed.min(SLEEP_MOST_NS);
             self.options.clock.sleep(Duration::from_nanos(sleep));
-            self.counters.paced(behind).add(sleep);
+            self.counters.paced(cause).add(sleep);
         }
     }
 }

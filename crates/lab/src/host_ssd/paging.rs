@@ -423,7 +423,13 @@ impl<'a> Machine<'a> {
                 break;
             }
             let mark = mark.take();
-            self.deferred.push_back(Run { first: at, count: run, thread: id, mark, is_ahead: true });
+            self.deferred.push_back(Run {
+                first: at,
+                count: run,
+                thread: id,
+                mark,
+                is_ahead: true,
+            });
             at += run;
         }
         self.start_deferred();
@@ -546,7 +552,8 @@ mod tests {
                 assert_eq!(seen.operations, 16_384);
                 // The last requests of a part reach into the next one.
                 assert!(
-                    (16_384..16_384 + 2 * LARGEST_WINDOW * threads as u64).contains(&seen.pages_read),
+                    (16_384..16_384 + 2 * LARGEST_WINDOW * threads as u64)
+                        .contains(&seen.pages_read),
                     "{seen:?}"
                 );
                 assert!(seen.reads <= most_reads + 64, "{seen:?}");

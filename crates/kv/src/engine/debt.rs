@@ -1,0 +1,33 @@
+//! Debt: what the roots hold that is to be spilled. How much of it makes a spill due, and how much memory and staging
+//! bear before writers are slowed down.
+
+use crate::engine::shared::Engine;
+use crate::sync::atomic::Ordering;
+
+/// So much over the goal for space, in percent of what is live, staging bears nothing.
+const OVER_GOAL: u64 = 50;
+
+impl Engine {
+    /// Bytes in the roots at which the fullest one spills. Each write asks.
+    pub(crate) fn spill_bytes(&self) -> u64 {
+        self.tuning.spill_bytes_on(self.classes.log_capacity_bytes())
+    }
+
+    /// What the roots may hold before writers are slowed, and when they hold too much, in bytes: some more than they
+    /// spill at; and where there is staging, half and three quarters of what it has room for, or less while the media
+    /// hold more garbage than the goal for space allows.
+    pub(crate) fn debt_bounds(&self) -> (u64, u64) {
+        let spill_bytes = self.spill_bytes();
+        let left = OVER_GOAL.saturating_sub(self.pace.over_goal.load(Ordering::Relaxed));
+        let room = self.classes.staging_room() / OVER_GOAL * left;
+        ((spill_bytes / 2 * 3).max(room / 2), (spill_bytes / 2 * 5).max(room / 4 * 3))
+    }
+
+    /// Whether writers wait for the log while staging has room for what does not spill meanwhile: then spills are in
+    /// no hurry.
+    pub(crate) fn absorbs_burst(&self) -> bool {
+        let is_behind =
+            self.pace.unflushed.load(Ordering::Relaxed) > self.options.durability_limit() / 4;
+        is_behind && self.view.load().root_bytes() < self.debt_bounds().0
+    }
+}
