@@ -105,6 +105,21 @@ impl Identity {
         self.part == other.part && shared().count() > 0 && shared().all(|(own, its)| own == its)
     }
 
+    /// Whether both are files of one file system, or parts of one drive, as far as is known: then what one writes the
+    /// other one waits for. What a file is only the image of, such as a namespace of a modelled drive, has a time of its
+    /// own.
+    #[must_use]
+    pub fn is_beside(&self, other: &Identity) -> bool {
+        let are_files = self.part.is_empty() && other.part.is_empty();
+        let tells = |fact: &Fact| match fact {
+            Fact::Inode | Fact::Made => false,
+            Fact::FileSystem => are_files,
+            _ => true,
+        };
+        let mut own = self.facts.iter().filter(|(fact, _)| tells(fact));
+        own.any(|(fact, value)| other.facts.get(fact) == Some(value))
+    }
+
     /// The facts of both, which mean the same device, or of `other` where this one has none. An identity that
     /// knows more than the other one is worth keeping.
     #[must_use]
@@ -172,6 +187,19 @@ mod tests {
 
     fn file(inode: &str) -> Identity {
         Identity::default().with(Fact::Inode, inode)
+    }
+
+    #[test]
+    fn files_of_one_file_system_are_beside_each_other() {
+        let file = |system, inode| {
+            Identity::default().with(Fact::FileSystem, system).with(Fact::Inode, inode)
+        };
+        assert!(file("5", "1").is_beside(&file("5", "2")));
+        assert!(!file("5", "1").is_beside(&file("6", "1")));
+        assert!(!file("5", "1").part("namespace-1").is_beside(&file("5", "2").part("namespace-1")));
+        let drive = Identity::default().with(Fact::Serial, "S1");
+        assert!(drive.clone().part("sector-1").is_beside(&drive.clone().part("sector-9")));
+        assert!(!drive.is_beside(&file("5", "1")));
     }
 
     #[test]

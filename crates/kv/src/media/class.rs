@@ -119,6 +119,12 @@ impl Media {
         self.ports.device()
     }
 
+    /// Whether it shares a drive or a file system with another class, as far as is known.
+    pub(crate) fn is_beside(&self, other: &Media) -> bool {
+        let identity = |media: &Media| media.device().identity();
+        identity(self).zip(identity(other)).is_some_and(|(own, its)| own.is_beside(&its))
+    }
+
     /// Lets go of the device: nothing is read or written any more.
     pub(crate) fn end(&self) {
         self.lease.end();

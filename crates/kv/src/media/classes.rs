@@ -20,6 +20,8 @@ pub(crate) const PIECES: u64 = 8;
 pub(crate) struct Classes {
     pub(crate) capacity: Arc<Media>,
     staging: ArcSwapOption<Media>,
+    /// Whether staging lies on what capacity lies on: then it absorbs no burst.
+    is_beside: AtomicBool,
     /// Set while the staging class is being emptied: it takes nothing new.
     leaving: AtomicBool,
     /// Staging classes of before. Somebody may still read from them.
@@ -28,8 +30,10 @@ pub(crate) struct Classes {
 
 impl Classes {
     pub(crate) fn new(capacity: Arc<Media>, staging: Option<Arc<Media>>) -> Classes {
+        let is_beside = staging.as_ref().is_some_and(|staging| staging.is_beside(&capacity));
         let (staging, leaving) = (ArcSwapOption::from(staging), AtomicBool::new(false));
-        Classes { capacity, staging, leaving, removed: Mutex::default() }
+        let is_beside = AtomicBool::new(is_beside);
+        Classes { capacity, staging, is_beside, leaving, removed: Mutex::default() }
     }
 
     pub(crate) fn staging(&self) -> Option<Arc<Media>> {
@@ -37,6 +41,7 @@ impl Classes {
     }
 
     pub(crate) fn add_staging(&self, media: Arc<Media>) {
+        self.is_beside.store(media.is_beside(&self.capacity), Ordering::Relaxed);
         self.staging.store(Some(media));
     }
 
@@ -78,9 +83,9 @@ impl Classes {
     }
 
     /// What the staging class has room for, used or not, but for what is kept for maintenance, in bytes; 0 while there is
-    /// none that takes new data.
+    /// none that takes new data, and where it is no device of its own.
     pub(crate) fn staging_room(&self) -> u64 {
-        if self.leaving.load(Ordering::Acquire) {
+        if self.leaving.load(Ordering::Acquire) || self.is_beside.load(Ordering::Relaxed) {
             return 0;
         }
         let room = |media: &Arc<Media>| media.capacity_bytes() - media.reserve_bytes();
