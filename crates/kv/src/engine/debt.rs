@@ -20,14 +20,16 @@ impl Engine {
         let spill_bytes = self.spill_bytes();
         let left = OVER_GOAL.saturating_sub(self.pace.over_goal.load(Ordering::Relaxed));
         let room = self.classes.staging_room() / OVER_GOAL * left;
-        ((spill_bytes / 2 * 3).max(room / 2), (spill_bytes / 2 * 5).max(room / 4 * 3))
+        ((2 * spill_bytes).max(room / 2), (3 * spill_bytes).max(room / 4 * 3))
     }
 
-    /// Whether writers wait for the log while staging has room for what does not spill meanwhile: then spills are in
-    /// no hurry.
+    /// Whether staging bears more than the roots hold, so that spills are in no hurry.
+    pub(crate) fn bears_debt(&self) -> bool {
+        self.classes.staging_room() > 0 && self.view.load().root_bytes() < self.debt_bounds().0
+    }
+
+    /// Whether writers wait for the log, and staging bears what does not spill meanwhile.
     pub(crate) fn absorbs_burst(&self) -> bool {
-        let is_behind =
-            self.pace.unflushed.load(Ordering::Relaxed) > self.options.durability_limit() / 4;
-        is_behind && self.view.load().root_bytes() < self.debt_bounds().0
+        self.is_much_of_log(self.pace.unflushed.load(Ordering::Relaxed)) && self.bears_debt()
     }
 }

@@ -18,6 +18,8 @@ struct Lately {
     took: Duration,
     /// Nanoseconds for 1,000 bytes; 0 as long as too little is known.
     ns: u64,
+    /// What goes for 1,000 bytes that are written: what newer data hides is not. 0 as long as nothing is known.
+    gone: u64,
 }
 
 /// A rate changes by what was drained in so long.
@@ -44,6 +46,19 @@ impl Drain {
             lately.ns = if lately.ns == 0 { ns } else { (3 * lately.ns + ns) / 4 };
             (lately.bytes, lately.took) = (0, Duration::ZERO);
         }
+    }
+
+    /// Notes that the stage has written `bytes` bytes more by now. Of what it drains, as much more goes as lately.
+    pub(crate) fn wrote(&self, now: Nanos, bytes: u64) {
+        let gone = self.0.lock().gone.max(1000);
+        self.drained(now, bytes.saturating_mul(gone) / 1000);
+    }
+
+    /// Notes that in all `drained` bytes are gone for `written` ones.
+    pub(crate) fn learn(&self, drained: u64, written: u64) {
+        let gone = (drained.saturating_mul(1000) / written.max(1)).clamp(1000, 20_000);
+        let mut lately = self.0.lock();
+        lately.gone = if lately.gone == 0 { gone } else { (lately.gone + gone) / 2 };
     }
 
     /// Notes that the stage has nothing to do.

@@ -92,6 +92,7 @@ impl Compaction {
             Some(begun) => begun,
             None => Intake::begin(engine, self.kvs, &self.inputs, &self.rewrite, windows)?,
         };
+        let mut written = 0;
         while let Some(window) = intake.next_window(engine, windows, &mut || way.at_a_time())? {
             engine.check_wanted(self.asked)?;
             // While the last window is written, the first one of the next spill is gathered.
@@ -101,11 +102,16 @@ impl Compaction {
             let behind = if intake.is_at_end() { ahead.as_mut() } else { Some(&mut intake) };
             output.emit((engine, &window), &mut way, behind)?;
             if self.is_spill() {
-                let written = window.bytes() as u64;
-                engine.pace.spills.drained(engine.options.clock.now(), written);
+                let bytes = window.bytes() as u64;
+                written += bytes;
+                engine.pace.spills.wrote(engine.options.clock.now(), bytes);
             }
             engine.balance_memory();
             windows.give_back(window);
+        }
+        if written > 0 {
+            let drained = self.inputs.iter().map(|kvset| kvset.bytes()).sum();
+            engine.pace.spills.learn(drained, written);
         }
         output.finish()
     }
