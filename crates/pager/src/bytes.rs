@@ -167,8 +167,7 @@ impl Drop for Bytes {
 pub fn lock<T>(memory: &[T]) -> io::Result<()> {
     let start = memory.as_ptr().cast_mut().cast();
     // SAFETY: memory of this process, whose content stays as it is.
-    unsafe { rustix::mm::mlock(start, size_of_val(memory)) }?;
-    Ok(())
+    unsafe { rustix::mm::mlock(start, size_of_val(memory)) }.map_err(io::Error::from)
 }
 
 #[cfg(test)]
