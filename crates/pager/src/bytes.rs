@@ -112,8 +112,8 @@ impl Bytes {
         if at == libc::MAP_FAILED {
             return Err(io::Error::other("umap maps nothing"));
         }
-        let bytes = Bytes::mapping(at, size, false)?;
-        Ok(Some(Bytes { keeps: Keeps::Umap(file), ..bytes }))
+        let base = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Some(Bytes { base, size, is_writable: false, keeps: Keeps::Umap(file) }))
     }
 
     fn mapping(at: *mut c_void, size: usize, is_writable: bool) -> io::Result<Bytes> {
