@@ -28,7 +28,7 @@ use crate::LabError;
 const FIRST_WINDOW: u64 = 8;
 const LONGEST_READ: u64 = 64;
 /// The largest window, and pages that may be coming ahead in all.
-const LARGEST_WINDOW: u64 = 768;
+const LARGEST_WINDOW: u64 = 384;
 const MOST_AHEAD: u64 = 1536;
 /// Streams that the pager follows at a time. Of more it loses sight, one over the other.
 const STREAMS: usize = 16;
@@ -189,8 +189,6 @@ pub(super) struct Machine<'a> {
     ready: BinaryHeap<Reverse<(Nanos, usize)>>,
     waiting: BTreeMap<u64, Vec<usize>>,
     runs: BTreeMap<u64, Run>,
-    /// Reads ahead that wait until fewer pages are coming.
-    deferred: VecDeque<Run>,
     tags: u64,
     ahead: u64,
     operations: u64,
@@ -263,7 +261,6 @@ impl<'a> Machine<'a> {
             ready,
             waiting: BTreeMap::new(),
             runs: BTreeMap::new(),
-            deferred: VecDeque::new(),
             tags: 0,
             ahead: 0,
             operations: 0,
@@ -418,42 +415,11 @@ impl<'a> Machine<'a> {
                 at += 1;
                 continue;
             }
-            let waiting: u64 = self.deferred.iter().map(|run| run.count).sum();
-            if waiting + run > MOST_AHEAD {
-                break;
-            }
-            let mark = mark.take();
-            self.deferred.push_back(Run {
-                first: at,
-                count: run,
-                thread: id,
-                mark,
-                is_ahead: true,
-            });
-            at += run;
-        }
-        self.start_deferred();
-    }
-
-    /// Reads ahead what was asked for first, as far as there may be more coming.
-    fn start_deferred(&mut self) {
-        while let Some(run) = self.deferred.front()
-            && self.ahead + run.count <= MOST_AHEAD
-        {
-            let Some(Run { first, count, thread, mark, .. }) = self.deferred.pop_front() else {
+            if self.ahead + run > MOST_AHEAD {
                 return;
-            };
-            let end = first + count;
-            let (mut at, mut mark) = (first, mark);
-            while at < end {
-                let is_out = |page: &u64| self.pages[to_usize(*page)] == State::Out;
-                let run = (at..end).take_while(is_out).count() as u64;
-                if run > 0 {
-                    let mark = mark.take_if(|mark| (at..at + run).contains(mark));
-                    self.order(thread, at, run, mark, true);
-                }
-                at += run.max(1);
             }
+            self.order(id, at, run, mark.take(), true);
+            at += run;
         }
     }
 
@@ -484,7 +450,6 @@ impl<'a> Machine<'a> {
         };
         if is_ahead {
             self.ahead -= count;
-            self.start_deferred();
             self.threads[thread].owed_ns += count * self.costs.map_ns;
         }
         for page in first..first + count {
@@ -552,8 +517,7 @@ mod tests {
                 assert_eq!(seen.operations, 16_384);
                 // The last requests of a part reach into the next one.
                 assert!(
-                    (16_384..16_384 + 2 * LARGEST_WINDOW * threads as u64)
-                        .contains(&seen.pages_read),
+                    (16_384..16_384 + 512 * threads as u64).contains(&seen.pages_read),
                     "{seen:?}"
                 );
                 assert!(seen.reads <= most_reads + 64, "{seen:?}");

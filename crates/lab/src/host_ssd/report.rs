@@ -147,8 +147,8 @@ fn assumptions(options: &HostSsdOptions) -> Vec<Assumption> {
         }),
         assumption(
             "reading ahead",
-            "from the third fault in a row; 8 pages, doubled each time up to 768, in reads of 64; at \
-             most 1,536 coming in all, and as many that wait for that; up to 16 streams are followed, of more none"
+            "from the third fault in a row; 8 pages, doubled each time up to 384, in reads of 64; at \
+             most 1,536 coming in all; up to 16 streams are followed, of more none"
                 .to_owned(),
         ),
         assumption("eviction", "in the order of arrival, at no cost to the threads".to_owned()),
