@@ -214,11 +214,8 @@ fn drives_return_while_the_pool_is_served() {
     far.kill();
     let clock = Clock::real();
     let end = clock.now() + Duration::from_secs(60);
-    for block in (768..2048).cycle() {
-        write(&mut port, block, 8);
-        if state(3) == "faulted" {
-            break;
-        }
+    while state(3) != "faulted" {
+        (768..1024).for_each(|block| write(&mut port, block, 8));
         assert!(clock.now() < end, "{}", tank.json("pool status tank"));
     }
     tank.ask("pool rejoin tank 3").fails(66, &[]);

@@ -526,6 +526,7 @@ mod tests {
         assert!(space.reclaim(7).is_empty());
         assert!(space.reclaim(8).is_empty(), "a reader looks at it");
         drop(reader);
+        assert!(space.reclaim(7).is_empty(), "the last checkpoint names it");
         assert_eq!(space.reclaim(8), [row.chunks[1]]);
         // Not twice, and not a segment that is another one by now.
         assert!(!space.move_chunks(&row, &[(1, to)], 8));
