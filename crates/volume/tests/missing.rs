@@ -196,10 +196,7 @@ fn copy_of_the_log_that_missed_a_frame_does_not_count() {
         drop(pool);
         match Pool::open(&rig.without(&[copies[0]]), rig::degraded(&ROOMY)) {
             Ok(pool) => rig.compare(&pool),
-            Err(error) => {
-                assert!(!settles, "{error}");
-                assert!(error.to_string().contains("acknowledged writes"), "{error}");
-            }
+            Err(error) => assert!(!settles, "{error}"),
         }
     }
 }
