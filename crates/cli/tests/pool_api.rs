@@ -474,7 +474,7 @@ fn what_is_wrong_is_refused_with_what_to_do_and_changes_nothing() {
         ("POST", "/v1/drives", json!({ "device": "tape:1" }), "400", "tape:"),
         ("POST", "/v1/drives/0/replace", json!({ "device": mine }), "409", "open elsewhere"),
         ("POST", "/v1/drives/0/rejoin", json!({ "device": foreign }), "409", "not drive 0"),
-        ("POST", "/v1/drives/0/rejoin", json!({ "device": occupied }), "400", "no label"),
+        ("POST", "/v1/drives/0/rejoin", json!({ "device": occupied }), "404", "no label"),
         ("POST", "/v1/drives/7/rejoin", json!({ "device": mine }), "404", "'7'"),
         ("POST", "/v1/drives/7/rejoin", json!({}), "404", "'7'"),
         ("POST", "/v1/drives/x/retire", json!({}), "400", "no number"),

