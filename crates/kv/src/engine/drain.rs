@@ -5,10 +5,15 @@ use std::time::Duration;
 use esker_base::Nanos;
 
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What a stage has drained lately, and in which time.
 #[derive(Default)]
-pub(crate) struct Drain(Mutex<Lately>);
+pub(crate) struct Drain {
+    lately: Mutex<Lately>,
+    /// Nanoseconds for 1,000 bytes; 0 as long as too little is known. Each write asks.
+    ns: AtomicU64,
+}
 
 #[derive(Default)]
 struct Lately {
@@ -16,8 +21,6 @@ struct Lately {
     since: Option<Nanos>,
     bytes: u64,
     took: Duration,
-    /// Nanoseconds for 1,000 bytes; 0 as long as too little is known.
-    ns: u64,
     /// What goes for 1,000 bytes that are written: what newer data hides is not. 0 as long as nothing is known.
     gone: u64,
 }
@@ -28,47 +31,49 @@ const LEARNT_IN: Duration = Duration::from_millis(250);
 impl Drain {
     /// Notes that the stage has work from now on.
     pub(crate) fn begins(&self, now: Nanos) {
-        self.0.lock().since.get_or_insert(now);
+        self.lately.lock().since.get_or_insert(now);
     }
 
     /// Notes that the stage has drained `bytes` bytes more by now.
     pub(crate) fn drained(&self, now: Nanos, bytes: u64) {
-        let mut lately = self.0.lock();
+        let mut lately = self.lately.lock();
         let Some(since) = lately.since.replace(now) else {
             return;
         };
         lately.bytes += bytes;
         lately.took += now.since(since);
         // The first that is known says more than nothing does.
-        if (lately.took >= LEARNT_IN || lately.ns == 0) && lately.bytes > 0 {
+        let before = self.ns.load(Ordering::Relaxed);
+        if (lately.took >= LEARNT_IN || before == 0) && lately.bytes > 0 {
             let took = u64::try_from(lately.took.as_nanos()).unwrap_or(u64::MAX);
             let ns = (took.saturating_mul(1000) / lately.bytes).max(1);
-            lately.ns = if lately.ns == 0 { ns } else { (3 * lately.ns + ns) / 4 };
+            let ns = if before == 0 { ns } else { before / 4 * 3 + ns / 4 };
+            self.ns.store(ns, Ordering::Relaxed);
             (lately.bytes, lately.took) = (0, Duration::ZERO);
         }
     }
 
     /// Notes that the stage has written `bytes` bytes more by now. Of what it drains, as much more goes as lately.
     pub(crate) fn wrote(&self, now: Nanos, bytes: u64) {
-        let gone = self.0.lock().gone.max(1000);
+        let gone = self.lately.lock().gone.max(1000);
         self.drained(now, bytes.saturating_mul(gone) / 1000);
     }
 
     /// Notes that in all `drained` bytes are gone for `written` ones.
     pub(crate) fn learn(&self, drained: u64, written: u64) {
         let gone = (drained.saturating_mul(1000) / written.max(1)).clamp(1000, 20_000);
-        let mut lately = self.0.lock();
+        let mut lately = self.lately.lock();
         lately.gone = if lately.gone == 0 { gone } else { (lately.gone + gone) / 2 };
     }
 
     /// Notes that the stage has nothing to do.
     pub(crate) fn rests(&self) {
-        self.0.lock().since = None;
+        self.lately.lock().since = None;
     }
 
     /// Nanoseconds that 1,000 bytes take lately; `None` as long as too little is known.
     pub(crate) fn ns(&self) -> Option<u64> {
-        Some(self.0.lock().ns).filter(|&ns| ns > 0)
+        Some(self.ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0)
     }
 }
 

@@ -34,7 +34,16 @@ const INLINE_DRAM: usize = 32;
 /// than another command.
 pub(crate) const GAP: u64 = 32 << 10;
 
-/// A read while somebody else uses the device, in bytes: what is asked for meanwhile waits for it.
+/// The share that a step has of the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// How many commands may be under way on each.
+    pub(crate) commands: usize,
+    /// Whether reads are short: what others ask for meanwhile waits for them.
+    pub(crate) is_short: bool,
+}
+
+/// A short read, in bytes.
 const SHORT: u64 = 128 << 10;
 
 /// Records that are asked for together in the record cache.
@@ -73,6 +82,8 @@ pub(crate) struct Intake {
     merge: Merge<KvsetCursor>,
     /// The bytes of a window.
     limit: u64,
+    /// Whether a window is gathered while the last one is written.
+    overlaps: bool,
     gathering: Option<Gathering>,
     reads: Reads,
 }
@@ -88,13 +99,18 @@ impl Intake {
     ) -> Result<Intake> {
         let mut merge = merge_kvsets(inputs);
         merge.seek(Bound::Unbounded)?;
-        // A little more than a window is not worth another pass over what the records lie among.
         let window_bytes = engine.tuning.window_bytes();
-        let (all, most) =
-            (inputs.iter().map(|kvset| kvset.bytes()).sum::<u64>(), window_bytes / 8 * 9);
-        let limit = if all <= most { most } else { window_bytes };
+        let all = inputs.iter().map(|kvset| kvset.bytes()).sum::<u64>();
+        // Each window is a pass over what its records lie among. A little more than a window is not worth another
+        // one; and where much is to be read, one window that takes all memory is worth more than two that overlap.
+        let (limit, overlaps) = match window_bytes / 8 * 9 {
+            most if all <= most => (most, true),
+            _ if engine.missed.is_much() => (engine.tuning.gather_bytes, false),
+            _ => (window_bytes, true),
+        };
         let (inputs, rewrite, reads) = (inputs.to_vec(), rewrite.clone(), Reads::default());
-        let mut intake = Intake { kvs, inputs, rewrite, merge, limit, gathering: None, reads };
+        let mut intake =
+            Intake { kvs, inputs, rewrite, merge, limit, overlaps, gathering: None, reads };
         intake.begin_window(engine, windows)?;
         Ok(intake)
     }
@@ -111,30 +127,35 @@ impl Intake {
         (self.kvs, &self.inputs)
     }
 
-    /// Whether no window comes any more.
+    /// Whether no window comes any more, and there is memory for one of another intake.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.gathering.is_none()
+        self.overlaps && self.gathering.is_none()
     }
 
-    /// The next window, with its records. The one after it is begun. `at_a_time` says, between two reads, how many may
+    /// The next window, with its records. The one after it is begun. `share` says, between two reads, how many may
     /// be under way.
     pub(crate) fn next_window(
         &mut self,
         engine: &Engine,
         windows: &mut Windows,
-        at_a_time: &mut dyn FnMut() -> usize,
+        share: &mut dyn FnMut() -> Share,
     ) -> Result<Option<Window>> {
+        if self.gathering.is_none() {
+            self.begin_window(engine, windows)?;
+        }
         let Some(mut gathering) = self.gathering.take() else {
             return Ok(None);
         };
-        gathering.finish(engine, &mut self.reads, at_a_time)?;
-        self.begin_window(engine, windows)?;
+        gathering.finish(engine, &mut self.reads, share)?;
+        if self.overlaps {
+            self.begin_window(engine, windows)?;
+        }
         Ok(Some(gathering.window))
     }
 
     fn begin_window(&mut self, engine: &Engine, windows: &mut Windows) -> Result<()> {
         if self.merge.key().is_some() {
-            let mut window = windows.take();
+            let mut window = if self.overlaps { windows.take() } else { windows.take_alone() };
             self.fill(&mut window, engine.wall_clock.now_ms())?;
             self.gathering = Some(Gathering::begin(engine, self.kvs, window));
         }
@@ -142,9 +163,9 @@ impl Intake {
     }
 
     /// Reads on for the next window, without waiting for it.
-    pub(crate) fn go_on(&mut self, engine: &Engine, at_a_time: usize) -> Result<()> {
+    pub(crate) fn go_on(&mut self, engine: &Engine, share: Share) -> Result<()> {
         match &mut self.gathering {
-            Some(gathering) => gathering.go_on(engine, &mut self.reads, at_a_time, false),
+            Some(gathering) => gathering.go_on(engine, &mut self.reads, share, false),
             None => Ok(()),
         }
     }
@@ -334,10 +355,10 @@ impl Gathering {
         &mut self,
         engine: &Engine,
         reads: &mut Reads,
-        at_a_time: &mut dyn FnMut() -> usize,
+        share: &mut dyn FnMut() -> Share,
     ) -> Result<()> {
         while !self.to_come.is_empty() || !self.under_way.is_empty() {
-            self.go_on(engine, reads, at_a_time(), true)?;
+            self.go_on(engine, reads, share(), true)?;
         }
         Ok(())
     }
@@ -347,11 +368,11 @@ impl Gathering {
         &mut self,
         engine: &Engine,
         reads: &mut Reads,
-        at_a_time: usize,
+        share: Share,
         waits: bool,
     ) -> Result<()> {
         let size = engine.gather_read_size();
-        self.ask(reads, at_a_time, size)?;
+        self.ask(reads, share, size)?;
         let mut waits = waits;
         for (tag, read) in std::mem::take(&mut self.under_way) {
             let in_flight = reads.of(self.media(&read), size)?;
@@ -367,15 +388,15 @@ impl Gathering {
                 None => self.under_way.push((tag, read)),
             }
         }
-        self.ask(reads, at_a_time, size)
+        self.ask(reads, share, size)
     }
 
-    /// Begins as many reads as may be under way; short ones where it is one at a time, because others wait for it.
-    fn ask(&mut self, reads: &mut Reads, at_a_time: usize, size: usize) -> Result<()> {
-        while self.under_way.len() < at_a_time
+    /// Begins as many reads as may be under way.
+    fn ask(&mut self, reads: &mut Reads, share: Share, size: usize) -> Result<()> {
+        while self.under_way.len() < share.commands
             && let Some(mut read) = self.to_come.pop_front()
         {
-            if at_a_time == 1 && read.bytes.end - read.bytes.start > 2 * SHORT {
+            if share.is_short && read.bytes.end - read.bytes.start > 2 * SHORT {
                 let rest = read.bytes.start + SHORT..read.bytes.end;
                 read.bytes.end = rest.start;
                 self.runs[read.run].left += 1;
@@ -465,7 +486,10 @@ fn pieces(
     (start..end).step_by(to_usize(step)).map(move |from| from..end.min(from + step))
 }
 
-/// How much of what was to be gathered lately was not in the record cache.
+/// When the record cache lacks more of a thousand records, it has lost much.
+const MISSED_MOST: u64 = 60;
+
+/// How much of what was to be gathered lately was not in the record cache: of a thousand records.
 #[derive(Default)]
 pub(crate) struct Missed(AtomicU64);
 
@@ -478,8 +502,8 @@ impl Missed {
         }
     }
 
-    /// Of a thousand records.
-    pub(crate) fn permille(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    /// Whether it was so much that passes over the log are to be few.
+    pub(crate) fn is_much(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > MISSED_MOST
     }
 }

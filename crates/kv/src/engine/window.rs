@@ -103,6 +103,13 @@ impl Windows {
         self.0.pop().unwrap_or_default()
     }
 
+    /// The only one: the memory of others is let go.
+    pub(crate) fn take_alone(&mut self) -> Window {
+        let window = self.take();
+        self.0.clear();
+        window
+    }
+
     /// Keeps one for later: as many as there are of one compaction.
     pub(crate) fn give_back(&mut self, mut window: Window) {
         // It holds on to the inputs' blocks.

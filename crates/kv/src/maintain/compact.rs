@@ -93,7 +93,7 @@ impl Compaction {
             None => Intake::begin(engine, self.kvs, &self.inputs, &self.rewrite, windows)?,
         };
         let mut written = 0;
-        while let Some(window) = intake.next_window(engine, windows, &mut || way.at_a_time())? {
+        while let Some(window) = intake.next_window(engine, windows, &mut || way.share())? {
             engine.check_wanted(self.asked)?;
             // While the last window is written, the first one of the next spill is gathered.
             if intake.is_at_end() {
@@ -217,9 +217,9 @@ impl<'a> Output<'a> {
     ) -> Result<()> {
         let writes = self.writes;
         let mut go_on = |way: &mut GivingWay<'_>| {
-            let at_a_time = way.at_a_time();
-            writes.set_at_a_time(at_a_time);
-            behind.as_mut().map_or(Ok(()), |intake| intake.go_on(engine, at_a_time))
+            let share = way.share();
+            writes.set_at_a_time(share.commands);
+            behind.as_mut().map_or(Ok(()), |intake| intake.go_on(engine, share))
         };
         go_on(way)?;
         let (mut key_start, mut written) = (0, 0);

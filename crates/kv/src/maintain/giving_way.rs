@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
+use crate::engine::intake::Share;
 use crate::engine::shared::Engine;
 use crate::engine::window::READS;
 use crate::sync::atomic::Ordering;
@@ -40,10 +41,13 @@ impl<'a> GivingWay<'a> {
         GivingWay { engine, can_wait, began, reads, has_readers, absorbs_burst }
     }
 
-    /// Between two pieces of work: how many commands may be under way at a time.
-    pub(crate) fn at_a_time(&mut self) -> usize {
+    /// Between two pieces of work: the share of the devices that the step has. It is one command at a time while others
+    /// use them, and reads are short if it is in no hurry.
+    pub(crate) fn share(&mut self) -> Share {
         self.pause();
-        if self.has_readers || self.absorbs_burst { 1 } else { READS }
+        let gives_way = self.has_readers || self.absorbs_burst;
+        let is_short = gives_way && self.engine.bears_debt();
+        Share { commands: if gives_way { 1 } else { READS }, is_short }
     }
 
     /// Between two pieces of work: sees whether somebody reads, and pauses then if that is right.

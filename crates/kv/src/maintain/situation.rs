@@ -65,9 +65,6 @@ impl Room {
     }
 }
 
-/// When the record cache lacks more of a thousand records that spill, it has lost much.
-const MISSED_MOST: u64 = 60;
-
 /// The bound of what is small, in bytes.
 const SMALL_MOST: u64 = 256 << 10;
 
@@ -99,8 +96,7 @@ impl Engine {
             now_ms: self.wall_clock.now_ms(),
             space_percent: self.options.space_percent(),
             is_quiet: self.pace.is_quiet(self.options.clock.now()),
-            reads_log: self.missed.permille() > MISSED_MOST
-                && view.root_bytes() > 3 * self.spill_bytes(),
+            reads_log: self.missed.is_much() && view.root_bytes() > 3 * self.spill_bytes(),
             emptying: *self.manual.emptying.lock(),
         }
     }
