@@ -27,6 +27,7 @@ use crate::tree::source::MemtableSource;
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::{Expiry, Moment, Time};
+use crate::types::ids::RecordAddress;
 use crate::types::key::key_hash;
 use crate::write::put::{check_record, size_with_expiry};
 
@@ -218,7 +219,7 @@ impl Transaction {
         self.own_size = size;
         self.own_seqno += 1;
         // What it puts expires as of its commit.
-        self.own.apply(&record, Expiry::NEVER, self.own_seqno, 0, 0);
+        self.own.apply(&record, Expiry::NEVER, self.own_seqno, RecordAddress::NOWHERE);
         if self.own.bytes() > 2 * self.own_kept + OWN_SLACK {
             self.forget_overwritten();
         }
@@ -231,7 +232,7 @@ impl Transaction {
         let mut seqno = 0;
         self.each_own(|kvs, key, change| {
             seqno += 1;
-            own.apply(&Record { kvs, key, change }, Expiry::NEVER, seqno, 0, 0);
+            own.apply(&Record { kvs, key, change }, Expiry::NEVER, seqno, RecordAddress::NOWHERE);
         });
         self.own_kept = own.bytes();
         self.own = Arc::new(own);

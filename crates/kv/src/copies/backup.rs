@@ -37,7 +37,7 @@ use crate::tree::view::View;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::Ids;
+use crate::types::ids::{BlockId, Ids};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -111,7 +111,7 @@ struct Captured {
     state: State,
     seqno: u64,
     kvsets: Vec<Arc<Kvset>>,
-    blocks: BTreeMap<u64, Arc<ValueBlock>>,
+    blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
 }
 
 impl Engine {
@@ -201,7 +201,7 @@ struct Copy {
     /// Space in use: nothing is given out twice while it is held.
     held: Vec<Allocation>,
     /// How far each block is referred to, in bytes.
-    ends: BTreeMap<u64, u64>,
+    ends: BTreeMap<BlockId, u64>,
     report: BackupReport,
 }
 
@@ -281,7 +281,7 @@ impl Copy {
     fn blocks(
         &mut self,
         state: &mut State,
-        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
         seqno: u64,
     ) -> Result<u64> {
         state.blocks.retain(|id, _| blocks.contains_key(id));

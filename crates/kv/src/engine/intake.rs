@@ -23,8 +23,9 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{Merge, Source, merge_kvsets};
 use crate::types::error::Result;
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::values::block::ValueBlock;
-use crate::values::cache::record::{RecordAddress, RecordKey, Sought};
+use crate::values::cache::record::{RecordKey, Sought};
 use crate::values::compression::Packer;
 
 /// What an inline value takes of DRAM.
@@ -55,12 +56,12 @@ pub(crate) enum Rewrite {
     None,
     All,
     /// Those in these blocks.
-    In(BTreeSet<u64>),
+    In(BTreeSet<BlockId>),
 }
 
 impl Rewrite {
     /// Whether the values in a block are written anew.
-    pub(crate) fn moves(&self, block: u64) -> bool {
+    pub(crate) fn moves(&self, block: BlockId) -> bool {
         match self {
             Rewrite::None => false,
             Rewrite::All => true,
@@ -69,7 +70,7 @@ impl Rewrite {
     }
 
     /// What a merge of a whole leaf rewrites.
-    pub(crate) fn of(blocks: BTreeSet<u64>) -> Rewrite {
+    pub(crate) fn of(blocks: BTreeSet<BlockId>) -> Rewrite {
         if blocks.is_empty() { Rewrite::None } else { Rewrite::In(blocks) }
     }
 }
@@ -192,7 +193,8 @@ impl Intake {
                         records += record_size(key.len(), to_usize(value_size.into()));
                         WindowKind::Move { block: block.clone(), offset, value_size, expiry, at }
                     } else {
-                        WindowKind::Keep { block: block.id, offset, value_size, expiry }
+                        let address = RecordAddress { block: block.id, offset };
+                        WindowKind::Keep { address, value_size, expiry }
                     }
                 }
             };

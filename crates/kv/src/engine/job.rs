@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::types::ids::BlockId;
+
 /// A step of the second lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
@@ -16,7 +18,7 @@ pub(crate) enum Job {
     /// Makes one of a leaf and the next one.
     Join { kvs: u32, leaf: u64, next: u64 },
     /// Merges all keys of a leaf, and rewrites the live values of these blocks.
-    Collect { kvs: u32, leaf: u64, blocks: BTreeSet<u64> },
+    Collect { kvs: u32, leaf: u64, blocks: BTreeSet<BlockId> },
     /// Writes all values of a leaf anew, in key order.
     Sort { kvs: u32, leaf: u64 },
     /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.

@@ -7,6 +7,7 @@ use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
 use crate::types::expiry::Expiry;
+use crate::types::ids::RecordAddress;
 use crate::values::block::ValueBlock;
 
 /// Entries that are merged at a time.
@@ -69,8 +70,7 @@ pub(crate) enum WindowKind {
     Tombstone,
     Inline(Vec<u8>, Expiry),
     Keep {
-        block: u64,
-        offset: u32,
+        address: RecordAddress,
         value_size: u32,
         expiry: Expiry,
     },

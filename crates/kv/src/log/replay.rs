@@ -12,6 +12,7 @@ use crate::log::frame::LogFrame;
 use crate::log::segment::SegmentReader;
 use crate::manifest::state::State;
 use crate::types::error::Result;
+use crate::types::ids::BlockId;
 use crate::values::block::ValueBlock;
 
 /// The log, as far as the manifest lets replay look.
@@ -24,7 +25,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn of(state: &State, blocks: &BTreeMap<u64, Arc<ValueBlock>>) -> Log {
+    pub(crate) fn of(state: &State, blocks: &BTreeMap<BlockId, Arc<ValueBlock>>) -> Log {
         let blocks = blocks.range(state.log_first..).map(|(_, block)| block);
         let segments = blocks.filter(|block| block.is_log()).cloned().collect();
         Log { segments, ingested: state.ingested }
@@ -74,7 +75,10 @@ impl Log {
 }
 
 /// Reads the log's records that are in no kvset yet, and that is all. Returns the last seqno.
-pub(crate) fn verify_log(state: &State, blocks: &BTreeMap<u64, Arc<ValueBlock>>) -> Result<u64> {
+pub(crate) fn verify_log(
+    state: &State,
+    blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
+) -> Result<u64> {
     Log::of(state, blocks).replay(|frame| {
         frame.each_record(|_, _, _| ())?;
         Ok(CONTINUE)

@@ -21,6 +21,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::types::compression::Compression;
 use crate::types::error::Result;
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::policy::Policy;
 use crate::types::prefixes::Prefixes;
 use crate::types::stream::Stream;
@@ -60,10 +61,18 @@ pub(crate) struct Compaction {
 pub(crate) struct Compacted {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
     pub(crate) blocks: Vec<Arc<ValueBlock>>,
-    /// Cached records and where they are now: hash, old block and offset, new block and offset.
-    pub(crate) moved: Vec<(u64, u64, u32, u64, u32)>,
+    /// The cached records that have another address.
+    pub(crate) moved: Vec<MovedRecord>,
     /// Whether deletes were dropped: nothing older is left for them to hide.
     pub(crate) forgets: bool,
+}
+
+/// A cached record that was written anew.
+pub(crate) struct MovedRecord {
+    /// The hash that the record cache knows it by.
+    pub(crate) hash: u64,
+    pub(crate) from: RecordAddress,
+    pub(crate) to: RecordAddress,
 }
 
 impl Compacted {
@@ -162,7 +171,7 @@ struct Output<'a> {
     packer: &'a mut Packer,
     packed: &'a mut Vec<u8>,
     /// The inputs' blocks, by id.
-    old_blocks: BTreeMap<u64, Arc<ValueBlock>>,
+    old_blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
     age: u64,
     /// What the inputs hide in what is older.
     prefixes: Prefixes,
@@ -235,27 +244,23 @@ impl<'a> Output<'a> {
                 }
                 WindowKind::Tombstone => NewEntry::Tombstone,
                 WindowKind::Inline(value, expiry) => NewEntry::Inline(value, *expiry),
-                &WindowKind::Keep { block, offset, value_size, expiry } => {
-                    NewEntry::Stored { block, offset, value_size, expiry }
+                &WindowKind::Keep { address, value_size, expiry } => {
+                    NewEntry::Stored { address, value_size, expiry }
                 }
                 WindowKind::Move { block, offset, value_size, expiry, at } => {
                     let size = record_size(key.len(), to_usize((*value_size).into()));
                     let records = window.records.as_ref().expect("gathered");
-                    let (place, value_size) = self.push(&records[*at..*at + size])?;
+                    let (address, value_size) = self.push(&records[*at..*at + size])?;
                     written += size;
                     if written > PIECE_BYTES {
                         written = 0;
                         go_on(way)?;
                     }
                     if let Some(hash) = *cached.next().expect("one for each that moves") {
-                        self.done.moved.push((hash, block.id, *offset, place.0, place.1));
+                        let from = RecordAddress { block: block.id, offset: *offset };
+                        self.done.moved.push(MovedRecord { hash, from, to: address });
                     }
-                    NewEntry::Stored {
-                        block: place.0,
-                        offset: place.1,
-                        value_size,
-                        expiry: *expiry,
-                    }
+                    NewEntry::Stored { address, value_size, expiry: *expiry }
                 }
             };
             self.builder().add(key, entry)?;
@@ -263,9 +268,9 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes a record, its value compressed if that pays. Returns its block and offset, and the size
+    /// Writes a record, its value compressed if that pays. Returns its address, and the size
     /// of the value as it is stored.
-    fn push(&mut self, record: &[u8]) -> Result<((u64, u32), u32)> {
+    fn push(&mut self, record: &[u8]) -> Result<(RecordAddress, u32)> {
         let value = StoredRecord::value_of(record);
         let packed = match value.codec {
             Codec::None => self.packer.pack(value.bytes),
@@ -332,7 +337,7 @@ impl<'a> Output<'a> {
         }
         let fresh = self.values.finish()?;
         if let Some(builder) = self.builder.take() {
-            let find = |id: u64| {
+            let find = |id: BlockId| {
                 let fresh = fresh.iter().find(|block| block.id == id);
                 fresh.or_else(|| self.old_blocks.get(&id)).expect("a block of ours").clone()
             };

@@ -25,6 +25,7 @@ use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree};
 use crate::types::class::MediaClass;
+use crate::types::ids::BlockId;
 use crate::types::options::Tuning;
 use crate::types::policy::{Place, Policy};
 use crate::values::block::ValueBlock;
@@ -169,7 +170,7 @@ impl Situation<'_> {
     /// a root that is never the fullest may hold a little in each. With the urgency of its spill.
     fn holds_log(&self) -> Option<(&Tree, usize)> {
         let class = self.room.log_class;
-        let mut held: BTreeMap<u64, (u64, &Tree)> = BTreeMap::new();
+        let mut held: BTreeMap<BlockId, (u64, &Tree)> = BTreeMap::new();
         for tree in self.view.trees.values() {
             let blocks = tree.root.iter().flat_map(|kvset| &kvset.blocks).map(|(block, _)| block);
             for block in blocks.filter(|block| block.is_log() && block.media().class == class) {
@@ -260,7 +261,7 @@ impl Situation<'_> {
     /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
     /// manifest and kvset, whatever its size, and each spill adds one. What rewriting has left small waits for as
     /// many more.
-    fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<u64>> {
+    fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<BlockId>> {
         let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
         let least = CRUMBS.max(2 * leaf.crumbs_left);
         if all < least {
@@ -442,7 +443,7 @@ impl Situation<'_> {
     }
 
     /// The blocks of a leaf that rewriting makes smaller; none when all of them together would not.
-    pub(crate) fn garbage_in(&self, leaf: &Leaf) -> BTreeSet<u64> {
+    pub(crate) fn garbage_in(&self, leaf: &Leaf) -> BTreeSet<BlockId> {
         let blocks = self.blocks();
         let unit = self.tuning.allocation_bytes;
         let mut poor = leaf.blocks();
@@ -469,7 +470,7 @@ impl Situation<'_> {
 
     /// The values that a merge of all of a leaf is to move besides: those that do not lie where the
     /// policy wants them, if there is room for them there.
-    pub(crate) fn misplaced(&self, leaf: &Leaf, policy: &Policy) -> BTreeSet<u64> {
+    pub(crate) fn misplaced(&self, leaf: &Leaf, policy: &Policy) -> BTreeSet<BlockId> {
         let Some(class) = self.room.taking(policy.old_values.class) else {
             return BTreeSet::new();
         };

@@ -24,10 +24,11 @@ use crate::tree::view::{Frozen, Table, Tree};
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::policy::{Place, Policy};
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
-use crate::values::cache::record::{Origin, RecordAddress, RecordKey, Version};
+use crate::values::cache::record::{Origin, RecordKey, Version};
 use crate::values::writer::BlockWriter;
 use home::{Home, Homes, Places, SharedValues};
 
@@ -49,7 +50,7 @@ impl Engine {
     /// the log put them.
     pub(crate) fn build_root_kvsets(&self, young: &impl Young) -> Result<Ingested> {
         let trees = self.view.load().trees.clone();
-        let mut blocks: BTreeMap<u64, Arc<ValueBlock>> =
+        let mut blocks: BTreeMap<BlockId, Arc<ValueBlock>> =
             young.blocks().into_iter().map(|block| (block.id, block)).collect();
         let mut prefixes = young.prefixes();
         let homes = Homes::find(self, young, &trees);
@@ -147,13 +148,12 @@ impl<'a> RootBuilder<'a> {
         &mut self,
         key: &[u8],
         newest: &Newest<'_>,
-        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
     ) -> Result<()> {
-        let Newest { value, expiry, block, offset } = *newest;
+        let Newest { value, expiry, address: stays } = *newest;
         let entry = match value {
             YoungValue::Deleted => NewEntry::Tombstone,
             YoungValue::Here(value) if value.len() > INLINE_MAX => {
-                let stays = (block, offset);
                 let shared = match &mut self.values {
                     YoungValues::Shared(places) => places.next(),
                     _ => None,
@@ -162,26 +162,22 @@ impl<'a> RootBuilder<'a> {
                 if expiry.has_passed(self.now_ms) {
                     return self.keys.add(key, NewEntry::Tombstone);
                 }
-                let (block, offset) = match shared {
+                let address = match shared {
                     Some(place) => place.unwrap_or(stays),
                     None => self.place(key, value, stays, blocks)?,
                 };
                 if self.caches {
-                    let version = Version {
-                        address: RecordAddress { block, offset },
-                        age: self.age,
-                        expires: !expiry.is_never(),
-                    };
+                    let version = Version { address, age: self.age, expires: !expiry.is_never() };
                     let key = RecordKey::new(self.kvs, key);
                     self.engine.values.cache.insert(&key, &version, &[value], Origin::Memtable);
                 }
                 let value_size = u32::try_from(value.len()).expect("at most VALUE_MAX");
-                NewEntry::Stored { block, offset, value_size, expiry }
+                NewEntry::Stored { address, value_size, expiry }
             }
             _ if expiry.has_passed(self.now_ms) => NewEntry::Tombstone,
             YoungValue::Here(value) => NewEntry::Inline(value, expiry),
             YoungValue::InLog { value_size } => {
-                NewEntry::Stored { block, offset, value_size, expiry }
+                NewEntry::Stored { address: stays, value_size, expiry }
             }
         };
         self.keys.add(key, entry)
@@ -192,13 +188,13 @@ impl<'a> RootBuilder<'a> {
         &mut self,
         key: &[u8],
         value: &[u8],
-        stays: (u64, u32),
-        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
-    ) -> Result<(u64, u32)> {
+        stays: RecordAddress,
+        blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
+    ) -> Result<RecordAddress> {
         let YoungValues::Own(values) = &mut self.values else {
             return Ok(stays);
         };
-        if self.is_full || !self.home.takes(&blocks[&stays.0]) {
+        if self.is_full || !self.home.takes(&blocks[&stays.block]) {
             return Ok(stays);
         }
         let record = Record { kvs: self.kvs, key, change: Change::Put(value) };
@@ -216,14 +212,14 @@ impl<'a> RootBuilder<'a> {
     /// Ends the kvset.
     fn finish(
         mut self,
-        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
         done: &mut Ingested,
     ) -> Result<()> {
         let own = match &mut self.values {
             YoungValues::Own(values) => values.finish()?,
             YoungValues::Stay | YoungValues::Shared(_) => Vec::new(),
         };
-        let find = |id: u64| {
+        let find = |id: BlockId| {
             let own = own.iter().find(|block| block.id == id);
             own.or_else(|| blocks.get(&id)).expect("the log's, a shared one, or our own").clone()
         };

@@ -7,6 +7,7 @@ use crate::media::class::Media;
 use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::class::MediaClass;
+use crate::types::ids::BlockId;
 use crate::types::options::Tuning;
 
 /// What the choice of a step depends on.
@@ -15,7 +16,7 @@ pub(crate) struct Situation<'v> {
     pub(crate) tuning: &'v Tuning,
     pub(crate) room: Room,
     /// The log segment in which replay begins: it stays, whatever refers to it.
-    pub(crate) replay_from: u64,
+    pub(crate) replay_from: BlockId,
     /// The wall clock.
     pub(crate) now_ms: u64,
     /// Bytes that the media may hold for each 100 bytes that are live.

@@ -19,7 +19,6 @@ use crate::sync::atomic::Ordering;
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
-use crate::values::cache::record::RecordAddress;
 
 impl Engine {
     /// Runs the step that is due; false when none is.
@@ -189,10 +188,9 @@ impl Engine {
                 }
             }
         });
-        let address = |block, offset| RecordAddress { block, offset };
         let moved = done.iter().flat_map(|(_, compacted)| &compacted.moved);
-        for &(hash, old_block, old_offset, block, offset) in moved {
-            self.values.cache.rename(hash, address(old_block, old_offset), address(block, offset));
+        for record in moved {
+            self.values.cache.rename(record.hash, record.from, record.to);
         }
         self.balance_memory();
         Ok(())

@@ -7,6 +7,7 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 use crate::types::extent::Extent;
+use crate::types::ids::BlockId;
 use crate::types::policy::KvsOptions;
 
 /// What the edits of a manifest add up to.
@@ -16,11 +17,11 @@ pub(crate) struct State {
     pub(crate) last_id: u64,
     pub(crate) classes: BTreeMap<MediaClass, String>,
     pub(crate) kvss: BTreeMap<u32, (String, KvsOptions)>,
-    pub(crate) blocks: BTreeMap<u64, BlockState>,
+    pub(crate) blocks: BTreeMap<BlockId, BlockState>,
     /// Records up to this seqno are in kvsets.
     pub(crate) ingested: u64,
     /// Replay begins in this log segment.
-    pub(crate) log_first: u64,
+    pub(crate) log_first: BlockId,
     /// KVS and lower bound of each leaf.
     pub(crate) leaves: BTreeMap<u64, (u32, Vec<u8>)>,
     pub(crate) kvsets: BTreeMap<u64, KvsetEdit>,
@@ -41,7 +42,7 @@ pub(crate) struct BlockState {
 
 impl State {
     /// Applies an edit. Blocks that may be used no more go to `doubtful`: another edit of the record may use them.
-    fn apply(&mut self, edit: Edit, doubtful: &mut Vec<u64>) -> Result<(), Malformed> {
+    fn apply(&mut self, edit: Edit, doubtful: &mut Vec<BlockId>) -> Result<(), Malformed> {
         let known = |holds: bool, what: &str, id: u64| {
             expect(holds, || format!("an edit names {what} {id}, which does not exist"))
         };
@@ -67,7 +68,7 @@ impl State {
                 gone.iter().for_each(|kvset| self.let_go(kvset, doubtful));
             }
             Edit::Block { id, extent, log, bytes, plain_bytes } => {
-                self.last_id = self.last_id.max(id);
+                self.last_id = self.last_id.max(id.0);
                 let references = self.blocks.get(&id).map_or(0, |former| former.references);
                 self.blocks.insert(id, BlockState { extent, log, bytes, plain_bytes, references });
                 doubtful.push(id);
@@ -93,7 +94,7 @@ impl State {
                 known(leaf == 0 || owner == Some(kvset.kvs), "leaf", leaf)?;
                 for (block, _) in &kvset.blocks {
                     let there = self.blocks.get_mut(block);
-                    known(there.is_some(), "block", *block)?;
+                    known(there.is_some(), "block", block.0)?;
                     there.into_iter().for_each(|block| block.references += 1);
                 }
                 self.last_id = self.last_id.max(kvset.id);
@@ -111,7 +112,7 @@ impl State {
     }
 
     /// A kvset is gone: the blocks that it referred to may go as well.
-    fn let_go(&mut self, kvset: &KvsetEdit, doubtful: &mut Vec<u64>) {
+    fn let_go(&mut self, kvset: &KvsetEdit, doubtful: &mut Vec<BlockId>) {
         for (id, _) in &kvset.blocks {
             if let Some(block) = self.blocks.get_mut(id) {
                 block.references -= 1;

@@ -11,7 +11,7 @@ use crate::manifest::state::State;
 use crate::manifest::writer::Manifest;
 use crate::omf::manifest::{Edit, KvsetEdit, RecordHeader};
 use crate::types::error::{KvError, Result};
-use crate::types::ids::Ids;
+use crate::types::ids::{BlockId, Ids};
 use crate::types::policy::KvsOptions;
 
 /// What is left of a manifest.
@@ -56,7 +56,7 @@ impl Survey {
         for (header, edits) in records {
             for edit in edits {
                 match edit {
-                    Edit::Block { id, .. } | Edit::Kvset(KvsetEdit { id, .. })
+                    Edit::Block { id: BlockId(id), .. } | Edit::Kvset(KvsetEdit { id, .. })
                         if at(&header) < behind =>
                     {
                         self.named.insert(id);
@@ -222,7 +222,8 @@ mod tests {
     fn what_was_named_once_is_not_named_later() {
         let device = device();
         let extent = Extent { class: MediaClass::Capacity, lba: Lba(8), count: LbaCount(8) };
-        let block = |id| Edit::Block { id, extent, log: false, bytes: 0, plain_bytes: 0 };
+        let block =
+            |id| Edit::Block { id: BlockId(id), extent, log: false, bytes: 0, plain_bytes: 0 };
         let manifest = Manifest::create(device.clone(), [1; 16], Vec::new()).unwrap();
         // No kvset refers to them, so each is gone at once.
         for id in [9990, 10_000, 9980, 9970] {

@@ -38,6 +38,7 @@ use esker_base::units::to_usize;
 use super::packed::{Codec, Packed};
 use super::{Malformed, expect, expect_crc, expect_magic, other_version};
 use crate::types::expiry::Expiry;
+use crate::types::ids::BlockId;
 use crate::types::limits::VERSION;
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
@@ -59,7 +60,7 @@ pub(crate) enum FrameKind {
 pub(crate) struct FrameHeader {
     pub(crate) kind: FrameKind,
     pub(crate) records: u32,
-    pub(crate) block: u64,
+    pub(crate) block: BlockId,
     pub(crate) offset: u64,
     pub(crate) durable_seqno: u64,
     pub(crate) first_seqno: u64,
@@ -79,7 +80,7 @@ impl FrameHeader {
             FrameKind::Log => 1,
             FrameKind::Aged => 2,
         };
-        e.bytes(MAGIC).u16(VERSION).u8(kind).u8(0).u32(self.records).u64(self.block);
+        e.bytes(MAGIC).u16(VERSION).u8(kind).u8(0).u32(self.records).u64(self.block.0);
         e.u64(self.offset).u64(self.durable_seqno).u64(self.first_seqno);
         e.u32(self.payload_size).u32(self.payload_crc).u32(0);
         let crc = crc32c(&e.0);
@@ -94,7 +95,7 @@ impl FrameHeader {
         let kind = d.u8("kind")?;
         d.u8("reserved")?;
         let records = d.u32("records")?;
-        let (block, offset) = (d.u64("block")?, d.u64("offset")?);
+        let (block, offset) = (BlockId(d.u64("block")?), d.u64("offset")?);
         let (durable_seqno, first_seqno) = (d.u64("durable_seqno")?, d.u64("first_seqno")?);
         let (payload_size, payload_crc) = (d.u32("payload_size")?, d.u32("payload_crc")?);
         d.u32("reserved")?;

@@ -32,6 +32,7 @@ use super::class::{class_code, class_of};
 use super::{Malformed, expect, expect_crc, expect_magic, options, other_version};
 use crate::types::class::MediaClass;
 use crate::types::extent::Extent;
+use crate::types::ids::BlockId;
 use crate::types::limits::VERSION;
 use crate::types::policy::KvsOptions;
 
@@ -94,7 +95,7 @@ pub(crate) struct KvsetEdit {
     /// Pages and meta lie in these extents, one after the other.
     pub(crate) extents: Vec<Extent>,
     /// The block table: block ids, and the bytes of records that this kvset refers to in each.
-    pub(crate) blocks: Vec<(u64, u64)>,
+    pub(crate) blocks: Vec<(BlockId, u64)>,
 }
 
 /// One change of the KVDB's structure.
@@ -110,9 +111,9 @@ pub(crate) enum Edit {
     KvsDropped { id: u32 },
     /// A block with this many bytes of records, which would be `plain_bytes` with no value compressed,
     /// or a log segment (0 bytes: it is not known yet).
-    Block { id: u64, extent: Extent, log: bool, bytes: u64, plain_bytes: u64 },
+    Block { id: BlockId, extent: Extent, log: bool, bytes: u64, plain_bytes: u64 },
     /// Records up to `seqno` are in kvsets; replay begins in block `first`.
-    Ingested { seqno: u64, first: u64 },
+    Ingested { seqno: u64, first: BlockId },
     /// A leaf of a KVS, which holds the keys from `lower` to the next leaf's.
     Leaf { id: u64, kvs: u32, lower: Vec<u8> },
     /// A leaf is gone.
@@ -160,12 +161,12 @@ impl Edit {
                 e.u8(4).u32(*id);
             }
             Edit::Block { id, extent, log, bytes, plain_bytes } => {
-                e.u8(5).u64(*id);
+                e.u8(5).u64(id.0);
                 put_extent(e, extent);
                 e.u8(u8::from(*log)).u64(*bytes).u64(*plain_bytes);
             }
             Edit::Ingested { seqno, first } => {
-                e.u8(6).u64(*seqno).u64(*first);
+                e.u8(6).u64(*seqno).u64(first.0);
             }
             Edit::Leaf { id, kvs, lower } => {
                 e.u8(7).u64(*id).u32(*kvs).bytes16(lower);
@@ -180,7 +181,7 @@ impl Edit {
                 k.extents.iter().for_each(|extent| put_extent(e, extent));
                 e.u32(count(k.blocks.len()));
                 for (block, live) in &k.blocks {
-                    e.u64(*block).u64(*live);
+                    e.u64(block.0).u64(*live);
                 }
             }
             Edit::KvsetRemoved { id } => {
@@ -203,13 +204,13 @@ impl Edit {
             },
             4 => Edit::KvsDropped { id: d.u32("kvs")? },
             5 => Edit::Block {
-                id: d.u64("block")?,
+                id: BlockId(d.u64("block")?),
                 extent: take_extent(d)?,
                 log: d.u8("log")? != 0,
                 bytes: d.u64("bytes")?,
                 plain_bytes: d.u64("plain_bytes")?,
             },
-            6 => Edit::Ingested { seqno: d.u64("seqno")?, first: d.u64("first")? },
+            6 => Edit::Ingested { seqno: d.u64("seqno")?, first: BlockId(d.u64("first")?) },
             7 => Edit::Leaf {
                 id: d.u64("leaf")?,
                 kvs: d.u32("kvs")?,
@@ -226,7 +227,7 @@ impl Edit {
                     .map(|_| take_extent(d))
                     .collect::<Result<Vec<_>, _>>()?;
                 let blocks = (0..d.u32("blocks")?)
-                    .map(|_| Ok((d.u64("block")?, d.u64("live")?)))
+                    .map(|_| Ok((BlockId(d.u64("block")?), d.u64("live")?)))
                     .collect::<Result<Vec<_>, Malformed>>()?;
                 expect((pages > 0) == (entries > 0) && !extents.is_empty(), || {
                     let extents = extents.len();

@@ -32,6 +32,7 @@ use crate::types::class::MediaClass;
 use crate::types::compression::Compression;
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::extent::Extent;
+use crate::types::ids::BlockId;
 use crate::types::key::key_hash;
 use crate::types::policy::Place;
 use crate::types::policy::{KvsOptions, Policy};
@@ -108,7 +109,7 @@ fn frame_with(kind: FrameKind, records: &[Vec<u8>]) -> Vec<u8> {
     let header = FrameHeader {
         kind,
         records: u32::try_from(records.len()).unwrap(),
-        block: 7,
+        block: BlockId(7),
         offset: 4096,
         durable_seqno,
         first_seqno,
@@ -177,20 +178,20 @@ fn edits() -> Vec<Edit> {
         Edit::Kvs { id: 1, name: "users".into(), options: kvs_options() },
         Edit::KvsDropped { id: 2 },
         Edit::Block {
-            id: 7,
+            id: BlockId(7),
             extent: extent(staging, 64, 8192),
             log: true,
             bytes: 0,
             plain_bytes: 0,
         },
         Edit::Block {
-            id: 8,
+            id: BlockId(8),
             extent: extent(capacity, 16, 4096),
             log: false,
             bytes: 2_000_000,
             plain_bytes: 3_000_000,
         },
-        Edit::Ingested { seqno: 43, first: 7 },
+        Edit::Ingested { seqno: 43, first: BlockId(7) },
         Edit::Leaf { id: 4, kvs: 1, lower: b"m".to_vec() },
         Edit::LeafRemoved { id: 5 },
         Edit::Kvset(KvsetEdit {
@@ -203,7 +204,7 @@ fn edits() -> Vec<Edit> {
             pages: 2,
             meta_size: 195,
             extents: vec![extent(staging, 8256, 16)],
-            blocks: vec![(7, 1000), (8, 200_000)],
+            blocks: vec![(BlockId(7), 1000), (BlockId(8), 200_000)],
         }),
         Edit::KvsetRemoved { id: 6 },
         Edit::ClassRemoved { class: staging },
@@ -321,7 +322,7 @@ fn what_is_encoded_is_decoded() {
     for (kind, records) in [(FrameKind::Log, log_records()), (FrameKind::Aged, aged_records())] {
         let bytes = frame_of(kind, &records);
         let header = FrameHeader::decode(&bytes).unwrap();
-        assert_eq!((header.kind, header.block, header.offset), (kind, 7, 4096));
+        assert_eq!((header.kind, header.block, header.offset), (kind, BlockId(7), 4096));
         assert_eq!(header.encode(), bytes[..frame::HEADER_SIZE]);
         let mut payload = &bytes[frame::HEADER_SIZE..];
         for record in records {

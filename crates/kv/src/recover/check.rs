@@ -17,6 +17,7 @@ use crate::recover::structures::{Opened, check_classes, open_structures};
 use crate::tree::kvset::Kvset;
 use crate::tree::page_cache::PageCache;
 use crate::types::error::{KvError, Result};
+use crate::types::ids::BlockId;
 use crate::types::options::Options;
 use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
@@ -100,9 +101,9 @@ impl CheckReport {
         kvset: &Kvset,
         lower: &[u8],
         upper: Option<&[u8]>,
-        ends: &mut BTreeMap<u64, u64>,
+        ends: &mut BTreeMap<BlockId, u64>,
     ) {
-        let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut live: BTreeMap<BlockId, u64> = BTreeMap::new();
         // Values of a kvset that aged lie in key order; nothing is cached.
         let values = Values::new(0);
         let mut ahead = ReadAhead::default();

@@ -36,7 +36,7 @@ use crate::tree::view::{Frozen, Table, Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::Ids;
+use crate::types::ids::{BlockId, Ids};
 use crate::types::options::{Options, Tuning};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
@@ -118,7 +118,7 @@ impl Engine {
     fn take_over(
         &self,
         log: &Log,
-        blocks: &BTreeMap<u64, Arc<ValueBlock>>,
+        blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
         mut round: Round,
         (last_seqno, next): (u64, &Arc<ValueBlock>),
     ) -> Result<()> {
@@ -187,7 +187,8 @@ fn unwritten_log(tuning: Tuning, state: &State, classes: &Classes, last_seqno: u
     let media = classes.capacity.clone();
     let extent = Extent { class: media.class, lba: Lba(0), count: LbaCount(0) };
     let allocation = Allocation { media, extent, stream: Stream::Log };
-    let segment = ValueBlock { id: state.last_id + 1, allocation, bytes: 0, plain_bytes: 0 };
+    let id = BlockId(state.last_id + 1);
+    let segment = ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 };
     LogTail::new(tuning, Arc::new(segment), last_seqno)
 }
 

@@ -13,6 +13,7 @@ use crate::tree::view::{Leaf, Tree};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
+use crate::types::ids::BlockId;
 use crate::types::limits::VALUE_MAX;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
@@ -20,7 +21,7 @@ use crate::values::block::ValueBlock;
 /// What the manifest names, opened.
 pub(crate) struct Opened {
     pub(crate) trees: Vec<Tree>,
-    pub(crate) blocks: BTreeMap<u64, Arc<ValueBlock>>,
+    pub(crate) blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
 }
 
 /// Checks that the classes are those of the KVDB. `damaged` says whether to go on without a header.
@@ -62,7 +63,7 @@ pub(crate) fn open_structures(
         media.claim(stream, extent)
     };
     let in_root = state.kvsets.values().filter(|kvset| kvset.leaf == 0);
-    let young: BTreeSet<u64> =
+    let young: BTreeSet<BlockId> =
         in_root.flat_map(|kvset| kvset.blocks.iter().map(|(id, _)| *id)).collect();
     let mut blocks = BTreeMap::new();
     for (&id, block) in &state.blocks {

@@ -4,7 +4,7 @@
 //! Invariants
 //! 1. Entries are never changed or removed; a newer version of a key is another entry. A deleted
 //!    prefix hides the versions with lower seqnos.
-//! 2. Every entry's record is in the durability log, at `Written::block` and `offset`.
+//! 2. Every entry's record is in the durability log, at `Written::address`.
 //! 3. A frozen memtable gets no more entries.
 
 pub(crate) mod list;
@@ -24,6 +24,7 @@ use crate::tree::filter::LiveFilter;
 use crate::tree::memtable::list::Written;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::expiry::Expiry;
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::key::key_hash;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -83,21 +84,20 @@ impl Memtable {
         }
     }
 
-    /// Adds what a record of the log does, which is at `offset` of the block with the id `block`.
+    /// Adds what a record of the log does, which is at `address`.
     /// Called in seqno order; `expiry` is what the last call returned for this frame or batch.
     pub(crate) fn apply(
         &self,
         record: &Record<'_>,
         expiry: Expiry,
         seqno: u64,
-        block: u64,
-        offset: u32,
+        address: RecordAddress,
     ) -> Expiry {
         match record.change {
             Change::Expire(expiry) => return expiry,
             Change::DeletePrefix => self.delete_prefix(record.kvs, record.key, seqno),
             Change::Put(_) | Change::Delete => {
-                let written = Written { value: record.change.value(), expiry, block, offset };
+                let written = Written { value: record.change.value(), expiry, address };
                 self.insert(record.kvs, record.key, seqno, written);
             }
         }
@@ -127,7 +127,7 @@ impl Memtable {
     }
 
     /// Lets go of blocks in which none of its entries has its record.
-    pub(crate) fn forget_blocks_before(&self, id: u64) {
+    pub(crate) fn forget_blocks_before(&self, id: BlockId) {
         self.blocks.lock().retain(|block| block.id >= id);
     }
 
@@ -375,9 +375,9 @@ impl Young for Memtable {
         mut each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.each_newest(|kvs, key, written| {
-            let Written { value, expiry, block, offset } = written;
+            let Written { value, expiry, address } = written;
             let value = value.map_or(YoungValue::Deleted, YoungValue::Here);
-            each(kvs, key, Newest { value, expiry, block, offset })
+            each(kvs, key, Newest { value, expiry, address })
         })
     }
 }
@@ -398,7 +398,8 @@ mod tests {
         let table = Memtable::new(1 << 20);
         for &(kvs, key, seqno, value) in entries {
             let value = value.map(str::as_bytes);
-            let written = Written { value, expiry: Expiry(seqno), block: 1, offset: 0 };
+            let address = RecordAddress { block: BlockId(1), offset: 0 };
+            let written = Written { value, expiry: Expiry(seqno), address };
             table.insert(kvs, key.as_bytes(), seqno, written);
         }
         table

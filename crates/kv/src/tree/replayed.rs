@@ -15,6 +15,7 @@ use crate::tree::memtable::Memtable;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
+use crate::types::ids::RecordAddress;
 use crate::types::key::head;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -254,8 +255,10 @@ impl Replayed {
                 Value::InLog => YoungValue::InLog { value_size },
             },
             expiry: version.expiry,
-            block: self.segments[version.segment as usize].id,
-            offset: version.offset,
+            address: RecordAddress {
+                block: self.segments[version.segment as usize].id,
+                offset: version.offset,
+            },
         }
     }
 }

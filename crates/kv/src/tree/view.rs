@@ -20,6 +20,7 @@ use crate::tree::pinned::{ALLOCATION, Pinned};
 use crate::tree::replayed::Replayed;
 use crate::tree::young::Young;
 use crate::types::class::MediaClass;
+use crate::types::ids::BlockId;
 use crate::types::policy::{KvsOptions, Place};
 use crate::values::block::ValueBlock;
 
@@ -50,7 +51,7 @@ impl Leaf {
         self.kvsets.iter().map(|kvset| kvset.value_bytes()).sum()
     }
 
-    pub(crate) fn refers_to(&self, block: u64) -> bool {
+    pub(crate) fn refers_to(&self, block: BlockId) -> bool {
         self.kvsets.iter().flat_map(|kvset| &kvset.blocks).any(|(own, _)| own.id == block)
     }
 
@@ -60,12 +61,12 @@ impl Leaf {
     }
 
     /// The blocks that it refers to, by id.
-    pub(crate) fn blocks(&self) -> BTreeMap<u64, &Arc<ValueBlock>> {
+    pub(crate) fn blocks(&self) -> BTreeMap<BlockId, &Arc<ValueBlock>> {
         self.kvsets.iter().flat_map(|kvset| &kvset.blocks).map(|(b, _)| (b.id, b)).collect()
     }
 
     /// Those of them that are small, when blocks of `block_bytes` are wanted.
-    pub(crate) fn crumbs(&self, block_bytes: u64) -> BTreeMap<u64, &Arc<ValueBlock>> {
+    pub(crate) fn crumbs(&self, block_bytes: u64) -> BTreeMap<BlockId, &Arc<ValueBlock>> {
         let mut crumbs = self.blocks();
         crumbs.retain(|_, block| block.allocation.bytes() < block_bytes / 16);
         crumbs

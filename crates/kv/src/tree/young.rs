@@ -7,6 +7,7 @@ use esker_base::units::to_usize;
 
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
+use crate::types::ids::RecordAddress;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
 
@@ -39,8 +40,7 @@ pub(crate) trait Young {
 pub(crate) struct Newest<'a> {
     pub(crate) value: YoungValue<'a>,
     pub(crate) expiry: Expiry,
-    pub(crate) block: u64,
-    pub(crate) offset: u32,
+    pub(crate) address: RecordAddress,
 }
 
 #[derive(Clone, Copy)]

@@ -2,7 +2,48 @@
 //! one, because frames of one that was on its media before would pass for its own if they had its ids. The
 //! upper half is the origin, drawn when the KVDB begins; the lower half counts.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Declares a type of ids. It is as small as its number, and no other id can be passed in its place.
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($number:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(pub(crate) $number);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<$number> for $name {
+            fn from(number: $number) -> $name {
+                $name(number)
+            }
+        }
+    };
+}
+
+id! {
+    /// Id of a block: a segment of the log or a value block. Later blocks have higher ids.
+    BlockId(u64)
+}
+
+/// Where a record is on a medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RecordAddress {
+    /// The block that holds it.
+    pub(crate) block: BlockId,
+    /// Its offset in the block, in bytes.
+    pub(crate) offset: u32,
+}
+
+impl RecordAddress {
+    /// The address of what is in no block. No block has the id 0.
+    pub(crate) const NOWHERE: RecordAddress = RecordAddress { block: BlockId(0), offset: 0 };
+}
 
 /// No KVDB has more ids at a time that it has given out and not named: a step takes them when it begins, and
 /// names them when it commits.
@@ -55,8 +96,9 @@ impl Ids {
         Ids::after(last + UNNAMED)
     }
 
-    pub(crate) fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    /// The next id, of the type that the caller needs: all types count together.
+    pub(crate) fn next<Id: From<u64>>(&self) -> Id {
+        Id::from(self.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     pub(crate) fn last(&self) -> u64 {

@@ -14,6 +14,7 @@ use esker_base::units::to_usize;
 use crate::media::class::Media;
 use crate::media::in_flight::InFlight;
 use crate::types::error::Result;
+use crate::types::ids::BlockId;
 use crate::values::ahead::run::{Run, WINDOW_MAX};
 use crate::values::block::{Piece, ValueBlock, Values, Wanted, read_pieces};
 use crate::values::budget::Counted;
@@ -29,10 +30,10 @@ pub(crate) struct ReadAhead {
     /// A record that lies in two windows.
     joined: Vec<u8>,
     /// The blocks of old values that the walk has come to.
-    met: BTreeSet<u64>,
+    met: BTreeSet<BlockId>,
     /// What was read on coming to each, since [`ReadAhead::take_first_reads`]: the block, and bytes that
     /// are not of the record that was wanted.
-    first_reads: Vec<(u64, u64)>,
+    first_reads: Vec<(BlockId, u64)>,
     forward: bool,
     /// Bytes of the values that the walk has read.
     walked: u64,
@@ -97,7 +98,7 @@ impl ReadAhead {
 
     /// The blocks of old values that the walk has come to since it was asked, each with the bytes that
     /// were read of it then besides the record that was wanted.
-    pub(crate) fn take_first_reads(&mut self) -> Vec<(u64, u64)> {
+    pub(crate) fn take_first_reads(&mut self) -> Vec<(BlockId, u64)> {
         std::mem::take(&mut self.first_reads)
     }
 

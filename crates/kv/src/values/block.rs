@@ -17,15 +17,16 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::stream::Stream;
 use crate::values::budget::WindowBudget;
 use crate::values::cache::RecordCache;
-use crate::values::cache::record::{Origin, RecordAddress, RecordKey, Sought, Version};
+use crate::values::cache::record::{Origin, RecordKey, Sought, Version};
 use crate::values::compression::Unpacker;
 
 /// A block of records in use.
 pub(crate) struct ValueBlock {
-    pub(crate) id: u64,
+    pub(crate) id: BlockId,
     pub(crate) allocation: Allocation,
     /// Bytes of records in it; 0 for a log segment.
     pub(crate) bytes: u64,

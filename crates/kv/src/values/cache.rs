@@ -47,8 +47,9 @@ use esker_base::Slab;
 use esker_base::units::{to_u64, to_usize};
 
 use crate::sync::Mutex;
+use crate::types::ids::RecordAddress;
 use crate::values::cache::record::{
-    Origin, RecordAddress, RecordCacheStats, RecordKey, SHARDS, Version, in_shard, shard_of,
+    Origin, RecordCacheStats, RecordKey, SHARDS, Version, in_shard, shard_of,
 };
 use shard::Shard;
 

@@ -10,7 +10,7 @@ use crate::media::space::Purpose;
 use crate::media::writes::Writes;
 use crate::omf::frame::{FrameKind, HEADER_SIZE, StoredRecord};
 use crate::types::error::Result;
-use crate::types::ids::Ids;
+use crate::types::ids::{Ids, RecordAddress};
 use crate::types::options::Tuning;
 use crate::types::policy::Place;
 use crate::types::stream::Stream;
@@ -60,8 +60,8 @@ impl<'a> BlockWriter<'a> {
         }
     }
 
-    /// Appends an encoded record; returns the id of the block it goes to and its offset there.
-    pub(crate) fn push(&mut self, record: &[u8], ids: &Ids) -> Result<(u64, u32)> {
+    /// Appends an encoded record; returns its address.
+    pub(crate) fn push(&mut self, record: &[u8], ids: &Ids) -> Result<RecordAddress> {
         if !self.frame.has_room(record.len()) {
             self.write_frame()?;
             if !self.frame.has_room(record.len()) {
@@ -90,7 +90,7 @@ impl<'a> BlockWriter<'a> {
         let value = StoredRecord::value_of(record);
         block.plain_bytes += (record.len() - value.bytes.len() + value.plain_size()) as u64;
         let offset = u32::try_from(*end + at).expect("blocks are below 4 GiB");
-        Ok((block.id, offset))
+        Ok(RecordAddress { block: block.id, offset })
     }
 
     fn write_frame(&mut self) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
+use crate::types::ids::RecordAddress;
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 use crate::types::options::Maintenance;
 use crate::types::policy::KvsOptions;
@@ -94,7 +95,7 @@ impl Engine {
         for record in records {
             let (seqno, offset) = log.append(&record, now);
             user_bytes += record.key.len() + record.change.value().map_or(0, <[u8]>::len);
-            expiry = view.active.apply(&record, expiry, seqno, block, offset);
+            expiry = view.active.apply(&record, expiry, seqno, RecordAddress { block, offset });
         }
         let seqno = log.last_seqno();
         self.visible.store(seqno, Ordering::Release);

@@ -13,7 +13,7 @@ use crate::omf::frame::{
 };
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::Ids;
+use crate::types::ids::{BlockId, Ids};
 use crate::values::block::ValueBlock;
 use crate::values::compression::Unpacker;
 
@@ -137,7 +137,7 @@ impl LogFrames {
     pub(super) fn settle(&mut self) {
         self.0.sort_by_key(|(segment, header)| (segment.id, header.first_seqno));
         let mut begins = u64::MAX;
-        let mut segment = 0;
+        let mut segment = BlockId(0);
         let mut earliest = u64::MAX;
         let mut kept = Vec::with_capacity(self.0.len());
         for (block, header) in std::mem::take(&mut self.0).into_iter().rev() {
@@ -157,7 +157,7 @@ impl LogFrames {
     pub(super) fn settle_each_origin(&mut self) {
         let mut origins: BTreeMap<u64, LogFrames> = BTreeMap::new();
         for frame in std::mem::take(&mut self.0) {
-            origins.entry(Ids::origin_of(frame.0.id)).or_default().0.push(frame);
+            origins.entry(Ids::origin_of(frame.0.id.0)).or_default().0.push(frame);
         }
         for mut one in origins.into_values() {
             one.settle();

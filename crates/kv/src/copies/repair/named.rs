@@ -16,13 +16,14 @@ use crate::omf::page::{Entry, PAGE_SIZE, Page, Stored};
 use crate::tree::kvset::extents::KeyExtents;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
+use crate::types::ids::BlockId;
 use crate::types::prefixes::Prefixes;
 use crate::types::stream::Stream;
 use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
 use crate::values::cache::record::RecordKey;
 
-type OpenBlocks = BTreeMap<u64, Arc<ValueBlock>>;
+type OpenBlocks = BTreeMap<BlockId, Arc<ValueBlock>>;
 
 /// Salvages what `state` names: leaves, root, log, each from its oldest structure on.
 pub(super) fn salvage(

@@ -17,7 +17,7 @@ use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::recover::devices::Remains;
 use crate::types::extent::Extent;
-use crate::types::ids::Ids;
+use crate::types::ids::{BlockId, Ids};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -28,7 +28,7 @@ pub(super) const PIECE: u64 = 1 << 20;
 pub(crate) struct Scanned {
     pub(super) media: Vec<Arc<Media>>,
     /// The frames of each block, by its id and where it begins.
-    blocks: BTreeMap<(u64, ScanPlace), Vec<FrameHeader>>,
+    blocks: BTreeMap<(BlockId, ScanPlace), Vec<FrameHeader>>,
     /// Key pages: kvset, index, and where.
     pub(super) pages: Vec<(u64, u32, ScanPlace)>,
     /// The KVS of each kvset.
@@ -52,9 +52,11 @@ impl Scanned {
         let media: Vec<Arc<Media>> = classes.values().cloned().collect();
         let (blocks, pages, owners) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let origins = state.map(|state| {
-            let named = state.blocks.keys().chain(state.kvsets.keys()).chain(state.leaves.keys());
+            let blocks = state.blocks.keys().map(|id| id.0);
+            let named =
+                blocks.chain(state.kvsets.keys().copied()).chain(state.leaves.keys().copied());
             let given_out_later = [state.last_id, state.last_id.saturating_add(u32::MAX.into())];
-            named.copied().chain(given_out_later).map(Ids::origin_of).collect()
+            named.chain(given_out_later).map(Ids::origin_of).collect()
         });
         let mut found = Scanned { media: media.clone(), blocks, pages, owners, origins };
         for (number, media) in media.iter().enumerate() {
@@ -75,9 +77,10 @@ impl Scanned {
         origins.dedup();
         let &[origin] = &origins[..] else { return };
         let is_own = |id: u64| Ids::origin_of(id) == origin;
-        let mut ids = self.blocks.keys().map(|(id, _)| *id).chain(self.pages.iter().map(|it| it.0));
+        let mut ids =
+            self.blocks.keys().map(|(id, _)| id.0).chain(self.pages.iter().map(|it| it.0));
         if ids.any(is_own) {
-            self.blocks.retain(|(id, _), _| is_own(*id));
+            self.blocks.retain(|(id, _), _| is_own(id.0));
             self.pages.retain(|(kvset, ..)| is_own(*kvset));
         }
     }
@@ -88,10 +91,10 @@ impl Scanned {
         let state = survey.state.as_ref()?;
         let end = format!("the manifest ends at structure {}", state.last_id);
         let named = state.blocks.iter().filter(|(_, block)| block.log).map(|(id, _)| *id);
-        let last = named.max().unwrap_or(0).max(state.log_first);
+        let last = named.max().unwrap_or_default().max(state.log_first);
         let is_log = |frames: &Vec<FrameHeader>| frames[0].kind == FrameKind::Log;
         let logs = self.blocks.iter().filter(|(_, frames)| is_log(frames)).map(|((id, _), _)| *id);
-        if let Some(newest) = logs.filter(|id| *id > last && survey.may_be_later(*id)).max() {
+        if let Some(newest) = logs.filter(|id| *id > last && survey.may_be_later(id.0)).max() {
             return Some(format!("{end}, and there is log segment {newest}"));
         }
         let kvsets = self.pages.iter().map(|(kvset, ..)| *kvset);
@@ -128,7 +131,7 @@ impl Scanned {
         let lba_size = lba_size(media);
         for (bytes, lba) in piece.chunks(lba_size).zip(first.0..) {
             let Ok(header) = FrameHeader::decode(bytes) else { continue };
-            if !self.is_own(header.block) {
+            if !self.is_own(header.block.0) {
                 continue;
             }
             // A frame states how far it is from the beginning of its block.
@@ -152,25 +155,26 @@ impl Scanned {
 
     /// The blocks with their frames, which are of one kind.
     pub(super) fn blocks(&self) -> Vec<(Arc<ValueBlock>, FrameKind, Vec<FrameHeader>)> {
-        let block = |(&(id, (number, start)), frames): (&(u64, ScanPlace), &Vec<FrameHeader>)| {
-            let media = &self.media[number];
-            let end = |frame: &FrameHeader| {
-                frame.offset + HEADER_SIZE as u64 + u64::from(frame.payload_size)
+        let block =
+            |(&(id, (number, start)), frames): (&(BlockId, ScanPlace), &Vec<FrameHeader>)| {
+                let media = &self.media[number];
+                let end = |frame: &FrameHeader| {
+                    frame.offset + HEADER_SIZE as u64 + u64::from(frame.payload_size)
+                };
+                let bytes = frames.iter().map(end).max().unwrap_or(0);
+                let count = LbaCount::holding(bytes, media.lba_size);
+                let extent = Extent { class: media.class, lba: Lba(start), count };
+                let (kind, stream) = match frames[0].kind {
+                    FrameKind::Log => (FrameKind::Log, Stream::Log),
+                    FrameKind::Aged => (FrameKind::Aged, Stream::OldValues),
+                };
+                let allocation = Allocation { media: media.clone(), extent, stream };
+                (
+                    Arc::new(ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 }),
+                    kind,
+                    frames.clone(),
+                )
             };
-            let bytes = frames.iter().map(end).max().unwrap_or(0);
-            let count = LbaCount::holding(bytes, media.lba_size);
-            let extent = Extent { class: media.class, lba: Lba(start), count };
-            let (kind, stream) = match frames[0].kind {
-                FrameKind::Log => (FrameKind::Log, Stream::Log),
-                FrameKind::Aged => (FrameKind::Aged, Stream::OldValues),
-            };
-            let allocation = Allocation { media: media.clone(), extent, stream };
-            (
-                Arc::new(ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 }),
-                kind,
-                frames.clone(),
-            )
-        };
         self.blocks.iter().map(block).collect()
     }
 }

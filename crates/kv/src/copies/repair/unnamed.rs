@@ -28,6 +28,7 @@ use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
 use crate::omf::page::{Entry, PAGE_SIZE, Page};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
+use crate::types::ids::BlockId;
 use crate::values::block::ValueBlock;
 
 /// Salvages what the survey's state does not name.
@@ -35,7 +36,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
     let ingested = state.map_or(0, |state| state.ingested);
-    let log_first = state.map_or(0, |state| state.log_first);
+    let log_first = state.map_or(BlockId(0), |state| state.log_first);
     let (mut frames, mut older) = (LogFrames::default(), Vec::new());
     let mut written = Vec::new();
     for (block, kind, headers) in found.blocks() {
@@ -49,8 +50,8 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
                 let old = log.into_iter().filter(|header| header.first_seqno <= ingested);
                 older.push((block, old.collect()));
             }
-            FrameKind::Aged if block.id > known => {
-                written.push((block.id, WrittenPart::Values(block, headers)));
+            FrameKind::Aged if block.id.0 > known => {
+                written.push((block.id.0, WrittenPart::Values(block, headers)));
             }
             _ => older.push((block, headers)),
         }
@@ -166,7 +167,7 @@ fn fingerprint(record: &Record<'_>) -> u32 {
 struct LogVersions {
     keys: Vec<LogVersion>,
     /// The last seqno that deletes a prefix, and its segment; by KVS and prefix.
-    prefixes: BTreeMap<(u32, Vec<u8>), (u64, u64)>,
+    prefixes: BTreeMap<(u32, Vec<u8>), (u64, BlockId)>,
     /// The sizes of those prefixes, in bytes.
     prefix_sizes: BTreeSet<usize>,
 }
@@ -175,7 +176,7 @@ struct LogVersions {
 struct LogVersion {
     hash: u64,
     seqno: u64,
-    segment: u64,
+    segment: BlockId,
     fingerprint: u32,
 }
 
@@ -195,7 +196,7 @@ impl LogVersions {
         Ok(versions)
     }
 
-    fn note(&mut self, record: &Record<'_>, seqno: u64, segment: u64) {
+    fn note(&mut self, record: &Record<'_>, seqno: u64, segment: BlockId) {
         if record.change == Change::DeletePrefix {
             let last = self.prefixes.entry((record.kvs, record.key.to_vec())).or_default();
             *last = (seqno, segment).max(*last);
@@ -208,7 +209,7 @@ impl LogVersions {
     }
 
     /// The last seqno that deletes a prefix of the key, and its segment.
-    fn covered_by(&self, kvs: u32, key: &[u8]) -> Option<(u64, u64)> {
+    fn covered_by(&self, kvs: u32, key: &[u8]) -> Option<(u64, BlockId)> {
         let prefixes = self.prefix_sizes.iter().filter_map(|size| key.get(..*size));
         prefixes.filter_map(|prefix| self.prefixes.get(&(kvs, prefix.to_vec()))).max().copied()
     }
@@ -320,7 +321,7 @@ impl Order {
                 if !is_known {
                     salvage.doubt(one.record.kvs, one.record.key)?;
                 }
-                self.version(salvage, block.id, &one.record, expiry.unwrap_or(Expiry::NEVER))
+                self.version(salvage, block.id.0, &one.record, expiry.unwrap_or(Expiry::NEVER))
             })?;
             damage.into_iter().for_each(|damage| salvage.finding(damage));
         }
@@ -340,7 +341,7 @@ impl Order {
         let last = in_log.last().map(|version| (version.seqno, version.segment));
         let covered_by = self.log.covered_by(kvs, key);
         // The log has this version as well, or what it has last was written after this: it decides.
-        let decides = last.max(covered_by).is_some_and(|(_, segment)| segment > id) || {
+        let decides = last.max(covered_by).is_some_and(|(_, segment)| segment.0 > id) || {
             let fingerprint = fingerprint(record);
             in_log.iter().any(|version| version.fingerprint == fingerprint)
         };

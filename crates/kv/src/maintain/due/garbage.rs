@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree, View};
+use crate::types::ids::BlockId;
 use crate::types::key::key_hash;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -36,15 +37,15 @@ pub(crate) struct Freed {
 
 /// Which blocks there are, and what refers to them.
 pub(crate) struct Blocks<'v> {
-    blocks: BTreeMap<u64, (&'v Arc<ValueBlock>, u64)>,
+    blocks: BTreeMap<BlockId, (&'v Arc<ValueBlock>, u64)>,
     /// Segments from this one on take all they have: replay may need them.
-    replay_from: u64,
+    replay_from: BlockId,
     /// Blocks below this size are no larger than their records made them, rounded up.
     unit: u64,
 }
 
 impl<'v> Blocks<'v> {
-    pub(crate) fn of(view: &'v View, replay_from: u64, unit: u64) -> Blocks<'v> {
+    pub(crate) fn of(view: &'v View, replay_from: BlockId, unit: u64) -> Blocks<'v> {
         let mut blocks = BTreeMap::new();
         for (block, bytes) in view.trees.values().flat_map(|t| t.kvsets()).flat_map(|k| &k.blocks) {
             blocks.entry(block.id).or_insert((block, 0)).1 += bytes;
@@ -77,7 +78,7 @@ impl<'v> Blocks<'v> {
     /// What of the garbage in blocks goes when a root no longer refers to them. It goes with the last KVS that lets go
     /// of a block: with the one that holds most of what lives there, or else each frees its part.
     pub(crate) fn freed_by(&self, root: &[Arc<Kvset>]) -> Freed {
-        let mut own: BTreeMap<u64, (&ValueBlock, u64)> = BTreeMap::new();
+        let mut own: BTreeMap<BlockId, (&ValueBlock, u64)> = BTreeMap::new();
         for (block, bytes) in root.iter().flat_map(|kvset| &kvset.blocks) {
             own.entry(block.id).or_insert((&**block, 0)).1 += bytes;
         }

@@ -11,6 +11,7 @@ use crate::api::kvs::Kvs;
 use crate::media::space::Purpose;
 use crate::recover::devices::Devices;
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
+use crate::types::ids::BlockId;
 use crate::types::policy::Policy;
 use crate::types::stream::Stream;
 
@@ -64,7 +65,7 @@ fn who_writes_little_keeps_no_more_of_the_log_than_half_of_what_it_lies_on() {
         let kvsets = view.trees.values().flat_map(|tree| &tree.root);
         let blocks = kvsets.flat_map(|kvset| &kvset.blocks).filter(|(block, _)| block.is_log());
         let sizes = blocks.map(|(block, _)| (block.id, block.allocation.bytes()));
-        sizes.collect::<BTreeMap<u64, u64>>().into_values().sum::<u64>()
+        sizes.collect::<BTreeMap<BlockId, u64>>().into_values().sum::<u64>()
     };
     for n in 0..60 {
         (0..300u64).for_each(|at| large.put(&(n << 32 | at).to_be_bytes(), &[7; 1024]).unwrap());

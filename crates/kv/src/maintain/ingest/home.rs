@@ -16,6 +16,7 @@ use crate::tree::view::Tree;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::policy::Place;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
@@ -175,12 +176,12 @@ impl Homes {
 }
 
 /// Where the values of a KVS are, in the order of its keys; nothing for one that stays in the log.
-pub(crate) type Places = std::vec::IntoIter<Option<(u64, u32)>>;
+pub(crate) type Places = std::vec::IntoIter<Option<RecordAddress>>;
 
 /// Values of several KVSs, written to blocks that they share.
 #[derive(Default)]
 pub(crate) struct SharedValues {
-    places: BTreeMap<u32, Vec<Option<(u64, u32)>>>,
+    places: BTreeMap<u32, Vec<Option<RecordAddress>>>,
     pub(crate) blocks: Vec<Arc<ValueBlock>>,
 }
 
@@ -191,7 +192,7 @@ impl SharedValues {
         writes: &Writes,
         young: &impl Young,
         homes: &Homes,
-        log: &BTreeMap<u64, Arc<ValueBlock>>,
+        log: &BTreeMap<BlockId, Arc<ValueBlock>>,
     ) -> Result<SharedValues> {
         let mut shared = SharedValues::default();
         for class in MediaClass::ALL {
@@ -211,7 +212,7 @@ impl SharedValues {
         engine: &Engine,
         young: &impl Young,
         homes: &Homes,
-        log: &BTreeMap<u64, Arc<ValueBlock>>,
+        log: &BTreeMap<BlockId, Arc<ValueBlock>>,
         values: &mut BlockWriter<'_>,
     ) -> Result<()> {
         let (mut bytes, mut is_full) = (Vec::new(), false);
@@ -223,7 +224,7 @@ impl SharedValues {
                 return Ok(());
             }
             let mut place = None;
-            if !is_full && home.takes(&log[&newest.block]) {
+            if !is_full && home.takes(&log[&newest.address.block]) {
                 let record = Record { kvs, key, change: Change::Put(value) };
                 bytes.resize(record.size(), 0);
                 record.encode_to(&mut bytes);
@@ -259,8 +260,8 @@ mod tests {
             for n in 0..records {
                 seqno += 1;
                 let value = vec![7; size];
-                let written =
-                    Written { value: Some(&value), expiry: Expiry::NEVER, block: 1, offset: 0 };
+                let address = RecordAddress { block: BlockId(1), offset: 0 };
+                let written = Written { value: Some(&value), expiry: Expiry::NEVER, address };
                 table.insert(kvs, &n.to_be_bytes(), seqno, written);
             }
         }

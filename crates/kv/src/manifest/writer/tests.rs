@@ -1,6 +1,7 @@
 use super::*;
 use crate::omf::manifest::KvsetEdit;
 use crate::types::extent::Extent;
+use crate::types::ids::BlockId;
 use crate::types::policy::KvsOptions;
 use esker_base::AlignedBuf;
 use esker_base::Rng;
@@ -78,9 +79,9 @@ fn blocks_are_there_as_long_as_something_needs_them() {
     let (mut gone, mut kvss) = (0, vec![1, 2]);
     for _ in 0..3000 {
         let mut edits = Vec::new();
-        let mut there: Vec<u64> = state.blocks.keys().copied().collect();
+        let mut there: Vec<BlockId> = state.blocks.keys().copied().collect();
         for _ in 0..rng.below(3) {
-            let (id, log) = (id(), rng.chance(1, 2));
+            let (id, log) = (BlockId(id()), rng.chance(1, 2));
             edits.push(Edit::Block { id, extent, log, bytes: 1, plain_bytes: 1 });
             there.push(id);
         }
@@ -109,7 +110,7 @@ fn blocks_are_there_as_long_as_something_needs_them() {
         let removed = state.kvsets.keys().copied().filter(|_| rng.chance(1, 6));
         edits.extend(removed.map(|id| Edit::KvsetRemoved { id }));
         if rng.chance(1, 5) {
-            let first = state.log_first.max(next.get() - rng.below(8));
+            let first = state.log_first.max(BlockId(next.get() - rng.below(8)));
             edits.push(Edit::Ingested { seqno: 1, first });
         }
         if rng.chance(1, 100) {
@@ -124,7 +125,7 @@ fn blocks_are_there_as_long_as_something_needs_them() {
         let mut again = State::default();
         again.apply_all(state.edits()).unwrap();
         for state in [&state, &again] {
-            let referred = |id: &u64| {
+            let referred = |id: &BlockId| {
                 let kvsets = state.kvsets.values();
                 kvsets.filter(|kvset| kvset.blocks.iter().any(|(own, _)| own == id)).count() as u64
             };

@@ -20,6 +20,7 @@ use crate::tree::kvset::extents::KeyExtents;
 use crate::tree::page_cache::{HeldPages, PageCache, PageTable, SharedPage};
 use crate::types::error::Result;
 use crate::types::expiry::{Expiries, Expiry};
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::key::key_hash;
 use crate::types::options::Tuning;
 use crate::types::policy::Place;
@@ -38,7 +39,7 @@ const WRITE_BYTES: usize = 256 << 10;
 pub(crate) enum NewEntry<'a> {
     Tombstone,
     Inline(&'a [u8], Expiry),
-    Stored { block: u64, offset: u32, value_size: u32, expiry: Expiry },
+    Stored { address: RecordAddress, value_size: u32, expiry: Expiry },
 }
 
 /// What stays the same for all kvsets of a KVDB.
@@ -68,7 +69,7 @@ pub(crate) struct KvsetBuilder<'a> {
     prefixes: Prefixes,
     expiries: Expiries,
     hashes: Vec<u64>,
-    block_numbers: BTreeMap<u64, u32>,
+    block_numbers: BTreeMap<BlockId, u32>,
 }
 
 impl<'a> KvsetBuilder<'a> {
@@ -122,8 +123,9 @@ impl<'a> KvsetBuilder<'a> {
         let entry = match entry {
             NewEntry::Tombstone => Entry::Tombstone,
             NewEntry::Inline(value, expiry) => Entry::Inline(value, expiry),
-            NewEntry::Stored { block, offset, value_size, expiry } => {
+            NewEntry::Stored { address, value_size, expiry } => {
                 let size = record_size(key.len(), to_usize(value_size.into())) as u64;
+                let RecordAddress { block, offset } = address;
                 let block = self.block_number(block, size);
                 Entry::Stored(Stored { block, offset, value_size, expiry })
             }
@@ -147,7 +149,7 @@ impl<'a> KvsetBuilder<'a> {
     }
 
     /// The number of a block in the table; counts `live` bytes in it.
-    fn block_number(&mut self, id: u64, live: u64) -> u32 {
+    fn block_number(&mut self, id: BlockId, live: u64) -> u32 {
         let blocks = &mut self.edit.blocks;
         let number = *self.block_numbers.entry(id).or_insert_with(|| {
             blocks.push((id, 0));
@@ -236,12 +238,15 @@ impl<'a> KvsetBuilder<'a> {
     }
 
     /// The ids of the blocks that the entries refer to.
-    pub(crate) fn block_ids(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn block_ids(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.edit.blocks.iter().map(|(id, _)| *id)
     }
 
     /// Writes what is left, not yet flushed. `block` finds each of [`KvsetBuilder::block_ids`].
-    pub(crate) fn finish(mut self, block: impl Fn(u64) -> Arc<ValueBlock>) -> Result<Arc<Kvset>> {
+    pub(crate) fn finish(
+        mut self,
+        block: impl Fn(BlockId) -> Arc<ValueBlock>,
+    ) -> Result<Arc<Kvset>> {
         assert!(self.edit.entries > 0 || !self.prefixes.is_empty(), "a kvset says something");
         if !self.page.is_empty() {
             self.finish_page()?;

@@ -7,6 +7,7 @@ use crate::omf::frame::record_size;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::page::{Entry, PAGE_SIZE};
 use crate::types::error::Result;
+use crate::types::ids::BlockId;
 
 /// Pages read at a time.
 const PAGES: u32 = 64;
@@ -22,7 +23,7 @@ impl Kvset {
     pub(crate) fn export(
         &self,
         mut bytes: impl FnMut(&[u8]) -> Result<()>,
-        mut refers: impl FnMut(u64, u64),
+        mut refers: impl FnMut(BlockId, u64),
     ) -> Result<()> {
         let mut first = 0;
         while first < self.edit.pages {

@@ -35,6 +35,7 @@ use esker_base::{AppendBuf, Rng, Slab};
 
 use crate::sync::Mutex;
 use crate::types::expiry::Expiry;
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::key::head;
 
 /// Words of a line.
@@ -223,7 +224,8 @@ impl<'a> ListEntry<'a> {
                 (Some(value), Expiry(expiry))
             }
         };
-        Written { value, expiry, block: self.word(BLOCK), offset: half(offset, 0) }
+        let address = RecordAddress { block: BlockId(self.word(BLOCK)), offset: half(offset, 0) };
+        Written { value, expiry, address }
     }
 
     /// Whether it is of this key.
@@ -389,8 +391,8 @@ impl List {
             position.seqno,
             u64::from(position.kvs) | key_size << 32 | kind << 48,
             to_u64(chunk) | to_u64(start) << 32,
-            written.block,
-            u64::from(written.offset) | rest << 32,
+            written.address.block.0,
+            u64::from(written.address.offset) | rest << 32,
         ];
         for (word, field) in words.iter().zip(fields) {
             word.store(field, Ordering::Relaxed);
@@ -442,14 +444,13 @@ pub(crate) struct Written<'a> {
     /// `None` is a delete.
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) expiry: Expiry,
-    pub(crate) block: u64,
-    pub(crate) offset: u32,
+    pub(crate) address: RecordAddress,
 }
 
 impl Written<'_> {
     /// A delete without a record.
     pub(crate) const NOWHERE: Written<'static> =
-        Written { value: None, expiry: Expiry::NEVER, block: 0, offset: 0 };
+        Written { value: None, expiry: Expiry::NEVER, address: RecordAddress::NOWHERE };
 }
 
 #[cfg(test)]
@@ -457,8 +458,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    const ADDRESS: RecordAddress = RecordAddress { block: BlockId(7 << 40), offset: u32::MAX - 1 };
+
     fn written(value: Option<&[u8]>, expiry: Expiry) -> Written<'_> {
-        Written { value, expiry, block: 7 << 40, offset: u32::MAX - 1 }
+        Written { value, expiry, address: ADDRESS }
     }
 
     #[test]
@@ -486,7 +489,7 @@ mod tests {
             let show = |entry: ListEntry<'_>| {
                 let of = (entry.kvs(), entry.key().to_vec(), u64::MAX - entry.seqno());
                 let written = entry.written();
-                assert_eq!((written.block, written.offset), (7 << 40, u32::MAX - 1));
+                assert_eq!(written.address, ADDRESS);
                 assert!(entry.is_of(of.0, &of.1) && !entry.is_of(of.0 + 1, &of.1));
                 (of, (written.value.map(<[u8]>::to_vec), written.expiry))
             };

@@ -2,19 +2,11 @@
 
 use esker_base::units::to_usize;
 
+use crate::types::ids::RecordAddress;
 use crate::types::key::key_hash;
 
 /// How many shards there are, each with a lock of its own.
 pub(crate) const SHARDS: usize = 16;
-
-/// Where a record is on a medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RecordAddress {
-    /// The block that holds it.
-    pub(crate) block: u64,
-    /// Its offset in the block, in bytes.
-    pub(crate) offset: u32,
-}
 
 /// The key of a record, and its hash.
 #[derive(Clone, Copy)]

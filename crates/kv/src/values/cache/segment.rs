@@ -23,8 +23,9 @@ use std::num::NonZeroU32;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Slab, prefetch};
 
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::types::key::key_hash;
-use crate::values::cache::record::{RecordAddress, RecordKey, Version, record_hash};
+use crate::values::cache::record::{RecordKey, Version, record_hash};
 
 /// Bytes of a segment, a piece of a [`Slab`].
 pub(super) const SEGMENT: usize = 128 << 10;
@@ -121,7 +122,7 @@ impl<'a> CachedRecord<'a> {
 
     pub(super) fn address(&self) -> RecordAddress {
         RecordAddress {
-            block: u64::from_le_bytes(self.field(0)),
+            block: BlockId(u64::from_le_bytes(self.field(0))),
             offset: u32::from_le_bytes(self.field(OFFSET)),
         }
     }
@@ -324,7 +325,7 @@ impl Segments {
     /// Gives the record at `place` another address.
     pub(super) fn set_address(&mut self, place: CachePlace, address: RecordAddress) {
         let bytes = self.bytes_mut(place);
-        bytes[..AGE].copy_from_slice(&address.block.to_le_bytes());
+        bytes[..AGE].copy_from_slice(&address.block.0.to_le_bytes());
         bytes[OFFSET..KVS].copy_from_slice(&address.offset.to_le_bytes());
     }
 

@@ -26,9 +26,8 @@ use super::segment::{
     CachePlace, CachedRecord, Queue, RECORD_MAX, SEGMENT, SLOTS_MAX, Segments, footprint,
     size_of_parts,
 };
-use crate::values::cache::record::{
-    Origin, RecordAddress, RecordCacheStats, RecordKey, Version, in_shard,
-};
+use crate::types::ids::RecordAddress;
+use crate::values::cache::record::{Origin, RecordCacheStats, RecordKey, Version, in_shard};
 
 /// The small queue has this part of the memory.
 const SMALL_PART: usize = 10;

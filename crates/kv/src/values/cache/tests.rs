@@ -9,6 +9,7 @@ use esker_base::units::to_u64;
 
 use super::segment::{RECORD_MAX, SEGMENT};
 use super::*;
+use crate::types::ids::{BlockId, RecordAddress};
 use crate::values::cache::record::Sought;
 
 const MIB: u64 = 1 << 20;
@@ -19,7 +20,7 @@ fn at(n: u64) -> RecordAddress {
 }
 
 fn place(n: u64, version: u32) -> RecordAddress {
-    RecordAddress { block: n, offset: version }
+    RecordAddress { block: BlockId(n), offset: version }
 }
 
 /// Calls `f` with the key of record `n`.

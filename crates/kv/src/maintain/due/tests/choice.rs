@@ -17,6 +17,7 @@ use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::expiry::Expiry;
+use crate::types::ids::BlockId;
 use crate::types::options::Tuning;
 use crate::types::policy::{KvsOptions, Place};
 
@@ -90,7 +91,7 @@ fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situati
         view,
         tuning: &bench.tuning,
         room,
-        replay_from: 0,
+        replay_from: BlockId(0),
         now_ms: 0,
         // Nothing is to be saved.
         space_percent: 10_000,
