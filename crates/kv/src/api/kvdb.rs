@@ -25,7 +25,7 @@ use crate::sync::{JoinHandle, Mutex};
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::Ids;
+use crate::types::ids::{Ids, LeafId};
 use crate::types::options::{Maintenance, Options};
 use crate::types::policy::KvsOptions;
 
@@ -201,9 +201,9 @@ impl Kvdb {
             return Err(KvError::KvsExists(name.into()));
         }
         self.engine.options.check_kvss(self.engine.view.load().trees.len() + 1)?;
-        let (id, leaf) = (self.new_kvs_id(), self.engine.ids.next());
+        let (id, leaf): (_, LeafId) = (self.new_kvs_id(), self.engine.ids.next());
         let edits = vec![
-            Edit::LastId { id: leaf },
+            Edit::LastId { id: leaf.0 },
             Edit::Kvs { id, name: name.into(), options },
             Edit::Leaf { id: leaf, kvs: id, lower: Vec::new() },
         ];

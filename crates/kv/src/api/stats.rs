@@ -9,6 +9,7 @@ use crate::media::class::{Allocation, Media};
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::compression::Compression;
+use crate::types::ids::LeafId;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -263,7 +264,7 @@ impl PlaceStats {
     fn of(tree: &Tree, class: MediaClass) -> PlaceStats {
         let mut sums = [0; 4];
         for kvset in tree.kvsets() {
-            let old = 2 * usize::from(kvset.edit.leaf != 0);
+            let old = 2 * usize::from(kvset.edit.leaf != LeafId::ROOT);
             let keys = kvset.key_extents().iter().filter(|keys| keys.media.class == class);
             let blocks = kvset.blocks.iter().filter(|(block, _)| block.media().class == class);
             sums[old] += keys.map(Allocation::bytes).sum::<u64>();

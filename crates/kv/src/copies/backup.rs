@@ -37,7 +37,7 @@ use crate::tree::view::View;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, Ids};
+use crate::types::ids::{BlockId, Ids, KvsetId, LeafId};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -174,8 +174,8 @@ fn describes(state: &State, view: &View) -> bool {
     let trees = || view.trees.values();
     let leaves = trees().flat_map(|tree| tree.leaves.iter().map(|leaf| leaf.id));
     let kvsets = trees().flat_map(|tree| tree.kvsets().map(|kvset| kvset.edit.id));
-    let mut leaves: Vec<u64> = leaves.collect();
-    let mut kvsets: Vec<u64> = kvsets.collect();
+    let mut leaves: Vec<LeafId> = leaves.collect();
+    let mut kvsets: Vec<KvsetId> = kvsets.collect();
     leaves.sort_unstable();
     kvsets.sort_unstable();
     state.kvss.keys().eq(view.trees.keys())

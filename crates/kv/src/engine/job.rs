@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, LeafId};
 
 /// A step of the second lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,17 +12,17 @@ pub(crate) enum Job {
     /// Merges the keys of the root's newest kvsets.
     Merge { kvs: u32, newest: usize },
     /// Merges the keys of a leaf's newest kvsets.
-    Compact { kvs: u32, leaf: u64, newest: usize },
+    Compact { kvs: u32, leaf: LeafId, newest: usize },
     /// Divides a leaf in two.
-    Split { kvs: u32, leaf: u64 },
+    Split { kvs: u32, leaf: LeafId },
     /// Makes one of a leaf and the next one.
-    Join { kvs: u32, leaf: u64, next: u64 },
+    Join { kvs: u32, leaf: LeafId, next: LeafId },
     /// Merges all keys of a leaf, and rewrites the live values of these blocks.
-    Collect { kvs: u32, leaf: u64, blocks: BTreeSet<BlockId> },
+    Collect { kvs: u32, leaf: LeafId, blocks: BTreeSet<BlockId> },
     /// Writes all values of a leaf anew, in key order.
-    Sort { kvs: u32, leaf: u64 },
+    Sort { kvs: u32, leaf: LeafId },
     /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.
-    Expire { kvs: u32, leaf: u64, oldest: usize },
+    Expire { kvs: u32, leaf: LeafId, oldest: usize },
 }
 
 impl Job {

@@ -12,6 +12,7 @@ use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree, View};
+use crate::types::ids::LeafId;
 
 /// So many steps run together at most: ingest waits for the manifest meanwhile.
 const MOST: usize = 256;
@@ -66,7 +67,7 @@ const TIMES: u64 = 4;
 /// What a step has before it, in bytes.
 fn bytes_of(view: &View, job: &Job) -> u64 {
     let Some(tree) = view.tree(job.kvs()) else { return u64::MAX };
-    let leaves = |ids: &[u64]| {
+    let leaves = |ids: &[LeafId]| {
         let kvsets =
             tree.leaves.iter().filter(|leaf| ids.contains(&leaf.id)).flat_map(|leaf| &leaf.kvsets);
         kvsets.map(|kvset| kvset.weight()).sum()

@@ -21,7 +21,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::types::compression::Compression;
 use crate::types::error::Result;
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsetId, LeafId, RecordAddress};
 use crate::types::policy::Policy;
 use crate::types::prefixes::Prefixes;
 use crate::types::stream::Stream;
@@ -31,8 +31,7 @@ use crate::values::writer::BlockWriter;
 
 /// A node that gets a kvset.
 pub(crate) struct Target {
-    /// 0 is the root.
-    pub(crate) leaf: u64,
+    pub(crate) leaf: LeafId,
     /// The first key that belongs to it; the targets' bounds ascend.
     pub(crate) lower: Arc<[u8]>,
     /// Whether nothing older lies below, so that tombstones have done their work.
@@ -50,7 +49,7 @@ pub(crate) struct Compaction {
     /// Without any, nothing is left of the inputs.
     pub(crate) targets: Vec<Target>,
     /// A leaf that ends with this: its keys are in the only target's range then.
-    pub(crate) gone: Option<u64>,
+    pub(crate) gone: Option<LeafId>,
     pub(crate) rewrite: Rewrite,
     /// Whether somebody asked for it, and may call it off.
     pub(crate) asked: bool,
@@ -127,8 +126,8 @@ impl Compaction {
 
     /// Whether it empties a root.
     fn is_spill(&self) -> bool {
-        let of_root = self.inputs.iter().any(|kvset| kvset.edit.leaf == 0);
-        of_root && self.targets[0].leaf != 0
+        let of_root = self.inputs.iter().any(|kvset| kvset.edit.leaf == LeafId::ROOT);
+        of_root && self.targets[0].leaf != LeafId::ROOT
     }
 
     /// What the spill after this one takes in, as far as that can be told now.
@@ -149,13 +148,13 @@ impl Compaction {
     }
 
     /// The ids of what it takes the place of.
-    pub(crate) fn removed(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn removed(&self) -> impl Iterator<Item = KvsetId> + '_ {
         self.inputs.iter().map(|kvset| kvset.edit.id)
     }
 
     /// Whether it puts all values of a leaf in key order.
     pub(crate) fn sorts(&self) -> bool {
-        let of_leaf = self.inputs.iter().all(|kvset| kvset.edit.leaf != 0);
+        let of_leaf = self.inputs.iter().all(|kvset| kvset.edit.leaf != LeafId::ROOT);
         of_leaf && matches!(self.rewrite, Rewrite::All)
     }
 }
@@ -302,7 +301,7 @@ impl<'a> Output<'a> {
         let age = self.age;
         self.builder.get_or_insert_with(|| {
             let policy = &compaction.policy;
-            let place = if leaf == 0 { policy.young_keys } else { policy.old_keys };
+            let place = if leaf == LeafId::ROOT { policy.young_keys } else { policy.old_keys };
             KvsetBuilder::new(
                 engine.shop(writes),
                 engine.ids.next(),

@@ -24,7 +24,7 @@ use crate::tree::view::{Frozen, Table, Tree};
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, LeafId, RecordAddress};
 use crate::types::policy::{Place, Policy};
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -136,7 +136,8 @@ impl<'a> RootBuilder<'a> {
             Home::Shared { .. } => YoungValues::Shared(shared.places_of(tree.kvs)),
         };
         let id = engine.ids.next();
-        let mut keys = KvsetBuilder::new(engine.shop(writes), id, tree.kvs, 0, age, keys_at);
+        let mut keys =
+            KvsetBuilder::new(engine.shop(writes), id, tree.kvs, LeafId::ROOT, age, keys_at);
         keys.hide(hides);
         let now_ms = engine.wall_clock.now_ms();
         let (kvs, record) = (tree.kvs, Vec::new());

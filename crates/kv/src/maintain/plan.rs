@@ -15,11 +15,13 @@ use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree};
+use crate::types::ids::{KvsetId, LeafId};
 use crate::types::policy::KvsOptions;
 
 /// The targets that are no leaves of a tree yet.
 pub(crate) fn new_leaves<'c>(tree: &Tree, compaction: &'c Compaction) -> Vec<&'c Target> {
-    let known = |leaf: u64| leaf == 0 || tree.leaves.iter().any(|known| known.id == leaf);
+    let known =
+        |leaf: LeafId| leaf == LeafId::ROOT || tree.leaves.iter().any(|known| known.id == leaf);
     compaction.targets.iter().filter(|target| !known(target.leaf)).collect()
 }
 
@@ -47,7 +49,7 @@ pub(crate) fn replace(
         let at = tree.leaf_of(&target.lower) + 1;
         tree.leaves.insert(at, Leaf::new(target.leaf, target.lower.clone()));
     }
-    tree.remove(&compaction.removed().collect::<Vec<u64>>());
+    tree.remove(&compaction.removed().collect::<Vec<KvsetId>>());
     tree.leaves.retain(|leaf| Some(leaf.id) != compaction.gone);
     done.kvsets.iter().for_each(|kvset| tree.add(kvset.clone()));
     if done.forgets {
@@ -126,7 +128,8 @@ impl Engine {
         let kvs = job.kvs();
         let tree = view.tree(kvs).expect("a job names a KVS that exists");
         let KvsOptions { policy, compression, .. } = tree.options;
-        let leaf = |id: u64| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and its leaves");
+        let leaf =
+            |id: LeafId| tree.leaves.iter().find(|leaf| leaf.id == id).expect("and its leaves");
         let target =
             |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
         let (inputs, targets, rewrite) = match job {
@@ -143,7 +146,7 @@ impl Engine {
                 (inputs, targets, Rewrite::All)
             }
             Job::Merge { newest, .. } => {
-                let root = Target { leaf: 0, lower: Arc::from([]), bottom: false };
+                let root = Target { leaf: LeafId::ROOT, lower: Arc::from([]), bottom: false };
                 (tree.root[..*newest].to_vec(), vec![root], Rewrite::None)
             }
             Job::Compact { leaf: id, newest, .. } => {

@@ -7,7 +7,7 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 use crate::types::extent::Extent;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsetId, LeafId};
 use crate::types::policy::KvsOptions;
 
 /// What the edits of a manifest add up to.
@@ -23,8 +23,8 @@ pub(crate) struct State {
     /// Replay begins in this log segment.
     pub(crate) log_first: BlockId,
     /// KVS and lower bound of each leaf.
-    pub(crate) leaves: BTreeMap<u64, (u32, Vec<u8>)>,
-    pub(crate) kvsets: BTreeMap<u64, KvsetEdit>,
+    pub(crate) leaves: BTreeMap<LeafId, (u32, Vec<u8>)>,
+    pub(crate) kvsets: BTreeMap<KvsetId, KvsetEdit>,
 }
 
 /// A block, as the manifest knows it.
@@ -80,31 +80,31 @@ impl State {
             }
             Edit::Leaf { id, kvs, lower } => {
                 known(self.kvss.contains_key(&kvs), "KVS", kvs.into())?;
-                self.last_id = self.last_id.max(id);
+                self.last_id = self.last_id.max(id.0);
                 self.leaves.insert(id, (kvs, lower));
             }
             Edit::LeafRemoved { id } => {
                 let empty = self.kvsets.values().all(|kvset| kvset.leaf != id);
-                known(empty && self.leaves.remove(&id).is_some(), "empty leaf", id)?;
+                known(empty && self.leaves.remove(&id).is_some(), "empty leaf", id.0)?;
             }
             Edit::Kvset(kvset) => {
                 known(self.kvss.contains_key(&kvset.kvs), "KVS", kvset.kvs.into())?;
                 let leaf = kvset.leaf;
                 let owner = self.leaves.get(&leaf).map(|(kvs, _)| *kvs);
-                known(leaf == 0 || owner == Some(kvset.kvs), "leaf", leaf)?;
+                known(leaf == LeafId::ROOT || owner == Some(kvset.kvs), "leaf", leaf.0)?;
                 for (block, _) in &kvset.blocks {
                     let there = self.blocks.get_mut(block);
                     known(there.is_some(), "block", block.0)?;
                     there.into_iter().for_each(|block| block.references += 1);
                 }
-                self.last_id = self.last_id.max(kvset.id);
+                self.last_id = self.last_id.max(kvset.id.0);
                 if let Some(former) = self.kvsets.insert(kvset.id, kvset) {
                     self.let_go(&former, doubtful);
                 }
             }
             Edit::KvsetRemoved { id } => {
                 let gone = self.kvsets.remove(&id);
-                known(gone.is_some(), "kvset", id)?;
+                known(gone.is_some(), "kvset", id.0)?;
                 gone.iter().for_each(|kvset| self.let_go(kvset, doubtful));
             }
         }

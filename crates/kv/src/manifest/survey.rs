@@ -11,7 +11,7 @@ use crate::manifest::state::State;
 use crate::manifest::writer::Manifest;
 use crate::omf::manifest::{Edit, KvsetEdit, RecordHeader};
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{BlockId, Ids};
+use crate::types::ids::{BlockId, Ids, KvsetId};
 use crate::types::policy::KvsOptions;
 
 /// What is left of a manifest.
@@ -56,7 +56,8 @@ impl Survey {
         for (header, edits) in records {
             for edit in edits {
                 match edit {
-                    Edit::Block { id: BlockId(id), .. } | Edit::Kvset(KvsetEdit { id, .. })
+                    Edit::Block { id: BlockId(id), .. }
+                    | Edit::Kvset(KvsetEdit { id: KvsetId(id), .. })
                         if at(&header) < behind =>
                     {
                         self.named.insert(id);
@@ -169,7 +170,7 @@ mod tests {
         let manifest = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
         manifest.commit(vec![kvs(2)]).unwrap();
         let mut payload = Encoder::default();
-        let edits = [kvs(3), Edit::KvsetRemoved { id: 77 }];
+        let edits = [kvs(3), Edit::KvsetRemoved { id: KvsetId(77) }];
         edits.iter().for_each(|edit| edit.encode_to(&mut payload));
         assert!(manifest.0.lock().append(&payload.0).unwrap());
         manifest.commit(vec![kvs(4)]).unwrap();

@@ -24,6 +24,7 @@ use esker_base::units::to_usize;
 
 use super::{Malformed, expect, expect_crc, expect_magic};
 use crate::types::expiry::{Expiries, Expiry};
+use crate::types::ids::KvsetId;
 use crate::types::limits::KEY_MAX;
 use crate::types::limits::VERSION;
 
@@ -32,7 +33,7 @@ const HEADER_SIZE: usize = 48;
 
 /// Filter, page index and prefixes of a kvset, borrowed from its meta.
 pub(crate) struct KvsetMeta<'a> {
-    pub(crate) kvset: u64,
+    pub(crate) kvset: KvsetId,
     pub(crate) kvs: u32,
     pub(crate) pages: u32,
     pub(crate) filter: &'a [u8],
@@ -45,14 +46,14 @@ pub(crate) struct KvsetMeta<'a> {
 
 impl<'a> KvsetMeta<'a> {
     /// The kvset and the KVS that a meta which begins with `bytes` states.
-    pub(crate) fn owner(bytes: &[u8]) -> Option<(u64, u32)> {
+    pub(crate) fn owner(bytes: &[u8]) -> Option<(KvsetId, u32)> {
         let header = bytes.get(..HEADER_SIZE)?;
         let (body, crc) = header.split_at(HEADER_SIZE - 4);
         if !body.starts_with(MAGIC) || crc32c(body).to_le_bytes() != crc {
             return None;
         }
         let mut d = Decoder::new(&body[16..]);
-        Some((d.u64("kvset").ok()?, d.u32("kvs").ok()?))
+        Some((KvsetId(d.u64("kvset").ok()?), d.u32("kvs").ok()?))
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -62,7 +63,7 @@ impl<'a> KvsetMeta<'a> {
             .u16(VERSION)
             .u16(u16::from(self.expiries.count > 0))
             .u32(self.pages)
-            .u64(self.kvset)
+            .u64(self.kvset.0)
             .u32(self.kvs);
         e.u32(size(self.filter)).u32(size(self.index));
         let mut expiries = Encoder::default();
@@ -81,13 +82,13 @@ impl<'a> KvsetMeta<'a> {
         e.0
     }
 
-    pub(crate) fn decode(bytes: &'a [u8], kvset: u64) -> Result<KvsetMeta<'a>, Malformed> {
+    pub(crate) fn decode(bytes: &'a [u8], kvset: KvsetId) -> Result<KvsetMeta<'a>, Malformed> {
         let mut d = Decoder::new(bytes);
         let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
         expect_magic(magic, MAGIC, version)?;
         let flags = d.u16("flags")?;
         let pages = d.u32("pages")?;
-        let (own, kvs) = (d.u64("kvset")?, d.u32("kvs")?);
+        let (own, kvs) = (KvsetId(d.u64("kvset")?), d.u32("kvs")?);
         let (filter_size, index_size) = (d.u32("filter_size")?, d.u32("index_size")?);
         let body_crc = d.u32("body_crc")?;
         let prefixes_size = d.u32("prefixes_size")?;

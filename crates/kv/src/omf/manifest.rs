@@ -32,7 +32,7 @@ use super::class::{class_code, class_of};
 use super::{Malformed, expect, expect_crc, expect_magic, options, other_version};
 use crate::types::class::MediaClass;
 use crate::types::extent::Extent;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsetId, LeafId};
 use crate::types::limits::VERSION;
 use crate::types::policy::KvsOptions;
 
@@ -82,10 +82,10 @@ impl RecordHeader {
 /// A kvset, as the manifest knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KvsetEdit {
-    pub(crate) id: u64,
+    pub(crate) id: KvsetId,
     pub(crate) kvs: u32,
-    /// The leaf it belongs to; 0 is the root.
-    pub(crate) leaf: u64,
+    /// The node it belongs to.
+    pub(crate) leaf: LeafId,
     /// The newest seqno in it: within a node, a higher age hides a lower one.
     pub(crate) age: u64,
     pub(crate) entries: u64,
@@ -115,13 +115,13 @@ pub(crate) enum Edit {
     /// Records up to `seqno` are in kvsets; replay begins in block `first`.
     Ingested { seqno: u64, first: BlockId },
     /// A leaf of a KVS, which holds the keys from `lower` to the next leaf's.
-    Leaf { id: u64, kvs: u32, lower: Vec<u8> },
+    Leaf { id: LeafId, kvs: u32, lower: Vec<u8> },
     /// A leaf is gone.
-    LeafRemoved { id: u64 },
+    LeafRemoved { id: LeafId },
     /// A kvset was added.
     Kvset(KvsetEdit),
     /// A kvset is gone.
-    KvsetRemoved { id: u64 },
+    KvsetRemoved { id: KvsetId },
     /// The KVDB has this class no more.
     ClassRemoved { class: MediaClass },
 }
@@ -169,13 +169,13 @@ impl Edit {
                 e.u8(6).u64(*seqno).u64(first.0);
             }
             Edit::Leaf { id, kvs, lower } => {
-                e.u8(7).u64(*id).u32(*kvs).bytes16(lower);
+                e.u8(7).u64(id.0).u32(*kvs).bytes16(lower);
             }
             Edit::LeafRemoved { id } => {
-                e.u8(8).u64(*id);
+                e.u8(8).u64(id.0);
             }
             Edit::Kvset(k) => {
-                e.u8(9).u64(k.id).u32(k.kvs).u64(k.leaf).u64(k.age).u64(k.entries);
+                e.u8(9).u64(k.id.0).u32(k.kvs).u64(k.leaf.0).u64(k.age).u64(k.entries);
                 e.u64(k.tombstones).u32(k.pages).u32(k.meta_size);
                 e.u32(count(k.extents.len()));
                 k.extents.iter().for_each(|extent| put_extent(e, extent));
@@ -185,7 +185,7 @@ impl Edit {
                 }
             }
             Edit::KvsetRemoved { id } => {
-                e.u8(10).u64(*id);
+                e.u8(10).u64(id.0);
             }
             Edit::ClassRemoved { class } => {
                 e.u8(11).u8(class_code(*class));
@@ -212,13 +212,14 @@ impl Edit {
             },
             6 => Edit::Ingested { seqno: d.u64("seqno")?, first: BlockId(d.u64("first")?) },
             7 => Edit::Leaf {
-                id: d.u64("leaf")?,
+                id: LeafId(d.u64("leaf")?),
                 kvs: d.u32("kvs")?,
                 lower: d.bytes16("lower")?.to_vec(),
             },
-            8 => Edit::LeafRemoved { id: d.u64("leaf")? },
+            8 => Edit::LeafRemoved { id: LeafId(d.u64("leaf")?) },
             9 => {
-                let (id, kvs, leaf) = (d.u64("kvset")?, d.u32("kvs")?, d.u64("leaf")?);
+                let (id, kvs, leaf) =
+                    (KvsetId(d.u64("kvset")?), d.u32("kvs")?, LeafId(d.u64("leaf")?));
                 let (age, entries) = (d.u64("age")?, d.u64("entries")?);
                 let tombstones = d.u64("tombstones")?;
                 let (pages, meta_size) = (d.u32("pages")?, d.u32("meta_size")?);
@@ -246,7 +247,7 @@ impl Edit {
                     blocks,
                 })
             }
-            10 => Edit::KvsetRemoved { id: d.u64("kvset")? },
+            10 => Edit::KvsetRemoved { id: KvsetId(d.u64("kvset")?) },
             11 => Edit::ClassRemoved { class: class_of(d.u8("class")?)? },
             tag => return Err(Malformed(format!("unknown edit {tag}"))),
         })

@@ -28,6 +28,7 @@ use esker_base::units::to_usize;
 
 use super::{Malformed, expect, expect_crc};
 use crate::types::expiry::Expiry;
+use crate::types::ids::KvsetId;
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
 /// Bytes per page.
@@ -149,11 +150,11 @@ impl PageBuilder {
     }
 
     /// Ends the page and starts the next one.
-    pub(crate) fn finish(&mut self, kvset: u64, index: u32) -> Page<Vec<u8>> {
+    pub(crate) fn finish(&mut self, kvset: KvsetId, index: u32) -> Page<Vec<u8>> {
         let prefix_size = self.prefix_size();
         let count = self.ends.len();
         let mut e = Encoder(Vec::with_capacity(PAGE_SIZE));
-        e.u32(0).u64(kvset).u32(index);
+        e.u32(0).u64(kvset.0).u32(index);
         e.u16(u16::try_from(count).expect("a page holds at most 4,096 entries"));
         e.u16(u16::try_from(prefix_size).expect("at most KEY_MAX"));
         let slots = e.0.len();
@@ -187,12 +188,12 @@ pub(crate) struct Page<B>(B);
 impl<B: AsRef<[u8]>> Page<B> {
     /// Verifies everything that reading the page relies on: checksum, own address, and that every
     /// entry decodes.
-    pub(crate) fn verify(bytes: B, kvset: u64, index: u32) -> Result<Page<B>, Malformed> {
+    pub(crate) fn verify(bytes: B, kvset: KvsetId, index: u32) -> Result<Page<B>, Malformed> {
         let raw = bytes.as_ref();
         expect(raw.len() == PAGE_SIZE, || format!("a page of {} bytes", raw.len()))?;
         let mut d = Decoder::new(raw);
         expect_crc("key page", d.u32("crc")?, crc32c(&raw[4..]))?;
-        let own = (d.u64("kvset")?, d.u32("index")?);
+        let own = (KvsetId(d.u64("kvset")?), d.u32("index")?);
         expect(own == (kvset, index), || {
             format!(
                 "page {index} of kvset {kvset} expected, page {} of kvset {} found",
@@ -230,11 +231,11 @@ impl<B: AsRef<[u8]>> Page<B> {
     }
 
     /// The kvset and the index that bytes state, if they are a page.
-    pub(crate) fn address(bytes: B) -> Option<(u64, u32)> {
+    pub(crate) fn address(bytes: B) -> Option<(KvsetId, u32)> {
         let mut d = Decoder::new(bytes.as_ref());
         d.u32("crc").ok()?;
-        let (kvset, index) = (d.u64("kvset").ok()?, d.u32("index").ok()?);
-        let is_page = kvset > 0 && Page::verify(bytes, kvset, index).is_ok();
+        let (kvset, index) = (KvsetId(d.u64("kvset").ok()?), d.u32("index").ok()?);
+        let is_page = kvset > KvsetId(0) && Page::verify(bytes, kvset, index).is_ok();
         is_page.then_some((kvset, index))
     }
 

@@ -32,7 +32,7 @@ use crate::types::class::MediaClass;
 use crate::types::compression::Compression;
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::extent::Extent;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsetId, LeafId};
 use crate::types::key::key_hash;
 use crate::types::policy::Place;
 use crate::types::policy::{KvsOptions, Policy};
@@ -42,7 +42,7 @@ use crate::values::compression::Unpacker;
 const UUID: [u8; 16] = *b"0123456789abcdef";
 /// 2026-01-01, midnight.
 const EXPIRY: Expiry = Expiry(1_767_225_600_000);
-const KVSET: u64 = 9;
+const KVSET: KvsetId = KvsetId(9);
 const PAGE_INDEX: u32 = 3;
 /// What frames and manifest records are padded to here.
 const LBA_SIZE: usize = 512;
@@ -192,12 +192,12 @@ fn edits() -> Vec<Edit> {
             plain_bytes: 3_000_000,
         },
         Edit::Ingested { seqno: 43, first: BlockId(7) },
-        Edit::Leaf { id: 4, kvs: 1, lower: b"m".to_vec() },
-        Edit::LeafRemoved { id: 5 },
+        Edit::Leaf { id: LeafId(4), kvs: 1, lower: b"m".to_vec() },
+        Edit::LeafRemoved { id: LeafId(5) },
         Edit::Kvset(KvsetEdit {
             id: KVSET,
             kvs: 1,
-            leaf: 4,
+            leaf: LeafId(4),
             age: 43,
             entries: 300,
             tombstones: 2,
@@ -206,7 +206,7 @@ fn edits() -> Vec<Edit> {
             extents: vec![extent(staging, 8256, 16)],
             blocks: vec![(BlockId(7), 1000), (BlockId(8), 200_000)],
         }),
-        Edit::KvsetRemoved { id: 6 },
+        Edit::KvsetRemoved { id: KvsetId(6) },
         Edit::ClassRemoved { class: staging },
     ]
 }

@@ -13,6 +13,7 @@ use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{AnySource, LeavesSource, MemtableSource, Merge, ReplayedSource, Source};
 use crate::tree::view::{Tree, View};
 use crate::types::error::{KvError, Result};
+use crate::types::ids::LeafId;
 use crate::types::limits::VALUE_MAX;
 use crate::types::prefixes::after;
 use crate::values::ahead::{ReadAhead, Way};
@@ -35,7 +36,7 @@ pub struct Cursor {
     merge: Merge<AnySource>,
     tree: Option<Arc<Tree>>,
     /// The leaf of whose blocks the walk has come to one at least.
-    leaf_met: Option<u64>,
+    leaf_met: Option<LeafId>,
     /// Only keys that begin so.
     prefix: Vec<u8>,
     keys_only: bool,

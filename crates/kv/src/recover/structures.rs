@@ -13,7 +13,7 @@ use crate::tree::view::{Leaf, Tree};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, LeafId};
 use crate::types::limits::VALUE_MAX;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
@@ -62,7 +62,7 @@ pub(crate) fn open_structures(
         })?;
         media.claim(stream, extent)
     };
-    let in_root = state.kvsets.values().filter(|kvset| kvset.leaf == 0);
+    let in_root = state.kvsets.values().filter(|kvset| kvset.leaf == LeafId::ROOT);
     let young: BTreeSet<BlockId> =
         in_root.flat_map(|kvset| kvset.blocks.iter().map(|(id, _)| *id)).collect();
     let mut blocks = BTreeMap::new();

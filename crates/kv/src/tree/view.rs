@@ -20,14 +20,14 @@ use crate::tree::pinned::{ALLOCATION, Pinned};
 use crate::tree::replayed::Replayed;
 use crate::tree::young::Young;
 use crate::types::class::MediaClass;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsetId, LeafId};
 use crate::types::policy::{KvsOptions, Place};
 use crate::values::block::ValueBlock;
 
 /// A leaf of a tree: the keys from `lower` to the next leaf's.
 #[derive(Clone)]
 pub(crate) struct Leaf {
-    pub(crate) id: u64,
+    pub(crate) id: LeafId,
     pub(crate) lower: Arc<[u8]>,
     /// Newest first.
     pub(crate) kvsets: Vec<Arc<Kvset>>,
@@ -41,7 +41,7 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    pub(crate) fn new(id: u64, lower: Arc<[u8]>) -> Leaf {
+    pub(crate) fn new(id: LeafId, lower: Arc<[u8]>) -> Leaf {
         let (kvsets, hidden, in_vain) = (Vec::new(), Hidden::default(), Arc::default());
         Leaf { id, lower, kvsets, hidden, in_vain, crumbs_left: 0 }
     }
@@ -103,7 +103,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A tree with one empty leaf.
-    pub(crate) fn new(kvs: u32, name: &str, options: KvsOptions, leaf: u64) -> Tree {
+    pub(crate) fn new(kvs: u32, name: &str, options: KvsOptions, leaf: LeafId) -> Tree {
         Tree::with_leaves(kvs, name.into(), options, vec![Leaf::new(leaf, Arc::from([]))])
     }
 
@@ -163,7 +163,7 @@ impl Tree {
     pub(crate) fn strays_in(&self, kvset: &Kvset, class: MediaClass) -> bool {
         let policy = &self.options.policy;
         let (keys, values) = match kvset.edit.leaf {
-            0 => (policy.young_keys, policy.young_values),
+            LeafId::ROOT => (policy.young_keys, policy.young_values),
             _ => (policy.old_keys, policy.old_values),
         };
         let strict = |place: Place| place == Place::only(class);
@@ -181,7 +181,7 @@ impl Tree {
         self.hidden.take();
         self.strays.take();
         self.pinned.take();
-        let node = if kvset.edit.leaf == 0 {
+        let node = if kvset.edit.leaf == LeafId::ROOT {
             self.root_bytes += kvset.weight();
             &mut self.root
         } else {
@@ -197,7 +197,7 @@ impl Tree {
     }
 
     /// Removes the kvsets with these ids.
-    pub(crate) fn remove(&mut self, ids: &[u64]) {
+    pub(crate) fn remove(&mut self, ids: &[KvsetId]) {
         self.hidden.take();
         self.strays.take();
         self.pinned.take();

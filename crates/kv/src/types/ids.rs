@@ -31,6 +31,21 @@ id! {
     BlockId(u64)
 }
 
+id! {
+    /// Id of a node of a tree: a leaf, or the root.
+    LeafId(u64)
+}
+
+impl LeafId {
+    /// The root of any tree. No leaf has this id.
+    pub(crate) const ROOT: LeafId = LeafId(0);
+}
+
+id! {
+    /// Id of a kvset.
+    KvsetId(u64)
+}
+
 /// Where a record is on a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RecordAddress {

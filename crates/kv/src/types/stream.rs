@@ -28,6 +28,8 @@ use std::fmt;
 use esker_device::PlacementId;
 use serde::Serialize;
 
+use crate::types::ids::LeafId;
+
 /// What a byte on a medium is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -77,8 +79,8 @@ impl Stream {
     }
 
     /// The stream of the keys of a node: leaf 0 is the root.
-    pub(crate) fn of_keys(leaf: u64) -> Stream {
-        if leaf == 0 { Stream::YoungKeys } else { Stream::OldKeys }
+    pub(crate) fn of_keys(leaf: LeafId) -> Stream {
+        if leaf == LeafId::ROOT { Stream::YoungKeys } else { Stream::OldKeys }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::omf::page::{Entry, PAGE_SIZE, Page, Stored};
 use crate::tree::kvset::extents::KeyExtents;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, LeafId};
 use crate::types::prefixes::Prefixes;
 use crate::types::stream::Stream;
 use crate::values::ahead::{ReadAhead, Way};
@@ -42,7 +42,7 @@ pub(super) fn salvage(
     // A KVS that was dropped behind the sound part has left its kvsets to whoever needs their space.
     let kvsets = state.kvsets.values().filter(|kvset| !salvage.is_dropped(kvset.kvs));
     let mut kvsets: Vec<&KvsetEdit> = kvsets.collect();
-    kvsets.sort_by_key(|kvset| (kvset.leaf == 0, kvset.age));
+    kvsets.sort_by_key(|kvset| (kvset.leaf == LeafId::ROOT, kvset.age));
     for edit in kvsets {
         let stream = Stream::of_keys(edit.leaf);
         let extents = edit.extents.iter();

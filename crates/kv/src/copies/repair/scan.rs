@@ -17,7 +17,7 @@ use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::recover::devices::Remains;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, Ids};
+use crate::types::ids::{BlockId, Ids, KvsetId};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -30,9 +30,9 @@ pub(crate) struct Scanned {
     /// The frames of each block, by its id and where it begins.
     blocks: BTreeMap<(BlockId, ScanPlace), Vec<FrameHeader>>,
     /// Key pages: kvset, index, and where.
-    pub(super) pages: Vec<(u64, u32, ScanPlace)>,
+    pub(super) pages: Vec<(KvsetId, u32, ScanPlace)>,
     /// The KVS of each kvset.
-    pub(super) owners: BTreeMap<u64, u32>,
+    pub(super) owners: BTreeMap<KvsetId, u32>,
     /// The origins of the KVDB's ids and of those it is a copy of, if a manifest says. Another KVDB that was on
     /// the media has others.
     origins: Option<BTreeSet<u64>>,
@@ -53,8 +53,9 @@ impl Scanned {
         let (blocks, pages, owners) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let origins = state.map(|state| {
             let blocks = state.blocks.keys().map(|id| id.0);
-            let named =
-                blocks.chain(state.kvsets.keys().copied()).chain(state.leaves.keys().copied());
+            let named = blocks
+                .chain(state.kvsets.keys().map(|id| id.0))
+                .chain(state.leaves.keys().map(|id| id.0));
             let given_out_later = [state.last_id, state.last_id.saturating_add(u32::MAX.into())];
             named.chain(given_out_later).map(Ids::origin_of).collect()
         });
@@ -78,10 +79,10 @@ impl Scanned {
         let &[origin] = &origins[..] else { return };
         let is_own = |id: u64| Ids::origin_of(id) == origin;
         let mut ids =
-            self.blocks.keys().map(|(id, _)| id.0).chain(self.pages.iter().map(|it| it.0));
+            self.blocks.keys().map(|(id, _)| id.0).chain(self.pages.iter().map(|it| it.0.0));
         if ids.any(is_own) {
             self.blocks.retain(|(id, _), _| is_own(id.0));
-            self.pages.retain(|(kvset, ..)| is_own(*kvset));
+            self.pages.retain(|(kvset, ..)| is_own(kvset.0));
         }
     }
 
@@ -98,7 +99,7 @@ impl Scanned {
             return Some(format!("{end}, and there is log segment {newest}"));
         }
         let kvsets = self.pages.iter().map(|(kvset, ..)| *kvset);
-        let newest = kvsets.filter(|id| survey.may_be_later(*id)).max()?;
+        let newest = kvsets.filter(|id| survey.may_be_later(id.0)).max()?;
         let gone = state.kvsets.values().find(|kvset| self.is_gone(kvset))?.id;
         Some(format!("{end} and names kvset {gone}, which is gone, and there is kvset {newest}"))
     }
@@ -146,7 +147,7 @@ impl Scanned {
             if let Some((kvset, kvs)) = KvsetMeta::owner(bytes) {
                 self.owners.insert(kvset, kvs);
             } else if let Some((kvset, index)) = Page::address(bytes)
-                && self.is_own(kvset)
+                && self.is_own(kvset.0)
             {
                 self.pages.push((kvset, index, place));
             }

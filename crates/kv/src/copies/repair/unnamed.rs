@@ -28,7 +28,7 @@ use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
 use crate::omf::page::{Entry, PAGE_SIZE, Page};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsetId};
 use crate::values::block::ValueBlock;
 
 /// Salvages what the survey's state does not name.
@@ -57,8 +57,9 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
         }
     }
     for &(kvset, index, (number, lba)) in &found.pages {
-        if survey.may_be_later(kvset) {
-            written.push((kvset, WrittenPart::Keys(index, found.media[number].clone(), Lba(lba))));
+        if survey.may_be_later(kvset.0) {
+            written
+                .push((kvset.0, WrittenPart::Keys(index, found.media[number].clone(), Lba(lba))));
         }
     }
     written.sort_by_key(|(id, written)| (*id, written.index()));
@@ -74,7 +75,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
     let late = written.partition_point(|(id, _)| *id <= known);
     for (id, written) in written.drain(..late) {
         if let WrittenPart::Keys(index, media, at) = written {
-            keys(salvage, found, (id, index), &media, at, fill_in)?;
+            keys(salvage, found, (KvsetId(id), index), &media, at, fill_in)?;
         }
     }
     let log = LogVersions::of(&frames, ingested)?;
@@ -106,7 +107,7 @@ impl WrittenPart {
 }
 
 /// A key page that was found, if it can be read and is whole.
-fn read_page(media: &Media, at: Lba, kvset: u64, index: u32) -> Option<Page<Vec<u8>>> {
+fn read_page(media: &Media, at: Lba, kvset: KvsetId, index: u32) -> Option<Page<Vec<u8>>> {
     let bytes = scan::read(media, at, PAGE_SIZE as u64).ok()?;
     Page::verify(bytes[..PAGE_SIZE].to_vec(), kvset, index).ok()
 }
@@ -116,7 +117,7 @@ fn read_page(media: &Media, at: Lba, kvset: u64, index: u32) -> Option<Page<Vec<
 fn keys<'a>(
     salvage: &mut Salvage<'a>,
     found: &Scanned,
-    (kvset, index): (u64, u32),
+    (kvset, index): (KvsetId, u32),
     media: &Media,
     at: Lba,
     mut each: impl FnMut(&mut Salvage<'a>, &Record<'_>, Expiry) -> Result<()>,
@@ -235,10 +236,11 @@ impl References {
     /// Those to values that expire, or `all`.
     fn of(written: &[(u64, WrittenPart)], found: &Scanned, all: bool) -> References {
         let mut references = References::default();
-        for (kvset, written) in written {
+        for (id, written) in written {
             let WrittenPart::Keys(index, media, at) = written else { continue };
-            let Some(&kvs) = found.owners.get(kvset) else { continue };
-            let Some(page) = read_page(media, *at, *kvset, *index) else { continue };
+            let kvset = KvsetId(*id);
+            let Some(&kvs) = found.owners.get(&kvset) else { continue };
+            let Some(page) = read_page(media, *at, kvset, *index) else { continue };
             let mut key = Vec::new();
             for slot in 0..page.count() {
                 let Entry::Stored(stored) = page.entry(slot).1 else { continue };
@@ -298,9 +300,14 @@ impl Order {
             match written {
                 WrittenPart::Values(block, headers) => self.values(salvage, block, headers)?,
                 WrittenPart::Keys(index, media, at) => {
-                    keys(salvage, found, (*id, *index), media, *at, |salvage, record, expiry| {
-                        self.version(salvage, *id, record, expiry)
-                    })?;
+                    keys(
+                        salvage,
+                        found,
+                        (KvsetId(*id), *index),
+                        media,
+                        *at,
+                        |salvage, record, expiry| self.version(salvage, *id, record, expiry),
+                    )?;
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::api::kvs::Kvs;
 use crate::media::space::Purpose;
 use crate::recover::devices::Devices;
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, LeafId};
 use crate::types::policy::Policy;
 use crate::types::stream::Stream;
 
@@ -206,7 +206,8 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
     }
     let run = |job| assert!(db.engine.run_first([job], false).unwrap());
     let view = db.engine.view.load_full();
-    let leaves: Vec<u64> = view.tree(kvs.id).unwrap().leaves.iter().map(|leaf| leaf.id).collect();
+    let leaves: Vec<LeafId> =
+        view.tree(kvs.id).unwrap().leaves.iter().map(|leaf| leaf.id).collect();
     drop(view);
     for leaf in leaves {
         run(Job::Collect { kvs: kvs.id, leaf, blocks: BTreeSet::new() });

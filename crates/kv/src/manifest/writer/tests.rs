@@ -1,7 +1,7 @@
 use super::*;
 use crate::omf::manifest::KvsetEdit;
 use crate::types::extent::Extent;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsetId, LeafId};
 use crate::types::policy::KvsOptions;
 use esker_base::AlignedBuf;
 use esker_base::Rng;
@@ -87,13 +87,13 @@ fn blocks_are_there_as_long_as_something_needs_them() {
         }
         let owner = kvss[to_usize(rng.below(kvss.len() as u64))];
         for _ in 0..rng.below(3) {
-            let id = id();
+            let id = KvsetId(id());
             let mut own = there.clone();
             own.retain(|_| rng.chance(1, 4));
             let blocks = own.into_iter().map(|id| (id, 1)).collect();
             let extents = vec![extent];
             let (entries, tombstones, pages, meta_size) = (1, 0, 1, 1);
-            let (kvs, leaf, age) = (owner, 0, 1);
+            let (kvs, leaf, age) = (owner, LeafId::ROOT, 1);
             edits.push(Edit::Kvset(KvsetEdit {
                 id,
                 kvs,

@@ -5,6 +5,8 @@ use esker_base::Rng;
 
 use super::*;
 
+use crate::types::ids::KvsetId;
+
 /// A structure, how many of its bytes carry meaning (the rest is padding), how it is decoded, and
 /// how its checksums are made to fit again after it was changed.
 struct Sample {
@@ -159,9 +161,10 @@ fn another_version_is_refused_by_its_number() {
 
 #[test]
 fn a_structure_of_another_owner_is_refused() {
-    let own = |bytes: &[u8]| KvsetMeta::decode(bytes, KVSET + 1).map(drop).unwrap_err().0;
+    let own =
+        |bytes: &[u8]| KvsetMeta::decode(bytes, KvsetId(KVSET.0 + 1)).map(drop).unwrap_err().0;
     assert_eq!(own(&kvset_meta()), "meta of kvset 10 expected, of 9 found");
-    for (kvset, index) in [(KVSET + 1, PAGE_INDEX), (KVSET, PAGE_INDEX + 1)] {
+    for (kvset, index) in [(KvsetId(KVSET.0 + 1), PAGE_INDEX), (KVSET, PAGE_INDEX + 1)] {
         let Malformed(why) = Page::verify(page(), kvset, index).map(drop).unwrap_err();
         assert!(why.contains("page 3 of kvset 9 found"), "{why}");
     }

@@ -20,7 +20,7 @@ use crate::tree::kvset::extents::KeyExtents;
 use crate::tree::page_cache::{HeldPages, PageCache, PageTable, SharedPage};
 use crate::types::error::Result;
 use crate::types::expiry::{Expiries, Expiry};
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsetId, LeafId, RecordAddress};
 use crate::types::key::key_hash;
 use crate::types::options::Tuning;
 use crate::types::policy::Place;
@@ -73,12 +73,12 @@ pub(crate) struct KvsetBuilder<'a> {
 }
 
 impl<'a> KvsetBuilder<'a> {
-    /// A kvset of `kvs` for the node `leaf` (0: the root), with its keys at `place`.
+    /// A kvset of `kvs` for the node `leaf`, with its keys at `place`.
     pub(crate) fn new(
         shop: Shop<'a>,
-        id: u64,
+        id: KvsetId,
         kvs: u32,
-        leaf: u64,
+        leaf: LeafId,
         age: u64,
         place: Place,
     ) -> KvsetBuilder<'a> {

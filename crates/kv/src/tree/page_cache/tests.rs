@@ -1,5 +1,6 @@
 use super::*;
 use crate::omf::page::{Entry, PageBuilder};
+use crate::types::ids::KvsetId;
 
 #[test]
 fn tags_find_what_a_search_finds() {
@@ -15,7 +16,7 @@ fn tags_find_what_a_search_finds() {
         let keys = (0..1000).filter(|_| rng.chance(1, 2)).take(1 + 13 * size);
         let there: Vec<u64> =
             keys.take_while(|&n| builder.add(&key(n), Entry::Tombstone)).collect();
-        let page = SharedPage::new(&builder.finish(1, 2));
+        let page = SharedPage::new(&builder.finish(KvsetId(1), 2));
         assert_eq!(page.count(), there.len());
         for n in 0..1000 {
             let found = page.find(&key(n), key_hash(&key(n)));
@@ -28,7 +29,7 @@ fn tags_find_what_a_search_finds() {
 fn page(kvset: u64, index: u32) -> SharedPage {
     let mut builder = PageBuilder::default();
     assert!(builder.add(b"key", Entry::Tombstone));
-    SharedPage::new(&builder.finish(kvset, index))
+    SharedPage::new(&builder.finish(KvsetId(kvset), index))
 }
 
 #[test]

@@ -17,12 +17,12 @@ use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::expiry::Expiry;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsetId, LeafId};
 use crate::types::options::Tuning;
 use crate::types::policy::{KvsOptions, Place};
 
 const KVS: u32 = 1;
-const LEAF: u64 = 2;
+const LEAF: LeafId = LeafId(2);
 
 /// Makes kvsets.
 struct Bench {
@@ -42,7 +42,7 @@ impl Bench {
     }
 
     /// A kvset of `node` with so many entries of about 100 bytes, whose keys begin with `first`.
-    fn kvset(&mut self, node: u64, first: u8, entries: u64) -> Arc<Kvset> {
+    fn kvset(&mut self, node: LeafId, first: u8, entries: u64) -> Arc<Kvset> {
         self.last_id += 1;
         let (id, writes) = (self.last_id, Writes::new(false));
         let shop = Shop {
@@ -52,7 +52,7 @@ impl Bench {
             writes: &writes,
         };
         let place = Place::prefer(MediaClass::Capacity);
-        let mut kvset = KvsetBuilder::new(shop, id, KVS, node, id, place);
+        let mut kvset = KvsetBuilder::new(shop, KvsetId(id), KVS, node, id, place);
         for n in 0..entries {
             let key = [&[first; 1][..], &n.to_be_bytes().repeat(10)].concat();
             kvset.add(&key, NewEntry::Inline(&[7; 16], Expiry::NEVER)).unwrap();
@@ -104,19 +104,19 @@ fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situati
 #[test]
 fn full_roots_make_a_spill_due_and_quiet_writers_a_quarter_of_them() {
     let mut bench = Bench::new();
-    let small = view(vec![bench.kvset(0, b'a', 4000)]);
+    let small = view(vec![bench.kvset(LeafId::ROOT, b'a', 4000)]);
     let now = situation(&bench, &small, 10);
     assert!(small.root_bytes() > now.spill_bytes() / 4 && small.root_bytes() < now.spill_bytes());
     assert_eq!(now.due(), []);
     assert_eq!(Situation { is_quiet: true, ..now }.due(), [Job::Spill { kvs: KVS }]);
-    let large = view(vec![bench.kvset(0, b'a', 20_000)]);
+    let large = view(vec![bench.kvset(LeafId::ROOT, b'a', 20_000)]);
     assert_eq!(situation(&bench, &large, 10).due(), [Job::Spill { kvs: KVS }]);
 }
 
 #[test]
 fn kvsets_of_a_root_are_merged_unless_it_is_being_emptied() {
     let mut bench = Bench::new();
-    let four = view((b'a'..=b'd').map(|first| bench.kvset(0, first, 500)).collect());
+    let four = view((b'a'..=b'd').map(|first| bench.kvset(LeafId::ROOT, first, 500)).collect());
     let now = situation(&bench, &four, 10);
     assert_eq!(now.due(), [Job::Merge { kvs: KVS, newest: 4 }]);
     assert_eq!(Situation { emptying: Some(KVS), ..now }.due(), []);
@@ -145,7 +145,7 @@ fn kvsets_of_a_leaf_are_merged_the_sooner_the_fuller_its_medium_is() {
 #[test]
 fn a_spill_that_leaves_no_room_comes_after_all_other_steps() {
     let mut bench = Bench::new();
-    let mut kvsets = vec![bench.kvset(0, b'a', 20_000)];
+    let mut kvsets = vec![bench.kvset(LeafId::ROOT, b'a', 20_000)];
     kvsets.extend((0..bench.tuning.compact_kvsets).map(|_| bench.kvset(LEAF, b'a', 500)));
     let view = view(kvsets);
     let mut now = situation(&bench, &view, 10);
