@@ -10,6 +10,7 @@ use crate::omf::frame::{Change, Record};
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
+use crate::types::ids::KvsId;
 use crate::write::put::{check_record, purpose, with_expiry};
 
 /// Writes to any KVSs of one KVDB that happen all or not at all.
@@ -20,12 +21,12 @@ pub struct Batch {
     /// The KVDBs that its handles are of: one, or it is refused.
     engines: Vec<Weak<Engine>>,
     /// What the KVSs are called.
-    names: BTreeMap<u32, Arc<str>>,
+    names: BTreeMap<KvsId, Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
 struct BatchRecord {
-    kvs: u32,
+    kvs: KvsId,
     key_end: usize,
     kind: Kind,
     end: usize,
@@ -90,7 +91,7 @@ impl Batch {
         Err(KvError::Options(why.into()))
     }
 
-    pub(crate) fn push(&mut self, kvs: u32, key: &[u8], change: Change<'_>) {
+    pub(crate) fn push(&mut self, kvs: KvsId, key: &[u8], change: Change<'_>) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(change.value().unwrap_or_default());

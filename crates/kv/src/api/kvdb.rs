@@ -25,7 +25,7 @@ use crate::sync::{JoinHandle, Mutex};
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{Ids, LeafId};
+use crate::types::ids::{Ids, KvsId, LeafId};
 use crate::types::options::{Maintenance, Options};
 use crate::types::policy::KvsOptions;
 
@@ -213,9 +213,9 @@ impl Kvdb {
     }
 
     /// The lower half of an id. It comes again after four billion ids, when no log holds it any more.
-    fn new_kvs_id(&self) -> u32 {
-        let taken = |id| id == 0 || self.engine.view.load().trees.contains_key(&id);
-        let mut ids = std::iter::repeat_with(|| Ids::count_of(self.engine.ids.next()));
+    fn new_kvs_id(&self) -> KvsId {
+        let taken = |id| id == KvsId(0) || self.engine.view.load().trees.contains_key(&id);
+        let mut ids = std::iter::repeat_with(|| KvsId(Ids::count_of(self.engine.ids.next())));
         ids.find(|id| !taken(*id)).expect("there are fewer than 2^32 KVSs")
     }
 

@@ -9,6 +9,7 @@ use crate::read::cursor::Cursor;
 use crate::sync::atomic::Ordering;
 use crate::types::compression::Compression;
 use crate::types::error::{KvError, Result};
+use crate::types::ids::KvsId;
 use crate::types::policy::{KvsOptions, Policy};
 use crate::write::put::{check_record, purpose, size_with_expiry, with_expiry};
 
@@ -16,7 +17,7 @@ use crate::write::put::{check_record, purpose, size_with_expiry, with_expiry};
 #[derive(Clone)]
 pub struct Kvs {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) id: u32,
+    pub(crate) id: KvsId,
     pub(crate) name: Arc<str>,
 }
 

@@ -27,7 +27,7 @@ use crate::tree::source::MemtableSource;
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::{Expiry, Moment, Time};
-use crate::types::ids::RecordAddress;
+use crate::types::ids::{KvsId, RecordAddress};
 use crate::types::key::key_hash;
 use crate::write::put::{check_record, size_with_expiry};
 
@@ -86,7 +86,7 @@ pub struct Transaction {
     own_size: usize,
     own_max: usize,
     /// Keys that must not have changed.
-    held: BTreeSet<(u32, Vec<u8>)>,
+    held: BTreeSet<(KvsId, Vec<u8>)>,
 }
 
 impl Transaction {
@@ -239,7 +239,7 @@ impl Transaction {
     }
 
     /// Hands on the own writes that no newer one hides, in an order in which they can be done.
-    fn each_own(&self, mut each: impl FnMut(u32, &[u8], Change<'_>)) {
+    fn each_own(&self, mut each: impl FnMut(KvsId, &[u8], Change<'_>)) {
         // Before what was written under them later; what was written earlier is left out.
         for (kvs, prefixes) in self.own.prefixes() {
             prefixes.iter().for_each(|prefix| each(kvs, prefix, Change::DeletePrefix));

@@ -48,6 +48,7 @@ use crate::recover::devices::{Devices, Remains};
 use crate::recover::open;
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
+use crate::types::ids::KvsId;
 use crate::types::options::Options;
 use crate::types::policy::KvsOptions;
 use salvage::Salvage;
@@ -197,10 +198,10 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
 
 /// The KVSs that are to be there again. Of those that had the same name the newest comes first, which keeps it:
 /// the others were dropped before, and nothing is left that says so.
-fn to_create(survey: &Survey) -> Vec<(u32, &str, KvsOptions)> {
+fn to_create(survey: &Survey) -> Vec<(KvsId, &str, KvsOptions)> {
     let left = survey.names.iter().filter(|(id, _)| !survey.dropped.contains(id));
     let left: Vec<_> = left.map(|(id, (name, options))| (*id, &name[..], *options)).collect();
-    let newest: BTreeMap<&str, u32> = left.iter().map(|(id, name, _)| (*name, *id)).collect();
+    let newest: BTreeMap<&str, KvsId> = left.iter().map(|(id, name, _)| (*name, *id)).collect();
     let (keep, lose): (Vec<_>, Vec<_>) =
         left.into_iter().partition(|(id, name, _)| newest[name] == *id);
     [keep, lose].concat()

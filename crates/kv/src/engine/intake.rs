@@ -23,7 +23,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{Merge, Source, merge_kvsets};
 use crate::types::error::Result;
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress};
 use crate::values::block::ValueBlock;
 use crate::values::cache::record::{RecordKey, Sought};
 use crate::values::compression::Packer;
@@ -77,7 +77,7 @@ impl Rewrite {
 
 /// Merged inputs, a window at a time.
 pub(crate) struct Intake {
-    kvs: u32,
+    kvs: KvsId,
     inputs: Vec<Arc<Kvset>>,
     rewrite: Rewrite,
     merge: Merge<KvsetCursor>,
@@ -93,7 +93,7 @@ impl Intake {
     /// Merges `inputs`, newest first, and begins to gather the first window.
     pub(crate) fn begin(
         engine: &Engine,
-        kvs: u32,
+        kvs: KvsId,
         inputs: &[Arc<Kvset>],
         rewrite: &Rewrite,
         windows: &mut Windows,
@@ -117,14 +117,14 @@ impl Intake {
     }
 
     /// Whether it is what a compaction of these inputs takes in.
-    pub(crate) fn is_of(&self, kvs: u32, inputs: &[Arc<Kvset>]) -> bool {
+    pub(crate) fn is_of(&self, kvs: KvsId, inputs: &[Arc<Kvset>]) -> bool {
         self.kvs == kvs
             && self.inputs.len() == inputs.len()
             && self.inputs.iter().zip(inputs).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
     /// Its KVS and its inputs, newest first.
-    pub(crate) fn inputs(&self) -> (u32, &[Arc<Kvset>]) {
+    pub(crate) fn inputs(&self) -> (KvsId, &[Arc<Kvset>]) {
         (self.kvs, &self.inputs)
     }
 
@@ -243,7 +243,7 @@ impl Reads {
 
 /// A window whose records are on their way.
 struct Gathering {
-    kvs: u32,
+    kvs: KvsId,
     window: Window,
     /// The records to be read, in the order in which they lie.
     missing: Vec<Moving>,
@@ -267,7 +267,7 @@ struct Moving {
 impl Moving {
     /// Makes the record anew of its key and value; false when it is not stored like that: compressed, it is
     /// smaller.
-    fn encode(&self, kvs: u32, key: &[u8], value: &[u8], records: &mut [u8]) -> bool {
+    fn encode(&self, kvs: KvsId, key: &[u8], value: &[u8], records: &mut [u8]) -> bool {
         let record = Record { kvs, key, change: Change::Put(value) };
         let is_plain = record.size() == self.size;
         if is_plain {
@@ -305,7 +305,7 @@ fn block_of(window: &Window, entry: usize) -> &Arc<ValueBlock> {
 impl Gathering {
     /// Copies the records that move from the record cache, which has most of what was written lately. The others are to
     /// be read in the order in which they lie on the medium, near ones together.
-    fn begin(engine: &Engine, kvs: u32, mut window: Window) -> Gathering {
+    fn begin(engine: &Engine, kvs: KvsId, mut window: Window) -> Gathering {
         let Window { keys, entries, records, cached } = &mut window;
         cached.clear();
         let (mut wanted, mut key_start): (Vec<Moving>, usize) = (Vec::new(), 0);

@@ -2,31 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use crate::types::ids::{BlockId, LeafId};
+use crate::types::ids::{BlockId, KvsId, LeafId};
 
 /// A step of the second lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Ages the root's data into the leaves.
-    Spill { kvs: u32 },
+    Spill { kvs: KvsId },
     /// Merges the keys of the root's newest kvsets.
-    Merge { kvs: u32, newest: usize },
+    Merge { kvs: KvsId, newest: usize },
     /// Merges the keys of a leaf's newest kvsets.
-    Compact { kvs: u32, leaf: LeafId, newest: usize },
+    Compact { kvs: KvsId, leaf: LeafId, newest: usize },
     /// Divides a leaf in two.
-    Split { kvs: u32, leaf: LeafId },
+    Split { kvs: KvsId, leaf: LeafId },
     /// Makes one of a leaf and the next one.
-    Join { kvs: u32, leaf: LeafId, next: LeafId },
+    Join { kvs: KvsId, leaf: LeafId, next: LeafId },
     /// Merges all keys of a leaf, and rewrites the live values of these blocks.
-    Collect { kvs: u32, leaf: LeafId, blocks: BTreeSet<BlockId> },
+    Collect { kvs: KvsId, leaf: LeafId, blocks: BTreeSet<BlockId> },
     /// Writes all values of a leaf anew, in key order.
-    Sort { kvs: u32, leaf: LeafId },
+    Sort { kvs: KvsId, leaf: LeafId },
     /// Lets go of a leaf's oldest kvsets, all of whose values have expired, unread.
-    Expire { kvs: u32, leaf: LeafId, oldest: usize },
+    Expire { kvs: KvsId, leaf: LeafId, oldest: usize },
 }
 
 impl Job {
-    pub(crate) fn kvs(&self) -> u32 {
+    pub(crate) fn kvs(&self) -> KvsId {
         let (Job::Spill { kvs }
         | Job::Merge { kvs, .. }
         | Job::Compact { kvs, .. }

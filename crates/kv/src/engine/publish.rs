@@ -8,6 +8,7 @@ use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Frozen, Table, Tree, View};
+use crate::types::ids::KvsId;
 use crate::values::block::ValueBlock;
 
 impl Engine {
@@ -32,7 +33,7 @@ impl Engine {
     }
 
     /// Publishes a changed tree of one KVS; nothing when the KVS was dropped meanwhile.
-    pub(crate) fn publish_tree(&self, kvs: u32, change: impl FnOnce(&mut Tree)) {
+    pub(crate) fn publish_tree(&self, kvs: KvsId, change: impl FnOnce(&mut Tree)) {
         self.publish(|view| {
             if let Some(tree) = view.tree(kvs) {
                 let mut tree = Tree::clone(tree);

@@ -2,6 +2,7 @@
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::types::ids::KvsId;
 
 /// The state of what was asked for.
 #[derive(Default)]
@@ -14,5 +15,5 @@ pub(crate) struct Manual {
     pub(crate) leaves_done: AtomicU64,
     pub(crate) written_before: AtomicU64,
     /// The KVS whose root is being emptied.
-    pub(crate) emptying: Mutex<Option<u32>>,
+    pub(crate) emptying: Mutex<Option<KvsId>>,
 }

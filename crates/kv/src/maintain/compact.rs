@@ -21,7 +21,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::types::compression::Compression;
 use crate::types::error::Result;
-use crate::types::ids::{BlockId, KvsetId, LeafId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress};
 use crate::types::policy::Policy;
 use crate::types::prefixes::Prefixes;
 use crate::types::stream::Stream;
@@ -40,7 +40,7 @@ pub(crate) struct Target {
 
 /// What is to be done.
 pub(crate) struct Compaction {
-    pub(crate) kvs: u32,
+    pub(crate) kvs: KvsId,
     pub(crate) policy: Policy,
     /// What is done with values that are written anew.
     pub(crate) compression: Compression,

@@ -24,7 +24,7 @@ use crate::tree::view::{Frozen, Table, Tree};
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{BlockId, LeafId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, LeafId, RecordAddress};
 use crate::types::policy::{Place, Policy};
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -91,7 +91,7 @@ impl Engine {
 
 /// The kvset of one KVS under construction.
 struct RootBuilder<'a> {
-    kvs: u32,
+    kvs: KvsId,
     age: u64,
     engine: &'a Engine,
     keys: KvsetBuilder<'a>,

@@ -21,7 +21,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsId};
 use crate::values::block::ValueBlock;
 
 /// What [`crate::api::kvdb::Kvdb::compact`] is to reach.
@@ -193,7 +193,7 @@ impl Engine {
 
     /// Goes through all KVSs once. It keeps no tree meanwhile: that would keep what the steps free.
     fn sweep(&self, sweep: Sweep) -> Result<()> {
-        let kvss: Vec<u32> = {
+        let kvss: Vec<KvsId> = {
             let view = self.view.load();
             let leaves = view.trees.values().map(|tree| tree.leaves.len() as u64).sum();
             self.manual.leaves.store(leaves, Ordering::Relaxed);
@@ -211,7 +211,7 @@ impl Engine {
     }
 
     /// Ages what is in the root now.
-    fn sweep_root(&self, kvs: u32, sweep: Sweep) -> Result<()> {
+    fn sweep_root(&self, kvs: KvsId, sweep: Sweep) -> Result<()> {
         let newest = |view: &View| Some(view.tree(kvs)?.root.first()?.edit.age);
         let Some(through) = newest(&self.view.load()) else {
             return Ok(());
@@ -229,7 +229,7 @@ impl Engine {
         Ok(())
     }
 
-    fn sweep_leaves(&self, kvs: u32, sweep: Sweep) -> Result<()> {
+    fn sweep_leaves(&self, kvs: KvsId, sweep: Sweep) -> Result<()> {
         let mut from: Arc<[u8]> = Arc::from([]);
         loop {
             for _ in 0..PASSES {
@@ -417,7 +417,7 @@ mod tests {
             job => panic!("{job:?}"),
         };
         let savings = || db.engine.situation(&db.engine.view.load()).savings(102).into_iter();
-        let kvss = || savings().map(|(_, job)| kvs_of(job)).collect::<Vec<u32>>();
+        let kvss = || savings().map(|(_, job)| kvs_of(job)).collect::<Vec<KvsId>>();
         assert_eq!(kvss(), [worst.id, other.id]);
         let full = db.compact(CompactRequest::SpaceAmplification(1.02)).unwrap_err();
         assert!(full.lacks_space(), "{full}");

@@ -15,7 +15,7 @@ use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree};
-use crate::types::ids::{KvsetId, LeafId};
+use crate::types::ids::{KvsId, KvsetId, LeafId};
 use crate::types::policy::KvsOptions;
 
 /// The targets that are no leaves of a tree yet.
@@ -108,7 +108,7 @@ impl Engine {
     }
 
     /// What a spill takes that comes after one of `inputs`, if what is left in the roots is to be spilled.
-    pub(crate) fn spilled_after(&self, kvs: u32, inputs: &[Arc<Kvset>]) -> Vec<Arc<Kvset>> {
+    pub(crate) fn spilled_after(&self, kvs: KvsId, inputs: &[Arc<Kvset>]) -> Vec<Arc<Kvset>> {
         let view = self.view.load();
         let now = self.situation(&view);
         let Some(tree) = view.tree(kvs) else { return Vec::new() };

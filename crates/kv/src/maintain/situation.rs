@@ -7,7 +7,7 @@ use crate::media::class::Media;
 use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::class::MediaClass;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsId};
 use crate::types::options::Tuning;
 
 /// What the choice of a step depends on.
@@ -26,7 +26,7 @@ pub(crate) struct Situation<'v> {
     /// Whether the roots hold more than memory bears, and the record cache has lost much of what spills.
     pub(crate) reads_log: bool,
     /// The KVS whose root a compaction of all is emptying.
-    pub(crate) emptying: Option<u32>,
+    pub(crate) emptying: Option<KvsId>,
 }
 
 /// The room on one media class, in bytes.

@@ -7,7 +7,7 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
 use crate::types::policy::KvsOptions;
 
 /// What the edits of a manifest add up to.
@@ -16,14 +16,14 @@ pub(crate) struct State {
     pub(crate) uuid: [u8; 16],
     pub(crate) last_id: u64,
     pub(crate) classes: BTreeMap<MediaClass, String>,
-    pub(crate) kvss: BTreeMap<u32, (String, KvsOptions)>,
+    pub(crate) kvss: BTreeMap<KvsId, (String, KvsOptions)>,
     pub(crate) blocks: BTreeMap<BlockId, BlockState>,
     /// Records up to this seqno are in kvsets.
     pub(crate) ingested: u64,
     /// Replay begins in this log segment.
     pub(crate) log_first: BlockId,
     /// KVS and lower bound of each leaf.
-    pub(crate) leaves: BTreeMap<LeafId, (u32, Vec<u8>)>,
+    pub(crate) leaves: BTreeMap<LeafId, (KvsId, Vec<u8>)>,
     pub(crate) kvsets: BTreeMap<KvsetId, KvsetEdit>,
 }
 
@@ -61,7 +61,7 @@ impl State {
                 self.kvss.insert(id, (name, options));
             }
             Edit::KvsDropped { id } => {
-                known(self.kvss.remove(&id).is_some(), "KVS", id.into())?;
+                known(self.kvss.remove(&id).is_some(), "KVS", id.0.into())?;
                 self.leaves.retain(|_, (kvs, _)| *kvs != id);
                 let gone = self.kvsets.extract_if(.., |_, kvset| kvset.kvs == id);
                 let gone: Vec<KvsetEdit> = gone.map(|(_, kvset)| kvset).collect();
@@ -79,7 +79,7 @@ impl State {
                 (self.ingested, self.log_first) = (seqno, first);
             }
             Edit::Leaf { id, kvs, lower } => {
-                known(self.kvss.contains_key(&kvs), "KVS", kvs.into())?;
+                known(self.kvss.contains_key(&kvs), "KVS", kvs.0.into())?;
                 self.last_id = self.last_id.max(id.0);
                 self.leaves.insert(id, (kvs, lower));
             }
@@ -88,7 +88,7 @@ impl State {
                 known(empty && self.leaves.remove(&id).is_some(), "empty leaf", id.0)?;
             }
             Edit::Kvset(kvset) => {
-                known(self.kvss.contains_key(&kvset.kvs), "KVS", kvset.kvs.into())?;
+                known(self.kvss.contains_key(&kvset.kvs), "KVS", kvset.kvs.0.into())?;
                 let leaf = kvset.leaf;
                 let owner = self.leaves.get(&leaf).map(|(kvs, _)| *kvs);
                 known(leaf == LeafId::ROOT || owner == Some(kvset.kvs), "leaf", leaf.0)?;

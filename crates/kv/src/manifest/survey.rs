@@ -11,7 +11,7 @@ use crate::manifest::state::State;
 use crate::manifest::writer::Manifest;
 use crate::omf::manifest::{Edit, KvsetEdit, RecordHeader};
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{BlockId, Ids, KvsetId};
+use crate::types::ids::{BlockId, Ids, KvsId, KvsetId};
 use crate::types::policy::KvsOptions;
 
 /// What is left of a manifest.
@@ -23,9 +23,9 @@ pub(crate) struct Survey {
     pub(crate) damage: Option<String>,
     /// Names and policies of KVSs, from the state and from whatever record is newer and still tells; without
     /// a state, from all of them.
-    pub(crate) names: BTreeMap<u32, (String, KvsOptions)>,
+    pub(crate) names: BTreeMap<KvsId, (String, KvsOptions)>,
     /// KVSs that were dropped, as far as it can be told.
-    pub(crate) dropped: BTreeSet<u32>,
+    pub(crate) dropped: BTreeSet<KvsId>,
     /// Blocks and kvsets that were named up to that state, whether they are in use then or not, and as far as
     /// it can be told.
     pub(crate) named: BTreeSet<u64>,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn kvs(id: u32) -> Edit {
-        Edit::Kvs { id, name: format!("kvs{id}"), options: KvsOptions::default() }
+        Edit::Kvs { id: KvsId(id), name: format!("kvs{id}"), options: KvsOptions::default() }
     }
 
     fn zero(device: &Arc<dyn Device>, lba: u64, lbas: usize) {
@@ -176,7 +176,7 @@ mod tests {
         manifest.commit(vec![kvs(4)]).unwrap();
         assert!(Manifest::read(&device).is_err());
         let survey = Manifest::survey(device).unwrap();
-        let sound: Vec<u32> = survey.state.unwrap().kvss.into_keys().collect();
+        let sound: Vec<u32> = survey.state.unwrap().kvss.into_keys().map(|id| id.0).collect();
         assert_eq!(sound, [1, 2]);
         assert!(survey.damage.unwrap().contains("kvset 77"));
     }
@@ -188,7 +188,7 @@ mod tests {
         let kvss = [1].into_iter().chain(1000..6000).map(kvs).collect();
         let former = Manifest::create(device.clone(), [1; 16], kvss).unwrap();
         (10..810).for_each(|id| former.commit(vec![kvs(id)]).unwrap());
-        former.commit(vec![Edit::KvsDropped { id: 1 }]).unwrap();
+        former.commit(vec![Edit::KvsDropped { id: KvsId(1) }]).unwrap();
         // So far behind the end that opening does not look there.
         zero(&device, 0, 800);
         let manifest = Manifest::create(device.clone(), [2; 16], vec![kvs(1)]).unwrap();
@@ -197,7 +197,7 @@ mod tests {
         zero(&device, 1, 1);
         let survey = Manifest::survey(device).unwrap();
         assert!(survey.damage.is_some() && survey.dropped.is_empty(), "{:?}", survey.dropped);
-        assert_eq!(survey.names.into_keys().collect::<Vec<_>>(), [1, 3, 4]);
+        assert_eq!(survey.names.into_keys().map(|id| id.0).collect::<Vec<_>>(), [1, 3, 4]);
     }
 
     #[test]
@@ -208,15 +208,18 @@ mod tests {
         let manifest = begin();
         manifest.commit(vec![kvs(2)]).unwrap();
         manifest.commit(vec![kvs(3)]).unwrap();
-        begin().commit(vec![Edit::KvsDropped { id: 3 }]).unwrap();
+        begin().commit(vec![Edit::KvsDropped { id: KvsId(3) }]).unwrap();
         // It leaves the record in which the third one was made, and the next one has that of its drop.
         begin().commit(vec![kvs(4)]).unwrap();
         begin().commit(vec![kvs(5)]).unwrap();
         zero(&device, 0, 1);
         let survey = Manifest::survey(device).unwrap();
-        assert_eq!(survey.state.unwrap().kvss.into_keys().collect::<Vec<_>>(), [1, 2, 4]);
-        assert_eq!(survey.names.into_keys().collect::<Vec<_>>(), [1, 2, 4, 5]);
-        assert_eq!(survey.dropped.into_iter().collect::<Vec<_>>(), [3]);
+        assert_eq!(
+            survey.state.unwrap().kvss.into_keys().map(|id| id.0).collect::<Vec<_>>(),
+            [1, 2, 4]
+        );
+        assert_eq!(survey.names.into_keys().map(|id| id.0).collect::<Vec<_>>(), [1, 2, 4, 5]);
+        assert_eq!(survey.dropped.into_iter().map(|id| id.0).collect::<Vec<_>>(), [3]);
     }
 
     #[test]

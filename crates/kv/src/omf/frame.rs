@@ -38,7 +38,7 @@ use esker_base::units::to_usize;
 use super::packed::{Codec, Packed};
 use super::{Malformed, expect, expect_crc, expect_magic, other_version};
 use crate::types::expiry::Expiry;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsId};
 use crate::types::limits::VERSION;
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
@@ -138,7 +138,7 @@ impl FrameHeader {
 /// A record, as it is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
-    pub(crate) kvs: u32,
+    pub(crate) kvs: KvsId,
     /// Or the prefix of keys.
     pub(crate) key: &'a [u8],
     pub(crate) change: Change<'a>,
@@ -199,7 +199,7 @@ impl<'a> Record<'a> {
         let value_size = u32::try_from(value.len()).expect("VALUE_MAX fits 32 bits");
         let key_size = u16::try_from(self.key.len()).expect("KEY_MAX fits 16 bits");
         out[4..8].copy_from_slice(&value_size.to_le_bytes());
-        out[8..12].copy_from_slice(&self.kvs.to_le_bytes());
+        out[8..12].copy_from_slice(&self.kvs.0.to_le_bytes());
         out[12..14].copy_from_slice(&key_size.to_le_bytes());
         out[14] = match self.change {
             Change::Put(_) => 1,
@@ -236,7 +236,7 @@ impl<'a> Record<'a> {
 /// A put, as it may be in any block: with its value compressed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredRecord<'a> {
-    pub(crate) kvs: u32,
+    pub(crate) kvs: KvsId,
     pub(crate) key: &'a [u8],
     pub(crate) value: Packed<'a>,
 }
@@ -278,7 +278,7 @@ const CODEC: u8 = 3;
 
 /// A record's fields, under a checksum that holds.
 struct Fields<'a> {
-    kvs: u32,
+    kvs: KvsId,
     key: &'a [u8],
     kind: u8,
     codec: Codec,
@@ -290,7 +290,7 @@ impl<'a> Fields<'a> {
         let mut d = Decoder::new(bytes);
         let crc = d.u32("record crc")?;
         let value_size = to_usize(u64::from(d.u32("value_size")?));
-        let kvs = d.u32("kvs")?;
+        let kvs = KvsId(d.u32("kvs")?);
         let key_size = usize::from(d.u16("key_size")?);
         let kind = d.u8("record kind")?;
         let flags = d.u8("record flags")?;

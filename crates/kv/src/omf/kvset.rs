@@ -24,7 +24,7 @@ use esker_base::units::to_usize;
 
 use super::{Malformed, expect, expect_crc, expect_magic};
 use crate::types::expiry::{Expiries, Expiry};
-use crate::types::ids::KvsetId;
+use crate::types::ids::{KvsId, KvsetId};
 use crate::types::limits::KEY_MAX;
 use crate::types::limits::VERSION;
 
@@ -34,7 +34,7 @@ const HEADER_SIZE: usize = 48;
 /// Filter, page index and prefixes of a kvset, borrowed from its meta.
 pub(crate) struct KvsetMeta<'a> {
     pub(crate) kvset: KvsetId,
-    pub(crate) kvs: u32,
+    pub(crate) kvs: KvsId,
     pub(crate) pages: u32,
     pub(crate) filter: &'a [u8],
     /// First keys and the last key, each with its `u16` size.
@@ -46,14 +46,14 @@ pub(crate) struct KvsetMeta<'a> {
 
 impl<'a> KvsetMeta<'a> {
     /// The kvset and the KVS that a meta which begins with `bytes` states.
-    pub(crate) fn owner(bytes: &[u8]) -> Option<(KvsetId, u32)> {
+    pub(crate) fn owner(bytes: &[u8]) -> Option<(KvsetId, KvsId)> {
         let header = bytes.get(..HEADER_SIZE)?;
         let (body, crc) = header.split_at(HEADER_SIZE - 4);
         if !body.starts_with(MAGIC) || crc32c(body).to_le_bytes() != crc {
             return None;
         }
         let mut d = Decoder::new(&body[16..]);
-        Some((KvsetId(d.u64("kvset").ok()?), d.u32("kvs").ok()?))
+        Some((KvsetId(d.u64("kvset").ok()?), KvsId(d.u32("kvs").ok()?)))
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -64,7 +64,7 @@ impl<'a> KvsetMeta<'a> {
             .u16(u16::from(self.expiries.count > 0))
             .u32(self.pages)
             .u64(self.kvset.0)
-            .u32(self.kvs);
+            .u32(self.kvs.0);
         e.u32(size(self.filter)).u32(size(self.index));
         let mut expiries = Encoder::default();
         if self.expiries.count > 0 {
@@ -88,7 +88,7 @@ impl<'a> KvsetMeta<'a> {
         expect_magic(magic, MAGIC, version)?;
         let flags = d.u16("flags")?;
         let pages = d.u32("pages")?;
-        let (own, kvs) = (KvsetId(d.u64("kvset")?), d.u32("kvs")?);
+        let (own, kvs) = (KvsetId(d.u64("kvset")?), KvsId(d.u32("kvs")?));
         let (filter_size, index_size) = (d.u32("filter_size")?, d.u32("index_size")?);
         let body_crc = d.u32("body_crc")?;
         let prefixes_size = d.u32("prefixes_size")?;

@@ -32,7 +32,7 @@ use super::class::{class_code, class_of};
 use super::{Malformed, expect, expect_crc, expect_magic, options, other_version};
 use crate::types::class::MediaClass;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
 use crate::types::limits::VERSION;
 use crate::types::policy::KvsOptions;
 
@@ -83,7 +83,7 @@ impl RecordHeader {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KvsetEdit {
     pub(crate) id: KvsetId,
-    pub(crate) kvs: u32,
+    pub(crate) kvs: KvsId,
     /// The node it belongs to.
     pub(crate) leaf: LeafId,
     /// The newest seqno in it: within a node, a higher age hides a lower one.
@@ -106,16 +106,16 @@ pub(crate) enum Edit {
     /// The KVDB has this class, opened from this path.
     Class { class: MediaClass, path: String },
     /// A KVS was created, or its options were changed.
-    Kvs { id: u32, name: String, options: KvsOptions },
+    Kvs { id: KvsId, name: String, options: KvsOptions },
     /// A KVS was dropped, with all it holds.
-    KvsDropped { id: u32 },
+    KvsDropped { id: KvsId },
     /// A block with this many bytes of records, which would be `plain_bytes` with no value compressed,
     /// or a log segment (0 bytes: it is not known yet).
     Block { id: BlockId, extent: Extent, log: bool, bytes: u64, plain_bytes: u64 },
     /// Records up to `seqno` are in kvsets; replay begins in block `first`.
     Ingested { seqno: u64, first: BlockId },
     /// A leaf of a KVS, which holds the keys from `lower` to the next leaf's.
-    Leaf { id: LeafId, kvs: u32, lower: Vec<u8> },
+    Leaf { id: LeafId, kvs: KvsId, lower: Vec<u8> },
     /// A leaf is gone.
     LeafRemoved { id: LeafId },
     /// A kvset was added.
@@ -155,10 +155,10 @@ impl Edit {
                 e.u8(2).u8(class_code(*class)).bytes16(path.as_bytes());
             }
             Edit::Kvs { id, name, options } => {
-                e.u8(3).u32(*id).bytes16(name.as_bytes()).bytes16(&options::encode(options));
+                e.u8(3).u32(id.0).bytes16(name.as_bytes()).bytes16(&options::encode(options));
             }
             Edit::KvsDropped { id } => {
-                e.u8(4).u32(*id);
+                e.u8(4).u32(id.0);
             }
             Edit::Block { id, extent, log, bytes, plain_bytes } => {
                 e.u8(5).u64(id.0);
@@ -169,13 +169,13 @@ impl Edit {
                 e.u8(6).u64(*seqno).u64(first.0);
             }
             Edit::Leaf { id, kvs, lower } => {
-                e.u8(7).u64(id.0).u32(*kvs).bytes16(lower);
+                e.u8(7).u64(id.0).u32(kvs.0).bytes16(lower);
             }
             Edit::LeafRemoved { id } => {
                 e.u8(8).u64(id.0);
             }
             Edit::Kvset(k) => {
-                e.u8(9).u64(k.id.0).u32(k.kvs).u64(k.leaf.0).u64(k.age).u64(k.entries);
+                e.u8(9).u64(k.id.0).u32(k.kvs.0).u64(k.leaf.0).u64(k.age).u64(k.entries);
                 e.u64(k.tombstones).u32(k.pages).u32(k.meta_size);
                 e.u32(count(k.extents.len()));
                 k.extents.iter().for_each(|extent| put_extent(e, extent));
@@ -198,11 +198,11 @@ impl Edit {
             1 => Edit::LastId { id: d.u64("id")? },
             2 => Edit::Class { class: class_of(d.u8("class")?)?, path: take_text(d, "path")? },
             3 => Edit::Kvs {
-                id: d.u32("kvs")?,
+                id: KvsId(d.u32("kvs")?),
                 name: take_text(d, "name")?,
                 options: options::decode(d.bytes16("options")?)?,
             },
-            4 => Edit::KvsDropped { id: d.u32("kvs")? },
+            4 => Edit::KvsDropped { id: KvsId(d.u32("kvs")?) },
             5 => Edit::Block {
                 id: BlockId(d.u64("block")?),
                 extent: take_extent(d)?,
@@ -213,13 +213,13 @@ impl Edit {
             6 => Edit::Ingested { seqno: d.u64("seqno")?, first: BlockId(d.u64("first")?) },
             7 => Edit::Leaf {
                 id: LeafId(d.u64("leaf")?),
-                kvs: d.u32("kvs")?,
+                kvs: KvsId(d.u32("kvs")?),
                 lower: d.bytes16("lower")?.to_vec(),
             },
             8 => Edit::LeafRemoved { id: LeafId(d.u64("leaf")?) },
             9 => {
                 let (id, kvs, leaf) =
-                    (KvsetId(d.u64("kvset")?), d.u32("kvs")?, LeafId(d.u64("leaf")?));
+                    (KvsetId(d.u64("kvset")?), KvsId(d.u32("kvs")?), LeafId(d.u64("leaf")?));
                 let (age, entries) = (d.u64("age")?, d.u64("entries")?);
                 let tombstones = d.u64("tombstones")?;
                 let (pages, meta_size) = (d.u32("pages")?, d.u32("meta_size")?);

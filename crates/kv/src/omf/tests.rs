@@ -32,7 +32,7 @@ use crate::types::class::MediaClass;
 use crate::types::compression::Compression;
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
 use crate::types::key::key_hash;
 use crate::types::policy::Place;
 use crate::types::policy::{KvsOptions, Policy};
@@ -52,7 +52,7 @@ fn class_header() -> ClassHeader {
 }
 
 fn log_records() -> Vec<Record<'static>> {
-    let record = |kvs, key, change| Record { kvs, key, change };
+    let record = |kvs, key, change| Record { kvs: KvsId(kvs), key, change };
     vec![
         record(1, b"apple", Change::Put(b"a pome")),
         record(2, b"pear", Change::Delete),
@@ -73,7 +73,7 @@ const LETTERS_ZSTD: &[u8] = b"\x64\x28\xb5\x2f\xfd\x00\x00\x23\x03\x00z";
 
 fn packed_records() -> Vec<StoredRecord<'static>> {
     let record =
-        |codec, bytes| StoredRecord { kvs: 1, key: b"fig", value: Packed { codec, bytes } };
+        |codec, bytes| StoredRecord { kvs: KvsId(1), key: b"fig", value: Packed { codec, bytes } };
     vec![record(Codec::Lz4, LETTERS_LZ4), record(Codec::Zstd, LETTERS_ZSTD)]
 }
 
@@ -159,7 +159,7 @@ fn kvset_meta() -> Vec<u8> {
     prefixes.bytes16(b"grape").bytes16(b"plum");
     let (filter, index, prefixes) = (filter.as_bytes(), &index.0, &prefixes.0);
     let expiries = Expiries { count: 2, first: EXPIRY, last: Expiry(EXPIRY.0 + 1000) };
-    KvsetMeta { kvset: KVSET, kvs: 1, pages: 2, filter, index, prefixes, expiries }.encode()
+    KvsetMeta { kvset: KVSET, kvs: KvsId(1), pages: 2, filter, index, prefixes, expiries }.encode()
 }
 
 fn kvs_options() -> KvsOptions {
@@ -175,8 +175,8 @@ fn edits() -> Vec<Edit> {
     vec![
         Edit::LastId { id: 9 },
         Edit::Class { class: staging, path: "staging.esker".into() },
-        Edit::Kvs { id: 1, name: "users".into(), options: kvs_options() },
-        Edit::KvsDropped { id: 2 },
+        Edit::Kvs { id: KvsId(1), name: "users".into(), options: kvs_options() },
+        Edit::KvsDropped { id: KvsId(2) },
         Edit::Block {
             id: BlockId(7),
             extent: extent(staging, 64, 8192),
@@ -192,11 +192,11 @@ fn edits() -> Vec<Edit> {
             plain_bytes: 3_000_000,
         },
         Edit::Ingested { seqno: 43, first: BlockId(7) },
-        Edit::Leaf { id: LeafId(4), kvs: 1, lower: b"m".to_vec() },
+        Edit::Leaf { id: LeafId(4), kvs: KvsId(1), lower: b"m".to_vec() },
         Edit::LeafRemoved { id: LeafId(5) },
         Edit::Kvset(KvsetEdit {
             id: KVSET,
-            kvs: 1,
+            kvs: KvsId(1),
             leaf: LeafId(4),
             age: 43,
             entries: 300,
@@ -340,7 +340,7 @@ fn what_is_encoded_is_decoded() {
     }
     let bytes = kvset_meta();
     let meta = KvsetMeta::decode(&bytes, KVSET).unwrap();
-    assert_eq!((meta.kvset, meta.kvs, meta.pages), (KVSET, 1, 2));
+    assert_eq!((meta.kvset, meta.kvs, meta.pages), (KVSET, KvsId(1), 2));
     assert_eq!(meta.encode(), bytes);
     let bytes = manifest_record();
     let header = RecordHeader::decode(&bytes).unwrap();

@@ -13,7 +13,7 @@ use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{AnySource, LeavesSource, MemtableSource, Merge, ReplayedSource, Source};
 use crate::tree::view::{Tree, View};
 use crate::types::error::{KvError, Result};
-use crate::types::ids::LeafId;
+use crate::types::ids::{KvsId, LeafId};
 use crate::types::limits::VALUE_MAX;
 use crate::types::prefixes::after;
 use crate::values::ahead::{ReadAhead, Way};
@@ -30,7 +30,7 @@ use crate::values::cache::record::RecordKey;
 /// it answers `Closed`.
 pub struct Cursor {
     engine: Arc<Engine>,
-    kvs: u32,
+    kvs: KvsId,
     /// Its time stands still.
     now_ms: u64,
     merge: Merge<AnySource>,
@@ -156,7 +156,7 @@ impl Rows {
         &mut self,
         ahead: &mut ReadAhead,
         values: &Values,
-        (kvs, age): (u32, u64),
+        (kvs, age): (KvsId, u64),
         way: Way,
     ) -> Result<()> {
         let Rows { rows, keys, values: read, blocks, stored_bytes, .. } = self;
@@ -186,7 +186,7 @@ impl Cursor {
         engine: &Arc<Engine>,
         view: &View,
         (seqno, now_ms): (u64, u64),
-        kvs: u32,
+        kvs: KvsId,
         own: Option<MemtableSource>,
     ) -> Cursor {
         let memtables =

@@ -13,6 +13,7 @@ use crate::tree::view::View;
 use crate::tree::young::Young;
 use crate::types::error::Result;
 use crate::types::expiry::{Moment, Time};
+use crate::types::ids::KvsId;
 use crate::values::block::{ValueBlock, Wanted};
 use crate::values::cache::record::RecordKey;
 
@@ -37,7 +38,7 @@ impl Engine {
     pub(crate) fn find(
         &self,
         view: &View,
-        kvs: u32,
+        kvs: KvsId,
         key: &[u8],
         moment: Moment<'_>,
         out: &mut Vec<u8>,
@@ -60,7 +61,7 @@ impl Engine {
     pub(crate) fn find_many<K: AsRef<[u8]>>(
         &self,
         view: &View,
-        kvs: u32,
+        kvs: KvsId,
         keys: &[K],
         moment: Moment<'_>,
     ) -> Result<Vec<Option<Vec<u8>>>> {

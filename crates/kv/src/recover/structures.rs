@@ -13,7 +13,7 @@ use crate::tree::view::{Leaf, Tree};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, LeafId};
+use crate::types::ids::{BlockId, KvsId, LeafId};
 use crate::types::limits::VALUE_MAX;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
@@ -86,7 +86,7 @@ pub(crate) fn open_structures(
         }
         blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes, plain_bytes }));
     }
-    let mut trees: BTreeMap<u32, Tree> = BTreeMap::new();
+    let mut trees: BTreeMap<KvsId, Tree> = BTreeMap::new();
     for (&kvs, (name, options)) in &state.kvss {
         let mut leaves: Vec<Leaf> = state
             .leaves

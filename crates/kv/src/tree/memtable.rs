@@ -24,7 +24,7 @@ use crate::tree::filter::LiveFilter;
 use crate::tree::memtable::list::Written;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress};
 use crate::types::key::key_hash;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -105,7 +105,7 @@ impl Memtable {
     }
 
     /// Adds a version of a key. Called in seqno order.
-    pub(crate) fn insert(&self, kvs: u32, key: &[u8], seqno: u64, written: Written<'_>) {
+    pub(crate) fn insert(&self, kvs: KvsId, key: &[u8], seqno: u64, written: Written<'_>) {
         // Before the map: who finds the key there may find it here.
         self.filter.add(key_hash(key));
         self.map.insert(&Position { kvs, key, seqno }, written);
@@ -113,7 +113,7 @@ impl Memtable {
     }
 
     /// Hides all older versions of keys that begin with `prefix`. Called in seqno order.
-    pub(crate) fn delete_prefix(&self, kvs: u32, prefix: &[u8], seqno: u64) {
+    pub(crate) fn delete_prefix(&self, kvs: KvsId, prefix: &[u8], seqno: u64) {
         self.prefixes.insert(&Position { kvs, key: prefix, seqno }, Written::NOWHERE);
         self.last_seqno.store(seqno, Ordering::Release);
     }
@@ -167,7 +167,7 @@ impl Memtable {
     }
 
     /// The prefixes deleted up to `seqno` that cover `key`.
-    pub(crate) fn cover(&self, kvs: u32, key: &[u8], seqno: u64) -> Option<Cover> {
+    pub(crate) fn cover(&self, kvs: KvsId, key: &[u8], seqno: u64) -> Option<Cover> {
         if self.prefixes.is_empty() {
             return None;
         }
@@ -176,7 +176,7 @@ impl Memtable {
 
     /// A prefix that covers `key` is not above it, and whatever lies between the two begins with it,
     /// too. So the last one not above the key covers it, or says how much shorter the next is.
-    fn search_cover(&self, kvs: u32, key: &[u8], seqno: u64) -> Option<Cover> {
+    fn search_cover(&self, kvs: KvsId, key: &[u8], seqno: u64) -> Option<Cover> {
         let mut cover: Option<Cover> = None;
         let mut left = key;
         while !left.is_empty() {
@@ -211,7 +211,7 @@ impl Memtable {
     /// The newest version of `key`, whose hash is `hash`, up to `seqno`; hidden ones are deletes.
     pub(crate) fn get<R>(
         &self,
-        kvs: u32,
+        kvs: KvsId,
         (key, hash): (&[u8], u64),
         seqno: u64,
         read: impl FnOnce(Written<'_>) -> R,
@@ -223,7 +223,7 @@ impl Memtable {
     }
 
     /// The newest entry of `key` up to `seqno`, hidden or not.
-    fn version(&self, kvs: u32, (key, hash): (&[u8], u64), seqno: u64) -> Option<ListEntry<'_>> {
+    fn version(&self, kvs: KvsId, (key, hash): (&[u8], u64), seqno: u64) -> Option<ListEntry<'_>> {
         if !self.filter.may_contain(hash) {
             return None;
         }
@@ -235,7 +235,7 @@ impl Memtable {
     /// write none, `Some(None)` when it would delete the key alone.
     pub(crate) fn own<R>(
         &self,
-        kvs: u32,
+        kvs: KvsId,
         key: &[u8],
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Option<R> {
@@ -246,14 +246,14 @@ impl Memtable {
     }
 
     /// Whether `key` was changed after `seqno`.
-    pub(crate) fn changed(&self, kvs: u32, key: &[u8], seqno: u64) -> bool {
+    pub(crate) fn changed(&self, kvs: KvsId, key: &[u8], seqno: u64) -> bool {
         let newest = self.version(kvs, (key, key_hash(key)), u64::MAX);
         newest.is_some_and(|newest| newest.seqno() > seqno)
             || self.cover(kvs, key, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
     }
 
     /// Whether any key that begins with `prefix` was changed after `seqno`.
-    pub(crate) fn changed_within(&self, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
+    pub(crate) fn changed_within(&self, kvs: KvsId, prefix: &[u8], seqno: u64) -> bool {
         self.cover(kvs, prefix, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
             || newer_within(&self.prefixes, kvs, prefix, seqno)
             || newer_within(&self.map, kvs, prefix, seqno)
@@ -263,7 +263,7 @@ impl Memtable {
     /// key and that version.
     pub(crate) fn next<R>(
         &self,
-        kvs: u32,
+        kvs: KvsId,
         keys: Bound<&[u8]>,
         seqno: u64,
         read: impl FnOnce(&[u8], Written<'_>) -> R,
@@ -288,7 +288,7 @@ impl Memtable {
     /// The last key of `kvs` in `keys` backwards that has a version up to `seqno`.
     pub(crate) fn prev<R>(
         &self,
-        kvs: u32,
+        kvs: KvsId,
         keys: Bound<&[u8]>,
         seqno: u64,
         read: impl FnOnce(&[u8], Written<'_>) -> R,
@@ -296,7 +296,7 @@ impl Memtable {
         let start = match keys {
             Bound::Included(key) => behind(kvs, key),
             Bound::Excluded(key) => Position { kvs, key, seqno: u64::MAX },
-            Bound::Unbounded => Position { kvs: kvs + 1, key: &[], seqno: u64::MAX },
+            Bound::Unbounded => Position { kvs: KvsId(kvs.0 + 1), key: &[], seqno: u64::MAX },
         };
         let mut entry = self.map.last_before(&start)?;
         loop {
@@ -314,8 +314,8 @@ impl Memtable {
     }
 
     /// The deleted prefixes of each KVS.
-    pub(crate) fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
-        let mut prefixes: BTreeMap<u32, Prefixes> = BTreeMap::new();
+    pub(crate) fn prefixes(&self) -> BTreeMap<KvsId, Prefixes> {
+        let mut prefixes: BTreeMap<KvsId, Prefixes> = BTreeMap::new();
         for entry in self.prefixes.iter() {
             prefixes.entry(entry.kvs()).or_default().push(entry.key());
         }
@@ -326,7 +326,7 @@ impl Memtable {
     /// are covered by a newer prefix are left out: [`Memtable::prefixes`] says that they are deleted.
     pub(crate) fn each_newest<E>(
         &self,
-        mut each: impl FnMut(u32, &[u8], Written<'_>) -> Result<(), E>,
+        mut each: impl FnMut(KvsId, &[u8], Written<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut last: Option<ListEntry<'_>> = None;
         for entry in self.map.iter() {
@@ -345,7 +345,7 @@ impl Memtable {
 }
 
 /// The place behind every version of a key: no entry has seqno 0.
-fn behind(kvs: u32, key: &[u8]) -> Position<'_> {
+fn behind(kvs: KvsId, key: &[u8]) -> Position<'_> {
     Position { kvs, key, seqno: 0 }
 }
 
@@ -354,7 +354,7 @@ impl Young for Memtable {
         self.blocks()
     }
 
-    fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
+    fn prefixes(&self) -> BTreeMap<KvsId, Prefixes> {
         self.prefixes()
     }
 
@@ -372,7 +372,7 @@ impl Young for Memtable {
 
     fn each_newest<E>(
         &self,
-        mut each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
+        mut each: impl FnMut(KvsId, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.each_newest(|kvs, key, written| {
             let Written { value, expiry, address } = written;
@@ -383,7 +383,7 @@ impl Young for Memtable {
 }
 
 /// Whether a key in `list` that begins with `prefix` has a version newer than `seqno`.
-fn newer_within(list: &List, kvs: u32, prefix: &[u8], seqno: u64) -> bool {
+fn newer_within(list: &List, kvs: KvsId, prefix: &[u8], seqno: u64) -> bool {
     let first = list.first_from(&Position { kvs, key: prefix, seqno: u64::MAX });
     std::iter::successors(first, ListEntry::next)
         .take_while(|entry| entry.kvs() == kvs && entry.key().starts_with(prefix))
@@ -400,13 +400,13 @@ mod tests {
             let value = value.map(str::as_bytes);
             let address = RecordAddress { block: BlockId(1), offset: 0 };
             let written = Written { value, expiry: Expiry(seqno), address };
-            table.insert(kvs, key.as_bytes(), seqno, written);
+            table.insert(KvsId(kvs), key.as_bytes(), seqno, written);
         }
         table
     }
 
     fn keys(table: &Memtable, kvs: u32, seqno: u64, forward: bool) -> Vec<String> {
-        let mut found: Vec<String> = Vec::new();
+        let (kvs, mut found): (_, Vec<String>) = (KvsId(kvs), Vec::new());
         loop {
             let at = found.last().map(|key| key.clone().into_bytes());
             let bound = at.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
@@ -431,7 +431,7 @@ mod tests {
         let t = table(&[(1, "k", 1, Some("old")), (1, "k", 5, Some("new")), (1, "gone", 6, None)]);
         let get = |key: &str, seqno| {
             let key = key.as_bytes();
-            t.get(1, (key, key_hash(key)), seqno, |written| {
+            t.get(KvsId(1), (key, key_hash(key)), seqno, |written| {
                 assert_eq!(written.expiry.is_never(), written.value.is_none());
                 written.value.map(|value| String::from_utf8(value.to_vec()).unwrap())
             })

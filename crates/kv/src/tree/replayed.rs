@@ -15,7 +15,7 @@ use crate::tree::memtable::Memtable;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::RecordAddress;
+use crate::types::ids::{KvsId, RecordAddress};
 use crate::types::key::head;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -33,7 +33,7 @@ pub(crate) struct Replayed {
     /// Where the records lie, and what is held besides.
     segments: Vec<Arc<ValueBlock>>,
     /// Puts and deletes of each KVS; once they are sorted, the newest of each key.
-    kvss: BTreeMap<u32, Versions>,
+    kvss: BTreeMap<KvsId, Versions>,
     kept: Kept,
     /// Deleted prefixes, and no keys.
     prefixes: Memtable,
@@ -186,34 +186,34 @@ impl Replayed {
     }
 
     /// How many keys of a KVS there are.
-    pub(crate) fn count(&self, kvs: u32) -> usize {
+    pub(crate) fn count(&self, kvs: KvsId) -> usize {
         self.kvss.get(&kvs).map_or(0, |of_kvs| of_kvs.versions.len())
     }
 
     /// How many of them come before `key`.
-    pub(crate) fn count_below(&self, kvs: u32, key: &[u8]) -> usize {
+    pub(crate) fn count_below(&self, kvs: KvsId, key: &[u8]) -> usize {
         let of_kvs = self.kvss.get(&kvs);
         of_kvs.map_or(0, |of_kvs| of_kvs.count(key, &self.kept, Ordering::is_lt))
     }
 
     /// How many of them come before `key`, or are it.
-    pub(crate) fn count_through(&self, kvs: u32, key: &[u8]) -> usize {
+    pub(crate) fn count_through(&self, kvs: KvsId, key: &[u8]) -> usize {
         let of_kvs = self.kvss.get(&kvs);
         of_kvs.map_or(0, |of_kvs| of_kvs.count(key, &self.kept, Ordering::is_le))
     }
 
     /// One of the keys of a KVS.
-    pub(crate) fn key(&self, kvs: u32, at: usize) -> &[u8] {
+    pub(crate) fn key(&self, kvs: KvsId, at: usize) -> &[u8] {
         self.kept.key(&self.kvss[&kvs].versions[at])
     }
 
     /// What it maps to.
-    pub(crate) fn item(&self, kvs: u32, at: usize) -> Item<'_> {
+    pub(crate) fn item(&self, kvs: KvsId, at: usize) -> Item<'_> {
         self.item_of(&self.kvss[&kvs].versions[at])
     }
 
     /// What `key` maps to; nothing, too, where it was deleted with a prefix.
-    pub(crate) fn get(&self, kvs: u32, key: &[u8]) -> Option<Item<'_>> {
+    pub(crate) fn get(&self, kvs: KvsId, key: &[u8]) -> Option<Item<'_>> {
         let of_kvs = self.kvss.get(&kvs);
         let found = of_kvs.and_then(|of_kvs| {
             let at = of_kvs.count(key, &self.kept, Ordering::is_lt);
@@ -229,7 +229,7 @@ impl Replayed {
     }
 
     /// The bytes of the prefix that was deleted with what is older of `key`.
-    pub(crate) fn cover(&self, kvs: u32, key: &[u8]) -> Option<usize> {
+    pub(crate) fn cover(&self, kvs: KvsId, key: &[u8]) -> Option<usize> {
         self.prefixes.cover(kvs, key, u64::MAX).map(|cover| cover.size)
     }
 
@@ -397,7 +397,7 @@ impl Young for Replayed {
         self.segments.clone()
     }
 
-    fn prefixes(&self) -> BTreeMap<u32, Prefixes> {
+    fn prefixes(&self) -> BTreeMap<KvsId, Prefixes> {
         self.prefixes.prefixes()
     }
 
@@ -416,7 +416,7 @@ impl Young for Replayed {
 
     fn each_newest<E>(
         &self,
-        mut each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
+        mut each: impl FnMut(KvsId, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         for (&kvs, Versions { versions, .. }) in &self.kvss {
             for (n, version) in versions.iter().enumerate() {

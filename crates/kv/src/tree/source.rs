@@ -12,6 +12,7 @@ use crate::tree::replayed::Replayed;
 use crate::tree::view::Tree;
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
+use crate::types::ids::KvsId;
 use crate::types::prefixes::behind;
 
 /// Something that can be walked in key order, both ways.
@@ -107,7 +108,7 @@ impl Source for KvsetCursor {
 /// of the table.
 pub(crate) struct MemtableSource {
     table: Arc<Memtable>,
-    kvs: u32,
+    kvs: KvsId,
     seqno: u64,
     at: At,
     key: Vec<u8>,
@@ -125,7 +126,7 @@ enum At {
 }
 
 impl MemtableSource {
-    pub(crate) fn new(table: Arc<Memtable>, kvs: u32, seqno: u64) -> MemtableSource {
+    pub(crate) fn new(table: Arc<Memtable>, kvs: KvsId, seqno: u64) -> MemtableSource {
         let (key, value, last) = (Vec::new(), Vec::new(), Vec::new());
         MemtableSource { table, kvs, seqno, at: At::Nothing, key, value, last }
     }
@@ -199,13 +200,13 @@ impl Source for MemtableSource {
 /// One KVS in what was replayed. Everybody sees all of it.
 pub(crate) struct ReplayedSource {
     table: Arc<Replayed>,
-    kvs: u32,
+    kvs: KvsId,
     /// The number of the key it is on.
     at: Option<usize>,
 }
 
 impl ReplayedSource {
-    pub(crate) fn new(table: Arc<Replayed>, kvs: u32) -> ReplayedSource {
+    pub(crate) fn new(table: Arc<Replayed>, kvs: KvsId) -> ReplayedSource {
         ReplayedSource { table, kvs, at: None }
     }
 

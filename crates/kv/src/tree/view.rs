@@ -20,7 +20,7 @@ use crate::tree::pinned::{ALLOCATION, Pinned};
 use crate::tree::replayed::Replayed;
 use crate::tree::young::Young;
 use crate::types::class::MediaClass;
-use crate::types::ids::{BlockId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
 use crate::types::policy::{KvsOptions, Place};
 use crate::values::block::ValueBlock;
 
@@ -79,7 +79,7 @@ pub(crate) type Hidden = OnceLock<u64>;
 /// The kvsets of one KVS.
 #[derive(Clone)]
 pub(crate) struct Tree {
-    pub(crate) kvs: u32,
+    pub(crate) kvs: KvsId,
     pub(crate) name: Arc<str>,
     pub(crate) options: KvsOptions,
     /// Newest first.
@@ -103,12 +103,12 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A tree with one empty leaf.
-    pub(crate) fn new(kvs: u32, name: &str, options: KvsOptions, leaf: LeafId) -> Tree {
+    pub(crate) fn new(kvs: KvsId, name: &str, options: KvsOptions, leaf: LeafId) -> Tree {
         Tree::with_leaves(kvs, name.into(), options, vec![Leaf::new(leaf, Arc::from([]))])
     }
 
     pub(crate) fn with_leaves(
-        kvs: u32,
+        kvs: KvsId,
         name: Arc<str>,
         options: KvsOptions,
         leaves: Vec<Leaf>,
@@ -244,7 +244,7 @@ pub(crate) struct View {
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Frozen>>,
     /// By KVS id.
-    pub(crate) trees: BTreeMap<u32, Arc<Tree>>,
+    pub(crate) trees: BTreeMap<KvsId, Arc<Tree>>,
     /// Bytes of keys and values in all roots. Each write asks.
     root_bytes: u64,
 }
@@ -306,7 +306,7 @@ impl View {
         view
     }
 
-    pub(crate) fn tree(&self, kvs: u32) -> Option<&Arc<Tree>> {
+    pub(crate) fn tree(&self, kvs: KvsId) -> Option<&Arc<Tree>> {
         self.trees.get(&kvs)
     }
 
@@ -316,7 +316,7 @@ impl View {
         self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
     }
 
-    pub(crate) fn remove_tree(&mut self, kvs: u32) {
+    pub(crate) fn remove_tree(&mut self, kvs: KvsId) {
         let former = self.trees.remove(&kvs);
         self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
     }

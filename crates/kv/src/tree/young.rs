@@ -7,7 +7,7 @@ use esker_base::units::to_usize;
 
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::RecordAddress;
+use crate::types::ids::{KvsId, RecordAddress};
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
 
@@ -17,7 +17,7 @@ pub(crate) trait Young {
     fn blocks(&self) -> Vec<Arc<ValueBlock>>;
 
     /// The deleted prefixes of each KVS.
-    fn prefixes(&self) -> BTreeMap<u32, Prefixes>;
+    fn prefixes(&self) -> BTreeMap<KvsId, Prefixes>;
 
     /// The seqno of the newest record.
     fn last_seqno(&self) -> u64;
@@ -32,7 +32,7 @@ pub(crate) trait Young {
     /// newer prefix are left out.
     fn each_newest<E>(
         &self,
-        each: impl FnMut(u32, &[u8], Newest<'_>) -> Result<(), E>,
+        each: impl FnMut(KvsId, &[u8], Newest<'_>) -> Result<(), E>,
     ) -> Result<(), E>;
 }
 

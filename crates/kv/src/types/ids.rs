@@ -27,6 +27,11 @@ macro_rules! id {
 }
 
 id! {
+    /// Id of a KVS.
+    KvsId(u32)
+}
+
+id! {
     /// Id of a block: a segment of the log or a value block. Later blocks have higher ids.
     BlockId(u64)
 }

@@ -17,7 +17,7 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress};
 use crate::types::stream::Stream;
 use crate::values::budget::WindowBudget;
 use crate::values::cache::RecordCache;
@@ -76,7 +76,7 @@ impl ValueBlock {
     /// of `key`, and hands its value to `read`.
     pub(crate) fn read<R>(
         &self,
-        kvs: u32,
+        kvs: KvsId,
         key: &[u8],
         offset: u32,
         value_size: u32,
@@ -93,7 +93,7 @@ impl ValueBlock {
     pub(crate) fn verify<'a>(
         &self,
         bytes: &'a [u8],
-        kvs: u32,
+        kvs: KvsId,
         key: &[u8],
         offset: u32,
     ) -> Result<Packed<'a>> {

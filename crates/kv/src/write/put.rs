@@ -15,7 +15,7 @@ use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
-use crate::types::ids::RecordAddress;
+use crate::types::ids::{KvsId, RecordAddress};
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 use crate::types::options::Maintenance;
 use crate::types::policy::KvsOptions;
@@ -132,7 +132,7 @@ impl Engine {
 
     /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
     /// was when something went elsewhere that is to go there first, and must not be left.
-    pub(crate) fn admit(&self, kvs: u32) -> Result<()> {
+    pub(crate) fn admit(&self, kvs: KvsId) -> Result<()> {
         let refused = |wait: &mut Wait| -> Result<Option<KvError>> {
             let view = self.view.load();
             let Some(tree) = view.tree(kvs) else {

@@ -9,6 +9,7 @@ use crate::media::space::Purpose;
 use crate::omf::frame::{Change, Record};
 use crate::types::error::{KvError, Result, SALVAGE_ADVICE};
 use crate::types::expiry::Expiry;
+use crate::types::ids::KvsId;
 use crate::types::key::key_hash;
 use crate::types::policy::KvsOptions;
 use crate::types::prefixes::after;
@@ -23,9 +24,9 @@ pub(crate) struct Salvage<'a> {
     /// Records to be written together, as the log has them: an expiry stays what it was.
     batch: Vec<u8>,
     batch_max: usize,
-    kvss: BTreeMap<u32, SalvagedKvs>,
+    kvss: BTreeMap<KvsId, SalvagedKvs>,
     /// KVSs that were dropped: nothing is salvaged for them.
-    dropped: &'a BTreeSet<u32>,
+    dropped: &'a BTreeSet<KvsId>,
     /// Whether there are no others than were created: whatever else is found was dropped.
     knows_all: bool,
     /// KVSs that are there and of which nobody knew the name.
@@ -46,7 +47,7 @@ struct SalvagedKvs {
 }
 
 impl<'a> Salvage<'a> {
-    pub(super) fn new(into: &'a Kvdb, dropped: &'a BTreeSet<u32>) -> Salvage<'a> {
+    pub(super) fn new(into: &'a Kvdb, dropped: &'a BTreeSet<KvsId>) -> Salvage<'a> {
         Salvage {
             into,
             batch: Vec::new(),
@@ -60,7 +61,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// Makes a KVS for what the damaged KVDB has under this id.
-    pub(super) fn create(&mut self, id: u32, name: &str, options: KvsOptions) -> Result<()> {
+    pub(super) fn create(&mut self, id: KvsId, name: &str, options: KvsOptions) -> Result<()> {
         // A name may have been given to a new KVS after the old one was dropped, and be too long for more.
         let names = [name.to_owned(), format!("{name}.{id}"), format!("kvs-{id}")];
         let mut names = names.into_iter().chain((1..).map(|n| format!("kvs-{id}.{n}")));
@@ -74,7 +75,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    pub(super) fn is_dropped(&self, id: u32) -> bool {
+    pub(super) fn is_dropped(&self, id: KvsId) -> bool {
         self.dropped.contains(&id) || self.knows_all && !self.kvss.contains_key(&id)
     }
 
@@ -84,7 +85,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// The KVS of this id, made if nobody knows its name; `None` when it was dropped.
-    fn target(&mut self, id: u32) -> Result<Option<&mut SalvagedKvs>> {
+    fn target(&mut self, id: KvsId) -> Result<Option<&mut SalvagedKvs>> {
         if self.is_dropped(id) {
             return Ok(None);
         }
@@ -116,19 +117,25 @@ impl<'a> Salvage<'a> {
     }
 
     /// This is the version of the key from now on.
-    pub(super) fn put(&mut self, kvs: u32, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
+    pub(super) fn put(
+        &mut self,
+        kvs: KvsId,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<()> {
         self.apply(&Record { kvs, key, change: Change::Put(value) }, expiry)
     }
 
     /// The key is deleted from now on.
-    pub(super) fn delete(&mut self, kvs: u32, key: &[u8]) -> Result<()> {
+    pub(super) fn delete(&mut self, kvs: KvsId, key: &[u8]) -> Result<()> {
         self.apply(&Record { kvs, key, change: Change::Delete }, Expiry::NEVER)
     }
 
     /// Deletes the keys that begin with `prefix` and are from `lower` to below `upper`.
     pub(super) fn delete_prefix(
         &mut self,
-        kvs: u32,
+        kvs: KvsId,
         prefix: &[u8],
         lower: &[u8],
         upper: Option<&[u8]>,
@@ -163,7 +170,7 @@ impl<'a> Salvage<'a> {
     /// Which prefixes were deleted from `lower` to below `upper` is not known any more.
     pub(super) fn lose_prefixes(
         &mut self,
-        kvs: u32,
+        kvs: KvsId,
         lower: &[u8],
         upper: Option<&[u8]>,
     ) -> Result<()> {
@@ -173,7 +180,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// The newest version of the key is known to be there, and cannot be read.
-    pub(super) fn lose(&mut self, kvs: u32, key: &[u8]) -> Result<()> {
+    pub(super) fn lose(&mut self, kvs: KvsId, key: &[u8]) -> Result<()> {
         self.delete(kvs, key)?;
         if let Some(target) = self.target(kvs)? {
             target.lost.insert(key.to_vec());
@@ -182,7 +189,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// Keys of a range are not known any more.
-    pub(super) fn lose_range(&mut self, kvs: u32, range: KeyRange) -> Result<()> {
+    pub(super) fn lose_range(&mut self, kvs: KvsId, range: KeyRange) -> Result<()> {
         if let Some(target) = self.target(kvs)? {
             target.lost_ranges.add((range.after, range.before));
         }
@@ -190,7 +197,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// Nobody can say which version of a key is the newest.
-    pub(super) fn doubt(&mut self, kvs: u32, key: &[u8]) -> Result<()> {
+    pub(super) fn doubt(&mut self, kvs: KvsId, key: &[u8]) -> Result<()> {
         if let Some(target) = self.target(kvs)? {
             target.uncertain.insert(key_hash(key));
         }
@@ -198,7 +205,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// What the key has in the new KVDB so far.
-    pub(super) fn so_far(&mut self, kvs: u32, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(super) fn so_far(&mut self, kvs: KvsId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.write()?;
         match self.target(kvs)? {
             Some(target) => target.kvs.get(key),

@@ -17,7 +17,7 @@ use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::recover::devices::Remains;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, Ids, KvsetId};
+use crate::types::ids::{BlockId, Ids, KvsId, KvsetId};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -32,7 +32,7 @@ pub(crate) struct Scanned {
     /// Key pages: kvset, index, and where.
     pub(super) pages: Vec<(KvsetId, u32, ScanPlace)>,
     /// The KVS of each kvset.
-    pub(super) owners: BTreeMap<KvsetId, u32>,
+    pub(super) owners: BTreeMap<KvsetId, KvsId>,
     /// The origins of the KVDB's ids and of those it is a copy of, if a manifest says. Another KVDB that was on
     /// the media has others.
     origins: Option<BTreeSet<u64>>,

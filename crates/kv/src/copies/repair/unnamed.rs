@@ -28,7 +28,7 @@ use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
 use crate::omf::page::{Entry, PAGE_SIZE, Page};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, KvsetId};
+use crate::types::ids::{BlockId, KvsId, KvsetId};
 use crate::values::block::ValueBlock;
 
 /// Salvages what the survey's state does not name.
@@ -152,8 +152,8 @@ fn fill_in(salvage: &mut Salvage<'_>, record: &Record<'_>, expiry: Expiry) -> Re
 }
 
 /// Names a key of a KVS.
-fn hash(kvs: u32, key: &[u8]) -> u64 {
-    crate::types::key::key_hash(key) ^ u64::from(kvs).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn hash(kvs: KvsId, key: &[u8]) -> u64 {
+    crate::types::key::key_hash(key) ^ u64::from(kvs.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What identifies a record that was moved: a checksum of its key and of what it does to it.
@@ -168,7 +168,7 @@ fn fingerprint(record: &Record<'_>) -> u32 {
 struct LogVersions {
     keys: Vec<LogVersion>,
     /// The last seqno that deletes a prefix, and its segment; by KVS and prefix.
-    prefixes: BTreeMap<(u32, Vec<u8>), (u64, BlockId)>,
+    prefixes: BTreeMap<(KvsId, Vec<u8>), (u64, BlockId)>,
     /// The sizes of those prefixes, in bytes.
     prefix_sizes: BTreeSet<usize>,
 }
@@ -210,7 +210,7 @@ impl LogVersions {
     }
 
     /// The last seqno that deletes a prefix of the key, and its segment.
-    fn covered_by(&self, kvs: u32, key: &[u8]) -> Option<(u64, BlockId)> {
+    fn covered_by(&self, kvs: KvsId, key: &[u8]) -> Option<(u64, BlockId)> {
         let prefixes = self.prefix_sizes.iter().filter_map(|size| key.get(..*size));
         prefixes.filter_map(|prefix| self.prefixes.get(&(kvs, prefix.to_vec()))).max().copied()
     }
@@ -229,7 +229,7 @@ impl LogVersions {
 struct References {
     values: BTreeMap<(u64, u64, usize), Expiry>,
     /// The KVSs that have values which expire.
-    expiring: BTreeSet<u32>,
+    expiring: BTreeSet<KvsId>,
 }
 
 impl References {

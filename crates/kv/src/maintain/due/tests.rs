@@ -11,7 +11,7 @@ use crate::api::kvs::Kvs;
 use crate::media::space::Purpose;
 use crate::recover::devices::Devices;
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
-use crate::types::ids::{BlockId, LeafId};
+use crate::types::ids::{BlockId, KvsId, LeafId};
 use crate::types::policy::Policy;
 use crate::types::stream::Stream;
 
@@ -32,12 +32,12 @@ fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
             Job::Spill { kvs } => Some(kvs),
             _ => None,
         });
-        spills.collect::<Vec<u32>>()
+        spills.collect::<Vec<KvsId>>()
     };
     let most = db.engine.spill_bytes();
     assert_eq!(most, 4 << 20, "a quarter of the medium, and not half of the budget");
     while db.engine.view.load().root_bytes() < most {
-        assert_eq!(spills(), [] as [u32; 0]);
+        assert_eq!(spills(), [] as [KvsId; 0]);
         ingest(&db, &small, 100);
         ingest(&db, &large, 200);
     }

@@ -16,7 +16,7 @@ use crate::tree::view::Tree;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress};
 use crate::types::policy::Place;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
@@ -69,7 +69,7 @@ pub(crate) fn writer<'a>(
 struct Shares {
     /// Of all KVSs, in bytes.
     bytes: u64,
-    kvss: BTreeMap<u32, Share>,
+    kvss: BTreeMap<KvsId, Share>,
 }
 
 /// The values of a KVS that are in the log alone.
@@ -109,7 +109,7 @@ impl Shares {
 
     /// Where the values of a KVS go, whose class is `class` and which are to `leave` the log or not, when space is
     /// taken in `unit`s of bytes.
-    fn home(&self, kvs: u32, class: MediaClass, leave: bool, unit: u64) -> Home {
+    fn home(&self, kvs: KvsId, class: MediaClass, leave: bool, unit: u64) -> Home {
         let Some(&Share { records, bytes }) = self.kvss.get(&kvs) else {
             // Nobody has counted them, or there are none.
             let own = Home::Own { class, stays: Some(class), bytes: u64::MAX };
@@ -130,13 +130,13 @@ impl Shares {
 
 /// Where the values of each KVS go that do not stay in the log.
 #[derive(Default)]
-pub(crate) struct Homes(BTreeMap<u32, Home>);
+pub(crate) struct Homes(BTreeMap<KvsId, Home>);
 
 impl Homes {
     pub(crate) fn find(
         engine: &Engine,
         young: &impl Young,
-        trees: &BTreeMap<u32, Arc<Tree>>,
+        trees: &BTreeMap<KvsId, Arc<Tree>>,
     ) -> Homes {
         let shares = Shares::of(young);
         let unit = engine.tuning.allocation_bytes;
@@ -149,7 +149,7 @@ impl Homes {
     }
 
     /// Of these homes, those that are worth a block: few values are not, that could stay in the log.
-    fn worth_it(homes: impl Iterator<Item = (u32, Home)>, unit: u64) -> Homes {
+    fn worth_it(homes: impl Iterator<Item = (KvsId, Home)>, unit: u64) -> Homes {
         let mut homes = Homes(homes.filter(|(_, home)| *home != Home::Log).collect());
         for of in MediaClass::ALL {
             if homes.shared_bytes(of) < unit / 4 {
@@ -161,7 +161,7 @@ impl Homes {
         homes
     }
 
-    pub(crate) fn of(&self, kvs: u32) -> Home {
+    pub(crate) fn of(&self, kvs: KvsId) -> Home {
         self.0.get(&kvs).copied().unwrap_or(Home::Log)
     }
 
@@ -181,7 +181,7 @@ pub(crate) type Places = std::vec::IntoIter<Option<RecordAddress>>;
 /// Values of several KVSs, written to blocks that they share.
 #[derive(Default)]
 pub(crate) struct SharedValues {
-    places: BTreeMap<u32, Vec<Option<RecordAddress>>>,
+    places: BTreeMap<KvsId, Vec<Option<RecordAddress>>>,
     pub(crate) blocks: Vec<Arc<ValueBlock>>,
 }
 
@@ -240,7 +240,7 @@ impl SharedValues {
     }
 
     /// Where the values of a KVS are, for once.
-    pub(crate) fn places_of(&mut self, kvs: u32) -> Places {
+    pub(crate) fn places_of(&mut self, kvs: KvsId) -> Places {
         self.places.remove(&kvs).unwrap_or_default().into_iter()
     }
 }
@@ -256,7 +256,7 @@ mod tests {
     fn shares(kvss: &[(u64, usize)]) -> Shares {
         let table = Memtable::new(1 << 20);
         let mut seqno = 0;
-        for (kvs, &(records, size)) in (1..).zip(kvss) {
+        for (kvs, &(records, size)) in (1..).map(KvsId).zip(kvss) {
             for n in 0..records {
                 seqno += 1;
                 let value = vec![7; size];
@@ -270,13 +270,14 @@ mod tests {
 
     fn homes(kvss: &[(u64, usize)]) -> Homes {
         let (shares, class) = (shares(kvss), MediaClass::Capacity);
-        let homes = (1..).zip(kvss).map(|(kvs, _)| (kvs, shares.home(kvs, class, false, 4096)));
+        let homes =
+            (1..).map(KvsId).zip(kvss).map(|(kvs, _)| (kvs, shares.home(kvs, class, false, 4096)));
         Homes::worth_it(homes, 4096)
     }
 
     fn thin(kvss: &[(u64, usize)]) -> Vec<bool> {
         let homes = homes(kvss);
-        (1..).zip(kvss).map(|(kvs, _)| homes.of(kvs) != Home::Log).collect()
+        (1..).map(KvsId).zip(kvss).map(|(kvs, _)| homes.of(kvs) != Home::Log).collect()
     }
 
     #[test]
@@ -301,6 +302,6 @@ mod tests {
         let shared =
             homes(&[(10_000, 100)].iter().chain(&[(5, 100); 9]).copied().collect::<Vec<_>>());
         let is_shared = |kvs| matches!(shared.of(kvs), Home::Shared { .. });
-        assert!(!is_shared(1) && (2..11).all(is_shared));
+        assert!(!is_shared(KvsId(1)) && (2..11).map(KvsId).all(is_shared));
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::omf::manifest::KvsetEdit;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
 use crate::types::policy::KvsOptions;
 use esker_base::AlignedBuf;
 use esker_base::Rng;
@@ -14,7 +14,7 @@ fn device() -> Arc<dyn Device> {
 }
 
 fn kvs(id: u32) -> Edit {
-    Edit::Kvs { id, name: format!("kvs{id}"), options: KvsOptions::default() }
+    Edit::Kvs { id: KvsId(id), name: format!("kvs{id}"), options: KvsOptions::default() }
 }
 
 #[test]
@@ -22,10 +22,10 @@ fn what_was_committed_is_read_back_across_many_regions() {
     let device = device();
     let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
     for id in 2..600u32 {
-        manifest.commit(vec![kvs(id), Edit::KvsDropped { id: id - 1 }]).unwrap();
+        manifest.commit(vec![kvs(id), Edit::KvsDropped { id: KvsId(id - 1) }]).unwrap();
     }
     let state = Manifest::read(&device).unwrap().unwrap();
-    assert_eq!(state.kvss.keys().copied().collect::<Vec<_>>(), [599]);
+    assert_eq!(state.kvss.keys().copied().collect::<Vec<_>>(), [KvsId(599)]);
     assert_eq!(state.uuid, [7; 16]);
     let again = Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
     again.commit(vec![kvs(700)]).unwrap();
@@ -54,7 +54,7 @@ fn records_are_overwritten_long_before_a_large_region_is_full() {
         manifest.commit((few..many).map(kvs).collect()).unwrap();
         let before = manifest.written_bytes();
         for id in 30_000..31_000 {
-            manifest.commit(vec![kvs(id), Edit::KvsDropped { id }]).unwrap();
+            manifest.commit(vec![kvs(id), Edit::KvsDropped { id: KvsId(id) }]).unwrap();
         }
         let state = Manifest::read(&device).unwrap().unwrap();
         assert_eq!(state.kvss.len(), to_usize(u64::from(many) - 1));
@@ -93,7 +93,7 @@ fn blocks_are_there_as_long_as_something_needs_them() {
             let blocks = own.into_iter().map(|id| (id, 1)).collect();
             let extents = vec![extent];
             let (entries, tombstones, pages, meta_size) = (1, 0, 1, 1);
-            let (kvs, leaf, age) = (owner, LeafId::ROOT, 1);
+            let (kvs, leaf, age) = (KvsId(owner), LeafId::ROOT, 1);
             edits.push(Edit::Kvset(KvsetEdit {
                 id,
                 kvs,
@@ -116,7 +116,7 @@ fn blocks_are_there_as_long_as_something_needs_them() {
         if rng.chance(1, 100) {
             let fresh = u32::try_from(id()).unwrap();
             edits.push(kvs(fresh));
-            edits.push(Edit::KvsDropped { id: std::mem::replace(&mut kvss[0], fresh) });
+            edits.push(Edit::KvsDropped { id: KvsId(std::mem::replace(&mut kvss[0], fresh)) });
             kvss.swap(0, 1);
         }
         let before = state.blocks.len();
@@ -183,7 +183,7 @@ fn every_flipped_byte_yields_an_earlier_state_or_an_error_never_a_wrong_one() {
         bytes[at] ^= 0x41;
         port.write(Lba(0), bytes, None).unwrap();
         if let Ok(Some(state)) = Manifest::read(&device) {
-            let found: Vec<u32> = state.kvss.keys().copied().collect();
+            let found: Vec<u32> = state.kvss.keys().map(|id| id.0).collect();
             assert_eq!(found, (1..).take(found.len()).collect::<Vec<u32>>());
         }
     }

@@ -35,7 +35,7 @@ use esker_base::{AppendBuf, Rng, Slab};
 
 use crate::sync::Mutex;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress};
 use crate::types::key::head;
 
 /// Words of a line.
@@ -66,14 +66,14 @@ const EXPIRY_SIZE: usize = 8;
 /// A place in the order: ascending by KVS and key, newest version first.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'a> {
-    pub(super) kvs: u32,
+    pub(super) kvs: KvsId,
     pub(super) key: &'a [u8],
     pub(super) seqno: u64,
 }
 
 impl Position<'_> {
     /// What most comparisons end with: the KVS, and the first bytes of the key.
-    fn begin(&self) -> (u32, u64, u64) {
+    fn begin(&self) -> (KvsId, u64, u64) {
         let (first, second) = self.key.split_at(self.key.len().min(8));
         (self.kvs, head(first), head(second))
     }
@@ -185,8 +185,8 @@ impl<'a> ListEntry<'a> {
         self.words[n].load(Ordering::Relaxed)
     }
 
-    pub(super) fn kvs(&self) -> u32 {
-        half(self.word(KVS), 0)
+    pub(super) fn kvs(&self) -> KvsId {
+        KvsId(half(self.word(KVS), 0))
     }
 
     pub(super) fn seqno(&self) -> u64 {
@@ -229,7 +229,7 @@ impl<'a> ListEntry<'a> {
     }
 
     /// Whether it is of this key.
-    pub(super) fn is_of(&self, kvs: u32, key: &[u8]) -> bool {
+    pub(super) fn is_of(&self, kvs: KvsId, key: &[u8]) -> bool {
         self.kvs() == kvs && self.key() == key
     }
 
@@ -239,7 +239,7 @@ impl<'a> ListEntry<'a> {
     }
 
     /// Whether it is before a position that begins so.
-    fn is_before(&self, begin: (u32, u64, u64), position: &Position<'_>) -> bool {
+    fn is_before(&self, begin: (KvsId, u64, u64), position: &Position<'_>) -> bool {
         let order = (self.kvs(), self.word(0), self.word(1)).cmp(&begin);
         let order = order.then_with(|| self.key().cmp(position.key));
         order.then_with(|| position.seqno.cmp(&self.seqno())) == Order::Less
@@ -389,7 +389,7 @@ impl List {
             begin.1,
             begin.2,
             position.seqno,
-            u64::from(position.kvs) | key_size << 32 | kind << 48,
+            u64::from(position.kvs.0) | key_size << 32 | kind << 48,
             to_u64(chunk) | to_u64(start) << 32,
             written.address.block.0,
             u64::from(written.address.offset) | rest << 32,
@@ -473,7 +473,7 @@ mod tests {
             let key = |rng: &mut Rng| {
                 let mut key = vec![0; to_usize(rng.below(3) * 8)];
                 key.extend((0..1 + rng.below(9)).map(|_| u8::try_from(rng.below(3)).unwrap()));
-                (u32::try_from(rng.below(3)).unwrap(), key)
+                (KvsId(u32::try_from(rng.below(3)).unwrap()), key)
             };
             let mut model = BTreeMap::new();
             assert!(list.is_empty() && list.first().is_none() && list.last().is_none());
@@ -490,10 +490,10 @@ mod tests {
                 let of = (entry.kvs(), entry.key().to_vec(), u64::MAX - entry.seqno());
                 let written = entry.written();
                 assert_eq!(written.address, ADDRESS);
-                assert!(entry.is_of(of.0, &of.1) && !entry.is_of(of.0 + 1, &of.1));
+                assert!(entry.is_of(of.0, &of.1) && !entry.is_of(KvsId(of.0.0 + 1), &of.1));
                 (of, (written.value.map(<[u8]>::to_vec), written.expiry))
             };
-            let copy = |(of, is): (&(u32, Vec<u8>, u64), &_)| (of.clone(), Clone::clone(is));
+            let copy = |(of, is): (&(KvsId, Vec<u8>, u64), &_)| (of.clone(), Clone::clone(is));
             assert!(list.iter().map(show).eq(model.iter().map(copy)));
             assert_eq!(list.last().map(show), model.iter().next_back().map(copy));
             for _ in 0..6000 {
@@ -518,7 +518,7 @@ mod tests {
             let add = || {
                 for n in 1..=ENTRIES {
                     let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-                    let position = Position { kvs: 1, key: &key, seqno: n };
+                    let position = Position { kvs: KvsId(1), key: &key, seqno: n };
                     list.insert(&position, written(Some(&key), Expiry::NEVER));
                     added.store(n, Ordering::Release);
                 }
@@ -530,7 +530,7 @@ mod tests {
                 for _ in 0..100.min(seen) {
                     let n = 1 + rng.below(seen);
                     let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-                    let position = Position { kvs: 1, key: &key, seqno: n };
+                    let position = Position { kvs: KvsId(1), key: &key, seqno: n };
                     let entry = list.first_from(&position).expect("it was added");
                     assert_eq!((entry.seqno(), entry.written().value), (n, Some(&key[..])));
                     let next = entry.next();

@@ -2,7 +2,7 @@
 
 use esker_base::units::to_usize;
 
-use crate::types::ids::RecordAddress;
+use crate::types::ids::{KvsId, RecordAddress};
 use crate::types::key::key_hash;
 
 /// How many shards there are, each with a lock of its own.
@@ -11,14 +11,14 @@ pub(crate) const SHARDS: usize = 16;
 /// The key of a record, and its hash.
 #[derive(Clone, Copy)]
 pub(crate) struct RecordKey<'a> {
-    pub(crate) kvs: u32,
+    pub(crate) kvs: KvsId,
     pub(crate) key: &'a [u8],
     /// That of [`key_hash`].
     pub(crate) key_hash: u64,
 }
 
 impl<'a> RecordKey<'a> {
-    pub(crate) fn new(kvs: u32, key: &'a [u8]) -> RecordKey<'a> {
+    pub(crate) fn new(kvs: KvsId, key: &'a [u8]) -> RecordKey<'a> {
         RecordKey { kvs, key, key_hash: key_hash(key) }
     }
 
@@ -29,9 +29,9 @@ impl<'a> RecordKey<'a> {
 }
 
 /// The hash of a record whose key has the hash `key_hash`.
-pub(crate) fn record_hash(kvs: u32, key_hash: u64) -> u64 {
+pub(crate) fn record_hash(kvs: KvsId, key_hash: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 divided by the golden ratio
-    key_hash ^ u64::from(kvs).wrapping_mul(ODD)
+    key_hash ^ u64::from(kvs.0).wrapping_mul(ODD)
 }
 
 /// Which shard holds the record with this hash.

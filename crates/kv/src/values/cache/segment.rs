@@ -23,7 +23,7 @@ use std::num::NonZeroU32;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Slab, prefetch};
 
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress};
 use crate::types::key::key_hash;
 use crate::values::cache::record::{RecordKey, Version, record_hash};
 
@@ -103,8 +103,8 @@ impl<'a> CachedRecord<'a> {
         u16::from_le_bytes(self.field(at)).into()
     }
 
-    fn kvs(&self) -> u32 {
-        u32::from_le_bytes(self.field(KVS))
+    fn kvs(&self) -> KvsId {
+        KvsId(u32::from_le_bytes(self.field(KVS)))
     }
 
     fn key(&self) -> &'a [u8] {
@@ -295,7 +295,7 @@ impl Segments {
     ) {
         let size = |size: usize| u16::try_from(size).expect("at most RECORD_MAX").to_le_bytes();
         let bytes = self.bytes_mut(place);
-        bytes[KVS..KEY_SIZE].copy_from_slice(&key.kvs.to_le_bytes());
+        bytes[KVS..KEY_SIZE].copy_from_slice(&key.kvs.0.to_le_bytes());
         bytes[KEY_SIZE..VALUE_SIZE].copy_from_slice(&size(key.key.len()));
         bytes[VALUE_SIZE..VISITS].copy_from_slice(&size(size_of_parts(parts)));
         bytes[VISITS] = visits | if version.expires { EXPIRES } else { 0 };

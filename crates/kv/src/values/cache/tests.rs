@@ -9,7 +9,7 @@ use esker_base::units::to_u64;
 
 use super::segment::{RECORD_MAX, SEGMENT};
 use super::*;
-use crate::types::ids::{BlockId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress};
 use crate::values::cache::record::Sought;
 
 const MIB: u64 = 1 << 20;
@@ -25,7 +25,7 @@ fn place(n: u64, version: u32) -> RecordAddress {
 
 /// Calls `f` with the key of record `n`.
 fn with_key<R>(n: u64, f: impl FnOnce(&RecordKey<'_>) -> R) -> R {
-    f(&RecordKey::new(1, &n.to_le_bytes()))
+    f(&RecordKey::new(KvsId(1), &n.to_le_bytes()))
 }
 
 fn hash(n: u64) -> u64 {

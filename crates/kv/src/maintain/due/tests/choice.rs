@@ -17,11 +17,11 @@ use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
 use crate::types::options::Tuning;
 use crate::types::policy::{KvsOptions, Place};
 
-const KVS: u32 = 1;
+const KVS: KvsId = KvsId(1);
 const LEAF: LeafId = LeafId(2);
 
 /// Makes kvsets.
