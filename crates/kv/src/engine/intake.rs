@@ -37,7 +37,7 @@ pub(crate) const GAP: u64 = 32 << 10;
 
 /// The share that a step has of the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct DeviceShare {
     /// How many commands may be under way on each.
     pub(crate) commands: usize,
     /// Whether reads are short: what others ask for meanwhile waits for them.
@@ -139,7 +139,7 @@ impl Intake {
         &mut self,
         engine: &Engine,
         windows: &mut Windows,
-        share: &mut dyn FnMut() -> Share,
+        share: &mut dyn FnMut() -> DeviceShare,
     ) -> Result<Option<Window>> {
         if self.gathering.is_none() {
             self.begin_window(engine, windows)?;
@@ -164,7 +164,7 @@ impl Intake {
     }
 
     /// Reads on for the next window, without waiting for it.
-    pub(crate) fn go_on(&mut self, engine: &Engine, share: Share) -> Result<()> {
+    pub(crate) fn go_on(&mut self, engine: &Engine, share: DeviceShare) -> Result<()> {
         match &mut self.gathering {
             Some(gathering) => gathering.go_on(engine, &mut self.reads, share, false),
             None => Ok(()),
@@ -357,7 +357,7 @@ impl Gathering {
         &mut self,
         engine: &Engine,
         reads: &mut Reads,
-        share: &mut dyn FnMut() -> Share,
+        share: &mut dyn FnMut() -> DeviceShare,
     ) -> Result<()> {
         while !self.to_come.is_empty() || !self.under_way.is_empty() {
             self.go_on(engine, reads, share(), true)?;
@@ -370,7 +370,7 @@ impl Gathering {
         &mut self,
         engine: &Engine,
         reads: &mut Reads,
-        share: Share,
+        share: DeviceShare,
         waits: bool,
     ) -> Result<()> {
         let size = engine.gather_read_size();
@@ -394,7 +394,7 @@ impl Gathering {
     }
 
     /// Begins as many reads as may be under way.
-    fn ask(&mut self, reads: &mut Reads, share: Share, size: usize) -> Result<()> {
+    fn ask(&mut self, reads: &mut Reads, share: DeviceShare, size: usize) -> Result<()> {
         while self.under_way.len() < share.commands
             && let Some(mut read) = self.to_come.pop_front()
         {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
-use crate::engine::intake::Share;
+use crate::engine::intake::DeviceShare;
 use crate::engine::shared::Engine;
 use crate::engine::window::READS;
 use crate::sync::atomic::Ordering;
@@ -43,11 +43,11 @@ impl<'a> GivingWay<'a> {
 
     /// Between two pieces of work: the share of the devices that the step has. It is one command at a time while others
     /// use them, and reads are short if it is in no hurry.
-    pub(crate) fn share(&mut self) -> Share {
+    pub(crate) fn share(&mut self) -> DeviceShare {
         self.pause();
         let gives_way = self.has_readers || self.absorbs_burst;
         let is_short = gives_way && self.engine.bears_debt();
-        Share { commands: if gives_way { 1 } else { READS }, is_short }
+        DeviceShare { commands: if gives_way { 1 } else { READS }, is_short }
     }
 
     /// Between two pieces of work: sees whether somebody reads, and pauses then if that is right.
