@@ -1,7 +1,17 @@
 use super::*;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use esker_device::{
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
+};
+
+use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::engine::job::Job;
-use crate::testing::kvdb;
+use crate::recover::devices::Devices;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::testing::{device, kvdb, kvdb_on, small_blocks};
 use crate::types::policy::Policy;
 use crate::types::stream::Stream;
 
@@ -62,4 +72,152 @@ fn what_found_no_room_holds_on_to_no_block() {
     let error = compaction.run(engine, &Writes::new(false)).err().unwrap();
     assert!(error.lacks_space(), "{error}");
     assert!(engine.scratch().windows.take().entries.is_empty());
+}
+
+/// Reads and writes under way on all devices.
+#[derive(Default)]
+struct Seen {
+    reads: AtomicUsize,
+    writes: AtomicUsize,
+    /// Whether a write ever began while a read was under way.
+    writes_beside_reads: AtomicBool,
+    /// The same of a read and writes.
+    reads_beside_writes: AtomicBool,
+}
+
+/// A device that completes commands when it is waited for, and not before.
+struct Late(MemoryDevice, Arc<Seen>);
+
+struct LateQueue {
+    inner: Box<dyn QueuePair>,
+    held: VecDeque<Command>,
+    seen: Arc<Seen>,
+}
+
+impl Device for Late {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> std::result::Result<Box<dyn QueuePair>, DeviceError> {
+        let inner = self.0.queue_pair(depth)?;
+        Ok(Box::new(LateQueue { inner, held: VecDeque::new(), seen: self.1.clone() }))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
+impl LateQueue {
+    fn count(&self, op: &Op) -> Option<&AtomicUsize> {
+        match op {
+            Op::Read { .. } => Some(&self.seen.reads),
+            Op::Write { .. } => Some(&self.seen.writes),
+            _ => None,
+        }
+    }
+}
+
+impl QueuePair for LateQueue {
+    fn submit(
+        &mut self,
+        commands: &mut VecDeque<Command>,
+    ) -> std::result::Result<usize, DeviceError> {
+        let taken = commands.len();
+        let Seen { reads, writes, writes_beside_reads, reads_beside_writes } = &*self.seen;
+        for command in commands.drain(..) {
+            let (others, beside) = match &command.op {
+                Op::Read { .. } => (writes, reads_beside_writes),
+                _ => (reads, writes_beside_reads),
+            };
+            beside.fetch_or(others.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
+            self.count(&command.op).map(|count| count.fetch_add(1, Ordering::Relaxed));
+            self.held.push_back(command);
+        }
+        Ok(taken)
+    }
+
+    fn poll(&mut self, _: &mut Vec<Completion>) -> std::result::Result<usize, DeviceError> {
+        Ok(0)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> std::result::Result<usize, DeviceError> {
+        for command in &self.held {
+            self.count(&command.op).map(|count| count.fetch_sub(1, Ordering::Relaxed));
+        }
+        self.inner.submit(&mut self.held)?;
+        self.inner.wait(done, timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.held.len() + self.inner.in_flight()
+    }
+}
+
+/// A KVDB with a root of several spills, whose values the record cache has lost.
+fn much_to_spill(seen: &Arc<Seen>) -> (Kvdb, Kvs) {
+    let late = |name| -> Arc<dyn Device> {
+        Arc::new(Late(MemoryDevice::new(name, 96 << 20, 512), seen.clone()))
+    };
+    let (manifest, capacity) = (device("m"), late("c"));
+    let devices = Devices { manifest, capacity, staging: Some(late("s")) };
+    let (db, kvs, _) = kvdb_on(devices, small_blocks());
+    // Keys in no order: each window needs something of each segment.
+    let mut n = 0u64;
+    while db.engine.view.load().root_bytes() < 8 * db.engine.spill_bytes() {
+        for _ in 0..500 {
+            n += 1;
+            kvs.put(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &[7; 1000]).unwrap();
+        }
+        db.ingest().unwrap();
+    }
+    db.engine.values.cache.set_capacity(0);
+    (db, kvs)
+}
+
+#[test]
+fn reads_of_one_window_are_under_way_with_writes_of_another() {
+    let seen = Arc::new(Seen::default());
+    let (db, kvs) = much_to_spill(&seen);
+    let beside = || {
+        [&seen.writes_beside_reads, &seen.reads_beside_writes].map(|it| it.load(Ordering::Relaxed))
+    };
+    assert_eq!(beside(), [false, false]);
+    assert!(db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap());
+    assert_eq!(beside(), [true, true]);
+    let values =
+        || (0..8u64).map(|n| kvs.get(&(n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()));
+    assert!(values().all(|value| value.unwrap().unwrap() == [7; 1000]));
+}
+
+#[test]
+fn spills_of_what_the_cache_has_lost_read_the_log_once() {
+    let (db, kvs) = much_to_spill(&Arc::default());
+    let engine = &db.engine;
+    let staging = engine.classes.staging().unwrap();
+    let read = || staging.traffic(Stream::Log).1;
+    let spill = || {
+        engine.values.cache.set_capacity(0);
+        engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap()
+    };
+    // The first one tells that the cache has lost them.
+    assert!(spill());
+    let (before, root) = (read(), engine.view.load().root_bytes());
+    while engine.view.load().root_bytes() > 4 * engine.spill_bytes() {
+        assert!(spill());
+    }
+    let (read, spilled) = (read() - before, root - engine.view.load().root_bytes());
+    assert!(spilled > 2 << 20, "{spilled}");
+    // The first window of the next spill is read by now as well.
+    let most = spilled + spilled / 8 + engine.tuning.window_bytes();
+    assert!(read <= most, "{read} bytes of the log were read for {spilled}");
 }
