@@ -58,9 +58,19 @@ impl InFlight {
         self.start_op(Op::Read { lba, buf })
     }
 
+    /// A buffer of the capacity of another one: what is put into it does not depend on which one came back first.
+    pub(crate) fn buffer_like(&mut self, other: &AlignedBuf) -> AlignedBuf {
+        let capacity = other.capacity();
+        self.pooled(capacity, |buf| buf.capacity() == capacity)
+    }
+
     /// A buffer of `bytes` bytes, one that served another command if there is one.
     pub(crate) fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        let pooled = self.spare.iter().position(|buf| buf.capacity() >= bytes);
+        self.pooled(bytes, |buf| buf.capacity() >= bytes)
+    }
+
+    fn pooled(&mut self, bytes: usize, fits: impl Fn(&AlignedBuf) -> bool) -> AlignedBuf {
+        let pooled = self.spare.iter().position(fits);
         let mut buf = match pooled {
             Some(at) => self.spare.swap_remove(at),
             None => AlignedBuf::zeroed(bytes),

@@ -152,7 +152,7 @@ impl Writes {
         let most = (self.at_a_time.get() * MOST) as u64;
         if buf.len() <= largest {
             of_class.wait(most.saturating_sub(buf.len() as u64))?;
-            let next = of_class.commands.buffer(buf.capacity());
+            let next = of_class.commands.buffer_like(&buf);
             of_class.begin(to, offset, buf)?;
             return Ok(next);
         }
