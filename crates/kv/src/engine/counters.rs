@@ -21,7 +21,7 @@ impl Counter {
     }
 }
 
-/// What slows writers down.
+/// The reason for which writers are slowed down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacedBy {
     /// The roots hold much.

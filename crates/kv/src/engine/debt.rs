@@ -13,7 +13,7 @@ impl Engine {
         self.tuning.spill_bytes_on(self.classes.log_capacity_bytes())
     }
 
-    /// What the roots may hold before writers are slowed, and when they hold too much, in bytes: some more than they
+    /// The debt from which on writers are slowed, and the debt that is too much, in bytes: some more than they
     /// spill at; and where there is staging, half and three quarters of what it has room for, or less while the media
     /// hold more garbage than the goal for space allows.
     pub(crate) fn debt_bounds(&self) -> (u64, u64) {

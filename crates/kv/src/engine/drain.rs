@@ -7,7 +7,7 @@ use esker_base::Nanos;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What a stage has drained lately, and in which time.
+/// The rate of a stage: bytes drained lately, and their time.
 #[derive(Default)]
 pub(crate) struct Drain {
     lately: Mutex<Lately>,
@@ -21,7 +21,7 @@ struct Lately {
     since: Option<Nanos>,
     bytes: u64,
     took: Duration,
-    /// What goes for 1,000 bytes that are written: what newer data hides is not. 0 as long as nothing is known.
+    /// Bytes that go for 1,000 that are written: hidden ones are not written. 0 as long as nothing is known.
     gone: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a compaction takes in: its inputs merged, a window of entries at a time, and the records that move gathered
+//! The intake of a compaction: its inputs merged, a window of entries at a time, and the records that move gathered
 //! from the record cache or from where they lie.
 //!
 //! The records of the next window are read while those of the last one are written ([`Intake::go_on`]): a step neither
@@ -13,7 +13,6 @@ use esker_device::Tag;
 
 use crate::engine::shared::Engine;
 use crate::engine::window::{READS, Window, WindowEntry, WindowKind, Windows};
-use crate::media::class::Media;
 use crate::media::in_flight::InFlight;
 use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::Stored;
@@ -28,7 +27,7 @@ use crate::values::block::ValueBlock;
 use crate::values::cache::record::{RecordKey, Sought};
 use crate::values::compression::Packer;
 
-/// What an inline value takes of DRAM.
+/// The DRAM of an inline value.
 const INLINE_DRAM: usize = 32;
 
 /// Two records this close are read with one device read: reading what is between them costs less
@@ -69,7 +68,7 @@ impl Rewrite {
         }
     }
 
-    /// What a merge of a whole leaf rewrites.
+    /// The rewriting of a merge of a whole leaf.
     pub(crate) fn of(blocks: BTreeSet<BlockId>) -> Rewrite {
         if blocks.is_empty() { Rewrite::None } else { Rewrite::In(blocks) }
     }
@@ -86,7 +85,8 @@ pub(crate) struct Intake {
     /// Whether a window is gathered while the last one is written.
     overlaps: bool,
     gathering: Option<Gathering>,
-    reads: Reads,
+    /// Reads under way, by class.
+    reads: Vec<InFlight>,
 }
 
 impl Intake {
@@ -109,7 +109,7 @@ impl Intake {
             _ if engine.missed.is_much() => (engine.tuning.gather_bytes, false),
             _ => (window_bytes, true),
         };
-        let (inputs, rewrite, reads) = (inputs.to_vec(), rewrite.clone(), Reads::default());
+        let (inputs, rewrite, reads) = (inputs.to_vec(), rewrite.clone(), Vec::new());
         let mut intake =
             Intake { kvs, inputs, rewrite, merge, limit, overlaps, gathering: None, reads };
         intake.begin_window(engine, windows)?;
@@ -222,25 +222,6 @@ pub(crate) struct Scratch {
     pub(crate) ahead: Option<Intake>,
 }
 
-/// Reads under way, by class.
-#[derive(Default)]
-struct Reads(Vec<InFlight>);
-
-impl Reads {
-    /// Those of a class: it keeps buffers for as many reads of `size` bytes as are in flight at a time.
-    fn of(&mut self, media: &Arc<Media>, size: usize) -> Result<&mut InFlight> {
-        let known = self.0.iter().position(|reads| Arc::ptr_eq(reads.media(), media));
-        let at = known.map_or_else(
-            || {
-                self.0.push(InFlight::new(media, (READS * size) as u64)?);
-                Ok::<usize, crate::types::error::KvError>(self.0.len() - 1)
-            },
-            Ok,
-        )?;
-        Ok(&mut self.0[at])
-    }
-}
-
 /// A window whose records are on their way.
 struct Gathering {
     kvs: KvsId,
@@ -295,8 +276,8 @@ struct GatherRead {
     bytes: Range<u64>,
 }
 
-fn block_of(window: &Window, entry: usize) -> &Arc<ValueBlock> {
-    match &window.entries[entry].kind {
+fn block_of(entries: &[WindowEntry], entry: usize) -> &Arc<ValueBlock> {
+    match &entries[entry].kind {
         WindowKind::Move { block, .. } => block,
         _ => unreachable!("what moves has a block"),
     }
@@ -324,10 +305,8 @@ impl Gathering {
             let sought: Vec<Sought> = some
                 .iter()
                 .map(|w| {
-                    let WindowKind::Move { block, .. } = &entries[w.entry].kind else {
-                        unreachable!("what moves has a block")
-                    };
-                    let address = RecordAddress { block: block.id, offset: w.offset };
+                    let block = block_of(entries, w.entry).id;
+                    let address = RecordAddress { block, offset: w.offset };
                     Sought { hash: RecordKey::new(kvs, key(w)).hash(), address, age: 0 }
                 })
                 .collect();
@@ -340,7 +319,7 @@ impl Gathering {
             missing.extend(not_copied.map(|(w, _)| w.clone()));
         }
         engine.missed.note(wanted.len(), missing.len());
-        missing.sort_unstable_by_key(|w| (block_of(&window, w.entry).id, w.offset));
+        missing.sort_unstable_by_key(|w| (block_of(&window.entries, w.entry).id, w.offset));
         let read_size = engine.gather_read_size();
         let (mut runs, mut to_come) = (Vec::new(), VecDeque::new());
         for records in runs_of(&window, &missing, read_size) {
@@ -356,7 +335,7 @@ impl Gathering {
     fn finish(
         &mut self,
         engine: &Engine,
-        reads: &mut Reads,
+        reads: &mut Vec<InFlight>,
         share: &mut dyn FnMut() -> DeviceShare,
     ) -> Result<()> {
         while !self.to_come.is_empty() || !self.under_way.is_empty() {
@@ -369,15 +348,15 @@ impl Gathering {
     fn go_on(
         &mut self,
         engine: &Engine,
-        reads: &mut Reads,
+        reads: &mut Vec<InFlight>,
         share: DeviceShare,
         waits: bool,
     ) -> Result<()> {
-        let size = engine.gather_read_size();
-        self.ask(reads, share, size)?;
+        let spare = (READS * engine.gather_read_size()) as u64;
+        self.ask(reads, share, spare)?;
         let mut waits = waits;
         for (tag, read) in std::mem::take(&mut self.under_way) {
-            let in_flight = reads.of(self.media(&read), size)?;
+            let in_flight = InFlight::of(reads, self.block(&read).media(), spare)?;
             let here = match std::mem::take(&mut waits) {
                 true => Some(in_flight.wait_for(tag)?),
                 false => in_flight.try_for(tag)?,
@@ -390,11 +369,11 @@ impl Gathering {
                 None => self.under_way.push((tag, read)),
             }
         }
-        self.ask(reads, share, size)
+        self.ask(reads, share, spare)
     }
 
     /// Begins as many reads as may be under way.
-    fn ask(&mut self, reads: &mut Reads, share: DeviceShare, size: usize) -> Result<()> {
+    fn ask(&mut self, reads: &mut Vec<InFlight>, share: DeviceShare, spare: u64) -> Result<()> {
         while self.under_way.len() < share.commands
             && let Some(mut read) = self.to_come.pop_front()
         {
@@ -409,18 +388,14 @@ impl Gathering {
             let (lba, ..) = block.allocation.span(read.bytes.start, count);
             let media = block.media();
             media.count_read(block.stream(), 1, count);
-            let tag = reads.of(media, size)?.start(lba, count)?;
+            let tag = InFlight::of(reads, media, spare)?.start(lba, count)?;
             self.under_way.push((tag, read));
         }
         Ok(())
     }
 
     fn block(&self, read: &GatherRead) -> &Arc<ValueBlock> {
-        block_of(&self.window, self.missing[self.runs[read.run].records.start].entry)
-    }
-
-    fn media(&self, read: &GatherRead) -> &Arc<Media> {
-        self.block(read).media()
+        block_of(&self.window.entries, self.missing[self.runs[read.run].records.start].entry)
     }
 
     /// Copies what a read has of its run's records to where they go, and verifies them when the run is complete.
@@ -445,7 +420,7 @@ impl Gathering {
             let records = window.records.as_ref().expect("records move");
             for w in of_run {
                 let record = &records[w.at..w.at + w.size];
-                let block = block_of(window, w.entry);
+                let block = block_of(&window.entries, w.entry);
                 block.verify(record, self.kvs, &window.keys[w.key.clone()], w.offset)?;
             }
         }
@@ -461,7 +436,7 @@ fn runs_of(window: &Window, missing: &[Moving], read_size: usize) -> Vec<Range<u
         let ends = next == missing.len() || {
             let (first, last, new) = (&missing[start], &missing[next - 1], &missing[next]);
             let limit = u64::from(first.offset) + (read_size as u64).saturating_sub(2 * 4096);
-            block_of(window, new.entry).id != block_of(window, first.entry).id
+            block_of(&window.entries, new.entry).id != block_of(&window.entries, first.entry).id
                 || u64::from(new.offset) > last.end() + GAP
                 || new.end() > limit
         };
@@ -479,7 +454,7 @@ fn pieces(
     run: &[Moving],
     read_size: usize,
 ) -> impl Iterator<Item = Range<u64>> + use<> {
-    let media = block_of(window, run[0].entry).media();
+    let media = block_of(&window.entries, run[0].entry).media();
     let lba_size = u64::from(media.lba_size);
     let step = read_size.min(media.transfer.largest()) as u64;
     let step = round_down(step, lba_size).max(lba_size);

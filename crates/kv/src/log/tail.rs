@@ -268,15 +268,12 @@ impl Flight {
         for SealedFrame { frame, segment, offset, first_seqno } in self.frames.drain(..) {
             let buf = frame.seal(FrameKind::Log, &segment, offset, first_seqno, self.durable);
             let media = segment.media();
-            if !writes.iter().any(|writes| Arc::ptr_eq(writes.media(), media)) {
-                writes.push(InFlight::new(media, 0)?);
-            }
+            let of_media = InFlight::of(&mut writes, media, 0)?;
             if buf.len() > media.transfer.largest() {
                 buffers.push(segment.allocation.write_at(offset, buf)?);
                 continue;
             }
-            let of_media = writes.iter_mut().find(|writes| Arc::ptr_eq(writes.media(), media));
-            of_media.expect("pushed above").start_op(segment.allocation.write_op(offset, buf))?;
+            of_media.start_op(segment.allocation.write_op(offset, buf))?;
         }
         for mut of_media in writes {
             while let Some(done) = of_media.next_ended()? {

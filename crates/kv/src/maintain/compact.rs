@@ -93,8 +93,8 @@ impl Compaction {
         let Scratch { windows, packer, packed, ahead } = &mut *scratch;
         packer.begin(self.compression);
         let mut output = Output::new(self, (engine, writes), (packer, packed));
-        // What scans have wasted so far can be wasted a little longer. Nothing else pauses: a spill that does
-        // is in the way for four times as long, and reads wait no less for it (docs/compare.md).
+        // What scans have wasted so far can be wasted a little longer. Others pause only while staging bears what does not
+        // spill: else a spill is in the way for four times as long, and reads wait no less for it (docs/compare.md).
         let mut way = GivingWay::new(engine, self.sorts() && !self.asked);
         let mut intake = match ahead.take().filter(|it| it.is_of(self.kvs, &self.inputs)) {
             Some(begun) => begun,
@@ -130,7 +130,7 @@ impl Compaction {
         of_root && self.targets[0].leaf != LeafId::ROOT
     }
 
-    /// What the spill after this one takes in, as far as that can be told now.
+    /// The intake of the spill after this one, as far as that can be told now.
     fn next_spill(&self, engine: &Engine, windows: &mut Windows) -> Result<Option<Intake>> {
         if !self.is_spill() {
             return Ok(None);
@@ -216,7 +216,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Writes what is in a window. What is taken in behind it goes on meanwhile.
+    /// Writes a window. The intake of the next one goes on meanwhile.
     fn emit(
         &mut self,
         (engine, window): (&Engine, &Window),

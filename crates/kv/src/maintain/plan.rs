@@ -86,7 +86,7 @@ pub(crate) fn count_crumbs(tree: &mut Tree, compaction: &Compaction, block_bytes
 }
 
 impl Engine {
-    /// What goes first of these kvsets of a root: the oldest. Where the record cache has lost their values, it is no more
+    /// The kvsets of a root that go first: the oldest. Where the record cache has lost their values, it is no more
     /// than a window holds, so that a value's neighbours in the log are read with it once, and not in each window.
     fn spilled_of<'r>(
         &self,
@@ -107,7 +107,7 @@ impl Engine {
         &root[root.len() - oldest.min(root.len())..]
     }
 
-    /// What a spill takes that comes after one of `inputs`, if what is left in the roots is to be spilled.
+    /// The inputs of a spill that comes after one of `inputs`, if the roots hold enough for it then.
     pub(crate) fn spilled_after(&self, kvs: KvsId, inputs: &[Arc<Kvset>]) -> Vec<Arc<Kvset>> {
         let view = self.view.load();
         let now = self.situation(&view);

@@ -301,10 +301,19 @@ impl Media {
 
     /// What it can hold, in bytes, as far as that was known when space was taken last.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        let space = self.space.lock();
+        self.capacity_of(&self.space.lock())
+    }
+
+    fn capacity_of(&self, space: &Space) -> u64 {
         // A file system may have no room left for what is taken and was not written yet.
         let taken = space.capacity_lbas - space.free_lbas;
         LbaCount(space.usable_lbas.max(taken)).bytes(self.lba_size)
+    }
+
+    /// The same, but for what is kept for maintenance.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let space = self.space.lock();
+        self.capacity_of(&space) - LbaCount(space.reserve_lbas).bytes(self.lba_size)
     }
 
     pub(crate) fn count_read(&self, stream: Stream, ops: u64, bytes: usize) {

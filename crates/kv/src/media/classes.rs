@@ -82,14 +82,13 @@ impl Classes {
         self.staging.load().as_ref().unwrap_or(&self.capacity).capacity_bytes()
     }
 
-    /// What the staging class has room for, used or not, but for what is kept for maintenance, in bytes; 0 while there is
+    /// The room of the staging class, used or not, but for what is kept for maintenance, in bytes; 0 while there is
     /// none that takes new data, and where it is no device of its own.
     pub(crate) fn staging_room(&self) -> u64 {
         if self.leaving.load(Ordering::Acquire) || self.is_beside.load(Ordering::Relaxed) {
             return 0;
         }
-        let room = |media: &Arc<Media>| media.capacity_bytes() - media.reserve_bytes();
-        self.staging.load().as_ref().map_or(0, room)
+        self.staging.load().as_ref().map_or(0, |media| media.room_bytes())
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Media>> {

@@ -43,6 +43,20 @@ impl InFlight {
         })
     }
 
+    /// Those of a class among `all`, or new ones there, with buffers of up to `spare_max` bytes.
+    pub(crate) fn of<'a>(
+        all: &'a mut Vec<InFlight>,
+        media: &Arc<Media>,
+        spare_max: u64,
+    ) -> Result<&'a mut InFlight> {
+        let known = all.iter().position(|it| Arc::ptr_eq(&it.media, media));
+        let at = known.unwrap_or(all.len());
+        if at == all.len() {
+            all.push(InFlight::new(media, spare_max)?);
+        }
+        Ok(&mut all[at])
+    }
+
     pub(crate) fn media(&self) -> &Arc<Media> {
         &self.media
     }

@@ -5,8 +5,8 @@
 //! Invariants
 //! 1. What was gathered goes to extents that the step holds. It lets go of none of them before they are written, or
 //!    forgotten ([`Writes::forget`]): others may write there afterwards.
-//! 2. What is under way may go to an extent that the step has let go of, because the step failed: its class gives that
-//!    to nobody before ([`Media::writes`]).
+//! 2. A write that is under way may go to an extent that the step has let go of, because the step failed: the class
+//!    gives the extent to nobody before the write has ended ([`Media::writes`]).
 //! 3. Nothing reads an extent before it is written ([`Writes::write_out`]), which is before the flush that makes the
 //!    step durable.
 
@@ -22,7 +22,7 @@ use crate::types::error::Result;
 use crate::types::extent::Extent;
 use crate::types::stream::Stream;
 
-/// What is larger is not gathered, in bytes.
+/// A larger write is not gathered, in bytes.
 const SMALL: usize = 64 << 10;
 /// A command gets no larger, and no more is gathered, in bytes.
 const MOST: usize = 1 << 20;

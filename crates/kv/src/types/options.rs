@@ -130,7 +130,7 @@ impl Tuning {
         self.spill_bytes.min(log_capacity_bytes / 4)
     }
 
-    /// What a window of a compaction holds, in bytes: there are two of them.
+    /// The size of a window of a compaction, in bytes: there are two of them.
     pub(crate) fn window_bytes(&self) -> u64 {
         self.gather_bytes / 2
     }

@@ -14,11 +14,8 @@ use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::options::Maintenance;
 
-/// What 1,000 bytes take as long as nobody knows how fast spills are: 200 MB/s.
-const SPILLS_NS: u64 = 5_000;
-
-/// The same of the log.
-const LOG_NS: u64 = 5_000;
+/// The time for 1,000 bytes of a queue whose rate is not known yet: 200 MB/s.
+const UNKNOWN_NS: u64 = 5_000;
 
 /// Shorter delays are left until they add up to this.
 pub(crate) const SLEEP_LEAST_NS: u64 = 500_000;
@@ -48,11 +45,11 @@ impl Engine {
         let view = self.view.load();
         let (from, full) = self.debt_bounds();
         let spills =
-            pace(view.root_bytes(), from, full, self.pace.spills.ns().unwrap_or(SPILLS_NS));
+            pace(view.root_bytes(), from, full, self.pace.spills.ns().unwrap_or(UNKNOWN_NS));
         let limit = self.options.durability_limit();
         // Beyond the limit, the writer has waited for the flush itself.
         let waits = self.options.durability_ms == 0 || unflushed > limit;
-        let log_ns = self.pace.log.ns().unwrap_or(LOG_NS);
+        let log_ns = self.pace.log.ns().unwrap_or(UNKNOWN_NS);
         let log = if waits { 0 } else { pace(unflushed, limit / 4, limit / 2, log_ns) };
         let all = [
             (spills, PacedBy::Spills),
