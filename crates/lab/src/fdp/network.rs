@@ -1,6 +1,6 @@
 //! The experiment over the network: each workload runs twice on equal drives in software, once on
 //! their namespaces and once through a target and initiators on the loopback, placement ids and all.
-//! The same commands reach the drive, so it must have written the same, to the byte.
+//! The same commands reach the drive, one after the other, so it must have written the same, to the byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::configuration::{Configuration, InitialState};
 use super::course::Measured;
 use super::engine::EngineRun;
+use super::in_turn::InTurn;
 use super::jobs::{self, Job, Work};
 use super::measure::{OnShare, measure_on};
-use super::renamed::Renamed;
 use super::report::{Assumption, assumptions};
 use super::sink::DeviceDrive;
 use super::{FdpOptions, OnProgress, emulated, plan};
@@ -189,10 +189,12 @@ impl Planned {
                     devices.extend([manifest, capacity]);
                 }
                 let (devices, target) = through(devices)?;
-                let named = (1..).zip(devices).map(|(nsid, device)| -> Arc<dyn Device> {
-                    Arc::new(Renamed { name: format!("namespace {nsid}"), device })
+                let in_turn = (1..).zip(devices).map(|(nsid, device)| -> Result<_, LabError> {
+                    let device: Arc<dyn Device> =
+                        Arc::new(InTurn::new(format!("namespace {nsid}"), device)?);
+                    Ok(device)
                 });
-                let devices: Vec<Arc<dyn Device>> = named.collect();
+                let devices = in_turn.collect::<Result<Vec<_>, _>>()?;
                 let pairs = devices.chunks_exact(2).map(|pair| Devices {
                     manifest: pair[0].clone(),
                     capacity: pair[1].clone(),
