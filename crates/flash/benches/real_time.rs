@@ -78,7 +78,7 @@ fn lateness(name: &str, pace: &Pace, depth: usize, count: u64) {
 }
 
 /// Threads with a read each in a closed loop, for two seconds.
-#[allow(clippy::cast_precision_loss)]
+#[allow(clippy::cast_precision_loss)] // figures for people
 fn crowd(name: &str, pace: &Pace, threads: u64) {
     let seen = readers::run(pace, threads, Duration::from_secs(2));
     let readers::Seen { record, waits, cpu } = &seen;

@@ -128,7 +128,7 @@ impl Bench for Machine<'_> {
         let trial = serde_json::from_str(said.trim_end().lines().last().unwrap_or_default())
             .map_err(|error| wrong(format!("what it says makes no sense: {error}")))?;
         let Trial::Ran(mut sample) = trial else { return Ok(trial) };
-        #[allow(clippy::cast_precision_loss)]
+        #[allow(clippy::cast_precision_loss)] // MiB for people
         let peak = self.bounds.peak().map(|bytes| bytes as f64 / f64::from(1 << 20));
         sample.peak_mib = peak;
         Ok(Trial::Ran(sample))

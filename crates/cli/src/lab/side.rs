@@ -121,7 +121,7 @@ fn measure(way: Way, args: &HostSsdSideArgs) -> Result<Sample, Stop> {
     Ok(sample)
 }
 
-#[allow(clippy::cast_precision_loss)]
+#[allow(clippy::cast_precision_loss)] // a rate for people
 fn rate(count: u64, span: std::time::Duration) -> f64 {
     count as f64 / span.as_secs_f64()
 }

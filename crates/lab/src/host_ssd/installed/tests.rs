@@ -23,7 +23,7 @@ impl Bench for Told {
         if self.without.contains(&way) {
             return Ok(Trial::Skipped("it is not installed".to_owned()));
         }
-        #[allow(clippy::cast_precision_loss)]
+        #[allow(clippy::cast_precision_loss)] // a few rounds
         let round = (self.order.iter().filter(|&&other| other == way).count()) as f64;
         let rate = if way == Way::Signal { 200.0 } else { 100.0 };
         Ok(Trial::Ran(Sample {
