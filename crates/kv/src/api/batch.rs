@@ -10,7 +10,7 @@ use crate::omf::frame::{Change, Record};
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
-use crate::types::ids::KvsId;
+use crate::types::ids::{KvsId, Seqno};
 use crate::write::put::{check_record, purpose, with_expiry};
 
 /// Writes to any KVSs of one KVDB that happen all or not at all.
@@ -146,7 +146,7 @@ impl Engine {
         &self,
         batch: &Batch,
         check: impl FnOnce(&LogTail) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<Seqno> {
         let mut puts_to = BTreeMap::new();
         {
             let view = self.view.load();

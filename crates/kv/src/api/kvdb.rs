@@ -296,7 +296,7 @@ impl Kvdb {
     /// The device error since which the KVDB takes no writes.
     pub fn sync(&self) -> Result<()> {
         self.engine.check_running()?;
-        self.engine.flush_through(self.engine.visible.load(Ordering::Acquire))?;
+        self.engine.flush_through(self.engine.visible.load())?;
         self.engine.counters.syncs.add(1);
         Ok(())
     }
@@ -487,7 +487,7 @@ impl Kvdb {
         // A writer that waits for space may run a step: no other one begins.
         drop(engine.compacting.lock());
         drop(engine.ingesting.lock());
-        let flushed = engine.flush_through(engine.visible.load(Ordering::Acquire));
+        let flushed = engine.flush_through(engine.visible.load());
         let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;
         let given = if ends_well { engine.writer.lock().let_go() } else { Ok(()) };
         // Whoever has the devices next may use what was free.
@@ -566,7 +566,7 @@ mod tests {
         assert_eq!(kvs.put(b"k", b"w").unwrap_err().kind(), ErrorKind::Conflict);
         clock.advance(Duration::from_secs(1));
         let _ = db.step();
-        let durable = |db: &Kvdb| db.engine.durable.load(Ordering::Acquire);
+        let durable = |db: &Kvdb| db.engine.durable.load().0;
         assert_eq!(durable(&db), 1);
 
         let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
@@ -599,7 +599,7 @@ mod tests {
         // A part of a segment of 64 KiB, and then less.
         for (seqno, size) in [(1, 20_000), (2, 10)] {
             kvs.put(b"k", &vec![7; size]).unwrap();
-            while db.engine.durable.load(Ordering::Acquire) < seqno {
+            while db.engine.durable.load().0 < seqno {
                 clock.sleep(Duration::from_millis(1));
             }
         }

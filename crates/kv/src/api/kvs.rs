@@ -6,7 +6,6 @@ use crate::engine::shared::Engine;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::read::cursor::Cursor;
-use crate::sync::atomic::Ordering;
 use crate::types::compression::Compression;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::KvsId;
@@ -167,7 +166,7 @@ impl Kvs {
         engine.counters.gets.add(1);
         let view = engine.view.load();
         // After the view: all that is visible up to here is in it, or was written meanwhile.
-        let seqno = engine.visible.load(Ordering::Acquire);
+        let seqno = engine.visible.load();
         self.check_present(view.tree(self.id).is_some())?;
         engine.find(&view, self.id, key, engine.now(seqno), value)
     }
@@ -180,7 +179,7 @@ impl Kvs {
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         self.engine.counters.gets.add(keys.len() as u64);
         let view = self.engine.view.load();
-        let seqno = self.engine.visible.load(Ordering::Acquire);
+        let seqno = self.engine.visible.load();
         self.check_present(view.tree(self.id).is_some())?;
         self.engine.find_many(&view, self.id, keys, self.engine.now(seqno))
     }

@@ -8,6 +8,7 @@ use crate::read::cursor::Cursor;
 use crate::tree::view::View;
 use crate::types::error::Result;
 use crate::types::expiry::{Moment, Time};
+use crate::types::ids::Seqno;
 
 /// All KVSs of a KVDB as they were when it was made, whatever was written since. Cheap to make and to
 /// clone, used from any thread. Its time stands still, too: what had not expired when it was made is
@@ -18,7 +19,7 @@ use crate::types::expiry::{Moment, Time};
 pub struct Snapshot {
     engine: Arc<Engine>,
     view: Arc<View>,
-    seqno: u64,
+    seqno: Seqno,
     now_ms: u64,
 }
 

@@ -27,7 +27,7 @@ use crate::tree::source::MemtableSource;
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::{Expiry, Moment, Time};
-use crate::types::ids::{KvsId, RecordAddress};
+use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 use crate::write::put::{check_record, size_with_expiry};
 
@@ -73,13 +73,13 @@ const OWN_SLACK: u64 = 1 << 20;
 pub struct Transaction {
     engine: Arc<Engine>,
     id: u64,
-    seqno: u64,
+    seqno: Seqno,
     /// Its time stands still: when it began, in milliseconds since 1970-01-01 UTC.
     now_ms: u64,
     sight: Sight,
     /// The writes, with seqnos of their own from 1 on.
     own: Arc<Memtable>,
-    own_seqno: u64,
+    own_seqno: Seqno,
     /// The DRAM of those that nothing hid when that was looked at last.
     own_kept: u64,
     /// Bytes of records that committing will write.
@@ -100,7 +100,7 @@ impl Transaction {
             now_ms: engine.wall_clock.now_ms(),
             sight,
             own: Arc::new(Memtable::new(OWN_BYTES)),
-            own_seqno: 0,
+            own_seqno: Seqno::ZERO,
             own_kept: 0,
             own_size: 0,
             own_max,
@@ -136,7 +136,7 @@ impl Transaction {
         self.engine.counters.gets.add(1);
         let own = self
             .own
-            .get(kvs.id, (key, key_hash(key)), u64::MAX, |own| own.value.map(<[u8]>::to_vec));
+            .get(kvs.id, (key, key_hash(key)), Seqno::MAX, |own| own.value.map(<[u8]>::to_vec));
         if let Some(value) = own {
             return Ok(value);
         }
@@ -217,7 +217,7 @@ impl Transaction {
             return Err(KvError::BatchSize { got: size, max: self.own_max });
         }
         self.own_size = size;
-        self.own_seqno += 1;
+        self.own_seqno = self.own_seqno.next();
         // What it puts expires as of its commit.
         self.own.apply(&record, Expiry::NEVER, self.own_seqno, RecordAddress::NOWHERE);
         if self.own.bytes() > 2 * self.own_kept + OWN_SLACK {
@@ -229,9 +229,9 @@ impl Transaction {
     /// Lets go of the DRAM of own writes that newer ones hide. A cursor keeps those of its time.
     fn forget_overwritten(&mut self) {
         let own = Memtable::new(OWN_BYTES);
-        let mut seqno = 0;
+        let mut seqno = Seqno::ZERO;
         self.each_own(|kvs, key, change| {
-            seqno += 1;
+            seqno = seqno.next();
             own.apply(&Record { kvs, key, change }, Expiry::NEVER, seqno, RecordAddress::NOWHERE);
         });
         self.own_kept = own.bytes();
@@ -276,7 +276,7 @@ impl Transaction {
     }
 
     /// The seqno of the last write; `None` when there were none.
-    fn apply(self) -> Result<Option<u64>> {
+    fn apply(self) -> Result<Option<Seqno>> {
         let mut batch = Batch::new();
         self.each_own(|kvs, key, change| batch.push(kvs, key, change));
         self.sight.load().iter().for_each(|view| batch.name_as_in(view));

@@ -37,7 +37,7 @@ use crate::tree::view::View;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, Ids, KvsetId, LeafId};
+use crate::types::ids::{BlockId, Ids, KvsetId, LeafId, Seqno};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -109,7 +109,7 @@ impl Kvdb {
 /// The structure of one moment, and what keeps it on the media.
 struct Captured {
     state: State,
-    seqno: u64,
+    seqno: Seqno,
     kvsets: Vec<Arc<Kvset>>,
     blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
 }
@@ -185,7 +185,7 @@ fn describes(state: &State, view: &View) -> bool {
 
 impl Captured {
     /// Keeps kvsets and blocks, and not the view, because that keeps memtables in DRAM.
-    fn new(state: State, view: &View, seqno: u64) -> Captured {
+    fn new(state: State, view: &View, seqno: Seqno) -> Captured {
         let kvsets: Vec<Arc<Kvset>> =
             view.trees.values().flat_map(|tree| tree.kvsets()).cloned().collect();
         let aged = kvsets.iter().flat_map(|kvset| kvset.blocks.iter().map(|(block, _)| block));
@@ -282,8 +282,8 @@ impl Copy {
         &mut self,
         state: &mut State,
         blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
-        seqno: u64,
-    ) -> Result<u64> {
+        seqno: Seqno,
+    ) -> Result<Seqno> {
         state.blocks.retain(|id, _| blocks.contains_key(id));
         let mut last = state.ingested;
         // In the order of the log.
@@ -298,8 +298,8 @@ impl Copy {
     fn block(
         &mut self,
         block: &ValueBlock,
-        through: Option<u64>,
-        last: &mut u64,
+        through: Option<Seqno>,
+        last: &mut Seqno,
     ) -> Result<Extent> {
         let source = &block.allocation;
         let (class, stream, lba_size) =
@@ -319,7 +319,7 @@ impl Copy {
             frame.extend_from_slice(&payload);
             let frame = AlignedBuf::padded(&frame, to_usize(lba_size.into()));
             bytes += u64::from(header.payload_size);
-            if through.is_some() && header.first_seqno <= *last + 1 {
+            if through.is_some() && header.first_seqno <= last.next() {
                 *last = header.last_seqno().max(*last);
             }
             let at = offset;

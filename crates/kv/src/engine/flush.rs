@@ -14,14 +14,15 @@ use crate::media::space::Purpose;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::types::error::{KvError, Result};
+use crate::types::ids::Seqno;
 use crate::types::options::Maintenance;
 use crate::values::block::ValueBlock;
 
 impl Engine {
     /// Makes every record up to `seqno` durable, together with what others have appended since.
-    pub(crate) fn flush_through(&self, seqno: u64) -> Result<()> {
+    pub(crate) fn flush_through(&self, seqno: Seqno) -> Result<()> {
         let mut leader = self.flushing.lock();
-        let durable = self.durable.load(Ordering::Acquire);
+        let durable = self.durable.load();
         if durable >= seqno {
             return Ok(());
         }
@@ -39,7 +40,7 @@ impl Engine {
         self.pace.log.rests();
         *leader = flown.as_ref().err().cloned().map(Arc::new);
         let buffers = flown?;
-        self.durable.store(flight.through, Ordering::Release);
+        self.durable.store(flight.through);
         self.counters.log_flushes.add(1);
         let begins = {
             let mut writer = self.lock_in_turn();

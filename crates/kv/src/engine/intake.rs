@@ -22,7 +22,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{Merge, Source, merge_kvsets};
 use crate::types::error::Result;
-use crate::types::ids::{BlockId, KvsId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress, Seqno};
 use crate::values::block::ValueBlock;
 use crate::values::cache::record::{RecordKey, Sought};
 use crate::values::compression::Packer;
@@ -307,7 +307,7 @@ impl Gathering {
                 .map(|w| {
                     let block = block_of(entries, w.entry).id;
                     let address = RecordAddress { block, offset: w.offset };
-                    Sought { hash: RecordKey::new(kvs, key(w)).hash(), address, age: 0 }
+                    Sought { hash: RecordKey::new(kvs, key(w)).hash(), address, age: Seqno::ZERO }
                 })
                 .collect();
             let mut copied = [None; LOOKED_UP];

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use crate::engine::shared::Engine;
 use crate::log::tail::LogTail;
 use crate::omf::manifest::{Edit, KvsetEdit};
-use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Frozen, Table, Tree, View};
-use crate::types::ids::KvsId;
+use crate::types::ids::{KvsId, Seqno};
 use crate::values::block::ValueBlock;
 
 impl Engine {
     /// A view and the seqno up to which it may be read, consistent with each other.
-    pub(crate) fn snapshot(&self) -> (Arc<View>, u64) {
+    pub(crate) fn snapshot(&self) -> (Arc<View>, Seqno) {
         loop {
             let view = self.view.load_full();
-            let seqno = self.visible.load(Ordering::Acquire);
+            let seqno = self.visible.load();
             // Writes up to `seqno` went to this view's memtable unless it was rotated meanwhile.
             if Arc::ptr_eq(&view, &self.view.load()) {
                 return (view, seqno);

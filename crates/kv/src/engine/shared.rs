@@ -25,7 +25,7 @@ use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Table, View};
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::WallClock;
-use crate::types::ids::Ids;
+use crate::types::ids::{AtomicSeqno, Ids};
 use crate::types::options::{Options, Tuning};
 use crate::values::block::{ValueBlock, Values};
 
@@ -53,9 +53,9 @@ pub(crate) struct Engine {
     /// refers to its records any more.
     pub(crate) replay_from: Mutex<Arc<ValueBlock>>,
     /// Every record up to this seqno may be read.
-    pub(crate) visible: AtomicU64,
+    pub(crate) visible: AtomicSeqno,
     /// Every record up to this seqno is durable.
-    pub(crate) durable: AtomicU64,
+    pub(crate) durable: AtomicSeqno,
     /// Held by who flushes the log. Why that failed: then nobody knows what of it is durable, and it is not
     /// tried again.
     pub(crate) flushing: Mutex<Option<Arc<KvError>>>,
@@ -129,8 +129,8 @@ impl Engine {
             room: Condvar::new(),
             pending: Condvar::new(),
             opening: Condvar::new(),
-            visible: AtomicU64::new(last_seqno),
-            durable: AtomicU64::new(last_seqno),
+            visible: AtomicSeqno::new(last_seqno),
+            durable: AtomicSeqno::new(last_seqno),
             flushing: Mutex::default(),
             naming: Mutex::new(()),
             ingesting: Mutex::default(),

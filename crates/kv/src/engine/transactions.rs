@@ -17,6 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{ArcSwapOption, Mutex};
 use crate::tree::memtable::Memtable;
 use crate::tree::view::View;
+use crate::types::ids::Seqno;
 use crate::types::options::Options;
 
 /// The history may grow to this part of the memory budget; then the oldest transactions end.
@@ -46,7 +47,7 @@ pub(crate) struct TransactionsState {
 }
 
 pub(crate) struct Open {
-    seqno: u64,
+    seqno: Seqno,
     began: Nanos,
     sight: Sight,
 }
@@ -105,7 +106,7 @@ impl Transactions {
     /// Forgets what no open transaction needs.
     fn trim(&self, state: &mut TransactionsState) {
         // Seqnos of beginnings ascend with the ids.
-        let oldest = state.open.first_key_value().map_or(u64::MAX, |(_, open)| open.seqno);
+        let oldest = state.open.first_key_value().map_or(Seqno::MAX, |(_, open)| open.seqno);
         state.history.retain(|table| table.last_seqno() > oldest);
         let bytes = state.history.iter().map(|table| table.bytes()).sum();
         self.history_bytes.store(bytes, Ordering::Relaxed);
@@ -115,8 +116,8 @@ impl Transactions {
     pub(crate) fn begin(
         &self,
         options: &Options,
-        snapshot: impl FnOnce() -> (Arc<View>, u64),
-    ) -> (u64, u64, Sight) {
+        snapshot: impl FnOnce() -> (Arc<View>, Seqno),
+    ) -> (u64, Seqno, Sight) {
         let mut state = self.state.lock();
         self.end_late_of(&mut state, options);
         let (view, seqno) = snapshot();
@@ -140,7 +141,7 @@ impl Transactions {
     pub(crate) fn conflict<'k>(
         &self,
         view: &View,
-        seqno: u64,
+        seqno: Seqno,
         mut changes: impl Iterator<Item = Record<'k>>,
     ) -> Option<Record<'k>> {
         let state = self.state.lock();

@@ -9,6 +9,7 @@ use esker_base::units::to_usize;
 use crate::omf::Malformed;
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
 use crate::types::error::{KvError, Result};
+use crate::types::ids::Seqno;
 use crate::values::block::ValueBlock;
 
 /// A frame of the log whose checksum holds.
@@ -21,11 +22,12 @@ pub(crate) struct LogFrame {
 
 impl LogFrame {
     /// Hands each record to `each`, with its seqno and where it begins in the segment.
-    pub(crate) fn each_record(&self, mut each: impl FnMut(&Record<'_>, u64, u32)) -> Result<()> {
+    pub(crate) fn each_record(&self, mut each: impl FnMut(&Record<'_>, Seqno, u32)) -> Result<()> {
         let LogFrame { segment, header, payload } = self;
         let records_at = header.offset + HEADER_SIZE as u64;
         let mut at = 0;
-        for seqno in (header.first_seqno..).take(to_usize(header.records.into())) {
+        for number in 0..header.records {
+            let seqno = header.first_seqno.plus(number);
             let record = match header.kind {
                 FrameKind::Log => Record::decode(&payload[at..]),
                 FrameKind::Aged => Err(Malformed("an aged frame in the log".into())),

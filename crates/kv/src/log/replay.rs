@@ -12,7 +12,7 @@ use crate::log::frame::LogFrame;
 use crate::log::segment::SegmentReader;
 use crate::manifest::state::State;
 use crate::types::error::Result;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, Seqno};
 use crate::values::block::ValueBlock;
 
 /// The log, as far as the manifest lets replay look.
@@ -21,7 +21,7 @@ pub(crate) struct Log {
     /// The segments, in the order of the log.
     pub(crate) segments: Vec<Arc<ValueBlock>>,
     /// The last seqno that is in a kvset.
-    ingested: u64,
+    ingested: Seqno,
 }
 
 impl Log {
@@ -40,7 +40,7 @@ impl Log {
     pub(crate) fn replay(
         &self,
         mut take: impl FnMut(LogFrame) -> Result<ControlFlow<()>>,
-    ) -> Result<u64> {
+    ) -> Result<Seqno> {
         let mut last = self.ingested;
         let mut ends = Vec::new();
         let mut readers = self.segments.iter().map(SegmentReader::new);
@@ -50,10 +50,10 @@ impl Log {
             next = readers.next().transpose()?;
             let segment = reader.segment();
             while let Some((header, payload)) = reader.next_frame()? {
-                if header.first_seqno > last + 1 {
+                if header.first_seqno > last.next() {
                     break;
                 }
-                if header.first_seqno == last + 1 {
+                if header.first_seqno == last.next() {
                     last = header.last_seqno();
                     let frame = LogFrame { segment: segment.clone(), header, payload };
                     if take(frame)?.is_break() {
@@ -78,7 +78,7 @@ impl Log {
 pub(crate) fn verify_log(
     state: &State,
     blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
-) -> Result<u64> {
+) -> Result<Seqno> {
     Log::of(state, blocks).replay(|frame| {
         frame.each_record(|_, _, _| ())?;
         Ok(CONTINUE)

@@ -15,6 +15,7 @@ use crate::log::frame::{is_at, read_frame_once};
 use crate::media::in_flight::InFlight;
 use crate::omf::frame::{FrameHeader, HEADER_SIZE};
 use crate::types::error::Result;
+use crate::types::ids::Seqno;
 use crate::values::block::ValueBlock;
 
 pub(crate) struct SegmentReader<'a> {
@@ -103,10 +104,10 @@ impl<'a> SegmentReader<'a> {
     /// The last record that was in the log for certain, as far as the headers say that lie at
     /// [`SegmentReader::offset`] and behind it; 0 without any. Replay has come to `last` there: what a
     /// crash tore would have held the next one, so a frame that holds it lies behind damage.
-    pub(crate) fn held_behind(mut self, last: u64) -> Result<u64> {
+    pub(crate) fn held_behind(mut self, last: Seqno) -> Result<Seqno> {
         let lba_size = to_usize(self.segment.media().lba_size.into());
         let (segment, stop) = (self.segment, self.offset);
-        let (mut offset, mut held) = (stop, 0);
+        let (mut offset, mut held) = (stop, Seqno::ZERO);
         while offset < segment.allocation.bytes() {
             self.release(offset);
             let bytes = self.bytes_at(offset)?;
@@ -119,8 +120,8 @@ impl<'a> SegmentReader<'a> {
                     // torn frame itself may have kept its header.
                     held = held.max(header.durable_seqno);
                     let follows =
-                        at > stop && header.offset == at && header.first_seqno <= last + 1;
-                    held = held.max(if follows { header.last_seqno() } else { 0 });
+                        at > stop && header.offset == at && header.first_seqno <= last.next();
+                    held = held.max(if follows { header.last_seqno() } else { Seqno::ZERO });
                 }
             }
             offset += bytes.len() as u64;

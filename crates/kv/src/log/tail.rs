@@ -23,7 +23,7 @@ use crate::omf::frame::{FrameKind, HEADER_SIZE, Record};
 use crate::omf::manifest::Edit;
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
-use crate::types::ids::Ids;
+use crate::types::ids::{Ids, Seqno};
 use crate::types::options::Tuning;
 use crate::types::policy::Place;
 use crate::types::stream::Stream;
@@ -35,8 +35,8 @@ pub(crate) struct LogTail {
     tuning: Tuning,
     frame: FrameBuilder,
     /// The seqno of the frame's first record.
-    frame_seqno: u64,
-    last_seqno: u64,
+    frame_seqno: Seqno,
+    last_seqno: Seqno,
     segment: Arc<ValueBlock>,
     /// Where the frame goes in the segment, in bytes.
     position: u64,
@@ -56,16 +56,16 @@ struct SealedFrame {
     frame: FrameBuilder,
     segment: Arc<ValueBlock>,
     offset: u64,
-    first_seqno: u64,
+    first_seqno: Seqno,
 }
 
 /// What one flush makes durable.
 pub(crate) struct Flight {
     frames: Vec<SealedFrame>,
     /// The last seqno in it.
-    pub(crate) through: u64,
+    pub(crate) through: Seqno,
     /// The last seqno that was durable before.
-    durable: u64,
+    durable: Seqno,
     bytes: u64,
 }
 
@@ -90,11 +90,11 @@ pub(crate) fn new_segment(
 
 impl LogTail {
     /// A log that continues after `last_seqno` in a fresh segment.
-    pub(crate) fn new(tuning: Tuning, segment: Arc<ValueBlock>, last_seqno: u64) -> LogTail {
+    pub(crate) fn new(tuning: Tuning, segment: Arc<ValueBlock>, last_seqno: Seqno) -> LogTail {
         LogTail {
             tuning,
             frame: FrameBuilder::new(to_usize(tuning.frame_bytes)),
-            frame_seqno: last_seqno + 1,
+            frame_seqno: last_seqno.next(),
             last_seqno,
             segment,
             position: 0,
@@ -113,7 +113,7 @@ impl LogTail {
         to_usize(frame.min(8 << 20)) - HEADER_SIZE
     }
 
-    pub(crate) fn last_seqno(&self) -> u64 {
+    pub(crate) fn last_seqno(&self) -> Seqno {
         self.last_seqno
     }
 
@@ -208,9 +208,9 @@ impl LogTail {
 
     /// Appends a record, for which [`LogTail::make_room`] has made room. Returns its seqno and
     /// its offset in the segment.
-    pub(crate) fn append(&mut self, record: &Record<'_>, now: Nanos) -> (u64, u32) {
+    pub(crate) fn append(&mut self, record: &Record<'_>, now: Nanos) -> (Seqno, u32) {
         let at = self.position + self.frame.push(record) as u64;
-        self.last_seqno += 1;
+        self.last_seqno = self.last_seqno.next();
         self.unflushed_bytes += record.size() as u64;
         self.pending_since.get_or_insert(now);
         (self.last_seqno, u32::try_from(at).expect("segments are below 4 GiB"))
@@ -234,11 +234,11 @@ impl LogTail {
             first_seqno: self.frame_seqno,
         });
         self.position += padded;
-        self.frame_seqno = self.last_seqno + 1;
+        self.frame_seqno = self.last_seqno.next();
     }
 
     /// Everything appended so far, to be written and flushed. Records up to `durable` are durable.
-    pub(crate) fn take_flight(&mut self, durable: u64) -> Flight {
+    pub(crate) fn take_flight(&mut self, durable: Seqno) -> Flight {
         self.seal();
         self.pending_since = None;
         let frames = std::mem::take(&mut self.sealed);

@@ -21,7 +21,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::types::compression::Compression;
 use crate::types::error::Result;
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress, Seqno};
 use crate::types::policy::Policy;
 use crate::types::prefixes::Prefixes;
 use crate::types::stream::Stream;
@@ -143,8 +143,8 @@ impl Compaction {
     }
 
     /// The age of what comes of it.
-    pub(crate) fn age(&self) -> u64 {
-        self.inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or(0)
+    pub(crate) fn age(&self) -> Seqno {
+        self.inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or_default()
     }
 
     /// The ids of what it takes the place of.
@@ -171,7 +171,7 @@ struct Output<'a> {
     packed: &'a mut Vec<u8>,
     /// The inputs' blocks, by id.
     old_blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
-    age: u64,
+    age: Seqno,
     /// What the inputs hide in what is older.
     prefixes: Prefixes,
     done: Compacted,

@@ -24,7 +24,7 @@ use crate::tree::view::{Frozen, Table, Tree};
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{BlockId, KvsId, LeafId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, LeafId, RecordAddress, Seqno};
 use crate::types::policy::{Place, Policy};
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -92,7 +92,7 @@ impl Engine {
 /// The kvset of one KVS under construction.
 struct RootBuilder<'a> {
     kvs: KvsId,
-    age: u64,
+    age: Seqno,
     engine: &'a Engine,
     keys: KvsetBuilder<'a>,
     home: Home,
@@ -317,7 +317,7 @@ impl Engine {
     pub(crate) fn commit_root(
         &self,
         built: Ingested,
-        seqno: u64,
+        seqno: Seqno,
         log_first: &Arc<ValueBlock>,
     ) -> Result<Vec<Arc<Kvset>>> {
         self.classes.flush()?;

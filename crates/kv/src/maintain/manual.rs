@@ -21,7 +21,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{BlockId, KvsId};
+use crate::types::ids::{BlockId, KvsId, Seqno};
 use crate::values::block::ValueBlock;
 
 /// What [`crate::api::kvdb::Kvdb::compact`] is to reach.
@@ -74,7 +74,7 @@ enum Sweep {
 
 /// What was there at some time: records up to this one, and blocks up to this id.
 struct Before {
-    seqno: u64,
+    seqno: Seqno,
     id: BlockId,
 }
 
@@ -181,8 +181,7 @@ impl Engine {
     /// Saves space of what is there now. What others write meanwhile is left to maintenance: with it there would be
     /// no end.
     fn save_space(&self, goal: u64) -> Result<()> {
-        let before =
-            Before { seqno: self.visible.load(Ordering::Acquire), id: BlockId(self.ids.last()) };
+        let before = Before { seqno: self.visible.load(), id: BlockId(self.ids.last()) };
         while self.step_asked(|| {
             let view = self.view.load();
             let savings = self.situation(&view).savings(goal).into_iter().map(|(_, job)| job);

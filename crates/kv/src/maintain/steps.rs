@@ -246,6 +246,7 @@ mod tests {
     use crate::maintain::manual::CompactRequest;
     use crate::media::space::Purpose;
     use crate::testing::kvdb;
+    use crate::types::ids::Seqno;
     use crate::types::policy::KvsOptions;
     use crate::types::stream::Stream;
     use std::sync::Arc;
@@ -287,7 +288,7 @@ mod tests {
         let view = db.engine.view.load_full();
         let table = Arc::downgrade(&view.active);
         assert!(db.engine.ingest_all().unwrap());
-        assert_eq!(view.active.last_seqno(), 1);
+        assert_eq!(view.active.last_seqno(), Seqno(1));
         drop(view);
         assert!(table.upgrade().is_some(), "freed where it was read");
         assert!(!db.engine.ingest_oldest().unwrap());

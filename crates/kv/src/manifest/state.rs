@@ -7,7 +7,7 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::policy::KvsOptions;
 
 /// What the edits of a manifest add up to.
@@ -19,7 +19,7 @@ pub(crate) struct State {
     pub(crate) kvss: BTreeMap<KvsId, (String, KvsOptions)>,
     pub(crate) blocks: BTreeMap<BlockId, BlockState>,
     /// Records up to this seqno are in kvsets.
-    pub(crate) ingested: u64,
+    pub(crate) ingested: Seqno,
     /// Replay begins in this log segment.
     pub(crate) log_first: BlockId,
     /// KVS and lower bound of each leaf.

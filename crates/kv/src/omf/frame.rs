@@ -38,7 +38,7 @@ use esker_base::units::to_usize;
 use super::packed::{Codec, Packed};
 use super::{Malformed, expect, expect_crc, expect_magic, other_version};
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, KvsId};
+use crate::types::ids::{BlockId, KvsId, Seqno};
 use crate::types::limits::VERSION;
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
@@ -62,8 +62,8 @@ pub(crate) struct FrameHeader {
     pub(crate) records: u32,
     pub(crate) block: BlockId,
     pub(crate) offset: u64,
-    pub(crate) durable_seqno: u64,
-    pub(crate) first_seqno: u64,
+    pub(crate) durable_seqno: Seqno,
+    pub(crate) first_seqno: Seqno,
     pub(crate) payload_size: u32,
     pub(crate) payload_crc: u32,
 }
@@ -81,7 +81,7 @@ impl FrameHeader {
             FrameKind::Aged => 2,
         };
         e.bytes(MAGIC).u16(VERSION).u8(kind).u8(0).u32(self.records).u64(self.block.0);
-        e.u64(self.offset).u64(self.durable_seqno).u64(self.first_seqno);
+        e.u64(self.offset).u64(self.durable_seqno.0).u64(self.first_seqno.0);
         e.u32(self.payload_size).u32(self.payload_crc).u32(0);
         let crc = crc32c(&e.0);
         e.u32(crc);
@@ -96,7 +96,8 @@ impl FrameHeader {
         d.u8("reserved")?;
         let records = d.u32("records")?;
         let (block, offset) = (BlockId(d.u64("block")?), d.u64("offset")?);
-        let (durable_seqno, first_seqno) = (d.u64("durable_seqno")?, d.u64("first_seqno")?);
+        let durable_seqno = Seqno(d.u64("durable_seqno")?);
+        let first_seqno = Seqno(d.u64("first_seqno")?);
         let (payload_size, payload_crc) = (d.u32("payload_size")?, d.u32("payload_crc")?);
         d.u32("reserved")?;
         expect_crc("frame header", d.u32("crc")?, crc32c(&bytes[..HEADER_SIZE - 4]))?;
@@ -120,8 +121,8 @@ impl FrameHeader {
     }
 
     /// The seqno of its last record.
-    pub(crate) fn last_seqno(&self) -> u64 {
-        (self.first_seqno + u64::from(self.records)).saturating_sub(1)
+    pub(crate) fn last_seqno(&self) -> Seqno {
+        Seqno(self.first_seqno.plus(self.records).0.saturating_sub(1))
     }
 
     /// Whether a header may begin here: most LBAs that are searched for one say no at once.

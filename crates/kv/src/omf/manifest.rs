@@ -32,7 +32,7 @@ use super::class::{class_code, class_of};
 use super::{Malformed, expect, expect_crc, expect_magic, options, other_version};
 use crate::types::class::MediaClass;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::limits::VERSION;
 use crate::types::policy::KvsOptions;
 
@@ -87,7 +87,7 @@ pub(crate) struct KvsetEdit {
     /// The node it belongs to.
     pub(crate) leaf: LeafId,
     /// The newest seqno in it: within a node, a higher age hides a lower one.
-    pub(crate) age: u64,
+    pub(crate) age: Seqno,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
     pub(crate) pages: u32,
@@ -113,7 +113,7 @@ pub(crate) enum Edit {
     /// or a log segment (0 bytes: it is not known yet).
     Block { id: BlockId, extent: Extent, log: bool, bytes: u64, plain_bytes: u64 },
     /// Records up to `seqno` are in kvsets; replay begins in block `first`.
-    Ingested { seqno: u64, first: BlockId },
+    Ingested { seqno: Seqno, first: BlockId },
     /// A leaf of a KVS, which holds the keys from `lower` to the next leaf's.
     Leaf { id: LeafId, kvs: KvsId, lower: Vec<u8> },
     /// A leaf is gone.
@@ -166,7 +166,7 @@ impl Edit {
                 e.u8(u8::from(*log)).u64(*bytes).u64(*plain_bytes);
             }
             Edit::Ingested { seqno, first } => {
-                e.u8(6).u64(*seqno).u64(first.0);
+                e.u8(6).u64(seqno.0).u64(first.0);
             }
             Edit::Leaf { id, kvs, lower } => {
                 e.u8(7).u64(id.0).u32(kvs.0).bytes16(lower);
@@ -175,7 +175,7 @@ impl Edit {
                 e.u8(8).u64(id.0);
             }
             Edit::Kvset(k) => {
-                e.u8(9).u64(k.id.0).u32(k.kvs.0).u64(k.leaf.0).u64(k.age).u64(k.entries);
+                e.u8(9).u64(k.id.0).u32(k.kvs.0).u64(k.leaf.0).u64(k.age.0).u64(k.entries);
                 e.u64(k.tombstones).u32(k.pages).u32(k.meta_size);
                 e.u32(count(k.extents.len()));
                 k.extents.iter().for_each(|extent| put_extent(e, extent));
@@ -210,7 +210,7 @@ impl Edit {
                 bytes: d.u64("bytes")?,
                 plain_bytes: d.u64("plain_bytes")?,
             },
-            6 => Edit::Ingested { seqno: d.u64("seqno")?, first: BlockId(d.u64("first")?) },
+            6 => Edit::Ingested { seqno: Seqno(d.u64("seqno")?), first: BlockId(d.u64("first")?) },
             7 => Edit::Leaf {
                 id: LeafId(d.u64("leaf")?),
                 kvs: KvsId(d.u32("kvs")?),
@@ -220,7 +220,7 @@ impl Edit {
             9 => {
                 let (id, kvs, leaf) =
                     (KvsetId(d.u64("kvset")?), KvsId(d.u32("kvs")?), LeafId(d.u64("leaf")?));
-                let (age, entries) = (d.u64("age")?, d.u64("entries")?);
+                let (age, entries) = (Seqno(d.u64("age")?), d.u64("entries")?);
                 let tombstones = d.u64("tombstones")?;
                 let (pages, meta_size) = (d.u32("pages")?, d.u32("meta_size")?);
                 // Counts are not trusted for allocation: each item needs bytes that must be there.

@@ -32,7 +32,7 @@ use crate::types::class::MediaClass;
 use crate::types::compression::Compression;
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::key::key_hash;
 use crate::types::policy::Place;
 use crate::types::policy::{KvsOptions, Policy};
@@ -103,8 +103,8 @@ fn packed_frame() -> Vec<u8> {
 fn frame_with(kind: FrameKind, records: &[Vec<u8>]) -> Vec<u8> {
     let payload = records.concat();
     let (durable_seqno, first_seqno) = match kind {
-        FrameKind::Log => (40, 41),
-        FrameKind::Aged => (0, 0),
+        FrameKind::Log => (Seqno(40), Seqno(41)),
+        FrameKind::Aged => (Seqno::ZERO, Seqno::ZERO),
     };
     let header = FrameHeader {
         kind,
@@ -191,14 +191,14 @@ fn edits() -> Vec<Edit> {
             bytes: 2_000_000,
             plain_bytes: 3_000_000,
         },
-        Edit::Ingested { seqno: 43, first: BlockId(7) },
+        Edit::Ingested { seqno: Seqno(43), first: BlockId(7) },
         Edit::Leaf { id: LeafId(4), kvs: KvsId(1), lower: b"m".to_vec() },
         Edit::LeafRemoved { id: LeafId(5) },
         Edit::Kvset(KvsetEdit {
             id: KVSET,
             kvs: KvsId(1),
             leaf: LeafId(4),
-            age: 43,
+            age: Seqno(43),
             entries: 300,
             tombstones: 2,
             pages: 2,

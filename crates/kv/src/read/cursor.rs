@@ -13,7 +13,7 @@ use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{AnySource, LeavesSource, MemtableSource, Merge, ReplayedSource, Source};
 use crate::tree::view::{Tree, View};
 use crate::types::error::{KvError, Result};
-use crate::types::ids::{KvsId, LeafId};
+use crate::types::ids::{KvsId, LeafId, Seqno};
 use crate::types::limits::VALUE_MAX;
 use crate::types::prefixes::after;
 use crate::values::ahead::{ReadAhead, Way};
@@ -156,7 +156,7 @@ impl Rows {
         &mut self,
         ahead: &mut ReadAhead,
         values: &Values,
-        (kvs, age): (KvsId, u64),
+        (kvs, age): (KvsId, Seqno),
         way: Way,
     ) -> Result<()> {
         let Rows { rows, keys, values: read, blocks, stored_bytes, .. } = self;
@@ -185,7 +185,7 @@ impl Cursor {
     pub(crate) fn new(
         engine: &Arc<Engine>,
         view: &View,
-        (seqno, now_ms): (u64, u64),
+        (seqno, now_ms): (Seqno, u64),
         kvs: KvsId,
         own: Option<MemtableSource>,
     ) -> Cursor {
@@ -417,7 +417,7 @@ impl Cursor {
         }
         let ends = self.taken < self.expected && self.taken + count >= self.expected;
         let way = Way { forward: self.forward, ends };
-        let age = self.tree.as_ref().map_or(0, |tree| tree.age);
+        let age = self.tree.as_ref().map_or(Seqno::ZERO, |tree| tree.age);
         self.rows.read(&mut self.ahead, &self.engine.values, (self.kvs, age), way)?;
         self.count_in_vain();
         self.placed = stands;

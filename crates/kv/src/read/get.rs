@@ -13,7 +13,7 @@ use crate::tree::view::View;
 use crate::tree::young::Young;
 use crate::types::error::Result;
 use crate::types::expiry::{Moment, Time};
-use crate::types::ids::KvsId;
+use crate::types::ids::{KvsId, Seqno};
 use crate::values::block::{ValueBlock, Wanted};
 use crate::values::cache::record::RecordKey;
 
@@ -24,12 +24,12 @@ pub(crate) enum Located<'v> {
     /// Written to the caller's buffer.
     Copied,
     /// In this block; it is the newest one in a tree of this age, or will be.
-    Stored(&'v Arc<ValueBlock>, Stored, u64),
+    Stored(&'v Arc<ValueBlock>, Stored, Seqno),
 }
 
 impl Engine {
     /// The moment of a read that sees records up to `seqno`.
-    pub(crate) fn now(&self, seqno: u64) -> Moment<'_> {
+    pub(crate) fn now(&self, seqno: Seqno) -> Moment<'_> {
         Moment { seqno, time: Time::Now(&self.wall_clock) }
     }
 

@@ -17,7 +17,7 @@ use crate::recover::structures::{Opened, check_classes, open_structures};
 use crate::tree::kvset::Kvset;
 use crate::tree::page_cache::PageCache;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, Seqno};
 use crate::types::options::Options;
 use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
@@ -89,7 +89,7 @@ impl CheckReport {
             }
         }
         match verify_log(state, &opened.blocks) {
-            Ok(last) => self.log_records = last - state.ingested,
+            Ok(last) => self.log_records = last.0 - state.ingested.0,
             Err(error) => self.findings.push(error.to_string()),
         }
     }
@@ -119,7 +119,7 @@ impl CheckReport {
             let end = ends.entry(block.id).or_default();
             *end = (*end).max(u64::from(stored.offset) + size);
             let key = RecordKey::new(kvs, key);
-            let one = Wanted { index: 0, block, key, stored, age: 0 };
+            let one = Wanted { index: 0, block, key, stored, age: Seqno::ZERO };
             match ahead.read(&values, vec![one], Way::FORWARD, |_, _| ()) {
                 Ok(()) => {
                     self.values += 1;

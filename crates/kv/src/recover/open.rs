@@ -36,7 +36,7 @@ use crate::tree::view::{Frozen, Table, Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, Ids};
+use crate::types::ids::{BlockId, Ids, Seqno};
 use crate::types::options::{Options, Tuning};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
@@ -100,7 +100,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
 
 /// Refuses a log that was read to `wanted` and ends at `last` now that it is read again. It lies before
 /// `next`, in which it was to go on.
-fn check_again(last: u64, wanted: u64, next: &ValueBlock) -> Result<()> {
+fn check_again(last: Seqno, wanted: Seqno, next: &ValueBlock) -> Result<()> {
     if last == wanted {
         return Ok(());
     }
@@ -120,7 +120,7 @@ impl Engine {
         log: &Log,
         blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
         mut round: Round,
-        (last_seqno, next): (u64, &Arc<ValueBlock>),
+        (last_seqno, next): (Seqno, &Arc<ValueBlock>),
     ) -> Result<()> {
         while !round.is_last {
             let Round { needs_values, parts, mut limit, .. } = round;
@@ -183,7 +183,7 @@ fn view_of(tuning: &Tuning, trees: Vec<Tree>) -> View {
 }
 
 /// The log of a KVDB that is read only: it ends, in a segment without room.
-fn unwritten_log(tuning: Tuning, state: &State, classes: &Classes, last_seqno: u64) -> LogTail {
+fn unwritten_log(tuning: Tuning, state: &State, classes: &Classes, last_seqno: Seqno) -> LogTail {
     let media = classes.capacity.clone();
     let extent = Extent { class: media.class, lba: Lba(0), count: LbaCount(0) };
     let allocation = Allocation { media, extent, stream: Stream::Log };

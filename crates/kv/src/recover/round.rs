@@ -9,6 +9,7 @@ use crate::log::replay::{BREAK, CONTINUE, Log};
 use crate::sync::{JoinHandle, mpsc, thread};
 use crate::tree::replayed::Replayed;
 use crate::types::error::{KvError, Result};
+use crate::types::ids::Seqno;
 
 /// What a thread has come to.
 pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
@@ -40,7 +41,7 @@ impl Round {
 
     /// Takes frames of a log as long as there is room, and goes on `to_the_end` to verify the others, or not.
     /// Returns the last seqno. A thread reads what this one takes.
-    pub(crate) fn read(&mut self, log: &Log, to_the_end: bool) -> Result<u64> {
+    pub(crate) fn read(&mut self, log: &Log, to_the_end: bool) -> Result<Seqno> {
         let (frames, come) = mpsc::sync_channel(FRAMES);
         let (log, limit) = (log.clone(), self.limit);
         // It decides where the round ends, so that what it reads does not depend on how fast this one is.

@@ -19,12 +19,11 @@ use esker_base::units::{to_u64, to_usize};
 use self::list::{ChunkSource, List, ListEntry, Position};
 use crate::omf::frame::{Change, Record};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tree::filter::LiveFilter;
 use crate::tree::memtable::list::Written;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, KvsId, RecordAddress};
+use crate::types::ids::{AtomicSeqno, BlockId, KvsId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -33,7 +32,7 @@ use crate::values::block::ValueBlock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cover {
     /// That of the newest one.
-    pub(crate) seqno: u64,
+    pub(crate) seqno: Seqno,
     /// The bytes of the shortest one.
     pub(crate) size: usize,
 }
@@ -45,7 +44,7 @@ pub(crate) struct Memtable {
     filter: LiveFilter,
     /// Prefixes in the place of keys.
     prefixes: List,
-    last_seqno: AtomicU64,
+    last_seqno: AtomicSeqno,
     /// The log segments that hold the entries' records.
     blocks: Mutex<Vec<Arc<ValueBlock>>>,
 }
@@ -79,7 +78,7 @@ impl Memtable {
             map: List::new(size, source.clone()),
             filter: LiveFilter::new(size / FILTER_PART),
             prefixes: List::new(size, source),
-            last_seqno: AtomicU64::new(0),
+            last_seqno: AtomicSeqno::new(Seqno::ZERO),
             blocks: Mutex::new(Vec::new()),
         }
     }
@@ -90,7 +89,7 @@ impl Memtable {
         &self,
         record: &Record<'_>,
         expiry: Expiry,
-        seqno: u64,
+        seqno: Seqno,
         address: RecordAddress,
     ) -> Expiry {
         match record.change {
@@ -105,17 +104,17 @@ impl Memtable {
     }
 
     /// Adds a version of a key. Called in seqno order.
-    pub(crate) fn insert(&self, kvs: KvsId, key: &[u8], seqno: u64, written: Written<'_>) {
+    pub(crate) fn insert(&self, kvs: KvsId, key: &[u8], seqno: Seqno, written: Written<'_>) {
         // Before the map: who finds the key there may find it here.
         self.filter.add(key_hash(key));
         self.map.insert(&Position { kvs, key, seqno }, written);
-        self.last_seqno.store(seqno, Ordering::Release);
+        self.last_seqno.store(seqno);
     }
 
     /// Hides all older versions of keys that begin with `prefix`. Called in seqno order.
-    pub(crate) fn delete_prefix(&self, kvs: KvsId, prefix: &[u8], seqno: u64) {
+    pub(crate) fn delete_prefix(&self, kvs: KvsId, prefix: &[u8], seqno: Seqno) {
         self.prefixes.insert(&Position { kvs, key: prefix, seqno }, Written::NOWHERE);
-        self.last_seqno.store(seqno, Ordering::Release);
+        self.last_seqno.store(seqno);
     }
 
     /// Notes that entries to come have their records in `block`.
@@ -162,12 +161,12 @@ impl Memtable {
     }
 
     /// The seqno of the newest entry; 0 when there is none.
-    pub(crate) fn last_seqno(&self) -> u64 {
-        self.last_seqno.load(Ordering::Acquire)
+    pub(crate) fn last_seqno(&self) -> Seqno {
+        self.last_seqno.load()
     }
 
     /// The prefixes deleted up to `seqno` that cover `key`.
-    pub(crate) fn cover(&self, kvs: KvsId, key: &[u8], seqno: u64) -> Option<Cover> {
+    pub(crate) fn cover(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> Option<Cover> {
         if self.prefixes.is_empty() {
             return None;
         }
@@ -176,7 +175,7 @@ impl Memtable {
 
     /// A prefix that covers `key` is not above it, and whatever lies between the two begins with it,
     /// too. So the last one not above the key covers it, or says how much shorter the next is.
-    fn search_cover(&self, kvs: KvsId, key: &[u8], seqno: u64) -> Option<Cover> {
+    fn search_cover(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> Option<Cover> {
         let mut cover: Option<Cover> = None;
         let mut left = key;
         while !left.is_empty() {
@@ -190,7 +189,7 @@ impl Memtable {
             }
             let newest = self.prefixes.first_from(&Position { kvs, key: prefix, seqno });
             if let Some(newest) = newest.filter(|newest| newest.is_of(kvs, prefix)) {
-                let seqno = newest.seqno().max(cover.map_or(0, |cover| cover.seqno));
+                let seqno = newest.seqno().max(cover.map_or(Seqno::ZERO, |cover| cover.seqno));
                 cover = Some(Cover { seqno, size: prefix.len() });
             }
             left = &left[..prefix.len() - 1];
@@ -199,7 +198,7 @@ impl Memtable {
     }
 
     /// What an entry is to a reader at `seqno`: deleted, when a prefix of it was deleted later.
-    fn seen<'e>(&self, entry: &ListEntry<'e>, seqno: u64) -> Written<'e> {
+    fn seen<'e>(&self, entry: &ListEntry<'e>, seqno: Seqno) -> Written<'e> {
         match self.cover(entry.kvs(), entry.key(), seqno) {
             Some(cover) if cover.seqno > entry.seqno() => {
                 Written { value: None, ..entry.written() }
@@ -213,7 +212,7 @@ impl Memtable {
         &self,
         kvs: KvsId,
         (key, hash): (&[u8], u64),
-        seqno: u64,
+        seqno: Seqno,
         read: impl FnOnce(Written<'_>) -> R,
     ) -> Option<R> {
         match self.version(kvs, (key, hash), seqno) {
@@ -223,7 +222,12 @@ impl Memtable {
     }
 
     /// The newest entry of `key` up to `seqno`, hidden or not.
-    fn version(&self, kvs: KvsId, (key, hash): (&[u8], u64), seqno: u64) -> Option<ListEntry<'_>> {
+    fn version(
+        &self,
+        kvs: KvsId,
+        (key, hash): (&[u8], u64),
+        seqno: Seqno,
+    ) -> Option<ListEntry<'_>> {
         if !self.filter.may_contain(hash) {
             return None;
         }
@@ -239,22 +243,22 @@ impl Memtable {
         key: &[u8],
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Option<R> {
-        let entry = self.version(kvs, (key, key_hash(key)), u64::MAX)?;
-        let cover = self.cover(kvs, key, u64::MAX);
+        let entry = self.version(kvs, (key, key_hash(key)), Seqno::MAX)?;
+        let cover = self.cover(kvs, key, Seqno::MAX);
         let hidden = cover.is_some_and(|cover| cover.seqno > entry.seqno());
         (!hidden).then(|| read(entry.written().value))
     }
 
     /// Whether `key` was changed after `seqno`.
-    pub(crate) fn changed(&self, kvs: KvsId, key: &[u8], seqno: u64) -> bool {
-        let newest = self.version(kvs, (key, key_hash(key)), u64::MAX);
+    pub(crate) fn changed(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> bool {
+        let newest = self.version(kvs, (key, key_hash(key)), Seqno::MAX);
         newest.is_some_and(|newest| newest.seqno() > seqno)
-            || self.cover(kvs, key, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
+            || self.cover(kvs, key, Seqno::MAX).is_some_and(|cover| cover.seqno > seqno)
     }
 
     /// Whether any key that begins with `prefix` was changed after `seqno`.
-    pub(crate) fn changed_within(&self, kvs: KvsId, prefix: &[u8], seqno: u64) -> bool {
-        self.cover(kvs, prefix, u64::MAX).is_some_and(|cover| cover.seqno > seqno)
+    pub(crate) fn changed_within(&self, kvs: KvsId, prefix: &[u8], seqno: Seqno) -> bool {
+        self.cover(kvs, prefix, Seqno::MAX).is_some_and(|cover| cover.seqno > seqno)
             || newer_within(&self.prefixes, kvs, prefix, seqno)
             || newer_within(&self.map, kvs, prefix, seqno)
     }
@@ -265,7 +269,7 @@ impl Memtable {
         &self,
         kvs: KvsId,
         keys: Bound<&[u8]>,
-        seqno: u64,
+        seqno: Seqno,
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
@@ -290,13 +294,13 @@ impl Memtable {
         &self,
         kvs: KvsId,
         keys: Bound<&[u8]>,
-        seqno: u64,
+        seqno: Seqno,
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
             Bound::Included(key) => behind(kvs, key),
-            Bound::Excluded(key) => Position { kvs, key, seqno: u64::MAX },
-            Bound::Unbounded => Position { kvs: KvsId(kvs.0 + 1), key: &[], seqno: u64::MAX },
+            Bound::Excluded(key) => Position { kvs, key, seqno: Seqno::MAX },
+            Bound::Unbounded => Position { kvs: KvsId(kvs.0 + 1), key: &[], seqno: Seqno::MAX },
         };
         let mut entry = self.map.last_before(&start)?;
         loop {
@@ -309,7 +313,7 @@ impl Memtable {
                 let seen = self.map.first_from(&Position { kvs, key, seqno })?;
                 return Some(read(key, self.seen(&seen, seqno)));
             }
-            entry = self.map.last_before(&Position { kvs, key, seqno: u64::MAX })?;
+            entry = self.map.last_before(&Position { kvs, key, seqno: Seqno::MAX })?;
         }
     }
 
@@ -332,7 +336,7 @@ impl Memtable {
         for entry in self.map.iter() {
             let (kvs, key) = (entry.kvs(), entry.key());
             let hidden = || {
-                let cover = self.cover(kvs, key, u64::MAX);
+                let cover = self.cover(kvs, key, Seqno::MAX);
                 cover.is_some_and(|cover| cover.seqno > entry.seqno())
             };
             if !last.is_some_and(|last| last.is_of(kvs, key)) && !hidden() {
@@ -346,7 +350,7 @@ impl Memtable {
 
 /// The place behind every version of a key: no entry has seqno 0.
 fn behind(kvs: KvsId, key: &[u8]) -> Position<'_> {
-    Position { kvs, key, seqno: 0 }
+    Position { kvs, key, seqno: Seqno::ZERO }
 }
 
 impl Young for Memtable {
@@ -358,7 +362,7 @@ impl Young for Memtable {
         self.prefixes()
     }
 
-    fn last_seqno(&self) -> u64 {
+    fn last_seqno(&self) -> Seqno {
         self.last_seqno()
     }
 
@@ -383,8 +387,8 @@ impl Young for Memtable {
 }
 
 /// Whether a key in `list` that begins with `prefix` has a version newer than `seqno`.
-fn newer_within(list: &List, kvs: KvsId, prefix: &[u8], seqno: u64) -> bool {
-    let first = list.first_from(&Position { kvs, key: prefix, seqno: u64::MAX });
+fn newer_within(list: &List, kvs: KvsId, prefix: &[u8], seqno: Seqno) -> bool {
+    let first = list.first_from(&Position { kvs, key: prefix, seqno: Seqno::MAX });
     std::iter::successors(first, ListEntry::next)
         .take_while(|entry| entry.kvs() == kvs && entry.key().starts_with(prefix))
         .any(|entry| entry.seqno() > seqno)
@@ -400,13 +404,13 @@ mod tests {
             let value = value.map(str::as_bytes);
             let address = RecordAddress { block: BlockId(1), offset: 0 };
             let written = Written { value, expiry: Expiry(seqno), address };
-            table.insert(KvsId(kvs), key.as_bytes(), seqno, written);
+            table.insert(KvsId(kvs), key.as_bytes(), Seqno(seqno), written);
         }
         table
     }
 
     fn keys(table: &Memtable, kvs: u32, seqno: u64, forward: bool) -> Vec<String> {
-        let (kvs, mut found): (_, Vec<String>) = (KvsId(kvs), Vec::new());
+        let (kvs, seqno, mut found): (_, _, Vec<String>) = (KvsId(kvs), Seqno(seqno), Vec::new());
         loop {
             let at = found.last().map(|key| key.clone().into_bytes());
             let bound = at.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
@@ -431,7 +435,7 @@ mod tests {
         let t = table(&[(1, "k", 1, Some("old")), (1, "k", 5, Some("new")), (1, "gone", 6, None)]);
         let get = |key: &str, seqno| {
             let key = key.as_bytes();
-            t.get(KvsId(1), (key, key_hash(key)), seqno, |written| {
+            t.get(KvsId(1), (key, key_hash(key)), Seqno(seqno), |written| {
                 assert_eq!(written.expiry.is_never(), written.value.is_none());
                 written.value.map(|value| String::from_utf8(value.to_vec()).unwrap())
             })

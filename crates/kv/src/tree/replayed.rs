@@ -15,7 +15,7 @@ use crate::tree::memtable::Memtable;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{KvsId, RecordAddress};
+use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::key::head;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
@@ -37,7 +37,7 @@ pub(crate) struct Replayed {
     kept: Kept,
     /// Deleted prefixes, and no keys.
     prefixes: Memtable,
-    last_seqno: u64,
+    last_seqno: Seqno,
     /// As [`Replayed::bytes_of`] its frames.
     bytes: u64,
 }
@@ -58,7 +58,7 @@ struct Versions {
 struct ReplayedVersion {
     /// The key's first bytes behind what all begin with.
     head: u64,
-    seqno: u64,
+    seqno: Seqno,
     expiry: Expiry,
     /// An index of the segments.
     segment: u32,
@@ -86,7 +86,7 @@ impl Replayed {
             kvss: BTreeMap::new(),
             kept: Kept::default(),
             prefixes: Memtable::new(64 << 10),
-            last_seqno: 0,
+            last_seqno: Seqno::ZERO,
             bytes: 0,
         }
     }
@@ -134,7 +134,7 @@ impl Replayed {
         Ok(())
     }
 
-    fn add(&mut self, record: &Record<'_>, seqno: u64, offset: u32, stated: Expiry) {
+    fn add(&mut self, record: &Record<'_>, seqno: Seqno, offset: u32, stated: Expiry) {
         let Record { kvs, key, change } = *record;
         let (value, expiry, bytes) = match change.value() {
             None => (Value::Deleted, Expiry::NEVER, &[][..]),
@@ -173,7 +173,7 @@ impl Replayed {
             });
             if prefixes.hides() {
                 versions.retain(|version| {
-                    let cover = prefixes.cover(kvs, kept.key(version), u64::MAX);
+                    let cover = prefixes.cover(kvs, kept.key(version), Seqno::MAX);
                     cover.is_none_or(|cover| cover.seqno < version.seqno)
                 });
             }
@@ -230,7 +230,7 @@ impl Replayed {
 
     /// The bytes of the prefix that was deleted with what is older of `key`.
     pub(crate) fn cover(&self, kvs: KvsId, key: &[u8]) -> Option<usize> {
-        self.prefixes.cover(kvs, key, u64::MAX).map(|cover| cover.size)
+        self.prefixes.cover(kvs, key, Seqno::MAX).map(|cover| cover.size)
     }
 
     fn item_of(&self, version: &ReplayedVersion) -> Item<'_> {
@@ -401,7 +401,7 @@ impl Young for Replayed {
         self.prefixes.prefixes()
     }
 
-    fn last_seqno(&self) -> u64 {
+    fn last_seqno(&self) -> Seqno {
         self.last_seqno
     }
 

@@ -12,7 +12,7 @@ use crate::tree::replayed::Replayed;
 use crate::tree::view::Tree;
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::KvsId;
+use crate::types::ids::{KvsId, Seqno};
 use crate::types::prefixes::behind;
 
 /// Something that can be walked in key order, both ways.
@@ -109,7 +109,7 @@ impl Source for KvsetCursor {
 pub(crate) struct MemtableSource {
     table: Arc<Memtable>,
     kvs: KvsId,
-    seqno: u64,
+    seqno: Seqno,
     at: At,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -126,7 +126,7 @@ enum At {
 }
 
 impl MemtableSource {
-    pub(crate) fn new(table: Arc<Memtable>, kvs: KvsId, seqno: u64) -> MemtableSource {
+    pub(crate) fn new(table: Arc<Memtable>, kvs: KvsId, seqno: Seqno) -> MemtableSource {
         let (key, value, last) = (Vec::new(), Vec::new(), Vec::new());
         MemtableSource { table, kvs, seqno, at: At::Nothing, key, value, last }
     }

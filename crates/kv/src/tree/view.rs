@@ -20,7 +20,7 @@ use crate::tree::pinned::{ALLOCATION, Pinned};
 use crate::tree::replayed::Replayed;
 use crate::tree::young::Young;
 use crate::types::class::MediaClass;
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::policy::{KvsOptions, Place};
 use crate::values::block::ValueBlock;
 
@@ -88,11 +88,11 @@ pub(crate) struct Tree {
     pub(crate) root_bytes: u64,
     pub(crate) leaves: Vec<Leaf>,
     /// The age of the newest kvset that was ever added.
-    pub(crate) age: u64,
+    pub(crate) age: Seqno,
     /// Whether any of its kvsets ever referred to a value: if not, none of it is cached.
     pub(crate) refers: bool,
     /// Deletes up to this age may be gone, with all that they hid.
-    forgotten: u64,
+    forgotten: Seqno,
     /// What the root hides, in itself and in the leaves.
     pub(crate) hidden: Hidden,
     /// For each class, whether something lies elsewhere that must not; known once asked for.
@@ -115,7 +115,7 @@ impl Tree {
     ) -> Tree {
         let (hidden, strays, pinned) = (Hidden::default(), OnceLock::new(), OnceLock::new());
         let (root, root_bytes) = (Vec::new(), 0);
-        let (age, refers, forgotten) = (0, false, 0);
+        let (age, refers, forgotten) = (Seqno::ZERO, false, Seqno::ZERO);
         Tree {
             kvs,
             name,
@@ -213,13 +213,13 @@ impl Tree {
     }
 
     /// Notes that deletes up to `age` may be gone, with all that they hid.
-    pub(crate) fn forget(&mut self, age: u64) {
+    pub(crate) fn forget(&mut self, age: Seqno) {
         self.forgotten = self.forgotten.max(age);
     }
 
     /// Whether the version that was the newest one of the key, whose hash is `hash`, as of `age` still is.
     /// No I/O: false when that takes reading keys.
-    pub(crate) fn is_newest(&self, key: &[u8], hash: u64, age: u64) -> bool {
+    pub(crate) fn is_newest(&self, key: &[u8], hash: u64, age: Seqno) -> bool {
         if age == self.age {
             return true;
         }
@@ -282,7 +282,7 @@ impl Table {
     }
 
     /// The seqno of the newest record.
-    pub(crate) fn last_seqno(&self) -> u64 {
+    pub(crate) fn last_seqno(&self) -> Seqno {
         match self {
             Table::Memtable(table) => table.last_seqno(),
             Table::Replayed(table) => table.last_seqno(),

@@ -7,7 +7,7 @@ use esker_base::units::to_usize;
 
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{KvsId, RecordAddress};
+use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
 
@@ -20,7 +20,7 @@ pub(crate) trait Young {
     fn prefixes(&self) -> BTreeMap<KvsId, Prefixes>;
 
     /// The seqno of the newest record.
-    fn last_seqno(&self) -> u64;
+    fn last_seqno(&self) -> Seqno;
 
     /// Whether values of a KVS may lie so thinly among those of others that they are to leave the log.
     fn may_be_thin(&self) -> bool;

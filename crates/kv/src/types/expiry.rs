@@ -6,6 +6,7 @@
 
 use esker_base::Clock;
 
+use super::ids::Seqno;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The first moment at which a value is not seen any more, in milliseconds since 1970-01-01 UTC.
@@ -94,7 +95,7 @@ impl WallClock {
 /// What a reader sees: records up to a seqno that have not expired.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment<'e> {
-    pub(crate) seqno: u64,
+    pub(crate) seqno: Seqno,
     pub(crate) time: Time<'e>,
 }
 

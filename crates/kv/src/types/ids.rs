@@ -51,6 +51,46 @@ id! {
     KvsetId(u64)
 }
 
+id! {
+    /// Sequence number of a record: the order of all changes of a KVDB. It is also the age of what holds records,
+    /// which is that of the newest of them.
+    Seqno(u64)
+}
+
+impl Seqno {
+    /// Before all records. No record has this number.
+    pub(crate) const ZERO: Seqno = Seqno(0);
+    /// After all records.
+    pub(crate) const MAX: Seqno = Seqno(u64::MAX);
+
+    /// The number of the record after this one.
+    pub(crate) fn next(self) -> Seqno {
+        self.plus(1)
+    }
+
+    /// The number of the record `records` behind this one.
+    pub(crate) fn plus(self, records: u32) -> Seqno {
+        Seqno(self.0.saturating_add(records.into()))
+    }
+}
+
+/// A sequence number that threads share: whoever loads it sees what was done before it was stored.
+pub(crate) struct AtomicSeqno(AtomicU64);
+
+impl AtomicSeqno {
+    pub(crate) fn new(seqno: Seqno) -> AtomicSeqno {
+        AtomicSeqno(AtomicU64::new(seqno.0))
+    }
+
+    pub(crate) fn load(&self) -> Seqno {
+        Seqno(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn store(&self, seqno: Seqno) {
+        self.0.store(seqno.0, Ordering::Release);
+    }
+}
+
 /// Where a record is on a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RecordAddress {

@@ -17,7 +17,7 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress, Seqno};
 use crate::types::stream::Stream;
 use crate::values::budget::WindowBudget;
 use crate::values::cache::RecordCache;
@@ -290,7 +290,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) key: RecordKey<'a>,
     pub(crate) stored: Stored,
     /// That of the tree in which it is the newest of its key; 0 when nobody knows that it is.
-    pub(crate) age: u64,
+    pub(crate) age: Seqno,
 }
 
 impl<'a> Wanted<'a> {

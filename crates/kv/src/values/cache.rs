@@ -47,7 +47,7 @@ use esker_base::Slab;
 use esker_base::units::{to_u64, to_usize};
 
 use crate::sync::Mutex;
-use crate::types::ids::RecordAddress;
+use crate::types::ids::{RecordAddress, Seqno};
 use crate::values::cache::record::{
     Origin, RecordCacheStats, RecordKey, SHARDS, Version, in_shard, shard_of,
 };
@@ -82,8 +82,8 @@ impl RecordCache {
     pub(crate) fn newest(
         &self,
         key: &RecordKey<'_>,
-        age: u64,
-        is_newest: impl FnOnce(u64) -> bool,
+        age: Seqno,
+        is_newest: impl FnOnce(Seqno) -> bool,
         out: &mut Vec<u8>,
     ) -> bool {
         let mut shard = self.shard(key.hash()).lock();
@@ -98,7 +98,7 @@ impl RecordCache {
         &self,
         hash: u64,
         address: RecordAddress,
-        age: u64,
+        age: Seqno,
         out: &mut Vec<u8>,
     ) -> bool {
         self.with(hash, address, age, |value| copy(value, out)).is_some()
@@ -109,7 +109,7 @@ impl RecordCache {
         &self,
         hash: u64,
         address: RecordAddress,
-        age: u64,
+        age: Seqno,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
         self.shard(hash).lock().visit(in_shard(hash), address, age).map(read)

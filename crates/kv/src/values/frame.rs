@@ -5,6 +5,7 @@ use esker_base::checksum::crc32c;
 use esker_base::units::to_usize;
 
 use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
+use crate::types::ids::Seqno;
 use crate::values::block::ValueBlock;
 
 /// Frames under construction: records one after the other, room for the header in front.
@@ -63,8 +64,8 @@ impl FrameBuilder {
         kind: FrameKind,
         block: &ValueBlock,
         offset: u64,
-        first_seqno: u64,
-        durable_seqno: u64,
+        first_seqno: Seqno,
+        durable_seqno: Seqno,
     ) -> AlignedBuf {
         let payload = &self.buf[HEADER_SIZE..self.used];
         let header = FrameHeader {

@@ -10,7 +10,7 @@ use crate::media::space::Purpose;
 use crate::media::writes::Writes;
 use crate::omf::frame::{FrameKind, HEADER_SIZE, StoredRecord};
 use crate::types::error::Result;
-use crate::types::ids::{Ids, RecordAddress};
+use crate::types::ids::{Ids, RecordAddress, Seqno};
 use crate::types::options::Tuning;
 use crate::types::policy::Place;
 use crate::types::stream::Stream;
@@ -99,7 +99,7 @@ impl<'a> BlockWriter<'a> {
         }
         let (block, end) = self.current.as_mut().expect("a frame with records has a block");
         let frame = std::mem::replace(&mut self.frame, FrameBuilder::new(0));
-        let buf = frame.seal(FrameKind::Aged, block, *end, 0, 0);
+        let buf = frame.seal(FrameKind::Aged, block, *end, Seqno::ZERO, Seqno::ZERO);
         let bytes = buf.len() as u64;
         let buf = self.writes.add(&block.allocation, *end, buf)?;
         *end += bytes;

@@ -15,7 +15,7 @@ use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
-use crate::types::ids::{KvsId, RecordAddress};
+use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::limits::{KEY_MAX, VALUE_MAX};
 use crate::types::options::Maintenance;
 use crate::types::policy::KvsOptions;
@@ -71,7 +71,7 @@ impl Engine {
         purpose: Purpose,
         records: impl Iterator<Item = Record<'r>>,
         check: impl FnOnce(&LogTail) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<Seqno> {
         let mut log = self.lock_writer();
         self.check_running()?;
         let max = log.batch_max();
@@ -98,7 +98,7 @@ impl Engine {
             expiry = view.active.apply(&record, expiry, seqno, RecordAddress { block, offset });
         }
         let seqno = log.last_seqno();
-        self.visible.store(seqno, Ordering::Release);
+        self.visible.store(seqno);
         let unflushed = log.unflushed_bytes();
         self.pace.unflushed.store(unflushed, Ordering::Relaxed);
         self.unlock_writer(log);
@@ -161,7 +161,7 @@ impl Engine {
     }
 
     /// Waits as far as the durability window says.
-    fn await_durability(&self, seqno: u64, unflushed: u64) -> Result<()> {
+    fn await_durability(&self, seqno: Seqno, unflushed: u64) -> Result<()> {
         let limit = self.options.durability_limit();
         if self.options.durability_ms == 0 || unflushed > limit {
             let waited = self.options.clock.now();

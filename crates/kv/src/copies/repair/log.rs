@@ -13,7 +13,7 @@ use crate::omf::frame::{
 };
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, Ids};
+use crate::types::ids::{BlockId, Ids, Seqno};
 use crate::values::block::ValueBlock;
 use crate::values::compression::Unpacker;
 
@@ -56,7 +56,7 @@ pub(super) struct Framed<'a> {
     /// As it was put: not compressed.
     pub(super) record: Record<'a>,
     /// Its seqno; 0 in an aged frame.
-    pub(super) seqno: u64,
+    pub(super) seqno: Seqno,
     /// Where it begins, in bytes from the beginning of its block.
     pub(super) offset: u64,
     /// As the record before it says; an aged frame does not say.
@@ -82,8 +82,8 @@ pub(super) fn records(
             }
             Ok((record, size)) => {
                 let seqno = match header.kind {
-                    FrameKind::Log => header.first_seqno + u64::from(number),
-                    FrameKind::Aged => 0,
+                    FrameKind::Log => header.first_seqno.plus(number),
+                    FrameKind::Aged => Seqno::ZERO,
                 };
                 let offset = header.offset + (HEADER_SIZE + at) as u64;
                 let stored_size = size - record_size(record.key.len(), 0);
@@ -136,9 +136,9 @@ impl LogFrames {
     /// before a record, that record was not durable, and its seqno was given out again.
     pub(super) fn settle(&mut self) {
         self.0.sort_by_key(|(segment, header)| (segment.id, header.first_seqno));
-        let mut begins = u64::MAX;
+        let mut begins = Seqno::MAX;
         let mut segment = BlockId(0);
-        let mut earliest = u64::MAX;
+        let mut earliest = Seqno::MAX;
         let mut kept = Vec::with_capacity(self.0.len());
         for (block, header) in std::mem::take(&mut self.0).into_iter().rev() {
             if block.id != segment {
@@ -175,21 +175,23 @@ impl LogFrames {
     pub(super) fn replay(
         self,
         salvage: &mut Salvage<'_>,
-        ingested: u64,
+        ingested: Seqno,
         knows_begin: bool,
     ) -> Result<()> {
-        let durable = self.0.iter().map(|(_, header)| header.durable_seqno).max().unwrap_or(0);
+        let durable =
+            self.0.iter().map(|(_, header)| header.durable_seqno).max().unwrap_or_default();
         let mut last = ingested;
         for (segment, header) in &self.0 {
-            let end = header.first_seqno + u64::from(header.records) - 1;
+            let end = header.last_seqno();
             if end <= ingested {
                 continue;
             }
             let was_durable = header.first_seqno <= durable;
             let payload = payload(segment, header);
             let whole = header.check_payload(&payload).is_ok();
-            let follows = header.first_seqno <= last + 1;
-            let is_sound = whole && (!knows_begin || header.first_seqno <= last.max(durable) + 1);
+            let follows = header.first_seqno <= last.next();
+            let is_sound =
+                whole && (!knows_begin || header.first_seqno <= last.max(durable).next());
             if !(was_durable || is_sound) {
                 if knows_begin {
                     break;
@@ -207,15 +209,15 @@ impl LogFrames {
             last = last.max(end);
         }
         if last < durable && knows_begin {
-            salvage.finding(format!("log records {} to {durable} are missing", last + 1));
+            salvage.finding(format!("log records {} to {durable} are missing", last.next()));
         }
         Ok(())
     }
 }
 
-fn missing(segment: &ValueBlock, header: &FrameHeader, last: u64) -> String {
+fn missing(segment: &ValueBlock, header: &FrameHeader, last: Seqno) -> String {
     let (lba, ..) = segment.allocation.span(header.offset, 1);
     let detail =
-        format!("records {} to {} before it are missing", last + 1, header.first_seqno - 1);
+        format!("records {} to {} before it are missing", last.next(), header.first_seqno.0 - 1);
     segment.media().corrupt("log", lba, detail).to_string()
 }

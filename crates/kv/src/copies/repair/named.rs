@@ -16,7 +16,7 @@ use crate::omf::page::{Entry, PAGE_SIZE, Page, Stored};
 use crate::tree::kvset::extents::KeyExtents;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, LeafId};
+use crate::types::ids::{BlockId, LeafId, Seqno};
 use crate::types::prefixes::Prefixes;
 use crate::types::stream::Stream;
 use crate::values::ahead::{ReadAhead, Way};
@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
         block.check_place(key.len(), stored).map_err(beyond)?;
         let (kvs, mut value) = (self.edit.kvs, Vec::new());
         let key = RecordKey::new(kvs, key);
-        let one = Wanted { index: 0, block, key, stored: *stored, age: 0 };
+        let one = Wanted { index: 0, block, key, stored: *stored, age: Seqno::ZERO };
         let read = self.ahead.read(&self.values, vec![one], Way::FORWARD, |_, found| {
             value = found.to_vec();
         });

@@ -28,14 +28,14 @@ use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
 use crate::omf::page::{Entry, PAGE_SIZE, Page};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, KvsId, KvsetId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, Seqno};
 use crate::values::block::ValueBlock;
 
 /// Salvages what the survey's state does not name.
 pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanned) -> Result<()> {
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
-    let ingested = state.map_or(0, |state| state.ingested);
+    let ingested = state.map_or(Seqno::ZERO, |state| state.ingested);
     let log_first = state.map_or(BlockId(0), |state| state.log_first);
     let (mut frames, mut older) = (LogFrames::default(), Vec::new());
     let mut written = Vec::new();
@@ -168,7 +168,7 @@ fn fingerprint(record: &Record<'_>) -> u32 {
 struct LogVersions {
     keys: Vec<LogVersion>,
     /// The last seqno that deletes a prefix, and its segment; by KVS and prefix.
-    prefixes: BTreeMap<(KvsId, Vec<u8>), (u64, BlockId)>,
+    prefixes: BTreeMap<(KvsId, Vec<u8>), (Seqno, BlockId)>,
     /// The sizes of those prefixes, in bytes.
     prefix_sizes: BTreeSet<usize>,
 }
@@ -176,13 +176,13 @@ struct LogVersions {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LogVersion {
     hash: u64,
-    seqno: u64,
+    seqno: Seqno,
     segment: BlockId,
     fingerprint: u32,
 }
 
 impl LogVersions {
-    fn of(frames: &LogFrames, ingested: u64) -> Result<LogVersions> {
+    fn of(frames: &LogFrames, ingested: Seqno) -> Result<LogVersions> {
         let mut versions = LogVersions::default();
         for (segment, header) in &frames.0 {
             // Damage is reported when the log is replayed.
@@ -197,7 +197,7 @@ impl LogVersions {
         Ok(versions)
     }
 
-    fn note(&mut self, record: &Record<'_>, seqno: u64, segment: BlockId) {
+    fn note(&mut self, record: &Record<'_>, seqno: Seqno, segment: BlockId) {
         if record.change == Change::DeletePrefix {
             let last = self.prefixes.entry((record.kvs, record.key.to_vec())).or_default();
             *last = (seqno, segment).max(*last);
@@ -210,7 +210,7 @@ impl LogVersions {
     }
 
     /// The last seqno that deletes a prefix of the key, and its segment.
-    fn covered_by(&self, kvs: KvsId, key: &[u8]) -> Option<(u64, BlockId)> {
+    fn covered_by(&self, kvs: KvsId, key: &[u8]) -> Option<(Seqno, BlockId)> {
         let prefixes = self.prefix_sizes.iter().filter_map(|size| key.get(..*size));
         prefixes.filter_map(|prefix| self.prefixes.get(&(kvs, prefix.to_vec()))).max().copied()
     }

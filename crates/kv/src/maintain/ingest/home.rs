@@ -251,14 +251,15 @@ mod tests {
     use crate::tree::memtable::Memtable;
     use crate::tree::memtable::list::Written;
     use crate::types::expiry::Expiry;
+    use crate::types::ids::Seqno;
 
     /// A memtable in which each KVS has so many records with values of so many bytes, in turn.
     fn shares(kvss: &[(u64, usize)]) -> Shares {
         let table = Memtable::new(1 << 20);
-        let mut seqno = 0;
+        let mut seqno = Seqno::ZERO;
         for (kvs, &(records, size)) in (1..).map(KvsId).zip(kvss) {
             for n in 0..records {
-                seqno += 1;
+                seqno = seqno.next();
                 let value = vec![7; size];
                 let address = RecordAddress { block: BlockId(1), offset: 0 };
                 let written = Written { value: Some(&value), expiry: Expiry::NEVER, address };

@@ -1,7 +1,7 @@
 use super::*;
 use crate::omf::manifest::KvsetEdit;
 use crate::types::extent::Extent;
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::policy::KvsOptions;
 use esker_base::AlignedBuf;
 use esker_base::Rng;
@@ -93,7 +93,7 @@ fn blocks_are_there_as_long_as_something_needs_them() {
             let blocks = own.into_iter().map(|id| (id, 1)).collect();
             let extents = vec![extent];
             let (entries, tombstones, pages, meta_size) = (1, 0, 1, 1);
-            let (kvs, leaf, age) = (KvsId(owner), LeafId::ROOT, 1);
+            let (kvs, leaf, age) = (KvsId(owner), LeafId::ROOT, Seqno(1));
             edits.push(Edit::Kvset(KvsetEdit {
                 id,
                 kvs,
@@ -111,7 +111,7 @@ fn blocks_are_there_as_long_as_something_needs_them() {
         edits.extend(removed.map(|id| Edit::KvsetRemoved { id }));
         if rng.chance(1, 5) {
             let first = state.log_first.max(BlockId(next.get() - rng.below(8)));
-            edits.push(Edit::Ingested { seqno: 1, first });
+            edits.push(Edit::Ingested { seqno: Seqno(1), first });
         }
         if rng.chance(1, 100) {
             let fresh = u32::try_from(id()).unwrap();

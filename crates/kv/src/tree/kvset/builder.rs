@@ -20,7 +20,7 @@ use crate::tree::kvset::extents::KeyExtents;
 use crate::tree::page_cache::{HeldPages, PageCache, PageTable, SharedPage};
 use crate::types::error::Result;
 use crate::types::expiry::{Expiries, Expiry};
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 use crate::types::options::Tuning;
 use crate::types::policy::Place;
@@ -79,7 +79,7 @@ impl<'a> KvsetBuilder<'a> {
         id: KvsetId,
         kvs: KvsId,
         leaf: LeafId,
-        age: u64,
+        age: Seqno,
         place: Place,
     ) -> KvsetBuilder<'a> {
         let held = shop.cache.hold();

@@ -35,7 +35,7 @@ use esker_base::{AppendBuf, Rng, Slab};
 
 use crate::sync::Mutex;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, KvsId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress, Seqno};
 use crate::types::key::head;
 
 /// Words of a line.
@@ -68,7 +68,7 @@ const EXPIRY_SIZE: usize = 8;
 pub(super) struct Position<'a> {
     pub(super) kvs: KvsId,
     pub(super) key: &'a [u8],
-    pub(super) seqno: u64,
+    pub(super) seqno: Seqno,
 }
 
 impl Position<'_> {
@@ -189,8 +189,8 @@ impl<'a> ListEntry<'a> {
         KvsId(half(self.word(KVS), 0))
     }
 
-    pub(super) fn seqno(&self) -> u64 {
-        self.word(SEQNO)
+    pub(super) fn seqno(&self) -> Seqno {
+        Seqno(self.word(SEQNO))
     }
 
     fn key_size(&self) -> usize {
@@ -388,7 +388,7 @@ impl List {
         let fields = [
             begin.1,
             begin.2,
-            position.seqno,
+            position.seqno.0,
             u64::from(position.kvs.0) | key_size << 32 | kind << 48,
             to_u64(chunk) | to_u64(start) << 32,
             written.address.block.0,
@@ -482,12 +482,12 @@ mod tests {
                 let value = rng.chance(9, 10).then(|| vec![7; to_usize(rng.below(40))]);
                 let stated = rng.chance(1, 3) && value.is_some();
                 let expiry = if stated { Expiry(seqno) } else { Expiry::NEVER };
-                let position = Position { kvs, key: &key, seqno };
+                let position = Position { kvs, key: &key, seqno: Seqno(seqno) };
                 list.insert(&position, written(value.as_deref(), expiry));
                 model.insert((kvs, key, u64::MAX - seqno), (value, expiry));
             }
             let show = |entry: ListEntry<'_>| {
-                let of = (entry.kvs(), entry.key().to_vec(), u64::MAX - entry.seqno());
+                let of = (entry.kvs(), entry.key().to_vec(), u64::MAX - entry.seqno().0);
                 let written = entry.written();
                 assert_eq!(written.address, ADDRESS);
                 assert!(entry.is_of(of.0, &of.1) && !entry.is_of(KvsId(of.0.0 + 1), &of.1));
@@ -499,7 +499,7 @@ mod tests {
             for _ in 0..6000 {
                 let (kvs, key) = key(&mut rng);
                 let seqno = [0, rng.below(6000), u64::MAX][to_usize(rng.below(3))];
-                let position = Position { kvs, key: &key, seqno };
+                let position = Position { kvs, key: &key, seqno: Seqno(seqno) };
                 let of = (kvs, key.clone(), u64::MAX - seqno);
                 let from = model.range(of.clone()..).next().map(copy);
                 assert_eq!(list.first_from(&position).map(show), from);
@@ -518,7 +518,7 @@ mod tests {
             let add = || {
                 for n in 1..=ENTRIES {
                     let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-                    let position = Position { kvs: KvsId(1), key: &key, seqno: n };
+                    let position = Position { kvs: KvsId(1), key: &key, seqno: Seqno(n) };
                     list.insert(&position, written(Some(&key), Expiry::NEVER));
                     added.store(n, Ordering::Release);
                 }
@@ -530,9 +530,9 @@ mod tests {
                 for _ in 0..100.min(seen) {
                     let n = 1 + rng.below(seen);
                     let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-                    let position = Position { kvs: KvsId(1), key: &key, seqno: n };
+                    let position = Position { kvs: KvsId(1), key: &key, seqno: Seqno(n) };
                     let entry = list.first_from(&position).expect("it was added");
-                    assert_eq!((entry.seqno(), entry.written().value), (n, Some(&key[..])));
+                    assert_eq!((entry.seqno(), entry.written().value), (Seqno(n), Some(&key[..])));
                     let next = entry.next();
                     assert!(next.is_none_or(|next| next.key() > entry.key()));
                     assert!(next.is_none_or(|next| next.written().value == Some(next.key())));

@@ -2,7 +2,7 @@
 
 use esker_base::units::to_usize;
 
-use crate::types::ids::{KvsId, RecordAddress};
+use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 
 /// How many shards there are, each with a lock of its own.
@@ -49,7 +49,7 @@ pub(crate) fn in_shard(hash: u64) -> u32 {
 pub(crate) struct Version {
     pub(crate) address: RecordAddress,
     /// An age as of which it is the newest of its key.
-    pub(crate) age: u64,
+    pub(crate) age: Seqno,
     /// Whether it ever expires.
     pub(crate) expires: bool,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Sought {
     pub(crate) hash: u64,
     pub(crate) address: RecordAddress,
     /// The reader knows it to be the newest of its key as of this age.
-    pub(crate) age: u64,
+    pub(crate) age: Seqno,
 }
 
 impl Sought {

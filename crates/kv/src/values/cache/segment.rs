@@ -23,7 +23,7 @@ use std::num::NonZeroU32;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Slab, prefetch};
 
-use crate::types::ids::{BlockId, KvsId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 use crate::values::cache::record::{RecordKey, Version, record_hash};
 
@@ -128,7 +128,7 @@ impl<'a> CachedRecord<'a> {
     }
 
     pub(super) fn version(&self) -> Version {
-        let age = u64::from_le_bytes(self.field(AGE));
+        let age = Seqno(u64::from_le_bytes(self.field(AGE)));
         Version { address: self.address(), age, expires: self.bytes[VISITS] & EXPIRES != 0 }
     }
 
@@ -330,8 +330,8 @@ impl Segments {
     }
 
     /// Says as of which age the record at `place` is the newest of its key.
-    pub(super) fn set_age(&mut self, place: CachePlace, age: u64) {
-        self.bytes_mut(place)[AGE..OFFSET].copy_from_slice(&age.to_le_bytes());
+    pub(super) fn set_age(&mut self, place: CachePlace, age: Seqno) {
+        self.bytes_mut(place)[AGE..OFFSET].copy_from_slice(&age.0.to_le_bytes());
     }
 
     /// Counts a visit of the record at `place`, and returns its value.

@@ -26,7 +26,7 @@ use super::segment::{
     CachePlace, CachedRecord, Queue, RECORD_MAX, SEGMENT, SLOTS_MAX, Segments, footprint,
     size_of_parts,
 };
-use crate::types::ids::RecordAddress;
+use crate::types::ids::{RecordAddress, Seqno};
 use crate::values::cache::record::{Origin, RecordCacheStats, RecordKey, Version, in_shard};
 
 /// The small queue has this part of the memory.
@@ -105,7 +105,7 @@ impl Shard {
 
     /// Reads the record at `address`, which was found to be the newest of its key as of `age`, and
     /// counts that.
-    pub(super) fn visit(&mut self, hash: u32, address: RecordAddress, age: u64) -> Option<&[u8]> {
+    pub(super) fn visit(&mut self, hash: u32, address: RecordAddress, age: Seqno) -> Option<&[u8]> {
         let Some(place) = self.find(hash, address) else {
             self.misses += 1;
             return None;
@@ -120,8 +120,8 @@ impl Shard {
     pub(super) fn visit_newest(
         &mut self,
         key: &RecordKey<'_>,
-        age: u64,
-        is_newest: impl FnOnce(u64) -> bool,
+        age: Seqno,
+        is_newest: impl FnOnce(Seqno) -> bool,
     ) -> Option<&[u8]> {
         let place = self.find_key(key)?;
         let known = self.segments.record(place).version();
@@ -135,7 +135,7 @@ impl Shard {
     }
 
     /// The record at `place` is the newest of its key as of `age`, too.
-    fn prove(&mut self, place: CachePlace, age: u64) {
+    fn prove(&mut self, place: CachePlace, age: Seqno) {
         if self.segments.record(place).version().age < age {
             self.segments.set_age(place, age);
         }

@@ -9,7 +9,7 @@ use esker_base::units::to_u64;
 
 use super::segment::{RECORD_MAX, SEGMENT};
 use super::*;
-use crate::types::ids::{BlockId, KvsId, RecordAddress};
+use crate::types::ids::{BlockId, KvsId, RecordAddress, Seqno};
 use crate::values::cache::record::Sought;
 
 const MIB: u64 = 1 << 20;
@@ -34,7 +34,7 @@ fn hash(n: u64) -> u64 {
 
 /// Takes in a version of a record that was read from its medium.
 fn put(cache: &RecordCache, n: u64, (version, age): (u32, u64), parts: &[&[u8]]) -> bool {
-    let version = Version { address: place(n, version), age, expires: false };
+    let version = Version { address: place(n, version), age: Seqno(age), expires: false };
     with_key(n, |key| cache.insert(key, &version, parts, Origin::Medium))
 }
 
@@ -44,7 +44,7 @@ fn insert(cache: &RecordCache, n: u64, parts: &[&[u8]]) -> bool {
 
 fn is_at(cache: &RecordCache, n: u64, address: RecordAddress) -> bool {
     let mut found = 0;
-    cache.peek_many(&[Sought { hash: hash(n), address, age: 0 }], |_, _| found += 1);
+    cache.peek_many(&[Sought { hash: hash(n), address, age: Seqno::ZERO }], |_, _| found += 1);
     found == 1
 }
 
@@ -53,13 +53,13 @@ fn contains(cache: &RecordCache, n: u64) -> bool {
 }
 
 fn get(cache: &RecordCache, n: u64, out: &mut Vec<u8>) -> bool {
-    cache.get(hash(n), at(n), 1, out)
+    cache.get(hash(n), at(n), Seqno(1), out)
 }
 
 /// What a reader of a tree of this age gets, in which no kvset has a filter that would help.
 fn newest(cache: &RecordCache, n: u64, age: u64) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    with_key(n, |key| cache.newest(key, age, |_| false, &mut out)).then_some(out)
+    with_key(n, |key| cache.newest(key, Seqno(age), |_| false, &mut out)).then_some(out)
 }
 
 /// The content of the record with this number: `size` bytes that only it has.
@@ -133,15 +133,16 @@ fn a_hit_is_the_version_that_was_asked_for() {
                     assert!(!taken || is_at(&cache, n, address));
                 }
                 16..26 => {
-                    let hit = cache.get(hash(n), address, its_age, &mut out);
+                    let hit = cache.get(hash(n), address, Seqno(its_age), &mut out);
                     hits += u64::from(hit);
                     assert!(!hit || out == record.contents[version], "seed {seed}");
                 }
                 _ => {
                     // Filters know everything here.
                     let begin = record.begins[version];
-                    let is_newest = |known| begin <= known && known < its_age;
-                    let hit = with_key(n, |key| cache.newest(key, its_age, is_newest, &mut out));
+                    let is_newest = |Seqno(known)| begin <= known && known < its_age;
+                    let hit =
+                        with_key(n, |key| cache.newest(key, Seqno(its_age), is_newest, &mut out));
                     by_key += u64::from(hit);
                     assert!(!hit || out == record.contents[version], "seed {seed}");
                 }
@@ -164,7 +165,7 @@ fn a_newer_version_takes_the_place_of_the_older_one() {
         }
         let entries = cache.stats().entries;
         for n in 0..1000 {
-            let version = Version { address: place(n, 1), age: 20, expires: false };
+            let version = Version { address: place(n, 1), age: Seqno(20), expires: false };
             let bytes = content(n + 1, sizes[1]);
             let offer =
                 |key: &RecordKey<'_>| cache.insert(key, &version, &[&bytes], Origin::Memtable);
@@ -197,14 +198,14 @@ fn an_age_is_raised_by_whoever_knows_more_and_lowered_by_nobody() {
     assert!(put(&cache, 1, (0, 10), &[b"one"]));
     assert_eq!(newest(&cache, 1, 9), None, "too new for that");
     assert_eq!(newest(&cache, 1, 11), None, "nobody knows");
-    assert!(cache.get(hash(1), at(1), 12, &mut Vec::new()));
+    assert!(cache.get(hash(1), at(1), Seqno(12), &mut Vec::new()));
     assert!(!put(&cache, 1, (0, 3), &[b"one"]), "it is there");
-    assert!(cache.get(hash(1), at(1), 3, &mut Vec::new()));
+    assert!(cache.get(hash(1), at(1), Seqno(3), &mut Vec::new()));
     assert_eq!(newest(&cache, 1, 12).as_deref(), Some(&b"one"[..]));
     assert!(!put(&cache, 1, (0, 14), &[b"one"]), "it is there");
     assert_eq!(newest(&cache, 1, 14).as_deref(), Some(&b"one"[..]));
     let mut asked = Vec::new();
-    let found = with_key(1, |key| cache.newest(key, 20, |age| age == 14, &mut asked));
+    let found = with_key(1, |key| cache.newest(key, Seqno(20), |age| age == Seqno(14), &mut asked));
     assert!(found && newest(&cache, 1, 20).is_some() && newest(&cache, 1, 14).is_none());
     assert_eq!(cache.stats().hits_by_key, 4);
 }
@@ -212,7 +213,7 @@ fn an_age_is_raised_by_whoever_knows_more_and_lowered_by_nobody() {
 #[test]
 fn what_expires_is_found_by_its_address_alone() {
     let cache = RecordCache::new(16 * MIB);
-    let version = Version { address: at(1), age: 10, expires: true };
+    let version = Version { address: at(1), age: Seqno(10), expires: true };
     assert!(with_key(1, |key| cache.insert(key, &version, &[b"one"], Origin::Medium)));
     assert_eq!(newest(&cache, 1, 10), None);
     for _ in 0..5 {
@@ -245,7 +246,7 @@ fn a_record_is_cached_until_something_else_needs_its_place() {
 
 /// Reads record `n` of 1,000 bytes, and inserts it on a miss.
 fn read(cache: &RecordCache, n: u64) -> bool {
-    let hit = cache.with(hash(n), at(n), 1, |_| ()).is_some();
+    let hit = cache.with(hash(n), at(n), Seqno(1), |_| ()).is_some();
     if !hit {
         insert(cache, n, &[&[7; 1000]]);
     }
@@ -381,7 +382,7 @@ fn keys_with_the_same_hash_are_different_records() {
     assert!(!cache.rename(hash(b), at(b), at(7)));
     assert!(insert(&cache, b, &[b"other"]));
     for (n, value) in [(a, &b"one"[..]), (b, b"other")] {
-        assert_eq!(cache.with(hash(n), at(n), 1, <[u8]>::to_vec).unwrap(), value);
+        assert_eq!(cache.with(hash(n), at(n), Seqno(1), <[u8]>::to_vec).unwrap(), value);
         assert_eq!(newest(&cache, n, 1).unwrap(), value);
     }
     assert!(put(&cache, b, (1, 2), &[b"newer"]) && contains(&cache, a) && !contains(&cache, b));
@@ -405,7 +406,7 @@ fn a_renamed_record_is_as_hot_as_it_was() {
     }
     let mut out = Vec::new();
     let kept = (0..1000).filter(|&n| {
-        let hit = cache.get(hash(n), place(n, 1), 1, &mut out);
+        let hit = cache.get(hash(n), place(n, 1), Seqno(1), &mut out);
         assert!(!hit || out == content(n, 900));
         hit
     });
@@ -539,7 +540,7 @@ fn threads_may_do_everything_at_once() {
                     let wanted = content(n + age, 700);
                     if let Some(found) = newest(&cache, n, age) {
                         assert_eq!(found, wanted);
-                    } else if cache.get(hash(n), place(n, version), age, &mut out) {
+                    } else if cache.get(hash(n), place(n, version), Seqno(age), &mut out) {
                         assert_eq!(out, wanted);
                     } else {
                         put(&cache, n, (version, age), &[&wanted]);

@@ -17,7 +17,7 @@ use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::expiry::Expiry;
-use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId};
+use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::options::Tuning;
 use crate::types::policy::{KvsOptions, Place};
 
@@ -52,7 +52,7 @@ impl Bench {
             writes: &writes,
         };
         let place = Place::prefer(MediaClass::Capacity);
-        let mut kvset = KvsetBuilder::new(shop, KvsetId(id), KVS, node, id, place);
+        let mut kvset = KvsetBuilder::new(shop, KvsetId(id), KVS, node, Seqno(id), place);
         for n in 0..entries {
             let key = [&[first; 1][..], &n.to_be_bytes().repeat(10)].concat();
             kvset.add(&key, NewEntry::Inline(&[7; 16], Expiry::NEVER)).unwrap();
