@@ -1,4 +1,4 @@
-//! What the handles and threads of an open KVDB share, and the moves that every room above makes with it: publish a
+//! The state that handles and threads of an open KVDB share, and the moves that every room above makes with it: publish a
 //! view, flush the log, open a segment, divide the memory budget.
 //!
 //! [`shared`] is the state, with its locks in order. Of jobs, compaction windows, requests, the writers' pace and open

@@ -1,4 +1,4 @@
-//! What threads share state through: the locks of `parking_lot`, the pointers of `arc-swap`, atomics and
+//! The means by which threads share state: the locks of `parking_lot`, the pointers of `arc-swap`, atomics and
 //! threads. No other file names where they come from, so that with the feature `shuttle` the same engine
 //! runs on primitives whose every use is a choice of a scheduler that tests control
 //! (`tests/interleavings.rs`).

@@ -34,7 +34,7 @@ impl Log {
     /// Hands the frames whose records are in no kvset yet to `take`, one after the other, until that has
     /// enough. Returns the last seqno.
     ///
-    /// What a crash has torn is passed over: it was not durable. What was durable and cannot be read
+    /// Replay passes over what a crash has torn: it was not durable. A durable record that cannot be read
     /// is damage: a frame behind the gap says so, because each states how far the log was durable when
     /// it was written; or because it holds what comes next.
     pub(crate) fn replay(

@@ -61,10 +61,10 @@ impl Engine {
     }
 }
 
-/// What is written anew with a spill is so many times as much at most.
+/// A spill rewrites at most so many times as much beside it.
 const TIMES: u64 = 4;
 
-/// What a step has before it, in bytes.
+/// The bytes that a step has before it.
 fn bytes_of(view: &View, job: &Job) -> u64 {
     let Some(tree) = view.tree(job.kvs()) else { return u64::MAX };
     let leaves = |ids: &[LeafId]| {

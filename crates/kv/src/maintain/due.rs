@@ -1,4 +1,4 @@
-//! What maintenance is worth doing now, and how urgent it is. `steps.rs` does it.
+//! The choice of the next step of maintenance: which is worth doing now, and how urgent it is. `steps.rs` does it.
 //!
 //! Three things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
 //! and keys of a leaf. The other is space: when the media hold more than the goal allows for what is
@@ -6,7 +6,7 @@
 //! have read as many bytes in vain, because a leaf's values do not lie in key order, as it would cost to
 //! put them in order, that is done. So it never costs more than has been wasted already.
 //!
-//! What is live is exact where keys were merged: each kvset counts the bytes it refers to in each
+//! Live bytes are exact where keys were merged: each kvset counts the bytes it refers to in each
 //! block. What newer kvsets hide in older ones shows when they are merged; until then it is estimated
 //! from the filters: of some keys of the older kvset, how many are in a newer one? What has expired is
 //! estimated as if expiries were spread evenly.
@@ -427,8 +427,8 @@ impl Situation<'_> {
         [merge, collect]
     }
 
-    /// What is alive in old blocks takes so much when it is rewritten: not less than it will, if they are
-    /// packed as what is written now, so that nothing is rewritten again and again.
+    /// The bytes that the live records of old blocks take when they are rewritten: not less than they will, if they
+    /// are packed as new ones, so that nothing is rewritten again and again.
     fn rewritten(&self, old: &[&Arc<ValueBlock>], blocks: &Blocks<'_>) -> u64 {
         let alive: u64 = old.iter().map(|block| blocks.alive(block)).sum();
         if alive == 0 {

@@ -59,8 +59,8 @@ pub(crate) fn replace(
     count_crumbs(tree, compaction, block_bytes);
 }
 
-/// What scans of leaves read in vain counts no more when a leaf's values have been put in order, and half
-/// when a spill has added to the disorder: what comes of it is to be seen.
+/// Resets the count of bytes that scans of a leaf read in vain when the leaf's values have been put in order, and
+/// halves it when a spill has added to the disorder: scans to come show the effect.
 pub(crate) fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
     for target in compaction.targets.iter().filter(|_| matches!(compaction.rewrite, Rewrite::All)) {
         let at = tree.leaf_of(&target.lower);

@@ -35,7 +35,7 @@ pub(crate) struct ClassRoom {
     pub(crate) class: MediaClass,
     pub(crate) capacity_bytes: u64,
     pub(crate) used_bytes: u64,
-    /// What is kept for maintenance included.
+    /// Free bytes, those kept for maintenance included.
     pub(crate) free_bytes: u64,
     /// Kept for maintenance.
     pub(crate) reserve_bytes: u64,

@@ -75,7 +75,7 @@ impl Medium {
     }
 
     /// The record at `lba`, if there is a valid one: its header, its edits, and the LBA after it.
-    /// What is not valid is read twice: it may have been damaged on its way.
+    /// Reads a record that is not valid twice: it may have been damaged on its way.
     fn record(&mut self, lba: Lba, end: Lba) -> Result<Option<(RecordHeader, Vec<Edit>, Lba)>> {
         Ok(match self.try_record(lba, end)? {
             None => self.try_record(lba, end)?,

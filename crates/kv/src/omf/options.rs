@@ -1,4 +1,4 @@
-//! What may be changed of a KVS: a sequence of options, each one byte of tag and its fields. One that
+//! The options of a KVS that may change: a sequence of options, each one byte of tag and its fields. One that
 //! is not there has its default.
 //!
 //! | tag | size | fields |

@@ -1,4 +1,4 @@
-//! What a key maps to in a sorted source of the tree: nothing any more, a value in DRAM, or a record in a block.
+//! The item of a key in a sorted source of the tree: nothing any more, a value in DRAM, or a record in a block.
 
 use std::sync::Arc;
 

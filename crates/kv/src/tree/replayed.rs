@@ -1,4 +1,4 @@
-//! What replay yields: the newest version of each key, sorted. It is as good as a memtable that is frozen,
+//! The yield of a replay: the newest version of each key, sorted. It is as good as a memtable that is frozen,
 //! and made in less time than that or a kvset. A value that is to stay in the log is read from there.
 
 use std::cmp::Ordering;

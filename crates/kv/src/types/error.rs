@@ -13,7 +13,7 @@ use crate::types::limits::{KEY_MAX, VALUE_MAX, VERSION};
 /// The result of an engine call.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
 
-/// What to do about damage.
+/// The cure for damage.
 pub(crate) const SALVAGE_ADVICE: &str =
     "; restore it from a copy, or salvage what is sound with `esker kv repair`";
 
@@ -112,7 +112,7 @@ pub enum KvError {
     /// The KVDB has no staging class.
     #[error("the KVDB has no staging class; there is nothing to remove")]
     NoStaging,
-    /// What is on a class has no room on the other one.
+    /// The other class has no room for the data of this one.
     #[error(
         "what is on the {class} class needs {needed} bytes on the other one, which has room for \
          {room}: delete data, or compact first"
@@ -136,7 +136,7 @@ pub enum KvError {
          end them first"
     )]
     StillRead(String),
-    /// What was asked for was called off.
+    /// The operation was called off.
     #[error("it was cancelled; what was done until then stays")]
     Cancelled,
     /// A directory that should hold a KVDB does not.

@@ -1,4 +1,4 @@
-//! What a user sets: the memory budget, the durability window; and the sizes of the engine's parts,
+//! Options of a user: the memory budget, the durability window; and the sizes of the engine's parts,
 //! which follow from the budget.
 
 use esker_base::Clock;

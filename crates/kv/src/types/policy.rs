@@ -231,14 +231,14 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What may be changed of a KVS while it is open. Kept in the manifest.
+/// Options of a KVS that may change while it is open. The manifest keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KvsOptions {
     /// Where its data goes.
     pub policy: Policy,
     /// How its values are compressed. Default: not at all.
     pub compression: Compression,
-    /// What is put expires after this many milliseconds, 1 at least: then it is as if it were deleted.
+    /// A value expires this many milliseconds after its put, 1 at least: then it is as if it were deleted.
     /// `None`: never. A change holds for what is put from then on.
     pub ttl_ms: Option<u64>,
 }

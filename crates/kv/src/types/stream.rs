@@ -13,7 +13,7 @@
 //! | old values | when most of a block is garbage, in no order: last. With them, a class's header, which stays |
 //! | manifest | when its region is begun anew: in the order of its writing, a trickle, later than keys and sooner than old values |
 //!
-//! What dies before all that lies around it costs no copy. So what lives for long is what must have an id of its
+//! Data that dies before all that lies around it costs no copy. So long-lived data must have an id of its
 //! own, and the manifest, which is little, is with old values until there is one for it alone.
 //!
 //! Invariants

@@ -61,8 +61,8 @@ impl<'v> Blocks<'v> {
         self.blocks.get(&block.id).map_or(0, |(_, alive)| *alive).min(size)
     }
 
-    /// What is alive in a block takes so much if it is packed as the block is now: frames and whole LBAs
-    /// take more than the records.
+    /// The bytes that the live records of a block take if they are packed as the block is now: frames and whole
+    /// LBAs take more than the records.
     pub(crate) fn packed(&self, block: &ValueBlock) -> u64 {
         let alive = self.alive(block);
         match block.is_log() {
@@ -75,7 +75,7 @@ impl<'v> Blocks<'v> {
         block.allocation.bytes() - self.alive(block)
     }
 
-    /// What of the garbage in blocks goes when a root no longer refers to them. It goes with the last KVS that lets go
+    /// The garbage of blocks that goes when a root no longer refers to them. It goes with the last KVS that lets go
     /// of a block: with the one that holds most of what lives there, or else each frees its part.
     pub(crate) fn freed_by(&self, root: &[Arc<Kvset>]) -> Freed {
         let mut own: BTreeMap<BlockId, (&ValueBlock, u64)> = BTreeMap::new();

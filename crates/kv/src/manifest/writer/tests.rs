@@ -43,7 +43,7 @@ fn touched(device: &Arc<dyn Device>) -> u64 {
     (0..geometry.capacity.0).filter(is_written).count() as u64
 }
 
-/// What a drive is to reclaim must not wait for a large region to be full.
+/// Discards must not wait until a large region is full.
 #[test]
 fn records_are_overwritten_long_before_a_large_region_is_full() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("manifest", 16 << 20, 4096));

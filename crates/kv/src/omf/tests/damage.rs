@@ -1,4 +1,4 @@
-//! Whatever is on a medium, a decoder answers: the value that was encoded, or an error. It never
+//! A decoder answers to any bytes of a medium: the value that was encoded, or an error. It never
 //! panics, and allocates no more than a small multiple of the bytes it was given.
 
 use esker_base::Rng;
