@@ -20,8 +20,9 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::cgroup;
 use crate::failure::{Failure, Result};
 use crate::process;
+use crate::series;
 use crate::syncs::Syncs;
-use crate::trial::{Event, Job, Phase, Plan, Settling, series};
+use crate::trial::{Event, Job, Phase, Plan, Settling};
 
 /// A process is at rest when it used less than this share of one core ...
 const REST_CPU: f64 = 0.05;

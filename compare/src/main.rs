@@ -29,6 +29,7 @@ mod outputs;
 mod process;
 mod render;
 mod scratch;
+mod series;
 mod stop;
 mod summary;
 mod syncs;

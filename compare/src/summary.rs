@@ -3,7 +3,8 @@
 use esker_bench::OperationKind;
 
 use crate::engine::Engine;
-use crate::trial::{Comparison, Phase, Trial, series};
+use crate::series;
+use crate::trial::{Comparison, Phase, Trial};
 
 /// A figure over rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use esker_bench::{BoxError, Sample, Session, Store, Unit};
 use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
 
 use super::{Opened, Setting, sized};
-use crate::trial::series;
+use crate::series;
 
 struct Esker {
     db: Kvdb,

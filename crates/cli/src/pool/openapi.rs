@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::answer::{RefusedView, WouldView};
-use super::routes::Route;
+use super::routes::route::Route;
 
 /// The whole document.
 pub(crate) fn document(routes: &[Route]) -> Value {

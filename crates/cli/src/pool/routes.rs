@@ -15,7 +15,7 @@
 
 mod drives;
 mod look;
-mod route;
+pub(super) mod route;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -27,8 +27,7 @@ use serde_json::Value;
 use super::refusal::{Answer, Refusal};
 use super::served::Served;
 use crate::failure::Failure;
-pub(crate) use route::Route;
-use route::{Call, Ran};
+use route::{Call, Ran, Route};
 
 /// All requests.
 pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
