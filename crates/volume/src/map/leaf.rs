@@ -3,6 +3,8 @@
 //! Invariants
 //! 1. Sorted by block, then by birth.
 //! 2. Of a block there are only versions that someone sees; zeroes that hide nothing are not among them.
+//! 3. Marks, where there are any, say where the versions of each group of blocks begin: blocks with older versions, and
+//!    those that are not there, move the others from their numbers.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,11 +12,20 @@ use std::ops::Range;
 use crate::buffer::Points;
 use crate::omf::leaf::{Fragment, Page, Place, Version};
 use crate::types::id::Seqno;
+use esker_base::units::to_usize;
+
+/// Blocks of a leaf that share a mark.
+const GROUP: usize = 4;
+/// Marks: where the versions of each group begin, and where the last ones end.
+const MARKS: usize = 512 / GROUP + 1;
+/// Leaves with fewer versions have no marks.
+const MARKED: usize = 64;
 
 /// A leaf.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     versions: Vec<(u16, Version)>,
+    marks: Option<Box<[u32; MARKS]>>,
     /// Blocks that were changed since it was written.
     changed: BTreeSet<u16>,
     /// It has to be written as a whole: something that it was written to is to be freed.
@@ -29,15 +40,74 @@ impl Leaf {
     pub(crate) const EMPTY_SIZE: usize = size_of::<Leaf>() + 64;
 
     pub(crate) fn new(versions: Vec<(u16, Version)>) -> Leaf {
-        let changed = BTreeSet::new();
-        Leaf { versions, changed, is_whole_wanted: false, is_dirty: false, is_warm: true }
+        let mut leaf = Leaf {
+            versions,
+            marks: None,
+            changed: BTreeSet::new(),
+            is_whole_wanted: false,
+            is_dirty: false,
+            is_warm: true,
+        };
+        leaf.mark();
+        leaf
+    }
+
+    /// Makes the marks anew.
+    fn mark(&mut self) {
+        self.marks = None;
+        if self.versions.len() < MARKED {
+            return;
+        }
+        let mut marks = Box::new([0; MARKS]);
+        for (block, _) in &self.versions {
+            marks[usize::from(*block) / GROUP + 1] += 1;
+        }
+        for group in 1..MARKS {
+            marks[group] += marks[group - 1];
+        }
+        self.marks = Some(marks);
+    }
+
+    /// Where versions of a block and of its neighbours are, if there are any.
+    fn near(&self, block: u16) -> Range<usize> {
+        let group = usize::from(block) / GROUP;
+        let at = |mark: u32| to_usize(mark.into());
+        match &self.marks {
+            Some(marks) => at(marks[group])..at(marks[group + 1]),
+            None => 0..self.versions.len(),
+        }
+    }
+
+    /// How many versions are before a place among those of a block.
+    fn before(&self, block: u16, is_before: impl Fn(u16, Seqno) -> bool) -> usize {
+        let near = self.near(block);
+        let within = self.versions[near.clone()]
+            .partition_point(|(other, version)| is_before(*other, version.birth));
+        near.start + within
+    }
+
+    fn put_in(&mut self, at: usize, block: u16, version: Version) {
+        self.versions.insert(at, (block, version));
+        match &mut self.marks {
+            Some(marks) => marks[usize::from(block) / GROUP + 1..].iter_mut().for_each(|m| *m += 1),
+            None => self.mark(),
+        }
+    }
+
+    fn take_out(&mut self, at: usize) {
+        let (block, _) = self.versions.remove(at);
+        if let Some(marks) = &mut self.marks {
+            marks[usize::from(block) / GROUP + 1..].iter_mut().for_each(|m| *m -= 1);
+        }
     }
 
     /// Bytes of memory.
     pub(crate) fn size(&self) -> usize {
         // A set of numbers takes some four bytes for each.
         let changed = 4 * self.changed.len();
-        Leaf::EMPTY_SIZE + changed + self.versions.capacity() * size_of::<(u16, Version)>()
+        let marks = self.marks.as_ref().map_or(0, |marks| size_of_val(&**marks));
+        let versions = self.versions.capacity() * size_of::<(u16, Version)>();
+        Leaf::EMPTY_SIZE + changed + marks + versions
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -52,11 +122,12 @@ impl Leaf {
     pub(crate) fn apply(&mut self, page: Page) {
         if self.versions.is_empty() {
             self.versions = page.versions;
-            return;
+        } else {
+            self.versions.retain(|(block, _)| !page.replaced.contains(block));
+            self.versions.extend(page.versions);
+            self.versions.sort_unstable_by_key(|(block, version)| (*block, version.birth));
         }
-        self.versions.retain(|(block, _)| !page.replaced.contains(block));
-        self.versions.extend(page.versions);
-        self.versions.sort_unstable_by_key(|(block, version)| (*block, version.birth));
+        self.mark();
     }
 
     /// The blocks that were changed, with their versions, if they are few beside all.
@@ -88,7 +159,7 @@ impl Leaf {
 
     /// The versions of a block.
     fn range(&self, block: u16) -> Range<usize> {
-        let start = self.versions.partition_point(|(other, _)| *other < block);
+        let start = self.before(block, |other, _| other < block);
         let count = self.versions[start..].iter().take_while(|(other, _)| *other == block).count();
         start..start + count
     }
@@ -100,8 +171,12 @@ impl Leaf {
 
     /// The newest version of a block up to `at`.
     pub(crate) fn get(&self, block: u16, at: Seqno) -> Option<Version> {
-        // Where every block has one version, it stands at its number.
-        let here = usize::from(block);
+        // Where every block has one version, in the leaf or in the group, it stands at its number.
+        let number = usize::from(block);
+        let here = match self.versions.len() {
+            0..=512 => number,
+            _ => self.near(block).start + number % GROUP,
+        };
         if let Some((found, version)) = self.versions.get(here)
             && *found == block
             && version.birth <= at
@@ -109,9 +184,7 @@ impl Leaf {
         {
             return Some(*version);
         }
-        let newer = self
-            .versions
-            .partition_point(|(other, version)| (*other, version.birth) <= (block, at));
+        let newer = self.before(block, |other, birth| (other, birth) <= (block, at));
         let (other, version) = self.versions.get(newer.checked_sub(1)?)?;
         (*other == block).then_some(*version)
     }
@@ -125,15 +198,13 @@ impl Leaf {
         keeps_zero: bool,
     ) -> Vec<Version> {
         self.changed.insert(block);
-        let at = self
-            .versions
-            .partition_point(|(other, old)| (*other, old.birth) < (block, version.birth));
+        let at = self.before(block, |other, birth| (other, birth) < (block, version.birth));
         let mut dropped = Vec::new();
         match self.versions.get_mut(at) {
             Some((other, old)) if (*other, old.birth) == (block, version.birth) => {
                 dropped.push(std::mem::replace(old, version));
             }
-            _ => self.versions.insert(at, (block, version)),
+            _ => self.put_in(at, block, version),
         }
         self.prune(block, points, keeps_zero, &mut dropped);
         dropped
@@ -151,7 +222,7 @@ impl Leaf {
                 at += 1;
             } else {
                 dropped.push(version);
-                self.versions.remove(at);
+                self.take_out(at);
                 self.changed.insert(block);
                 end -= 1;
             }
@@ -253,6 +324,38 @@ mod tests {
         assert!(leaf.is_empty());
         leaf.clear(3..5, Seqno(9), &none, true);
         assert_eq!(leaf.versions().len(), 2, "they hide what a parent has");
+    }
+
+    /// Every block of a leaf with many versions, and its neighbours, is found by its marks as it is by a search.
+    #[test]
+    fn marks_find_what_a_search_finds() {
+        let mut rng = esker_base::Rng::new(1);
+        let block = |rng: &mut esker_base::Rng| u16::try_from(rng.below(512)).unwrap();
+        let (mut leaf, mut at) = (Leaf::new(Vec::new()), points(&[]));
+        let mut most = 0;
+        for birth in 1..3000 {
+            match rng.below(20) {
+                0 => at.seqnos.push(Seqno(birth)),
+                1 => {
+                    let start = u64::from(block(&mut rng));
+                    leaf.clear(start..start + 9, Seqno(birth), &at, false);
+                }
+                2 if rng.chance(1, 9) => {
+                    at.seqnos.clear();
+                    leaf.sweep(&at, false);
+                }
+                _ => drop(leaf.insert(block(&mut rng), version(birth, fragment(1)), &at, false)),
+            }
+            most = most.max(leaf.versions.len());
+            let versions = leaf.versions.clone();
+            assert!(versions.is_sorted_by_key(|(block, version)| (*block, version.birth)));
+            let (block, seqno) = (block(&mut rng), Seqno(rng.below(birth + 1)));
+            let found = versions.iter().rfind(|(b, v)| *b == block && v.birth <= seqno);
+            assert_eq!(leaf.get(block, seqno), found.map(|(_, version)| *version));
+            let again = Leaf::new(versions);
+            assert!(leaf.marks.is_none() || leaf.marks == again.marks || again.marks.is_none());
+        }
+        assert!(most > 512, "{most} versions");
     }
 
     #[test]
