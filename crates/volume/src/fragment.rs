@@ -2,6 +2,8 @@
 //! (1: lz4, 2: zstd), which blocks of a bundle there are (zstd; bit n for the nth), and how many bytes follow.
 //! Sees `types`.
 
+mod lz4;
+
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::types::{BLOCK_SIZE, sectors, sectors_of};
@@ -110,10 +112,7 @@ impl Unpacker {
         let size = usize::from(u16::from_le_bytes([head[2], head[3]]));
         let compressed = rest.get(..size)?;
         match head[0] {
-            LZ4 => {
-                let written = lz4_flex::block::decompress_into(compressed, block).ok()?;
-                (written == block.len()).then_some(())
-            }
+            LZ4 => lz4::decompress(compressed, block),
             ZSTD => {
                 let mask = head[1];
                 let before = (mask & ((1 << place) - 1)).count_ones();
