@@ -38,6 +38,13 @@ fn pool(compression: bool) -> (Pool, Vec<Arc<dyn Device>>) {
         ..rig::create_options(&shape)
     };
     let (drives, _) = rig::devices(&shape);
+    // The memory of the drives is there before it is measured how long they are written: so is that of the bare one.
+    for drive in &drives {
+        let mut port = esker_device::Port::open(&**drive, 1).unwrap();
+        for lba in (0..drive.geometry().capacity.0).step_by(256) {
+            port.write(Lba(lba), AlignedBuf::zeroed(256 * BLOCK), None).unwrap();
+        }
+    }
     Pool::create(&drives, &[], &options).unwrap();
     let open = OpenOptions {
         maintenance: Maintenance::Manual,

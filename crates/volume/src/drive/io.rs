@@ -118,8 +118,13 @@ impl Io {
 
     /// A buffer of this size, with any content.
     pub(crate) fn buf(&mut self, size: usize) -> AlignedBuf {
-        let found = self.spare.iter().rposition(|buf| buf.len() == size);
-        found.map_or_else(|| AlignedBuf::zeroed(size), |at| self.spare.swap_remove(at))
+        let fits = self.spare.iter().enumerate().filter(|(_, buf)| buf.capacity() >= size);
+        let Some((at, _)) = fits.min_by_key(|(_, buf)| buf.capacity()) else {
+            return AlignedBuf::zeroed(size);
+        };
+        let mut buf = self.spare.swap_remove(at);
+        buf.set_len(size);
+        buf
     }
 
     /// Writes buffers, each at a byte of a drive, for a class of segments. Returns the drives that failed.
