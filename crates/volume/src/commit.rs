@@ -1,10 +1,12 @@
-//! The end of the log, shared by all queue pairs: their changes wait in an inbox and become frames, one in flight at a
-//! time, with all that waits in the next one. Whoever looks moves it on. Sees `engine` and what is below.
+//! The end of the log, shared by all queue pairs: their changes wait in an inbox and become frames, a few of which are in
+//! flight at a time; when none may be begun, all that waits gathers for the next one. Whoever looks moves it on. Sees
+//! `engine` and what is below.
 //!
 //! Invariants
-//! 1. A frame is begun when the one before it is durable on all copies and visible.
-//! 2. A batch is in the inbox, in the flight, or was told to its outbox.
-//! 3. A copy that missed a frame is out of the configuration before anyone is told that the frame is durable.
+//! 1. Frames become visible, and are acknowledged, in their order: each when it and all before it are durable on all copies.
+//! 2. A batch is in the inbox, in a flight, or was told to its outbox.
+//! 3. A copy that missed a frame is out of the configuration before anyone is told that the frame, or one behind it, is
+//!    durable. When that fails, or a frame is lost, no frame behind it is acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +19,7 @@ use parking_lot::MutexGuard;
 
 use crate::buffer::Ring;
 use crate::buffer::pending::Version;
-use crate::buffer::ring::frame_bytes;
+use crate::buffer::ring::{Started, frame_bytes};
 use crate::drive::Ticket;
 use crate::engine::{Batch, Flight, Front, Shared, add};
 use crate::omf::frame::Record;
@@ -32,37 +34,55 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How often there may be no room for a frame before its batches fail.
 const REFUSALS_MAX: u32 = 16;
 
+/// Frames in flight at a time.
+const FLIGHTS_MAX: usize = 8;
+/// The same for small ones, and the bytes from which on a frame is not small. A frame is padded to whole LBAs, and its head
+/// takes one more: many small ones would fill the log with padding, and while it is filling there is one at a time.
+const SMALL_FLIGHTS_MAX: usize = 2;
+const SMALL_BYTES: u64 = 64 << 10;
+/// Bytes of a frame that takes no further batch: it stays in a processor's cache until it is on all copies.
+const FRAME_BYTES: u64 = 1 << 20;
+
 /// How the end of the log is after it was moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Nothing is in flight, and nothing waits.
     Idle,
-    /// A frame is in flight.
+    /// Frames are in flight.
     Flying,
-    /// There is no room for the next frame.
+    /// Nothing is in flight, and there is no room for the next frame.
     Full,
 }
 
 /// Moves the end of the log on, as far as it goes without waiting.
 pub(crate) fn advance(shared: &Shared, front: &mut Front) -> State {
     loop {
-        if front.flight.is_some() {
+        if !front.flights.is_empty() {
             front.lanes.poll(&mut front.arrived);
-            if !land(shared, front) {
-                return State::Flying;
-            }
+            land(shared, front);
         }
-        match take_off(shared, front) {
-            State::Flying => front.lanes.push(),
-            state => return state,
+        let before = front.flights.len();
+        let state = loop {
+            if front.flights.len() == FLIGHTS_MAX {
+                break State::Flying;
+            }
+            match take_off(shared, front) {
+                State::Flying => {}
+                state => break state,
+            }
+        };
+        match (front.flights.len(), state) {
+            (0, state) => return state,
+            (count, _) if count == before => return State::Flying,
+            _ => front.lanes.push(),
         }
     }
 }
 
-/// Waits for the frame in flight. Nobody else appends as long as the guard is held.
+/// Waits for the frames in flight. Nobody else appends as long as the guard is held.
 pub(crate) fn hold(shared: &Shared) -> MutexGuard<'_, Front> {
     let mut front = shared.front.lock();
-    while front.flight.is_some() {
+    while !front.flights.is_empty() {
         let Front { lanes, arrived, .. } = &mut *front;
         lanes.wait(arrived, LOOK);
         land(shared, &mut front);
@@ -97,7 +117,7 @@ fn tell(shared: &Shared, batch: Batch, result: Result<(), VolumeError>) {
 fn take_off(shared: &Shared, front: &mut Front) -> State {
     loop {
         let mut log = shared.log.lock();
-        let batches = waiting(shared, &log);
+        let batches = waiting(shared, &log, front.flights.len());
         if batches.is_empty() {
             return State::Idle;
         }
@@ -116,27 +136,26 @@ fn take_off(shared: &Shared, front: &mut Front) -> State {
         let began = shared.options.clock.now();
         let mut flight = Flight { frame, batches, stamp, left: 0, failed: Vec::new(), began };
         write_copies(shared, front, &log, &mut flight, bytes);
-        let is_lost = flight.left == 0;
-        front.flight = Some(flight);
-        if !is_lost {
-            return State::Flying;
-        }
-        let ring = &mut log;
-        end(shared, front, ring);
+        front.flights.push_back(flight);
+        return State::Flying;
     }
 }
 
-/// Batches that wait, as many as a frame holds.
-fn waiting(shared: &Shared, log: &Ring) -> Vec<Batch> {
+/// Batches that wait, as many as a frame holds; none while they are few and enough is in flight.
+fn waiting(shared: &Shared, log: &Ring, in_flight: usize) -> Vec<Batch> {
     let mut inbox = shared.inbox.lock();
     let (mut bytes, mut records, mut count) = (0, 0, 0);
     for batch in inbox.iter() {
         bytes += to_usize(batch.bytes);
         records += batch.changes.len();
-        if count > 0 && frame_bytes(bytes, records) > log.largest_frame() {
+        if count > 0 && frame_bytes(bytes, records) > log.largest_frame().min(FRAME_BYTES) {
             break;
         }
         count += 1;
+    }
+    let most = if is_filling(log) { 1 } else { SMALL_FLIGHTS_MAX };
+    if in_flight >= most && frame_bytes(bytes, records) < SMALL_BYTES {
+        return Vec::new();
     }
     inbox.drain(..count).collect()
 }
@@ -216,52 +235,35 @@ fn write_copies(
     }
 }
 
-/// Takes what has arrived; true when no frame is in flight any more.
-fn land(shared: &Shared, front: &mut Front) -> bool {
-    let Front { flight, arrived, .. } = front;
-    let Some(flight) = flight else { return true };
-    let arrivals = std::mem::take(arrived);
-    let mut written = Vec::new();
-    for arrival in arrivals {
-        if arrival.ticket.stamp != flight.stamp {
-            continue;
+/// Takes what has arrived, and ends the frames that have landed, as far as all before them have.
+fn land(shared: &Shared, front: &mut Front) {
+    for arrival in std::mem::take(&mut front.arrived) {
+        let stamp = arrival.ticket.stamp;
+        if let Some(flight) = front.flights.iter_mut().find(|flight| flight.stamp == stamp) {
+            flight.left -= 1;
+            let member = DriveIndex(u16::try_from(arrival.ticket.part).unwrap_or(u16::MAX));
+            if arrival.result.is_err() && !flight.failed.contains(&member) {
+                flight.failed.push(member);
+            }
         }
-        written.extend(arrival.buf);
-        flight.left -= 1;
-        let member = DriveIndex(u16::try_from(arrival.ticket.part).unwrap_or(u16::MAX));
-        if arrival.result.is_err() && !flight.failed.contains(&member) {
-            flight.failed.push(member);
-        }
+        arrival.buf.into_iter().for_each(|buf| front.keep(buf));
     }
-    let is_over = flight.left == 0;
-    written.into_iter().for_each(|buf| front.keep(buf));
-    if !is_over {
-        return false;
+    while let Some(flight) = front.flights.pop_front_if(|flight| flight.left == 0) {
+        end(shared, flight);
     }
-    end(shared, front, &mut shared.log.lock());
-    true
 }
 
-/// A frame has arrived on all copies that are left: it becomes visible, and those who wait for it are told.
-fn end(shared: &Shared, front: &mut Front, log: &mut Ring) {
-    let flight = front.flight.take().expect("it was in flight");
+/// A frame has arrived on all copies that are left, and so have all before it: it becomes visible, and those who wait for
+/// it are told.
+fn end(shared: &Shared, flight: Flight) {
     let Flight { frame, batches, failed, began, .. } = flight;
-    let result = if failed.len() == log.members.len() {
-        let copies = log.members.len();
-        Err(shared
-            .stop(format!("the write buffer failed: none of the {copies} copies could be written")))
-    } else {
-        log.finish(&frame, &failed);
-        match failed.is_empty() {
-            true => Ok(()),
-            false => shared.take_out(&mut shared.ios.take(), &failed),
-        }
-    };
+    let log = &mut *shared.log.lock();
+    let result = finish(shared, log, &frame, &failed);
     if result.is_ok() {
         let changes = batches.iter().flat_map(|(_, batch)| &batch.changes);
         apply(shared, frame.head.first, &records(&batches), changes.map(|(_, op)| stream_of(op)));
     }
-    let is_filling = log.used() > log.bytes / 2;
+    let is_filling = is_filling(log);
     let time = shared.options.clock.now().since(began);
     for (_, batch) in batches {
         batch.tally.spend(Stage::Log, time);
@@ -270,6 +272,34 @@ fn end(shared: &Shared, front: &mut Front, log: &mut Ring) {
     if is_filling {
         shared.ring();
     }
+}
+
+/// Whether a frame is durable that has arrived on all copies but these; without them it is, when they are out.
+fn finish(
+    shared: &Shared,
+    log: &mut Ring,
+    frame: &Started,
+    failed: &[DriveIndex],
+) -> Result<(), VolumeError> {
+    // A frame before it was lost, or not everybody knows that a copy missed it.
+    shared.check_writable(&shared.core.lock())?;
+    if log.members.iter().all(|member| failed.contains(member)) {
+        let copies = log.members.len();
+        let why = format!("the write buffer failed: none of the {copies} copies could be written");
+        return Err(shared.stop(why));
+    }
+    let was_in = |member: &&DriveIndex| log.members.contains(member);
+    let failed: Vec<DriveIndex> = failed.iter().filter(was_in).copied().collect();
+    log.finish(frame, &failed);
+    match failed.is_empty() {
+        true => Ok(()),
+        false => shared.take_out(&mut shared.ios.take(), &failed),
+    }
+}
+
+/// Whether maintenance has to make room in the log.
+fn is_filling(log: &Ring) -> bool {
+    log.used() > log.bytes / 2
 }
 
 /// The placement handle of a write; 0 for none.

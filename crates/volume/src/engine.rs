@@ -6,7 +6,7 @@
 //! | lock | guards | held during I/O |
 //! | --- | --- | --- |
 //! | `keeper` | who writes segments and checkpoints and changes the map | yes |
-//! | `front` | the frame of the log that is being written: who has it may append | by those who run to their end |
+//! | `front` | the frames of the log that are being written: who has it may append | by those who run to their end |
 //! | `inbox` | changes that wait for a frame | no |
 //! | `log` | the order of records | by those who run to their end |
 //! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
@@ -94,7 +94,8 @@ pub(crate) type Outbox = Mutex<Vec<(Vec<(Tag, Op)>, Result<(), VolumeError>)>>;
 /// The end of the log, as its writers have it.
 pub(crate) struct Front {
     pub(crate) lanes: Lanes,
-    pub(crate) flight: Option<Flight>,
+    /// Frames in flight, in their order.
+    pub(crate) flights: VecDeque<Flight>,
     pub(crate) arrived: Vec<Arrival>,
     /// How often there was no room for the next frame since there was.
     pub(crate) refusals: u32,
@@ -102,14 +103,14 @@ pub(crate) struct Front {
     spare: Vec<AlignedBuf>,
 }
 
-/// Buffers of frames that are kept, and the largest that is.
-const SPARE: usize = 16;
-const SPARE_BYTES_MAX: usize = 1 << 20;
+/// Buffers of frames that are kept, and the largest that is: a write of the largest size has a frame that is larger.
+const SPARE: usize = 32;
+const SPARE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
 impl Front {
     pub(crate) fn new(fleet: Arc<Fleet>) -> Front {
-        let (lanes, spare) = (Lanes::new(fleet), Vec::new());
-        Front { lanes, flight: None, arrived: Vec::new(), refusals: 0, spare }
+        let (lanes, flights, spare) = (Lanes::new(fleet), VecDeque::new(), Vec::new());
+        Front { lanes, flights, arrived: Vec::new(), refusals: 0, spare }
     }
 
     /// A buffer of this size, with any content.

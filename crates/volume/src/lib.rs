@@ -29,7 +29,8 @@
 //!
 //! # The protocol
 //!
-//! 1. A write is a record in a frame of the log. It is acknowledged when the frame is durable on all copies of the log.
+//! 1. A write is a record in a frame of the log. It is acknowledged when the frame, and each before it, is durable on all
+//!    copies of the log. Several frames may be in flight; a replay ends at the first one that is missing.
 //! 2. *Destaging* packs the oldest records into the open segment, and enters the places into the map in memory.
 //! 3. *Cleaning* moves what lives in a segment to others, verified; *repair* rebuilds lost chunks in free slots. Nothing is
 //!    ever overwritten in place.

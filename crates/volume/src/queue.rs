@@ -430,7 +430,7 @@ impl Queue {
         }
         let glance = left.min(GLANCE);
         match shared.front.try_lock_for(glance) {
-            Some(mut front) if front.flight.is_some() => {
+            Some(mut front) if !front.flights.is_empty() => {
                 let Front { lanes, arrived, .. } = &mut *front;
                 lanes.wait(arrived, if is_reading { glance } else { left.min(LONG_GLANCE) });
             }

@@ -63,7 +63,8 @@ pub(crate) fn open(
     let members: Vec<DriveIndex> =
         config.log.members.iter().copied().filter(|m| fleet.get(*m).is_some()).collect();
     // The first frame may begin with records that the checkpoint has.
-    let ring = Ring::new(config.log.epoch, config.log.ring_bytes, members, root.tail, Seqno(0));
+    let (epoch, ring_bytes) = (config.log.epoch, config.log.ring_bytes);
+    let ring = Ring::new(epoch, ring_bytes, members, root.tail, Seqno(0), Incarnation(0));
     let shared = Shared {
         name: config.name.clone(),
         geometry: geometry(&ring),
@@ -303,8 +304,10 @@ fn replay(
     remarks: &mut Vec<String>,
 ) -> Result<bool, VolumeError> {
     let mut log = shared.log.lock();
+    let incarnation = shared.config.lock().incarnation;
+    let least = Seqno(root.catalogued.0 + 1);
     if log.members.is_empty() {
-        log.next_seqno = Seqno(root.catalogued.0 + 1);
+        log.begin(incarnation, least);
         return Ok(true);
     }
     // A pool that was closed has an empty log: nothing was appended between its last label and the one of this open. A
@@ -312,7 +315,7 @@ fn replay(
     if !was_clean || shared.options.accept_half {
         replay_frames(shared, io, root, &mut log, remarks)?;
     }
-    log.next_seqno = log.next_seqno.max(Seqno(root.catalogued.0 + 1));
+    log.begin(incarnation, least);
     Ok(false)
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn commit<'a>(
         let front = commit::hold(shared);
         let mut log = shared.log.lock();
         shared.check_writable(&shared.core.lock())?;
-        let first = log.next_seqno;
+        let first = log.next_seqno();
         let records = build(first)?;
         match log.append(io, &records) {
             Appended::Durable { failed } => {

@@ -7,13 +7,16 @@
 #[path = "support/rig.rs"]
 mod rig;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_base::{LbaCount, Rng};
-use esker_device::Device;
-use esker_sim::{CrashDevice, CrashRecorder, Image, ImageId, Kept, LbaSet, Plan};
+use esker_base::{AlignedBuf, Lba, LbaCount, Rng};
+use esker_device::{Command, Device, Op, Tag};
+use esker_sim::{
+    CrashDevice, CrashRecorder, Effect, FaultDevice, FaultPlan, Image, ImageId, Kept, LbaSet, Plan,
+    Target,
+};
 use esker_volume::types::id::DriveIndex;
 use esker_volume::{MemberState, OpenOptions, Pool, Role};
 use rig::{Act, Oracle, SMALL, Shape};
@@ -49,6 +52,20 @@ struct Recorded {
     members: Vec<Members>,
     /// Devices, spare ones included.
     devices: usize,
+    /// Acts that may be under way at a time.
+    under_way: usize,
+}
+
+impl Recorded {
+    /// The last act that was acknowledged before an image, or one behind it that was: then all before it have happened.
+    fn acknowledged(&self, image: &Image) -> Option<usize> {
+        image.marks().iter().max().map(|mark| usize::try_from(*mark).unwrap())
+    }
+
+    /// The contents that the pool may have after that act.
+    fn allowed(&self, acked: usize) -> Vec<&Oracle> {
+        self.oracles[acked..].iter().take(1 + self.under_way).collect()
+    }
 }
 
 fn record(shape: &Shape, seed: u64, count: usize) -> Recorded {
@@ -93,7 +110,77 @@ fn record_acts(
         recorder.mark(n as u64 + 1);
     }
     let members = vec![Members::Whole; oracles.len()];
-    Recorded { recorder, oracles, acts, members, devices: shape.drives + shape.buffers }
+    let devices = shape.drives + shape.buffers;
+    Recorded { recorder, oracles, acts, members, devices, under_way: 1 }
+}
+
+/// Writes that are in flight at a time.
+const FLIGHTS: u64 = 5;
+
+/// Writes of which several are in flight at a time, each in a frame of its own, and which the drives end in any order.
+fn record_flights(shape: &Shape, seed: u64, rounds: u64) -> Recorded {
+    let mut rng = Rng::new(seed);
+    let recorder = CrashRecorder::new();
+    let (drives, buffers) = rig::devices(shape);
+    let mut attach = |device: Arc<dyn Device>| -> Arc<dyn Device> {
+        let plan = FaultPlan::new();
+        for n in 0..4000 {
+            let count = u32::try_from(rng.below(5)).unwrap();
+            plan.once(Target::Write, n, Effect::DelayPolls { count });
+        }
+        recorder.attach(Arc::new(FaultDevice::new(device, &plan)))
+    };
+    let drives: Vec<_> = drives.into_iter().map(&mut attach).collect();
+    let buffers: Vec<_> = buffers.into_iter().map(attach).collect();
+    Pool::create(&drives, &buffers, &rig::create_options(shape)).unwrap();
+    let devices = [drives, buffers].concat();
+    recorder.mark(0);
+    let pool = rig::open(&devices, shape);
+    let mut oracle = Oracle::default();
+    let (mut oracles, mut acts) = (vec![oracle.clone()], Vec::new());
+    let create = Act::Create(1, 64);
+    rig::run(&pool, &create).unwrap();
+    oracle.apply(&create);
+    oracles.push(oracle.clone());
+    acts.push(create);
+    recorder.mark(1);
+    let mut queue = pool.volume("v1").unwrap().queue_pair(8).unwrap();
+    for round in 0..rounds {
+        for _ in 0..1 + rng.below(FLIGHTS) {
+            let (tag, version) = (Tag(oracles.len() as u64), 1 + acts.len() as u64 * 16);
+            // Of large frames more are in flight than of small ones: this is the largest.
+            let count = if rng.chance(1, 2) { 15 } else { 1 + rng.below(8) };
+            let block = rng.below(64 - count);
+            let mut buf = AlignedBuf::zeroed(rig::BLOCK * usize::try_from(count).unwrap());
+            for (version, part) in (version..).zip(buf.chunks_mut(rig::BLOCK)) {
+                rig::fill(part, version);
+            }
+            let act = Act::Write { volume: 1, block, count, version };
+            oracle.apply(&act);
+            oracles.push(oracle.clone());
+            acts.push(act);
+            let op = Op::Write { lba: Lba(block), buf, placement: None, fua: false };
+            assert_eq!(queue.submit(&mut VecDeque::from([Command { tag, op }])).unwrap(), 1);
+        }
+        if rng.chance(1, 3) {
+            pool.checkpoint().unwrap(); // beside frames in flight
+        }
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.wait(&mut done, None).unwrap();
+            for done in done.drain(..) {
+                done.result.unwrap();
+                recorder.mark(done.tag.0);
+            }
+        }
+        if round % 3 == 0 {
+            pool.step().unwrap();
+        }
+    }
+    drop(queue);
+    let members = vec![Members::Whole; oracles.len()];
+    let under_way = usize::try_from(FLIGHTS).unwrap();
+    Recorded { recorder, oracles, acts, members, devices: devices.len(), under_way }
 }
 
 /// Acts between which drives go missing, return, are given up, replaced, added and retired.
@@ -114,6 +201,7 @@ fn record_members(shape: &Shape, seed: u64, count: usize) -> Recorded {
         acts: Vec::new(),
         members: vec![Members::Whole],
         devices: all.len(),
+        under_way: 1,
     };
     for n in 0..count {
         let mut oracle = recorded.oracles[n].clone();
@@ -245,9 +333,8 @@ fn check(
     shape: &Shape,
     rng: &mut Rng,
 ) -> Result<usize, String> {
-    let Some(&acked) = image.marks().last() else { return Ok(0) };
-    let acked = usize::try_from(acked).unwrap();
-    let allowed: Vec<&Oracle> = recorded.oracles[acked..].iter().take(2).collect();
+    let Some(acked) = recorded.acknowledged(image) else { return Ok(0) };
+    let allowed = recorded.allowed(acked);
     let mut devices = image_devices(image, recorded);
     match members_of(recorded, acked) {
         Members::Whole if rng.chance(1, 4) && recorded.devices == shape.drives + shape.buffers => {
@@ -294,9 +381,8 @@ fn check_recovery(
     shape: &Shape,
     seed: u64,
 ) -> Result<u64, String> {
-    let Some(&acked) = image.marks().last() else { return Ok(0) };
-    let acked = usize::try_from(acked).unwrap();
-    let allowed: Vec<&Oracle> = recorded.oracles[acked..].iter().take(2).collect();
+    let Some(acked) = recorded.acknowledged(image) else { return Ok(0) };
+    let allowed = recorded.allowed(acked);
     let recorder = CrashRecorder::new();
     let devices = image_devices(image, recorded).into_iter().map(|device| {
         let extent = LbaCount(device.geometry().capacity.0);
@@ -352,8 +438,8 @@ fn sweep_of(recorded: &Recorded, shape: &Shape, seed: u64, budget: usize) -> u64
     let mut checked = 0;
     let offset = usize::try_from(rng.below(stride as u64)).unwrap();
     for (number, image) in history.images(&plan).skip(offset).step_by(stride).enumerate() {
-        let acked = image.marks().last().copied();
-        let next = acked.and_then(|n| recorded.acts.get(usize::try_from(n).unwrap()));
+        let acked = recorded.acknowledged(&image);
+        let next = acked.and_then(|n| recorded.acts.get(n));
         if let Err(why) = check(recorded, &image, shape, &mut rng) {
             panic!("seed {seed}, acknowledged {acked:?}, then {next:?}: {why}\n{image}");
         }
@@ -392,6 +478,14 @@ fn acknowledged_acts_survive_on_one_drive() {
 fn acknowledged_acts_survive_with_next_to_no_memory() {
     let images: u64 = (30..32).map(|seed| sweep(&FRUGAL, seed, 50, 300)).sum();
     assert!(images > 500, "{images} images");
+}
+
+#[test]
+fn acknowledged_frames_in_flight_survive_every_crash() {
+    let sweep = |shape: &Shape, seed| sweep_of(&record_flights(shape, seed, 12), shape, seed, 250);
+    let images: u64 = (70..73).map(|seed| sweep(&SMALL, seed)).sum();
+    let images = images + sweep(&SINGLE, 73) + sweep(&LARGE, 74);
+    assert!(images > 1000, "{images} images");
 }
 
 /// At each crash point from mark `from` on, an image with all that is not durable torn at once, on all devices: what a
@@ -470,10 +564,14 @@ fn acknowledged_acts_survive_very_many_crashes() {
     let wanted: u64 = std::env::var("ESKER_IMAGES").map_or(200_000, |n| n.parse().unwrap());
     let mut images = 0;
     for seed in 1000.. {
-        images += match seed % 6 {
+        images += match seed % 8 {
             number @ 0..4 => {
                 let shape = [SMALL, LARGE, SINGLE, FRUGAL][usize::try_from(number).unwrap()];
                 sweep(&shape, seed, 120, 1500)
+            }
+            number @ 6..8 => {
+                let shape = if number == 6 { SMALL } else { LARGE };
+                sweep_of(&record_flights(&shape, seed, 40), &shape, seed, 1500)
             }
             number => {
                 let shape = if number == 4 { ROOMY } else { DOUBLE };

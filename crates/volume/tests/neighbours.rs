@@ -129,7 +129,7 @@ impl Rig {
 fn neighbour_of_a_flooder_at_its_limit_hardly_notices() {
     let mut rig = rig();
     let alone = rig.run(5, None);
-    for (limit, is_goal) in [(2_000, true), (10_000, false), (0, false)] {
+    for (limit, read_goal) in [(2_000, 1.2), (10_000, 1.5), (0, f64::INFINITY)] {
         let options = VolumeOptions { iops_limit: limit, ..VolumeOptions::default() };
         rig.pool.configure("flooder", options, &[]).unwrap();
         let queue = rig.pool.volume("flooder").unwrap().queue_pair(FLOOD).unwrap();
@@ -150,7 +150,9 @@ fn neighbour_of_a_flooder_at_its_limit_hardly_notices() {
         if limit > 0 {
             assert!(rate.abs_diff(limit) * 100 <= limit * 3, "{rate} of {limit}");
         }
-        // A write waits for the frame that is in flight: with more of the other's frames, more writes do.
-        assert!(!is_goal || reads <= 1.2 && writes <= 1.2, "{reads} {writes}");
+        // Of all reads of a drive one percent takes twice as long: a few more make that the p99.
+        assert!(reads <= read_goal, "{reads}");
+        // Without a limit a write of the neighbour waits for a frame of the flooder.
+        assert!(limit == 0 || writes <= 1.2, "{writes}");
     }
 }

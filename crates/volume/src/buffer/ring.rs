@@ -4,11 +4,14 @@
 //! end of the ring: it begins at the start then.
 //!
 //! Invariants
-//! 1. A frame is written when the one before it is durable on the copies; so a crash leaves the last one torn, and a
-//!    good frame behind a bad one is damage.
-//! 2. Nothing from the tail on is overwritten. The tail moves when a checkpoint is durable that does not need what is
-//!    before it.
-//! 3. A frame counts if its number follows that of the frame before, and it has that frame's checksum.
+//! 1. Several frames may be in flight: laid out, and not known to be durable on all copies. They become durable for
+//!    their readers in their order ([`Ring::finish`]).
+//! 2. A frame says how many frames before it were in flight when it was laid out. So a good frame behind a bad one is
+//!    damage if the bad one was not among those, and else what a crash left: it is never applied.
+//! 3. Nothing from the tail on is overwritten. The tail moves when a checkpoint is durable that does not need what is
+//!    before it. It never passes a frame in flight.
+//! 4. A frame counts if its number follows that of the frame before, it has that frame's checksum, and its incarnation is
+//!    not lower. Records behind a bad frame get seqnos beyond those that a crash left behind it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -21,7 +24,7 @@ use crate::buffer::ahead::{Ahead, WINDOW, read_window};
 use crate::drive::{Fleet, Io, Read, Write};
 use crate::omf::frame::{self, Frame, FrameHead, Record};
 use crate::omf::root::LogTail;
-use crate::types::id::{DriveIndex, FrameSeq, PoolUuid, Seqno};
+use crate::types::id::{DriveIndex, FrameSeq, Incarnation, PoolUuid, Seqno};
 
 /// Frames begin at a multiple of this: the largest LBA of any drive.
 const ALIGN: u64 = 4096;
@@ -32,22 +35,29 @@ pub(crate) struct Ring {
     pub(crate) bytes: u64,
     /// The members that have a copy.
     pub(crate) members: Vec<DriveIndex>,
-    head: u64,
-    next_frame: FrameSeq,
-    previous_crc: u32,
+    /// The incarnation of the frame that was replayed last, then the one that writes frames.
+    incarnation: Incarnation,
+    /// Behind the last frame that is durable on all copies, and behind the last one that was laid out.
+    durable: End,
+    laid: End,
     tail: u64,
-    pub(crate) next_seqno: Seqno,
-    /// The frames since the tail: number, position, first seqno, and checksum of the one before.
-    frames: VecDeque<(FrameSeq, u64, Seqno, u32)>,
+    /// The frames since the tail, those in flight included: where each is, and its first seqno.
+    frames: VecDeque<End>,
+}
+
+/// A place between two frames: where the next one begins, what it follows, and its first seqno.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: LogTail,
+    seqno: Seqno,
 }
 
 /// A frame that was laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     pub(crate) head: FrameHead,
-    size: u64,
-    crc: u32,
-    records: u64,
+    /// Behind it.
+    end: End,
 }
 
 /// The outcome of an append.
@@ -68,23 +78,34 @@ impl Ring {
         members: Vec<DriveIndex>,
         tail: LogTail,
         next_seqno: Seqno,
+        incarnation: Incarnation,
     ) -> Ring {
-        Ring {
-            epoch,
-            bytes,
-            members,
-            head: tail.offset,
-            next_frame: tail.frame,
-            previous_crc: tail.previous_crc,
-            tail: tail.offset,
-            next_seqno,
-            frames: VecDeque::new(),
-        }
+        let end = End { at: tail, seqno: next_seqno };
+        let (durable, laid, tail, frames) = (end, end, tail.offset, VecDeque::new());
+        Ring { epoch, bytes, members, incarnation, durable, laid, tail, frames }
+    }
+
+    /// The ring that follows this one: empty, on these members. No frame is in flight.
+    pub(crate) fn successor(&self, bytes: u64, members: Vec<DriveIndex>) -> Ring {
+        let tail = LogTail { offset: 0, ..self.durable.at };
+        Ring::new(self.epoch + 1, bytes, members, tail, self.durable.seqno, self.incarnation)
+    }
+
+    /// The incarnation that appends to it from now on, and the least seqno of the next record.
+    pub(crate) fn begin(&mut self, incarnation: Incarnation, least: Seqno) {
+        self.incarnation = incarnation;
+        self.laid.seqno = self.laid.seqno.max(least);
+        self.durable = self.laid;
+    }
+
+    /// The seqno behind the last record that is durable.
+    pub(crate) fn next_seqno(&self) -> Seqno {
+        self.durable.seqno
     }
 
     /// Bytes that cannot be overwritten.
     pub(crate) fn used(&self) -> u64 {
-        self.head - self.tail
+        self.laid.at.offset - self.tail
     }
 
     /// The most bytes of a frame: a fraction of the ring, so that it moves on.
@@ -93,14 +114,15 @@ impl Ring {
     }
 
     fn start_of(&self, size: u64) -> u64 {
-        let left = self.bytes - self.head % self.bytes;
-        if size > left { self.head + left } else { self.head }
+        let head = self.laid.at.offset;
+        let left = self.bytes - head % self.bytes;
+        if size > left { head + left } else { head }
     }
 
-    /// Lays records out in a buffer as the next frame, of which the first has `next_seqno`; `None` when there is no room before the
-    /// tail moves. Nothing else is laid out before it is there, or given up.
+    /// Lays records out in a buffer as the next frame; `None` when there is no room before the tail moves. The frame is in
+    /// flight until it is finished.
     pub(crate) fn start(
-        &self,
+        &mut self,
         pool: PoolUuid,
         records: &[Record<&[u8]>],
         buf: impl FnOnce(usize) -> AlignedBuf,
@@ -108,9 +130,11 @@ impl Ring {
         let mut head = FrameHead {
             offset: 0,
             epoch: self.epoch,
-            number: self.next_frame,
-            first: self.next_seqno,
-            previous_crc: self.previous_crc,
+            number: self.laid.at.frame,
+            first: self.laid.seqno,
+            previous_crc: self.laid.at.previous_crc,
+            incarnation: self.incarnation,
+            in_flight: self.in_flight(),
         };
         let most: usize = records.iter().map(size_of).sum::<usize>() + frame::FRAME_OVERHEAD;
         let size = round_up(to_u64(most), ALIGN);
@@ -120,13 +144,20 @@ impl Ring {
         }
         let mut buf = buf(to_usize(size));
         let crc = frame::encode_into(pool, &head, records, &mut buf);
-        let records = to_u64(records.len());
-        Some((Started { head, size, crc, records }, buf))
+        let end = self.take(&head, size, crc, to_u64(records.len()));
+        Some((Started { head, end }, buf))
     }
 
-    /// A frame is durable on all copies but these.
+    /// Frames that are in flight.
+    pub(crate) fn in_flight(&self) -> u8 {
+        let count = self.laid.at.frame.0 - self.durable.at.frame.0;
+        u8::try_from(count).expect("few frames are in flight")
+    }
+
+    /// A frame is durable on all copies but these, and so are all before it.
     pub(crate) fn finish(&mut self, frame: &Started, failed: &[DriveIndex]) {
-        self.take(&frame.head, frame.size, frame.crc, frame.records);
+        debug_assert_eq!(frame.head.number, self.durable.at.frame);
+        self.durable = frame.end;
         self.members.retain(|member| !failed.contains(member));
     }
 
@@ -135,7 +166,7 @@ impl Ring {
         place(fleet, member, self.bytes, frame.head.offset)
     }
 
-    /// Writes records as one frame to all copies. The first of them has `next_seqno`.
+    /// Writes records as one frame to all copies, while none is in flight. The first of them has `next_seqno`.
     pub(crate) fn append(&mut self, io: &mut Io, records: &[Record<&[u8]>]) -> Appended {
         let Some((frame, bytes)) = self.start(io.fleet().pool, records, AlignedBuf::zeroed) else {
             return Appended::Full;
@@ -149,37 +180,31 @@ impl Ring {
         Appended::Durable { failed }
     }
 
-    /// A frame is there: what comes next comes behind it.
-    fn take(&mut self, head: &FrameHead, size: u64, crc: u32, records: u64) {
-        self.frames.push_back((head.number, head.offset, head.first, head.previous_crc));
-        self.head = head.offset + size;
-        self.next_frame = FrameSeq(head.number.0 + 1);
-        self.previous_crc = crc;
-        self.next_seqno = Seqno(head.first.0 + records);
+    /// A frame has its place: what comes next comes behind it.
+    fn take(&mut self, head: &FrameHead, size: u64, crc: u32, records: u64) -> End {
+        let FrameHead { offset, number, first, previous_crc, .. } = *head;
+        let at = LogTail { frame: number, offset, previous_crc };
+        self.frames.push_back(End { at, seqno: first });
+        let (frame, offset) = (FrameSeq(number.0 + 1), offset + size);
+        let at = LogTail { frame, offset, previous_crc: crc };
+        self.laid = End { at, seqno: Seqno(first.0 + records) };
+        self.laid
     }
 
-    /// Where a replay has to begin so that it finds all records from `seqno` on.
+    /// Where a replay has to begin so that it finds all records from `seqno` on, which is durable; or all that are in
+    /// flight.
     pub(crate) fn tail_for(&self, seqno: Option<Seqno>) -> LogTail {
         let needed = seqno.and_then(|seqno| {
-            let after = self.frames.partition_point(|(_, _, first, _)| *first <= seqno);
+            let after = self.frames.partition_point(|frame| frame.seqno <= seqno);
             self.frames.get(after.saturating_sub(1))
         });
-        match needed {
-            Some((frame, offset, _, previous_crc)) => {
-                LogTail { frame: *frame, offset: *offset, previous_crc: *previous_crc }
-            }
-            None => LogTail {
-                frame: self.next_frame,
-                offset: self.head,
-                previous_crc: self.previous_crc,
-            },
-        }
+        needed.map_or(self.durable.at, |frame| frame.at)
     }
 
     /// A checkpoint with this tail is durable.
     pub(crate) fn move_tail(&mut self, tail: &LogTail) {
         self.tail = tail.offset;
-        while self.frames.front().is_some_and(|(frame, ..)| *frame < tail.frame) {
+        while self.frames.front().is_some_and(|frame| frame.at.frame < tail.frame) {
             self.frames.pop_front();
         }
     }
@@ -190,9 +215,10 @@ impl Ring {
         io: &mut Io,
         ahead: &mut Ahead,
     ) -> Result<Option<Frame>, String> {
-        let left = self.bytes - self.head % self.bytes;
+        let head = self.laid.at.offset;
+        let left = self.bytes - head % self.bytes;
         // A frame that did not fit is at the start of the ring.
-        for position in [self.head, self.head + left] {
+        for position in [head, head + left] {
             if let Some(frame) = self.replay_at(io, ahead, position)? {
                 return Ok(Some(frame));
             }
@@ -232,14 +258,17 @@ impl Ring {
         // Somebody may see its content from now on: so it must be on all copies.
         let failed = write_copies(io, &without, self.bytes, position, &bytes);
         self.members.retain(|member| !failed.contains(member));
-        self.take(&frame.head, size, frame.crc, to_u64(frame.records.len()));
+        self.durable = self.take(&frame.head, size, frame.crc, to_u64(frame.records.len()));
+        self.incarnation = frame.head.incarnation;
         Ok(Some(frame))
     }
 
     fn follows(&self, frame: &Frame) -> bool {
-        frame.head.number == self.next_frame
-            && frame.head.previous_crc == self.previous_crc
-            && frame.head.first >= self.next_seqno
+        let End { at, seqno } = self.laid;
+        frame.head.number == at.frame
+            && frame.head.previous_crc == at.previous_crc
+            && frame.head.first >= seqno
+            && (frame.head.incarnation >= self.incarnation || frame.head.is_of_earlier_software())
     }
 
     fn read_frame(
@@ -284,23 +313,33 @@ impl Ring {
         let Ok(()) = all;
     }
 
-    /// Looks for good frames behind the end: there are none, unless acknowledged ones before them are damaged.
-    fn look_beyond(&self, io: &mut Io) -> Result<(), String> {
+    /// Looks for good frames behind the end: those that were in flight together with the first one that is missing. Others
+    /// say that acknowledged ones before them are damaged.
+    fn look_beyond(&mut self, io: &mut Io) -> Result<(), String> {
         // From the tail to the head lie frames that were replayed.
-        let head = self.head % self.bytes;
+        let head = self.laid.at.offset % self.bytes;
         let end = head + self.bytes - self.used();
+        let missing = self.laid.at.frame;
+        let mut beyond = self.laid.seqno;
         for range in [head..end.min(self.bytes), 0..end.saturating_sub(self.bytes)] {
             self.each_start(io, range, |io, member, at, bytes| {
                 let Some((position, number)) = later_frame(bytes, self, at) else { return Ok(()) };
                 let found = self.read_frame(io, &mut Ahead::default(), member, position);
                 let Some((frame, _)) = found else { return Ok(()) };
                 debug_assert_eq!(frame.head.number, number);
-                Err(format!(
-                    "{} of the write buffer is good on {member}, and {} is not",
-                    frame.head.number, self.next_frame
-                ))
+                if missing < frame.head.first_in_flight() {
+                    return Err(format!(
+                        "{} of the write buffer is good on {member}, and {missing} is not",
+                        frame.head.number
+                    ));
+                }
+                // A block in a segment is known by its seqno: no other record may have one of these.
+                beyond = beyond.max(Seqno(frame.head.first.0 + to_u64(frame.records.len())));
+                Ok(())
             })?;
         }
+        self.laid.seqno = beyond;
+        self.durable = self.laid;
         Ok(())
     }
 
@@ -354,7 +393,8 @@ impl Ring {
 /// Position and number of the frame that may begin here, if it is later than the next one.
 fn later_frame(bytes: &[u8], ring: &Ring, at: u64) -> Option<(u64, FrameSeq)> {
     let (position, epoch, number) = frame::peek(bytes)?;
-    let is_later = epoch == ring.epoch && number > ring.next_frame && position % ring.bytes == at;
+    let is_later =
+        epoch == ring.epoch && number > ring.laid.at.frame && position % ring.bytes == at;
     is_later.then_some((position, number))
 }
 

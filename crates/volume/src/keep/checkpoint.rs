@@ -59,7 +59,7 @@ pub(crate) fn run(
     let tail = match held {
         Some(mut log) => {
             let ring = new_ring(shared, &log);
-            let root = root(shared, keeper, ring.tail_for(None), ring.next_seqno);
+            let root = root(shared, keeper, ring.tail_for(None), ring.next_seqno());
             let pointer = write_root(shared, io, &root)?;
             point_to(shared, io, pointer, Some(&ring), want.is_clean)?;
             *log = ring;
@@ -71,7 +71,7 @@ pub(crate) fn run(
             let root = {
                 let log = shared.log.lock();
                 let oldest = shared.core.lock().pending.oldest();
-                root(shared, keeper, log.tail_for(oldest), log.next_seqno)
+                root(shared, keeper, log.tail_for(oldest), log.next_seqno())
             };
             let pointer = write_root(shared, io, &root)?;
             point_to(shared, io, pointer, None, want.is_clean)?;
@@ -96,7 +96,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The state as a checkpoint has it. The log is locked: nothing is between its tail and the rest.
+/// The state as a checkpoint has it. The log is locked: nothing is between its tail and the rest. Frames in flight are not
+/// in it: nobody sees them yet, and they lie behind the tail.
 fn root(shared: &Shared, keeper: &Keeper, tail: LogTail, next_seqno: Seqno) -> Root {
     let mut core = shared.core.lock();
     let core = &mut *core;
@@ -122,8 +123,7 @@ fn root(shared: &Shared, keeper: &Keeper, tail: LogTail, next_seqno: Seqno) -> R
 fn new_ring(shared: &Shared, log: &Ring) -> Ring {
     let config = shared.config.lock();
     let (members, bytes) = log_members(shared, &config);
-    let tail = LogTail { offset: 0, ..log.tail_for(None) };
-    Ring::new(log.epoch + 1, bytes, members, tail, log.next_seqno)
+    log.successor(bytes, members)
 }
 
 /// Whether a copy of the log is on a slow drive, and would be on another one if it were placed anew.

@@ -52,7 +52,7 @@ pub(crate) fn is_due(shared: &Shared) -> bool {
 
 /// The content of volumes now.
 pub(crate) fn content(shared: &Shared) -> Content {
-    let next = shared.log.lock().next_seqno;
+    let next = shared.log.lock().next_seqno();
     let destaged = shared.counts.destaged.load(Ordering::Relaxed);
     (next, shared.core.lock().space.live_blocks(), destaged)
 }
@@ -70,7 +70,7 @@ pub(crate) fn run(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<b
 }
 
 fn best_victim(shared: &Shared, keeper: &Keeper) -> Option<SegmentId> {
-    let now = shared.log.lock().next_seqno;
+    let now = shared.log.lock().next_seqno();
     let is_urgent = is_urgent(shared);
     let core = shared.core.lock();
     let layout = shared.fleet.layout;
@@ -114,7 +114,7 @@ pub(crate) fn move_out(
         Some(segment) => segment.row.clone(),
         None => return Ok(()),
     };
-    let now = shared.log.lock().next_seqno;
+    let now = shared.log.lock().next_seqno();
     if row.class == Class::Hot.number() {
         keeper.lifespan.learn(now.0.saturating_sub(row.born.0));
     }

@@ -1,7 +1,8 @@
 //! A frame of the write buffer: some records, all or none of which count.
 //!
 //! Envelope: address = offset in the ring, epoch of the ring; generation = number of the frame. Body: 8 seqno of the
-//! first record, 4 CRC of the frame before, then records behind their count of 4 bytes:
+//! first record, 4 CRC of the frame before, then records behind their count of 4 bytes, then 8 incarnation, 1 frames before
+//! it that were in flight. The last two are not in frames of earlier software, which had one frame in flight. Records:
 //!
 //! | kind | fields |
 //! | --- | --- |
@@ -16,7 +17,9 @@ use esker_base::units::to_usize;
 
 use crate::omf::envelope::{self, Address, FormatError, Kind};
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
-use crate::types::id::{Block, FrameSeq, LineageId, PoolUuid, Seqno, SnapshotId, VolumeId};
+use crate::types::id::{
+    Block, FrameSeq, Incarnation, LineageId, PoolUuid, Seqno, SnapshotId, VolumeId,
+};
 use crate::types::{BLOCK_SIZE, u32_of};
 
 /// A change of the catalogue.
@@ -44,7 +47,7 @@ pub(crate) enum Record<D> {
 /// Bytes before the data of a write; behind it are none.
 pub(crate) const WRITE_OVERHEAD: usize = 21;
 /// Bytes of a frame without records.
-pub(crate) const FRAME_OVERHEAD: usize = envelope::ENVELOPE + 16;
+pub(crate) const FRAME_OVERHEAD: usize = envelope::ENVELOPE + 16 + 9;
 
 /// The head of a frame: all but its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,22 @@ pub(crate) struct FrameHead {
     pub(crate) number: FrameSeq,
     pub(crate) first: Seqno,
     pub(crate) previous_crc: u32,
+    /// The one of the pool that wrote it; 0 if earlier software did.
+    pub(crate) incarnation: Incarnation,
+    /// Frames right before it that were not known to be durable when it was begun.
+    pub(crate) in_flight: u8,
+}
+
+impl FrameHead {
+    /// The first of the frames that were not known to be durable when it was begun; itself if all before it were.
+    pub(crate) fn first_in_flight(&self) -> FrameSeq {
+        FrameSeq(self.number.0.saturating_sub(self.in_flight.into()))
+    }
+
+    /// Whether software wrote it that had one frame in flight.
+    pub(crate) fn is_of_earlier_software(&self) -> bool {
+        self.incarnation == Incarnation(0)
+    }
 }
 
 /// A frame that was read.
@@ -95,6 +114,7 @@ pub(crate) fn encode_into(
             Record::Change(change) => change.encode(&mut e),
         }
     }
+    e.u64(head.incarnation.0).u8(head.in_flight);
     put(&e.0);
     into[end..].fill(0);
     envelope::finish_in(&mut into[..end])
@@ -145,7 +165,11 @@ pub(crate) fn decode(
     for _ in 0..count {
         records.push(decode_record(&mut d)?);
     }
-    let head = FrameHead { offset, epoch, number, first, previous_crc };
+    let (incarnation, in_flight) = match d.left() {
+        0 => (Incarnation(0), 0),
+        _ => (Incarnation(d.u64("incarnation")?), d.u8("in flight")?),
+    };
+    let head = FrameHead { offset, epoch, number, first, previous_crc, incarnation, in_flight };
     Ok(Frame { head, records, length: opened.length, crc: crc_of(bytes) })
 }
 

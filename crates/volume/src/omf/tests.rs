@@ -129,6 +129,8 @@ fn frame_bytes() -> Vec<u8> {
         number: FrameSeq(13),
         first: Seqno(45),
         previous_crc: 0x1234,
+        incarnation: Incarnation(5),
+        in_flight: 2,
     };
     let data = [7; 4096];
     let (lineage, block) = (LineageId(6), Block(9));
@@ -289,6 +291,19 @@ fn structures_of_other_places_are_refused() {
     assert!(Label::decode(&label().encode(2), 1).is_err());
     assert!(frame::decode(&frame_bytes(), POOL, 0, 6).is_err());
     assert!(frame::decode(&frame_bytes(), POOL, 12_288, 7).is_err());
+}
+
+#[test]
+fn frame_of_earlier_software_had_none_beside_it_in_flight() {
+    let mut bytes = frame_bytes();
+    let frame = frame::decode(&bytes, POOL, 12_288, 6).unwrap();
+    assert_eq!((frame.head.incarnation, frame.head.in_flight), (Incarnation(5), 2));
+    assert_eq!(frame.head.first_in_flight(), FrameSeq(11));
+    bytes.truncate(bytes.len() - 9);
+    envelope::finish_in(&mut bytes);
+    let earlier = frame::decode(&bytes, POOL, 12_288, 6).unwrap();
+    assert_eq!((earlier.head.incarnation, earlier.head.in_flight), (Incarnation(0), 0));
+    assert_eq!((earlier.records, earlier.head.first_in_flight()), (frame.records, FrameSeq(13)));
 }
 
 #[test]
