@@ -287,7 +287,7 @@ def regrets(cases, sets, policy):
 def gaps(printed, _):
     """Which share of the gap between LRU and the optimum policies close, and how far they fall behind."""
     cases, found = cases_of(printed), []
-    whole = re.search(r"^one set, \d+ cases: .*\n((?:  .*\n)*)", printed, re.M)
+    whole = re.search(r"^one set, chosen on, \d+ cases: .*\n((?:  .*\n)*)", printed, re.M)
     closed = dict(re.findall(r"^  (\S+) +([\d.]+) %$", whole[1] if whole else "", re.M))
     for label, policy in POLICIES.items():
         most = share(regrets(cases, "one set", policy)[0])
