@@ -5,10 +5,9 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use esker_device::QueuePair;
 use parking_lot::Mutex;
@@ -25,19 +24,13 @@ struct Region {
     space: SpaceId,
     base: usize,
     end: usize,
-    /// Tells apart queue pairs of arenas that had the same place.
-    serial: usize,
+    /// Queue pairs that no thread uses now.
+    queues: Mutex<Vec<Box<dyn QueuePair>>>,
 }
 
 static REGIONS: [AtomicPtr<Region>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
-static SERIAL: AtomicUsize = AtomicUsize::new(1);
 /// The handler that was there before ours.
 static BEFORE: Mutex<Option<libc::sigaction>> = Mutex::new(None);
-
-thread_local! {
-    /// This thread's queue pairs, by the arena's serial.
-    static QUEUES: RefCell<Vec<(usize, Box<dyn QueuePair>)>> = const { RefCell::new(Vec::new()) };
-}
 
 /// A place among the regions.
 pub(crate) struct Served(usize);
@@ -49,9 +42,9 @@ pub(crate) fn serve(
     region: (usize, usize),
 ) -> io::Result<Served> {
     install()?;
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let (base, size) = region;
-    let region = Box::into_raw(Box::new(Region { shared, space, base, end: base + size, serial }));
+    let (end, queues) = (base + size, Mutex::default());
+    let region = Box::into_raw(Box::new(Region { shared, space, base, end, queues }));
     let null = std::ptr::null_mut();
     let take = |place: &AtomicPtr<Region>| {
         place.compare_exchange(null, region, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -161,26 +154,23 @@ impl Region {
         true
     }
 
-    /// Runs a command on this thread's own queue pair.
+    /// Runs a command on a queue pair that no other thread uses meanwhile.
     fn run(&self, command: esker_device::Command) {
         let mut commands = std::collections::VecDeque::from([command]);
         let mut done = Vec::new();
-        let outcome = QUEUES.with_borrow_mut(|queues| {
-            let known = queues.iter().position(|(serial, _)| *serial == self.serial);
-            let at = match known {
-                Some(at) => at,
-                None => {
-                    let queue = self.shared.engine.lock().device.queue_pair(1)?;
-                    queues.push((self.serial, queue));
-                    queues.len() - 1
-                }
-            };
-            let queue = &mut queues[at].1;
+        let free = self.queues.lock().pop();
+        let queue = match free {
+            Some(queue) => Ok(queue),
+            None => self.shared.engine.lock().device.queue_pair(1),
+        };
+        let outcome = queue.and_then(|mut queue| {
             queue.submit(&mut commands)?;
             while done.is_empty() {
                 queue.wait(&mut done, None)?;
             }
-            Ok::<(), esker_device::DeviceError>(())
+            // One that has failed is not used again.
+            self.queues.lock().push(queue);
+            Ok(())
         });
         let mut engine = self.shared.engine.lock();
         if let Err(error) = outcome {

@@ -313,3 +313,31 @@ fn a_childs_walk_along_pointers_is_read_ahead() {
     assert!(stats.ahead_pages > before + 2000, "{stats:?}");
     assert!(stats.resident_pages * PAGE as u64 <= 8 << 20, "{stats:?}");
 }
+
+/// Memory of this process, in bytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+#[test]
+fn arenas_that_have_ended_leave_no_memory() {
+    let one = |mode| {
+        let Some(options) = options(4 << 20, 8 << 20) else { return false };
+        let device = Arc::new(MemoryDevice::new("memory", 8 << 20, 4096));
+        let arena = Arena::new(device, options, 0, mode).unwrap();
+        let memory = Slow::new(&arena, 8 << 20);
+        fill(&memory);
+        check(&memory);
+        true
+    };
+    let some = |count| (0..count).all(|_| one(Mode::Handler) && one(Mode::Signal));
+    if !some(20) {
+        return;
+    }
+    let before = resident();
+    some(50);
+    let more = resident().saturating_sub(before);
+    assert!(more < 32 << 20, "{more} bytes more after a hundred arenas");
+}
