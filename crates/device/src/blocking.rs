@@ -187,14 +187,13 @@ impl DerefMut for PooledPort<'_> {
 
 impl Drop for PooledPort<'_> {
     fn drop(&mut self) {
+        // A port whose queue pair broke in the middle of a batch must not serve another caller.
+        let is_whole = self.batch.is_empty() && self.queue.in_flight() == 0;
+        let whole = self.port.take_if(|_| is_whole);
         {
             let mut ports = self.pool.ports.lock();
             ports.out -= 1;
-            // A port whose queue pair broke in the middle of a batch must not serve another caller.
-            let is_whole = self.batch.is_empty() && self.queue.in_flight() == 0;
-            if is_whole {
-                ports.free.extend(self.port.take());
-            }
+            ports.free.extend(whole);
         }
         self.pool.returned.notify_all();
     }
