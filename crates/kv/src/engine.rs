@@ -6,6 +6,7 @@
 //!
 //! Sees `tree`, `log`, `manifest` and what lies below them.
 
+pub(crate) mod claims;
 pub(crate) mod counters;
 pub(crate) mod debt;
 pub(crate) mod drain;
@@ -20,3 +21,4 @@ pub(crate) mod request;
 pub(crate) mod shared;
 pub(crate) mod transactions;
 pub(crate) mod window;
+pub(crate) mod workers;

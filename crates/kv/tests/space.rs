@@ -243,6 +243,7 @@ fn a_kvdb_full_of_keys_makes_room_again_when_they_are_deleted() {
         compact_kvsets: 6,
         leaf_key_bytes: 256 << 10,
         gather_bytes: 256 << 10,
+        workers: 1,
     };
     for capacity_bytes in [6 << 20, 8 << 20] {
         let db = Kvdb::create_on(devices(capacity_bytes, None), test_options(tuning)).unwrap();

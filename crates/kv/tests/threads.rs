@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::{small_tuning, test_options};
 use esker_base::{Clock, Rng, thread};
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, Devices, Kvdb, Kvs, Maintenance, Options, Policy};
+use esker_kv::{Batch, Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
 
 const WRITERS: u64 = 4;
 const KEYS: u64 = 200;
@@ -19,7 +19,7 @@ fn options() -> Options {
         maintenance: Maintenance::Threads,
         clock: Clock::real(),
         durability_ms: 5,
-        ..test_options(small_tuning())
+        ..test_options(Tuning { workers: 2, ..small_tuning() })
     }
 }
 

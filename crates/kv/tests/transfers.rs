@@ -29,6 +29,7 @@ fn options() -> Options {
         compact_kvsets: 3,
         leaf_key_bytes: 64 << 10,
         gather_bytes: 2 << 20,
+        workers: 1,
     };
     Options { memory_bytes: 16 << 20, durability_bytes: 1 << 20, ..test_options(tuning) }
 }

@@ -49,7 +49,7 @@ impl Screen<'_> {
         let m = &self.0.maintenance;
         writeln!(
             f,
-            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} sorts, {} expirations, {} young blocks",
+            "maintenance: {} log flushes, {} ingests, {} spills,\n  {} compactions, {} collections, {} splits, {} joins, {} sorts, {} expirations, {} young blocks;\n  a second worker ran {} of these",
             m.log_flushes,
             m.ingests,
             m.spills,
@@ -59,7 +59,8 @@ impl Screen<'_> {
             m.joins,
             m.sorts,
             m.expirations,
-            m.young_blocks
+            m.young_blocks,
+            m.helped
         )?;
         let s = &self.0.stalls;
         writeln!(

@@ -247,7 +247,8 @@ impl Kvdb {
         let _naming = self.engine.naming.lock();
         // No step may be under way that would add to the KVS.
         // Ingest goes on while a long step of the other lane is waited for.
-        let _lanes = (self.engine.compacting.lock(), self.engine.ingesting.lock());
+        let engine = &self.engine;
+        let _lanes = (engine.compacting.lock(), engine.helping.lock(), engine.ingesting.lock());
         self.engine.check_running()?;
         let kvs = self.kvs(name)?;
         let edits =
@@ -309,6 +310,15 @@ impl Kvdb {
     /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
     pub fn step(&self) -> Result<bool> {
         self.engine.step()
+    }
+
+    /// Runs one step of a leaf that is due as a second worker does beside [`Kvdb::step`]; false when none is.
+    ///
+    /// # Errors
+    /// As [`Kvdb::step`].
+    #[doc(hidden)]
+    pub fn help(&self) -> Result<bool> {
+        self.engine.help()
     }
 
     /// Runs or waits for maintenance until nothing is due.
@@ -485,7 +495,7 @@ impl Kvdb {
             let _ = thread.join();
         }
         // A writer that waits for space may run a step: no other one begins.
-        drop(engine.compacting.lock());
+        drop((engine.compacting.lock(), engine.helping.lock()));
         drop(engine.ingesting.lock());
         let flushed = engine.flush_through(engine.visible.load());
         let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;

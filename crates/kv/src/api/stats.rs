@@ -171,6 +171,8 @@ pub struct MaintenanceStats {
     pub joins: u64,
     /// Times that a leaf's values were put in key order, after scans or by a compaction of all.
     pub sorts: u64,
+    /// Those of all these steps that a second worker ran.
+    pub helped: u64,
     /// Blocks of values that ingests wrote, because they were not to stay in the log.
     pub young_blocks: u64,
 }
@@ -347,6 +349,7 @@ impl Engine {
                 splits: c.splits.get(),
                 joins: c.joins.get(),
                 sorts: c.sorts.get(),
+                helped: c.helped.get(),
                 young_blocks: c.young_blocks.get(),
             },
             stalls: Stalls {

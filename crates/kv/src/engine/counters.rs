@@ -65,6 +65,8 @@ pub(crate) struct Counters {
     pub(crate) joins: Counter,
     pub(crate) sorts: Counter,
     pub(crate) young_blocks: Counter,
+    /// Steps of the helper.
+    pub(crate) helped: Counter,
     /// Written by steps of the second lane.
     pub(crate) maintained_bytes: Counter,
     /// Set while maintenance cannot go on for lack of space.

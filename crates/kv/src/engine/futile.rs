@@ -96,14 +96,17 @@ mod tests {
                 kvs.put(&rng.below(u64::MAX).to_be_bytes().repeat(4), &[7; 8]).unwrap();
             }
             db.ingest().unwrap();
-            db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+            db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
         }
         let capacity = db.engine.classes.capacity.clone();
         let mut taken = Vec::new();
         while capacity.free_bytes() > 600 << 10 {
             taken.push(capacity.allocate(Stream::Log, 16 << 10, Purpose::Maintenance).unwrap());
         }
-        assert!(matches!(db.engine.due()[..], [Job::Compact { newest: 2, .. }]));
+        assert!(matches!(
+            db.engine.due(&db.engine.view.load())[..],
+            [Job::Compact { newest: 2, .. }]
+        ));
         let written = || capacity.traffic(Stream::OldKeys).2;
         let fails = || {
             let before = written();

@@ -26,6 +26,11 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    /// Whether it leaves the root alone.
+    pub(crate) fn is_of_leaf(&self) -> bool {
+        !matches!(self, Job::Spill { .. } | Job::Merge { .. })
+    }
+
     pub(crate) fn kvs(&self) -> KvsId {
         let (Job::Spill { kvs }
         | Job::Merge { kvs, .. }

@@ -10,6 +10,7 @@ use esker_base::units::to_usize;
 use crate::engine::intake::Scratch;
 use crate::engine::shared::Engine;
 use crate::engine::window::READS;
+use crate::engine::workers::{Worker, Workspace};
 use crate::media::writes::BEHIND;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
@@ -44,41 +45,47 @@ impl Engine {
         // Code, stacks, queue pairs, the manifest's state, and what the allocator cannot give back; while
         // there are compactions also what they build.
         let budget = self.options.memory_bytes;
-        let share = if self.resting.load(Ordering::Relaxed) { 32 } else { 10 };
+        let share = if self.workers() == 0 { 32 } else { 10 };
         let process = budget / share + (budget / 8).min(8 << 20);
         (parts + process, filters + indexes + structures)
     }
 
     /// What compactions may take beside their output.
     pub(crate) fn window_bytes(&self) -> u64 {
-        if self.resting.load(Ordering::Relaxed) {
-            return 0;
-        }
         let reads = (READS * self.gather_read_size()) as u64;
         let writes = BEHIND as u64 * self.tuning.frame_bytes;
-        self.tuning.gather_bytes / 8 * 9 + VALUE_MAX as u64 + reads + writes
+        self.workers() * (self.tuning.gather_bytes / 8 * 9 + VALUE_MAX as u64 + reads + writes)
+    }
+
+    /// How many workers have memory for compactions.
+    fn workers(&self) -> u64 {
+        let used = |workspace: &&Workspace| workspace.is_used.load(Ordering::Relaxed);
+        self.workspaces.iter().filter(used).count() as u64
     }
 
     /// The memory of compactions, for one that begins: counted before it is taken.
-    pub(crate) fn scratch(&self) -> MutexGuard<'_, Scratch> {
-        let scratch = self.scratch.lock();
-        if self.resting.swap(false, Ordering::Relaxed) {
+    pub(crate) fn scratch(&self, worker: Worker) -> MutexGuard<'_, Scratch> {
+        let workspace = &self.workspaces[worker as usize];
+        let scratch = workspace.scratch.lock();
+        if !workspace.is_used.swap(true, Ordering::Relaxed) {
             self.balance_memory();
         }
         scratch
     }
 
-    /// Gives the memory of compactions to the caches when none was due for a while.
-    pub(crate) fn rest(&self) {
-        let worked = Nanos(self.worked_ns.load(Ordering::Relaxed));
-        if self.resting.load(Ordering::Relaxed) || self.options.clock.now().since(worked) < REST {
+    /// Gives the memory of a worker to the caches when it had no step for a while.
+    pub(crate) fn rest(&self, worker: Worker) {
+        let workspace = &self.workspaces[worker as usize];
+        let worked = Nanos(workspace.worked_ns.load(Ordering::Relaxed));
+        let is_used = workspace.is_used.load(Ordering::Relaxed);
+        if !is_used || self.options.clock.now().since(worked) < REST {
             return;
         }
-        let mut scratch = self.scratch.lock();
+        let mut scratch = workspace.scratch.lock();
         *scratch = Scratch::default();
         self.view.load().active.release_kept();
         release_unused();
-        self.resting.store(true, Ordering::Relaxed);
+        workspace.is_used.store(false, Ordering::Relaxed);
     }
 
     /// Reads some key pages ahead of need, roots first, because they are searched first; false when all

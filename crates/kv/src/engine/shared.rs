@@ -1,18 +1,20 @@
 //! The state that the handles and threads of an open KVDB share.
 //!
-//! Locks, in the order in which they may be taken: `naming`, `compacting`, `ingesting`, `scratch`,
+//! Locks, in the order in which they may be taken: `naming`, `compacting`, `helping`, `ingesting`, `scratch`, `claims`,
 //! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
 use std::sync::{Arc, OnceLock};
 
 use esker_base::Nanos;
 
+use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::futile::Futile;
-use crate::engine::intake::{Missed, Scratch};
+use crate::engine::intake::Missed;
 use crate::engine::pace::Pace;
 use crate::engine::request::Manual;
 use crate::engine::transactions::Transactions;
+use crate::engine::workers::{Trial, Worker, Workspace};
 use crate::log::tail::LogTail;
 use crate::manifest::writer::Manifest;
 use crate::media::classes::Classes;
@@ -64,17 +66,20 @@ pub(crate) struct Engine {
     /// Tables that were ingested, as long as somebody may read them: freeing one takes longer than a
     /// put or a get may, so it is for the lane to do.
     pub(crate) ingesting: Mutex<Vec<Table>>,
+    /// Held by the first worker of the second lane during a step.
     pub(crate) compacting: Mutex<()>,
+    /// Held by the helper during a step.
+    pub(crate) helping: Mutex<()>,
+    /// What the steps of both work on.
+    pub(crate) claims: Mutex<Claims>,
+    pub(crate) workspaces: [Workspace; Worker::ALL.len()],
+    pub(crate) trial: Trial,
+    /// When the first worker last found nothing to do, in nanoseconds of the clock.
+    pub(crate) paused_ns: AtomicU64,
     /// Steps of that lane that need not be tried now.
     pub(crate) futile: Mutex<Futile>,
     pub(crate) publishing: Mutex<()>,
-    /// The memory of the compaction under way.
-    pub(crate) scratch: Mutex<Scratch>,
     pub(crate) missed: Missed,
-    /// Whether `scratch` is empty, and its memory the caches'.
-    pub(crate) resting: AtomicBool,
-    /// When the last step of the second lane ended, in nanoseconds of the clock.
-    pub(crate) worked_ns: AtomicU64,
     pub(crate) transactions: Transactions,
     pub(crate) manual: Manual,
     pub(crate) pace: Pace,
@@ -135,12 +140,14 @@ impl Engine {
             naming: Mutex::new(()),
             ingesting: Mutex::default(),
             compacting: Mutex::new(()),
+            helping: Mutex::new(()),
+            claims: Mutex::default(),
+            workspaces: Default::default(),
+            trial: Trial::default(),
+            paused_ns: AtomicU64::new(0),
             futile: Mutex::default(),
             publishing: Mutex::new(()),
-            scratch: Mutex::default(),
             missed: Missed::default(),
-            resting: AtomicBool::new(true),
-            worked_ns: AtomicU64::new(0),
             transactions: Transactions::default(),
             manual: Manual::default(),
             pace: Pace::default(),

@@ -21,16 +21,20 @@ const PART: u64 = 4;
 
 impl Engine {
     /// Whether other steps may run beside this one.
-    pub(crate) fn is_small(&self, job: &Job) -> bool {
-        bytes_of(&self.view.load(), job) <= self.small_bytes()
+    pub(crate) fn is_small(&self, view: &View, job: &Job) -> bool {
+        bytes_of(view, job) <= self.small_bytes()
     }
 
     /// The steps that run beside `first`: of those `after` it the small ones of its kind, if it is small itself.
-    pub(crate) fn beside(&self, first: &Job, after: &mut dyn Iterator<Item = Job>) -> Vec<Job> {
-        let view = self.view.load();
+    pub(crate) fn beside(
+        &self,
+        view: &View,
+        first: &Job,
+        after: &mut dyn Iterator<Item = Job>,
+    ) -> Vec<Job> {
         let mut left = self.spill_bytes() / PART;
         let mut takes = |job: &Job| {
-            let bytes = bytes_of(&view, job);
+            let bytes = bytes_of(view, job);
             let fits = bytes <= self.small_bytes().min(left);
             left = if fits { left - bytes } else { left };
             fits

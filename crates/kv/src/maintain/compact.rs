@@ -4,14 +4,16 @@
 //! order, a key compaction and a split rewrite none, a collection those in blocks that are mostly
 //! garbage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
+use crate::engine::claims::Claim;
 use crate::engine::intake::{Intake, Rewrite, Scratch};
 use crate::engine::shared::Engine;
 use crate::engine::window::{Window, WindowKind, Windows};
+use crate::engine::workers::Worker;
 use crate::maintain::giving_way::GivingWay;
 use crate::media::space::Purpose;
 use crate::media::writes::Writes;
@@ -85,11 +87,16 @@ impl Compacted {
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Compaction {
-    pub(crate) fn run(&self, engine: &Engine, writes: &Writes) -> Result<Compacted> {
+    pub(crate) fn run(
+        &self,
+        engine: &Engine,
+        worker: Worker,
+        writes: &Writes,
+    ) -> Result<Compacted> {
         if self.targets.is_empty() {
             return Ok(Compacted { forgets: true, ..Compacted::default() });
         }
-        let mut scratch = engine.scratch();
+        let mut scratch = engine.scratch(worker);
         let Scratch { windows, packer, packed, ahead } = &mut *scratch;
         packer.begin(self.compression);
         let mut output = Output::new(self, (engine, writes), (packer, packed));
@@ -150,6 +157,14 @@ impl Compaction {
     /// The ids of what it takes the place of.
     pub(crate) fn removed(&self) -> impl Iterator<Item = KvsetId> + '_ {
         self.inputs.iter().map(|kvset| kvset.edit.id)
+    }
+
+    /// The nodes that it works on.
+    pub(crate) fn claim(&self) -> Claim {
+        let inputs: BTreeSet<LeafId> = self.inputs.iter().map(|kvset| kvset.edit.leaf).collect();
+        let outputs = self.targets.iter().map(|target| target.leaf).chain(self.gone).collect();
+        let divides = self.targets.len() > 1 && !self.is_spill();
+        Claim { kvs: self.kvs, inputs, outputs, moves_bounds: divides || self.gone.is_some() }
     }
 
     /// Whether it puts all values of a leaf in key order.

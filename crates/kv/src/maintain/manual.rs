@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
+use crate::engine::workers::Worker;
 use crate::maintain::situation::Situation;
 use crate::media::class::Media;
 use crate::media::space::Purpose;
@@ -171,21 +172,20 @@ impl Engine {
         Ok(self.compact_status())
     }
 
-    /// Runs one step of what was asked for; the lane is taken for it alone.
-    fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl FnOnce() -> J) -> Result<bool> {
-        let _lane = self.compacting.lock();
+    /// Runs one step of what was asked for; the lanes are taken for it alone.
+    fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl Fn(&View) -> J) -> Result<bool> {
+        let _lanes = (self.compacting.lock(), self.helping.lock());
         self.check_wanted(true)?;
-        self.run_first(choose(), true)
+        self.run_first(Worker::First, choose, true)
     }
 
     /// Saves space of what is there now. What others write meanwhile is left to maintenance: with it there would be
     /// no end.
     fn save_space(&self, goal: u64) -> Result<()> {
         let before = Before { seqno: self.visible.load(), id: BlockId(self.ids.last()) };
-        while self.step_asked(|| {
-            let view = self.view.load();
-            let savings = self.situation(&view).savings(goal).into_iter().map(|(_, job)| job);
-            savings.filter(|job| before.concerns(&view, job)).collect::<Vec<Job>>()
+        while self.step_asked(|view| {
+            let savings = self.situation(view).savings(goal).into_iter().map(|(_, job)| job);
+            savings.filter(|job| before.concerns(view, job)).collect::<Vec<Job>>()
         })? {}
         Ok(())
     }
@@ -215,8 +215,7 @@ impl Engine {
         let Some(through) = newest(&self.view.load()) else {
             return Ok(());
         };
-        while self.step_asked(|| {
-            let view = self.view.load();
+        while self.step_asked(|view| {
             let root = &view.tree(kvs)?.root;
             let mut old = root.iter().filter(|kvset| kvset.edit.age <= through);
             let wanted = match sweep {
@@ -232,11 +231,10 @@ impl Engine {
         let mut from: Arc<[u8]> = Arc::from([]);
         loop {
             for _ in 0..PASSES {
-                let again = self.step_asked(|| {
-                    let view = self.view.load();
+                let again = self.step_asked(|view| {
                     let tree = view.tree(kvs)?;
                     let leaf = &tree.leaves[tree.leaf_of(&from)];
-                    sweep_leaf(&self.situation(&view), tree, leaf, sweep)
+                    sweep_leaf(&self.situation(view), tree, leaf, sweep)
                 })?;
                 if !again {
                     break;
@@ -343,7 +341,7 @@ impl Engine {
     /// Ends the staging class if nothing is on it any more.
     fn end_staging(&self) -> Result<Option<MutexGuard<'_, ()>>> {
         let naming = self.naming.lock();
-        let _lanes = (self.compacting.lock(), self.ingesting.lock());
+        let _lanes = (self.compacting.lock(), self.helping.lock(), self.ingesting.lock());
         let class = MediaClass::Staging;
         if self.manifest.uses(class) {
             return Ok(None);

@@ -14,7 +14,7 @@ use crate::maintain::situation::Situation;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
-use crate::tree::view::{Leaf, Tree};
+use crate::tree::view::{Leaf, Tree, View};
 use crate::types::ids::{KvsId, KvsetId, LeafId};
 use crate::types::policy::KvsOptions;
 
@@ -122,9 +122,8 @@ impl Engine {
     }
 
     /// What a step reads and writes. It keeps no view, because a view keeps memtables.
-    pub(crate) fn plan(&self, job: &Job) -> Compaction {
-        let view = self.view.load();
-        let now = self.situation(&view);
+    pub(crate) fn plan(&self, view: &View, job: &Job) -> Compaction {
+        let now = self.situation(view);
         let kvs = job.kvs();
         let tree = view.tree(kvs).expect("a job names a KVS that exists");
         let KvsOptions { policy, compression, .. } = tree.options;

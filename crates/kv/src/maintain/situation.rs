@@ -123,9 +123,8 @@ impl Engine {
     }
 
     /// The steps that are worth doing now: first what exceeds its threshold by most.
-    pub(crate) fn due(&self) -> Vec<Job> {
-        let view = self.view.load();
-        let now = self.situation(&view);
+    pub(crate) fn due(&self, view: &View) -> Vec<Job> {
+        let now = self.situation(view);
         // Staging that has room for more is no reason to hold garbage.
         if view.root_bytes() > self.spill_bytes() && self.classes.staging_room() > 0 {
             let asked = self.manual.goal.load(Ordering::Relaxed);

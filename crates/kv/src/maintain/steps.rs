@@ -1,4 +1,4 @@
-//! The second lane of maintenance: one step at a time, from the choice to the new view.
+//! The second lane of maintenance: one step at a time of each worker, from the choice to the new view.
 //!
 //! A step writes its output, flushes it, commits to the manifest and publishes. Until the commit it has changed nothing, so
 //! it may fail or be forgotten at any point. Ingest, which writers may wait for, is a lane of its own (`ingest.rs`).
@@ -7,32 +7,54 @@ use std::sync::Arc;
 
 use esker_base::memory::release_unused;
 
+use crate::engine::claims::{Claimed, Claims};
 use crate::engine::futile::Chance;
 use crate::engine::intake::{Intake, Rewrite};
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
+use crate::engine::workers::Worker;
 use crate::maintain::compact::{Compacted, Compaction};
 use crate::maintain::plan::{edits, replace};
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
-use crate::tree::view::Tree;
+use crate::tree::view::{Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
+
+/// A step that was claimed: the first job, and those that run beside it, each of another KVS.
+struct Step<'c> {
+    jobs: Vec<(Job, Compaction)>,
+    is_small: bool,
+    _claimed: Claimed<'c>,
+}
 
 impl Engine {
     /// Runs the step that is due; false when none is.
     pub(crate) fn maintain(&self) -> Result<bool> {
         let _lane = self.compacting.lock();
         self.check_wanted(false)?;
-        self.reclaim()?;
-        self.run_first(self.due(), false)
+        self.reclaim(Worker::First)?;
+        self.run_first(Worker::First, |view| self.due(view), false)
+    }
+
+    /// Runs a step of a leaf that is due and in nobody's way, beside the first worker; false when there is none.
+    pub(crate) fn help(&self) -> Result<bool> {
+        let _lane = self.helping.lock();
+        self.check_wanted(false)?;
+        // What somebody asked for has both lanes.
+        if self.compact_is_active() {
+            return Ok(false);
+        }
+        self.reclaim(Worker::Helper)?;
+        let of_leaves = |view: &View| self.due(view).into_iter().filter(Job::is_of_leaf);
+        self.run_first(Worker::Helper, of_leaves, false)
     }
 
     /// Lets go of what was gathered for a spill that does not come: it holds on to blocks.
     fn forget_ahead(&self) {
         let view = self.view.load();
-        let ahead = &mut self.scratch.lock().ahead;
+        let ahead = &mut self.workspaces[Worker::First as usize].scratch.lock().ahead;
         let comes = |intake: &mut Intake| {
             let (kvs, inputs) = intake.inputs();
             let root = view.tree(kvs).map_or(&[][..], |tree| &tree.root);
@@ -41,38 +63,84 @@ impl Engine {
         *ahead = ahead.take_if(comes);
     }
 
-    /// Runs the first of these steps that finds room, and with a small one others; false when there is none of them.
-    /// The lane is the caller's.
-    pub(crate) fn run_first(
+    /// Runs the first of the steps that `choose` names which finds room and is in nobody's way, and with a small one
+    /// others; false when there is none of them. The lane of the worker is the caller's.
+    pub(crate) fn run_first<J: IntoIterator<Item = Job>>(
         &self,
-        jobs: impl IntoIterator<Item = Job>,
+        worker: Worker,
+        choose: impl Fn(&View) -> J,
         asked: bool,
     ) -> Result<bool> {
         let mut outcome = Ok(false);
         let mut before = self.chance();
-        let mut jobs = jobs.into_iter();
-        while let Some(job) = jobs.next() {
-            if !asked && let Some(full) = self.futile.lock().why(&job, &before) {
-                outcome = Err(full);
-                continue;
-            }
-            outcome = self.run(&job, &mut jobs, asked).map(|()| true);
-            self.ran(&outcome)?;
+        let mut tried: Vec<Job> = Vec::new();
+        loop {
+            let step = match self.claim_first(&choose, &tried, (&before, asked)) {
+                Ok(Some(step)) => step,
+                Ok(None) => break,
+                Err(full) => {
+                    outcome = Err(full);
+                    break;
+                }
+            };
+            let job = step.jobs[0].0.clone();
+            outcome = self.run(worker, step).map(|()| true);
+            self.ran(worker, &outcome)?;
             // What finds no room may be helped by another step, which makes some.
             let Err(full) = &outcome else { break };
             if !full.lacks_space() {
                 break;
             }
             let after = self.chance();
-            self.futile.lock().add(job, &before, &after, full);
+            self.futile.lock().add(job.clone(), &before, &after, full);
+            tried.push(job);
             before = after;
         }
         self.fail_stop(outcome)
     }
 
+    /// Claims the first of the steps that `choose` names, with those that run beside it. The error of one that is known to
+    /// find no room, where there is no other.
+    fn claim_first<J: IntoIterator<Item = Job>>(
+        &self,
+        choose: &impl Fn(&View) -> J,
+        tried: &[Job],
+        (before, asked): (&Chance, bool),
+    ) -> Result<Option<Step<'_>>> {
+        let claims = self.claims.lock();
+        // All of it holds for one view: what others publish now is on nodes that are theirs until the lock is free.
+        let view = &self.view.load_full();
+        let mut none = Ok(None);
+        let mut jobs = choose(view).into_iter().filter(|job| !tried.contains(job));
+        while let Some(job) = jobs.next() {
+            if !asked && let Some(full) = self.futile.lock().why(&job, before) {
+                none = Err(full);
+                continue;
+            }
+            let plan = |job: &Job| {
+                let compaction = Compaction { asked, ..self.plan(view, job) };
+                let claim = compaction.claim();
+                claims.allow(&claim).then_some((compaction, claim))
+            };
+            let Some((compaction, claim)) = plan(&job) else { continue };
+            let is_small = self.is_small(view, &job);
+            let beside = self.beside(view, &job, &mut jobs);
+            let (mut planned, mut of) = (vec![(job, compaction)], vec![claim]);
+            for job in beside {
+                if let Some((compaction, claim)) = plan(&job) {
+                    planned.push((job, compaction));
+                    of.push(claim);
+                }
+            }
+            let claimed = Claims::add(claims, &self.claims, of);
+            return Ok(Some(Step { jobs: planned, is_small, _claimed: claimed }));
+        }
+        none
+    }
+
     /// Ends a step, or a try: what it has freed, or taken in vain, is to be had by whatever is planned next.
-    fn ran(&self, outcome: &Result<bool>) -> Result<()> {
-        self.reclaim()?;
+    fn ran(&self, worker: Worker, outcome: &Result<bool>) -> Result<()> {
+        self.reclaim(worker)?;
         if matches!(outcome, Ok(true)) {
             self.counters.steps.add(1);
             self.work.notify();
@@ -80,37 +148,43 @@ impl Engine {
         Ok(())
     }
 
-    fn reclaim(&self) -> Result<()> {
-        self.forget_ahead();
+    fn reclaim(&self, worker: Worker) -> Result<()> {
+        if worker == Worker::First {
+            self.forget_ahead();
+        }
         self.classes.all().iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))
     }
 
-    /// Runs a step, and what goes beside it of those that come after it. The lane is the caller's.
-    fn run(&self, job: &Job, after: &mut dyn Iterator<Item = Job>, asked: bool) -> Result<()> {
+    /// Runs a step. The lane of the worker is the caller's.
+    fn run(&self, worker: Worker, step: Step<'_>) -> Result<()> {
         self.count_debt();
-        let writes = Writes::new(self.is_small(job));
-        let mut done = vec![self.compacted(job, asked, &writes)?];
-        let beside = self.beside(job, after);
-        for other in &beside {
+        let Step { jobs, is_small, _claimed } = step;
+        let writes = Writes::new(is_small);
+        let (mut done, mut ran) = (Vec::new(), Vec::new());
+        for (job, compaction) in jobs {
             let before = writes.count();
-            match self.compacted(other, asked, &writes) {
+            match self.compacted(worker, &job, compaction, &writes) {
                 // It will be the first one day.
-                Err(full) if full.lacks_space() => {
+                Err(full) if full.lacks_space() && !done.is_empty() => {
                     writes.forget(before);
                     break;
                 }
                 result => done.push(result?),
             }
+            ran.push(job);
         }
         let written = done.iter().map(|(_, compacted)| compacted.written_bytes()).sum();
         self.counters.maintained_bytes.add(written);
-        let steps = done.len();
         writes.write_out()?;
         self.install(done)?;
         self.count_debt();
         release_unused();
-        self.worked_ns.store(self.options.clock.now().0, Ordering::Relaxed);
-        std::iter::once(job).chain(&beside).take(steps).for_each(|job| self.count(job));
+        let now = self.options.clock.now();
+        self.workspaces[worker as usize].worked_ns.store(now.0, Ordering::Relaxed);
+        ran.iter().for_each(|job| self.count(job));
+        if worker == Worker::Helper {
+            self.counters.helped.add(1);
+        }
         Ok(())
     }
 
@@ -137,17 +211,16 @@ impl Engine {
         }
     }
 
-    /// Writes what comes of a step. It is not durable yet, and nobody knows of it.
+    /// Writes what comes of a job. It is not durable yet, and nobody knows of it.
     fn compacted(
         &self,
+        worker: Worker,
         job: &Job,
-        asked: bool,
+        mut compaction: Compaction,
         writes: &Writes,
     ) -> Result<(Compaction, Compacted)> {
-        let mut compaction = self.plan(job);
-        compaction.asked = asked;
         let before = writes.count();
-        let compacted = match compaction.run(self, writes) {
+        let compacted = match compaction.run(self, worker, writes) {
             // No room for the values: their keys alone go to the leaves. That takes less, if there are
             // values, and frees what they hide there.
             Err(error)
@@ -157,7 +230,7 @@ impl Engine {
             {
                 writes.forget(before);
                 compaction.rewrite = Rewrite::None;
-                compaction.run(self, writes)?
+                compaction.run(self, worker, writes)?
             }
             result => result?,
         };
@@ -237,6 +310,14 @@ impl Engine {
             free: MediaClass::ALL.map(free),
             now: self.options.clock.now(),
         }
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Runs this step, due or not.
+    pub(crate) fn run_job(&self, job: Job) -> Result<bool> {
+        self.run_first(Worker::First, |_| [job.clone()], false)
     }
 }
 

@@ -4,13 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::Nanos;
+
 use crate::engine::shared::Engine;
+use crate::engine::workers::{Progress, Worker};
 use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, MutexGuard, thread};
 use crate::types::error::{KvError, Result};
 
 /// How long a thread with nothing to do sleeps before it looks again.
 pub(crate) const IDLE: Duration = Duration::from_millis(200);
+
+/// The second lane is behind when its first worker has had no pause for so long.
+const BEHIND: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) fn flush_loop(&self) {
@@ -73,12 +79,13 @@ impl Engine {
     /// Starts the threads of a KVDB. They end when it closes.
     pub(crate) fn start_threads(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
         let engine = || self.clone();
-        let (flush, open, ingest, age) = (engine(), engine(), engine(), engine());
+        let (flush, open, ingest, age, help) = (engine(), engine(), engine(), engine(), engine());
         Ok(vec![
             thread::spawn("esker-flush", move || flush.flush_loop())?,
             thread::spawn("esker-open", move || open.open_loop())?,
             thread::spawn("esker-ingest", move || ingest.lane_loop(Engine::ingest_oldest))?,
             thread::spawn("esker-age", move || age.lane_loop(Engine::age_step))?,
+            thread::spawn("esker-help", move || help.lane_loop(Engine::help_step))?,
         ])
     }
 
@@ -94,8 +101,32 @@ impl Engine {
             if self.preload() {
                 return Ok(true);
             }
-            self.rest();
+            self.rest(Worker::First);
+        }
+        if !matches!(maintained, Ok(true)) {
+            self.paused_ns.store(self.options.clock.now().0, Ordering::Relaxed);
         }
         maintained
+    }
+
+    /// A step of the helper, if that pays.
+    pub(crate) fn help_step(&self) -> Result<bool> {
+        let helped = if self.help_pays() { self.help() } else { Ok(false) };
+        if !matches!(helped, Ok(true)) {
+            self.rest(Worker::Helper);
+        }
+        helped
+    }
+
+    fn help_pays(&self) -> bool {
+        let now = self.options.clock.now();
+        let paused = Nanos(self.paused_ns.load(Ordering::Relaxed));
+        let counters = &self.counters;
+        let progress = Progress {
+            maintained: self.classes.all().iter().map(|media| media.maintained_bytes()).sum(),
+            served: counters.reads() + counters.puts.get() + counters.deletes.get(),
+        };
+        self.trial.helps(now, now.since(paused) >= BEHIND, progress)
+            || self.tuning.workers == Worker::ALL.len()
     }
 }

@@ -333,6 +333,12 @@ impl Media {
         (get(&traffic.read_ops), get(&traffic.read), get(&traffic.written))
     }
 
+    /// Bytes that maintenance has written: all but the log.
+    pub(crate) fn maintained_bytes(&self) -> u64 {
+        let streams = Stream::ALL.iter().filter(|&&stream| stream != Stream::Log);
+        streams.map(|&stream| self.traffic(stream).2).sum()
+    }
+
     pub(crate) fn corrupt(&self, what: &'static str, lba: Lba, detail: String) -> KvError {
         KvError::Corrupt { what, device: self.device().name().to_owned(), lba, detail }
     }

@@ -207,6 +207,7 @@ mod tests {
             compact_kvsets,
             leaf_key_bytes: 8 << 10,
             gather_bytes: 64 << 10,
+            workers: 1,
         };
         let maintenance = Maintenance::Manual;
         let clock = Clock::virtual_time();

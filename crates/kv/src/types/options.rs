@@ -87,6 +87,8 @@ pub struct Tuning {
     pub leaf_key_bytes: u64,
     /// Aging gathers this many bytes of values at a time, to write them in key order.
     pub gather_bytes: u64,
+    /// This many workers run steps whether that pays or not, 1 or 2. With 1, the second one works while it pays.
+    pub workers: usize,
 }
 
 /// The default of [`Options::durability_bytes`].
@@ -119,6 +121,7 @@ impl Tuning {
             compact_kvsets: 6,
             leaf_key_bytes: share(16, 4 << 20, 64 << 20),
             gather_bytes: share(8, 1 << 20, 128 << 20),
+            workers: 1,
         }
     }
 }
@@ -138,6 +141,7 @@ impl Tuning {
     /// Refuses sizes that cannot work together.
     fn check(&self) -> Result<()> {
         let holds = [
+            ((1..=2).contains(&self.workers), "workers must be 1 or 2"),
             (self.root_kvsets >= 2, "root_kvsets must be at least 2"),
             (self.compact_kvsets >= 2, "compact_kvsets must be at least 2"),
             (

@@ -110,6 +110,7 @@ pub(crate) fn small_tuning() -> Tuning {
         compact_kvsets: 4,
         leaf_key_bytes: 96 << 10,
         gather_bytes: 32 << 10,
+        workers: 1,
     }
 }
 

@@ -9,6 +9,7 @@ use esker_device::{
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::engine::job::Job;
+use crate::engine::workers::Worker;
 use crate::recover::devices::Devices;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
@@ -26,7 +27,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
     db.ingest().unwrap();
     let limit = db.engine.tuning.gather_bytes;
     let dram = || {
-        let mut scratch = db.engine.scratch();
+        let mut scratch = db.engine.scratch(Worker::First);
         let windows = [(); 2].map(|()| scratch.windows.take());
         let kept = windows.iter().filter_map(|window| window.records.as_ref()).map(|it| it.len());
         let dram =
@@ -34,7 +35,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
         windows.into_iter().for_each(|window| scratch.windows.give_back(window));
         dram
     };
-    let spill = |kvs: &Kvs| db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+    let spill = |kvs: &Kvs| db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
     assert!(spill(&records));
     let (of_keys, of_records) = dram();
     assert!(of_keys < limit / 4 && of_records >= limit / 2, "{of_keys} and {of_records}");
@@ -69,9 +70,9 @@ fn what_found_no_room_holds_on_to_no_block() {
         rewrite: Rewrite::All,
         asked: false,
     };
-    let error = compaction.run(engine, &Writes::new(false)).err().unwrap();
+    let error = compaction.run(engine, Worker::First, &Writes::new(false)).err().unwrap();
     assert!(error.lacks_space(), "{error}");
-    assert!(engine.scratch().windows.take().entries.is_empty());
+    assert!(engine.scratch(Worker::First).windows.take().entries.is_empty());
 }
 
 /// Reads and writes under way on all devices.
@@ -192,7 +193,7 @@ fn reads_of_one_window_are_under_way_with_writes_of_another() {
         [&seen.writes_beside_reads, &seen.reads_beside_writes].map(|it| it.load(Ordering::Relaxed))
     };
     assert_eq!(beside(), [false, false]);
-    assert!(db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap());
+    assert!(db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap());
     assert_eq!(beside(), [true, true]);
     let values =
         || (0..8u64).map(|n| kvs.get(&(n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()));
@@ -207,7 +208,7 @@ fn spills_of_what_the_cache_has_lost_read_the_log_once() {
     let read = || staging.traffic(Stream::Log).1;
     let spill = || {
         engine.values.cache.set_capacity(0);
-        engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap()
+        engine.run_job(Job::Spill { kvs: kvs.id }).unwrap()
     };
     // The first one tells that the cache has lost them.
     assert!(spill());

@@ -27,7 +27,7 @@ fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
     let (db, small, _) = kvdb();
     let large = db.create_kvs("b", Policy::default()).unwrap();
     let spills = || {
-        let due = db.engine.due();
+        let due = db.engine.due(&db.engine.view.load());
         let spills = due.into_iter().filter_map(|job| match job {
             Job::Spill { kvs } => Some(kvs),
             _ => None,
@@ -81,15 +81,15 @@ fn who_writes_little_keeps_no_more_of_the_log_than_half_of_what_it_lies_on() {
 fn what_scans_wait_for_comes_behind_what_writers_may_wait_for() {
     let (db, kvs, _) = kvdb();
     ingest(&db, &kvs, 200);
-    db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+    db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
     let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].clone();
     leaf.in_vain.store(100 << 20, Ordering::Relaxed);
     let sort = Job::Sort { kvs: kvs.id, leaf: leaf.id };
-    assert_eq!(db.engine.due(), std::slice::from_ref(&sort));
+    assert_eq!(db.engine.due(&db.engine.view.load()), std::slice::from_ref(&sort));
     while db.engine.view.load().root_bytes() < db.engine.spill_bytes() {
         ingest(&db, &kvs, 200);
     }
-    let due = db.engine.due();
+    let due = db.engine.due(&db.engine.view.load());
     assert!(due.contains(&Job::Spill { kvs: kvs.id }), "{due:?}");
     assert_eq!(due.last(), Some(&sort));
 }
@@ -108,7 +108,7 @@ fn many_small_blocks_of_a_leaf_become_few() {
     for n in 0..200u64 {
         kvs.put(&n.to_be_bytes(), &[7; 3900]).unwrap();
         db.ingest().unwrap();
-        db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+        db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
         db.settle().unwrap();
         most = most.max(blocks());
     }
@@ -136,7 +136,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
     for n in 0..2 * many + 10 {
         (6 * n..6 * n + 6).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5000]).unwrap());
         db.ingest().unwrap();
-        db.engine.run_first([Job::Spill { kvs: kvs.id }], false).unwrap();
+        db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
         assert!((0..20).any(|_| !db.step().unwrap()), "after {n}: {:?}", db.stats());
     }
     let view = db.engine.view.load();
@@ -151,7 +151,7 @@ fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let tuning = Tuning { allocation_bytes: 4096, gather_bytes: 16 << 20, ..small_blocks() };
     let (db, kvs, _) = kvdb_on(devices, tuning);
-    let run = |job| assert!(db.engine.run_first([job], false).unwrap());
+    let run = |job| assert!(db.engine.run_job(job).unwrap());
     let put = |count: u64| {
         // Spread over all keys.
         let keys = (0..count).map(|n| (n * 769 % 2000).to_be_bytes());
@@ -204,7 +204,7 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
         first += 15_000;
         db.settle().unwrap();
     }
-    let run = |job| assert!(db.engine.run_first([job], false).unwrap());
+    let run = |job| assert!(db.engine.run_job(job).unwrap());
     let view = db.engine.view.load_full();
     let leaves: Vec<LeafId> =
         view.tree(kvs.id).unwrap().leaves.iter().map(|leaf| leaf.id).collect();
@@ -214,7 +214,7 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
     }
     let due = || {
         assert!((70..85).contains(&percent()), "{}", percent());
-        db.engine.due().iter().any(|job| matches!(job, Job::Compact { .. }))
+        db.engine.due(&db.engine.view.load()).iter().any(|job| matches!(job, Job::Compact { .. }))
     };
     let spill = |range| {
         put(range);
@@ -233,9 +233,13 @@ fn who_writes_nothing_for_a_while_has_a_quarter_spilled() {
         ingest(&db, &kvs, 200);
     }
     clock.advance(Duration::from_millis(4999));
-    assert!(!db.engine.due().iter().any(|job| matches!(job, Job::Spill { .. })));
+    assert!(
+        !db.engine.due(&db.engine.view.load()).iter().any(|job| matches!(job, Job::Spill { .. }))
+    );
     clock.advance(Duration::from_millis(1));
-    assert!(db.engine.due().iter().any(|job| matches!(job, Job::Spill { .. })));
+    assert!(
+        db.engine.due(&db.engine.view.load()).iter().any(|job| matches!(job, Job::Spill { .. }))
+    );
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn options() -> Options {
         compact_kvsets: 3,
         leaf_key_bytes: 14 << 10,
         gather_bytes: 32 << 10,
+        workers: 1,
     };
     let (clock, maintenance) = (Clock::virtual_time(), Maintenance::Manual);
     let memory_bytes = 8 << 20;

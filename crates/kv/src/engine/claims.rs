@@ -1,0 +1,101 @@
+//! Claims: the nodes of trees that steps under way work on. Two steps run at the same time if neither takes away what the
+//! other one reads, and neither moves a bound between leaves that the other one writes to.
+//!
+//! A step is chosen, planned and claimed under one lock, and its claim ends after its output was published: so a plan
+//! holds until it is installed.
+
+use std::collections::BTreeSet;
+
+use crate::sync::{Mutex, MutexGuard};
+use crate::types::ids::{KvsId, LeafId};
+
+/// The nodes of a tree that a step works on; the root is one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) kvs: KvsId,
+    /// Those that lose kvsets.
+    pub(crate) inputs: BTreeSet<LeafId>,
+    /// Those that get one, or end.
+    pub(crate) outputs: BTreeSet<LeafId>,
+    /// Whether leaves begin or end.
+    pub(crate) moves_bounds: bool,
+}
+
+impl Claim {
+    fn conflicts(&self, other: &Claim) -> bool {
+        let works_on = |node: &LeafId| other.inputs.contains(node) || other.outputs.contains(node);
+        let shares_any = || self.inputs.iter().chain(&self.outputs).any(works_on);
+        self.kvs == other.kvs
+            && (!self.inputs.is_disjoint(&other.inputs)
+                || (self.moves_bounds || other.moves_bounds) && shares_any())
+    }
+}
+
+/// The claims of all steps under way.
+#[derive(Default)]
+pub(crate) struct Claims(Vec<(u64, Vec<Claim>)>, u64);
+
+impl Claims {
+    /// Whether a step may begin.
+    pub(crate) fn allow(&self, claim: &Claim) -> bool {
+        !self.0.iter().flat_map(|(_, claims)| claims).any(|other| claim.conflicts(other))
+    }
+
+    /// Claims what the steps of one worker need, until the claim is dropped.
+    pub(crate) fn add<'c>(
+        mut claims: MutexGuard<'c, Claims>,
+        lock: &'c Mutex<Claims>,
+        of: Vec<Claim>,
+    ) -> Claimed<'c> {
+        claims.1 += 1;
+        let number = claims.1;
+        claims.0.push((number, of));
+        Claimed { claims: lock, number }
+    }
+}
+
+/// A claim that holds.
+pub(crate) struct Claimed<'c> {
+    claims: &'c Mutex<Claims>,
+    number: u64,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.claims.lock().0.retain(|(number, _)| *number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: u64 = LeafId::ROOT.0;
+
+    fn claim(kvs: u32, inputs: &[u64], outputs: &[u64], moves_bounds: bool) -> Claim {
+        let nodes = |ids: &[u64]| ids.iter().map(|&id| LeafId(id)).collect();
+        Claim { kvs: KvsId(kvs), inputs: nodes(inputs), outputs: nodes(outputs), moves_bounds }
+    }
+
+    #[test]
+    fn steps_run_together_that_are_not_in_each_others_way() {
+        let lock = Mutex::new(Claims::default());
+        let spill = claim(1, &[ROOT], &[5, 6, 7], false);
+        let claimed = Claims::add(lock.lock(), &lock, vec![spill.clone()]);
+        let allows = |claim: &Claim| lock.lock().allow(claim);
+        assert!(!allows(&spill), "one root is spilled once at a time");
+        assert!(!allows(&claim(1, &[ROOT], &[ROOT], false)), "nor merged meanwhile");
+        assert!(allows(&claim(2, &[ROOT], &[5], false)), "another tree");
+        assert!(allows(&claim(1, &[6], &[6], false)), "a leaf's kvsets are older");
+        assert!(!allows(&claim(1, &[6], &[6, 9], true)), "a split moves a bound of the spill");
+        let leaf = claim(1, &[6], &[6], false);
+        let of_leaf = Claims::add(lock.lock(), &lock, vec![leaf.clone()]);
+        assert!(!allows(&leaf) && allows(&claim(1, &[7], &[7], false)));
+        drop(claimed);
+        assert!(allows(&spill), "the leaf under way gets something newer");
+        assert!(!allows(&claim(1, &[6, 7], &[6, 7], true)), "a join of what is worked on");
+        assert!(allows(&claim(1, &[5], &[5, 8], true)), "a split of another leaf");
+        drop(of_leaf);
+        assert!(allows(&claim(1, &[6, 7], &[6, 7], true)));
+    }
+}
