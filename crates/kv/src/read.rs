@@ -4,3 +4,4 @@
 
 pub(crate) mod cursor;
 pub(crate) mod get;
+mod passage;

@@ -5,6 +5,7 @@
 //!
 //! Sees `log` (frames that are replayed), `values` and what lies below them.
 
+pub(crate) mod dead_ranges;
 pub(crate) mod filter;
 pub(crate) mod item;
 pub(crate) mod kvset;

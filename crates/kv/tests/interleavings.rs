@@ -398,3 +398,44 @@ fn two_workers_on_one_tree_lose_nothing() {
     });
     assert!(HELPED.load(Ordering::Relaxed) > 100, "the helper found little to do");
 }
+
+/// Walks tell each other where they have found nothing, while keys are put there and the memtable is frozen. None of
+/// the keys is passed over by who comes after its put.
+#[test]
+fn what_is_put_where_walks_found_nothing_is_found() {
+    explore(|| {
+        let (db, kvs) = create(options());
+        (0..12u8).for_each(|n| kvs.put(&[n], b"value").unwrap());
+        (0..12u8).for_each(|n| kvs.delete(&[n]).unwrap());
+        let first = |kvs: &Kvs| kvs.cursor().unwrap().next().unwrap().map(|(key, _)| key[0]);
+        let last = |kvs: &Kvs| {
+            let mut cursor = kvs.cursor().unwrap();
+            cursor.seek_to_last().unwrap();
+            cursor.prev().unwrap().map(|(key, _)| key[0])
+        };
+        let mut threads = Vec::new();
+        for n in 0..2 {
+            let (db, kvs) = (db.clone(), kvs.clone());
+            threads.push(thread::spawn(move || {
+                if n == 0 {
+                    first(&kvs);
+                    last(&kvs);
+                } else {
+                    last(&kvs);
+                    db.ingest().unwrap();
+                    first(&kvs);
+                }
+            }));
+        }
+        let writes = kvs.clone();
+        threads.push(thread::spawn(move || {
+            for n in [9, 5] {
+                writes.put(&[n], b"value").unwrap();
+                assert_eq!(first(&writes), Some(n));
+                assert_eq!(last(&writes), Some(9));
+            }
+        }));
+        join_all(threads);
+        assert_eq!((first(&kvs), last(&kvs)), (Some(5), Some(9)));
+    });
+}

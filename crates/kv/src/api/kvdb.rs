@@ -255,6 +255,7 @@ impl Kvdb {
             vec![Edit::LastId { id: self.engine.ids.last() }, Edit::KvsDropped { id: kvs.id }];
         self.engine.commit(edits)?;
         self.engine.publish(|view| view.remove_tree(kvs.id));
+        self.engine.dead_ranges.forget(kvs.id);
         self.engine.balance_memory();
         Ok(())
     }

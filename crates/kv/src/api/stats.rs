@@ -56,6 +56,8 @@ pub struct Operations {
     pub prefix_deletes: u64,
     pub batches: u64,
     pub cursor_steps: u64,
+    /// Keys, deleted or expired, that cursors passed over one by one.
+    pub passed_keys: u64,
     pub syncs: u64,
 }
 
@@ -118,7 +120,8 @@ pub struct Dram {
     pub log_buffer_bytes: u64,
     pub filter_bytes: u64,
     pub index_bytes: u64,
-    /// KVSs, leaves and kvsets themselves, with what the manifest knows of each.
+    /// KVSs, leaves and kvsets themselves, with what the manifest knows of each, and the ranges of keys that cursors
+    /// have found to be deleted.
     pub structure_bytes: u64,
     pub key_page_bytes: u64,
     pub record_cache_bytes: u64,
@@ -126,6 +129,8 @@ pub struct Dram {
     pub record_cache_capacity_bytes: u64,
     /// Values that cursors hold for rows to come, not yet asked for, and the buffers they keep for more.
     pub window_bytes: u64,
+    /// Rows that cursors have before they are asked for, and key pages that they read ahead.
+    pub cursor_bytes: u64,
 }
 
 impl Dram {
@@ -140,6 +145,7 @@ impl Dram {
             + self.key_page_bytes
             + self.record_cache_bytes
             + self.window_bytes
+            + self.cursor_bytes
     }
 }
 
@@ -313,6 +319,7 @@ impl Engine {
                 prefix_deletes: c.prefix_deletes.get(),
                 batches: c.batches.get(),
                 cursor_steps: c.cursor_steps.get(),
+                passed_keys: c.passed_keys.get(),
                 syncs: c.syncs.get(),
             },
             user_bytes,
@@ -326,11 +333,12 @@ impl Engine {
                 log_buffer_bytes: self.writer.lock().dram_bytes(),
                 filter_bytes: pinned.filters,
                 index_bytes: pinned.indexes,
-                structure_bytes: pinned.structures,
+                structure_bytes: pinned.structures + self.dead_ranges.bytes(),
                 key_page_bytes: self.pages.resident_bytes(),
                 record_cache_bytes: cache.bytes,
                 record_cache_capacity_bytes: cache.capacity,
                 window_bytes: self.values.windows.held_bytes(),
+                cursor_bytes: self.values.windows.rows_bytes(),
             },
             cache: CacheStats {
                 record_hits: cache.hits,

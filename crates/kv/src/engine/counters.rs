@@ -41,6 +41,7 @@ pub(crate) struct Counters {
     pub(crate) prefix_deletes: Counter,
     pub(crate) batches: Counter,
     pub(crate) cursor_steps: Counter,
+    pub(crate) passed_keys: Counter,
     pub(crate) syncs: Counter,
     pub(crate) user_bytes: Counter,
     pub(crate) log_flushes: Counter,

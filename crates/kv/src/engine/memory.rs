@@ -41,7 +41,9 @@ impl Engine {
         let is_quiet = self.pace.is_quiet(self.options.clock.now());
         let expected = tuning.memtable_bytes * if is_quiet { 1 } else { 2 };
         let memtables = view.memtable_bytes().max(expected);
-        let parts = memtables + self.window_bytes() + log + self.transactions.history_bytes();
+        let cursors = self.values.windows.held_bytes() + self.values.windows.rows_bytes();
+        let history = self.transactions.history_bytes();
+        let parts = memtables + self.window_bytes() + log + history + cursors;
         // Code, stacks, queue pairs, the manifest's state, and what the allocator cannot give back; while
         // there are compactions also what they build.
         let budget = self.options.memory_bytes;

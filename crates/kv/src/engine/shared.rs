@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use esker_base::Nanos;
+use esker_base::units::to_usize;
 
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
@@ -22,6 +23,7 @@ use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
+use crate::tree::dead_ranges::DeadRanges;
 use crate::tree::kvset::builder::Shop;
 use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Table, View};
@@ -54,6 +56,8 @@ pub(crate) struct Engine {
     /// The log segment in which the manifest lets replay begin: it must stay even when nothing
     /// refers to its records any more.
     pub(crate) replay_from: Mutex<Arc<ValueBlock>>,
+    /// Ranges of keys in which walks have found nothing. Who puts takes keys out of them, under the writer's lock.
+    pub(crate) dead_ranges: DeadRanges,
     /// Every record up to this seqno may be read.
     pub(crate) visible: AtomicSeqno,
     /// Every record up to this seqno is durable.
@@ -134,6 +138,10 @@ impl Engine {
             room: Condvar::new(),
             pending: Condvar::new(),
             opening: Condvar::new(),
+            dead_ranges: DeadRanges::new(
+                to_usize(options.memory_bytes / 2048).min(256 << 10),
+                (options.tuning().memtable_bytes / 4096).clamp(2, 16),
+            ),
             visible: AtomicSeqno::new(last_seqno),
             durable: AtomicSeqno::new(last_seqno),
             flushing: Mutex::default(),

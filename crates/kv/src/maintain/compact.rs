@@ -4,12 +4,11 @@
 //! order, a key compaction and a split rewrite none, a collection those in blocks that are mostly
 //! garbage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
-use crate::engine::claims::Claim;
 use crate::engine::intake::{Intake, Rewrite, Scratch};
 use crate::engine::shared::Engine;
 use crate::engine::window::{Window, WindowKind, Windows};
@@ -157,14 +156,6 @@ impl Compaction {
     /// The ids of what it takes the place of.
     pub(crate) fn removed(&self) -> impl Iterator<Item = KvsetId> + '_ {
         self.inputs.iter().map(|kvset| kvset.edit.id)
-    }
-
-    /// The nodes that it works on.
-    pub(crate) fn claim(&self) -> Claim {
-        let inputs: BTreeSet<LeafId> = self.inputs.iter().map(|kvset| kvset.edit.leaf).collect();
-        let outputs = self.targets.iter().map(|target| target.leaf).chain(self.gone).collect();
-        let divides = self.targets.len() > 1 && !self.is_spill();
-        Claim { kvs: self.kvs, inputs, outputs, moves_bounds: divides || self.gone.is_some() }
     }
 
     /// Whether it puts all values of a leaf in key order.

@@ -4,7 +4,8 @@
 //! and keys of a leaf. The other is space: when the media hold more than the goal allows for what is
 //! live, the step goes first that saves most bytes for each byte it writes. The third is scans: when they
 //! have read as many bytes in vain, because a leaf's values do not lie in key order, as it would cost to
-//! put them in order, that is done. So it never costs more than has been wasted already.
+//! put them in order, that is done. So it never costs more than has been wasted already. Likewise when walks have
+//! passed over so much that is deleted or has expired.
 //!
 //! Live bytes are exact where keys were merged: each kvset counts the bytes it refers to in each
 //! block. What newer kvsets hide in older ones shows when they are merged; until then it is estimated
@@ -50,6 +51,11 @@ const LEAST_GAIN: u64 = 20;
 
 /// So many small blocks of a leaf are rewritten as a few.
 pub(crate) const CRUMBS: usize = 128;
+
+/// To pass over a key that is deleted takes a walk about as long as it takes to rewrite so many bytes.
+pub(crate) const PASSED_BYTES: u64 = 128;
+/// Fewer such keys are no reason for a step.
+pub(crate) const PASSED_LEAST: u64 = 1024;
 
 /// A step that saves space.
 struct Saving {
@@ -158,6 +164,10 @@ impl Situation<'_> {
                 due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
             }
             due.extend(self.strays(tree).map(|job| (100, job)));
+            due.extend(self.worth_passing(tree).map(|(urgency, job)| match job {
+                Job::Spill { .. } => spill(tree, urgency),
+                job => (urgency, job),
+            }));
             let shaped = |n| self.shape(tree, n, &at);
             due.extend((0..tree.leaves.len()).filter_map(shaped));
         }
@@ -287,8 +297,31 @@ impl Situation<'_> {
     fn worth_sorting(&self, leaf: &Leaf, policy: &Policy) -> Option<usize> {
         let in_vain = leaf.in_vain.load(Ordering::Relaxed);
         let cost = 2 * (leaf.value_bytes() + leaf.key_bytes());
-        let worth = in_vain >= cost && cost > 0 && self.can_sort(leaf, policy);
-        worth.then(|| 99 - to_usize(98 * cost / in_vain))
+        worth_scans(in_vain, cost).filter(|_| self.can_sort(leaf, policy))
+    }
+
+    /// The step after which walks have less to pass over that is deleted or has expired, if that was as much as the
+    /// step costs. In a root, while nothing more comes: it is spilled then, and merged in the leaf.
+    fn worth_passing(&self, tree: &Tree) -> Option<(usize, Job)> {
+        let passed = |leaf: &Leaf| leaf.passed.load(Ordering::Relaxed);
+        let all: u64 = tree.leaves.iter().map(passed).sum();
+        if all < PASSED_LEAST {
+            return None;
+        }
+        let kvs = tree.kvs;
+        let has_dead = |kvset: &Arc<Kvset>| {
+            kvset.edit.tombstones > 0 || kvset.expired_percent(self.now_ms) > 0
+        };
+        if self.is_quiet && tree.root.iter().any(has_dead) {
+            let urgency = worth_scans(all * PASSED_BYTES, tree.root_bytes);
+            return urgency.map(|urgency| (urgency, Job::Spill { kvs }));
+        }
+        let dead = tree.leaves.iter().filter(|leaf| leaf.kvsets.iter().any(has_dead));
+        let worth = dead.filter_map(|leaf| {
+            let urgency = worth_scans(passed(leaf) * PASSED_BYTES, 2 * leaf.key_bytes())?;
+            Some((urgency, Job::Collect { kvs, leaf: leaf.id, blocks: BTreeSet::new() }))
+        });
+        worth.max_by_key(|(urgency, _)| *urgency)
     }
 
     /// Whether there is room for a leaf's values twice.
@@ -495,6 +528,12 @@ pub(crate) fn spill_run(root: &[Arc<Kvset>], bytes: u64, room: u64) -> usize {
         fits && wanted
     });
     oldest.count()
+}
+
+/// How urgent a step is that costs so many bytes, when scans have wasted so many: the more the more, but less than any
+/// threshold. None, when it is not worth that.
+fn worth_scans(wasted: u64, cost: u64) -> Option<usize> {
+    (wasted >= cost && cost > 0).then(|| 99 - to_usize(98 * cost / wasted))
 }
 
 /// The entries of a kvset as they count when it is merged: a page is written for few of them, too.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::claims::Claim;
 use crate::engine::intake::Rewrite;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
@@ -23,6 +24,16 @@ pub(crate) fn new_leaves<'c>(tree: &Tree, compaction: &'c Compaction) -> Vec<&'c
     let known =
         |leaf: LeafId| leaf == LeafId::ROOT || tree.leaves.iter().any(|known| known.id == leaf);
     compaction.targets.iter().filter(|target| !known(target.leaf)).collect()
+}
+
+/// The nodes of a tree that a compaction works on.
+pub(crate) fn claim(tree: &Tree, compaction: &Compaction) -> Claim {
+    let inputs = compaction.inputs.iter().map(|kvset| kvset.edit.leaf).collect();
+    let targets = compaction.targets.iter().map(|target| target.leaf);
+    let begins = !new_leaves(tree, compaction).is_empty();
+    let moves_bounds = begins || compaction.gone.is_some();
+    let outputs = targets.chain(compaction.gone).collect();
+    Claim { kvs: compaction.kvs, inputs, outputs, moves_bounds }
 }
 
 /// The edits that put what came of a compaction in the place of its inputs.
@@ -56,6 +67,7 @@ pub(crate) fn replace(
         tree.forget(compaction.age());
     }
     forget_scans(tree, compaction);
+    forget_passed(tree, compaction);
     count_crumbs(tree, compaction, block_bytes);
 }
 
@@ -68,6 +80,14 @@ pub(crate) fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
         let kept = if compaction.sorts() { 0 } else { in_vain.load(Ordering::Relaxed) / 2 };
         // A new one: walks that began before go on counting what they find in the old blocks.
         *in_vain = Arc::new(kept.into());
+    }
+}
+
+/// What walks have passed over counts no more where a whole leaf was merged.
+fn forget_passed(tree: &mut Tree, compaction: &Compaction) {
+    for target in compaction.targets.iter().filter(|it| it.bottom && it.leaf != LeafId::ROOT) {
+        let at = tree.leaf_of(&target.lower);
+        tree.leaves[at].passed = Arc::default();
     }
 }
 

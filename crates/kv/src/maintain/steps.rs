@@ -14,7 +14,8 @@ use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
 use crate::maintain::compact::{Compacted, Compaction};
-use crate::maintain::plan::{edits, replace};
+use crate::maintain::due::{PASSED_BYTES, PASSED_LEAST};
+use crate::maintain::plan::{claim, edits, replace};
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
@@ -22,6 +23,8 @@ use crate::tree::view::{Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 
+/// The part of a memtable that ingest writes, at most: its keys.
+const KEYS_PART: u64 = 4;
 /// A step that was claimed: the first job, and those that run beside it, each of another KVS.
 struct Step<'c> {
     jobs: Vec<(Job, Compaction)>,
@@ -35,7 +38,28 @@ impl Engine {
         let _lane = self.compacting.lock();
         self.check_wanted(false)?;
         self.reclaim(Worker::First)?;
-        self.run_first(Worker::First, |view| self.due(view), false)
+        Ok(self.run_first(Worker::First, |view| self.due(view), false)? || self.freeze_for_walks())
+    }
+
+    /// Freezes the memtable when walks have passed over so much in it that it is worth a kvset, while writers fill
+    /// it slowly or not at all. Whether it did.
+    fn freeze_for_walks(&self) -> bool {
+        let is_due = |view: &View| {
+            let passed = view.active.passed();
+            let is_worth = passed * PASSED_BYTES >= view.active.bytes() / KEYS_PART;
+            passed >= PASSED_LEAST && is_worth && view.frozen.is_empty() && !view.active.is_empty()
+        };
+        if !self.pace.is_quiet(self.options.clock.now()) || !is_due(&self.view.load()) {
+            return false;
+        }
+        let mut log = self.writer.lock();
+        // Another one may have frozen it meanwhile.
+        let freezes = is_due(&self.view.load());
+        if freezes {
+            self.rotate(&mut log);
+            self.work.notify();
+        }
+        freezes
     }
 
     /// Runs a step of a leaf that is due and in nobody's way, beside the first worker; false when there is none.
@@ -119,7 +143,8 @@ impl Engine {
             }
             let plan = |job: &Job| {
                 let compaction = Compaction { asked, ..self.plan(view, job) };
-                let claim = compaction.claim();
+                let tree = view.tree(job.kvs()).expect("a job names a KVS that exists");
+                let claim = claim(tree, &compaction);
                 claims.allow(&claim).then_some((compaction, claim))
             };
             let Some((compaction, claim)) = plan(&job) else { continue };

@@ -66,6 +66,16 @@ impl InFlight {
         self.spare_bytes
     }
 
+    /// Keeps no more than so many bytes of them from now on.
+    pub(crate) fn keep_spare(&mut self, spare_max: u64) {
+        self.spare_max = spare_max;
+        while self.spare_bytes > spare_max
+            && let Some(buf) = self.spare.pop()
+        {
+            self.spare_bytes -= buf.capacity() as u64;
+        }
+    }
+
     /// Begins to read `bytes` bytes from `lba` on.
     pub(crate) fn start(&mut self, lba: Lba, bytes: usize) -> Result<Tag> {
         let buf = self.buffer(bytes);

@@ -7,6 +7,7 @@ use esker_base::units::to_usize;
 
 use crate::engine::shared::Engine;
 use crate::omf::page::Stored;
+use crate::read::passage::{Passage, PassageOf};
 use crate::sync::atomic::Ordering;
 use crate::tree::item::Item;
 use crate::tree::kvset::cursor::KvsetCursor;
@@ -18,6 +19,7 @@ use crate::types::limits::VALUE_MAX;
 use crate::types::prefixes::after;
 use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
+use crate::values::budget::Counted;
 use crate::values::cache::record::RecordKey;
 
 /// A walk over one KVS as it was when the cursor was made; what expires later is still there.
@@ -31,8 +33,11 @@ use crate::values::cache::record::RecordKey;
 pub struct Cursor {
     engine: Arc<Engine>,
     kvs: KvsId,
+    seqno: Seqno,
     /// Its time stands still.
     now_ms: u64,
+    /// How many of the merged sources no other reader has.
+    own: usize,
     merge: Merge<AnySource>,
     tree: Option<Arc<Tree>>,
     /// The leaf of whose blocks the walk has come to one at least.
@@ -43,6 +48,8 @@ pub struct Cursor {
     /// How many rows a walk is expected to take; 0 when nobody has said.
     expected: usize,
     ahead: ReadAhead,
+    /// The bytes of `rows`, and of key pages that are had ahead of need.
+    held: Option<Counted>,
     /// Where `rows` begin.
     gap: Gap,
     /// Which way `rows` go on from there.
@@ -86,16 +93,24 @@ struct Row {
     stored: Option<(usize, Stored)>,
 }
 
-/// The most rows that are read at a time, and the most bytes of their values, but for one row.
+/// The most rows that are read at a time, and the most bytes of their values, but for one row: less where cursors are
+/// many.
 const ROWS_MAX: usize = 128;
-const ROWS_BYTES: usize = 256 << 10;
+const ROWS_BYTES: u64 = 256 << 10;
+/// Rows that take less are not counted, in bytes.
+const UNCOUNTED: usize = 4 << 10;
 /// Bytes of keys to make room for at first, for each row.
 const KEY_BYTES: usize = 32;
 
 impl Rows {
-    /// Empties it, with room for `count` rows.
-    fn start(&mut self, count: usize) {
+    /// Empties it, with room for `count` rows, and for no more than some of `most` bytes.
+    fn start(&mut self, count: usize, most: usize) {
         self.clear();
+        for bytes in [&mut self.keys, &mut self.values] {
+            if bytes.capacity() > 2 * most {
+                *bytes = Vec::new();
+            }
+        }
         self.rows.reserve(count);
         self.keys.reserve(count * KEY_BYTES);
     }
@@ -111,6 +126,10 @@ impl Rows {
 
     fn bytes(&self) -> usize {
         self.values.len() + self.stored_bytes
+    }
+
+    fn dram_bytes(&self) -> usize {
+        self.values.capacity() + self.keys.capacity() + size_of::<Row>() * self.rows.capacity()
     }
 
     fn push(&mut self, key: &[u8], item: Item<'_>, keys_only: bool) {
@@ -189,6 +208,7 @@ impl Cursor {
         kvs: KvsId,
         own: Option<MemtableSource>,
     ) -> Cursor {
+        let own_count = usize::from(own.is_some());
         let memtables =
             view.memtables().map(|table| MemtableSource::new(table.clone(), kvs, seqno));
         let memtables = own.into_iter().chain(memtables).map(AnySource::Memtable);
@@ -204,7 +224,9 @@ impl Cursor {
         Cursor {
             engine: engine.clone(),
             kvs,
+            seqno,
             now_ms,
+            own: own_count,
             merge: Merge::new(sources),
             tree,
             leaf_met: None,
@@ -212,6 +234,7 @@ impl Cursor {
             keys_only: false,
             expected: 0,
             ahead: ReadAhead::default(),
+            held: None,
             gap: Gap::Start,
             forward: true,
             rows: Rows::default(),
@@ -385,7 +408,10 @@ impl Cursor {
 
     /// Takes up to `count` rows from the merge, and reads their values.
     fn fill(&mut self, count: usize) -> Result<()> {
-        self.rows.start(count);
+        let own = self.held.as_ref().map_or(0, Counted::part);
+        let most = self.engine.values.windows.of_one(own) / 4;
+        let rows_most = to_usize(most.min(ROWS_BYTES));
+        self.rows.start(count, rows_most);
         if !self.placed {
             self.place()?;
         }
@@ -394,7 +420,16 @@ impl Cursor {
         }
         self.placed = false;
         let mut stands = true;
-        while self.rows.rows.len() < count && self.rows.bytes() < ROWS_BYTES {
+        let mut passage = Passage::new(PassageOf {
+            engine: &self.engine,
+            tree: self.tree.as_ref(),
+            kvs: self.kvs,
+            seqno: self.seqno,
+            now_ms: self.now_ms,
+            forward: self.forward,
+            own: self.own,
+        });
+        while self.rows.rows.len() < count && self.rows.bytes() < rows_most {
             // A key beyond the prefix is not stepped over. There is mostly none, and comparing nothing is
             // not free: where nothing lies at no address, the processor first finds out that it is none.
             let within = |key: &&[u8]| self.prefix.is_empty() || key.starts_with(&self.prefix);
@@ -402,12 +437,14 @@ impl Cursor {
                 break;
             };
             let item = self.merge.item();
-            match item {
-                Item::Tombstone => {}
-                _ if item.expiry().has_passed(self.now_ms) => {}
-                _ => self.rows.push(key, item, self.keys_only),
-            }
-            let step = if self.forward { self.merge.next() } else { self.merge.prev() };
+            let has_expired = item.expiry().has_passed(self.now_ms);
+            let step = if has_expired || matches!(item, Item::Tombstone) {
+                passage.go_on(&mut self.merge, has_expired)
+            } else {
+                passage.end(&self.merge);
+                self.rows.push(key, item, self.keys_only);
+                if self.forward { self.merge.next() } else { self.merge.prev() }
+            };
             if step.is_err() && !self.rows.rows.is_empty() {
                 // These rows are good. Who goes on behind them meets the error again.
                 stands = false;
@@ -415,13 +452,28 @@ impl Cursor {
             }
             step?;
         }
+        if stands {
+            passage.end(&self.merge);
+        }
+        drop(passage);
         let ends = self.taken < self.expected && self.taken + count >= self.expected;
         let way = Way { forward: self.forward, ends };
         let age = self.tree.as_ref().map_or(Seqno::ZERO, |tree| tree.age);
         self.rows.read(&mut self.ahead, &self.engine.values, (self.kvs, age), way)?;
         self.count_in_vain();
         self.placed = stands;
+        self.count_held(2 * most);
         Ok(())
+    }
+
+    /// Counts what it has ahead of need, and keeps no more than so many bytes of key pages.
+    fn count_held(&mut self, pages_most: u64) {
+        let rows = self.rows.dram_bytes() / UNCOUNTED * UNCOUNTED;
+        let bytes = rows as u64 + self.merge.keep_ahead(pages_most);
+        if bytes > 0 || self.held.is_some() {
+            let all = &self.engine.values.windows.rows;
+            self.held.get_or_insert_with(|| Counted::in_sum(all)).set(bytes);
+        }
     }
 
     /// Counts what was read in vain because values of a leaf do not lie in key order: a walk would come

@@ -19,6 +19,7 @@ use esker_base::units::{to_u64, to_usize};
 use self::list::{ChunkSource, List, ListEntry, Position};
 use crate::omf::frame::{Change, Record};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tree::filter::LiveFilter;
 use crate::tree::memtable::list::Written;
 use crate::tree::young::{Newest, Young, YoungValue};
@@ -45,6 +46,8 @@ pub(crate) struct Memtable {
     /// Prefixes in the place of keys.
     prefixes: List,
     last_seqno: AtomicSeqno,
+    /// Keys of memtables, deleted or expired, that walks have passed over while it was the youngest.
+    passed: AtomicU64,
     /// The log segments that hold the entries' records.
     blocks: Mutex<Vec<Arc<ValueBlock>>>,
 }
@@ -79,6 +82,7 @@ impl Memtable {
             filter: LiveFilter::new(size / FILTER_PART),
             prefixes: List::new(size, source),
             last_seqno: AtomicSeqno::new(Seqno::ZERO),
+            passed: AtomicU64::new(0),
             blocks: Mutex::new(Vec::new()),
         }
     }
@@ -115,6 +119,16 @@ impl Memtable {
     pub(crate) fn delete_prefix(&self, kvs: KvsId, prefix: &[u8], seqno: Seqno) {
         self.prefixes.insert(&Position { kvs, key: prefix, seqno }, Written::NOWHERE);
         self.last_seqno.store(seqno);
+    }
+
+    /// Notes that a walk has passed over so many keys, deleted or expired, of this memtable or older ones.
+    pub(crate) fn note_passed(&self, keys: u64) {
+        self.passed.fetch_add(keys, Ordering::Relaxed);
+    }
+
+    /// How many of these there were.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
     }
 
     /// Notes that entries to come have their records in `block`.
@@ -264,18 +278,18 @@ impl Memtable {
     }
 
     /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
-    /// key and that version.
+    /// key and that version. Raises `newer` to [what is newer](newer_than) of the keys on the way.
     pub(crate) fn next<R>(
         &self,
         kvs: KvsId,
         keys: Bound<&[u8]>,
-        seqno: Seqno,
+        (seqno, newer): (Seqno, &mut Seqno),
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
-            Bound::Included(key) => Position { kvs, key, seqno },
+            Bound::Included(key) => Position { kvs, key, seqno: Seqno::MAX },
             Bound::Excluded(key) => behind(kvs, key),
-            Bound::Unbounded => Position { kvs, key: &[], seqno },
+            Bound::Unbounded => Position { kvs, key: &[], seqno: Seqno::MAX },
         };
         let mut entry = self.map.first_from(&start)?;
         loop {
@@ -285,6 +299,7 @@ impl Memtable {
             if entry.seqno() <= seqno {
                 return Some(read(entry.key(), self.seen(&entry, seqno)));
             }
+            *newer = newer_than(*newer, &entry);
             entry = self.map.first_from(&Position { kvs, key: entry.key(), seqno })?;
         }
     }
@@ -294,7 +309,7 @@ impl Memtable {
         &self,
         kvs: KvsId,
         keys: Bound<&[u8]>,
-        seqno: Seqno,
+        (seqno, newer): (Seqno, &mut Seqno),
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
         let start = match keys {
@@ -302,18 +317,23 @@ impl Memtable {
             Bound::Excluded(key) => Position { kvs, key, seqno: Seqno::MAX },
             Bound::Unbounded => Position { kvs: KvsId(kvs.0 + 1), key: &[], seqno: Seqno::MAX },
         };
-        let mut entry = self.map.last_before(&start)?;
+        let mut oldest = self.map.last_before(&start)?;
         loop {
-            if entry.kvs() != kvs {
+            if oldest.kvs() != kvs {
                 return None;
             }
-            let key = entry.key();
-            // `entry` is the oldest version of its key: look for the one that `seqno` sees.
-            if entry.seqno() <= seqno {
+            let key = oldest.key();
+            let first = Position { kvs, key, seqno: Seqno::MAX };
+            let newest = self.map.first_from(&first)?;
+            if newest.seqno() <= seqno {
+                return Some(read(key, self.seen(&newest, seqno)));
+            }
+            *newer = newer_than(*newer, &newest);
+            if oldest.seqno() <= seqno {
                 let seen = self.map.first_from(&Position { kvs, key, seqno })?;
                 return Some(read(key, self.seen(&seen, seqno)));
             }
-            entry = self.map.last_before(&Position { kvs, key, seqno: Seqno::MAX })?;
+            oldest = self.map.last_before(&first)?;
         }
     }
 
@@ -346,6 +366,12 @@ impl Memtable {
         }
         Ok(())
     }
+}
+
+/// The greater of a seqno and that as of which the newest version of a key, which a reader does not see, is a delete:
+/// none, where it is a put.
+fn newer_than(newer: Seqno, newest: &ListEntry<'_>) -> Seqno {
+    newer.max(if newest.written().value.is_some() { Seqno::MAX } else { newest.seqno() })
 }
 
 /// The place behind every version of a key: no entry has seqno 0.
@@ -419,9 +445,9 @@ mod tests {
                 String::from_utf8(key.to_vec()).unwrap()
             };
             let next = if forward {
-                table.next(kvs, bound, seqno, show)
+                table.next(kvs, bound, (seqno, &mut Seqno::default()), show)
             } else {
-                table.prev(kvs, bound, seqno, show)
+                table.prev(kvs, bound, (seqno, &mut Seqno::default()), show)
             };
             match next {
                 Some(key) => found.push(key),
@@ -461,6 +487,25 @@ mod tests {
         assert_eq!(keys(&t, 1, 9, true), ["a", "b", "c"]);
         assert_eq!(keys(&t, 1, 9, false), ["c", "b", "a"]);
         assert_eq!(keys(&t, 2, 9, false), ["other"]);
+        let newer = |from, seqno, forward| {
+            let (mut newer, kvs) = (Seqno::ZERO, KvsId(1));
+            let _ = if forward {
+                t.next(kvs, from, (Seqno(seqno), &mut newer), |_, _| ())
+            } else {
+                t.prev(kvs, from, (Seqno(seqno), &mut newer), |_, _| ())
+            };
+            newer
+        };
+        for forward in [true, false] {
+            assert_eq!(
+                newer(Bound::Included(b"a"), 5, forward),
+                Seqno::MAX,
+                "a put of the key itself"
+            );
+            assert_eq!(newer(Bound::Included(b"b"), 5, forward), Seqno::MAX);
+            assert_eq!(newer(Bound::Included(b"c"), 5, forward), Seqno::ZERO);
+            assert_eq!(newer(Bound::Included(b"b"), 9, forward), Seqno::ZERO);
+        }
         let mut newest = Vec::new();
         t.each_newest(|_, _, written| {
             newest.push(written.value.unwrap()[0]);

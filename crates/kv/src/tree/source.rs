@@ -115,6 +115,9 @@ pub(crate) struct MemtableSource {
     value: Vec<u8>,
     /// The key it was on before.
     last: Vec<u8>,
+    /// What is newer of the keys that it has come over since it looked again: as of this all of them are deleted, or
+    /// `u64::MAX` where one is put.
+    newer: Seqno,
 }
 
 /// What a [`MemtableSource`] is on.
@@ -128,11 +131,11 @@ enum At {
 impl MemtableSource {
     pub(crate) fn new(table: Arc<Memtable>, kvs: KvsId, seqno: Seqno) -> MemtableSource {
         let (key, value, last) = (Vec::new(), Vec::new(), Vec::new());
-        MemtableSource { table, kvs, seqno, at: At::Nothing, key, value, last }
+        MemtableSource { table, kvs, seqno, at: At::Nothing, key, value, last, newer: Seqno::ZERO }
     }
 
     fn go(&mut self, from: Bound<&[u8]>, forward: bool) {
-        let MemtableSource { table, key, value, .. } = self;
+        let MemtableSource { table, key, value, newer, .. } = self;
         let copy = |found: &[u8], written: Written<'_>| {
             key.clear();
             key.extend_from_slice(found);
@@ -141,9 +144,9 @@ impl MemtableSource {
             if written.value.is_some() { At::Put(written.expiry) } else { At::Delete }
         };
         let found = if forward {
-            table.next(self.kvs, from, self.seqno, copy)
+            table.next(self.kvs, from, (self.seqno, newer), copy)
         } else {
-            table.prev(self.kvs, from, self.seqno, copy)
+            table.prev(self.kvs, from, (self.seqno, newer), copy)
         };
         self.at = found.unwrap_or(At::Nothing);
     }
@@ -291,6 +294,70 @@ impl Merge<AnySource> {
                 AnySource::Memtable(_) | AnySource::Replayed(_) => {}
             }
         }
+    }
+
+    /// The kvsets among the sources, as far as the walk is in them.
+    fn kvsets(&mut self) -> impl Iterator<Item = &mut KvsetCursor> {
+        self.sources.iter_mut().flat_map(|source| match source {
+            AnySource::Kvset(kvset) => std::slice::from_mut(kvset),
+            AnySource::Leaves(leaves) => &mut leaves.merge.sources[..],
+            AnySource::Memtable(_) | AnySource::Replayed(_) => &mut [],
+        })
+    }
+
+    /// Lets go of key pages that were read ahead of need if they take more than `most` bytes. Returns what is left.
+    pub(crate) fn keep_ahead(&mut self, most: u64) -> u64 {
+        let bytes = self.kvsets().map(|kvset| kvset.ahead_bytes()).sum();
+        if bytes <= most {
+            return bytes;
+        }
+        self.kvsets().for_each(KvsetCursor::forget_ahead);
+        0
+    }
+
+    /// The memtable that is the newest source.
+    pub(crate) fn youngest(&self) -> Option<&Arc<Memtable>> {
+        match self.sources.first() {
+            Some(AnySource::Memtable(source)) => Some(&source.table),
+            _ => None,
+        }
+    }
+
+    /// Whether a memtable has the key that it is on.
+    pub(crate) fn is_young(&self) -> bool {
+        self.at.is_some_and(|at| matches!(self.sources[at], AnySource::Memtable(_)))
+    }
+
+    /// Looks again in the youngest memtable from `from` on, which is where it was sought last or behind that, in the current
+    /// direction. It comes to the same key; what was put meanwhile counts as newer.
+    pub(crate) fn look_again(&mut self, from: Bound<&[u8]>) {
+        if let Some(AnySource::Memtable(source)) = self.sources.first_mut() {
+            source.newer = Seqno::ZERO;
+            source.go(from, self.forward);
+        }
+    }
+
+    /// The seqno as of which all keys are deleted that it has come over since and does not see, zero if there are
+    /// none; `Seqno::MAX` where one of them is put.
+    pub(crate) fn newer(&self) -> Seqno {
+        match self.sources.first() {
+            Some(AnySource::Memtable(source)) => source.newer,
+            _ => Seqno::ZERO,
+        }
+    }
+
+    /// Passes over all keys up to `to`, or down to it, but for those of the first `own` sources.
+    pub(crate) fn pass_to(&mut self, to: &[u8], own: usize) -> Result<()> {
+        let forward = self.forward;
+        for source in &mut self.sources[own..] {
+            match source.key() {
+                Some(key) if forward && key < to => source.seek(Bound::Included(to))?,
+                Some(key) if !forward && key >= to => source.seek_back(Bound::Excluded(to))?,
+                _ => {}
+            }
+        }
+        self.pick();
+        self.skip_hidden()
     }
 }
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tree::kvset::Kvset;
 use crate::tree::memtable::Memtable;
 use crate::tree::pinned::{ALLOCATION, Pinned};
@@ -35,6 +35,8 @@ pub(crate) struct Leaf {
     pub(crate) hidden: Hidden,
     /// Bytes that scans have read in vain since its values were last put in key order.
     pub(crate) in_vain: Arc<AtomicU64>,
+    /// Keys, deleted or expired, that walks have passed over one by one since all of it was last merged.
+    pub(crate) passed: Arc<AtomicU64>,
     /// So many small blocks were left when they were last rewritten as a few, or are left of them: where space lies
     /// in pieces that gives small ones again.
     pub(crate) crumbs_left: usize,
@@ -42,8 +44,9 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     pub(crate) fn new(id: LeafId, lower: Arc<[u8]>) -> Leaf {
-        let (kvsets, hidden, in_vain) = (Vec::new(), Hidden::default(), Arc::default());
-        Leaf { id, lower, kvsets, hidden, in_vain, crumbs_left: 0 }
+        let (kvsets, hidden) = (Vec::new(), Hidden::default());
+        let (in_vain, passed) = (Arc::default(), Arc::default());
+        Leaf { id, lower, kvsets, hidden, in_vain, passed, crumbs_left: 0 }
     }
 
     /// Bytes of the values it refers to.
@@ -174,6 +177,15 @@ impl Tree {
     /// The index of the leaf whose range holds `key`.
     pub(crate) fn leaf_of(&self, key: &[u8]) -> usize {
         self.leaves.partition_point(|leaf| *leaf.lower <= *key) - 1
+    }
+
+    /// Notes that a walk has passed over so many keys, deleted or expired, between two that are among them.
+    pub(crate) fn note_passed(&self, lower: &[u8], last: &[u8], keys: u64) {
+        let leaves = &self.leaves[self.leaf_of(lower)..=self.leaf_of(last)];
+        let each = keys.div_ceil(leaves.len() as u64);
+        for leaf in leaves {
+            leaf.passed.fetch_add(each, Ordering::Relaxed);
+        }
     }
 
     /// Adds a kvset to its node, by age.

@@ -77,6 +77,8 @@ const RUNS: usize = 128;
 const IDLE_MAX: u32 = 32;
 /// The most that is read ahead of need of one block, in bytes.
 const AHEAD_MAX: u64 = 1 << 20;
+/// With less for a cursor, in bytes, nothing is read ahead of need.
+const AHEAD_LEAST: u64 = 2 * WINDOW_MAX;
 /// Buffers that are kept for reads to come of a class, in bytes: those of a few windows.
 const SPARE_MAX: u64 = 4 * WINDOW_MAX;
 /// A walk that has read more, in bytes, is one through data and not to a few rows.
@@ -118,12 +120,12 @@ impl ReadAhead {
         if std::mem::replace(&mut self.forward, way.forward) != way.forward {
             self.clear();
         }
-        let budget = values.windows.of_one();
+        let budget = values.windows.of_one(self.held.as_ref().map_or(0, Counted::part));
         // What cannot be read may be what was to be taken along.
         let loaded = self.load(&missing, Some(way), budget);
         loaded.or_else(|_| self.load(&missing, None, budget))?;
-        if !way.ends {
-            self.go_ahead(values, &missing, way.forward);
+        if !way.ends && budget >= AHEAD_LEAST {
+            self.go_ahead(values, &missing, way.forward, budget);
         }
         for (at, one) in missing.iter().enumerate() {
             let taken = self.take(values, one, &mut each);
@@ -134,7 +136,9 @@ impl ReadAhead {
                 self.take(values, one, &mut each)?;
             }
         }
-        let held_bytes = self.leave(way.forward, budget) + self.spare_bytes();
+        let windows = self.leave(way.forward, budget);
+        self.keep_spare(budget);
+        let held_bytes = windows + self.spare_bytes();
         let all = &values.windows.held;
         self.held.get_or_insert_with(|| Counted::in_sum(all)).set(held_bytes);
         Ok(())
@@ -228,7 +232,7 @@ impl ReadAhead {
     }
 
     /// Notes how far the walk comes with these records in each block, and begins to read what is behind.
-    fn go_ahead(&mut self, values: &Values, missing: &[Wanted<'_>], forward: bool) {
+    fn go_ahead(&mut self, values: &Values, missing: &[Wanted<'_>], forward: bool, budget: u64) {
         for one in missing {
             let of_block = |it: &&mut BlockRun| it.lasts && it.block.id == one.block.id;
             if let Some(it) = self.runs.iter_mut().rfind(of_block) {
@@ -236,7 +240,7 @@ impl ReadAhead {
                 it.at = Some(if forward { piece.end() } else { piece.start });
             }
         }
-        let most = self.share(values.windows.of_one()).min(AHEAD_MAX);
+        let most = self.share(budget).min(AHEAD_MAX);
         for it in &mut self.runs {
             let Some(at) = it.at else { continue };
             let allocation = &it.block.allocation;
@@ -293,6 +297,18 @@ impl ReadAhead {
             kept
         });
         bytes
+    }
+
+    /// Lets go of buffers that exceed a part of the budget, and of queue pairs that it is too small for.
+    fn keep_spare(&mut self, budget: u64) {
+        let most = SPARE_MAX.min(budget / 4);
+        self.in_flight.iter_mut().for_each(|reads| reads.keep_spare(most));
+        if self.joined.capacity() as u64 > most {
+            self.joined = Vec::new();
+        }
+        if budget < AHEAD_LEAST && !self.runs.iter().any(|it| it.run.is_under_way()) {
+            self.in_flight.clear();
+        }
     }
 
     fn spare_bytes(&self) -> u64 {

@@ -1,24 +1,26 @@
-//! The memory that windows of read-ahead may take, divided among all cursors that read ahead.
+//! The memory that cursors may take for what they read ahead of need, divided among all of them.
 
 use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What the windows of all cursors may take.
+/// What all cursors may take.
 pub(crate) struct WindowBudget {
-    /// Of one cursor, in bytes, as long as it is the only one that reads ahead of need.
+    /// In bytes, all together.
     bytes: u64,
-    /// How many do.
+    /// How many read ahead of need.
     pub(crate) walks: Arc<AtomicU64>,
     /// Bytes that windows of values take now.
     pub(crate) held: Arc<AtomicU64>,
+    /// Bytes that rows and key pages take which cursors have ahead of need.
+    pub(crate) rows: Arc<AtomicU64>,
 }
 
 impl WindowBudget {
-    /// The part of a budget of `memory_bytes` that is for windows.
+    /// The part of a budget of `memory_bytes` that is for cursors.
     pub(crate) fn of(memory_bytes: u64) -> WindowBudget {
-        let bytes = (memory_bytes / 32).clamp(WINDOWS_LEAST, WINDOWS_MOST);
-        WindowBudget { bytes, walks: Arc::default(), held: Arc::default() }
+        let bytes = (memory_bytes / 16).clamp(ALL_LEAST, ALL_MOST);
+        WindowBudget { bytes, walks: Arc::default(), held: Arc::default(), rows: Arc::default() }
     }
 
     /// What the windows of all cursors take between two reads, in bytes.
@@ -26,9 +28,16 @@ impl WindowBudget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// What a cursor may take.
-    pub(crate) fn of_one(&self) -> u64 {
-        (self.bytes / self.walks.load(Ordering::Relaxed).max(1)).max(WINDOWS_LEAST)
+    /// What rows and key pages take that cursors have ahead of need, in bytes.
+    pub(crate) fn rows_bytes(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// What a cursor may take that has `own` bytes: half of what others leave, so that there is some for those to come.
+    pub(crate) fn of_one(&self, own: u64) -> u64 {
+        let others = (self.held_bytes() + self.rows_bytes()).saturating_sub(own);
+        let share = self.bytes / self.walks.load(Ordering::Relaxed).max(1);
+        (share.min(self.bytes.saturating_sub(others)) / 2).max(ONE_LEAST)
     }
 }
 
@@ -44,7 +53,14 @@ impl Counted {
         Counted { sum: sum.clone(), part: 0 }
     }
 
+    pub(crate) fn part(&self) -> u64 {
+        self.part
+    }
+
     pub(crate) fn set(&mut self, part: u64) {
+        if part == self.part {
+            return;
+        }
         // One addition, of what may be less than nothing.
         self.sum.fetch_add(part.wrapping_sub(self.part), Ordering::Relaxed);
         self.part = part;
@@ -57,7 +73,32 @@ impl Drop for Counted {
     }
 }
 
-/// What the windows of a cursor take, in bytes, however little memory there is, and however much.
-pub(crate) const WINDOWS_LEAST: u64 = 1 << 20;
+/// What all cursors may take, in bytes, however little memory there is, and however much.
+const ALL_LEAST: u64 = 2 << 20;
+const ALL_MOST: u64 = 16 << 20;
+/// What one may take, in bytes, however many there are.
+const ONE_LEAST: u64 = 16 << 10;
 
-pub(crate) const WINDOWS_MOST: u64 = 8 << 20;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_gets_half_of_what_others_leave() {
+        let budget = WindowBudget::of(1 << 30);
+        assert_eq!(budget.of_one(0), 8 << 20);
+        let mut cursors = Vec::new();
+        for _ in 0..1000 {
+            let mut held = Counted::in_sum(&budget.held);
+            held.set(budget.of_one(0));
+            cursors.push(held);
+        }
+        assert!(budget.held_bytes() <= ALL_MOST + 1000 * ONE_LEAST);
+        assert_eq!(budget.of_one(0), ONE_LEAST);
+        cursors.truncate(1);
+        assert_eq!((budget.of_one(0), budget.of_one(8 << 20)), (4 << 20, 8 << 20));
+        let mut walks = Counted::in_sum(&budget.walks);
+        walks.set(8);
+        assert_eq!(budget.of_one(8 << 20), 1 << 20);
+    }
+}

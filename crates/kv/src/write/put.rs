@@ -90,12 +90,17 @@ impl Engine {
         let view = self.view.load();
         view.active.refer_to(log.segment());
         let block = log.segment().id;
+        let is_watched = self.dead_ranges.is_watched();
         let mut user_bytes = 0;
         let mut expiry = Expiry::NEVER;
         for record in records {
             let (seqno, offset) = log.append(&record, now);
             user_bytes += record.key.len() + record.change.value().map_or(0, <[u8]>::len);
             expiry = view.active.apply(&record, expiry, seqno, RecordAddress { block, offset });
+            // After the memtable, where walks look again, and before anybody sees it.
+            if is_watched && record.change.value().is_some() {
+                self.dead_ranges.put(record.kvs, record.key);
+            }
         }
         let seqno = log.last_seqno();
         self.visible.store(seqno);

@@ -39,6 +39,11 @@ impl KeyExtents {
 }
 
 impl PagesAhead {
+    /// What it takes in DRAM.
+    pub(super) fn bytes(&self) -> u64 {
+        self.run.bytes() + self.in_flight.iter().map(InFlight::spare_bytes).sum::<u64>()
+    }
+
     /// The bytes of the page at `offset`, to which the walk comes.
     ///
     /// # Errors

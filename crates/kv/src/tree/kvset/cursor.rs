@@ -62,6 +62,16 @@ impl KvsetCursor {
         &self.kvset
     }
 
+    /// What it has read ahead of need, in bytes.
+    pub(crate) fn ahead_bytes(&self) -> u64 {
+        self.ahead.as_ref().map_or(0, |ahead| ahead.bytes())
+    }
+
+    /// Lets go of that.
+    pub(crate) fn forget_ahead(&mut self) {
+        self.ahead = None;
+    }
+
     /// The key it is on.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.page.as_ref().map(|_| &self.key[..])
@@ -104,7 +114,8 @@ impl KvsetCursor {
         let (Bound::Included(key) | Bound::Excluded(key)) = from else {
             return self.go(0, 0);
         };
-        if key > self.kvset.last_key() {
+        let is_beyond = |prefix: &Arc<[u8]>| key > &prefix[..] && !key.starts_with(prefix);
+        if key > self.kvset.last_key() || self.prefix.as_ref().is_some_and(is_beyond) {
             self.page = None;
             return Ok(());
         }
@@ -126,7 +137,8 @@ impl KvsetCursor {
             let slot = self.turn_to(last)?.count() - 1;
             return self.go(last, slot);
         };
-        let Some(index) = self.kvset.index.page_of(key) else {
+        let is_before = self.prefix.as_ref().is_some_and(|prefix| key < &prefix[..]);
+        let Some(index) = self.kvset.index.page_of(key).filter(|_| !is_before) else {
             self.page = None;
             return Ok(());
         };

@@ -62,6 +62,11 @@ impl Run {
         (from, to)
     }
 
+    /// Whether something is on the way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.windows.iter().any(|window| matches!(window.state, WindowState::UnderWay(_)))
+    }
+
     /// What all windows take in DRAM, in bytes: a buffer is larger than what it was asked for.
     pub(crate) fn bytes(&self) -> u64 {
         self.windows.iter().map(RunWindow::bytes).sum()
