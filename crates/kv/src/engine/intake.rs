@@ -16,7 +16,8 @@ use crate::engine::window::{READS, Window, WindowEntry, WindowKind, Windows};
 use crate::media::in_flight::InFlight;
 use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::Stored;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::tree::item::Item;
 use crate::tree::kvset::Kvset;
 use crate::tree::kvset::cursor::KvsetCursor;
@@ -220,6 +221,17 @@ pub(crate) struct Scratch {
     /// A record whose value was compressed.
     pub(crate) packed: Vec<u8>,
     pub(crate) ahead: Option<Intake>,
+}
+
+/// The memory of a worker.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    /// The memory of the compaction under way.
+    pub(crate) scratch: Mutex<Scratch>,
+    /// Whether there is any: if not, it is the caches'.
+    pub(crate) is_used: AtomicBool,
+    /// When the last step ended, in nanoseconds of the clock.
+    pub(crate) worked_ns: AtomicU64,
 }
 
 /// A window whose records are on their way.

@@ -7,10 +7,10 @@ use esker_base::Nanos;
 use esker_base::memory::release_unused;
 use esker_base::units::to_usize;
 
-use crate::engine::intake::Scratch;
+use crate::engine::intake::{Scratch, Workspace};
 use crate::engine::shared::Engine;
 use crate::engine::window::READS;
-use crate::engine::workers::{Worker, Workspace};
+use crate::engine::workers::Worker;
 use crate::media::writes::BEHIND;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;

@@ -1,13 +1,11 @@
 //! The workers of the second lane of maintenance. The first one runs steps of all kinds; a helper runs steps of leaves
-//! beside it for as long as that pays. Each has memory of its own for compactions.
+//! beside it for as long as that pays.
 
 use std::time::Duration;
 
 use esker_base::Nanos;
 
-use crate::engine::intake::Scratch;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Who runs a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,17 +16,6 @@ pub(crate) enum Worker {
 
 impl Worker {
     pub(crate) const ALL: [Worker; 2] = [Worker::First, Worker::Helper];
-}
-
-/// The memory of a worker.
-#[derive(Default)]
-pub(crate) struct Workspace {
-    /// The memory of the compaction under way.
-    pub(crate) scratch: Mutex<Scratch>,
-    /// Whether there is any: if not, it is the caches'.
-    pub(crate) is_used: AtomicBool,
-    /// When the last step ended, in nanoseconds of the clock.
-    pub(crate) worked_ns: AtomicU64,
 }
 
 /// How much was done since the KVDB was opened.
