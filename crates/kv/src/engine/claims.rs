@@ -4,7 +4,7 @@
 //! A step is chosen, planned and claimed under one lock, and its claim ends after its output was published: so a plan
 //! holds until it is installed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sync::{Mutex, MutexGuard};
 use crate::types::ids::{KvsId, LeafId};
@@ -33,12 +33,16 @@ impl Claim {
 
 /// The claims of all steps under way.
 #[derive(Default)]
-pub(crate) struct Claims(Vec<(u64, Vec<Claim>)>, u64);
+pub(crate) struct Claims {
+    /// Those of each step, by its number.
+    under_way: BTreeMap<u64, Vec<Claim>>,
+    last: u64,
+}
 
 impl Claims {
     /// Whether a step may begin.
     pub(crate) fn allow(&self, claim: &Claim) -> bool {
-        !self.0.iter().flat_map(|(_, claims)| claims).any(|other| claim.conflicts(other))
+        !self.under_way.values().flatten().any(|other| claim.conflicts(other))
     }
 
     /// Claims what the steps of one worker need, until the claim is dropped.
@@ -47,9 +51,9 @@ impl Claims {
         lock: &'c Mutex<Claims>,
         of: Vec<Claim>,
     ) -> Claimed<'c> {
-        claims.1 += 1;
-        let number = claims.1;
-        claims.0.push((number, of));
+        claims.last += 1;
+        let number = claims.last;
+        claims.under_way.insert(number, of);
         Claimed { claims: lock, number }
     }
 }
@@ -62,7 +66,7 @@ pub(crate) struct Claimed<'c> {
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        self.claims.lock().0.retain(|(number, _)| *number != self.number);
+        self.claims.lock().under_way.remove(&self.number);
     }
 }
 
