@@ -360,11 +360,17 @@ fn queries(
     let [swap, paged] = sides;
     let first = &paged[0];
     let wrong = |what: String| Err(LabError::Way { way: "DuckDB".to_owned(), why: what });
-    for run in paged.iter().chain(&swap) {
-        let is_same = run.len() == first.len()
-            && run.iter().zip(first).all(|(a, b)| (&a.name, &a.answer) == (&b.name, &b.answer));
-        if !is_same {
-            return wrong("its answers differ between runs".to_owned());
+    for (side, runs) in [("esker run", &paged), ("swap", &swap)] {
+        for (run, round) in runs.iter().zip(1..) {
+            if run.len() != first.len() {
+                let (got, wanted) = (run.len(), first.len());
+                return wrong(format!("{side}, round {round}: {got} answers, and not {wanted}"));
+            }
+            let differs = |(a, b): &(&Query, &Query)| (&a.name, &a.answer) != (&b.name, &b.answer);
+            if let Some((query, _)) = run.iter().zip(first).find(differs) {
+                let what = &query.name;
+                return wrong(format!("{side}, round {round}: another answer to '{what}'"));
+            }
         }
     }
     let seconds =
