@@ -78,10 +78,10 @@ fn check(delete: impl Fn(&Kvdb, &Kvs, &Clock)) {
             let (_, passed) = cross(&db, kvs.cursor().unwrap().within(b"b").unwrap(), way);
             assert!(passed < 20, "{passed} keys are passed over again within a prefix");
         }
-        // Whoever sees them does.
+        // Readers that see them do.
         let mut cursor = before.cursor(&kvs).unwrap();
         assert_eq!(std::iter::from_fn(|| step(&mut cursor, true)).count(), KEYS as usize);
-        // What is put, in the middle and at the ends, is seen by those that come, and by them alone.
+        // Walks to come see a put in the middle or at the ends, and they alone.
         let without = db.snapshot();
         for n in [0, 17, KEYS / 2, KEYS - 1] {
             kvs.put(&key(n), b"again").unwrap();
@@ -170,7 +170,7 @@ fn an_idle_kvdb_heals_what_walks_pass_over() {
         assert_eq!(settled.kvss[0].tombstones, 0);
         drop(kvs);
         db.close().unwrap();
-        // What walks have found is not known any more.
+        // The ranges that walks have found are not known any more.
         let options = Options { memory_bytes: 64 << 20, ..test_options(roomy()) };
         let db = Kvdb::open_on(devices, options).unwrap();
         let (found, passed) = cross(&db, db.kvs("k").unwrap().cursor().unwrap(), true);

@@ -98,7 +98,7 @@ fn load(files: &[PathBuf]) -> Result<Trace, Failure> {
     Ok(builder.finish()?)
 }
 
-/// What all cases of one geometry and group add up to.
+/// The sums of all cases of one geometry and group.
 #[derive(Default)]
 struct Sum {
     /// Of these the optimum is more than one in a hundred below LRU.

@@ -1,5 +1,5 @@
 //! The end of the log, shared by all queue pairs: their changes wait in an inbox and become frames, a few of which are in
-//! flight at a time; when none may be begun, all that waits gathers for the next one. Whoever looks moves it on. Sees
+//! flight at a time; when none may be begun, all that waits gathers for the next one. Each look moves it on. Sees
 //! `engine` and what is below.
 //!
 //! Invariants

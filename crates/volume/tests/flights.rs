@@ -1,5 +1,5 @@
 //! Frames of the write buffer that are in flight together, and a crash that takes one of them: those behind it are never
-//! applied, then or later. What was acknowledged and is lost is told from the end.
+//! applied, then or later. A replay tells lost acknowledged frames from the end.
 
 #[path = "support/rig.rs"]
 mod rig;

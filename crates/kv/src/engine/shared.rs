@@ -56,7 +56,7 @@ pub(crate) struct Engine {
     /// The log segment in which the manifest lets replay begin: it must stay even when nothing
     /// refers to its records any more.
     pub(crate) replay_from: Mutex<Arc<ValueBlock>>,
-    /// Ranges of keys in which walks have found nothing. Who puts takes keys out of them, under the writer's lock.
+    /// Ranges of keys in which walks have found nothing. A put takes its key out of them, under the writer's lock.
     pub(crate) dead_ranges: DeadRanges,
     /// Every record up to this seqno may be read.
     pub(crate) visible: AtomicSeqno,
@@ -74,7 +74,7 @@ pub(crate) struct Engine {
     pub(crate) compacting: Mutex<()>,
     /// Held by the helper during a step.
     pub(crate) helping: Mutex<()>,
-    /// What the steps of both work on.
+    /// The nodes that the steps of both work on.
     pub(crate) claims: Mutex<Claims>,
     pub(crate) workspaces: [Workspace; Worker::ALL.len()],
     pub(crate) trial: Trial,

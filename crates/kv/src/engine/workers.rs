@@ -7,7 +7,7 @@ use esker_base::Nanos;
 
 use crate::sync::Mutex;
 
-/// Who runs a step.
+/// A worker of the second lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worker {
     First,
@@ -38,7 +38,7 @@ struct Periods {
     helps: bool,
     /// When it began, and what was done by then.
     began: Option<(Nanos, Progress)>,
-    /// What the last ones without and with a helper came to, a second.
+    /// The progress a second of the last ones without and with a helper.
     known: [Option<Progress>; 2],
     /// Periods until the other way is tried again.
     left: u32,

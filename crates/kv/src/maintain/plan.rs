@@ -83,7 +83,7 @@ pub(crate) fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
     }
 }
 
-/// What walks have passed over counts no more where a whole leaf was merged.
+/// Keys that walks have passed over count no more where a whole leaf was merged.
 fn forget_passed(tree: &mut Tree, compaction: &Compaction) {
     for target in compaction.targets.iter().filter(|it| it.bottom && it.leaf != LeafId::ROOT) {
         let at = tree.leaf_of(&target.lower);

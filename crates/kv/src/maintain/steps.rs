@@ -66,7 +66,7 @@ impl Engine {
     pub(crate) fn help(&self) -> Result<bool> {
         let _lane = self.helping.lock();
         self.check_wanted(false)?;
-        // What somebody asked for has both lanes.
+        // A compaction that somebody asked for has both lanes.
         if self.compact_is_active() {
             return Ok(false);
         }

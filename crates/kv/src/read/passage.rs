@@ -13,7 +13,7 @@ use crate::tree::view::Tree;
 use crate::types::error::Result;
 use crate::types::ids::{KvsId, Seqno};
 
-/// What a passage is of: a walk in one direction.
+/// The walk of a passage, in one direction.
 #[derive(Clone, Copy)]
 pub(super) struct PassageOf<'e> {
     pub(super) engine: &'e Engine,
@@ -33,7 +33,7 @@ pub(super) struct Passage<'e> {
     steps: u64,
     passed: u64,
     scout: Option<Scout<'e>>,
-    /// What the scout has found and not added yet: from which bound on, and up to which key.
+    /// The part that the scout has found and not added yet: from which bound on, and up to which key.
     from: Vec<u8>,
     last: Vec<u8>,
     keys: u64,
@@ -149,7 +149,7 @@ impl<'e> Passage<'e> {
             let _log = engine.writer.try_lock()?;
             begin(true)
         });
-        // What was put meanwhile is where the walk looks again.
+        // The walk looks again where keys were put meanwhile.
         let active = &engine.view.load().active;
         let is_there = merge.youngest().is_some_and(|youngest| Arc::ptr_eq(youngest, active));
         self.scout = scout.filter(|_| is_there);

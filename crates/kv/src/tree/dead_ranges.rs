@@ -6,7 +6,7 @@
 //! Invariants
 //! 1. Of a KVS, ranges are apart. A reader as of the range's seqno and time, or later, finds no key in it: a put
 //!    takes its key out before any reader sees it ([`DeadRanges::put`]).
-//! 2. A scout knows the first put beyond its start since it began. What was put before is in the memtable then: the
+//! 2. A scout knows the first put beyond its start since it began. An earlier put is in the memtable then: the
 //!    walk looks there again ([`Merge::look_again`](crate::tree::source::Merge::look_again)).
 //! 3. Without `is_watched` there are neither ranges nor scouts. It becomes true while no write is under way.
 
@@ -61,12 +61,12 @@ pub(crate) struct Scout<'d> {
     id: u64,
 }
 
-/// What a walk has found to be dead: from a key to below another.
+/// A part that a walk has found to be dead: from a key to below another.
 pub(crate) struct DeadPart<'k> {
     pub(crate) kvs: KvsId,
     pub(crate) lower: &'k [u8],
     pub(crate) end: &'k [u8],
-    /// Whoever reads as of these or later finds it so.
+    /// Readers as of these or later find it so.
     pub(crate) seqno: Seqno,
     pub(crate) time_ms: u64,
     pub(crate) keys: u64,

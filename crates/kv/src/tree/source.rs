@@ -115,8 +115,8 @@ pub(crate) struct MemtableSource {
     value: Vec<u8>,
     /// The key it was on before.
     last: Vec<u8>,
-    /// What is newer of the keys that it has come over since it looked again: as of this all of them are deleted, or
-    /// `u64::MAX` where one is put.
+    /// Of the keys that it has come over since it looked again and does not see: the seqno as of which all are deleted,
+    /// or `Seqno::MAX` where one is put.
     newer: Seqno,
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What all cursors may take.
+/// The memory that all cursors may take.
 pub(crate) struct WindowBudget {
     /// In bytes, all together.
     bytes: u64,
@@ -28,12 +28,13 @@ impl WindowBudget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// What rows and key pages take that cursors have ahead of need, in bytes.
+    /// The bytes of rows and key pages that cursors have ahead of need.
     pub(crate) fn rows_bytes(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// What a cursor may take that has `own` bytes: half of what others leave, so that there is some for those to come.
+    /// The bytes that a cursor with `own` bytes may take: half of what others leave, so that there is some for those to
+    /// come.
     pub(crate) fn of_one(&self, own: u64) -> u64 {
         let others = (self.held_bytes() + self.rows_bytes()).saturating_sub(own);
         let share = self.bytes / self.walks.load(Ordering::Relaxed).max(1);
@@ -73,10 +74,10 @@ impl Drop for Counted {
     }
 }
 
-/// What all cursors may take, in bytes, however little memory there is, and however much.
+/// The bytes that all cursors may take, however little memory there is, and however much.
 const ALL_LEAST: u64 = 2 << 20;
 const ALL_MOST: u64 = 16 << 20;
-/// What one may take, in bytes, however many there are.
+/// The bytes that one may take, however many there are.
 const ONE_LEAST: u64 = 16 << 10;
 
 #[cfg(test)]

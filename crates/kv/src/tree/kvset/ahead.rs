@@ -39,7 +39,7 @@ impl KeyExtents {
 }
 
 impl PagesAhead {
-    /// What it takes in DRAM.
+    /// Its bytes of DRAM.
     pub(super) fn bytes(&self) -> u64 {
         self.run.bytes() + self.in_flight.iter().map(InFlight::spare_bytes).sum::<u64>()
     }

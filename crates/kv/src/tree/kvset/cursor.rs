@@ -62,7 +62,7 @@ impl KvsetCursor {
         &self.kvset
     }
 
-    /// What it has read ahead of need, in bytes.
+    /// The bytes that it has read ahead of need.
     pub(crate) fn ahead_bytes(&self) -> u64 {
         self.ahead.as_ref().map_or(0, |ahead| ahead.bytes())
     }
