@@ -8,6 +8,8 @@ import duckdb
 rows = int(sys.argv[1])
 # Its own limit is far away: what pages is the machine, or the pager, and not DuckDB.
 db = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": "64GB"})
+# A query that lasts for more than two seconds would print its progress among the answers.
+db.execute("set enable_progress_bar = false")
 
 
 def timed(name, work):
