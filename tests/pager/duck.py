@@ -2,6 +2,8 @@
 import duckdb
 
 db = duckdb.connect(":memory:", config={"threads": 2})
+# A query that lasts for more than two seconds would print its progress among the answers.
+db.execute("set enable_progress_bar = false")
 db.execute("create table t as select range as id, hash(range) % 1000 as k, "
            "md5(range::varchar) as v, repeat(md5((range * 7)::varchar), 2) as w from range(2000000)")
 for query in [
