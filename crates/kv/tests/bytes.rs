@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use esker_base::Rng;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, Kvdb, Kvs, Maintenance, MediaClass, Options, Policy, Stream, Tuning};
+use esker_kv::{
+    Devices, Kvdb, Kvs, Maintenance, MediaClass, Options, Policy, Stats, Stream, Tuning,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Device bytes per user byte, at most: everything that any device is given to write.
@@ -160,6 +162,51 @@ fn a_load_writes_each_byte_little_more_than_twice_step_by_step() {
 #[ignore = "2 GB of records in memory; see the head of this file"]
 fn a_load_of_a_million_records_writes_each_byte_little_more_than_twice() {
     check(FULL, Maintenance::Threads);
+}
+
+/// Device bytes per user byte by the size of values, at most: small ones lie with their keys, which are merged again and
+/// again, where large ones move once. The table of `docs/kv.md` has what is printed.
+const BY_SIZE: [(usize, f64); 6] =
+    [(1, 5.4), (4, 6.2), (16, 5.4), (64, 3.9), (256, 2.6), (1000, 2.2)];
+
+#[test]
+#[ignore = "a minute in release; see the head of this file"]
+fn small_values_cost_more_bytes_than_large_ones() {
+    for (value_bytes, most) in BY_SIZE {
+        let stats = load_of_size(value_bytes);
+        #[allow(clippy::cast_precision_loss)] // a ratio of a few digits
+        let per_byte = |bytes: u64| bytes as f64 / stats.user_bytes as f64;
+        let of = |stream: Stream| {
+            let streams = stats.classes.iter().flat_map(|class| &class.streams);
+            per_byte(streams.filter(|one| one.stream == stream).map(|one| one.written_bytes).sum())
+        };
+        let ratio = per_byte(stats.device_written_bytes);
+        let streams = [Stream::Log, Stream::YoungKeys, Stream::OldKeys, Stream::OldValues].map(of);
+        let cells: Vec<String> = streams.iter().map(|share| format!("{share:.2}")).collect();
+        println!("| {value_bytes} | {ratio:.2} | {} |", cells.join(" | "));
+        assert!(ratio <= most, "values of {value_bytes} bytes: {ratio:.2}");
+    }
+}
+
+/// A load of 128 MiB, keys in no order, one step of maintenance at a time.
+fn load_of_size(value_bytes: usize) -> Stats {
+    const USER_BYTES: u64 = 128 << 20;
+    let options =
+        Options { memory_bytes: 64 << 20, maintenance: Maintenance::Manual, ..Options::default() };
+    let db = Kvdb::create_on(devices(true), options).unwrap();
+    let kvs = db.create_kvs("records", Policy::default()).unwrap();
+    let (mut rng, mut value) = (Rng::new(7), vec![0; value_bytes]);
+    let (mut number, mut user_bytes) = (0, 0);
+    while user_bytes < USER_BYTES {
+        rng.fill(&mut value);
+        let key = key(number);
+        kvs.put(key.as_bytes(), &value).unwrap();
+        user_bytes += (key.len() + value.len()) as u64;
+        number += 1;
+    }
+    db.sync().unwrap();
+    db.settle().unwrap();
+    db.stats()
 }
 
 /// The values of a KVS that has a small part of the log are written once more, in key order, so that its

@@ -49,6 +49,9 @@ const URGENT: u64 = 300;
 /// A step that saves less than this share of what it writes is not worth it.
 const LEAST_GAIN: u64 = 20;
 
+/// A leaf splits into so many at most.
+const PARTS: u64 = 32;
+
 /// So many small blocks of a leaf are rewritten as a few.
 pub(crate) const CRUMBS: usize = 128;
 
@@ -371,6 +374,13 @@ impl Situation<'_> {
     /// The keys with which a leaf is large, in bytes.
     fn leaf_key_bytes(&self, policy: &Policy) -> u64 {
         self.tuning.leaf_key_bytes.min(self.most_keys(policy))
+    }
+
+    /// Into how many leaves one that is too large splits: each is half full then.
+    /// A spill may have made it many times too large, and halves of it would be written again at once.
+    pub(crate) fn parts(&self, leaf: &Leaf, policy: &Policy) -> u64 {
+        let large = self.leaf_key_bytes(policy).max(1);
+        (leaf.key_bytes() * 2 / large).clamp(2, PARTS)
     }
 
     /// The keys that a spill may lay down, in bytes. Each leaf may take a unit more, and is to be merged

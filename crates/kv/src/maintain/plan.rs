@@ -178,9 +178,15 @@ impl Engine {
             Job::Split { leaf: id, .. } => {
                 let leaf = leaf(*id);
                 let largest = leaf.kvsets.iter().max_by_key(|kvset| kvset.edit.pages);
-                let middle = largest.expect("a leaf that splits has kvsets").middle_key();
-                let right = Target { leaf: self.ids.next(), lower: middle.into(), bottom: true };
-                (leaf.kvsets.clone(), vec![target(leaf, true), right], Rewrite::None)
+                let largest = largest.expect("a leaf that splits has kvsets");
+                let right = |lower: &[u8]| Target {
+                    leaf: self.ids.next(),
+                    lower: lower.into(),
+                    bottom: true,
+                };
+                let rights = largest.dividing_keys(now.parts(leaf, &policy)).into_iter().map(right);
+                let targets = std::iter::once(target(leaf, true)).chain(rights).collect();
+                (leaf.kvsets.clone(), targets, Rewrite::None)
             }
             Job::Join { leaf: id, next, .. } => {
                 let (leaf, next) = (leaf(*id), leaf(*next));

@@ -361,9 +361,11 @@ impl Kvset {
         self.index.key(self.index.pages())
     }
 
-    /// The first key of the page in the middle: about half of the entries are below it.
-    pub(crate) fn middle_key(&self) -> &[u8] {
-        self.index.key(self.index.pages() / 2)
+    /// Keys that divide its pages into so many parts, about as many entries in each; fewer where it has fewer pages.
+    pub(crate) fn dividing_keys(&self, parts: u64) -> Vec<&[u8]> {
+        let pages = self.index.pages();
+        let parts = to_usize(parts).min(pages);
+        (1..parts).map(|part| self.index.key(pages * part / parts)).collect()
     }
 
     /// Whether all of its values have expired.

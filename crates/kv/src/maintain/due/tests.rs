@@ -222,7 +222,7 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
     };
     spill(1_000_000..1_000_500);
     assert!(!due(), "there is nothing to be saved");
-    spill(0..15_000);
+    spill(0..8_000);
     assert!(due(), "some of it is garbage");
 }
 
