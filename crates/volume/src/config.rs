@@ -25,7 +25,8 @@ use crate::types::error::VolumeError;
 use crate::types::id::DriveIndex;
 use crate::types::options::OpenOptions;
 
-/// The newest label on a device.
+/// The newest label on a device. Its head says whose drive it is: at the end of a drive that grew there may be labels of a
+/// pool that had it before.
 pub(crate) fn read_label(device: &dyn Device) -> Result<Result<Label, FormatError>, DeviceError> {
     let geometry = device.geometry();
     let bytes = geometry.capacity.bytes(geometry.lba_size);
@@ -46,7 +47,9 @@ pub(crate) fn read_label(device: &dyn Device) -> Result<Result<Label, FormatErro
             }
         };
         newest = match (newest, label) {
-            (Ok(old), Ok(new)) if is_newer(&new.config, &old.config) => Ok(new),
+            (Ok(old), Ok(new)) if new.is_same_drive(&old) && is_newer(&new.config, &old.config) => {
+                Ok(new)
+            }
             (Ok(old), _) => Ok(old),
             (Err(_), Ok(new)) => Ok(new),
             (Err(FormatError::Empty), Err(why)) | (Err(why), Err(_)) => Err(why),

@@ -105,13 +105,15 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
     Ok(true)
 }
 
-/// Closes open segments that have a chunk on a drive that is out: nothing is appended to them any more.
+/// Closes open segments that are damaged, or that have a chunk on a drive that is out: nothing is appended to them any more,
+/// and what is wrong with them can be rebuilt.
 fn close_cut(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), VolumeError> {
     for class in Class::ALL {
-        let is_cut = keeper.writers.get(&class).is_some_and(|writer| {
-            writer.row.chunks.iter().any(|(drive, _)| shared.fleet.get(*drive).is_none())
-        });
-        if is_cut {
+        let Some(row) = keeper.writers.get(&class).map(|writer| &writer.row) else { continue };
+        let is_cut = row.chunks.iter().any(|(drive, _)| shared.fleet.get(*drive).is_none());
+        let is_damaged =
+            || shared.core.lock().space.get(row.id).is_some_and(|segment| segment.is_damaged);
+        if is_cut || is_damaged() {
             output::close(shared, keeper, io, class)?;
         }
     }

@@ -9,6 +9,7 @@ use esker_base::units::{to_u64, to_usize};
 use crate::drive::{Io, Read};
 use crate::engine::{Keeper, Scrub, Shared};
 use crate::keep::checkpoint::{self, Want};
+use crate::keep::output;
 use crate::keep::salvage;
 use crate::omf::label::MemberState;
 use crate::omf::root::SegmentRow;
@@ -23,7 +24,7 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
         return Ok(true);
     }
     if scrub_is_due(shared, keeper) {
-        scrub_next(shared, keeper, io);
+        scrub_next(shared, keeper, io)?;
         return Ok(true);
     }
     Ok(false)
@@ -120,18 +121,40 @@ fn verify_returned(
 }
 
 /// Scrubs the next segment.
-fn scrub_next(shared: &Shared, keeper: &mut Keeper, io: &mut Io) {
-    if let Some(row) = next_closed(shared, keeper.scrub.next, |_| true) {
+fn scrub_next(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), VolumeError> {
+    if let Some(row) = next_to_scrub(shared, keeper, io)? {
         keeper.scrub.next = SegmentId(row.id.0 + 1);
         keeper.scrub.due = next_due(shared, keeper);
         let (bytes, bad) = verify_chunks(shared, keeper, io, &row, 0..row.chunks.len());
         keeper.scrub.bytes += bytes;
         keeper.scrub.errors += bad;
     }
-    if next_closed(shared, keeper.scrub.next, |_| true).is_none() {
+    if next_written(shared, keeper.scrub.next).is_none() {
         keeper.scrub.is_running = false;
         keeper.scrub.finished = now(shared).as_secs().max(1);
     }
+    Ok(())
+}
+
+/// The next segment of a scrub. An open one is sealed as far as it is written: its units are compared with that seal.
+fn next_to_scrub(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+) -> Result<Option<SegmentRow>, VolumeError> {
+    let Some(id) = next_written(shared, keeper.scrub.next) else { return Ok(None) };
+    let open = keeper.writers.iter().find(|(_, writer)| writer.row.id == id);
+    if let Some(class) = open.map(|(class, _)| *class) {
+        output::seal(shared, keeper, io, class)?;
+    }
+    Ok(shared.core.lock().space.get(id).map(|segment| segment.row.clone()))
+}
+
+/// The first segment from `from` on that something was written to.
+fn next_written(shared: &Shared, from: SegmentId) -> Option<SegmentId> {
+    let core = shared.core.lock();
+    let mut rows = core.space.segments().map(|segment| &segment.row);
+    rows.find(|row| row.id >= from && row.rows > 0).map(|row| row.id)
 }
 
 /// Verifies these chunks of a segment, as far as their drives are there: bytes read, and chunks that are wrong.

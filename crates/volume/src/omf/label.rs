@@ -137,6 +137,11 @@ pub(crate) struct Label {
 }
 
 impl Label {
+    /// Whether both are labels of one member of one pool.
+    pub(crate) fn is_same_drive(&self, other: &Label) -> bool {
+        self.config.pool == other.config.pool && self.drive == other.drive
+    }
+
     pub(crate) fn encode(&self, copy: u8) -> Vec<u8> {
         let Config {
             pool,
