@@ -108,7 +108,7 @@ pub(crate) fn pool(view: &PoolView) -> String {
         text.push_str("\nnothing is wrong\n");
     }
     for remark in &view.remarks {
-        let _ = writeln!(text, "note: {remark}");
+        let _ = writeln!(text, "when it was opened: {remark}");
     }
     text
 }
