@@ -94,8 +94,7 @@ impl Pool {
     /// There is no such volume.
     pub fn volume(&self, name: &str) -> Result<Arc<dyn Device>, VolumeError> {
         let core = self.shared.core.lock();
-        let not_found = || VolumeError::NotFound { what: "volume", name: name.to_owned() };
-        let row = core.catalog.volume(name).ok_or_else(not_found)?;
+        let row = volumes::find_volume(&core.catalog, name)?;
         Ok(Arc::new(Volume::new(self.shared.clone(), View::Volume(row.id), row.id, name)))
     }
 
@@ -105,10 +104,10 @@ impl Pool {
     /// There is no such volume or snapshot.
     pub fn volume_at(&self, name: &str, snapshot: &str) -> Result<Arc<dyn Device>, VolumeError> {
         let core = self.shared.core.lock();
-        let not_found = |what, name: &str| VolumeError::NotFound { what, name: name.to_owned() };
-        let row = core.catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+        let row = volumes::find_volume(&core.catalog, name)?;
         let found = core.catalog.snapshot(row.id, snapshot);
-        let id = found.ok_or_else(|| not_found("snapshot", snapshot))?.id;
+        let not_found = || VolumeError::NotFound { what: "snapshot", name: snapshot.to_owned() };
+        let id = found.ok_or_else(not_found)?.id;
         let name = format!("{name}@{snapshot}");
         Ok(Arc::new(Volume::new(self.shared.clone(), View::Snapshot(id), row.id, &name)))
     }

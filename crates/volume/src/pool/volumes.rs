@@ -87,6 +87,20 @@ fn not_found(what: &'static str, name: &str) -> VolumeError {
     VolumeError::NotFound { what, name: name.to_owned() }
 }
 
+/// The volume of this name, which is not in the trash.
+pub(super) fn find_volume<'a>(
+    catalog: &'a Catalog,
+    name: &str,
+) -> Result<&'a VolumeRow, VolumeError> {
+    let absent = || match catalog.trashed(name) {
+        Some(_) => {
+            not_found("volume outside the trash, from which `restore` takes it, named", name)
+        }
+        None => not_found("volume", name),
+    };
+    catalog.volume(name).ok_or_else(absent)
+}
+
 fn exists(what: &'static str, name: &str) -> VolumeError {
     VolumeError::Exists { what, name: name.to_owned() }
 }
@@ -105,7 +119,7 @@ impl Pool {
     /// There is none.
     pub fn show(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
         let core = self.shared.core.lock();
-        let row = core.catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+        let row = find_volume(&core.catalog, name)?;
         Ok(volume_info(&core.catalog, row))
     }
 
@@ -159,7 +173,7 @@ impl Pool {
         let blocks = blocks_of(bytes)?;
         let mut old = None;
         self.change(|catalog, _| {
-            let row = catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+            let row = find_volume(catalog, name)?;
             old = Some((row.lineage, row.blocks));
             Ok(vec![Change::PutVolume(VolumeRow { blocks, ..row.clone() })])
         })?;
@@ -182,7 +196,7 @@ impl Pool {
         hosts: &[String],
     ) -> Result<VolumeInfo, VolumeError> {
         self.change(|catalog, _| {
-            let row = catalog.volume(name).ok_or_else(|| not_found("volume", name))?;
+            let row = find_volume(catalog, name)?;
             let hosts = hosts.to_vec();
             Ok(vec![Change::PutVolume(VolumeRow { options, hosts, ..row.clone() })])
         })?;
@@ -197,7 +211,7 @@ impl Pool {
         check_name("snapshot", name)?;
         let made = self.now();
         self.change(|catalog, at| {
-            let row = catalog.volume(volume).ok_or_else(|| not_found("volume", volume))?.clone();
+            let row = find_volume(catalog, volume)?.clone();
             if catalog.snapshot(row.id, name).is_some() {
                 return Ok(Vec::new());
             }
@@ -278,7 +292,7 @@ impl Pool {
     pub fn rollback(&self, volume: &str, snapshot: &str) -> Result<VolumeInfo, VolumeError> {
         self.change(|catalog, _| {
             let snapshot = find_snapshot(catalog, volume, snapshot)?;
-            let row = catalog.volume(volume).ok_or_else(|| not_found("volume", volume))?.clone();
+            let row = find_volume(catalog, volume)?.clone();
             let lineage = LineageId(catalog.new_id());
             let mut changes = vec![
                 Change::PutLineage(LineageRow {
@@ -304,8 +318,7 @@ impl Pool {
         let until = self.now() + keep_secs;
         self.change(|catalog, _| {
             let in_trash = catalog.trashed(name).filter(|_| keep_secs == 0);
-            let row = catalog.volume(name).or(in_trash);
-            let row = row.ok_or_else(|| not_found("volume", name))?.clone();
+            let row = find_volume(catalog, name).or_else(|error| in_trash.ok_or(error))?.clone();
             match keep_secs {
                 0 => Ok(purge(catalog, &row)),
                 _ => Ok(vec![Change::PutVolume(VolumeRow { trashed: Some(until), ..row })]),
@@ -420,7 +433,7 @@ fn swept(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
 }
 
 fn find_snapshot(catalog: &Catalog, volume: &str, name: &str) -> Result<SnapshotRow, VolumeError> {
-    let row = catalog.volume(volume).ok_or_else(|| not_found("volume", volume))?;
+    let row = find_volume(catalog, volume)?;
     let snapshot = catalog.snapshot(row.id, name).ok_or_else(|| not_found("snapshot", name))?;
     Ok(snapshot.clone())
 }
