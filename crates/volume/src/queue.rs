@@ -537,9 +537,10 @@ impl QueuePair for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Commands that wait for a frame hold buffers that were lent, and have to be handed back.
+        // Commands that wait for a frame hold buffers that were lent, and have to be handed back. After a panic they may never
+        // end.
         let mut done = Vec::new();
-        while self.count > 0 {
+        while self.count > 0 && !std::thread::panicking() {
             let _ = self.wait(&mut done, None);
             done.clear();
         }
