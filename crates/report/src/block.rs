@@ -1,0 +1,170 @@
+//! Sections, what is in them, and verdicts.
+
+use crate::chart::Chart;
+use crate::table::Table;
+
+/// A part of a page under a heading, with an anchor.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Section {
+    /// The heading.
+    pub heading: String,
+    /// What is in it, in order.
+    pub blocks: Vec<Block>,
+}
+
+/// A part of a section.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Block {
+    /// A paragraph.
+    Text(String),
+    /// A list of sentences.
+    List(Vec<String>),
+    /// A heading below the section's.
+    Heading(String),
+    /// A table.
+    Table(Table),
+    /// Names and what they stand for.
+    Pairs(Vec<(String, String)>),
+    /// Charts; several stand side by side where there is room.
+    Charts(Vec<Chart>),
+    /// What is shown when its summary is clicked, and on paper.
+    Folded(String, Vec<Block>),
+}
+
+impl Section {
+    /// A section with nothing in it.
+    #[must_use]
+    pub fn new(heading: impl Into<String>) -> Section {
+        Section { heading: heading.into(), blocks: Vec::new() }
+    }
+
+    /// Where links to it lead: `#` and this.
+    #[must_use]
+    pub fn anchor(&self) -> String {
+        format!("s-{}", slug(&self.heading))
+    }
+
+    /// Adds a part.
+    pub fn add(&mut self, block: impl Into<Block>) {
+        self.blocks.push(block.into());
+    }
+
+    /// Adds a paragraph.
+    pub fn text(&mut self, text: impl Into<String>) {
+        self.add(Block::Text(text.into()));
+    }
+
+    /// Adds a heading below the section's.
+    pub fn heading(&mut self, text: impl Into<String>) {
+        self.add(Block::Heading(text.into()));
+    }
+
+    /// Adds a list, unless it is empty.
+    pub fn list<S: Into<String>>(&mut self, items: impl IntoIterator<Item = S>) {
+        let items: Vec<String> = items.into_iter().map(Into::into).collect();
+        if !items.is_empty() {
+            self.add(Block::List(items));
+        }
+    }
+
+    /// Adds charts side by side, unless there are none.
+    pub fn charts(&mut self, charts: Vec<Chart>) {
+        if !charts.is_empty() {
+            self.add(Block::Charts(charts));
+        }
+    }
+
+    /// Adds names and what they stand for, unless there are none.
+    pub fn pairs(&mut self, pairs: Vec<(String, String)>) {
+        if !pairs.is_empty() {
+            self.add(Block::Pairs(pairs));
+        }
+    }
+
+    /// Adds what is folded away under a summary, unless there is nothing.
+    pub fn fold(&mut self, summary: impl Into<String>, blocks: Vec<Block>) {
+        if !blocks.is_empty() {
+            self.add(Block::Folded(summary.into(), blocks));
+        }
+    }
+}
+
+impl From<Table> for Block {
+    fn from(table: Table) -> Block {
+        Block::Table(table)
+    }
+}
+
+impl From<Chart> for Block {
+    fn from(chart: Chart) -> Block {
+        Block::Charts(vec![chart])
+    }
+}
+
+/// A figure beside one that was published, or that is to be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Of what.
+    pub figure: String,
+    /// What was published, or is wanted.
+    pub published: String,
+    /// What Esker has.
+    pub esker: String,
+    /// Whether it is reached.
+    pub outcome: Outcome,
+}
+
+/// Whether a figure is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is.
+    Reached,
+    /// It is in some of the cases.
+    Partly,
+    /// It is not.
+    Missed,
+    /// Figures are shown beside each other and not judged.
+    Shown,
+}
+
+impl Outcome {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Reached => "reached",
+            Outcome::Partly => "partly",
+            Outcome::Missed => "missed",
+            Outcome::Shown => "shown",
+        }
+    }
+}
+
+impl Verdict {
+    /// A verdict that is one or the other.
+    #[must_use]
+    pub fn new(
+        figure: impl Into<String>,
+        published: impl Into<String>,
+        esker: impl Into<String>,
+        is_reached: bool,
+    ) -> Verdict {
+        let outcome = if is_reached { Outcome::Reached } else { Outcome::Missed };
+        Verdict { figure: figure.into(), published: published.into(), esker: esker.into(), outcome }
+    }
+}
+
+/// Lower-case letters and digits of a text, with single hyphens for everything else.
+#[must_use]
+pub fn slug(text: &str) -> String {
+    let mut slug = String::new();
+    for character in text.chars().flat_map(char::to_lowercase) {
+        if character.is_ascii_alphanumeric() {
+            slug.push(character);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    if slug.is_empty() { "part".to_owned() } else { slug.to_owned() }
+}

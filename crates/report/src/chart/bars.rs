@@ -1,0 +1,48 @@
+//! Stacked bars, and heat maps.
+
+use serde::Serialize;
+
+use super::{Axis, Kind};
+use crate::unit::Unit;
+
+/// Bars that lie, each of them a sum of parts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bars {
+    /// The axis along which bars lie.
+    pub axis: Axis,
+    /// The names of the parts.
+    pub parts: Vec<String>,
+    /// The bars, from the top: a name, and a value for each part.
+    pub bars: Vec<(String, Vec<f64>)>,
+}
+
+/// A figure for each pair of cases, as the colour of a cell, with the figure in it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HeatMap {
+    /// The name of what columns are.
+    pub column_name: String,
+    /// The columns, from the left.
+    pub columns: Vec<String>,
+    /// The name of what rows are.
+    pub row_name: String,
+    /// The rows, from the top.
+    pub rows: Vec<String>,
+    /// The name of the figure.
+    pub name: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// A figure for each column of each row; none where there is none.
+    pub values: Vec<Vec<Option<f64>>>,
+}
+
+impl From<Bars> for Kind {
+    fn from(bars: Bars) -> Kind {
+        Kind::Bars(bars)
+    }
+}
+
+impl From<HeatMap> for Kind {
+    fn from(map: HeatMap) -> Kind {
+        Kind::HeatMap(map)
+    }
+}

@@ -1,0 +1,224 @@
+//! A whole page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::block::{Block, Outcome, Section, Verdict};
+use crate::chart::Chart;
+use crate::markup::{escape, figure, json};
+
+const UPLOT: &str = include_str!("../assets/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("../assets/uPlot.min.css");
+const UPLOT_LICENCE: &str = include_str!("../assets/uPlot.LICENSE");
+const ECHARTS: &str = include_str!("../assets/echarts/echarts.min.js");
+const ECHARTS_NOTICE: &str = include_str!("../assets/echarts/NOTICE");
+/// Draws all charts that are not drawn yet.
+const SCRIPT: &str = include_str!("../assets/charts.js");
+const STYLE: &str = include_str!("../assets/report.css");
+
+/// Sections from which on a page lists them at its head.
+const MANY: usize = 3;
+
+/// A report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// What it is about.
+    pub title: String,
+    /// What was found, as a sentence with its figures.
+    pub headline: String,
+    /// What everything in it was measured on, in a sentence; empty for nothing.
+    pub about: String,
+    /// Figures beside published ones.
+    pub verdicts: Vec<Verdict>,
+    /// The parts.
+    pub sections: Vec<Section>,
+    /// What the figures depend on.
+    pub assumptions: Vec<(String, String)>,
+    /// Where they were taken: commit, kernel, processor, devices.
+    pub environment: BTreeMap<String, String>,
+    /// The command that made it; several are on lines of their own.
+    pub command: String,
+}
+
+impl Page {
+    /// A page without sections.
+    #[must_use]
+    pub fn new(title: impl Into<String>, headline: impl Into<String>) -> Page {
+        Page { title: title.into(), headline: headline.into(), ..Page::default() }
+    }
+
+    /// The page as one file that needs no network.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let mut draw = Drawing { charts: Vec::new(), command: &self.command };
+        let mut main = self.contents();
+        main.push_str(&self.verdict_section());
+        for section in &self.sections {
+            let _ = writeln!(
+                main,
+                "<section id=\"{}\">\n<h2>{}</h2>",
+                section.anchor(),
+                escape(&section.heading)
+            );
+            draw.blocks(&mut main, &section.blocks);
+            main.push_str("</section>\n");
+        }
+        main.push_str(&self.assumption_section());
+        main.push_str(&self.place());
+        let title = escape(&self.title);
+        let line = |class: &str, text: &str| match text {
+            "" => String::new(),
+            text => format!("<p class=\"{class}\">{}</p>", escape(text)),
+        };
+        let (headline, about) = (line("headline", &self.headline), line("about", &self.about));
+        let script = script(&draw.charts);
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>{UPLOT_STYLE}\n{STYLE}</style>\n</head>\n<body>\n\
+             <header><h1>{title}</h1>{headline}{about}</header>\n<main>\n{main}</main>\n\
+             {script}</body>\n</html>\n"
+        )
+    }
+
+    /// Links to the sections of a page that has many.
+    fn contents(&self) -> String {
+        if self.sections.len() < MANY {
+            return String::new();
+        }
+        let mut text = String::from("<nav aria-label=\"Contents\"><ul>");
+        let links = self.sections.iter().map(|one| (one.anchor(), one.heading.as_str()));
+        let last = [(PLACE_ANCHOR.to_owned(), PLACE)];
+        for (anchor, heading) in links.chain(last) {
+            let _ = write!(text, "<li><a href=\"#{anchor}\">{}</a></li>", escape(heading));
+        }
+        text.push_str("</ul></nav>\n");
+        text
+    }
+
+    fn verdict_section(&self) -> String {
+        if self.verdicts.is_empty() {
+            return String::new();
+        }
+        let mut text = String::from(
+            "<section id=\"verdicts\">\n<h2>What came out</h2>\n<table class=\"verdicts\">\n\
+             <thead><tr><th scope=\"col\">outcome</th><th scope=\"col\">figure</th>\
+             <th scope=\"col\">published or wanted</th><th scope=\"col\">Esker</th></tr></thead>\n\
+             <tbody>\n",
+        );
+        for Verdict { figure, published, esker, outcome } in &self.verdicts {
+            let name = outcome.name();
+            let shown = if *outcome == Outcome::Shown { "–" } else { name };
+            let [figure, published, esker] = [figure, published, esker].map(|text| escape(text));
+            let _ = writeln!(
+                text,
+                "<tr><td class=\"{name}\">{shown}</td><th scope=\"row\">{figure}</th>\
+                 <td data-label=\"published or wanted\">{published}</td>\
+                 <td data-label=\"Esker\">{esker}</td></tr>"
+            );
+        }
+        text.push_str("</tbody></table>\n</section>\n");
+        text
+    }
+
+    fn assumption_section(&self) -> String {
+        if self.assumptions.is_empty() {
+            return String::new();
+        }
+        format!(
+            "<section id=\"assumptions\">\n<h2>What it depends on</h2>\n{}</section>\n",
+            pairs(&self.assumptions)
+        )
+    }
+
+    /// Where and how it was measured.
+    fn place(&self) -> String {
+        let mut text = format!("<section id=\"{PLACE_ANCHOR}\">\n<h2>{PLACE}</h2>\n");
+        if !self.environment.is_empty() {
+            let all: Vec<(String, String)> = self.environment.clone().into_iter().collect();
+            text.push_str(&pairs(&all));
+        }
+        if !self.command.is_empty() {
+            let _ = writeln!(text, "<pre><code>{}</code></pre>", escape(&self.command));
+        }
+        if self.environment.is_empty() && self.command.is_empty() {
+            text.push_str("<p>Not recorded.</p>\n");
+        }
+        text.push_str("</section>\n");
+        text
+    }
+}
+
+const PLACE: &str = "Where it was measured";
+const PLACE_ANCHOR: &str = "place";
+
+/// Numbers charts in the order in which they stand in the page.
+struct Drawing<'a> {
+    charts: Vec<&'a Chart>,
+    command: &'a str,
+}
+
+impl<'a> Drawing<'a> {
+    fn blocks(&mut self, text: &mut String, blocks: &'a [Block]) {
+        for block in blocks {
+            self.block(text, block);
+        }
+    }
+
+    fn block(&mut self, text: &mut String, block: &'a Block) {
+        let _ = match block {
+            Block::Text(one) => writeln!(text, "<p>{}</p>", escape(one)),
+            Block::Heading(one) => writeln!(text, "<h3>{}</h3>", escape(one)),
+            Block::List(items) => {
+                let items: String =
+                    items.iter().map(|item| format!("<li>{}</li>\n", escape(item))).collect();
+                writeln!(text, "<ul>\n{items}</ul>")
+            }
+            Block::Pairs(all) => write!(text, "{}", pairs(all)),
+            Block::Table(table) => write!(text, "{}", table.markup("table", true)),
+            Block::Charts(charts) => {
+                let class = if charts.len() > 1 { "charts several" } else { "charts" };
+                let _ = writeln!(text, "<div class=\"{class}\">");
+                for chart in charts {
+                    text.push_str(&figure(chart, self.charts.len(), self.command));
+                    self.charts.push(chart);
+                }
+                writeln!(text, "</div>")
+            }
+            Block::Folded(summary, blocks) => {
+                let _ = writeln!(text, "<details><summary>{}</summary>", escape(summary));
+                self.blocks(text, blocks);
+                writeln!(text, "</details>")
+            }
+        };
+    }
+}
+
+fn pairs(all: &[(String, String)]) -> String {
+    let mut text = String::from("<table class=\"pairs\">\n");
+    for (name, value) in all {
+        let (name, value) = (escape(name), escape(value));
+        let _ = writeln!(text, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
+    }
+    text.push_str("</table>\n");
+    text
+}
+
+/// The charts' JSON and what draws them.
+fn script(charts: &[&Chart]) -> String {
+    if charts.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "<script type=\"application/json\" id=\"charts\">{}</script>\n",
+        json(charts)
+    );
+    if charts.iter().any(|chart| chart.needs_uplot()) {
+        let _ = writeln!(text, "<script>/*\n{UPLOT_LICENCE}*/\n{UPLOT}</script>");
+    }
+    if charts.iter().any(|chart| chart.needs_echarts()) {
+        let _ = writeln!(text, "<script>/*\n{ECHARTS_NOTICE}*/\n{ECHARTS}</script>");
+    }
+    let _ = writeln!(text, "<script>{SCRIPT}</script>");
+    text
+}
