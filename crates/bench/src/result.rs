@@ -202,9 +202,15 @@ pub struct Interval {
     pub ops_per_s: f64,
     /// Operations that ended in it with an error.
     pub errors: u64,
-    /// The 99th percentile of their latencies, from the intended start under a fixed rate;
-    /// none when there were no operations.
+    /// The median of their latencies, from the intended start under a fixed rate; none when there
+    /// were no operations.
+    #[serde(default)]
+    pub p50_ns: Option<u64>,
+    /// The 99th percentile, likewise.
     pub p99_ns: Option<u64>,
+    /// The 99.9th percentile, likewise.
+    #[serde(default)]
+    pub p999_ns: Option<u64>,
     /// The slowest, likewise.
     pub max_ns: Option<u64>,
 }
@@ -228,6 +234,12 @@ impl Series {
     pub fn increase(&self) -> Option<f64> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         self.counter.then_some(last.value - first.value)
+    }
+
+    /// Whether it counts the time for which writers were stalled: nanoseconds, by a name that ends with `stalled`.
+    #[must_use]
+    pub fn is_stall(&self) -> bool {
+        self.counter && self.unit == Unit::Nanoseconds && self.name.ends_with("stalled")
     }
 }
 

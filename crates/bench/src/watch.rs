@@ -146,7 +146,9 @@ impl<'a> Watch<'a> {
             operations,
             ops_per_s: rate(operations, end_ns - start_ns),
             errors: self.last.errors,
+            p50_ns: some(self.last.latency_ns.value_at_quantile(0.5)),
             p99_ns: some(self.last.latency_ns.value_at_quantile(0.99)),
+            p999_ns: some(self.last.latency_ns.value_at_quantile(0.999)),
             max_ns: some(self.last.latency_ns.max()),
         });
     }

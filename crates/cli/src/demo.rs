@@ -8,6 +8,7 @@ use esker_base::Clock;
 use esker_base::units::human_bytes;
 use esker_bench::{Dataset, Report, RunOptions, Runner, ValueFormat, Workload};
 use esker_kv::{MediaClass, Policy, Stats};
+use esker_report::Verdict;
 use serde_json::{Value, json};
 
 use crate::args::{DemoArgs, engine_options};
@@ -71,13 +72,16 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
         figures::runs_table(&report.runs),
         figures::remarks(&report.runs),
         conclusion.bytes(),
-        conclusion.memory(),
+        conclusion.memory(&devices),
         devices.conclusion()
     ))?;
     conclusion.enter(&mut report);
+    measure::note_memory(&mut report, &conclusion.stats, &devices);
     let mut json = conclusion.json(&report)?;
     json["devices"] = devices.json();
-    outputs.finish(&json, &report.html())?;
+    let mut page = report.page();
+    page.verdicts = conclusion.verdicts();
+    outputs.finish(&json, &page.html())?;
     Ok(store.db.close()?)
 }
 
@@ -138,11 +142,11 @@ impl Conclusion {
         text
     }
 
-    fn memory(&self) -> String {
+    fn memory(&self, devices: &Devices) -> String {
         let stalls = &self.stats.stalls;
         format!(
             "{}writers: longest stall {:.1} ms, {:.1} ms in all; slowed down for {:.1} ms in all\n",
-            measure::memory(&self.stats),
+            measure::memory(&self.stats, devices),
             stalls.longest_ns as f64 / 1e6,
             stalls.total_ns as f64 / 1e6,
             stalls.paced_ns() as f64 / 1e6,
@@ -152,20 +156,28 @@ impl Conclusion {
     /// Puts what matters where the HTML report shows it.
     fn enter(&self, report: &mut Report) {
         let (all, capacity) = self.ratios();
-        let mut note = |name: &str, text: String| {
-            report.environment.insert(name.to_owned(), text);
-        };
-        note(
-            "load, device bytes per user byte",
+        report.environment.insert(
+            "load, device bytes per user byte".to_owned(),
             format!(
                 "{all:.2} in all, {capacity:.2} to capacity \
                  (HSE, published: {HSE_ALL} and {HSE_CAPACITY})"
             ),
         );
-        note("memory budget", human_bytes(self.stats.dram.budget_bytes));
-        if let Some(peak) = host::peak_rss_bytes() {
-            note("peak memory of the process", human_bytes(peak));
-        }
+    }
+
+    /// Bytes of the load beside those that were published for HSE.
+    fn verdicts(&self) -> Vec<Verdict> {
+        let (all, capacity) = self.ratios();
+        let pairs = [("in all", all, HSE_ALL), ("to capacity", capacity, HSE_CAPACITY)];
+        let verdict = |(what, ours, published): (&str, f64, f64)| {
+            Verdict::new(
+                format!("load: device bytes written for each byte of the user, {what}"),
+                format!("{published} (Micron, for HSE: 2 billion records of 1,000 bytes)"),
+                format!("{ours:.2}"),
+                ours <= published,
+            )
+        };
+        pairs.map(verdict).to_vec()
     }
 
     fn json(&self, report: &Report) -> Result<Value> {

@@ -18,9 +18,9 @@ use crate::store::KvStore;
 /// The KVS that measurements use.
 pub(crate) const KVS: &str = "ycsb";
 
-/// An interval that gives a run some fifty points, and a short one at least a few.
+/// An interval that gives a run some fifty points, and is long enough that a percentile of it is no noise.
 pub(crate) fn interval(run: Duration) -> Duration {
-    (run / 50).clamp(Duration::from_millis(20), Duration::from_secs(1))
+    (run / 50).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
 /// A report that knows where it was made.
@@ -71,20 +71,36 @@ pub(crate) fn settle(store: &KvStore, clock: &Clock, line: &Line) -> Result<Dura
 }
 
 /// The memory that the process took at its peak, the benchmark's own included, beside the budget.
-pub(crate) fn memory(stats: &Stats) -> String {
+pub(crate) fn memory(stats: &Stats, devices: &Devices) -> String {
     let dram = &stats.dram;
-    let peak = host::peak_rss_bytes().map_or_else(
-        || "unknown".to_owned(),
-        |bytes| {
-            let ratio = bytes as f64 / dram.budget_bytes as f64;
-            format!("{} ({ratio:.2} x the budget)", human_bytes(bytes))
-        },
-    );
     format!(
-        "memory: budget {}, engine now {}, process at its peak {peak}\n",
+        "memory: budget {}, engine now {}, process at its peak {}\n",
         human_bytes(dram.budget_bytes),
-        human_bytes(dram.total_bytes())
+        human_bytes(dram.total_bytes()),
+        peak(stats, devices)
     )
+}
+
+/// The process's peak. What a model without an image holds lies in this process, and is none of the engine's.
+fn peak(stats: &Stats, devices: &Devices) -> String {
+    let Some(bytes) = host::peak_rss_bytes() else { return "unknown".to_owned() };
+    let content = devices.bytes_in_process(stats);
+    if content > 0 {
+        return format!(
+            "{}, of which up to {} are what the modelled devices hold; the budget is the engine's",
+            human_bytes(bytes),
+            human_bytes(content)
+        );
+    }
+    let ratio = bytes as f64 / stats.dram.budget_bytes as f64;
+    format!("{} ({ratio:.2} x the budget)", human_bytes(bytes))
+}
+
+/// Says in a report what memory was allowed and taken.
+pub(crate) fn note_memory(report: &mut Report, stats: &Stats, devices: &Devices) {
+    let budget = human_bytes(stats.dram.budget_bytes);
+    report.environment.insert("memory budget".to_owned(), budget);
+    report.environment.insert("peak memory of the process".to_owned(), peak(stats, devices));
 }
 
 /// The report as JSON, with the engine's figures and `more` beside its runs.

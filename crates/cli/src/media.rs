@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use esker_base::units::human_bytes;
 use esker_device::Create;
-use esker_kv::{Kvdb, Layout, MediaClass, NamedDevice};
+use esker_kv::{Kvdb, Layout, MediaClass, NamedDevice, Stats};
 use esker_stack::{Opened, Spec, Stack, Time};
 use serde_json::{Value, json};
 
@@ -270,6 +270,21 @@ impl Devices {
             })
         });
         Value::Array(each.collect())
+    }
+
+    /// The most that the content of models without an image takes of this process: what was written to each, and no
+    /// more than it holds.
+    pub(crate) fn bytes_in_process(&self, stats: &Stats) -> u64 {
+        let of = |(class, (spec, opened)): (&MediaClass, &(Spec, Opened))| {
+            if spec.is_lasting() {
+                return 0;
+            }
+            let classes = stats.classes.iter().filter(|one| one.class == *class);
+            let written = classes.flat_map(|one| &one.streams).map(|stream| stream.written_bytes);
+            let geometry = opened.device.geometry();
+            written.sum::<u64>().min(geometry.capacity.0 * u64::from(geometry.lba_size))
+        };
+        self.0.iter().map(of).sum()
     }
 
     /// The drives, each once although both classes may be on one.

@@ -59,8 +59,14 @@ fn traffic(stats: &Stats) -> Vec<Sample> {
     counter("key pages missed".into(), Unit::Count, stats.cache.key_page_misses);
     let dram = stats.dram.total_bytes() as f64;
     samples.push(Sample::level("engine memory", Unit::Bytes, dram));
-    let root = stats.kvss.iter().map(|kvs| kvs.root_kvsets).max();
-    samples.push(Sample::level("kvsets in the root", Unit::Count, root.unwrap_or(0) as f64));
+    let root = stats.kvss.iter().map(|kvs| kvs.root_kvsets).max().unwrap_or(0);
+    let leaves: usize = stats.kvss.iter().map(|kvs| kvs.leaves).sum();
+    let in_leaves: usize = stats.kvss.iter().map(|kvs| kvs.leaf_kvsets).sum();
+    for (name, count) in
+        [("kvsets in the root", root), ("leaves", leaves), ("kvsets in the leaves", in_leaves)]
+    {
+        samples.push(Sample::level(name, Unit::Count, count as f64));
+    }
     samples
 }
 

@@ -91,9 +91,10 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         figures::remarks(&report.runs),
         if args.settle { ", maintenance after it included" } else { "" },
         columns(&named, &cpu),
-        measure::memory(&stats),
+        measure::memory(&stats, &devices),
         devices.conclusion(),
     ))?;
+    measure::note_memory(&mut report, &stats, &devices);
     let runs: Vec<_> = traffic
         .iter()
         .map(|(name, bytes, settled)| {

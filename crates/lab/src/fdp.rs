@@ -13,7 +13,7 @@
 //! | `emulated` | a drive that stores what it is given |
 //! | [`network`] | the same over NVMe/TCP |
 //! | [`worth`] | drive life and capacity |
-//! | [`report`], `table`, `html` | what came of it |
+//! | [`report`], `table`, `rows`, `html` | what came of it |
 //! | `plan`, `jobs` | which runs there are, and several of them at a time |
 //!
 //! Runs are independent of each other, so they are divided among threads; what comes of each is the
@@ -33,6 +33,7 @@ pub mod network;
 mod options;
 mod plan;
 pub mod report;
+mod rows;
 pub mod sink;
 pub mod store;
 mod table;

@@ -30,6 +30,7 @@
     seconds: (value) => `${plain(value, 3)} s`,
     percent: (value) => `${plain(value, 1)} %`,
     factor: (value) => value.toFixed(2),
+    fine_factor: (value) => value.toFixed(3),
   };
   const percentile = (oneIn) => {
     const nines = Math.max(0, Math.ceil(Math.log10(oneIn) - 1e-3) - 2);

@@ -6,8 +6,8 @@ use crate::chart::{COLOURS, Dot, Dots, Range};
 use crate::markup::escape;
 
 /// Where the axis begins and ends, in percent of the width: figures stand beside the outermost dots.
-const LEFT: f64 = 11.0;
-const RIGHT: f64 = 84.0;
+const LEFT: f64 = 14.0;
+const RIGHT: f64 = 83.0;
 /// Pixels of a lane, of the name above the lanes, and of the axis.
 const LANE: usize = 22;
 const NAME: usize = 24;

@@ -52,8 +52,8 @@ pub struct Table {
     pub(crate) units: Vec<&'static str>,
 }
 
-/// The most rows that a page shows; CSV has all.
-const SHOWN: usize = 200;
+/// The most rows that a page shows of what a chart draws; CSV has all.
+const SHOWN: usize = 60;
 
 impl Table {
     /// A table without rows.
@@ -128,13 +128,13 @@ impl Table {
             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\
              <table{class}>\n{}<thead><tr>",
             attribute(label),
-            self.caption_markup()
+            self.caption_markup(cards)
         );
         for (column, name) in self.head.iter().enumerate() {
             let _ = write!(text, "<th scope=\"col\"{}>{}</th>", self.class(column), escape(name));
         }
         text.push_str("</tr></thead>\n<tbody>\n");
-        let step = self.step();
+        let step = self.step(cards);
         for (index, row) in self.rows.iter().enumerate().step_by(step) {
             text.push_str(&self.row_markup(index, row));
         }
@@ -145,15 +145,17 @@ impl Table {
         text
     }
 
-    fn step(&self) -> usize {
-        self.rows.len().div_ceil(SHOWN).max(1)
+    /// Every how many rows one is shown: all of them in a table that is no chart's.
+    fn step(&self, cards: bool) -> usize {
+        if cards { 1 } else { self.rows.len().div_ceil(SHOWN).max(1) }
     }
 
-    fn caption_markup(&self) -> String {
+    fn caption_markup(&self, cards: bool) -> String {
         let mut caption = escape(&self.caption);
-        if self.step() > 1 {
+        let step = self.step(cards);
+        if step > 1 {
             let gap = if caption.is_empty() { "" } else { ". " };
-            let _ = write!(caption, "{gap}One row in {}; the CSV has all.", self.step());
+            let _ = write!(caption, "{gap}One row in {step}; the CSV has all.");
         }
         if caption.is_empty() { caption } else { format!("<caption>{caption}</caption>\n") }
     }
@@ -217,8 +219,8 @@ mod tests {
         let mut table = Table::new(["n"]);
         (0..1000).for_each(|n| table.row([n.to_string()]));
         let markup = table.markup("t", false);
-        assert_eq!(markup.matches("<th scope=\"row\">").count(), 200);
-        assert!(markup.contains("One row in 5"));
+        assert_eq!(markup.matches("<th scope=\"row\">").count(), 59);
+        assert!(markup.contains("One row in 17"));
         assert_eq!(table.csv().lines().count(), 1001);
     }
 

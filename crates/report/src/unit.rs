@@ -24,6 +24,8 @@ pub enum Unit {
     Percent,
     /// A ratio with two decimals: `1.84`.
     Factor,
+    /// A ratio with three decimals: `1.004`.
+    FineFactor,
 }
 
 impl Unit {
@@ -45,13 +47,14 @@ impl Unit {
             Unit::Seconds => format!("{} s", plain(value, 3)),
             Unit::Percent => format!("{} %", plain(value, 1)),
             Unit::Factor => format!("{value:.2}"),
+            Unit::FineFactor => format!("{value:.3}"),
         }
     }
 
     /// What stands in the head of a column of bare numbers, after the name of the figure.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
-            Unit::Plain | Unit::Count | Unit::Factor => "",
+            Unit::Plain | Unit::Count | Unit::Factor | Unit::FineFactor => "",
             Unit::Rate => " (per second)",
             Unit::Bytes => " (bytes)",
             Unit::BytesRate => " (bytes per second)",

@@ -1,9 +1,7 @@
 //! `esker trace mrc`: miss-ratio curves as a table, as JSON, as a chart.
 
-use std::fmt::Write as _;
-
 use esker_base::units::human_bytes;
-use esker_bench::html::page;
+use esker_report::{Curve, Curves, Draw, Mark, Page, Section, Table, Unit};
 use esker_trace::keys::Numbering;
 use esker_trace::mrc::{ExactLru, Point, SampledLru, belady, sizes};
 use esker_trace::{BLOCK_BYTES, Trace, block_refs};
@@ -13,9 +11,8 @@ use super::input::{open, remark, title};
 use crate::args::MrcArgs;
 use crate::failure::Result;
 use crate::figures::{align, grouped};
+use crate::host;
 use crate::output::Outputs;
-
-const SCRIPT: &str = include_str!("../../assets/mrc.js");
 
 /// The seed of the samples: any other gives another estimate as good.
 const SEED: u64 = 1;
@@ -43,7 +40,7 @@ pub(super) fn show(args: &MrcArgs) -> Result {
     };
     remark(&trace);
     outputs.say(&curves.text())?;
-    outputs.finish(&curves.json(), &curves.html())
+    outputs.finish(&curves.json(), &curves.page().html())
 }
 
 /// Calls `take` with every reference.
@@ -187,20 +184,92 @@ impl Curves {
         })
     }
 
-    fn html(&self) -> String {
-        let mut main =
-            String::from("<section>\n<div class=\"charts\"></div>\n<div class=\"wide\"><table>\n");
-        for (index, row) in self.rows().iter().enumerate() {
-            let (cell, open, close) = match index {
-                0 => ("th", "<thead>", "</thead>\n<tbody>"),
-                _ => ("td", "", ""),
-            };
-            let cells: String = row.iter().map(|text| format!("<{cell}>{text}</{cell}>")).collect();
-            let _ = writeln!(main, "{open}<tr>{cells}</tr>{close}");
+    /// The size from which on more of it gains less than it did on average: the point that lies farthest below the
+    /// line from the first to the last one, over sizes in bytes.
+    fn knee(&self) -> Option<&Point> {
+        let (first, last) = (self.lru.first()?, self.lru.last()?);
+        let span = last.blocks.saturating_sub(first.blocks) as f64;
+        let fall = first.miss_ratio - last.miss_ratio;
+        if span == 0.0 || fall <= 0.0 {
+            return None;
         }
-        main.push_str("</tbody></table></div>\n</section>\n");
-        let title = format!("Misses of {}", self.title);
-        let subtitle = format!("<p>{}</p>", self.heading());
-        page(&title, &subtitle, &main, &self.json().to_string(), SCRIPT)
+        let below = |point: &Point| {
+            let along = (point.blocks - first.blocks) as f64 / span;
+            (first.miss_ratio - point.miss_ratio) / fall - along
+        };
+        self.lru.iter().max_by(|a, b| below(a).total_cmp(&below(b)))
+    }
+
+    /// The least size with nine tenths of the hits that the largest has.
+    fn working_set(&self) -> Option<&Point> {
+        let most = 1.0 - self.lru.last()?.miss_ratio;
+        let enough = |point: &&Point| 1.0 - point.miss_ratio >= 0.9 * most;
+        (most > 0.0).then(|| self.lru.iter().find(enough)).flatten()
+    }
+
+    fn headline(&self) -> String {
+        let of = |point: &Point| {
+            let share = 100.0 * point.blocks as f64 / self.blocks.max(1) as f64;
+            let bytes = human_bytes(point.blocks * BLOCK_BYTES);
+            format!("{bytes} ({share:.0} % of the footprint)")
+        };
+        match self.working_set() {
+            Some(point) => {
+                let misses = Unit::Percent.show(point.miss_ratio * 100.0);
+                format!("A cache of {} has 90 % of the hits to be had with LRU; {misses} miss.", of(point))
+            }
+            None => "No cache of these sizes has a hit.".to_owned(),
+        }
+    }
+
+    fn page(&self) -> Page {
+        let mut page = Page::new(format!("Misses of {}", self.title), self.headline());
+        page.about = self.heading();
+        let mut section = Section::new("Miss-ratio curve");
+        let mut chart = esker_report::Chart::new(self.headline(), self.curves());
+        if !self.optimum.is_empty() {
+            chart = chart.note("The optimum is known at its marks only.");
+        }
+        section.add(chart);
+        let rows = self.rows();
+        let mut table = Table::new(rows[0].clone());
+        rows.into_iter().skip(1).for_each(|row| table.row(row));
+        section.add(table);
+        page.sections.push(section);
+        page.environment = host::environment();
+        page.command = host::command_line();
+        page
+    }
+
+    fn curves(&self) -> Curves {
+        let at = |point: &Point| (point.blocks * BLOCK_BYTES) as f64;
+        let percent = |ratio: f64| 100.0 * ratio.clamp(0.0, 1.0);
+        let points = |points: &[Point]| -> Vec<(f64, f64)> {
+            points.iter().map(|point| (at(point), percent(point.miss_ratio))).collect()
+        };
+        let name = if self.rate.is_some() { "LRU, with 95 % intervals" } else { "LRU" };
+        let mut lru = Curve::line(name, points(&self.lru));
+        if self.rate.is_some() {
+            let band = |point: &Point| {
+                (percent(point.miss_ratio - point.error), percent(point.miss_ratio + point.error))
+            };
+            lru.band = self.lru.iter().map(band).collect();
+        }
+        let mut curves = vec![lru];
+        if !self.optimum.is_empty() {
+            let name = "optimum, at these sizes";
+            curves.push(Curve::new(name, Draw::Marks, points(&self.optimum)));
+        }
+        let mark = |name: &str, point: &Point| Mark {
+            at: at(point),
+            name: format!(
+                "{name}: {}, {} miss",
+                human_bytes(point.blocks * BLOCK_BYTES),
+                Unit::Percent.show(percent(point.miss_ratio))
+            ),
+        };
+        let knee = self.knee().map(|point| mark("knee", point));
+        let working_set = self.working_set().map(|point| mark("90 % of the hits", point));
+        Curves::miss_ratio(curves, knee.into_iter().chain(working_set).collect())
     }
 }

@@ -1,140 +1,181 @@
-//! The report as one HTML file that needs no network, in the style of the benchmarks' reports.
-//!
-//! Invariants
-//! 1. Every string of the report is escaped where it enters the page.
-//! 2. Without scripts the page still shows every factor, in tables.
+//! The report as a page: for each workload its factors with and without placement, beside published ones.
 
-use std::fmt::Write as _;
+use esker_report::{
+    Axis, Block, Chart, Dot, DotRow, Dots, Page, Range, Section, Table, Unit, Verdict,
+};
 
-use esker_bench::html::{escape, page, place};
-
-use super::report::{Assumption, Chapter, FdpReport, Published, Run};
+use super::report::{Chapter, FdpReport, Published, Run};
+use super::rows::{self, Row};
 use super::table::{factor, figure, sources, spare_cells};
 use super::worth::Worth;
 
-const SCRIPT: &str = include_str!("../../assets/fdp.js");
+/// How far a model's factor may be from a published one that it is to reproduce, as a share.
+const NEAR: f64 = 0.05;
 
 impl FdpReport {
-    /// The report as one self-contained page: for each chapter a chart of write amplification over
-    /// drive writes, with published figures as marks, and everything that the text has.
+    /// The report as one self-contained page: for each chapter a dot plot of its workloads with published figures as
+    /// hollow marks, its runs as a table, and their course, folded away.
     #[must_use]
     pub fn html(&self) -> String {
-        let mut main = String::new();
-        for (index, chapter) in self.chapters.iter().enumerate() {
-            main.push_str(&section(index, chapter));
+        let mut page = Page::new(&self.title, self.headline());
+        page.about = "Write amplification: bytes written to the media for each byte that the host writes. Every \
+                      factor is of a model, over its last two spans."
+            .to_owned();
+        page.verdicts = self.chapters.iter().flat_map(verdicts).collect();
+        page.sections.extend(self.chapters.iter().map(section));
+        page.sections.extend(self.worth.as_ref().map(worth_section));
+        page.environment = self.environment.clone();
+        page.command.clone_from(&self.command);
+        page.html()
+    }
+
+    /// The workload for which placement does most.
+    fn headline(&self) -> String {
+        let mut most: Option<(f64, String)> = None;
+        for chapter in &self.chapters {
+            for row in rows::of(chapter) {
+                let Some((without, with)) = row.gain() else { continue };
+                let text = format!(
+                    "Placement takes write amplification from {without:.2} to {with:.2} ({}; {}), the most of all.",
+                    chapter.name, row.name
+                );
+                if most.as_ref().is_none_or(|(gain, _)| without - with > *gain) {
+                    most = Some((without - with, text));
+                }
+            }
         }
-        if let Some(worth) = &self.worth {
-            main.push_str(&worth_section(worth));
-        }
-        main.push_str(&place(&self.environment, &self.command));
-        let subtitle = "<p>Write amplification: bytes written to the media for each byte that the \
-                        host writes. Every factor is of a model, over its last two spans.</p>";
-        let json = serde_json::to_string(self).expect("every field has a JSON form");
-        page(&self.title, subtitle, &main, &json, SCRIPT)
+        most.map_or_else(|| "No run has placement.".to_owned(), |(_, text)| text)
     }
 }
 
-fn section(index: usize, chapter: &Chapter) -> String {
-    let mut text = format!("<section>\n<h2>{}</h2>\n<ul>\n", escape(&chapter.name));
+fn verdicts(chapter: &Chapter) -> Vec<Verdict> {
+    let of_runs = chapter.runs.iter().filter_map(|run| {
+        let published = run.published.as_ref()?;
+        Some((&run.name, run.measured.write_amplification, published, rows::has_handles(run)))
+    });
+    let derived = chapter.derived.iter().filter_map(|derived| {
+        let published = derived.published.as_ref()?;
+        Some((&derived.name, derived.write_amplification, published, true))
+    });
+    let verdict = |(name, waf, published, is_bound): (&String, f64, &Published, bool)| {
+        let (how, is_reached) = if is_bound {
+            ("at most", waf <= published.figure)
+        } else {
+            ("within 5 % of", (waf / published.figure - 1.0).abs() <= NEAR)
+        };
+        Verdict::new(
+            format!("{}: {name}", chapter.name),
+            format!("{how} {} ({})", published.figure, published.source),
+            format!("{waf:.3}"),
+            is_reached,
+        )
+    };
+    of_runs.chain(derived).map(verdict).collect()
+}
+
+fn section(chapter: &Chapter) -> Section {
+    let mut section = Section::new(&chapter.name);
+    let all = rows::of(chapter);
+    section.add(dots(chapter, &all));
     let sources = sources(chapter).into_iter().map(|source| format!("Published: {source}."));
-    for note in chapter.notes.iter().cloned().chain(sources) {
-        let _ = writeln!(text, "<li>{}</li>", escape(&note));
+    let unsteady = chapter.runs.iter().any(|run| !run.measured.is_steady);
+    let mark = unsteady
+        .then(|| "? Not steady: the last two spans differ by more than half a percent.".to_owned());
+    section.list(chapter.notes.iter().cloned().chain(sources).chain(mark));
+    section.add(table(chapter));
+    let usual = chapter.usual().into_iter().map(|one| (one.name.clone(), one.value.clone()));
+    section.heading("All of them, unless a row says otherwise");
+    section.pairs(usual.collect());
+    let courses: Vec<Chart> = all.iter().filter_map(Row::course).collect();
+    if !courses.is_empty() {
+        section.fold("The course of each workload over drive writes", vec![Block::Charts(courses)]);
     }
-    let _ = write!(
-        text,
-        "</ul>\n<div class=\"chart\" data-chapter=\"{index}\"></div>\n<div class=\"wide\"><table>\n\
-         <thead><tr><th>run</th><th>WAF</th><th>published</th><th>drive writes</th>\
-         <th class=\"word\">what it depends on besides</th></tr></thead>\n<tbody>\n"
-    );
+    section
+}
+
+/// A row for each workload, a lane for each way of placing.
+fn dots(chapter: &Chapter, all: &[Row<'_>]) -> Chart {
+    let series = rows::series(all);
+    let mut dot_rows: Vec<DotRow> = all
+        .iter()
+        .map(|row| DotRow {
+            name: row.name.to_owned(),
+            dots: row.runs.iter().map(|(placing, run)| dot(&series, placing, run)).collect(),
+        })
+        .collect();
+    dot_rows.extend(chapter.derived.iter().map(|derived| {
+        let published = derived.published.as_ref().map(|one| one.figure);
+        let dots = vec![Dot::new(0, derived.write_amplification).beside(published)];
+        DotRow { name: derived.name.clone(), dots }
+    }));
+    let gain = |row: &&Row<'_>| row.gain().map_or(0.0, |(without, with)| without - with);
+    let most = all.iter().max_by(|a, b| gain(a).total_cmp(&gain(b)));
+    let title = match most.and_then(Row::finding) {
+        Some(finding) => finding,
+        None => format!("{}: write amplification", chapter.name),
+    };
+    let axis = Axis::linear("write amplification", Unit::FineFactor);
+    Chart::new(title, Dots::new(axis.over(Range::Fixed(1.0, 1.1)), series, dot_rows))
+}
+
+fn dot(series: &[String], placing: &str, run: &Run) -> Dot {
+    let series = series.iter().position(|one| one == placing).unwrap_or(0);
+    let published = run.published.as_ref().map(|one| one.figure);
+    let remark = if run.measured.is_steady { "" } else { "not steady" };
+    let dot = Dot::new(series, run.measured.write_amplification).beside(published);
+    Dot { remark: remark.to_owned(), ..dot }
+}
+
+fn table(chapter: &Chapter) -> Table {
+    let mut table =
+        Table::new(["run", "WAF", "published", "drive writes", "unlike the others"]).words([4]);
     for run in &chapter.runs {
-        text.push_str(&row(chapter, run));
+        let unlike = chapter.unlike(run);
+        let unlike: Vec<String> =
+            unlike.iter().map(|one| format!("{}: {}", one.name, one.value)).collect();
+        table.row([
+            run.name.clone(),
+            factor(run).trim_end().to_owned(),
+            figure(run.published.as_ref()),
+            format!("{:.1}", run.measured.drive_writes),
+            unlike.join("; "),
+        ]);
     }
     for derived in &chapter.derived {
-        let _ = writeln!(
-            text,
-            "<tr><th scope=\"row\">{}</th><td>{:.3}</td><td>{}</td><td></td><td></td></tr>",
-            escape(&derived.name),
-            derived.write_amplification,
-            published(derived.published.as_ref())
-        );
+        table.row([
+            derived.name.clone(),
+            format!("{:.3}", derived.write_amplification),
+            figure(derived.published.as_ref()),
+            String::new(),
+            String::new(),
+        ]);
     }
-    text.push_str("</tbody></table></div>\n");
-    if chapter.runs.iter().any(|run| !run.measured.is_steady) {
-        text.push_str(
-            "<p>? Not steady: the last two spans differ by more than half a percent.</p>\n",
-        );
-    }
-    text.push_str("<h3>All of them</h3>\n<table class=\"pairs\">\n");
-    for Assumption { name, value } in chapter.common() {
-        let (name, value) = (escape(name), escape(value));
-        let _ = writeln!(text, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
-    }
-    text.push_str("</table>\n</section>\n");
-    text
+    table
 }
 
-fn row(chapter: &Chapter, run: &Run) -> String {
-    let particular: Vec<String> = chapter
-        .particular(run)
-        .into_iter()
-        .map(|one| format!("{}: {}", escape(&one.name), escape(&one.value)))
-        .collect();
-    format!(
-        "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{:.1}</td>\
-         <td class=\"word\" style=\"white-space: normal\">{}</td></tr>\n",
-        escape(&run.name),
-        factor(run).trim_end(),
-        published(run.published.as_ref()),
-        run.measured.drive_writes,
-        particular.join("; ")
-    )
-}
-
-/// A published figure, with its source where the pointer rests.
-fn published(published: Option<&Published>) -> String {
-    match published {
-        None => String::new(),
-        Some(one) => {
-            format!("<span title=\"{}\">{}</span>", escape(&one.source), figure(Some(one)))
-        }
-    }
-}
-
-fn worth_section(worth: &Worth) -> String {
-    let mut text = String::from("<section>\n<h2>What it is worth</h2>\n<ul>\n");
-    for one in &worth.assumptions {
-        let _ = writeln!(text, "<li>{}</li>", escape(one));
-    }
-    text.push_str(
-        "</ul>\n<h3>Drive life</h3>\n<div class=\"wide\"><table>\n<thead><tr><th>under</th>\
-         <th>WAF</th><th>drive writes a day for 5 years</th><th>years at one a day</th></tr>\
-         </thead>\n<tbody>\n",
-    );
+fn worth_section(worth: &Worth) -> Section {
+    let mut section = Section::new("What it is worth");
+    section.list(worth.assumptions.iter().cloned());
+    section.heading("Drive life");
+    let mut lives =
+        Table::new(["under", "WAF", "drive writes a day for 5 years", "years at one a day"]);
     for life in &worth.lives {
-        let _ = writeln!(
-            text,
-            "<tr><th scope=\"row\">{}</th><td>{:.3}</td><td>{:.2}</td><td>{:.1}</td></tr>",
-            escape(&life.name),
-            life.write_amplification,
-            life.drive_writes_per_day,
-            life.years
-        );
+        lives.row([
+            life.name.clone(),
+            format!("{:.3}", life.write_amplification),
+            format!("{:.2}", life.drive_writes_per_day),
+            format!("{:.1}", life.years),
+        ]);
     }
-    text.push_str(
-        "</tbody></table></div>\n<h3>Spare space</h3>\n<div class=\"wide\"><table>\n<thead><tr>\
-         <th>for the same factor</th><th>WAF</th><th>over-provisioning</th>\
-         <th>capacity regained</th></tr></thead>\n<tbody>\n",
-    );
+    section.add(lives);
+    section.heading("Spare space");
+    let mut spares =
+        Table::new(["for the same factor", "WAF", "over-provisioning", "capacity regained"]);
     for spare in &worth.spares {
         let (needed, regained) = spare_cells(spare);
-        let _ = writeln!(
-            text,
-            "<tr><th scope=\"row\">{}</th><td>{:.3}</td><td>{}</td><td>{regained}</td></tr>",
-            escape(&spare.name),
-            spare.write_amplification,
-            escape(&needed)
-        );
+        let waf = format!("{:.3}", spare.write_amplification);
+        spares.row([spare.name.clone(), waf, needed, regained]);
     }
-    text.push_str("</tbody></table></div>\n</section>\n");
-    text
+    section.add(spares);
+    section
 }

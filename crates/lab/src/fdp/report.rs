@@ -97,6 +97,28 @@ impl Chapter {
         let common = self.common();
         run.assumptions.iter().filter(|one| !common.contains(one)).collect()
     }
+
+    /// What most runs share of each assumption.
+    #[must_use]
+    pub fn usual(&self) -> Vec<&Assumption> {
+        let mut usual: Vec<(&Assumption, usize)> = Vec::new();
+        for one in self.runs.iter().flat_map(|run| &run.assumptions) {
+            let count = self.runs.iter().filter(|run| run.assumptions.contains(one)).count();
+            match usual.iter_mut().find(|(known, _)| known.name == one.name) {
+                Some(known) if count > known.1 => *known = (one, count),
+                Some(_) => {}
+                None => usual.push((one, count)),
+            }
+        }
+        usual.into_iter().map(|(one, _)| one).collect()
+    }
+
+    /// The assumptions of a run that are not the usual ones.
+    #[must_use]
+    pub fn unlike<'a>(&'a self, run: &'a Run) -> Vec<&'a Assumption> {
+        let usual = self.usual();
+        run.assumptions.iter().filter(|one| !usual.contains(one)).collect()
+    }
 }
 
 impl FdpReport {

@@ -1,147 +1,157 @@
-//! The report as one HTML file that needs no network, in the style of the benchmarks' reports.
-//!
-//! Invariants
-//! 1. Every string of the report is escaped where it enters the page.
-//! 2. Without scripts the page still shows every figure but the curves, in tables.
+//! The report as a page: verdicts, a cumulative distribution for each depth, and what each part is worth.
 
-use std::fmt::Write as _;
+use esker_report::{
+    Axis, Bars, Block, Chart, Curve, Curves, Outcome, Page, Section, Table, Unit, Verdict as Judged,
+};
 
-use esker_bench::html::{escape, page, place};
-
-use super::report::{BOUNDED_COLUMNS, HostSsdReport, LATENCY_COLUMNS, Verdict};
-
-const SCRIPT: &str = include_str!("../../assets/host-ssd.js");
-/// Sentences in tables wrap, and on paper everything does: nobody can scroll there.
-const STYLE: &str = include_str!("../../assets/host-ssd.css");
+use super::report::{
+    BOUNDED_COLUMNS, DepthResult, HostSsdReport, LATENCY_COLUMNS, Latency, StepResult, Verdict,
+};
 
 impl HostSsdReport {
     /// The report as one self-contained page: verdicts, a cumulative distribution for each depth, the account of
     /// what each part is worth, and everything that the text has.
     #[must_use]
     pub fn html(&self) -> String {
-        let mut main = format!("<style>{STYLE}</style>\n");
-        main.push_str(&self.verdict_section());
-        main.push_str(&self.latency_section());
-        main.push_str(&self.account_section());
-        main.push_str(&self.installed_section());
-        main.push_str(&self.assumption_section());
-        main.push_str(&place(&self.environment, &self.command));
-        let subtitle = "<p>A software-controlled SSD beside a conventional drive of the same NAND, in virtual time: \
-                        the same figures on every machine.</p>";
-        let json = serde_json::to_string(self).expect("every field has a JSON form");
-        page(&self.title, subtitle, &main, &json, SCRIPT)
+        let mut page = Page::new(&self.title, self.headline());
+        page.about = "A software-controlled SSD beside a conventional drive of the same NAND, in virtual time: the \
+                      same figures on every machine."
+            .to_owned();
+        page.verdicts = self.verdicts.iter().map(judged).collect();
+        page.sections = vec![self.latency_section(), self.account_section()];
+        page.sections.extend(self.installed_section());
+        page.sections.push(self.drive_section());
+        page.assumptions =
+            self.assumptions.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
+        page.environment = self.environment.clone();
+        page.command.clone_from(&self.command);
+        page.html()
     }
 
-    fn verdict_section(&self) -> String {
-        let mut text = String::from(
-            "<section>\n<h2>What came out</h2>\n<table class=\"verdicts\">\n<thead><tr><th></th>\
-             <th>figure</th><th>published or wanted</th><th>Esker</th></tr></thead>\n<tbody>\n",
+    /// How many figures are reached, and what Esker's whole way is worth with one thread.
+    fn headline(&self) -> String {
+        let reached = self.verdicts.iter().filter(|one| one.is_reached).count();
+        let mut text = format!("{reached} of {} figures are reached", self.verdicts.len());
+        let last = self.account.iter().rfind(|step| step.is_on_the_way);
+        if let Some(one) = last.and_then(|step| step.by_threads.first()) {
+            let plural = if one.threads == 1 { "" } else { "s" };
+            text.push_str(&format!(
+                "; with {} thread{plural}, lookups are {:.2} times and scans {:.2} times as fast as on the \
+                 conventional drive",
+                one.threads, one.lookup_factor, one.scan_factor
+            ));
+        }
+        text.push('.');
+        text
+    }
+
+    fn latency_section(&self) -> Section {
+        let mut section = Section::new("4 KiB reads at random");
+        section.charts(self.depths.iter().map(|depth| distribution(&self.grid_us, depth)).collect());
+        section.heading("Microseconds: p50 / p80 / p99 / p99.9");
+        section.add(table(LATENCY_COLUMNS, self.latency_rows()));
+        section.heading("So many at the dies, and 64 more in the host");
+        section.add(table(BOUNDED_COLUMNS, self.bounded_rows()));
+        section
+    }
+
+    fn account_section(&self) -> Section {
+        let mut section = Section::new("Data four times memory");
+        section.text(
+            "What a lookup takes and what a scan carries; in parentheses how many times faster than in the first line.",
         );
-        for Verdict { name, wanted, esker, is_reached } in &self.verdicts {
-            let mark = if *is_reached { "reached" } else { "missed" };
-            let (name, wanted, esker) = (escape(name), escape(wanted), escape(esker));
-            let _ = writeln!(
-                text,
-                "<tr><td class=\"{mark}\">{mark}</td><th scope=\"row\">{name}</th><td>{wanted}</td>\
-                 <td>{esker}</td></tr>"
-            );
-        }
-        text.push_str("</tbody></table>\n</section>\n");
-        text
-    }
-
-    fn latency_section(&self) -> String {
-        let mut text = String::from("<section>\n<h2>4 KiB reads at random</h2>\n");
-        text.push_str("<div class=\"charts\">\n");
-        for index in 0..self.depths.len() {
-            let _ = writeln!(text, "<div class=\"chart\" data-depth=\"{index}\"></div>");
-        }
-        text.push_str("</div>\n");
-        text.push_str("<h3>Microseconds: p50 / p80 / p99 / p99.9</h3>\n");
-        text.push_str(&table(&LATENCY_COLUMNS.map(str::to_owned), &self.latency_rows()));
-        text.push_str("<h3>So many at the dies, and 64 more in the host</h3>\n");
-        text.push_str(&table(&BOUNDED_COLUMNS.map(str::to_owned), &self.bounded_rows()));
-        text.push_str("</section>\n");
-        text
-    }
-
-    fn account_section(&self) -> String {
+        section.charts(factors(&self.account));
         let (head, rows) = self.account_rows();
-        let mut text = format!(
-            "<section>\n<h2>Data four times memory</h2>\n<p>What a lookup takes and what a scan carries; in \
-             parentheses how many times faster than in the first line.</p>\n{}<ul>\n",
-            table(&head, &rows)
-        );
-        for step in &self.account {
+        section.add(table(head, rows));
+        section.list(self.account.iter().map(|step| {
             let beside = if step.is_on_the_way { "" } else { " (for comparison)" };
-            let (name, what) = (escape(&step.name), escape(&step.what));
-            let _ = writeln!(text, "<li>{name}{beside}: {what}</li>");
-        }
-        text.push_str("</ul>\n<h3>Factors with one thread, where a figure is another one</h3>\n");
-        let head = ["figure", "lookups", "scan"].map(str::to_owned);
-        text.push_str(&table(&head, &self.sensitivity_rows()));
-        text.push_str("</section>\n");
-        text
+            format!("{}{beside}: {}", step.name, step.what)
+        }));
+        section.heading("Factors with one thread, where a figure is another one");
+        section.add(table(["figure", "lookups", "scan"], self.sensitivity_rows()));
+        section
     }
 
-    fn installed_section(&self) -> String {
-        let Some(installed) = &self.installed else { return String::new() };
-        let subtitle = escape(&installed.subtitle());
-        let mut text = format!("<section>\n<h2>What is installed here</h2>\n<p>{subtitle}</p>\n");
+    fn installed_section(&self) -> Option<Section> {
+        let installed = self.installed.as_ref()?;
+        let mut section = Section::new("What is installed here");
+        section.text(installed.subtitle());
         for (head, rows) in [installed.way_rows(), installed.query_rows()] {
             if !rows.is_empty() {
-                text.push_str(&table(&head, &rows));
+                section.add(table(head, rows));
             }
         }
-        text.push_str("<ul>\n");
-        for one in &installed.ways {
-            let _ = writeln!(text, "<li>{}: {}</li>", escape(&one.name), escape(&one.what));
-        }
-        text.push_str("</ul>\n</section>\n");
-        text
+        section.list(installed.ways.iter().map(|one| format!("{}: {}", one.name, one.what)));
+        Some(section)
     }
 
-    fn assumption_section(&self) -> String {
-        let mut text = String::from("<section>\n<h2>What it depends on</h2>\n");
+    fn drive_section(&self) -> Section {
+        let mut section = Section::new("The drives");
         for drive in &self.drives {
-            let _ = writeln!(text, "<h3>{}</h3>\n<ul>", escape(&drive.title));
-            for (mark, list) in [("Source", &drive.sources), ("Assumed", &drive.assumptions)] {
-                for one in list {
-                    let _ = writeln!(text, "<li>{mark}: {}</li>", escape(one));
-                }
-            }
-            text.push_str("</ul>\n");
+            let sources = drive.sources.iter().map(|one| format!("Source: {one}"));
+            let assumed = drive.assumptions.iter().map(|one| format!("Assumed: {one}"));
+            section.heading(&drive.title);
+            section.add(Block::List(sources.chain(assumed).collect()));
         }
-        text.push_str("<h3>The study</h3>\n<table class=\"pairs\">\n");
-        for one in &self.assumptions {
-            let (name, value) = (escape(&one.name), escape(&one.value));
-            let _ = writeln!(text, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>");
-        }
-        text.push_str("</table>\n");
-        for one in &self.skipped {
-            let _ = writeln!(text, "<p>Skipped: {}</p>", escape(one));
-        }
-        text.push_str("</section>\n");
-        text
+        section.list(self.skipped.iter().map(|one| format!("Skipped: {one}")));
+        section
     }
 }
 
-fn table(head: &[String], rows: &[Vec<String>]) -> String {
-    let mut text = String::from("<div class=\"wide\"><table>\n<thead><tr>");
-    for cell in head {
-        let _ = write!(text, "<th>{}</th>", escape(cell));
-    }
-    text.push_str("</tr></thead>\n<tbody>\n");
-    for row in rows {
-        for (index, cell) in row.iter().enumerate() {
-            let cell = escape(cell);
-            let _ = match index {
-                0 => write!(text, "<tr><th scope=\"row\">{cell}</th>"),
-                _ => write!(text, "<td>{cell}</td>"),
-            };
+fn judged(verdict: &Verdict) -> Judged {
+    let outcome = if verdict.is_reached { Outcome::Reached } else { Outcome::Missed };
+    Judged { outcome, ..Judged::new(&verdict.name, &verdict.wanted, &verdict.esker, true) }
+}
+
+/// The share of reads over microseconds at one depth.
+fn distribution(grid_us: &[u32], depth: &DepthResult) -> Chart {
+    let curve = |name: &str, latency: &Latency| {
+        let points = grid_us.iter().zip(&latency.cumulative);
+        let points = points.map(|(us, share)| (f64::from(*us) * 1000.0, share * 100.0));
+        Curve::line(name, points.collect())
+    };
+    let curves = vec![
+        curve("conventional", &depth.conventional),
+        curve("host, as they come", &depth.in_order),
+        curve("window, from submission", &depth.submission),
+        curve("window, from issue", &depth.issue),
+    ];
+    let title = format!(
+        "{} at a time: p99 is {:.0} µs conventionally, {:.0} µs from submission, {:.0} µs from issue",
+        depth.depth, depth.conventional.p99_us, depth.submission.p99_us, depth.issue.p99_us
+    );
+    let x = Axis::linear("latency", Unit::Nanoseconds);
+    Chart::new(title, Curves::cumulative(x, "reads that took no longer", curves))
+}
+
+/// For the fewest and the most threads a bar for each step: how many times faster than the first.
+fn factors(account: &[StepResult]) -> Vec<Chart> {
+    let threads = account.first().map_or(&[][..], |first| &first.by_threads[..]);
+    let mut charts = Vec::new();
+    for (at, one) in threads.iter().enumerate() {
+        if at > 0 && at + 1 < threads.len() {
+            continue;
         }
-        text.push_str("</tr>\n");
+        let plural = if one.threads == 1 { "" } else { "s" };
+        let mut chart = |what: &str, factor: fn(&super::report::ThreadsResult) -> f64| {
+            let bars: Vec<(String, Vec<f64>)> = account
+                .iter()
+                .filter_map(|step| Some((step.name.clone(), vec![factor(step.by_threads.get(at)?)])))
+                .collect();
+            let best = bars.iter().map(|(_, values)| values[0]).fold(0.0, f64::max);
+            let axis = Axis::linear("times as fast as the first", Unit::Factor);
+            let title =
+                format!("{what}, {} thread{plural}: up to {best:.2} times as fast", one.threads);
+            charts.push(Chart::new(title, Bars { axis, parts: vec![what.to_owned()], bars }));
+        };
+        chart("lookups", |one| one.lookup_factor);
+        chart("scans", |one| one.scan_factor);
     }
-    text.push_str("</tbody></table></div>\n");
-    text
+    charts
+}
+
+fn table<S: Into<String>>(head: impl IntoIterator<Item = S>, rows: Vec<Vec<String>>) -> Table {
+    let mut table = Table::new(head);
+    rows.into_iter().for_each(|row| table.row(row));
+    table
 }
