@@ -48,8 +48,8 @@ fn assert_one(findings: &[String], part: &str) {
 fn dependencies_keep_to_the_ladder() {
     let all = crates::of_workspace(&root());
     let rungs_1_to_3 = [
-        "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "pager",
-        "trace", "volume",
+        "base", "device", "report", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf",
+        "pager", "trace", "volume",
     ];
     for name in rungs_1_to_3.into_iter().chain([
         "stack",
@@ -90,7 +90,10 @@ fn an_edge_off_the_ladder_is_found() {
     }
     assert_none(&edge("esker-preload", Kind::Normal, "esker-pager"));
     assert_one(&edge("esker-bench", Kind::Normal, "esker-kv"), "up or sideways");
-    assert_one(&edge("esker-bench", Kind::Normal, "esker-device"), "on base only");
+    assert_one(&edge("esker-bench", Kind::Normal, "esker-device"), "on base and report only");
+    assert_none(&edge("esker-bench", Kind::Normal, "esker-report"));
+    assert_one(&edge("esker-report", Kind::Normal, "esker-device"), "up or sideways");
+    assert_one(&edge("esker-report", Kind::Normal, "esker-bench"), "up or sideways");
     assert_one(&edge("esker-kv", Kind::Normal, "esker-sim"), "in tests only");
     assert_one(&edge("esker-cli", Kind::Normal, "esker-sim"), "in tests only");
     assert_one(&edge("esker-sim", Kind::Normal, "esker-kv"), "up or sideways");
@@ -104,9 +107,9 @@ fn an_edge_off_the_ladder_is_found() {
 // ---- sources -------------------------------------------------------------------------------------
 
 /// The crates that are no programs.
-const LIBRARIES: [&str; 14] = [
-    "base", "device", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "pager", "trace",
-    "volume", "stack", "lab",
+const LIBRARIES: [&str; 15] = [
+    "base", "device", "report", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "pager",
+    "trace", "volume", "stack", "lab",
 ];
 
 #[test]

@@ -1,6 +1,7 @@
 //! Sections, what is in them, and verdicts.
 
 use crate::chart::Chart;
+use crate::escape::slug;
 use crate::table::Table;
 
 /// A part of a page under a heading, with an anchor.
@@ -152,19 +153,4 @@ impl Verdict {
         let outcome = if is_reached { Outcome::Reached } else { Outcome::Missed };
         Verdict { figure: figure.into(), published: published.into(), esker: esker.into(), outcome }
     }
-}
-
-/// Lower-case letters and digits of a text, with single hyphens for everything else.
-#[must_use]
-pub fn slug(text: &str) -> String {
-    let mut slug = String::new();
-    for character in text.chars().flat_map(char::to_lowercase) {
-        if character.is_ascii_alphanumeric() {
-            slug.push(character);
-        } else if !slug.is_empty() && !slug.ends_with('-') {
-            slug.push('-');
-        }
-    }
-    let slug = slug.trim_end_matches('-');
-    if slug.is_empty() { "part".to_owned() } else { slug.to_owned() }
 }

@@ -11,7 +11,7 @@
 //! | [`unit`] | [`Unit`]: how figures are written |
 //! | `figures` | the table behind each chart |
 //! | `svg` | dot plots, drawn without a script |
-//! | `markup` | escaping, legends, and what draws |
+//! | `markup`, `escape` | a chart within a page; foreign text |
 //!
 //! Charts over time are drawn by uPlot (MIT), those on logarithmic axes, stacked bars and heat maps by Apache ECharts
 //! (Apache-2.0, cut down by `assets/echarts/build`). A page holds only the libraries that its charts need.
@@ -37,6 +37,7 @@
 
 pub mod block;
 pub mod chart;
+mod escape;
 mod figures;
 mod markup;
 pub mod page;

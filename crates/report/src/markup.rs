@@ -1,4 +1,4 @@
-//! Escaping, and the parts of a page around its charts.
+//! Charts as parts of a page: titles, legends, and what a script fills.
 //!
 //! Invariants
 //! 1. Every foreign string goes through [`escape`] or [`attribute`] on its way into markup.
@@ -7,42 +7,9 @@
 use std::fmt::Write as _;
 
 use crate::chart::{Chart, Draw, Kind, dashes};
+use crate::escape::{attribute, escape};
 use crate::figures;
 use crate::svg;
-
-/// Text as HTML text.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
-/// Text as a quoted attribute.
-pub(crate) fn attribute(text: &str) -> String {
-    escape(text).replace(['\n', '\r'], " ")
-}
-
-/// Text within a URL (RFC 3986, section 2.1): everything but unreserved characters and commas.
-pub(crate) fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~,".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
-}
 
 /// The JSON that the script draws from. `<` is escaped, so that nothing in it ends the script element.
 pub(crate) fn json(charts: &[&Chart]) -> String {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use crate::block::{Block, Outcome, Section, Verdict};
 use crate::chart::Chart;
-use crate::markup::{escape, figure, json};
+use crate::escape::escape;
+use crate::markup::{figure, json};
 
 const UPLOT: &str = include_str!("../assets/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("../assets/uPlot.min.css");
@@ -53,13 +54,9 @@ impl Page {
         let mut draw = Drawing { charts: Vec::new(), command: &self.command };
         let mut main = self.contents();
         main.push_str(&self.verdict_section());
-        for section in &self.sections {
-            let _ = writeln!(
-                main,
-                "<section id=\"{}\">\n<h2>{}</h2>",
-                section.anchor(),
-                escape(&section.heading)
-            );
+        for (anchor, section) in self.anchors().into_iter().zip(&self.sections) {
+            let heading = escape(&section.heading);
+            let _ = writeln!(main, "<section id=\"{anchor}\">\n<h2>{heading}</h2>");
             draw.blocks(&mut main, &section.blocks);
             main.push_str("</section>\n");
         }
@@ -81,13 +78,25 @@ impl Page {
         )
     }
 
+    /// The anchor of each section; of several with the same heading the first one has it to itself.
+    fn anchors(&self) -> Vec<String> {
+        let mut anchors: Vec<String> = Vec::new();
+        for section in &self.sections {
+            let anchor = section.anchor();
+            let earlier = anchors.iter().filter(|one| **one == anchor).count();
+            anchors.push(if earlier == 0 { anchor } else { format!("{anchor}-{}", anchors.len()) });
+        }
+        anchors
+    }
+
     /// Links to the sections of a page that has many.
     fn contents(&self) -> String {
         if self.sections.len() < MANY {
             return String::new();
         }
         let mut text = String::from("<nav aria-label=\"Contents\"><ul>");
-        let links = self.sections.iter().map(|one| (one.anchor(), one.heading.as_str()));
+        let headings = self.sections.iter().map(|one| one.heading.as_str());
+        let links = self.anchors().into_iter().zip(headings);
         let last = [(PLACE_ANCHOR.to_owned(), PLACE)];
         for (anchor, heading) in links.chain(last) {
             let _ = write!(text, "<li><a href=\"#{anchor}\">{}</a></li>", escape(heading));
@@ -221,4 +230,93 @@ fn script(charts: &[&Chart]) -> String {
     }
     let _ = writeln!(text, "<script>{SCRIPT}</script>");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Axis, Curve, Curves, Dot, DotRow, Dots, Line, Panel, Panels};
+    use crate::table::Table;
+    use crate::unit::Unit;
+
+    const HOSTILE: &str = "</script><b onload='x'>\"&";
+
+    fn line(name: &str) -> Panels {
+        let line = Line::slope(name, vec![Some(1.0)]);
+        Panels::one(Axis::seconds(), Panel::new(Axis::linear(name, Unit::Count), vec![0.0], vec![line]))
+    }
+
+    fn hostile() -> Page {
+        let mut page = Page::new(HOSTILE, HOSTILE);
+        page.about = HOSTILE.to_owned();
+        page.verdicts.push(Verdict::new(HOSTILE, HOSTILE, HOSTILE, false));
+        page.assumptions.push((HOSTILE.to_owned(), HOSTILE.to_owned()));
+        page.environment.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
+        page.command = HOSTILE.to_owned();
+        let mut section = Section::new(HOSTILE);
+        section.text(HOSTILE);
+        section.list([HOSTILE]);
+        section.pairs(vec![(HOSTILE.to_owned(), HOSTILE.to_owned())]);
+        let mut table = Table::new([HOSTILE]).caption(HOSTILE);
+        table.row([HOSTILE]);
+        section.fold(HOSTILE, vec![Block::from(table)]);
+        let axis = || Axis::linear(HOSTILE, Unit::Plain);
+        let row = DotRow { name: HOSTILE.to_owned(), dots: vec![Dot::new(0, 1.0)] };
+        let curve = Curve::line(HOSTILE, vec![(1.0, 1.0)]);
+        section.charts(vec![
+            Chart::new(HOSTILE, line(HOSTILE)).note(HOSTILE),
+            Chart::new(HOSTILE, Curves::new(axis(), axis(), vec![curve])),
+            Chart::new(HOSTILE, Dots::new(axis(), [HOSTILE], vec![row])),
+        ]);
+        page.sections = vec![section.clone(), section];
+        page
+    }
+
+    #[test]
+    fn no_string_becomes_markup_or_ends_the_script() {
+        let page = hostile().html();
+        assert!(!page.contains("<b onload"));
+        assert_eq!(page.matches("</script>").count(), 4, "its own four");
+        let start = page.find("id=\"charts\">").unwrap() + "id=\"charts\">".len();
+        let json = &page[start..start + page[start..].find("</script>").unwrap()];
+        let charts: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!(charts[0]["panels"][0]["lines"][0]["name"], HOSTILE);
+    }
+
+    #[test]
+    fn the_page_needs_no_network() {
+        let page = hostile().html();
+        for reference in ["src=\"", "@import", "XMLHttpRequest", "url(", "<link"] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+        for link in page.split("href=\"").skip(1) {
+            assert!(link.starts_with('#') || link.starts_with("data:text/csv"), "{}", &link[..40]);
+        }
+    }
+
+    #[test]
+    fn a_page_holds_only_the_libraries_that_its_charts_need() {
+        let of = |charts: Vec<Chart>| {
+            let mut page = Page::new("t", "h");
+            let mut section = Section::new("s");
+            section.charts(charts);
+            page.sections.push(section);
+            let html = page.html();
+            (html.contains("var uPlot="), html.contains("var echarts="))
+        };
+        let axis = || Axis::linear("n", Unit::Plain);
+        let curves = || Curves::new(axis(), axis(), Vec::new());
+        assert_eq!(of(Vec::new()), (false, false));
+        assert_eq!(of(vec![Chart::new("t", line("n"))]), (true, false));
+        assert_eq!(of(vec![Chart::new("t", curves())]), (false, true));
+        let dots = Dots::new(axis(), ["a"], Vec::new());
+        assert_eq!(of(vec![Chart::new("t", dots)]), (false, false));
+    }
+
+    #[test]
+    fn sections_of_one_heading_have_anchors_of_their_own() {
+        let mut page = Page::new("t", "h");
+        page.sections = vec![Section::new("A b"), Section::new("A b"), Section::new("?")];
+        assert_eq!(page.anchors(), ["s-a-b", "s-a-b-1", "s-part"]);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::chart::{COLOURS, Dot, Dots, Range};
-use crate::markup::escape;
+use crate::escape::escape;
 
 /// Where the axis begins and ends, in percent of the width: figures stand beside the outermost dots.
 const LEFT: f64 = 14.0;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::markup::{attribute, escape, percent_encoded};
+use crate::escape::{attribute, escape, percent_encoded, slug};
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -115,7 +115,7 @@ impl Table {
         format!(
             "<a class=\"csv\" download=\"{}.csv\" href=\"data:text/csv;charset=utf-8,{}\">\
              Save as CSV</a>",
-            crate::block::slug(name),
+            slug(name),
             percent_encoded(&self.csv())
         )
     }

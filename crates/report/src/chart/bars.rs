@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Axis, Kind};
+use super::axis::Axis;
 use crate::unit::Unit;
 
 /// Bars that lie, each of them a sum of parts.
@@ -33,16 +33,4 @@ pub struct HeatMap {
     pub unit: Unit,
     /// A figure for each column of each row; none where there is none.
     pub values: Vec<Vec<Option<f64>>>,
-}
-
-impl From<Bars> for Kind {
-    fn from(bars: Bars) -> Kind {
-        Kind::Bars(bars)
-    }
-}
-
-impl From<HeatMap> for Kind {
-    fn from(map: HeatMap) -> Kind {
-        Kind::HeatMap(map)
-    }
 }

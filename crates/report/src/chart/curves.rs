@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Axis, Kind, Range, Scale};
+use super::axis::{Axis, Range, Scale};
 use crate::unit::Unit;
 
 /// Curves in one plot.
@@ -106,11 +106,5 @@ impl Curves {
     pub fn cumulative(x: Axis, share: impl Into<String>, curves: Vec<Curve>) -> Curves {
         let y = Axis::linear(share, Unit::Percent).over(Range::Fixed(0.0, 100.0));
         Curves::new(x, y, curves)
-    }
-}
-
-impl From<Curves> for Kind {
-    fn from(curves: Curves) -> Kind {
-        Kind::Curves(curves)
     }
 }

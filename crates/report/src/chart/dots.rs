@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Axis, Kind};
+use super::axis::Axis;
 
 /// A dot plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,11 +68,5 @@ impl Dot {
     #[must_use]
     pub fn beside(self, published: Option<f64>) -> Dot {
         Dot { published, ..self }
-    }
-}
-
-impl From<Dots> for Kind {
-    fn from(dots: Dots) -> Kind {
-        Kind::Dots(dots)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Axis, Kind};
+use super::axis::Axis;
 
 /// Panels that share their x axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -86,11 +86,5 @@ impl Line {
     #[must_use]
     pub fn step(name: impl Into<String>, values: Vec<Option<f64>>) -> Line {
         Line { is_step: true, ..Line::slope(name, values) }
-    }
-}
-
-impl From<Panels> for Kind {
-    fn from(panels: Panels) -> Kind {
-        Kind::Panels(panels)
     }
 }
