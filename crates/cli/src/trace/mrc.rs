@@ -21,7 +21,7 @@ const SEED: u64 = 1;
 const OPTIMA: usize = 8;
 
 /// What was found.
-struct Curves {
+struct Found {
     title: String,
     references: u64,
     blocks: u64,
@@ -70,11 +70,11 @@ fn wanted(args: &MrcArgs, blocks: u64) -> Vec<u64> {
     sizes
 }
 
-fn sampled(args: &MrcArgs, trace: &mut Trace, sample: u32) -> Result<Curves> {
+fn sampled(args: &MrcArgs, trace: &mut Trace, sample: u32) -> Result<Found> {
     let mut lru = SampledLru::new(sample as usize, SEED);
     let references = each(trace, |key| lru.reference(key))?;
     let blocks = lru.blocks();
-    Ok(Curves {
+    Ok(Found {
         title: title(&args.input),
         references,
         blocks,
@@ -84,7 +84,7 @@ fn sampled(args: &MrcArgs, trace: &mut Trace, sample: u32) -> Result<Curves> {
     })
 }
 
-fn exact(args: &MrcArgs, trace: &mut Trace) -> Result<Curves> {
+fn exact(args: &MrcArgs, trace: &mut Trace) -> Result<Found> {
     let mut lru = ExactLru::default();
     let (mut numbering, mut numbers) = (Numbering::default(), Vec::new());
     let references = each(trace, |key| {
@@ -103,10 +103,10 @@ fn exact(args: &MrcArgs, trace: &mut Trace) -> Result<Curves> {
         }
     }
     let lru = lru.curve(&sizes);
-    Ok(Curves { title: title(&args.input), references, blocks, rate: None, lru, optimum })
+    Ok(Found { title: title(&args.input), references, blocks, rate: None, lru, optimum })
 }
 
-impl Curves {
+impl Found {
     fn heading(&self) -> String {
         let how = match self.rate {
             Some(rate) => format!(
