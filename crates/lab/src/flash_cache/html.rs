@@ -49,24 +49,18 @@ impl FlashCacheReport {
         let Some(workload) = self.workloads.first() else {
             return "No workload was run.".to_owned();
         };
-        let parts: Vec<String> = CLAIMS
-            .iter()
-            .map(|claim| {
-                let (least, most) = reach(workload, claim);
-                let not = match outcome(workload, claim) {
-                    Outcome::Reached => "reached",
-                    Outcome::Partly => "reached at some sizes",
-                    _ => "not reached",
-                };
-                format!(
-                    "{} % fewer {} is {not}: {}",
-                    claim.fewer_percent,
-                    claim.what,
-                    from_to(least, most)
-                )
-            })
-            .collect();
-        format!("On {}, the source's {}.", workload.name, parts.join("; its "))
+        let part = |claim: &Claim| {
+            let (least, most) = reach(workload, claim);
+            let outcome = match outcome(workload, claim) {
+                Outcome::Reached => "reached",
+                Outcome::Partly => "reached at some sizes",
+                _ => "not reached",
+            };
+            let (wanted, what) = (claim.fewer_percent, claim.what);
+            format!("{} fewer {what}, {wanted} % claimed ({outcome})", from_to(least, most))
+        };
+        let parts: Vec<String> = CLAIMS.iter().map(part).collect();
+        format!("{}: the version of 2013 needs {}.", workload.name, parts.join("; "))
     }
 
     fn versions_section(&self) -> Section {
@@ -105,7 +99,7 @@ fn outcome(workload: &WorkloadResult, claim: &Claim) -> Outcome {
 fn from_to(least: f64, most: f64) -> String {
     match (most - least).abs() < 0.05 {
         true => format!("{most:.1} %"),
-        false => format!("{least:.1} to {most:.1} % by size of the cache"),
+        false => format!("{least:.1} to {most:.1} %"),
     }
 }
 
@@ -115,7 +109,7 @@ fn verdicts(workload: &WorkloadResult) -> Vec<Verdict> {
         Verdict {
             figure: format!("{}: fewer {} than the first version", workload.name, claim.what),
             published: format!("about {} %", claim.fewer_percent),
-            esker: from_to(least, most),
+            esker: format!("{}, by size of the cache", from_to(least, most)),
             outcome: outcome(workload, claim),
         }
     });

@@ -1,7 +1,7 @@
 //! The report as a page: verdicts, a cumulative distribution for each depth, and what each part is worth.
 
 use esker_report::{
-    Axis, Bars, Block, Chart, Curve, Curves, Outcome, Page, Section, Table, Unit, Verdict as Judged,
+    Axis, Bars, Block, Chart, Curve, Curves, Draw, Outcome, Page, Section, Table, Unit, Verdict as Judged,
 };
 
 use super::report::{
@@ -113,7 +113,8 @@ fn distribution(grid_us: &[u32], depth: &DepthResult) -> Chart {
     let curves = vec![
         curve("conventional", &depth.conventional),
         curve("host, as they come", &depth.in_order),
-        curve("window, from submission", &depth.submission),
+        // It lies on the one before where the window changes nothing.
+        Curve { draw: Draw::Dashed, ..curve("window, from submission", &depth.submission) },
         curve("window, from issue", &depth.issue),
     ];
     let title = format!(
