@@ -170,3 +170,34 @@ fn level(all: &[&Series], name: &str, unit: Shown) -> Panel {
     };
     Panel::new(Axis::linear(name, unit), at, all.iter().map(line).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &str, unit: Unit, points: &[(u64, f64)]) -> Series {
+        let points = points.iter().map(|&(ms, value)| Point { at_ns: ms * 1_000_000, value });
+        Series { name: name.to_owned(), unit, counter: true, points: points.collect() }
+    }
+
+    #[test]
+    fn rates_are_over_100_ms_and_the_rest_joins_the_last() {
+        let points = [(0, 0.0), (100, 10e6), (130, 11e6), (230, 30e6), (235, 31e6)];
+        let panel = rates("bytes written each second", &[&series("log, written", Unit::Bytes, &points)]);
+        assert_eq!(panel.at, [0.0, 0.1, 0.235]);
+        let values: Vec<f64> = panel.lines[0].values.iter().map(|value| value.unwrap()).collect();
+        assert!((values[0] - 100e6).abs() < 1.0 && (values[1] - 21e6 / 0.135).abs() < 1.0);
+        assert_eq!((panel.lines[0].name.as_str(), panel.lines[0].is_step), ("log", true));
+    }
+
+    #[test]
+    fn counters_share_a_panel_by_the_end_of_their_names() {
+        let group = |name: &str, unit| group_of(&series(name, unit, &[]));
+        assert_eq!(group("staging log, written", Unit::Bytes), "bytes written each second");
+        assert_eq!(group("capacity values, read", Unit::Bytes), "bytes read each second");
+        assert_eq!(group("staging, busy", Unit::Nanoseconds), "busy, of the time");
+        assert_eq!(group("writers stalled", Unit::Nanoseconds), "writers held up, of their time");
+        assert_eq!(group("CPU time", Unit::Nanoseconds), "CPU time, seconds each second");
+        assert_eq!(group("record cache hits", Unit::Count), "events each second");
+    }
+}

@@ -108,3 +108,11 @@ fn a_trace_that_is_none_is_said() {
     let ended = run(&small(), |_| ControlFlow::Break(())).unwrap_err();
     assert!(matches!(ended, LabError::Interrupted));
 }
+
+#[test]
+fn the_page_judges_what_the_source_claims() {
+    let page = run(&small(), |_| ControlFlow::Continue(())).unwrap().html();
+    for part in ["about 40 %", "about 75 %", ">missed<", "claimed of 2013", "80 then 50 %"] {
+        assert!(page.contains(part), "no '{part}'");
+    }
+}
