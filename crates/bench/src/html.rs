@@ -54,13 +54,17 @@ impl Report {
         }
         let others = || self.runs.iter().filter(|run| !is_load(run));
         let by_rate = |a: &&RunResult, b: &&RunResult| a.ops_per_s.total_cmp(&b.ops_per_s);
-        if let (Some(fastest), Some(slowest)) = (others().max_by(by_rate), others().min_by(by_rate)) {
+        if let (Some(fastest), Some(slowest)) = (others().max_by(by_rate), others().min_by(by_rate))
+        {
             let _ = if fastest.workload.name == slowest.workload.name {
                 write!(text, "Workload {} ran at {}. ", fastest.workload.name, rate(fastest))
             } else {
                 let (most, least) = (rate(fastest), rate(slowest));
                 let [fast, slow] = [fastest, slowest].map(|run| &run.workload.name);
-                write!(text, "Of the workloads {fast} was fastest at {most}, {slow} slowest at {least}. ")
+                write!(
+                    text,
+                    "Of the workloads {fast} was fastest at {most}, {slow} slowest at {least}. "
+                )
             };
         }
         let tails = self.runs.iter().flat_map(|run| {
@@ -80,8 +84,16 @@ impl Report {
     /// The table of all runs, each of which leads to its section.
     fn summary(&self) -> Section {
         let mut table = Table::new([
-            "workload", "ops/s", "operation", "count", "mean, µs", "p50, µs", "p95, µs", "p99, µs",
-            "p99.9, µs", "max, µs",
+            "workload",
+            "ops/s",
+            "operation",
+            "count",
+            "mean, µs",
+            "p50, µs",
+            "p95, µs",
+            "p99, µs",
+            "p99.9, µs",
+            "max, µs",
         ])
         .words([2]);
         for run in &self.runs {
@@ -90,8 +102,10 @@ impl Report {
                     0 => Cell::link(&run.workload.name, section_of(run).anchor()),
                     _ => Cell::from(""),
                 };
-                let rate = if index == 0 { grouped(floor(run.ops_per_s.round())) } else { String::new() };
-                let mut row = vec![name, rate.into(), label.into(), grouped(operation.operations).into()];
+                let rate =
+                    if index == 0 { grouped(floor(run.ops_per_s.round())) } else { String::new() };
+                let mut row =
+                    vec![name, rate.into(), label.into(), grouped(operation.operations).into()];
                 row.extend(figures(latency).map(Cell::from));
                 match index {
                     0 => table.ruled_row(row),

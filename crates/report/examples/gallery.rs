@@ -21,8 +21,16 @@ fn page() -> Page {
     page.about = "Two libraries draw; dot plots need none.".to_owned();
     page.verdicts = vec![
         Verdict::new("writes", "1.02", "1.00", true),
-        Verdict::new("a figure with a long name, so that it wraps on a phone", "at most 5", "7", false),
-        Verdict { outcome: Outcome::Partly, ..Verdict::new("reads, at four sizes", "−40 %", "−12 to −45 %", true) },
+        Verdict::new(
+            "a figure with a long name, so that it wraps on a phone",
+            "at most 5",
+            "7",
+            false,
+        ),
+        Verdict {
+            outcome: Outcome::Partly,
+            ..Verdict::new("reads, at four sizes", "−40 %", "−12 to −45 %", true)
+        },
     ];
     page.sections = vec![over_time(), curves(), cases(), tables()];
     page.assumptions = vec![("figures".to_owned(), "made up, all of them".to_owned())];
@@ -71,13 +79,16 @@ fn over_time() -> Section {
 fn curves() -> Section {
     let mut section = Section::new("Curves");
     let points = |scale: f64| -> Vec<(f64, f64)> {
-        (0..=50).map(|n| 10f64.powf(f64::from(n) / 10.0)).map(|x| (x, scale * x.powf(0.4))).collect()
+        (0..=50)
+            .map(|n| 10f64.powf(f64::from(n) / 10.0))
+            .map(|x| (x, scale * x.powf(0.4)))
+            .collect()
     };
     let reads = Curve::line("read", points(8e3));
-    let intended = Curve { draw: Draw::Dashed, colour: Some(0), ..Curve::line("read, intended", points(2e4)) };
+    let intended =
+        Curve { draw: Draw::Dashed, colour: Some(0), ..Curve::line("read, intended", points(2e4)) };
     let updates = Curve::line("update", points(3e4));
-    let latency =
-        Curves::percentiles(Axis::latency_ns("latency"), vec![reads, intended, updates]);
+    let latency = Curves::percentiles(Axis::latency_ns("latency"), vec![reads, intended, updates]);
     let sizes: Vec<f64> = (12..=34).map(|power| 2f64.powi(power)).collect();
     let misses = |x: f64| 100.0 / (1.0 + (x / 1e7).powf(0.7));
     let lru = Curve {
@@ -94,12 +105,17 @@ fn curves() -> Section {
         Mark { at: 8e9, name: "footprint: 7.5 GiB".to_owned() },
     ];
     let share = |scale: f64| -> Vec<(f64, f64)> {
-        (0..=60).map(|n| (f64::from(n) * 10_000.0, 100.0 * (1.0 - (-f64::from(n) / scale).exp()))).collect()
+        (0..=60)
+            .map(|n| (f64::from(n) * 10_000.0, 100.0 * (1.0 - (-f64::from(n) / scale).exp())))
+            .collect()
     };
     section.charts(vec![
         Chart::new("One operation in 100,000 takes 100 times the median", latency)
             .note("Dashed: counted from the intended start."),
-        Chart::new("Half of the misses are gone at 9.5 MiB", Curves::miss_ratio(vec![lru, optimum], marks)),
+        Chart::new(
+            "Half of the misses are gone at 9.5 MiB",
+            Curves::miss_ratio(vec![lru, optimum], marks),
+        ),
         Chart::new(
             "Both end before 600 µs",
             Curves::cumulative(
@@ -122,7 +138,15 @@ fn cases() -> Section {
         ["no placement", "a handle each", "two handles each", "three"],
         vec![
             row("1:2:4:8", vec![dot(0, 1.62, Some(1.84)), dot(1, 1.01, Some(1.08))]),
-            row("1:4:16:64", vec![dot(0, 1.6, Some(1.6)), dot(1, 1.0, Some(1.02)), dot(2, 1.0, None), dot(3, 1.3, None)]),
+            row(
+                "1:4:16:64",
+                vec![
+                    dot(0, 1.6, Some(1.6)),
+                    dot(1, 1.0, Some(1.02)),
+                    dot(2, 1.0, None),
+                    dot(3, 1.3, None),
+                ],
+            ),
             row("equal rates", vec![Dot { remark: "not steady".to_owned(), ..dot(0, 1.0, None) }]),
         ],
     );
@@ -132,7 +156,9 @@ fn cases() -> Section {
         bars: ["load", "workload A", "workload F"]
             .iter()
             .zip([1.0, 1.3, 0.8])
-            .map(|(name, scale)| ((*name).to_owned(), [1.0, 0.2, 0.7].map(|part| part * scale).to_vec()))
+            .map(|(name, scale)| {
+                ((*name).to_owned(), [1.0, 0.2, 0.7].map(|part| part * scale).to_vec())
+            })
             .collect(),
     };
     let value = |x: u32, y: u32| 50.0 + 40.0 * (f64::from(x * 2 + y) * PI / 8.0).sin();
@@ -158,11 +184,29 @@ fn cases() -> Section {
 fn tables() -> Section {
     let mut section = Section::new("Tables");
     section.text("A table of many columns becomes cards on a phone, and wraps on paper.");
-    let mut table = Table::new(["workload", "ops/s", "operation", "count", "p50, µs", "p99, µs", "p99.9, µs", "max, µs"])
-        .caption("Of one run")
-        .words([2]);
+    let mut table = Table::new([
+        "workload",
+        "ops/s",
+        "operation",
+        "count",
+        "p50, µs",
+        "p99, µs",
+        "p99.9, µs",
+        "max, µs",
+    ])
+    .caption("Of one run")
+    .words([2]);
     for workload in ["load", "A", "B"] {
-        table.ruled_row([workload, "123,456", "read-modify-write", "1,234,567", "12.3", "45.6", "1,234", "123,456"]);
+        table.ruled_row([
+            workload,
+            "123,456",
+            "read-modify-write",
+            "1,234,567",
+            "12.3",
+            "45.6",
+            "1,234",
+            "123,456",
+        ]);
     }
     section.add(table);
     section.heading("What each is");

@@ -50,9 +50,9 @@ fn of_group(panels: &Panels, group: &[&Panel]) -> Table {
     let count = lines.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
     for (index, at) in group[0].at.iter().take(count).enumerate() {
         let mut row = vec![Cell::figure(panels.x.unit.show(*at), *at)];
-        row.extend(lines.iter().map(|(unit, values)| {
-            cell(*unit, values.get(index).copied().flatten())
-        }));
+        row.extend(
+            lines.iter().map(|(unit, values)| cell(*unit, values.get(index).copied().flatten())),
+        );
         table.rows.push(row);
     }
     table
@@ -187,11 +187,8 @@ mod tests {
             let line = Line::slope(name, vec![Some(1.0); at.len()]);
             Panel::new(Axis::linear(name, Unit::Count), at, vec![line])
         };
-        let panels = vec![
-            panel(vec![0.0, 1.0], "a"),
-            panel(vec![0.5], "b"),
-            panel(vec![0.0, 1.0], "c"),
-        ];
+        let panels =
+            vec![panel(vec![0.0, 1.0], "a"), panel(vec![0.5], "b"), panel(vec![0.0, 1.0], "c")];
         let tables = tables(&Chart::new("t", Panels { x: Axis::seconds(), panels }));
         assert_eq!(tables.len(), 2);
         assert_eq!(tables[0].csv(), "time (s),a,c\r\n0,1,1\r\n1,1,1\r\n");

@@ -62,9 +62,10 @@ fn drawn(chart: &Chart, index: usize) -> String {
                 let names: Vec<&str> = panel.lines.iter().map(|line| &*line.name).collect();
                 let (y, x) = (&panel.y.name, &panels.x.name);
                 let spoken = label(&format!("{y} over {x}: {}", names.join(", ")));
-                let keys = panel.lines.iter().enumerate().map(|(at, line)| {
-                    (Key::Line(line.colour.unwrap_or(at)), line.name.as_str())
-                });
+                let keys =
+                    panel.lines.iter().enumerate().map(|(at, line)| {
+                        (Key::Line(line.colour.unwrap_or(at)), line.name.as_str())
+                    });
                 let spans = (!panel.spans.is_empty()).then_some((Key::Span, &*panel.spans_name));
                 let legend = legend(keys.chain(spans));
                 let y = escape(y);
@@ -120,7 +121,8 @@ fn drawn(chart: &Chart, index: usize) -> String {
 
 /// A plot that a script fills, with the names of its axes.
 fn plot(y: &str, legend: &str, label: &str, index: usize, kind: &str, x: &str) -> String {
-    let y = if y.is_empty() { String::new() } else { format!("<p class=\"axis\">{}</p>\n", escape(y)) };
+    let y =
+        if y.is_empty() { String::new() } else { format!("<p class=\"axis\">{}</p>\n", escape(y)) };
     format!(
         "{y}{legend}<div class=\"plot {kind}\" role=\"img\" aria-label=\"{label}\" \
          data-chart=\"{index}\"></div>\n{}",

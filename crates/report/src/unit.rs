@@ -36,9 +36,7 @@ impl Unit {
             Unit::Plain => plain(value, 3),
             Unit::Count => steps(value, &["", " k", " M", " G", " T"], 1000.0),
             Unit::Rate => steps(value, &["/s", " k/s", " M/s", " G/s", " T/s"], 1000.0),
-            Unit::Bytes => {
-                steps(value, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB"], 1024.0)
-            }
+            Unit::Bytes => steps(value, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB"], 1024.0),
             Unit::BytesRate => {
                 steps(value, &[" B/s", " KiB/s", " MiB/s", " GiB/s", " TiB/s"], 1024.0)
             }
@@ -79,7 +77,16 @@ fn steps(value: f64, units: &[&str], base: f64) -> String {
 
 /// Three digits, or all of those before the point, without zeroes at the end.
 fn digits(value: f64) -> String {
-    plain(value, if value >= 100.0 { 0 } else if value >= 10.0 { 1 } else { 2 })
+    plain(
+        value,
+        if value >= 100.0 {
+            0
+        } else if value >= 10.0 {
+            1
+        } else {
+            2
+        },
+    )
 }
 
 /// So many decimals at most, none of them a zero at the end; commas between thousands.

@@ -33,7 +33,7 @@ pub(super) fn throughput(run: &RunResult) -> Option<Chart> {
         at.clone(),
         vec![Line::slope("operations", rate)],
     )
-    .shade("writers stalled", stalls(run));
+    .shade("writers stalled for a tenth of the time or more", stalls(run));
     let mut lines = vec![
         Line::slope("p50", of(|one| one.p50_ns)),
         Line::slope("p99", of(|one| one.p99_ns)),
@@ -58,11 +58,17 @@ pub(super) fn throughput(run: &RunResult) -> Option<Chart> {
     Some(Chart::new(title, Panels { x: axis(run), panels }))
 }
 
-/// When writers were stalled: between two samples of which the later one has counted more of it.
+/// When writers were stalled for a tenth of their time or more, between one sample and the next.
 fn stalls(run: &RunResult) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
+    let threads = run.settings.threads.max(1) as f64;
     for series in run.series.iter().filter(|series| series.is_stall()) {
-        for pair in series.points.windows(2).filter(|pair| pair[1].value > pair[0].value) {
+        for pair in series.points.windows(2) {
+            let time_ns = pair[1].at_ns.saturating_sub(pair[0].at_ns) as f64;
+            let stalled_ns = pair[1].value - pair[0].value;
+            if stalled_ns <= 0.0 || stalled_ns < 0.1 * time_ns * threads {
+                continue;
+            }
             let (from, to) = (seconds(pair[0].at_ns), seconds(pair[1].at_ns));
             match spans.last_mut().filter(|last| last.to >= from) {
                 Some(last) => last.to = to,

@@ -16,7 +16,8 @@ const WRITTEN: &str = ", written";
 
 /// Bytes written by series for each byte of the user, a bar for each run that wrote.
 pub(super) fn by_run(runs: &[RunResult]) -> Option<Chart> {
-    let is_written = |series: &&Series| series.unit == Unit::Bytes && series.name.ends_with(WRITTEN);
+    let is_written =
+        |series: &&Series| series.unit == Unit::Bytes && series.name.ends_with(WRITTEN);
     let increase = |series: &Series| series.increase().filter(|bytes| *bytes > 0.0);
     let writers: Vec<&RunResult> = runs.iter().filter(|run| run.user_bytes_written > 0).collect();
     let mut names: Vec<&str> = Vec::new();
@@ -35,14 +36,16 @@ pub(super) fn by_run(runs: &[RunResult]) -> Option<Chart> {
     });
     let bars: Vec<(String, Vec<f64>)> = bars.collect();
     let sum = |(_, parts): &(String, Vec<f64>)| parts.iter().sum::<f64>();
-    let most = bars.iter().max_by(|a, b| sum(a).total_cmp(&sum(b))).filter(|_| !names.is_empty())?;
+    let most =
+        bars.iter().max_by(|a, b| sum(a).total_cmp(&sum(b))).filter(|_| !names.is_empty())?;
     let title = format!(
         "{} writes most for each byte of the user: {:.2}",
         if most.0 == "load" { "The load".to_owned() } else { format!("Workload {}", most.0) },
         sum(most)
     );
     let parts = names.iter().map(|name| name.trim_end_matches(WRITTEN).to_owned()).collect();
-    let axis = Axis::linear("device bytes written for each byte that the user wrote", Shown::Factor);
+    let axis =
+        Axis::linear("device bytes written for each byte that the user wrote", Shown::Factor);
     let note = "While a workload ran and was synced; maintenance after it is not counted.";
     Some(Chart::new(title, Bars { axis, parts, bars }).note(note))
 }
@@ -183,7 +186,8 @@ mod tests {
     #[test]
     fn rates_are_over_100_ms_and_the_rest_joins_the_last() {
         let points = [(0, 0.0), (100, 10e6), (130, 11e6), (230, 30e6), (235, 31e6)];
-        let panel = rates("bytes written each second", &[&series("log, written", Unit::Bytes, &points)]);
+        let panel =
+            rates("bytes written each second", &[&series("log, written", Unit::Bytes, &points)]);
         assert_eq!(panel.at, [0.0, 0.1, 0.235]);
         let values: Vec<f64> = panel.lines[0].values.iter().map(|value| value.unwrap()).collect();
         assert!((values[0] - 100e6).abs() < 1.0 && (values[1] - 21e6 / 0.135).abs() < 1.0);

@@ -216,7 +216,10 @@ impl Found {
         match self.working_set() {
             Some(point) => {
                 let misses = Unit::Percent.show(point.miss_ratio * 100.0);
-                format!("A cache of {} has 90 % of the hits to be had with LRU; {misses} miss.", of(point))
+                format!(
+                    "A cache of {} has 90 % of the hits to be had with LRU; {misses} miss.",
+                    of(point)
+                )
             }
             None => "No cache of these sizes has a hit.".to_owned(),
         }
@@ -231,14 +234,37 @@ impl Found {
             chart = chart.note("The optimum is known at its marks only.");
         }
         section.add(chart);
-        let rows = self.rows();
-        let mut table = Table::new(rows[0].clone());
-        rows.into_iter().skip(1).for_each(|row| table.row(row));
-        section.add(table);
+        section.add(self.percentages());
         page.sections.push(section);
         page.environment = host::environment();
         page.command = host::command_line();
         page
+    }
+
+    /// The table of the page, in percent.
+    fn percentages(&self) -> Table {
+        let percent = |ratio: f64| format!("{:.2} %", 100.0 * ratio);
+        let mut head = vec!["cache", "of footprint", "LRU misses"];
+        if self.rate.is_some() {
+            head.push("error");
+        }
+        if !self.optimum.is_empty() {
+            head.push("optimum misses (no bypass)");
+        }
+        let mut table = Table::new(head);
+        for point in &self.lru {
+            let share = point.blocks as f64 / self.blocks.max(1) as f64;
+            let bytes = human_bytes(point.blocks * BLOCK_BYTES);
+            let mut row = vec![bytes, format!("{:.1} %", 100.0 * share), percent(point.miss_ratio)];
+            if self.rate.is_some() {
+                row.push(format!("± {:.2}", 100.0 * point.error));
+            }
+            if !self.optimum.is_empty() {
+                row.push(self.optimum_at(point.blocks).map_or(String::new(), percent));
+            }
+            table.row(row);
+        }
+        table
     }
 
     fn curves(&self) -> Curves {

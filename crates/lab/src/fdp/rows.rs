@@ -69,9 +69,8 @@ impl Row<'_> {
     /// What placement does here, in a sentence, if it does anything.
     pub(super) fn finding(&self) -> Option<String> {
         let (without, with) = self.gain()?;
-        (without - with > 0.005).then(|| {
-            format!("{}: {without:.3} without placement, {with:.3} with it", self.name)
-        })
+        (without - with > 0.005)
+            .then(|| format!("{}: {without:.3} without placement, {with:.3} with it", self.name))
     }
 
     /// The factors over drive writes.

@@ -38,7 +38,8 @@ impl FlashCacheReport {
         );
         page.verdicts = self.workloads.iter().flat_map(verdicts).collect();
         page.sections.push(self.versions_section());
-        page.sections.extend(self.workloads.iter().map(|workload| section(workload, &self.versions)));
+        page.sections
+            .extend(self.workloads.iter().map(|workload| section(workload, &self.versions)));
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
         page.html()
@@ -143,16 +144,22 @@ fn section(workload: &WorkloadResult, versions: &[(String, String)]) -> Section 
     let mut charts: Vec<Chart> = CLAIMS.iter().map(|claim| claimed(workload, claim)).collect();
     let names: Vec<String> = versions.iter().map(|(name, _)| name.clone()).collect();
     let best = best_of(workload);
-    charts.push(by_version(workload, &names, best, "hits", Unit::Percent, |one| one.hit_ratio * 100.0));
-    let least = "The shorter the disk works, the better";
-    charts.push(by_version(workload, &names, least.to_owned(), "time on the disk", Unit::Seconds, |one| {
-        one.disk_s.round()
+    charts.push(by_version(workload, &names, best, "hits", Unit::Percent, |one| {
+        one.hit_ratio * 100.0
     }));
+    let least = "The shorter the disk works, the better";
+    charts.push(by_version(
+        workload,
+        &names,
+        least.to_owned(),
+        "time on the disk",
+        Unit::Seconds,
+        |one| one.disk_s.round(),
+    ));
     charts.push(insertion(workload));
     section.charts(charts);
     for size in &workload.sizes {
-        let heading =
-            format!("A cache of {} ({} %)", human_bytes(size.cache_bytes), size.percent);
+        let heading = format!("A cache of {} ({} %)", human_bytes(size.cache_bytes), size.percent);
         section.fold(heading, vec![Block::from(table(size))]);
     }
     section
@@ -207,7 +214,8 @@ fn by_version(
     figure: impl Fn(&VersionResult) -> f64,
 ) -> Chart {
     let row = |version: &String| {
-        let at = |size: &SizeResult| size.versions.iter().find(|one| one.name == *version).map(&figure);
+        let at =
+            |size: &SizeResult| size.versions.iter().find(|one| one.name == *version).map(&figure);
         workload.sizes.iter().map(at).collect()
     };
     let map = HeatMap {

@@ -1,7 +1,8 @@
 //! The report as a page: verdicts, a cumulative distribution for each depth, and what each part is worth.
 
 use esker_report::{
-    Axis, Bars, Block, Chart, Curve, Curves, Draw, Outcome, Page, Section, Table, Unit, Verdict as Judged,
+    Axis, Bars, Block, Chart, Curve, Curves, Draw, Outcome, Page, Section, Table, Unit,
+    Verdict as Judged,
 };
 
 use super::report::{
@@ -47,7 +48,8 @@ impl HostSsdReport {
 
     fn latency_section(&self) -> Section {
         let mut section = Section::new("4 KiB reads at random");
-        section.charts(self.depths.iter().map(|depth| distribution(&self.grid_us, depth)).collect());
+        section
+            .charts(self.depths.iter().map(|depth| distribution(&self.grid_us, depth)).collect());
         section.heading("Microseconds: p50 / p80 / p99 / p99.9");
         section.add(table(LATENCY_COLUMNS, self.latency_rows()));
         section.heading("So many at the dies, and 64 more in the host");
@@ -137,7 +139,9 @@ fn factors(account: &[StepResult]) -> Vec<Chart> {
         let mut chart = |what: &str, factor: fn(&super::report::ThreadsResult) -> f64| {
             let bars: Vec<(String, Vec<f64>)> = account
                 .iter()
-                .filter_map(|step| Some((step.name.clone(), vec![factor(step.by_threads.get(at)?)])))
+                .filter_map(|step| {
+                    Some((step.name.clone(), vec![factor(step.by_threads.get(at)?)]))
+                })
                 .collect();
             let best = bars.iter().map(|(_, values)| values[0]).fold(0.0, f64::max);
             let axis = Axis::linear("times as fast as the first", Unit::Factor);
