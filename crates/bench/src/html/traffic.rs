@@ -29,7 +29,7 @@ pub(super) fn by_run(runs: &[RunResult]) -> Option<Chart> {
     let bars = writers.iter().map(|run| {
         let of = |name: &&str| {
             let series = run.series.iter().find(|series| series.name == **name);
-            let bytes = series.and_then(|series| increase(series)).unwrap_or(0.0);
+            let bytes = series.and_then(&increase).unwrap_or(0.0);
             bytes / run.user_bytes_written as f64
         };
         (run.workload.name.clone(), names.iter().map(of).collect())
