@@ -1,11 +1,13 @@
 //! Sections, what is in them, and verdicts.
 
+use serde::{Deserialize, Serialize};
+
 use crate::chart::Chart;
 use crate::escape::slug;
 use crate::table::Table;
 
 /// A part of a page under a heading, with an anchor.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Section {
     /// The heading.
     pub heading: String,
@@ -14,7 +16,7 @@ pub struct Section {
 }
 
 /// A part of a section.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Block {
     /// A paragraph.
     Text(String),
@@ -103,7 +105,7 @@ impl From<Chart> for Block {
 }
 
 /// A figure beside one that was published, or that is to be reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Of what.
     pub figure: String,
@@ -116,7 +118,7 @@ pub struct Verdict {
 }
 
 /// Whether a figure is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It is.
     Reached,

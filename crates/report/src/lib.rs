@@ -5,7 +5,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`page`](mod@page), [`block`] | [`Page`], [`Section`], [`Block`], [`Verdict`] |
+//! | [`page`](mod@page), [`block`] | [`Book`], [`Page`], [`Section`], [`Block`], [`Verdict`] |
 //! | [`table`] | [`Table`], [`Cell`]: as markup and as CSV |
 //! | [`chart`] | [`Chart`] and its kinds: [`Panels`], [`Curves`], [`Dots`], [`Bars`], [`HeatMap`] |
 //! | [`unit`] | [`Unit`]: how figures are written |
@@ -50,6 +50,6 @@ pub use chart::{
     Axis, Bars, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Kind, Line, Mark, Panel,
     Panels, Range, Scale, Span,
 };
-pub use page::Page;
+pub use page::{Book, Page};
 pub use table::{Cell, Table};
 pub use unit::Unit;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 use crate::block::{Block, Outcome, Section, Verdict};
 use crate::chart::Chart;
-use crate::escape::escape;
+use crate::escape::{escape, slug};
 use crate::markup::{figure, json};
 
 const UPLOT: &str = include_str!("../assets/uPlot.iife.min.js");
@@ -21,7 +23,7 @@ const STYLE: &str = include_str!("../assets/report.css");
 const MANY: usize = 3;
 
 /// A report.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Page {
     /// What it is about.
     pub title: String,
@@ -52,30 +54,34 @@ impl Page {
     #[must_use]
     pub fn html(&self) -> String {
         let mut draw = Drawing { charts: Vec::new(), command: &self.command };
-        let mut main = self.contents();
-        main.push_str(&self.verdict_section());
-        for (anchor, section) in self.anchors().into_iter().zip(&self.sections) {
-            let heading = escape(&section.heading);
-            let _ = writeln!(main, "<section id=\"{anchor}\">\n<h2>{heading}</h2>");
-            draw.blocks(&mut main, &section.blocks);
-            main.push_str("</section>\n");
-        }
-        main.push_str(&self.assumption_section());
-        main.push_str(&self.place());
-        let title = escape(&self.title);
+        let (header, main) = (self.header(), self.main("", &mut draw));
+        document(&self.title, &header, &main, &draw.charts)
+    }
+
+    /// The title, what was found, and on what.
+    fn header(&self) -> String {
         let line = |class: &str, text: &str| match text {
             "" => String::new(),
             text => format!("<p class=\"{class}\">{}</p>", escape(text)),
         };
         let (headline, about) = (line("headline", &self.headline), line("about", &self.about));
-        let script = script(&draw.charts);
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title}</title>\n<style>{UPLOT_STYLE}\n{STYLE}</style>\n</head>\n<body>\n\
-             <header><h1>{title}</h1>{headline}{about}</header>\n<main>\n{main}</main>\n\
-             {script}</body>\n</html>\n"
-        )
+        format!("<header><h1>{}</h1>{headline}{about}</header>\n", escape(&self.title))
+    }
+
+    /// Everything below the header; all anchors begin with `prefix`.
+    fn main<'a>(&'a self, prefix: &str, draw: &mut Drawing<'a>) -> String {
+        draw.command = &self.command;
+        let mut main = self.contents(prefix);
+        main.push_str(&self.verdict_section(prefix));
+        for (anchor, section) in self.anchors().into_iter().zip(&self.sections) {
+            let heading = escape(&section.heading);
+            let _ = writeln!(main, "<section id=\"{prefix}{anchor}\">\n<h2>{heading}</h2>");
+            draw.blocks(&mut main, &section.blocks);
+            main.push_str("</section>\n");
+        }
+        main.push_str(&self.assumption_section(prefix));
+        main.push_str(&self.place(prefix));
+        main
     }
 
     /// The anchor of each section; of several with the same heading the first one has it to itself.
@@ -90,7 +96,7 @@ impl Page {
     }
 
     /// Links to the sections of a page that has many.
-    fn contents(&self) -> String {
+    fn contents(&self, prefix: &str) -> String {
         if self.sections.len() < MANY {
             return String::new();
         }
@@ -99,18 +105,18 @@ impl Page {
         let links = self.anchors().into_iter().zip(headings);
         let last = [(PLACE_ANCHOR.to_owned(), PLACE)];
         for (anchor, heading) in links.chain(last) {
-            let _ = write!(text, "<li><a href=\"#{anchor}\">{}</a></li>", escape(heading));
+            let _ = write!(text, "<li><a href=\"#{prefix}{anchor}\">{}</a></li>", escape(heading));
         }
         text.push_str("</ul></nav>\n");
         text
     }
 
-    fn verdict_section(&self) -> String {
+    fn verdict_section(&self, prefix: &str) -> String {
         if self.verdicts.is_empty() {
             return String::new();
         }
-        let mut text = String::from(
-            "<section id=\"verdicts\">\n<h2>What came out</h2>\n<table class=\"verdicts\">\n\
+        let mut text = format!(
+            "<section id=\"{prefix}verdicts\">\n<h2>What came out</h2>\n<table class=\"verdicts\">\n\
              <thead><tr><th scope=\"col\">outcome</th><th scope=\"col\">figure</th>\
              <th scope=\"col\">published or wanted</th><th scope=\"col\">Esker</th></tr></thead>\n\
              <tbody>\n",
@@ -130,19 +136,19 @@ impl Page {
         text
     }
 
-    fn assumption_section(&self) -> String {
+    fn assumption_section(&self, prefix: &str) -> String {
         if self.assumptions.is_empty() {
             return String::new();
         }
         format!(
-            "<section id=\"assumptions\">\n<h2>What it depends on</h2>\n{}</section>\n",
+            "<section id=\"{prefix}assumptions\">\n<h2>What it depends on</h2>\n{}</section>\n",
             pairs(&self.assumptions)
         )
     }
 
     /// Where and how it was measured.
-    fn place(&self) -> String {
-        let mut text = format!("<section id=\"{PLACE_ANCHOR}\">\n<h2>{PLACE}</h2>\n");
+    fn place(&self, prefix: &str) -> String {
+        let mut text = format!("<section id=\"{prefix}{PLACE_ANCHOR}\">\n<h2>{PLACE}</h2>\n");
         if !self.environment.is_empty() {
             let all: Vec<(String, String)> = self.environment.clone().into_iter().collect();
             text.push_str(&pairs(&all));
@@ -156,6 +162,48 @@ impl Page {
         text.push_str("</section>\n");
         text
     }
+}
+
+/// Several reports in one file: a summary, and a chapter for each.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Book {
+    /// What stands in front of the chapters: verdicts, and what was left out.
+    pub summary: Page,
+    /// The chapters: a short name for anchors and links, and the report.
+    pub chapters: Vec<(String, Page)>,
+}
+
+impl Book {
+    /// The book as one file that needs no network. Each library is in it once.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let mut draw = Drawing { charts: Vec::new(), command: "" };
+        let mut main = String::from("<nav aria-label=\"Chapters\"><ul>");
+        for (name, page) in &self.chapters {
+            let (anchor, title) = (slug(name), escape(&page.title));
+            let _ = write!(main, "<li><a href=\"#{anchor}\">{title}</a></li>");
+        }
+        main.push_str("</ul></nav>\n");
+        main.push_str(&self.summary.main("", &mut draw));
+        for (name, page) in &self.chapters {
+            let anchor = slug(name);
+            let _ = write!(main, "<article class=\"chapter\" id=\"{anchor}\">\n{}", page.header());
+            main.push_str(&page.main(&format!("{anchor}-"), &mut draw));
+            main.push_str("</article>\n");
+        }
+        document(&self.summary.title, &self.summary.header(), &main, &draw.charts)
+    }
+}
+
+/// A file that needs no network.
+fn document(title: &str, header: &str, main: &str, charts: &[&Chart]) -> String {
+    let (title, script) = (escape(title), script(charts));
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{UPLOT_STYLE}\n{STYLE}</style>\n</head>\n<body>\n\
+         {header}<main>\n{main}</main>\n{script}</body>\n</html>\n"
+    )
 }
 
 const PLACE: &str = "Where it was measured";
@@ -312,6 +360,33 @@ mod tests {
         assert_eq!(of(vec![Chart::new("t", curves())]), (false, true));
         let dots = Dots::new(axis(), ["a"], Vec::new());
         assert_eq!(of(vec![Chart::new("t", dots)]), (false, false));
+    }
+
+    #[test]
+    fn chapters_share_libraries_and_no_anchor() {
+        let chapter = |name: &str| {
+            let mut page = Page::new(name, "found");
+            page.verdicts.push(Verdict::new("figure", "1", "2", true));
+            let mut section = Section::new("Rates");
+            section.add(Chart::new("c", line("n")));
+            page.sections = vec![section];
+            (name.to_owned(), page)
+        };
+        let summary = Page::new("All", "two of two");
+        let book = Book { summary, chapters: vec![chapter("one"), chapter("two")] };
+        let again: Book = serde_json::from_str(&serde_json::to_string(&book).unwrap()).unwrap();
+        assert_eq!(again, book);
+        let html = book.html();
+        assert_eq!(html.matches("var uPlot=").count(), 1);
+        let mut ids: Vec<&str> =
+            html.split(" id=\"").skip(1).map(|rest| &rest[..rest.find('"').unwrap()]).collect();
+        for id in ["one", "one-s-rates", "two-verdicts", "chart-2"] {
+            assert!(ids.contains(&id), "{id} of {ids:?}");
+        }
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), all, "{ids:?}");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Tables: as markup that wraps on paper and becomes cards on phones, and as CSV.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
 
 use crate::escape::{attribute, escape, percent_encoded, slug};
 
 /// A cell of a table.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The text that is shown.
     pub text: String,
@@ -36,7 +39,7 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 /// A table whose first column names its rows.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// What it shows; empty for none.
     pub caption: String,
@@ -49,7 +52,7 @@ pub struct Table {
     /// Rows above which a line is drawn.
     pub ruled: Vec<usize>,
     /// What follows the name of a column in CSV, where figures stand without their unit: ` (ns)`.
-    pub(crate) units: Vec<&'static str>,
+    pub(crate) units: Vec<Cow<'static, str>>,
 }
 
 /// The most rows that a page shows of what a chart draws; CSV has all.
@@ -76,9 +79,9 @@ impl Table {
 
     /// Adds a column of figures.
     pub(crate) fn column(&mut self, name: impl Into<String>, unit: &'static str) {
-        self.units.resize(self.head.len(), "");
+        self.units.resize(self.head.len(), Cow::Borrowed(""));
         self.head.push(name.into());
-        self.units.push(unit);
+        self.units.push(Cow::Borrowed(unit));
     }
 
     /// Adds a row.
@@ -96,7 +99,7 @@ impl Table {
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = String::new();
-        let unit = |column: usize| self.units.get(column).copied().unwrap_or("");
+        let unit = |column: usize| self.units.get(column).map_or("", |unit| unit);
         let names = self.head.iter().enumerate();
         let names: Vec<String> = names.map(|(at, name)| format!("{name}{}", unit(at))).collect();
         line(&mut text, names.iter().map(String::as_str));

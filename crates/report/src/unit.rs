@@ -1,9 +1,9 @@
 //! How figures are written: with the digits that matter and their unit. `assets/charts.js` writes the same.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The unit of an axis or of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A number with up to three digits after the point.

@@ -1,11 +1,11 @@
 //! Axes, and how lines are told apart.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::unit::Unit;
 
 /// How an axis runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
     /// Evenly.
@@ -20,7 +20,7 @@ pub enum Scale {
 }
 
 /// What an axis reaches over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Range {
     /// From zero to a little above the greatest.
@@ -33,7 +33,7 @@ pub enum Range {
 }
 
 /// An axis: a name, a unit, and how it runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
     /// The name of what it measures.
     pub name: String,

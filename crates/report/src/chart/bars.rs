@@ -1,12 +1,12 @@
 //! Stacked bars, and heat maps.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
 use crate::unit::Unit;
 
 /// Bars that lie, each of them a sum of parts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bars {
     /// The axis along which bars lie.
     pub axis: Axis,
@@ -17,7 +17,7 @@ pub struct Bars {
 }
 
 /// A figure for each pair of cases, as the colour of a cell, with the figure in it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeatMap {
     /// The name of what columns are.
     pub column_name: String,

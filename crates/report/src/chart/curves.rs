@@ -1,12 +1,12 @@
 //! Curves over any axis, logarithmic ones too.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::axis::{Axis, Range, Scale};
 use crate::unit::Unit;
 
 /// Curves in one plot.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curves {
     /// The x axis.
     pub x: Axis,
@@ -19,7 +19,7 @@ pub struct Curves {
 }
 
 /// How a curve is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Draw {
     /// From point to point.
@@ -37,7 +37,7 @@ pub enum Draw {
 }
 
 /// A curve.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// Its name.
     pub name: String,
@@ -52,7 +52,7 @@ pub struct Curve {
 }
 
 /// A value of x that is marked.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
     /// Where.
     pub at: f64,

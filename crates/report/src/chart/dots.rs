@@ -1,11 +1,11 @@
 //! Dot plots: a row for each case, a lane for each series, the published figure as a hollow mark.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
 
 /// A dot plot.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dots {
     /// The axis along which dots lie.
     pub axis: Axis,
@@ -18,7 +18,7 @@ pub struct Dots {
 }
 
 /// A row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DotRow {
     /// Its name.
     pub name: String,
@@ -27,7 +27,7 @@ pub struct DotRow {
 }
 
 /// A figure, and what was published.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dot {
     /// The series, counted from zero.
     pub series: usize,

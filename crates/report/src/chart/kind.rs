@@ -1,6 +1,6 @@
 //! A chart of any kind.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::bars::{Bars, HeatMap};
 use super::curves::Curves;
@@ -8,7 +8,7 @@ use super::dots::Dots;
 use super::panels::Panels;
 
 /// A chart, with the title that states what it shows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     /// What is to be seen in it, as a sentence.
     pub title: String,
@@ -21,7 +21,7 @@ pub struct Chart {
 }
 
 /// What is drawn.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Kind {
     /// Figures over time.

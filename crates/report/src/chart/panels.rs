@@ -1,11 +1,11 @@
 //! Figures over time: panels below each other that share the time axis and a cursor.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
 
 /// Panels that share their x axis.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panels {
     /// The shared axis.
     pub x: Axis,
@@ -14,7 +14,7 @@ pub struct Panels {
 }
 
 /// A figure, or several of one unit, over time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panel {
     /// The axis.
     pub y: Axis,
@@ -31,7 +31,7 @@ pub struct Panel {
 }
 
 /// A line of a panel.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Its name.
     pub name: String,
@@ -44,7 +44,7 @@ pub struct Line {
 }
 
 /// A stretch of the x axis.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Where it begins.
     pub from: f64,
