@@ -71,6 +71,7 @@ pub use distribution::Distribution;
 pub use driver::Runner;
 pub use error::BenchError;
 pub use key::{KeyFormat, KeyOrder};
+pub use measure::Latencies;
 pub use options::{OnError, RunOptions};
 pub use result::{Report, RunResult};
 pub use store::{BoxError, Sample, Session, Store, Unit};

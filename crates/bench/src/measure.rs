@@ -11,6 +11,34 @@ use crate::result::{Latency, Quantile};
 /// Points of a latency curve per factor of ten of "one operation in so many".
 const POINTS_PER_DECADE: i32 = 10;
 
+/// Latencies that were measured, within 0.1 %.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies(histogram(3))
+    }
+}
+
+impl Latencies {
+    /// Adds one, in nanoseconds.
+    pub fn record(&mut self, latency_ns: u64) {
+        record(&mut self.0, latency_ns);
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Latencies) {
+        add(&mut self.0, &other.0);
+    }
+
+    /// How they are distributed; none where there are none.
+    #[must_use]
+    pub fn summary(&self) -> Option<Latency> {
+        latency(&self.0)
+    }
+}
+
 /// One kind of operation, measured by one thread or, merged, by all.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {

@@ -19,7 +19,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use esker_kv::Options;
 
 pub(crate) use attach::{AttachArgs, AttachTo, DetachArgs};
-pub(crate) use bench::{DemoArgs, KeyOrderArg, MediaArgs, RequestArg, YcsbArgs};
+pub(crate) use bench::{
+    DemoArgs, DeviceArgs, KeyOrderArg, MediaArgs, PatternArg, RequestArg, YcsbArgs,
+};
 pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
@@ -30,8 +32,8 @@ pub(crate) use pool::{
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use run::{AllocatorArg, RunArgs};
 pub(crate) use ssd::{
-    Division, ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs, LabCommand,
-    NamespaceCommand, SsdCommand,
+    AllArgs, Division, ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs,
+    HseArgs, LabCommand, NamespaceCommand, SsdCommand,
 };
 pub(crate) use target::{ServeArgs, TargetCommand};
 pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};
@@ -138,6 +140,8 @@ fn taking_negative_numbers(command: clap::Command) -> clap::Command {
 pub(crate) enum BenchCommand {
     /// The workloads of YCSB: the load, and A to F
     Ycsb(YcsbArgs),
+    /// A load on any device: reads, writes and discards by a mix, or a block trace
+    Device(Box<DeviceArgs>),
 }
 
 /// The memory budget below which the durability window shrinks with it.

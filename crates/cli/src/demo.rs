@@ -8,6 +8,7 @@ use esker_base::Clock;
 use esker_base::units::human_bytes;
 use esker_bench::{Dataset, Report, RunOptions, Runner, ValueFormat, Workload};
 use esker_kv::{MediaClass, Policy, Stats};
+use esker_lab::store::KvStore;
 use esker_report::Verdict;
 use serde_json::{Value, json};
 
@@ -20,7 +21,6 @@ use crate::media::Devices;
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::progress::Line;
-use crate::store::KvStore;
 use crate::traffic::{HSE_ALL, HSE_CAPACITY, Traffic};
 
 /// HSE's load had records of this size; so has this one.
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     place::warn_of_remarks(&db);
     let remarks = devices.remarks(&db);
     let kvs = db.create_kvs(measure::KVS, Policy::default())?;
-    let store = KvStore { db, kvs };
+    let store = KvStore { db, kvs, process: host::samples };
     let threads = args.threads.unwrap_or_else(host::cores);
     outputs.say(&introduction(args, &place, &devices, threads))?;
 

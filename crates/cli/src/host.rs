@@ -6,6 +6,8 @@ use std::fs;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
+use esker_bench::{Sample, Unit};
+
 /// How many threads run at once.
 pub(crate) fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
@@ -36,6 +38,27 @@ pub(crate) fn cpu_ns() -> Option<u64> {
     let field = |index: usize| rest.split_whitespace().nth(index)?.parse::<u64>().ok();
     let ticks = field(11)? + field(12)?; // utime and stime, fields 14 and 15
     Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+}
+
+/// How long this machine's processors had something to do since it started, and how long they could have had, in
+/// nanoseconds of all of them together. Programs that give way to others (`nice`) are left out; what a hypervisor kept
+/// from this machine was no idleness.
+pub(crate) fn processors_ns() -> Option<(u64, u64)> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> =
+        line.split_whitespace().take(8).filter_map(|one| one.parse().ok()).collect();
+    let all: u64 = ticks.iter().sum();
+    let idle = ticks.get(1)? + ticks.get(3)? + ticks.get(4)?;
+    let ns = |ticks: u64| ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    Some((ns(all - idle), ns(all)))
+}
+
+/// What this process says about itself while it is measured.
+pub(crate) fn samples() -> Vec<Sample> {
+    let cpu = cpu_ns().map(|ns| Sample::counter("CPU time", Unit::Nanoseconds, ns as f64));
+    let resident = rss_bytes().map(|b| Sample::level("resident memory", Unit::Bytes, b as f64));
+    cpu.into_iter().chain(resident).collect()
 }
 
 /// What a report says about where its figures were taken.

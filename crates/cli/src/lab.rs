@@ -1,10 +1,14 @@
 //! `esker lab`: the experiments.
 
+mod all;
 mod bounds;
+mod hse;
 mod installed;
 mod side;
 
+use std::fs;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use esker_base::ErrorKind;
 use esker_lab::LabError;
@@ -12,6 +16,7 @@ use esker_lab::fdp::{self, FdpOptions, network};
 use esker_lab::flash_cache::{self, FlashCacheOptions};
 use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
+use esker_report::Page;
 
 use crate::args::{ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand};
 use crate::failure::{Failure, Result};
@@ -27,6 +32,8 @@ pub(crate) fn run(command: &LabCommand) -> Result {
     match command {
         LabCommand::Fdp(args) => placement(args),
         LabCommand::FlashCache(args) => caches(args),
+        LabCommand::Hse(args) => hse::run(args),
+        LabCommand::All(args) => all::run(args),
         LabCommand::HostSsd(args) => host_managed(args),
         LabCommand::HostSsdSide(args) => side::run(args),
     }
@@ -60,14 +67,14 @@ fn placement(args: &FdpArgs) -> Result {
         drop(line);
         report.environment = host::environment();
         report.command = host::command_line();
-        finish(&outputs, &report.table(), &report.json(), "")?;
+        finish(&outputs, &report.table(), &report.json(), None)?;
         return report.check().map_err(failed);
     }
     let mut report = fdp::run(&options, &mut follow).map_err(failed)?;
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), &report.html())
+    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
 }
 
 fn caches(args: &FlashCacheArgs) -> Result {
@@ -91,7 +98,7 @@ fn caches(args: &FlashCacheArgs) -> Result {
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), &report.html())
+    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
 }
 
 fn host_managed(args: &HostSsdArgs) -> Result {
@@ -127,19 +134,33 @@ fn host_managed(args: &HostSsdArgs) -> Result {
     drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), &report.html())
+    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
+}
+
+/// What an experiment writes.
+struct Written<'a> {
+    outputs: Outputs,
+    page: Option<&'a PathBuf>,
 }
 
 /// Makes sure of the files that an experiment writes.
-fn prepare(args: &ExperimentArgs) -> Result<Outputs> {
-    Outputs::prepare(args.json.as_ref(), args.html.as_ref())
+fn prepare(args: &ExperimentArgs) -> Result<Written<'_>> {
+    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    Ok(Written { outputs, page: args.page.as_ref() })
 }
 
 /// Says the table of an experiment, and writes its figures and its page.
-fn finish(outputs: &Outputs, table: &str, figures: &str, page: &str) -> Result {
+fn finish(written: &Written<'_>, table: &str, figures: &str, page: Option<&Page>) -> Result {
+    let Written { outputs, page: path } = written;
     outputs.say(&format!("{table}\n"))?;
-    let figures: serde_json::Value = serde_json::from_str(figures).map_err(|error| {
+    let no_form = |error: serde_json::Error| {
         Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
-    })?;
-    outputs.finish(&figures, page)
+    };
+    let figures: serde_json::Value = serde_json::from_str(figures).map_err(no_form)?;
+    if let (Some(path), Some(page)) = (path, page) {
+        let text = serde_json::to_string(page).map_err(no_form)?;
+        fs::write(path, text)
+            .map_err(|error| Failure::file(path, &error, "name a file that can be written"))?;
+    }
+    outputs.finish(&figures, &page.map(Page::html).unwrap_or_default())
 }

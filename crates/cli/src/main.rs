@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`args`] | what can be said on the command line; help, man pages and completions follow from it |
 //! | [`demo`] | `esker demo`: a store of its own, all workloads, what they cost |
-//! | [`ycsb`] | `esker bench ycsb`: everything the laboratory offers |
+//! | [`ycsb`], [`device`] | `esker bench`: the workloads of YCSB, and a load on any device |
 //! | [`kv`] | `esker kv`: databases at the prompt |
 //! | [`target`] | `esker target`: devices served over NVMe/TCP |
 //! | [`attach`] | `esker attach`, `esker detach`: a device as a file and a block device |
@@ -15,7 +15,7 @@
 //! | [`lab`] | `esker lab`: experiments |
 //! | [`docs`] | `esker man` and `esker completions` |
 //! | [`media`] | the devices of a database, as they are said on the command line |
-//! | [`place`], [`store`] | where a measured database lives, and how the laboratory drives it |
+//! | [`place`] | where a measured database lives |
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
 //! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
 //! | [`failure`] | what went wrong, what to do, and the exit code |
@@ -27,6 +27,7 @@ mod args;
 mod attach;
 mod cache;
 mod demo;
+mod device;
 mod docs;
 mod failure;
 mod figures;
@@ -42,7 +43,6 @@ mod progress;
 mod run;
 mod signals;
 mod ssd;
-mod store;
 mod target;
 mod trace;
 mod traffic;
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
+        Command::Bench(BenchCommand::Device(args)) => device::run(args),
         Command::Kv(command) => kv::run(command),
         Command::Target(command) => target::run(command),
         Command::Attach(args) => attach::attach(args),

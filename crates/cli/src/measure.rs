@@ -7,13 +7,13 @@ use esker_base::units::human_bytes;
 use esker_base::{Clock, ErrorKind};
 use esker_bench::{Dataset, Report, RunOptions, RunResult, Runner, Workload};
 use esker_kv::Stats;
+use esker_lab::store::KvStore;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::media::Devices;
 use crate::progress::Line;
-use crate::store::KvStore;
 
 /// The KVS that measurements use.
 pub(crate) const KVS: &str = "ycsb";

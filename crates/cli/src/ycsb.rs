@@ -8,6 +8,7 @@ use esker_base::units::{human_bytes, to_u64};
 use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunResult, Runner};
 use esker_bench::{ValueFormat, Workload, zipf};
 use esker_kv::{KvError, Kvs, KvsOptions};
+use esker_lab::store::KvStore;
 use serde_json::json;
 
 use crate::args::{KeyOrderArg, RequestArg, YcsbArgs, engine_options};
@@ -19,7 +20,6 @@ use crate::media::{Devices, Media};
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::progress::Line;
-use crate::store::KvStore;
 use crate::traffic::{Traffic, columns};
 
 /// Records of a load that names no number.
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         found => found.map_err(|error| Failure::from(error).and(BEGIN))?,
     };
     let present = present(&kvs, args, &workloads, &mut dataset)?;
-    let store = KvStore { db, kvs };
+    let store = KvStore { db, kvs, process: host::samples };
     outputs.say(&introduction(&place, &devices, &dataset, &options, args.memory))?;
 
     let mut report = measure::report("Esker: YCSB", dataset, &store, &remarks);

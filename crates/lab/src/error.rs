@@ -1,6 +1,7 @@
 //! Errors of the laboratory.
 
 use esker_base::ErrorKind;
+use esker_bench::BenchError;
 use esker_cache::CacheError;
 use esker_device::DeviceError;
 use esker_flash::FlashError;
@@ -72,6 +73,9 @@ pub enum LabError {
     /// The engine refused.
     #[error(transparent)]
     Kv(#[from] KvError),
+    /// A workload could not be run.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
 }
 
 impl LabError {
@@ -91,6 +95,7 @@ impl LabError {
             LabError::Cache(error) => error.kind(),
             LabError::Nvmf(error) => error.kind(),
             LabError::Kv(error) => error.kind(),
+            LabError::Bench(error) => error.kind(),
         }
     }
 }

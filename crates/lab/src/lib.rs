@@ -5,13 +5,22 @@
 //! | [`fdp`] | what data placement saves when several stores share a drive |
 //! | [`flash_cache`] | what a flash cache was in 2013, is, and could be |
 //! | [`host_ssd`] | what a drive that the host manages is worth, to reads and to paged programs |
+//! | [`hse`] | what a staging drive in front of cheap flash is worth to the engine |
+//! | [`device_load`] | a load on any device: what `fio` does, or a trace replayed |
+//! | [`spread`], [`store`] | figures of several runs; the engine as a store under test |
 //!
 //! An experiment is a function from options to a report, which renders itself as text, JSON and one
 //! HTML file. Nothing here prints or writes files.
 
+pub mod device_load;
 pub mod error;
 pub mod fdp;
 pub mod flash_cache;
 pub mod host_ssd;
+pub mod hse;
+pub mod spread;
+pub mod store;
+mod text;
 
 pub use error::LabError;
+pub use spread::Spread;

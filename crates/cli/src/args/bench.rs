@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use esker_bench::Workload;
 use esker_kv::Compression;
+use esker_stack::Spec;
 
 use super::parse::{self, Medium, Staging};
 
@@ -146,6 +147,94 @@ pub(crate) struct YcsbArgs {
     /// Write the report, one HTML file, here
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+}
+
+/// `esker bench device`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker bench device 'ssd:micron-5210?capacity=4GiB&time=virtual' --reads 70 --fill\n  \
+        esker bench device /dev/nvme0n1 --depth 64 --threads 4\n  \
+        esker bench device 'ssd:micron-7450?capacity=2GiB&time=none&fdp=on' --reads 0 --pattern zipfian \\\n    \
+        --streams 4 --fill --bytes 20GiB\n  \
+        esker bench device /dev/sdb --trace mysql.trace --in-time --overwrite")]
+pub(crate) struct DeviceArgs {
+    /// The device, by its specification
+    #[arg(value_name = "DEVICE", value_parser = parse::spec)]
+    pub(crate) device: Spec,
+    /// Of 100 requests, how many read
+    #[arg(long, default_value_t = 100, value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) reads: u32,
+    /// Of 100 requests, how many discard; all others write
+    #[arg(long, default_value_t = 0, value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) discards: u32,
+    /// Sizes of requests, each with a weight if it is not 1
+    #[arg(long, default_value = "4KiB", value_delimiter = ',', value_name = "SIZE[:WEIGHT]")]
+    #[arg(value_parser = parse::weighted_size)]
+    pub(crate) size: Vec<(u64, u32)>,
+    /// Which addresses are asked for
+    #[arg(long, value_enum, default_value_t = PatternArg::Uniform, value_name = "NAME")]
+    pub(crate) pattern: PatternArg,
+    /// The skew of the zipfian pattern, between 0 and 1 [default: 0.99]
+    #[arg(long, value_name = "SKEW", value_parser = parse::theta)]
+    pub(crate) theta: Option<f64>,
+    /// Requests that each thread keeps in flight
+    #[arg(long, default_value_t = 32, value_name = "COUNT")]
+    pub(crate) depth: usize,
+    /// Threads, each with a queue pair of its own
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = parse::threads)]
+    pub(crate) threads: usize,
+    /// Use the first so many bytes of the device [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) span: Option<u64>,
+    /// Divide them into so many parts whose writes carry a placement identifier each
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    pub(crate) streams: u16,
+    /// A flush after so many writes of a thread [default: none]
+    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    pub(crate) flush_every: Option<u64>,
+    /// Requests a second of all threads together; latency then counts from when a request was due [default: as many
+    /// as possible]
+    #[arg(long, value_name = "RATE", value_parser = parse::rate)]
+    pub(crate) rate: Option<f64>,
+    /// End after this time of the device, in seconds [default: 10, unless --bytes or --trace is given]
+    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// End after so many bytes
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) bytes: Option<u64>,
+    /// Write all of it once first, in order
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// Replay a block trace instead, in its order; may be repeated. Addresses beyond the device wrap around
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["reads", "discards", "pattern", "theta", "rate", "flush_every"])]
+    pub(crate) trace: Vec<PathBuf>,
+    /// Send the trace's requests when they were recorded, so many times faster
+    #[arg(long, value_name = "TIMES", num_args = 0..=1, default_missing_value = "1", requires = "trace")]
+    #[arg(value_parser = parse::times)]
+    pub(crate) in_time: Option<f64>,
+    /// Agree that what is on the device is lost
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// The seed of all random choices
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Write all figures as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Which addresses a load asks for.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum PatternArg {
+    /// Each thread one after the other, in a part of its own
+    Sequential,
+    /// All alike
+    Uniform,
+    /// A few much more than the others, lying anywhere
+    Zipfian,
 }
 
 /// When writes become durable.

@@ -42,6 +42,22 @@ pub(super) fn small_count(text: &str) -> Result<u32, String> {
     u32::try_from(count(text)?).map_err(|_| format!("'{text}' is too many; at most {}", u32::MAX))
 }
 
+/// A size, and a weight that is 1 where nothing is said: `64KiB:3`.
+pub(super) fn weighted_size(text: &str) -> Result<(u64, u32), String> {
+    let (size, weight) = text.split_once(':').unwrap_or((text, "1"));
+    let weight = weight.trim().parse().ok().filter(|weight| *weight > 0);
+    let weight = weight.ok_or_else(|| format!("'{text}': write for example 64KiB or 64KiB:3"))?;
+    Ok((bytes(size)?, weight))
+}
+
+/// A factor above 0.
+pub(super) fn times(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(times) if times.is_finite() && times > 0.0 => Ok(times),
+        _ => Err(format!("'{text}' is no factor; write for example 2 or 0.5")),
+    }
+}
+
 /// How many threads.
 pub(super) fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use esker_stack::Spec;
 
 use super::parse;
 
@@ -103,6 +104,10 @@ pub(crate) enum LabCommand {
     FlashCache(FlashCacheArgs),
     /// What a drive that the host manages is worth, beside a conventional one of the same NAND
     HostSsd(HostSsdArgs),
+    /// What a staging drive in front of cheap flash is worth to the engine
+    Hse(HseArgs),
+    /// All experiments one after another, as one report
+    All(AllArgs),
     /// One run of `host-ssd --real`, in a process of its own
     #[command(hide = true)]
     HostSsdSide(HostSsdSideArgs),
@@ -157,7 +162,7 @@ pub(crate) struct FlashCacheArgs {
     #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = parse::bytes)]
     pub(crate) data: u64,
     /// Its transactions
-    #[arg(long, value_name = "COUNT", default_value_t = 300_000)]
+    #[arg(long, value_name = "COUNT", default_value = "300k", value_parser = parse::count)]
     pub(crate) transactions: u64,
     /// Sizes of the cache, in percent of what a workload touches
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "5,10,20,40")]
@@ -222,6 +227,48 @@ pub(crate) struct HostSsdArgs {
     pub(crate) python: PathBuf,
 }
 
+/// `esker lab hse`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab hse\n  \
+        esker lab hse --quick --json hse.json\n  \
+        esker lab hse --records 100M --erase --staging /dev/nvme0n1 \\\n    \
+        --capacity /dev/nvme1n1 --capacity /dev/nvme2n1")]
+pub(crate) struct HseArgs {
+    /// One round of a quarter of the operations, to see that it runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Records of 1,000 bytes; the engine's memory is an eighth of them, the staging class a quarter
+    #[arg(long, value_name = "COUNT", default_value = "2M", value_parser = parse::count)]
+    pub(crate) records: u64,
+    /// Operations of each workload [default: as many as records]
+    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    pub(crate) operations: Option<u64>,
+    /// Clients
+    #[arg(long, value_name = "COUNT", default_value_t = 96, value_parser = parse::threads)]
+    pub(crate) threads: usize,
+    /// Runs of each arm [default: 3, or 1 with --quick]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rounds: Option<u32>,
+    /// How many times slower than real time drives and engine are [default: calibrated]
+    #[arg(long, value_name = "FACTOR", conflicts_with = "capacity")]
+    pub(crate) dilation: Option<u32>,
+    /// Leave out workload E, as the source does
+    #[arg(long)]
+    pub(crate) no_scans: bool,
+    /// A capacity drive, in place of the four models; repeated, they are striped
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec, requires = "staging")]
+    pub(crate) capacity: Vec<Spec>,
+    /// The staging drive, in place of the model
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec, requires = "capacity")]
+    pub(crate) staging: Option<Spec>,
+    /// Agree that what is on these drives is lost
+    #[arg(long, requires = "capacity")]
+    pub(crate) erase: bool,
+    #[command(flatten)]
+    pub(crate) every: ExperimentArgs,
+}
+
 /// `esker lab fdp`
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -264,4 +311,32 @@ pub(crate) struct ExperimentArgs {
     /// Write all figures as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write the page in the form that `esker lab all` binds, here
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) page: Option<PathBuf>,
+}
+
+/// `esker lab all`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab all\n  \
+        esker lab all --dir /data/esker-lab --full --traces /data/traces\n  \
+        esker lab all --only fdp,host-ssd\n\n\
+        An experiment that is through is not run again with the same command: after a stop, the same line goes on.")]
+pub(crate) struct AllArgs {
+    /// Where results and the report go: made if need be
+    #[arg(long, value_name = "DIR", default_value = "esker-lab")]
+    pub(crate) dir: PathBuf,
+    /// At full scale, with repetitions: hours
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Only these: hse, fdp, host-ssd, flash-cache, pooled
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// A trace, or a folder of traces, for flash-cache; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// Run everything again
+    #[arg(long)]
+    pub(crate) again: bool,
 }

@@ -13,10 +13,10 @@ use super::worth::Worth;
 const NEAR: f64 = 0.05;
 
 impl FdpReport {
-    /// The report as one self-contained page: for each chapter a dot plot of its workloads with published figures as
+    /// The report as a page: for each chapter a dot plot of its workloads with published figures as
     /// hollow marks, its runs as a table, and their course, folded away.
     #[must_use]
-    pub fn html(&self) -> String {
+    pub fn page(&self) -> Page {
         let mut page = Page::new(&self.title, self.headline());
         page.about = "Write amplification: bytes written to the media for each byte that the host writes. Every \
                       factor is of a model, over its last two spans."
@@ -26,7 +26,7 @@ impl FdpReport {
         page.sections.extend(self.worth.as_ref().map(worth_section));
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
-        page.html()
+        page
     }
 
     /// The workload for which placement does most.

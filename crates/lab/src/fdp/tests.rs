@@ -193,14 +193,14 @@ fn every_factor_is_printed_with_all_it_depends_on_and_what_was_published() {
     assert!(
         report.chapters.iter().flat_map(|chapter| &chapter.runs).all(|run| run.published.is_none())
     );
-    assert!(report.table().contains("below 8 GiB") && report.html().contains("below 8 GiB"));
+    assert!(report.table().contains("below 8 GiB") && report.page().html().contains("below 8 GiB"));
     let larger = plan::chapters(&FdpOptions { drive_bytes: 8 << 30, ..tiny() });
     for (chapter, larger) in report.chapters.iter_mut().zip(larger) {
         for (run, larger) in chapter.runs.iter_mut().zip(larger.runs) {
             run.published = larger.published;
         }
     }
-    let (table, page) = (report.table(), report.html());
+    let (table, page) = (report.table(), report.page().html());
     for chapter in &report.chapters {
         for run in &chapter.runs {
             let printed = format!("{:.3}", run.measured.write_amplification);

@@ -24,10 +24,10 @@ struct Claim {
 }
 
 impl FlashCacheReport {
-    /// The report as one self-contained page: verdicts on the source's claims, then for each workload the claims by
+    /// The report as a page: verdicts on the source's claims, then for each workload the claims by
     /// size of the cache, hits and disk time of every version, hits by place of insertion, and tables of everything.
     #[must_use]
-    pub fn html(&self) -> String {
+    pub fn page(&self) -> Page {
         let mut page = Page::new(&self.title, self.headline());
         let times = &self.times;
         page.about = format!(
@@ -42,7 +42,7 @@ impl FlashCacheReport {
             .extend(self.workloads.iter().map(|workload| section(workload, &self.versions)));
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
-        page.html()
+        page
     }
 
     /// Whether the claims are reached on the first workload.

@@ -35,7 +35,7 @@ fn the_optimum_is_not_beaten_and_the_busier_half_is_a_half_at_least() {
     }
     let back: FlashCacheReport = serde_json::from_str(&report.json()).unwrap();
     assert_eq!(back.workloads[0].name, workload.name);
-    for text in [report.table(), report.html()] {
+    for text in [report.table(), report.page().html()] {
         for word in ["optimum", "MySQL-like", "busier half", "further block"] {
             assert!(text.contains(word), "no '{word}' in {text}");
         }
@@ -111,7 +111,7 @@ fn a_trace_that_is_none_is_said() {
 
 #[test]
 fn the_page_judges_what_the_source_claims() {
-    let page = run(&small(), |_| ControlFlow::Continue(())).unwrap().html();
+    let page = run(&small(), |_| ControlFlow::Continue(())).unwrap().page().html();
     for part in ["about 40 %", "about 75 %", ">missed<", "claimed of 2013", "80 then 50 %"] {
         assert!(page.contains(part), "no '{part}'");
     }

@@ -10,10 +10,10 @@ use super::report::{
 };
 
 impl HostSsdReport {
-    /// The report as one self-contained page: verdicts, a cumulative distribution for each depth, the account of
+    /// The report as a page: verdicts, a cumulative distribution for each depth, the account of
     /// what each part is worth, and everything that the text has.
     #[must_use]
-    pub fn html(&self) -> String {
+    pub fn page(&self) -> Page {
         let mut page = Page::new(&self.title, self.headline());
         page.about = "A software-controlled SSD beside a conventional drive of the same NAND, in virtual time: the \
                       same figures on every machine."
@@ -26,7 +26,7 @@ impl HostSsdReport {
             self.assumptions.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
-        page.html()
+        page
     }
 
     /// How many figures are reached, and what Esker's whole way is worth with one thread.

@@ -14,9 +14,10 @@ use std::ops::ControlFlow;
 use esker_base::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
-use super::report::{Verdict, aligned};
+use super::report::Verdict;
 use super::{Progress, Steps};
-use crate::LabError;
+use crate::text::aligned;
+use crate::{LabError, Spread};
 
 /// How many times the memory the data is.
 pub const DATA_TO_MEMORY: u64 = 4;
@@ -190,35 +191,6 @@ pub trait Bench {
     /// # Errors
     /// As [`Bench::way`].
     fn queries(&mut self, is_paged: bool) -> Result<Trial<Vec<Query>>, LabError>;
-}
-
-/// A median of runs, and between which of them it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// The median.
-    pub median: f64,
-    /// The least.
-    pub least: f64,
-    /// The most.
-    pub most: f64,
-}
-
-impl Spread {
-    fn of(mut runs: Vec<f64>) -> Option<Spread> {
-        runs.sort_by(f64::total_cmp);
-        let (least, most) = (*runs.first()?, *runs.last()?);
-        let middle = runs.len() / 2;
-        let median = match runs.len() % 2 {
-            1 => runs[middle],
-            _ => f64::midpoint(runs[middle - 1], runs[middle]),
-        };
-        Some(Spread { median, least, most })
-    }
-
-    fn cell(&self, digits: usize) -> String {
-        let Spread { median, least, most } = self;
-        format!("{median:.digits$} ({least:.digits$} to {most:.digits$})")
-    }
 }
 
 /// What a way gave.

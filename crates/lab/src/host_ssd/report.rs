@@ -15,6 +15,7 @@ use super::latency::{WINDOW, WITHIN, grid};
 use super::paging::{Costs, DATA_TO_MEMORY};
 use super::{HostSsdOptions, drive};
 use crate::LabError;
+use crate::text::aligned;
 
 /// What changes when the JSON does.
 const FORMAT: &str = "esker-host-ssd/1";
@@ -413,22 +414,4 @@ impl HostSsdReport {
         }
         text
     }
-}
-
-/// Columns as wide as their widest cell.
-pub(super) fn aligned(head: &[String], rows: &[Vec<String>]) -> String {
-    let all: Vec<&[String]> = std::iter::once(head).chain(rows.iter().map(Vec::as_slice)).collect();
-    let width =
-        |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for row in all {
-        let mut line = format!("  {:<1$}", row[0], widths[0]);
-        for (cell, width) in row.iter().zip(&widths).skip(1) {
-            let _ = write!(line, "  {cell:>width$}");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }

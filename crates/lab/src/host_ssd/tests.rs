@@ -24,7 +24,7 @@ fn follow(_: &Progress<'_>) -> ControlFlow<()> {
 fn the_study_says_the_same_twice_and_shows_everything() {
     let report = run(&small(), follow).unwrap();
     assert_eq!(report, run(&small(), follow).unwrap());
-    let (text, page, json) = (report.table(), report.html(), report.json());
+    let (text, page, json) = (report.table(), report.page().html(), report.json());
     for part in
         ["conventional", "from issue", "INPUT: 5.5 GB/s", "context switches", "kernel, 8 pages"]
     {

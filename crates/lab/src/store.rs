@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use esker_bench::{BoxError, Sample, Session, Store, Unit};
 use esker_kv::{Kvdb, Kvs, Stats};
 
-use crate::host;
-
 /// One KVS of an open database.
-pub(crate) struct KvStore {
-    pub(crate) db: Kvdb,
-    pub(crate) kvs: Kvs,
+pub struct KvStore {
+    /// The database.
+    pub db: Kvdb,
+    /// The KVS that holds the records.
+    pub kvs: Kvs,
+    /// What the process says about itself at each interval, beside the engine's figures.
+    pub process: fn() -> Vec<Sample>,
 }
 
 impl Store for KvStore {
@@ -24,12 +26,7 @@ impl Store for KvStore {
 
     fn sample(&self) -> Vec<Sample> {
         let mut samples = traffic(&self.db.stats());
-        let ns = |ns: u64| ns as f64;
-        samples
-            .extend(host::cpu_ns().map(|t| Sample::counter("CPU time", Unit::Nanoseconds, ns(t))));
-        samples.extend(
-            host::rss_bytes().map(|b| Sample::level("resident memory", Unit::Bytes, ns(b))),
-        );
+        samples.extend((self.process)());
         samples
     }
 }

@@ -1,0 +1,139 @@
+//! `esker bench device`: a load on any device.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_bench::zipf;
+use esker_device::Create;
+use esker_lab::device_load::{self, Job, LoadReport, Pattern, Size, Source, Target, Timing};
+use esker_stack::Time;
+use esker_trace::read::files_of;
+use esker_trace::{Options, Request, Trace};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::{DeviceArgs, PatternArg};
+use crate::failure::{Failure, Result};
+use crate::figures::grouped;
+use crate::host;
+use crate::output::Outputs;
+use crate::pool::link::stack;
+use crate::signals;
+
+/// How long a load runs that has no limit of its own.
+const SECONDS: Duration = Duration::from_secs(10);
+
+/// Runs the load.
+pub(crate) fn run(args: &DeviceArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_ref(), None)?;
+    let job = job(args);
+    let requests = requests(&args.trace)?;
+    let writes = match requests.is_empty() {
+        true => job.fill || job.read_percent < 100,
+        false => job.fill || requests.iter().any(|one| one.op != esker_trace::Op::Read),
+    };
+    if writes && args.device.is_lasting() && !args.overwrite {
+        let why = format!(
+            "{}: the load writes, and what is on it would be lost; add --overwrite to agree",
+            args.device
+        );
+        return Err(Failure::usage(why));
+    }
+    let stack = stack();
+    let opened = stack.open(&args.device, Create::Never)?;
+    let clock = match args.device.time() {
+        Some(Time::Virtual) => stack.clock().clone(),
+        Some(Time::Dilated(factor)) => Clock::dilated(factor),
+        _ => Clock::real(),
+    };
+    let remarks = opened.remarks();
+    let model = opened.model.as_ref().and_then(|model| model.ssd.clone());
+    let target = Target { device: opened.device.clone(), clock, model };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(signals::refused)?;
+    }
+    let count = requests.len();
+    let source = match (count, args.in_time) {
+        (0, _) => Source::Mix,
+        (_, None) => Source::Trace(requests, Timing::Order),
+        (_, Some(faster)) => Source::Trace(requests, Timing::Recorded(faster)),
+    };
+    let report = device_load::run(&job, source, &target, &stop);
+    let report = report.map_err(|error| Failure::new(error.kind(), &error))?;
+    finish(args, &outputs, report, count, remarks)
+}
+
+fn finish(
+    args: &DeviceArgs,
+    outputs: &Outputs,
+    report: LoadReport,
+    requests: usize,
+    remarks: Vec<String>,
+) -> Result {
+    let mut report = if requests > 0 { of_trace(args, report, requests) } else { report };
+    report.device = args.device.to_string();
+    report.remarks = remarks;
+    report.environment = host::environment();
+    report.command = host::command_line();
+    outputs.say(&report.table())?;
+    let figures = serde_json::to_value(&report).map_err(|error| {
+        Failure::new(esker_base::ErrorKind::Io, format!("the figures have no JSON form: {error}"))
+    })?;
+    outputs.finish(&figures, "")
+}
+
+/// What a replayed trace asks for, in words.
+fn of_trace(args: &DeviceArgs, report: LoadReport, requests: usize) -> LoadReport {
+    let names: Vec<String> = args.trace.iter().map(|path| path.display().to_string()).collect();
+    let when = match args.in_time {
+        None => format!("in order, {} in flight on {} thread(s)", args.depth, args.threads),
+        Some(faster) => format!("when they were recorded, {faster} times as fast"),
+    };
+    let count = grouped(u64::try_from(requests).unwrap_or(u64::MAX));
+    report.with_load(format!("{count} requests of {}, {when}", names.join(", ")))
+}
+
+fn job(args: &DeviceArgs) -> Job {
+    let is_unlimited = args.seconds.is_none() && args.bytes.is_none() && args.trace.is_empty();
+    Job {
+        read_percent: args.reads,
+        discard_percent: args.discards,
+        sizes: args.size.iter().map(|&(bytes, weight)| Size { bytes, weight }).collect(),
+        pattern: match args.pattern {
+            PatternArg::Sequential => Pattern::Sequential,
+            PatternArg::Uniform => Pattern::Uniform,
+            PatternArg::Zipfian => Pattern::Zipfian(args.theta.unwrap_or(zipf::DEFAULT_THETA)),
+        },
+        depth: args.depth,
+        threads: args.threads,
+        span_bytes: args.span,
+        streams: args.streams,
+        flush_every: args.flush_every,
+        rate: args.rate,
+        time_limit: args.seconds.or(is_unlimited.then_some(SECONDS)),
+        bytes_limit: args.bytes,
+        fill: args.fill,
+        seed: args.seed,
+    }
+}
+
+/// All requests of traces, merged by time.
+fn requests(traces: &[PathBuf]) -> Result<Vec<Request>> {
+    let mut all = Vec::new();
+    if traces.is_empty() {
+        return Ok(all);
+    }
+    let mut files = Vec::new();
+    for trace in traces {
+        files.extend(files_of(trace)?);
+    }
+    let mut trace = Trace::open(&files, &Options::default())?;
+    while trace.next_batch(&mut all)? {}
+    for remark in trace.remarks() {
+        eprintln!("note: {remark}");
+    }
+    Ok(all)
+}

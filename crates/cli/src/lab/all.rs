@@ -1,0 +1,331 @@
+//! `esker lab all`: every experiment in a process of its own, and one report of them.
+//!
+//! Invariants
+//! 1. What an experiment gave is kept with its command and this program's version; it is run again when either is
+//!    another one.
+//! 2. An experiment that cannot be run here, or that failed, is named, with the reason, on the terminal and in the
+//!    report; the others go on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use esker_base::{Clock, ErrorKind};
+use esker_report::{Book, Outcome, Page, Section, Table};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::args::AllArgs;
+use crate::failure::{Failure, Result};
+use crate::host;
+
+/// What changes when the JSON does.
+const FORMAT: &str = "esker-lab-all/1";
+
+/// An experiment as it is run here.
+struct Experiment {
+    name: &'static str,
+    /// The system whose figures it repeats.
+    system: &'static str,
+    /// What that is for, to somebody who has not heard of it.
+    what_for: &'static str,
+    quick: &'static [&'static str],
+    full: &'static [&'static str],
+    /// About how many minutes both take on two processors.
+    minutes: (u32, u32),
+    /// Programs without which it cannot be run, and whether it needs root.
+    programs: &'static [&'static str],
+    needs_root: bool,
+}
+
+const EXPERIMENTS: [Experiment; 5] = [
+    Experiment {
+        name: "hse",
+        system: "Micron's heterogeneous-memory storage engine",
+        what_for: "A key-value engine takes writes on a fast, durable drive and ages them to cheap flash once, in key \
+                   order: the cheap drives live longer, and reads do not wait for writes.",
+        quick: &["--quick"],
+        full: &[],
+        minutes: (12, 60),
+        programs: &[],
+        needs_root: false,
+    },
+    Experiment {
+        name: "fdp",
+        system: "Flexible data placement under Aerospike",
+        what_for: "Several stores share one drive. When each says which of its writes belong together, the drive need \
+                   not copy one store's data to clean up after another.",
+        quick: &["--drive", "8GiB", "--no-worth"],
+        full: &["--full"],
+        minutes: (6, 60),
+        programs: &[],
+        needs_root: false,
+    },
+    Experiment {
+        name: "host-ssd",
+        system: "Fujitsu's software-controlled SSD",
+        what_for: "The host knows which chips of a drive are busy, and reads from the others: latency is short and \
+                   even enough to hold memory that no longer fits into DRAM.",
+        quick: &["--reads", "50k", "--lookups", "50k"],
+        full: &[],
+        minutes: (3, 8),
+        programs: &[],
+        needs_root: false,
+    },
+    Experiment {
+        name: "flash-cache",
+        system: "Facebook's Flashcache",
+        what_for: "A flash drive in front of slow disks keeps what is read and written most. Where blocks may lie, and \
+                   which one goes, decides how many operations the disks are spared.",
+        quick: &["--transactions", "100k"],
+        full: &[],
+        minutes: (4, 15),
+        programs: &[],
+        needs_root: false,
+    },
+    Experiment {
+        name: "pooled",
+        system: "Lightbits NVMe/TCP under Cassandra",
+        what_for: "Drives in one storage node are pooled, compressed and served over the network: each database gets a \
+                   volume of any size, and all drives carry the load of each.",
+        quick: &["--quick"],
+        full: &[],
+        minutes: (25, 90),
+        programs: &["java", "mvn", "mkfs.ext4"],
+        needs_root: true,
+    },
+];
+
+/// What is kept of an experiment that is through.
+#[derive(Serialize, Deserialize)]
+struct Done {
+    command: Vec<String>,
+    version: String,
+    seconds: f64,
+}
+
+/// How an experiment ended.
+enum Ended {
+    Through { seconds: f64, figures: Value, page: Box<Page> },
+    Skipped(String),
+    Failed(String),
+}
+
+/// Runs them.
+pub(crate) fn run(args: &AllArgs) -> Result {
+    if let Some(wrong) =
+        args.only.iter().find(|name| !EXPERIMENTS.iter().any(|one| one.name == **name))
+    {
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|one| one.name).collect();
+        return Err(Failure::usage(format!(
+            "there is no '{wrong}': there are {}",
+            names.join(", ")
+        )));
+    }
+    let chosen =
+        |one: &&Experiment| args.only.is_empty() || args.only.iter().any(|name| name == one.name);
+    let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(chosen).collect();
+    fs::create_dir_all(&args.dir)
+        .map_err(|error| Failure::file(&args.dir, &error, "name a directory that can be made"))?;
+    let minutes = |one: &&Experiment| if args.full { one.minutes.1 } else { one.minutes.0 };
+    let all: u32 = chosen.iter().map(minutes).sum();
+    eprintln!(
+        "{} experiments at {} scale, some {all} minutes on two processors; results in {}",
+        chosen.len(),
+        if args.full { "full" } else { "quick" },
+        args.dir.display()
+    );
+    let mut ended = Vec::new();
+    for one in &chosen {
+        ended.push((*one, experiment(one, args)?));
+    }
+    write(args, &ended)?;
+    let failed = ended.iter().find_map(|(_, ended)| match ended {
+        Ended::Failed(why) => Some(why.clone()),
+        _ => None,
+    });
+    failed.map_or(Ok(()), |why| Err(Failure::new(ErrorKind::Io, why)))
+}
+
+/// The path of something that is kept of an experiment.
+fn kept(args: &AllArgs, name: &str, what: &str) -> PathBuf {
+    args.dir.join(format!("{name}.{what}"))
+}
+
+fn experiment(one: &Experiment, args: &AllArgs) -> Result<Ended> {
+    if let Some(why) = missing(one) {
+        eprintln!("SKIPPED: {}: {why}", one.name);
+        return Ok(Ended::Skipped(why));
+    }
+    let command = command(one, args);
+    if let Some(done) = found(one, args, &command).filter(|_| !args.again) {
+        eprintln!("{}: through already", one.name);
+        return Ok(done);
+    }
+    let line = format!("esker {}", command.join(" "));
+    eprintln!("{}: {line}", one.name);
+    let clock = Clock::real();
+    let began = clock.now();
+    let output = Command::new(std::env::current_exe()?)
+        .args(&command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()?
+        .wait_with_output()?;
+    if !output.status.success() {
+        let status = output.status;
+        let why = format!("`{line}` ended with {status}; mend that, and run this again to go on");
+        eprintln!("FAILED: {}: {why}", one.name);
+        return Ok(Ended::Failed(why));
+    }
+    let seconds = clock.now().since(began).as_secs_f64();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if let Some(why) = text.lines().find_map(|line| line.strip_prefix("SKIPPED, ALL OF IT: ")) {
+        eprintln!("SKIPPED: {}: {why}", one.name);
+        return Ok(Ended::Skipped(why.to_owned()));
+    }
+    save(&kept(args, one.name, "txt"), &text)?;
+    let done = Done { command: command.clone(), version: version(), seconds };
+    save(&kept(args, one.name, "done"), &serde_json::to_string(&done).unwrap_or_default())?;
+    found(one, args, &command).ok_or_else(|| {
+        Failure::new(
+            ErrorKind::Corrupt,
+            format!("`{line}` left no figures in {}", args.dir.display()),
+        )
+    })
+}
+
+/// Why an experiment cannot be run here, with the cure.
+fn missing(one: &Experiment) -> Option<String> {
+    if one.needs_root && !rustix::process::geteuid().is_root() {
+        return Some("it attaches drives to this machine: run it as root".to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there =
+        |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    let program = one.programs.iter().find(|program| !is_there(program))?;
+    Some(format!("there is no {program} on this machine: install it"))
+}
+
+fn command(one: &Experiment, args: &AllArgs) -> Vec<String> {
+    let mut command: Vec<String> = vec!["lab".to_owned(), one.name.to_owned()];
+    let own = if args.full { one.full } else { one.quick };
+    command.extend(own.iter().map(|&word| word.to_owned()));
+    if one.name == "flash-cache" {
+        for trace in &args.traces {
+            command.extend(["--traces".to_owned(), trace.display().to_string()]);
+        }
+    }
+    if one.name == "pooled" {
+        command.extend(["--work".to_owned(), args.dir.join("pooled").display().to_string()]);
+    }
+    for (flag, what) in [("--json", "json"), ("--html", "html"), ("--page", "page")] {
+        command.extend([flag.to_owned(), kept(args, one.name, what).display().to_string()]);
+    }
+    command
+}
+
+/// What an experiment gave when it was run with this command by this program.
+fn found(one: &Experiment, args: &AllArgs, command: &[String]) -> Option<Ended> {
+    let read = |what: &str| fs::read_to_string(kept(args, one.name, what)).ok();
+    let done: Done = serde_json::from_str(&read("done")?).ok()?;
+    if done.command != command || done.version != version() {
+        return None;
+    }
+    let figures = serde_json::from_str(&read("json")?).ok()?;
+    let page = serde_json::from_str(&read("page")?).ok()?;
+    Some(Ended::Through { seconds: done.seconds, figures, page })
+}
+
+/// This program, with its commit.
+fn version() -> String {
+    host::environment().remove("esker").unwrap_or_default()
+}
+
+fn save(path: &Path, text: &str) -> Result {
+    fs::write(path, text)
+        .map_err(|error| Failure::file(path, &error, "make room, and run the same line again"))
+}
+
+/// Binds the chapters, and says where the report lies.
+fn write(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Result {
+    let summary = summary(args, ended);
+    println!("{}\n", summary.headline);
+    let mut chapters = Vec::new();
+    let mut all = Vec::new();
+    for (one, ended) in ended {
+        match ended {
+            Ended::Through { seconds, figures, page } => {
+                all.push(json!({ "experiment": one.name, "seconds": seconds, "figures": figures }));
+                chapters.push((one.name.to_owned(), (**page).clone()));
+            }
+            Ended::Skipped(why) => all.push(json!({ "experiment": one.name, "skipped": why })),
+            Ended::Failed(why) => all.push(json!({ "experiment": one.name, "failed": why })),
+        }
+    }
+    let value = json!({ "format": FORMAT, "finding": summary.headline, "experiments": all });
+    let (html, json) = (args.dir.join("report.html"), args.dir.join("report.json"));
+    save(&html, &Book { summary, chapters }.html())?;
+    save(&json, &format!("{value:#}\n"))?;
+    println!("report: {}\nJSON: {}", html.display(), json.display());
+    Ok(())
+}
+
+fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {
+    let through = ended.iter().filter_map(|(one, ended)| match ended {
+        Ended::Through { page, .. } => Some((*one, page)),
+        Ended::Skipped(_) | Ended::Failed(_) => None,
+    });
+    let through: Vec<_> = through.collect();
+    let count = |outcome: Outcome| {
+        let verdicts = through.iter().flat_map(|(_, page)| &page.verdicts);
+        verdicts.filter(|one| one.outcome == outcome).count()
+    };
+    let (reached, missed) =
+        (count(Outcome::Reached), count(Outcome::Missed) + count(Outcome::Partly));
+    let headline = format!(
+        "{} of {} experiments ran: {reached} figures are reached, {missed} are not.",
+        through.len(),
+        ended.len()
+    );
+    let mut page = Page::new("Five published systems, and Esker", headline);
+    page.about = if args.full {
+        "At full scale.".to_owned()
+    } else {
+        "At quick scale, each experiment once: to see what there is, not to quote.".to_owned()
+    };
+    let mut section = Section::new("The systems");
+    section.pairs(
+        ended.iter().map(|(one, _)| (one.system.to_owned(), one.what_for.to_owned())).collect(),
+    );
+    page.sections.push(section);
+    page.sections.push(findings(ended));
+    page.environment = host::environment();
+    page.command = host::command_line();
+    page
+}
+
+/// What each experiment found, with a link to its chapter.
+fn findings(ended: &[(&Experiment, Ended)]) -> Section {
+    let mut section = Section::new("What was found");
+    let mut table = Table::new(["experiment", "reached", "missed", "found"]).words([0, 3]);
+    for (one, ended) in ended {
+        let Ended::Through { page, .. } = ended else { continue };
+        let count = |outcome| page.verdicts.iter().filter(|one| one.outcome == outcome).count();
+        let cells = [
+            esker_report::Cell::link(&page.title, one.name),
+            count(Outcome::Reached).to_string().into(),
+            (count(Outcome::Missed) + count(Outcome::Partly)).to_string().into(),
+            page.headline.clone().into(),
+        ];
+        table.row(cells);
+    }
+    section.add(table);
+    section.list(ended.iter().filter_map(|(one, ended)| match ended {
+        Ended::Skipped(why) => Some(format!("Skipped: {}: {why}", one.name)),
+        Ended::Failed(why) => Some(format!("Failed: {}: {why}", one.name)),
+        Ended::Through { .. } => None,
+    }));
+    section
+}

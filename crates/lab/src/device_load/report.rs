@@ -1,0 +1,321 @@
+//! What the load gives, as text and JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use esker_base::units::human_bytes;
+use esker_bench::result::Latency;
+use esker_device::DeviceStats;
+use esker_flash::ssd::Report as DriveReport;
+use serde::Serialize;
+
+use super::client::{INTERVAL, Outcome};
+use super::{Job, Pattern, Target};
+use crate::text::{aligned, span};
+
+/// What changes when the JSON does.
+const FORMAT: &str = "esker-device-load/1";
+
+/// The report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// The form of this report.
+    pub format: String,
+    /// The device.
+    pub device: String,
+    /// The load in words.
+    pub load: String,
+    /// How long it took, in nanoseconds of the device's time.
+    pub elapsed_ns: u64,
+    /// Each kind of request.
+    pub kinds: Vec<KindResult>,
+    /// What the device carried meanwhile.
+    pub carried: Carried,
+    /// What became of the drive, if it is a model.
+    pub drive: Option<DriveResult>,
+    /// Requests and bytes that came back.
+    pub course: Vec<CoursePoint>,
+    /// What to know of the device.
+    pub remarks: Vec<String>,
+    /// Where it was run.
+    pub environment: BTreeMap<String, String>,
+    /// How.
+    pub command: String,
+}
+
+/// One kind of request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KindResult {
+    /// `read`, `write`, `discard` or `flush`.
+    pub kind: String,
+    /// How many.
+    pub requests: u64,
+    /// A second.
+    pub requests_per_s: f64,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+    /// How long they took, from when they were due.
+    pub latency: Option<Latency>,
+}
+
+/// What the device carried during the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Carried {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes discarded or zeroed.
+    pub discarded_bytes: u64,
+}
+
+/// What became of a modelled drive during the load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DriveResult {
+    /// Bytes of all media in use.
+    pub physical_bytes: u64,
+    /// Bytes that the host can address.
+    pub capacity_bytes: u64,
+    /// Reclaim units, and those that cleaning keeps for itself.
+    pub units: u32,
+    /// See `units`.
+    pub reserve_units: u32,
+    /// Bytes of a reclaim unit.
+    pub unit_bytes: u64,
+    /// Bytes that are mapped, at the end.
+    pub valid_bytes: u64,
+    /// Bytes of the host.
+    pub host_written_bytes: u64,
+    /// Bytes that the media wrote.
+    pub media_written_bytes: u64,
+    /// Media over host; none where the host wrote nothing.
+    pub write_amplification: Option<f64>,
+    /// Pages copied by cleaning.
+    pub copied_pages: u64,
+    /// Of the rated erasures, how many went, in percent.
+    pub life_percent: f64,
+    /// Units by how often they were erased, at the end: erasures and units.
+    pub wear: Vec<(u32, u32)>,
+}
+
+/// An interval of the course.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CoursePoint {
+    /// Its end, since the load's begin.
+    pub end_ns: u64,
+    /// Requests that came back.
+    pub requests: u64,
+    /// Bytes that they read and wrote.
+    pub bytes: u64,
+}
+
+/// A moment of the device.
+pub(super) struct Moment {
+    stats: DeviceStats,
+    drive: Option<DriveReport>,
+}
+
+impl Moment {
+    pub(super) fn of(target: &Target) -> Moment {
+        Moment {
+            stats: target.device.stats(),
+            drive: target.model.as_ref().map(esker_flash::Ssd::report),
+        }
+    }
+}
+
+impl LoadReport {
+    pub(super) fn new(
+        job: &Job,
+        target: &Target,
+        outcomes: Vec<Outcome>,
+        elapsed: Duration,
+        before: &Moment,
+    ) -> LoadReport {
+        let mut all = Outcome::default();
+        outcomes.iter().for_each(|one| all.merge(one));
+        let after = Moment::of(target);
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        #[allow(clippy::cast_precision_loss)] // rates of counts
+        let kinds = all.kinds.iter().map(|(op, kind)| KindResult {
+            kind: op.name().to_owned(),
+            requests: kind.requests,
+            requests_per_s: kind.requests as f64 / seconds,
+            bytes_per_s: kind.bytes as f64 / seconds,
+            latency: kind.latencies.summary(),
+        });
+        let point = |(end, &(requests, bytes)): (u64, &(u64, u64))| CoursePoint {
+            end_ns: end * nanos(INTERVAL),
+            requests,
+            bytes,
+        };
+        let (now, then) = (&after.stats, &before.stats);
+        LoadReport {
+            format: FORMAT.to_owned(),
+            device: target.device.name().to_owned(),
+            load: in_words(job),
+            elapsed_ns: nanos(elapsed),
+            kinds: kinds.collect(),
+            carried: Carried {
+                read_bytes: now.read_bytes - then.read_bytes,
+                written_bytes: now.written_bytes - then.written_bytes,
+                discarded_bytes: now.discarded_bytes - then.discarded_bytes,
+            },
+            drive: after.drive.zip(before.drive.as_ref()).map(|(now, then)| drive(&now, then)),
+            course: (1..).zip(&all.course).map(point).collect(),
+            remarks: target.device.remarks(),
+            environment: BTreeMap::new(),
+            command: String::new(),
+        }
+    }
+
+    /// The same with the load in other words: what a trace asks for is not in the job.
+    #[must_use]
+    pub fn with_load(self, load: String) -> LoadReport {
+        LoadReport { load, ..self }
+    }
+
+    /// As JSON, indented.
+    ///
+    /// # Panics
+    /// Never: every field has a JSON form.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("every field has a JSON form")
+    }
+
+    /// The report for a terminal.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let head = ["", "requests", "per second", "MB/s", "mean", "p50", "p99", "p99.9", "longest"];
+        let rows: Vec<Vec<String>> = self.kinds.iter().map(row).collect();
+        let mut text = format!("{}\n{}\n\n", self.device, self.load);
+        text.push_str(&aligned(&head.map(str::to_owned), &rows));
+        #[allow(clippy::cast_precision_loss)] // seconds for people
+        let seconds = self.elapsed_ns as f64 / 1e9;
+        let Carried { read_bytes, written_bytes, discarded_bytes } = self.carried;
+        let _ = writeln!(
+            text,
+            "\nin {seconds:.2} s of the device's time: {} read, {} written, {} discarded",
+            human_bytes(read_bytes),
+            human_bytes(written_bytes),
+            human_bytes(discarded_bytes)
+        );
+        if let Some(drive) = &self.drive {
+            text.push_str(&drive_text(drive));
+        }
+        if self.reads_nothing() {
+            text.push_str("note: the drive is as good as empty, and reads of what was never written touch no media: add --fill\n");
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "note: {remark}");
+        }
+        text
+    }
+
+    /// Whether reads of a modelled drive found little that was ever written.
+    fn reads_nothing(&self) -> bool {
+        let reads = self.kinds.iter().any(|one| one.kind == "read");
+        reads
+            && self.drive.as_ref().is_some_and(|drive| 2 * drive.valid_bytes < drive.capacity_bytes)
+    }
+}
+
+fn row(one: &KindResult) -> Vec<String> {
+    #[allow(clippy::cast_precision_loss)] // spans for people
+    let us = |ns: u64| span(ns as f64 / 1e3);
+    let mut cells = vec![
+        one.kind.clone(),
+        one.requests.to_string(),
+        format!("{:.0}", one.requests_per_s),
+        format!("{:.1}", one.bytes_per_s / 1e6),
+    ];
+    if let Some(latency) = &one.latency {
+        cells.push(span(latency.mean_ns / 1e3));
+        let each = [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
+        cells.extend(each.map(us));
+    }
+    cells.resize(9, String::new());
+    cells
+}
+
+fn drive(now: &DriveReport, then: &DriveReport) -> DriveResult {
+    let parameters = &now.parameters;
+    let pages = now.pages.since(&then.pages);
+    let valid: u64 = now.writers.iter().map(|(_, units)| units.valid_pages).sum();
+    let host = now.host_written_bytes - then.host_written_bytes;
+    let media = now.media_written_bytes() - then.media_written_bytes();
+    #[allow(clippy::cast_precision_loss)] // a ratio of byte counts
+    let amplification = (host > 0).then(|| media as f64 / host as f64);
+    DriveResult {
+        physical_bytes: parameters.unit_size * u64::from(parameters.units),
+        capacity_bytes: parameters.capacity,
+        units: parameters.units,
+        reserve_units: now.reserve_units,
+        unit_bytes: parameters.unit_size,
+        valid_bytes: valid * u64::from(parameters.page_size),
+        host_written_bytes: host,
+        media_written_bytes: media,
+        write_amplification: amplification,
+        copied_pages: pages.copied,
+        life_percent: now.used_percent() - then.used_percent(),
+        wear: now.wear.clone(),
+    }
+}
+
+fn drive_text(drive: &DriveResult) -> String {
+    let amplification = drive.write_amplification.map_or_else(
+        || "nothing written".to_owned(),
+        |waf| format!("write amplification {waf:.3}"),
+    );
+    let erased: Vec<String> =
+        drive.wear.iter().map(|(times, units)| format!("{units} units {times} times")).collect();
+    let mut text = format!(
+        "drive: {} by the host, {} to the media, {amplification}; {:.3} % of the rated life\n",
+        human_bytes(drive.host_written_bytes),
+        human_bytes(drive.media_written_bytes),
+        drive.life_percent
+    );
+    let _ = writeln!(
+        text,
+        "media: {} in {} units of {}, of which {} are cleaning's own; the host has {}",
+        human_bytes(drive.physical_bytes),
+        drive.units,
+        human_bytes(drive.unit_bytes),
+        drive.reserve_units,
+        human_bytes(drive.capacity_bytes)
+    );
+    if erased.len() <= 8 {
+        let _ = writeln!(text, "erased so far: {}", erased.join(", "));
+    }
+    text
+}
+
+/// The load in words.
+fn in_words(job: &Job) -> String {
+    let sizes: Vec<String> = job.sizes.iter().map(|one| human_bytes(one.bytes)).collect();
+    let pattern = match job.pattern {
+        Pattern::Sequential => "in order".to_owned(),
+        Pattern::Uniform => "uniform".to_owned(),
+        Pattern::Zipfian(theta) => format!("zipfian, skew {theta}"),
+    };
+    let writes = 100 - job.read_percent - job.discard_percent;
+    let mut text = format!(
+        "{} % reads, {writes} % writes, {} % discards of {}, {pattern}, over {}, {} in flight on {} thread(s)",
+        job.read_percent,
+        job.discard_percent,
+        sizes.join(", "),
+        human_bytes(job.span()),
+        job.depth,
+        job.threads
+    );
+    if let Some(rate) = job.rate {
+        let _ = write!(text, ", {rate} a second");
+    }
+    if job.streams > 0 {
+        let _ = write!(text, ", {} placement identifiers", job.streams);
+    }
+    text
+}

@@ -1,0 +1,141 @@
+//! All phases of an arm, on new drives.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_bench::{Dataset, RunOptions, Runner, ValueFormat, Workload};
+use esker_device::{Device, Stripe};
+use esker_kv::{Devices, Kvdb, MediaClass, Options, Policy};
+use serde::Serialize;
+
+use super::machine::{Arm, Drive, Machine, Opened};
+use super::phase::{Phase, Running};
+use super::{Follow, HseOptions, Progress, VALUE_BYTES};
+use crate::LabError;
+use crate::store::KvStore;
+
+/// Bytes that go to a drive of the stripe before the next one's turn comes.
+pub(super) const CHUNK: u64 = 128 << 10;
+/// The KVS that holds the records.
+const KVS: &str = "ycsb";
+/// Points of a run's course.
+const POINTS: u32 = 100;
+/// Of the operations of other workloads, the share of one that scans.
+const SCANS: u64 = 20;
+
+/// One run of an arm.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ArmRun {
+    /// Which.
+    pub arm: Arm,
+    /// The round, from 0.
+    pub round: u32,
+    /// The load, then the workloads.
+    pub phases: Vec<Phase>,
+    /// What to know of its drives and of how they were opened.
+    pub remarks: Vec<String>,
+}
+
+/// A run that is to be made.
+pub(super) struct Plan<'a> {
+    pub(super) options: &'a HseOptions,
+    pub(super) arm: Arm,
+    pub(super) round: u32,
+    pub(super) dilation: u32,
+}
+
+/// The workloads, those that insert last.
+pub(super) fn workloads(options: &HseOptions) -> Vec<Workload> {
+    let mut all = vec![Workload::a(), Workload::b(), Workload::c(), Workload::f(), Workload::d()];
+    if options.has_scans {
+        all.push(Workload::e());
+    }
+    all
+}
+
+/// A scan reads some fifty records.
+fn operations(options: &HseOptions, workload: &Workload) -> u64 {
+    if workload.scan > 0.0 { options.operations / SCANS } else { options.operations }
+}
+
+/// Loads new drives, and runs all workloads on them.
+pub(super) fn measure(
+    plan: &Plan<'_>,
+    machine: &mut dyn Machine,
+    follow: &mut Follow<'_>,
+) -> Result<ArmRun, LabError> {
+    let workloads = workloads(plan.options);
+    let phases = workloads.len() + 1;
+    let (arm, round) = (plan.arm, plan.round + 1);
+    let before = (plan.round as usize * 2) * phases;
+    let count = plan.options.rounds as usize * 2 * phases;
+    let mut done = before;
+    let mut tell = |text: &str, done: usize| {
+        follow(&Progress { run: &format!("round {round}, {arm}: {text}"), done, count })
+    };
+    run(plan, machine, &workloads, &mut |text, phase| {
+        done = before + phase;
+        tell(text, done)
+    })
+}
+
+/// The same with the workloads that are given; `follow` gets the number of the phase.
+pub(super) fn run(
+    plan: &Plan<'_>,
+    machine: &mut dyn Machine,
+    workloads: &[Workload],
+    follow: &mut dyn FnMut(&str, usize) -> ControlFlow<()>,
+) -> Result<ArmRun, LabError> {
+    let options = plan.options;
+    let opened = machine.open(plan.arm, plan.dilation)?;
+    let store = store(&opened, options.memory_bytes(), machine)?;
+    let mut remarks = opened.remarks.clone();
+    remarks.extend(store.db.remarks().into_iter().filter(|one| !opened.remarks.contains(one)));
+    let dataset = Dataset {
+        records: options.records,
+        values: ValueFormat::one(VALUE_BYTES),
+        ..Dataset::default()
+    };
+    let mut runner = Runner::new(&store, opened.clock.clone(), dataset)?;
+    let (clock, drives) = (&opened.clock, &opened.drives);
+    let running = Running { store: &store, drives, clock, machine };
+    let mut phases = Vec::new();
+    for workload in [&[Workload::load()], workloads].concat() {
+        let run_options = RunOptions {
+            threads: options.threads,
+            operations: Some(operations(options, &workload)),
+            // A run on drives that are this slow takes about a minute; its course has a point a second then.
+            interval: Duration::from_secs(60) / POINTS / plan.dilation.max(1),
+            seed: options.seed + u64::from(plan.round),
+            ..RunOptions::default()
+        };
+        let run_options = RunOptions {
+            interval: run_options.interval.max(Duration::from_millis(10)),
+            ..run_options
+        };
+        let number = phases.len();
+        let mut told = |text: &str| follow(text, number);
+        phases.push(running.phase(&mut runner, &workload, &run_options, &mut told)?);
+    }
+    store.db.close()?;
+    Ok(ArmRun { arm: plan.arm, round: plan.round, phases, remarks })
+}
+
+/// A new database on an arm's drives.
+fn store(opened: &Opened, memory_bytes: u64, machine: &dyn Machine) -> Result<KvStore, LabError> {
+    let of = |class: MediaClass| {
+        let drives = opened.drives.iter().filter(move |one| one.class == class);
+        drives.map(|one: &Drive| one.device.clone()).collect::<Vec<Arc<dyn Device>>>()
+    };
+    let stripe = Stripe::new("capacity", of(MediaClass::Capacity), CHUNK)?;
+    let devices = Devices {
+        manifest: opened.manifest.clone(),
+        capacity: Arc::new(stripe),
+        staging: of(MediaClass::Staging).into_iter().next(),
+    };
+    let options = Options { memory_bytes, clock: opened.clock.clone(), ..Options::default() };
+    let db = Kvdb::create_on(devices, options)?;
+    let kvs = db.create_kvs(KVS, Policy::default())?;
+    Ok(KvStore { db, kvs, process: machine.samples() })
+}

@@ -1,0 +1,90 @@
+//! How much slower than real time the clock has to be, so that drives decide and not the processors.
+//!
+//! A small study runs on a clock that becomes slower until no phase of either arm keeps the processors busier than
+//! [`ENOUGH`]. Nothing but the processors is looked at: no figure of the study can be tuned by it.
+
+use esker_bench::Workload;
+use serde::Serialize;
+
+use super::arm::{self, Plan};
+use super::machine::{Arm, Machine};
+use super::{Follow, HseOptions, Progress};
+use crate::LabError;
+
+/// The first try.
+const FIRST: u32 = 8;
+/// How busy the processors may be: below what makes a run incomparable, because a whole run is less even.
+const ENOUGH: f64 = 0.6;
+/// Tries at most.
+const TRIES: usize = 5;
+/// The small study's share of the records and operations.
+const SMALL: u64 = 4;
+
+/// How the clock was chosen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Calibration {
+    /// How many times slower than real time it is.
+    pub dilation: u32,
+    /// What was tried: the factor, and how busy the processors were in the phase that kept them busiest.
+    pub tries: Vec<(u32, f64)>,
+}
+
+impl Calibration {
+    /// A factor that was given.
+    pub(super) fn given(dilation: u32) -> Calibration {
+        Calibration { dilation, tries: Vec::new() }
+    }
+}
+
+/// Tries factors from [`FIRST`] on.
+pub(super) fn calibrate(
+    options: &HseOptions,
+    machine: &mut dyn Machine,
+    follow: &mut Follow<'_>,
+) -> Result<Calibration, LabError> {
+    let small = HseOptions {
+        records: (options.records / SMALL).max(super::LEAST_RECORDS),
+        operations: (options.operations / SMALL).max(1000),
+        ..options.clone()
+    };
+    let mut found = Calibration::given(FIRST);
+    for number in 0..TRIES {
+        let mut busiest: f64 = 0.0;
+        for arm in Arm::ALL {
+            let plan = Plan { options: &small, arm, round: 0, dilation: found.dilation };
+            let factor = found.dilation;
+            let mut tell = |text: &str, _: usize| {
+                let run = format!("calibration, {factor} times slower, {arm}: {text}");
+                follow(&Progress { run: &run, done: number, count: TRIES })
+            };
+            let run = arm::run(&plan, machine, &[Workload::a(), Workload::c()], &mut tell)?;
+            let shares = run.phases.iter().filter_map(|phase| phase.processors);
+            busiest = shares.fold(busiest, f64::max);
+        }
+        found.tries.push((found.dilation, busiest));
+        if busiest <= ENOUGH {
+            break;
+        }
+        found.dilation = slower(found.dilation, busiest);
+    }
+    Ok(found)
+}
+
+/// The next factor: what keeps processors busy takes as long, in more time.
+fn slower(dilation: u32, busiest: f64) -> u32 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small factor
+    let next = (f64::from(dilation) * (busiest / ENOUGH).clamp(1.25, 3.0)).ceil() as u32;
+    next.min(super::MOST_DILATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busier_processors_need_a_slower_clock() {
+        assert_eq!(slower(8, 0.62), 10);
+        assert_eq!(slower(8, 0.9), 12);
+        assert_eq!(slower(900, 1.0), 1000);
+    }
+}

@@ -1,0 +1,239 @@
+//! The report as a page: gains beside the source's, tails, bytes by stream, and what decided.
+
+use esker_report::{
+    Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Line, Outcome as Judged, Page,
+    Panel, Panels, Section, Table, Unit, Verdict as Shown,
+};
+
+use super::machine::Arm;
+use super::phase::Phase;
+use super::published;
+use super::report::{HseReport, Outcome, Verdict};
+use super::table::{BYTES, LATENCIES, RATES, STREAMS};
+use super::verdict::{Pair, rate};
+
+impl HseReport {
+    /// The report as a page.
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let mut page = Page::new(&self.title, &self.finding);
+        page.about = "An engine on four QLC drives, and the same with an NVMe drive in front: Micron's study of HSE, \
+                      records, memory and rates scaled down together."
+            .to_owned();
+        page.verdicts = self.verdicts.iter().map(shown).collect();
+        let sections = [
+            self.gain_section(),
+            self.tail_section(),
+            self.byte_section(),
+            self.decider_section(),
+            self.course_section(),
+        ];
+        page.sections = sections.to_vec();
+        let pairs = self.assumptions.iter().map(|one| (one.name.clone(), one.value.clone()));
+        page.assumptions = pairs.collect();
+        page.environment = self.environment.clone();
+        page.command.clone_from(&self.command);
+        page
+    }
+
+    fn gain_section(&self) -> Section {
+        let mut section = Section::new("Throughput");
+        let pairs = Pair::all(&self.runs);
+        let mut rows = Vec::new();
+        for pair in &pairs {
+            let Some(gain) = pair.ratio(rate) else { continue };
+            let known = published::THROUGHPUT.iter().find(|(name, _)| *name == pair.workload());
+            let mut dots = vec![Dot::new(0, gain).beside(known.map(|(_, times)| *times))];
+            if !pair.is_comparable() {
+                "processors decided".clone_into(&mut dots[0].remark);
+            }
+            dots.extend(pair.rates_alone().map(|alone| Dot::new(1, alone)));
+            rows.push(DotRow { name: pair.workload().to_owned(), dots });
+        }
+        let axis = Axis::linear("throughput with staging over without", Unit::Factor);
+        let series = ["Esker", "by the drives' rates alone"];
+        section.add(
+            Chart::new(self.finding.clone(), Dots::new(axis, series, rows))
+                .note("By the drives' rates alone: what the bytes that each arm moved would give at published rates."),
+        );
+        section.add(table(RATES, self.rate_rows(), &[0, 1, 7]));
+        section
+    }
+
+    fn tail_section(&self) -> Section {
+        let mut section = Section::new("Latency");
+        let rounds = self.first_rounds();
+        let charts = rounds.iter().filter_map(|(workload, phases)| tail_chart(workload, phases));
+        section.charts(charts.collect());
+        section.add(table(LATENCIES, self.latency_rows(), &[0, 1, 2]));
+        section
+    }
+
+    fn byte_section(&self) -> Section {
+        let mut section = Section::new("Bytes written");
+        section.charts(self.byte_chart().into_iter().collect());
+        section.add(table(BYTES, self.byte_rows(), &[0, 1]));
+        section.heading("The load, by stream");
+        section.add(table(STREAMS, self.stream_rows(), &[0, 1, 2]));
+        section
+    }
+
+    /// A bar for each workload and arm, of what each class was written by each stream.
+    fn byte_chart(&self) -> Option<Chart> {
+        let rounds = self.first_rounds();
+        let all = || rounds.iter().flat_map(|(name, arms)| arms.iter().map(move |arm| (name, arm)));
+        let mut parts: Vec<String> = Vec::new();
+        for (_, (_, phase)) in all() {
+            for one in phase.streams.iter().filter(|one| one.written_bytes > 0) {
+                let part = format!("{}, {}", one.class, one.stream);
+                if !parts.contains(&part) {
+                    parts.push(part);
+                }
+            }
+        }
+        #[allow(clippy::cast_precision_loss)] // bytes for a chart
+        let value = |phase: &Phase, part: &String| {
+            let ours = phase
+                .streams
+                .iter()
+                .filter(|one| format!("{}, {}", one.class, one.stream) == *part);
+            ours.map(|one| one.written_bytes as f64).sum::<f64>()
+        };
+        let bars: Vec<(String, Vec<f64>)> = all()
+            .map(|(name, (arm, phase))| {
+                (format!("{name}, {arm}"), parts.iter().map(|part| value(phase, part)).collect())
+            })
+            .filter(|(_, values): &(String, Vec<f64>)| values.iter().any(|value| *value > 0.0))
+            .collect();
+        let (_, load) = rounds.first()?;
+        let capacity: Vec<String> = load
+            .iter()
+            .filter_map(|(_, phase)| phase.per_user_byte(esker_kv::MediaClass::Capacity))
+            .map(|ratio| format!("{ratio:.2}"))
+            .collect();
+        let title = format!(
+            "In the load capacity is written {} bytes for each of the user's",
+            capacity.join(" and ")
+        );
+        let axis = Axis::linear("written", Unit::Bytes);
+        Some(Chart::new(title, Bars { axis, parts, bars }))
+    }
+
+    fn decider_section(&self) -> Section {
+        let mut section = Section::new("What decided");
+        section.text(
+            "A run says something of drives when a drive was busy for most of the time and the processors were not. \
+             Where neither was, the engine or its clients waited: for what, the list says.",
+        );
+        for (workload, phases) in self.first_rounds() {
+            let held = phases.iter().map(|(arm, phase)| {
+                let causes: Vec<String> =
+                    phase.held_s.iter().map(|(cause, s)| format!("{cause} {s:.1} s")).collect();
+                format!("{workload}, {arm}: {}; all clients together", causes.join(", "))
+            });
+            section.list(held);
+        }
+        let remarks = self.runs.iter().flat_map(|run| &run.remarks);
+        let mut seen: Vec<String> = Vec::new();
+        for remark in remarks {
+            if !seen.contains(remark) {
+                seen.push(remark.clone());
+            }
+        }
+        section.fold("What is known and assumed of the drives", vec![Block::List(seen)]);
+        section
+    }
+
+    fn course_section(&self) -> Section {
+        let mut section = Section::new("Over time");
+        let mut charts = Vec::new();
+        for (workload, phases) in self.first_rounds() {
+            charts.extend(phases.iter().filter_map(|(arm, phase)| course(workload, *arm, phase)));
+        }
+        section.fold(
+            "Throughput and latency of each run of the first round",
+            vec![Block::Charts(charts)],
+        );
+        section
+    }
+}
+
+fn shown(verdict: &Verdict) -> Shown {
+    let outcome = match verdict.outcome {
+        Outcome::Reached => Judged::Reached,
+        Outcome::Missed => Judged::Missed,
+        Outcome::NotComparable => Judged::Shown,
+    };
+    let wanted = match verdict.published.is_empty() {
+        true => verdict.wanted.clone(),
+        false => format!("{}; {}", verdict.published, verdict.wanted),
+    };
+    let mut esker = verdict.esker.clone();
+    if let Some(alone) = &verdict.rates_alone {
+        esker.push_str(&format!("; by the drives' rates alone {alone}"));
+    }
+    if verdict.outcome == Outcome::NotComparable {
+        esker.push_str("; not comparable: processors decided");
+    }
+    Shown { outcome, ..Shown::new(&verdict.name, wanted, esker, true) }
+}
+
+fn table<const N: usize>(head: [&str; N], rows: Vec<Vec<String>>, words: &[usize]) -> Table {
+    let mut table = Table::new(head).words(words.iter().copied());
+    for row in rows {
+        // A workload's second arm stands right below its first.
+        match table.rows.last().is_some_and(|last| last[0].text != row[0]) {
+            true => table.ruled_row(row),
+            false => table.row(row),
+        }
+    }
+    table
+}
+
+/// Latency of a workload's reads by percentile, both arms.
+fn tail_chart(workload: &str, phases: &[(Arm, &Phase)]) -> Option<Chart> {
+    let curve = |(arm, phase): &(Arm, &Phase)| {
+        let read = phase.run.by_operation.iter().find(|one| one.operation.name() == "read")?;
+        let points = &read.latency.as_ref()?.by_percentile;
+        // The fastest half came from memory.
+        let slower = points.iter().filter(|one| one.one_in >= 2.0);
+        #[allow(clippy::cast_precision_loss)] // latencies for a chart
+        let points = slower.map(|one| (one.one_in, one.latency_ns as f64)).collect();
+        Some(Curve::line(arm.to_string(), points))
+    };
+    let curves: Vec<Curve> = phases.iter().filter_map(curve).collect();
+    let tails = phases.iter().filter_map(|(arm, phase)| {
+        let us = phase.latency("read")?.p999_us;
+        Some(format!("{} {arm}", Unit::Nanoseconds.show(us * 1e3)))
+    });
+    let tails: Vec<String> = tails.collect();
+    let title = format!("{workload}: one read in a thousand takes {}", tails.join(", "));
+    let axis = Axis::latency_ns("reads");
+    (!curves.is_empty()).then(|| Chart::new(title, Curves::percentiles(axis, curves)))
+}
+
+/// Throughput and latency over a run.
+#[allow(clippy::cast_precision_loss)] // figures for a chart
+fn course(workload: &str, arm: Arm, phase: &Phase) -> Option<Chart> {
+    let intervals = &phase.run.intervals;
+    let last = intervals.last()?;
+    let mut at: Vec<f64> = intervals.iter().map(|one| one.start_ns as f64 / 1e9).collect();
+    at.push(last.end_ns as f64 / 1e9);
+    let line = |name: &str, values: Vec<Option<f64>>| {
+        let mut values = values;
+        values.push(values.last().copied().flatten());
+        Line::step(name, values)
+    };
+    let rates = intervals.iter().map(|one| Some(one.ops_per_s)).collect();
+    let tails = intervals.iter().map(|one| one.p99_ns.map(|ns| ns as f64)).collect();
+    let panels = vec![
+        Panel::new(
+            Axis::linear("operations", Unit::Rate),
+            at.clone(),
+            vec![line("operations", rates)],
+        ),
+        Panel::new(Axis::linear("p99", Unit::Nanoseconds), at, vec![line("p99", tails)]),
+    ];
+    let title = format!("{workload}, {arm}: {} in the mean", Unit::Rate.show(phase.ops_per_s));
+    Some(Chart::new(title, Panels { x: Axis::seconds(), panels }))
+}

@@ -1,0 +1,141 @@
+//! What an experiment runs on: the drives of its arms, and the processors.
+
+use std::fmt;
+use std::sync::Arc;
+
+use esker_base::Clock;
+use esker_device::{Device, DeviceStats};
+use esker_flash::Ssd;
+use esker_flash::profile::{Figure, Profile};
+use esker_kv::MediaClass;
+use serde::Serialize;
+
+use crate::LabError;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arm {
+    /// Capacity drives alone.
+    Capacity,
+    /// The same, and a staging drive.
+    Staged,
+}
+
+impl Arm {
+    /// Both, the one that is compared with first.
+    pub const ALL: [Arm; 2] = [Arm::Capacity, Arm::Staged];
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Arm::Capacity => "capacity alone",
+            Arm::Staged => "with staging",
+        })
+    }
+}
+
+/// What a drive's maker says that it carries, each by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rates {
+    /// Sequential reads, in bytes a second.
+    pub read_bytes_per_s: f64,
+    /// Sequential writes, in bytes a second.
+    pub write_bytes_per_s: f64,
+    /// Random reads of 4 KiB a second.
+    pub reads_per_s: f64,
+}
+
+impl Rates {
+    /// Those of a profile; none where one is missing.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Option<Rates> {
+        let value = |figure: Figure| {
+            profile.published.iter().find(|one| one.figure == figure).map(|one| one.value)
+        };
+        Some(Rates {
+            read_bytes_per_s: value(Figure::SequentialRead)?,
+            write_bytes_per_s: value(Figure::SequentialWrite)?,
+            reads_per_s: value(Figure::RandomReads)?,
+        })
+    }
+
+    /// How long a drive takes at least for this, in seconds: what it writes, and what it reads at the rate that
+    /// bounds it more, one after the other.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // counts become a span
+    pub fn seconds(&self, written_bytes: u64, read_bytes: u64, reads: u64) -> f64 {
+        let read = (read_bytes as f64 / self.read_bytes_per_s).max(reads as f64 / self.reads_per_s);
+        written_bytes as f64 / self.write_bytes_per_s + read
+    }
+}
+
+/// A drive of an arm.
+pub struct Drive {
+    /// The class whose data it holds.
+    pub class: MediaClass,
+    /// What it is called in reports.
+    pub name: String,
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// The model, if it is one.
+    pub model: Option<Ssd>,
+    /// What it carries at most, if that is known.
+    pub rates: Option<Rates>,
+}
+
+impl Drive {
+    pub(super) fn stats(&self) -> DeviceStats {
+        self.device.stats()
+    }
+}
+
+/// The drives of an arm, new or erased.
+pub struct Opened {
+    /// The time of the drives and of the engine.
+    pub clock: Clock,
+    /// Holds the manifest.
+    pub manifest: Arc<dyn Device>,
+    /// The drives that the capacity class is striped over, and the staging drive if the arm has one.
+    pub drives: Vec<Drive>,
+    /// What to know of them.
+    pub remarks: Vec<String>,
+}
+
+/// What all processors have done since the machine started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Processors {
+    /// How long they had something to do, in nanoseconds of all of them together.
+    pub busy_ns: u64,
+    /// How long they could have had, likewise.
+    pub all_ns: u64,
+}
+
+impl Processors {
+    /// The share of the time from `before` to now that they were busy.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // a share
+    pub fn share_since(&self, before: &Processors) -> f64 {
+        let (busy, all) = (self.busy_ns - before.busy_ns, self.all_ns - before.all_ns);
+        busy as f64 / all.max(1) as f64
+    }
+}
+
+/// Opens drives, and knows the processors.
+pub trait Machine {
+    /// Opens an arm's drives on a clock that is so many times slower than real time.
+    ///
+    /// # Errors
+    /// When a drive cannot be opened.
+    fn open(&mut self, arm: Arm, dilation: u32) -> Result<Opened, LabError>;
+
+    /// Whether these drives are real ones, on which no clock can be slower.
+    fn is_real(&self) -> bool;
+
+    /// What the processors have done so far, if the machine tells.
+    fn processors(&self) -> Option<Processors>;
+
+    /// Figures of the process for the series of a run.
+    fn samples(&self) -> fn() -> Vec<esker_bench::Sample>;
+}

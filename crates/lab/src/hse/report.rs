@@ -1,0 +1,211 @@
+//! What the study gives, as text and JSON.
+
+use std::collections::BTreeMap;
+
+use esker_base::units::human_bytes;
+use serde::Serialize;
+
+pub use super::arm::ArmRun;
+pub use super::calibrate::Calibration;
+pub use super::verdict::{Outcome, Verdict};
+
+use super::machine::Arm;
+use super::phase::{Decider, Phase};
+use super::verdict::{Pair, rate, tail, verdicts};
+use super::{DATA_TO_MEMORY, DATA_TO_STAGING, HseOptions, arm};
+use crate::Spread;
+
+/// What changes when the JSON does.
+const FORMAT: &str = "esker-hse/1";
+
+/// The report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HseReport {
+    /// The form of this report.
+    pub format: String,
+    /// What it is.
+    pub title: String,
+    /// What came out, in a sentence.
+    pub finding: String,
+    /// What was published, what came out, and whether that is it.
+    pub verdicts: Vec<Verdict>,
+    /// Each workload in each arm, by medians.
+    pub rows: Vec<Row>,
+    /// How the clock was chosen.
+    pub calibration: Calibration,
+    /// All runs.
+    pub runs: Vec<ArmRun>,
+    /// What everything depends on.
+    pub assumptions: Vec<Assumption>,
+    /// Where it was run.
+    pub environment: BTreeMap<String, String>,
+    /// How.
+    pub command: String,
+}
+
+/// A workload in an arm over all rounds. Times are of the arm's clock.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub workload: String,
+    /// The arm.
+    pub arm: Arm,
+    /// Operations a second.
+    pub ops_per_s: Option<Spread>,
+    /// The 99.9th percentile of reads, in microseconds.
+    pub read_p999_us: Option<Spread>,
+    /// How busy the processors were.
+    pub processors: Option<Spread>,
+    /// How busy the busiest class was.
+    pub busiest_class: Option<Spread>,
+    /// The largest share of its published rates that a drive was used at.
+    pub of_rates: Option<Spread>,
+    /// What decided in each round.
+    pub deciders: Vec<Decider>,
+}
+
+/// Something that the figures depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Assumption {
+    /// What.
+    pub name: String,
+    /// How it is.
+    pub value: String,
+}
+
+impl HseReport {
+    pub(super) fn new(
+        options: &HseOptions,
+        is_real: bool,
+        calibration: Calibration,
+        runs: Vec<ArmRun>,
+    ) -> HseReport {
+        let pairs = Pair::all(&runs);
+        let verdicts = verdicts(&pairs);
+        let rows = pairs.iter().flat_map(|pair| Arm::ALL.map(|arm| row(pair, arm))).collect();
+        let finding = finding(&pairs, &verdicts);
+        HseReport {
+            format: FORMAT.to_owned(),
+            title: "A staging drive in front of capacity flash".to_owned(),
+            finding,
+            verdicts,
+            rows,
+            assumptions: assumptions(options, is_real, &calibration),
+            calibration,
+            runs,
+            environment: BTreeMap::new(),
+            command: String::new(),
+        }
+    }
+
+    /// As JSON, indented.
+    ///
+    /// # Panics
+    /// Never: every field has a JSON form.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("every field has a JSON form")
+    }
+}
+
+fn row(pair: &Pair<'_>, arm: Arm) -> Row {
+    let busiest = |phase: &Phase| phase.busy.iter().map(|one| one.share).reduce(f64::max);
+    Row {
+        workload: pair.workload().to_owned(),
+        arm,
+        ops_per_s: pair.spread(arm, rate),
+        read_p999_us: pair.spread(arm, tail),
+        processors: pair.spread(arm, |phase| phase.processors),
+        busiest_class: pair.spread(arm, busiest),
+        of_rates: pair.spread(arm, Phase::of_rates),
+        deciders: pair.phases(arm).iter().map(|phase| phase.decider).collect(),
+    }
+}
+
+/// What came out, in a sentence.
+fn finding(pairs: &[Pair<'_>], verdicts: &[Verdict]) -> String {
+    let gains = pairs.iter().filter_map(|pair| {
+        let ratio = pair.ratio(rate)?;
+        Some(format!("{} {ratio:.2}", pair.workload()))
+    });
+    let gains: Vec<String> = gains.collect();
+    let count = |outcome| verdicts.iter().filter(|one| one.outcome == outcome).count();
+    let (reached, incomparable) = (count(Outcome::Reached), count(Outcome::NotComparable));
+    let apart = match incomparable {
+        0 => String::new(),
+        some => format!(", {some} cannot be compared because processors decided"),
+    };
+    format!(
+        "With a staging drive throughput is so many times that without: {}. {reached} of {} figures are \
+         reached{apart}.",
+        gains.join(", "),
+        verdicts.len()
+    )
+}
+
+fn assumptions(options: &HseOptions, is_real: bool, calibration: &Calibration) -> Vec<Assumption> {
+    let assumption = |name: &str, value: String| Assumption { name: name.to_owned(), value };
+    let tries: Vec<String> = calibration
+        .tries
+        .iter()
+        .map(|(factor, busy)| format!("{factor} ({:.0} %)", 100.0 * busy))
+        .collect();
+    let chosen = match tries.is_empty() {
+        true => "given".to_owned(),
+        false => format!("tried, with how busy processors were at most: {}", tries.join(", ")),
+    };
+    let mut all = vec![
+        assumption(
+            "records",
+            format!("{} of 1,000 bytes (2 billion in the source), keys in no order", options.records),
+        ),
+        assumption(
+            "operations",
+            format!("{} of each workload (2 billion in the source)", options.operations),
+        ),
+        assumption("clients", format!("{} (96 in the source)", options.threads)),
+        assumption(
+            "memory of the engine",
+            format!(
+                "{}, 1/{DATA_TO_MEMORY} of the data (256 GB for 2 TB)",
+                human_bytes(options.memory_bytes())
+            ),
+        ),
+        assumption(
+            "staging class",
+            format!(
+                "{}, 1/{DATA_TO_STAGING} of the data (7.68 TB for 2 TB): it cannot hold what it is given",
+                human_bytes(options.staging_bytes())
+            ),
+        ),
+        assumption(
+            "capacity class",
+            format!("striped, {} at a time to each drive", human_bytes(arm::CHUNK)),
+        ),
+        assumption(
+            "between phases",
+            "maintenance is waited for, so that each begins alike; bytes count up to its end, time does not"
+                .to_owned(),
+        ),
+        assumption("rounds", format!("{} of each arm, in turn; medians", options.rounds)),
+        assumption("seed", options.seed.to_string()),
+    ];
+    if is_real {
+        all.push(assumption("drives", "real ones, in real time".to_owned()));
+    } else {
+        all.push(assumption(
+            "clock",
+            format!(
+                "{} times slower than real time for drives and engine, {chosen}; all figures are in its time",
+                calibration.dilation
+            ),
+        ));
+    }
+    all.push(assumption(
+        "what a drive can carry",
+        "its published sequential writes, and after them the longer of its published sequential reads and random \
+         reads"
+            .to_owned(),
+    ));
+    all
+}
