@@ -139,7 +139,7 @@ fn taking_negative_numbers(command: clap::Command) -> clap::Command {
 #[derive(Subcommand)]
 pub(crate) enum BenchCommand {
     /// The workloads of YCSB: the load, and A to F
-    Ycsb(YcsbArgs),
+    Ycsb(Box<YcsbArgs>),
     /// A load on any device: reads, writes and discards by a mix, or a block trace
     Device(Box<DeviceArgs>),
 }

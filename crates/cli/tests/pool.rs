@@ -208,7 +208,10 @@ fn forgotten_drive_is_named_and_waited_for_when_told_to() {
     // It is known from then on.
     assert!(two(&[]).succeeds().out().contains("missing"));
     let status = tank.run("pool status tank").succeeds().out();
-    assert!(status.contains("when it was opened: drive 1 (") && status.contains("there again"), "{status}");
+    assert!(
+        status.contains("when it was opened: drive 1 (") && status.contains("there again"),
+        "{status}"
+    );
     tank.run("pool scrub tank").succeeds();
     assert!(tank.run("pool status tank").succeeds().out().contains("tank: online"));
     // A flag that says how to open a pool needs one that says which.

@@ -107,7 +107,7 @@ fn split(source: Source, job: &Job) -> Result<Vec<Requests>, LabError> {
             for (index, request) in requests.into_iter().enumerate() {
                 parts[index % threads].push(request);
             }
-            let part = |part| Requests::Replayed(Replayed::new(job, part, first, timing));
+            let part = |part| Requests::Replayed(Box::new(Replayed::new(job, part, first, timing)));
             Ok(parts.into_iter().map(part).collect())
         }
     }

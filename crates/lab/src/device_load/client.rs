@@ -266,7 +266,7 @@ pub(super) fn fill(job: &Job, device: &dyn Device) -> Result<(), LabError> {
 /// The largest step that fills every part of the span.
 fn step(job: &Job) -> u64 {
     let mut bytes = FILL_BYTES.max(job.largest());
-    while bytes > job.largest() && job.span() % bytes != 0 {
+    while bytes > job.largest() && !job.span().is_multiple_of(bytes) {
         bytes /= 2;
     }
     bytes.max(job.largest())

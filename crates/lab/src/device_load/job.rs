@@ -113,7 +113,9 @@ impl Job {
         if self.sizes.is_empty() || self.sizes.iter().any(|one| one.weight == 0) {
             return refuse("give one or more sizes, each with a weight of 1 and more".to_owned());
         }
-        if let Some(wrong) = self.sizes.iter().find(|one| one.bytes == 0 || one.bytes % lba != 0) {
+        if let Some(wrong) =
+            self.sizes.iter().find(|one| one.bytes == 0 || !one.bytes.is_multiple_of(lba))
+        {
             return refuse(format!(
                 "requests of {} bytes: give a multiple of the device's LBA, {lba} bytes",
                 wrong.bytes
@@ -127,7 +129,7 @@ impl Job {
         {
             return refuse(format!("a skew of {theta}: give one between 0 and 1"));
         }
-        if self.rate.is_some_and(|rate| !(rate > 0.0)) {
+        if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return refuse("a rate is above 0".to_owned());
         }
         let span = self.span_bytes.unwrap_or(capacity) / lba * lba;

@@ -24,7 +24,7 @@ pub(super) struct Next {
 /// Where a thread's requests come from.
 pub(super) enum Requests {
     Generated(Box<Generated>),
-    Replayed(Replayed),
+    Replayed(Box<Replayed>),
 }
 
 impl Requests {

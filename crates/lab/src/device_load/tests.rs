@@ -12,7 +12,7 @@ use esker_trace::{Op, Request};
 
 use super::{Job, Pattern, Size, Source, Target, Timing, run};
 
-const NEVER: AtomicBool = AtomicBool::new(false);
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 fn memory() -> Target {
     let device = Arc::new(MemoryDevice::new("memory", 16 << 20, 4096));
@@ -131,7 +131,7 @@ fn a_trace_is_replayed_in_its_own_time() {
         offset: n * 12_345 * 512,
         length: 4096,
         device: 0,
-        op: if n % 2 == 0 { Op::Read } else { Op::Write },
+        op: if n.is_multiple_of(2) { Op::Read } else { Op::Write },
     };
     let requests: Vec<Request> = (0..100).map(request).collect();
     let job = Job { time_limit: None, ..Job::default() };
