@@ -483,3 +483,23 @@ def host_ssd_duckdb(_, out):
     return [[one["name"], f"{one['paged_s']['median']:.2f}", f"{one['swap_s']['median']:.2f}",
              f"{one['swap_s']['median'] / one['paged_s']['median']:.2f}"]
             for one in json.loads(out.read_text())["installed"]["queries"]]
+
+
+def pooled_loads(_, out):
+    """Cassandra on local drives and on a pool: operations a second; reads and updates, mean and 99.9 %, in ms."""
+    def row(one):
+        load = "unlimited" if one["rate"] is None else str(one["rate"])
+        latencies = [one[name]["median"] / 1e3
+                     for name in ("read_mean_us", "read_p999_us", "update_mean_us", "update_p999_us")]
+        name = one["arm"].replace("-", " ")
+        return [f"{name}, {load}", f"{one['ops_per_s']['median']:.0f}"] + [f"{ms:.1f}" for ms in latencies]
+
+    return [row(one) for one in json.loads(out.read_text())["loads"]]
+
+
+def pooled_survival(_, out):
+    """Writes that a client's log has, when the node was killed and the drive failed, and those that were lost."""
+    survival = json.loads(out.read_text())["survival"]
+    names = {"acknowledged": "acknowledged", "at_kill": "of these before the node was killed",
+             "at_drive": "of these before the drive failed", "refused": "refused", "missing": "missing", "wrong": "wrong"}
+    return [[name, str(survival[key])] for key, name in names.items()]

@@ -6,6 +6,7 @@ mod cache;
 mod kv;
 mod parse;
 mod pool;
+mod pooled;
 mod replay;
 mod run;
 mod ssd;
@@ -29,6 +30,7 @@ pub(crate) use pool::{
     Change, Cpus, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeName,
     Where,
 };
+pub(crate) use pooled::PooledArgs;
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use run::{AllocatorArg, RunArgs};
 pub(crate) use ssd::{

@@ -4,13 +4,13 @@ mod all;
 mod bounds;
 mod hse;
 mod installed;
+mod pooled;
 mod side;
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use esker_base::ErrorKind;
+use esker_base::{ErrorKind, files};
 use esker_lab::LabError;
 use esker_lab::fdp::{self, FdpOptions, network};
 use esker_lab::flash_cache::{self, FlashCacheOptions};
@@ -18,7 +18,7 @@ use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
 use esker_report::Page;
 
-use crate::args::{ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand};
+use crate::args::{ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
@@ -36,6 +36,7 @@ pub(crate) fn run(command: &LabCommand) -> Result {
         LabCommand::All(args) => all::run(args),
         LabCommand::HostSsd(args) => host_managed(args),
         LabCommand::HostSsdSide(args) => side::run(args),
+        LabCommand::Pooled(args) => pooled(args),
     }
 }
 
@@ -143,6 +144,26 @@ struct Written<'a> {
     page: Option<&'a PathBuf>,
 }
 
+fn pooled(args: &PooledArgs) -> Result {
+    let outputs = prepare(&args.every)?;
+    let options = args.options();
+    let line = Line::new();
+    let follow = |progress: &esker_lab::pooled::Progress<'_>| {
+        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.run));
+        ControlFlow::Continue(())
+    };
+    options.check().map_err(installed::failed)?;
+    let mut machine = pooled::Machine::new(args, options.clone())?;
+    let ran = esker_lab::pooled::run(&options, &mut machine, follow);
+    drop(line);
+    let ended = machine.end(ran.is_err());
+    let mut report = ran.map_err(installed::failed)?;
+    ended?;
+    report.environment = host::environment();
+    report.command = host::command_line();
+    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
+}
+
 /// Makes sure of the files that an experiment writes.
 fn prepare(args: &ExperimentArgs) -> Result<Written<'_>> {
     let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
@@ -159,7 +180,7 @@ fn finish(written: &Written<'_>, table: &str, figures: &str, page: Option<&Page>
     let figures: serde_json::Value = serde_json::from_str(figures).map_err(no_form)?;
     if let (Some(path), Some(page)) = (path, page) {
         let text = serde_json::to_string(page).map_err(no_form)?;
-        fs::write(path, text)
+        files::write(path, text)
             .map_err(|error| Failure::file(path, &error, "name a file that can be written"))?;
     }
     outputs.finish(&figures, &page.map(Page::html).unwrap_or_default())

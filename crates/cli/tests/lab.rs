@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, run, text};
+use common::{Scratch, esker, run, text};
 
 #[test]
 fn caches_are_compared_on_a_load_and_on_traces() {
@@ -108,4 +108,24 @@ fn a_study_that_is_killed_leaves_nothing_behind() {
     study.kill().unwrap();
     study.wait().unwrap();
     wait(Box::new(|| left_in(folder.path()).is_empty()));
+}
+
+#[test]
+fn pooled_drives_without_java_are_skipped_aloud() {
+    let scratch = Scratch::new();
+    let work = text(&scratch.path("work"));
+    let mut command = esker();
+    command.args(["lab", "pooled", "--quick", "--work", &work]).env("PATH", "/nonexistent");
+    let out = command.output().unwrap();
+    let said = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    for part in
+        ["SKIPPED, ALL OF IT: java is missing", "install a JDK 17", "mvn is missing", "quick"]
+    {
+        assert!(said.contains(part), "{part} is missing:\n{said}");
+    }
+    // Nothing was begun.
+    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
+    run(["lab", "pooled", "--drives", "3", "--work", &work]).fails(64, &["--drives", "2 nodes"]);
+    run(["lab", "pooled", "--work", &text(&scratch.path("a b"))]).fails(64, &["--work", "letters"]);
 }

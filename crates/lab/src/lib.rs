@@ -6,8 +6,10 @@
 //! | [`flash_cache`] | what a flash cache was in 2013, is, and could be |
 //! | [`host_ssd`] | what a drive that the host manages is worth, to reads and to paged programs |
 //! | [`hse`] | what a staging drive in front of cheap flash is worth to the engine |
+//! | [`pooled`] | what one pool of drives over the network is worth to Cassandra, beside local drives |
 //! | [`device_load`] | a load on any device: what `fio` does, or a trace replayed |
-//! | [`spread`], [`store`] | figures of several runs; the engine as a store under test |
+//! | [`outcome`], [`spread`] | whether a figure is reached; figures of several runs |
+//! | [`store`] | the engine as a store under test |
 //!
 //! An experiment is a function from options to a report, which renders itself as text, JSON and one
 //! HTML file. Nothing here prints or writes files.
@@ -18,9 +20,12 @@ pub mod fdp;
 pub mod flash_cache;
 pub mod host_ssd;
 pub mod hse;
+pub mod outcome;
+pub mod pooled;
 pub mod spread;
 pub mod store;
 mod text;
 
 pub use error::LabError;
+pub use outcome::Outcome;
 pub use spread::Spread;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A median of runs, and between which of them it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The median.
     pub median: f64,
@@ -27,10 +27,20 @@ impl Spread {
         Some(Spread { median, least, most })
     }
 
-    /// The median, and the range in parentheses, with so many digits.
+    /// All of it, so many times.
+    #[must_use]
+    pub fn scaled(&self, times: f64) -> Spread {
+        let [median, least, most] = [self.median, self.least, self.most].map(|one| one * times);
+        Spread { median, least, most }
+    }
+
+    /// The median with so many digits, and the range in parentheses where there is one.
     #[must_use]
     pub fn cell(&self, digits: usize) -> String {
         let Spread { median, least, most } = self;
+        if least.total_cmp(most).is_eq() {
+            return format!("{median:.digits$}");
+        }
         format!("{median:.digits$} ({least:.digits$} to {most:.digits$})")
     }
 }

@@ -167,8 +167,11 @@ fn with_lineages(shared: &Shared, batches: Vec<Batch>) -> Vec<(LineageId, Batch)
         shared.check_writable(&core)?;
         let row = core.catalog.volumes.get(&volume).filter(|row| row.trashed.is_none());
         let name = || format!("{volume} of {}", shared.name);
-        row.map(|row| row.lineage)
-            .ok_or_else(|| VolumeError::NotFound { what: "volume", name: name() })
+        row.map(|row| row.lineage).ok_or_else(|| VolumeError::NotFound {
+            what: "volume",
+            name: name(),
+            hint: "",
+        })
     };
     let mut there = Vec::with_capacity(batches.len());
     for batch in batches {

@@ -106,7 +106,8 @@ impl Pool {
         let core = self.shared.core.lock();
         let row = volumes::find_volume(&core.catalog, name)?;
         let found = core.catalog.snapshot(row.id, snapshot);
-        let not_found = || VolumeError::NotFound { what: "snapshot", name: snapshot.to_owned() };
+        let not_found =
+            || VolumeError::NotFound { what: "snapshot", name: snapshot.to_owned(), hint: "" };
         let id = found.ok_or_else(not_found)?.id;
         let name = format!("{name}@{snapshot}");
         Ok(Arc::new(Volume::new(self.shared.clone(), View::Snapshot(id), row.id, &name)))

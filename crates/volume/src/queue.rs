@@ -188,7 +188,11 @@ impl Queue {
                 (seen, row.blocks, VolumeOptions::default())
             }),
         };
-        seen.ok_or_else(|| VolumeError::NotFound { what: "volume", name: self.name.clone() })
+        seen.ok_or_else(|| VolumeError::NotFound {
+            what: "volume",
+            name: self.name.clone(),
+            hint: "",
+        })
     }
 
     /// Starts commands, as far as the volume's limits let them through, or all that have waited for that.

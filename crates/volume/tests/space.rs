@@ -142,7 +142,7 @@ fn volume_in_the_trash_is_deleted_for_good_when_it_is_asked_for() {
     while pool.step().unwrap() {}
     assert_eq!(pool.status().space.live, 100 * BLOCK as u64);
     let error = pool.delete_volume("a", 1000).unwrap_err().to_string();
-    assert!(error.contains("outside the trash") && error.contains("`restore`"), "{error}");
+    assert!(error.contains("in the trash") && error.contains("`restore`"), "{error}");
     pool.delete_volume("a", 0).unwrap();
     while pool.step().unwrap() {}
     assert_eq!(pool.status().space.live, 0);

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use esker_stack::Spec;
 
 use super::parse;
+use super::pooled::PooledArgs;
 
 /// `esker ssd`
 #[derive(Subcommand)]
@@ -111,6 +112,8 @@ pub(crate) enum LabCommand {
     /// One run of `host-ssd --real`, in a process of its own
     #[command(hide = true)]
     HostSsdSide(HostSsdSideArgs),
+    /// What one pool of drives over the network is worth to Cassandra, beside local drives
+    Pooled(Box<PooledArgs>),
 }
 
 /// `esker lab host-ssd-side`, which `esker lab host-ssd --real` starts.

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use esker_base::{Clock, ErrorKind};
+use esker_base::{Clock, ErrorKind, files};
 use esker_report::{Book, Outcome, Page, Section, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &AllArgs) -> Result {
     let chosen =
         |one: &&Experiment| args.only.is_empty() || args.only.iter().any(|name| name == one.name);
     let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(chosen).collect();
-    fs::create_dir_all(&args.dir)
+    files::create_dir_all(&args.dir)
         .map_err(|error| Failure::file(&args.dir, &error, "name a directory that can be made"))?;
     let minutes = |one: &&Experiment| if args.full { one.minutes.1 } else { one.minutes.0 };
     let all: u32 = chosen.iter().map(minutes).sum();
@@ -244,7 +244,7 @@ fn version() -> String {
 }
 
 fn save(path: &Path, text: &str) -> Result {
-    fs::write(path, text)
+    files::write(path, text)
         .map_err(|error| Failure::file(path, &error, "make room, and run the same line again"))
 }
 

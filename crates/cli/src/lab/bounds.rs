@@ -220,7 +220,7 @@ fn write_file(path: &Path, size: u64, mut page: impl FnMut(usize) -> Vec<u8>) ->
 }
 
 /// Where memory cgroups of version 1 are.
-fn cgroups() -> Result<PathBuf, String> {
+pub(super) fn cgroups() -> Result<PathBuf, String> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let found = mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);

@@ -96,7 +96,7 @@ fn check(host: &HostView, volume: &VolumeInfo) -> Result<(), Refusal> {
     }
     let is_it = |snapshot: &String| volume.snapshots.iter().any(|one| one.name == *snapshot);
     if let Some(snapshot) = host.snapshot.as_ref().filter(|one| !is_it(one)) {
-        let error = VolumeError::NotFound { what: "snapshot", name: snapshot.clone() };
+        let error = VolumeError::NotFound { what: "snapshot", name: snapshot.clone(), hint: "" };
         return Err(error.into());
     }
     config_of(host)?;

@@ -1,16 +1,17 @@
 //! The report as a page: gains beside the source's, tails, bytes by stream, and what decided.
 
 use esker_report::{
-    Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Line, Outcome as Judged, Page,
-    Panel, Panels, Section, Table, Unit, Verdict as Shown,
+    Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Line, Page, Panel, Panels, Section,
+    Table, Unit, Verdict as Shown,
 };
 
 use super::machine::Arm;
 use super::phase::Phase;
 use super::published;
-use super::report::{HseReport, Outcome, Verdict};
+use super::report::{HseReport, Verdict};
 use super::table::{BYTES, LATENCIES, RATES, STREAMS};
 use super::verdict::{Pair, rate};
+use crate::Outcome;
 
 impl HseReport {
     /// The report as a page.
@@ -159,11 +160,6 @@ impl HseReport {
 }
 
 fn shown(verdict: &Verdict) -> Shown {
-    let outcome = match verdict.outcome {
-        Outcome::Reached => Judged::Reached,
-        Outcome::Missed => Judged::Missed,
-        Outcome::NotComparable => Judged::Shown,
-    };
     let wanted = match verdict.published.is_empty() {
         true => verdict.wanted.clone(),
         false => format!("{}; {}", verdict.published, verdict.wanted),
@@ -175,7 +171,7 @@ fn shown(verdict: &Verdict) -> Shown {
     if verdict.outcome == Outcome::NotComparable {
         esker.push_str("; not comparable: processors decided");
     }
-    Shown { outcome, ..Shown::new(&verdict.name, wanted, esker, true) }
+    Shown { outcome: verdict.outcome.shown(), ..Shown::new(&verdict.name, wanted, esker, true) }
 }
 
 fn table<const N: usize>(head: [&str; N], rows: Vec<Vec<String>>, words: &[usize]) -> Table {

@@ -7,13 +7,13 @@ use serde::Serialize;
 
 pub use super::arm::ArmRun;
 pub use super::calibrate::Calibration;
-pub use super::verdict::{Outcome, Verdict};
+pub use super::verdict::Verdict;
 
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
 use super::verdict::{Pair, rate, tail, verdicts};
 use super::{DATA_TO_MEMORY, DATA_TO_STAGING, HseOptions, arm};
-use crate::Spread;
+use crate::{Outcome, Spread};
 
 /// What changes when the JSON does.
 const FORMAT: &str = "esker-hse/1";

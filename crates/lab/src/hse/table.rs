@@ -7,9 +7,9 @@ use esker_kv::MediaClass;
 
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
-use super::report::{Assumption, HseReport, Outcome, Row, Verdict};
-use crate::Spread;
+use super::report::{Assumption, HseReport, Row, Verdict};
 use crate::text::{aligned, span};
+use crate::{Outcome, Spread};
 
 /// The heads of the tables.
 pub(super) const RATES: [&str; 8] = [

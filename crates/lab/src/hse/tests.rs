@@ -13,9 +13,9 @@ use esker_kv::MediaClass;
 use super::arm::{self, ArmRun, Plan};
 use super::machine::{Arm, Drive, Machine, Opened, Processors, Rates};
 use super::phase::{Decider, DriveUse, OperationLatency, Phase};
-use super::verdict::{Outcome, Pair, verdicts};
+use super::verdict::{Pair, verdicts};
 use super::{HseOptions, Progress};
-use crate::LabError;
+use crate::{LabError, Outcome};
 
 /// Devices in memory that take no time.
 struct InMemory {

@@ -7,31 +7,7 @@ use super::arm::ArmRun;
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
 use super::published;
-use crate::Spread;
-
-/// Whether a figure is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It is.
-    Reached,
-    /// It is not, on drives that decided.
-    Missed,
-    /// Processors decided, so that nothing is said of drives.
-    NotComparable,
-}
-
-impl Outcome {
-    /// In words.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Reached => "reached",
-            Outcome::Missed => "missed",
-            Outcome::NotComparable => "not comparable",
-        }
-    }
-}
+use crate::{Outcome, Spread};
 
 /// A figure beside one that was published, or that is to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]

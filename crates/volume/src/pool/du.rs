@@ -44,7 +44,8 @@ impl Pool {
         let mut io = shared.ios.take();
         let (id, chain, blocks, leaves) = {
             let core = shared.core.lock();
-            let not_found = || VolumeError::NotFound { what: "volume", name: name.to_owned() };
+            let not_found =
+                || VolumeError::NotFound { what: "volume", name: name.to_owned(), hint: "" };
             let row = core.catalog.volume(name).ok_or_else(not_found)?;
             let chain = chain(&core, row.lineage);
             let all = core.map.all_leaves();

@@ -77,7 +77,8 @@ impl Pool {
         let config = self.shared.config.lock();
         let member = config.members.get(drive.index());
         let member = member.filter(|member| member.state != MemberState::Retired);
-        let missing = || VolumeError::NotFound { what: "drive", name: drive.0.to_string() };
+        let missing =
+            || VolumeError::NotFound { what: "drive", name: drive.0.to_string(), hint: "" };
         Ok(member.ok_or_else(missing)?.role)
     }
 
@@ -126,7 +127,8 @@ impl Pool {
             let config = shared.config.lock();
             let member = config.members.get(index.index());
             let member = member.filter(|member| member.state != MemberState::Retired);
-            let missing = || VolumeError::NotFound { what: "drive", name: index.0.to_string() };
+            let missing =
+                || VolumeError::NotFound { what: "drive", name: index.0.to_string(), hint: "" };
             member.ok_or_else(missing)?.state
         };
         let next = match state.is_active() {

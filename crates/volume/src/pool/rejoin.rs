@@ -84,7 +84,7 @@ fn check(
     device: &dyn Device,
     label: &Label,
 ) -> Result<(), VolumeError> {
-    let missing = || VolumeError::NotFound { what: "drive", name: drive.0.to_string() };
+    let missing = || VolumeError::NotFound { what: "drive", name: drive.0.to_string(), hint: "" };
     let member = config.members.get(drive.index()).ok_or_else(missing)?;
     let (name, conflict) = (device.name(), |why| Err(VolumeError::Conflict(why)));
     if label.config.pool != config.pool {

@@ -84,7 +84,7 @@ fn blocks_of(bytes: u64) -> Result<u64, VolumeError> {
 }
 
 fn not_found(what: &'static str, name: &str) -> VolumeError {
-    VolumeError::NotFound { what, name: name.to_owned() }
+    VolumeError::NotFound { what, name: name.to_owned(), hint: "" }
 }
 
 /// The volume of this name, which is not in the trash.
@@ -92,12 +92,11 @@ pub(super) fn find_volume<'a>(
     catalog: &'a Catalog,
     name: &str,
 ) -> Result<&'a VolumeRow, VolumeError> {
-    let absent = || match catalog.trashed(name) {
-        Some(_) => {
-            not_found("volume outside the trash, from which `restore` takes it, named", name)
-        }
-        None => not_found("volume", name),
+    let hint = match catalog.trashed(name) {
+        Some(_) => ": it is in the trash, from which `restore` takes it",
+        None => "",
     };
+    let absent = || VolumeError::NotFound { what: "volume", name: name.to_owned(), hint };
     catalog.volume(name).ok_or_else(absent)
 }
 

@@ -85,7 +85,8 @@ impl Pool {
     pub fn if_deleted(&self, name: &str, snapshot: Option<&str>) -> Result<u64, VolumeError> {
         self.drain()?;
         let shared = &self.shared;
-        let not_found = |what, name: &str| VolumeError::NotFound { what, name: name.to_owned() };
+        let not_found =
+            |what, name: &str| VolumeError::NotFound { what, name: name.to_owned(), hint: "" };
         let (changed, leaves) = {
             let core = shared.core.lock();
             let row = core.catalog.volume(name).or(core.catalog.trashed(name));

@@ -146,12 +146,14 @@ pub enum VolumeError {
         name: String,
     },
     /// The thing named does not exist.
-    #[error("there is no {what} '{name}' in this pool")]
+    #[error("there is no {what} '{name}' in this pool{hint}")]
     NotFound {
         /// A volume, a snapshot or a drive.
         what: &'static str,
         /// Its name.
         name: String,
+        /// What else there is to know of it, after a colon; empty for nothing.
+        hint: &'static str,
     },
     /// Something stands in the way.
     #[error("{0}")]

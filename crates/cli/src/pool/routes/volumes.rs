@@ -71,7 +71,7 @@ fn has_snapshot(info: &VolumeInfo, name: &str) -> Result<(), Refusal> {
         true => Ok(()),
         false => {
             let name = name.to_owned();
-            Err(VolumeError::NotFound { what: "snapshot", name }.into())
+            Err(VolumeError::NotFound { what: "snapshot", name, hint: "" }.into())
         }
     }
 }
@@ -199,7 +199,7 @@ fn restore(
         check_new(pool, name)?;
         if !is_in_trash {
             let (what, name) = ("volume in the trash", name.to_owned());
-            return Err(VolumeError::NotFound { what, name }.into());
+            return Err(VolumeError::NotFound { what, name, hint: "" }.into());
         }
         return Ok(Would(format!("take {name} out of the trash")));
     }

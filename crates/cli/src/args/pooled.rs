@@ -1,0 +1,167 @@
+//! The arguments of `esker lab pooled`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use esker_lab::pooled::PooledOptions;
+
+use super::parse;
+use super::ssd::ExperimentArgs;
+
+/// `esker lab pooled`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab pooled --quick                          about ten minutes, to see that all of it runs\n  \
+        esker lab pooled --html pooled.html --json pooled.json\n  \
+        esker lab pooled --survive --only-survive         a node killed and a drive failed under load\n\n\
+        Needs root, FUSE, loop devices, mkfs.ext4, memory cgroups of version 1, a JDK 17 and Maven.")]
+pub(crate) struct PooledArgs {
+    /// Nodes of Cassandra
+    #[arg(long, value_name = "COUNT", default_value = "2", value_parser = parse::small_count)]
+    pub(crate) nodes: u32,
+    /// Drives of all nodes together
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = parse::small_count)]
+    pub(crate) drives: u32,
+    /// Rows of all nodes together, of 1,000 bytes each [default: 2M, with --quick 200k]
+    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    pub(crate) records: Option<u64>,
+    /// Operations a second of all nodes together, in ascending order; the unlimited rate comes after them
+    /// [default: 250,500,1000,1500,2000, with --quick 250,1000]
+    #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = parse::count)]
+    pub(crate) rates: Vec<u64>,
+    /// Seconds of each measurement [default: 60, with --quick 15]
+    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    pub(crate) seconds: Option<u32>,
+    /// Seconds of load before each measurement [default: 20, with --quick 8]
+    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    pub(crate) warm_up: Option<u32>,
+    /// Repetitions [default: 3, with --quick 1]
+    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    pub(crate) rounds: Option<u32>,
+    /// Client threads of each node
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = parse::small_count)]
+    pub(crate) threads: u32,
+    /// How many times slower than real the drives are; it is doubled until they are busy
+    #[arg(long, value_name = "TIMES", default_value = "40", value_parser = parse::small_count)]
+    pub(crate) dilation: u32,
+    /// Keep the dilation as it is said
+    #[arg(long)]
+    pub(crate) no_calibration: bool,
+    /// The share of each value that a compressor can remove
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    pub(crate) compressible: f64,
+    /// The memory of each node, with its page cache
+    #[arg(long, value_name = "SIZE", default_value = "1250MiB", value_parser = parse::bytes)]
+    pub(crate) memory: u64,
+    /// The heap of each node
+    #[arg(long, value_name = "SIZE", default_value = "768MiB", value_parser = parse::bytes)]
+    pub(crate) heap: u64,
+    /// Leave out the controls beside A/A
+    #[arg(long)]
+    pub(crate) no_controls: bool,
+    /// Kill a node and fail a drive under load, too, with three copies of each row and one parity
+    #[arg(long)]
+    pub(crate) survive: bool,
+    /// Leave out the comparison
+    #[arg(long, requires = "survive")]
+    pub(crate) only_survive: bool,
+    /// One short repetition with few rates and without controls; the report says so
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The folder of drives, logs and of what Maven builds
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp/esker-pooled")]
+    pub(crate) work: PathBuf,
+    /// Keep the databases at the end, for the next run with the same --records, --nodes, --drives and --compressible
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) every: ExperimentArgs,
+}
+
+impl PooledArgs {
+    /// The options of the study.
+    pub(crate) fn options(&self) -> PooledOptions {
+        let or = |said: Option<u32>, full: u32, quick: u32| {
+            said.unwrap_or(if self.quick { quick } else { full })
+        };
+        let rates: &[u64] = if self.quick { &[250, 1000] } else { &[250, 500, 1000, 1500, 2000] };
+        PooledOptions {
+            nodes: self.nodes,
+            drives: self.drives,
+            records: self.records.unwrap_or(if self.quick { 200_000 } else { 2_000_000 }),
+            rates: if self.rates.is_empty() { rates.to_vec() } else { self.rates.clone() },
+            seconds: or(self.seconds, 60, 15),
+            warm_up_s: or(self.warm_up, 20, 8),
+            rounds: or(self.rounds, 3, 1),
+            threads: self.threads,
+            dilation: self.dilation,
+            calibrate: !self.no_calibration,
+            compressible: self.compressible,
+            memory_bytes: self.memory,
+            heap_bytes: self.heap,
+            controls: !self.no_controls && !self.quick,
+            compare: !self.only_survive,
+            survive: self.survive,
+            quick: self.quick,
+            seed: self.every.seed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command, LabCommand};
+
+    fn options(line: &str) -> Result<PooledOptions, String> {
+        let words = ["esker", "lab", "pooled"].into_iter().chain(line.split_whitespace());
+        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Command::Lab(LabCommand::Pooled(args)) = cli.command else { panic!("another command") };
+        Ok(args.options())
+    }
+
+    #[test]
+    fn a_full_study_has_five_rates_controls_and_repetitions() {
+        let full = options("").unwrap();
+        assert_eq!((full.rates.len(), full.rounds, full.nodes, full.drives), (5, 3, 2, 4));
+        assert!(full.controls && full.compare && full.calibrate && !full.survive && !full.quick);
+        full.check().unwrap();
+    }
+
+    #[test]
+    fn a_quick_study_is_short_unless_it_is_said_otherwise() {
+        let quick = options("--quick --seconds 30").unwrap();
+        assert_eq!(
+            (quick.records, quick.rounds, quick.seconds, quick.warm_up_s),
+            (200_000, 1, 30, 8)
+        );
+        assert!(!quick.controls && quick.quick);
+        quick.check().unwrap();
+    }
+
+    #[test]
+    fn rates_records_and_survival_are_taken_as_they_are_said() {
+        let line = "--rates 100,2k --records 50k --survive --only-survive --no-calibration --dilation 80 --seed 7";
+        let said = options(line).unwrap();
+        assert_eq!(
+            (said.rates, said.records, said.dilation, said.seed),
+            (vec![100, 2000], 50_000, 80, 7)
+        );
+        assert!(said.survive && !said.compare && !said.calibrate);
+    }
+
+    #[test]
+    fn wrong_words_are_refused() {
+        for (line, part) in [
+            ("--only-survive", "--survive"),
+            ("--rates fast", "fast"),
+            ("--nodes 0", "--nodes"),
+            ("--memory much", "much"),
+        ] {
+            let why = options(line).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+    }
+}

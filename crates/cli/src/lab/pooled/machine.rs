@@ -1,0 +1,369 @@
+//! This machine, as the plan asks for it: databases are made, nodes started, loads measured.
+//!
+//! Invariants
+//! 1. Databases that a run was interrupted on are made anew: their note is written last, and removed first.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_base::units::human_bytes;
+use esker_lab::LabError;
+use esker_lab::pooled::PooledOptions;
+use esker_lab::pooled::arm::Arm;
+use esker_lab::pooled::bench::{Bench, DriveBytes, LoadSample, LoadStep, LoadedBytes, Survival};
+use esker_lab::pooled::ycsb::YcsbFigures;
+use serde::{Deserialize, Serialize};
+
+use super::client::{AFTER, Clients};
+use super::groups::Groups;
+use super::jars::Jars;
+use super::meters::{Moment, Watched};
+use super::node::{self, NodeSetup, address};
+use super::programs::{Run, Server, folder, opens, write, wrong};
+use super::storage::{self, Drives, Mounts, Site};
+use super::survive;
+use crate::args::PooledArgs;
+use crate::failure::{Failure, Result};
+use crate::lab::bounds::cgroups;
+
+/// Bytes of a row in files, uncompressed.
+const ROW_BYTES: u64 = 1150;
+/// Room of a node's drives for each byte of its rows: a compaction has its input and its output at once.
+const ROOM: u64 = 3;
+/// Room beside it: logs, and the least that a scaled drive has.
+const ROOM_BESIDE: u64 = 2 << 30;
+/// Memory of a client's JVM and of a node's part of the storage.
+const CLIENT_BYTES: u64 = 384 << 20;
+/// The time of drives while databases are made: no delays.
+const UNTIMED: &str = "none";
+const NOTE: &str = "loaded.json";
+
+/// The note beside databases that are complete.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Note {
+    made_of: String,
+    loaded: LoadedBytes,
+}
+
+/// The programs that the first use needs.
+struct Ready {
+    jars: Jars,
+    groups: Groups,
+}
+
+/// Nodes and their storage.
+struct Running {
+    arm: Arm,
+    nodes: Vec<Server>,
+    mounts: Mounts,
+}
+
+/// This machine.
+pub(in crate::lab) struct Machine {
+    options: PooledOptions,
+    keep: bool,
+    work: PathBuf,
+    run: PathBuf,
+    esker: PathBuf,
+    clock: Clock,
+    ready: Option<Ready>,
+    running: Option<Running>,
+    steps: u32,
+}
+
+impl Machine {
+    /// Prepares the folders.
+    pub(in crate::lab) fn new(args: &PooledArgs, options: PooledOptions) -> Result<Machine> {
+        let made = folder(&args.work).and_then(|work| {
+            fs::canonicalize(work).map_err(|error| wrong(&args.work.display().to_string(), error))
+        });
+        let work = made.map_err(|error| {
+            Failure::new(error.kind(), error).and("name another folder with --work")
+        })?;
+        if !storage::is_plain(&work) {
+            return Err(Failure::usage(format!(
+                "--work {}: name a folder with letters, digits, dots, dashes and underscores only, as it stands in device specifications",
+                work.display()
+            )));
+        }
+        let run = work.join(format!("run-{}", std::process::id()));
+        let esker = std::env::current_exe()?;
+        let (clock, keep) = (Clock::real(), args.keep);
+        Ok(Machine { options, keep, work, run, esker, clock, ready: None, running: None, steps: 0 })
+    }
+
+    /// Ends what is left, and removes what is not kept. Logs of a failure stay.
+    pub(in crate::lab) fn end(mut self, has_failed: bool) -> Result {
+        let ended = self.ready.as_mut().map_or(Ok(()), |ready| ready.groups.end());
+        // Ended by now, and children that are to be waited for.
+        drop(self.running.take());
+        if !self.keep {
+            for arm in Arm::ALL {
+                let _ = storage::remove(&self.arm_folder(arm)); // what was never made
+            }
+        }
+        if !has_failed {
+            let removed = storage::remove(&self.run);
+            removed.map_err(|error| Failure::new(error.kind(), error))?;
+        }
+        ended
+    }
+
+    fn ready(&self) -> Run<&Ready> {
+        self.ready.as_ref().ok_or_else(|| wrong("esker", "nothing has been looked for yet"))
+    }
+
+    fn site(&self) -> Run<Site<'_>> {
+        Ok(Site { esker: &self.esker, run: &self.run, groups: &self.ready()?.groups })
+    }
+
+    fn clients(&self) -> Run<Clients<'_>> {
+        let Ready { jars, groups } = self.ready()?;
+        Ok(Clients { jars, groups, options: &self.options, run: &self.run })
+    }
+
+    fn arm_folder(&self, arm: Arm) -> PathBuf {
+        self.work.join(format!("arm-{}", arm.data().name().replace([' ', ','], "-")))
+    }
+
+    fn rows_of_node(&self) -> u64 {
+        self.options.records / u64::from(self.options.nodes)
+    }
+
+    fn drives(&self, arm: Arm) -> Drives {
+        let PooledOptions { nodes, drives, .. } = self.options;
+        let each = u64::from(drives / nodes);
+        let of_node = self.rows_of_node() * ROW_BYTES * ROOM + ROOM_BESIDE;
+        let capacity = (of_node / each).next_multiple_of(1 << 20).max(1 << 30);
+        Drives::at(self.arm_folder(arm), nodes, drives, capacity)
+    }
+
+    /// The inputs of an arm's databases.
+    fn made_of(&self, arm: Arm) -> String {
+        let PooledOptions { nodes, drives, records, compressible, .. } = self.options;
+        format!(
+            "{}: {records} rows, {nodes} nodes, {drives} drives, {compressible}",
+            arm.data().name()
+        )
+    }
+
+    fn kept(&self, arm: Arm) -> Option<LoadedBytes> {
+        let text = fs::read_to_string(self.arm_folder(arm).join(NOTE)).ok()?;
+        let note: Note = serde_json::from_str(&text).ok()?;
+        (note.made_of == self.made_of(arm)).then_some(LoadedBytes { seconds: None, ..note.loaded })
+    }
+
+    fn open(&mut self, arm: Arm, time: &str, are_new: bool) -> Run {
+        let drives = self.drives(arm);
+        let mounts = Mounts::open(&self.site()?, arm, &drives, time, are_new)?;
+        // From now on a failure finds it here.
+        self.running = Some(Running { arm, nodes: Vec::new(), mounts });
+        let files = self.mounts()?.files();
+        for (number, files) in (0..self.options.nodes).zip(&files) {
+            let setup = NodeSetup {
+                number,
+                seed: number,
+                token: None,
+                files,
+                run: &self.run,
+                heap_bytes: self.options.heap_bytes,
+                memory_bytes: self.options.memory_bytes,
+            };
+            let Ready { jars, groups } = self.ready()?;
+            let node = setup.start(jars, groups)?;
+            self.running()?.nodes.push(node);
+        }
+        self.running()?.nodes.iter_mut().try_for_each(node::until_ready)
+    }
+
+    fn mounts(&self) -> Run<&Mounts> {
+        let running = self.running.as_ref().ok_or_else(|| wrong("esker", "no node is started"))?;
+        Ok(&running.mounts)
+    }
+
+    fn running(&mut self) -> Run<&mut Running> {
+        self.running.as_mut().ok_or_else(|| wrong("esker", "no node is started"))
+    }
+
+    fn close(&mut self) -> Run<DriveBytes> {
+        let running = self.running()?;
+        for node in std::mem::take(&mut running.nodes) {
+            node::end(node)?;
+        }
+        let Some(Running { arm, mounts, .. }) = self.running.take() else {
+            return Err(wrong("esker", "no node is started"));
+        };
+        mounts.close(&self.esker)?;
+        self.drives(arm).bytes(&self.esker)
+    }
+
+    fn missing_tools(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        let mut need = |is_there: bool, what: &str| {
+            if !is_there {
+                missing.push(what.to_owned());
+            }
+        };
+        need(rustix::process::geteuid().is_root(), "this needs root: run it with sudo");
+        need(
+            runs("java", "-version"),
+            "java is missing: install a JDK 17, such as openjdk-17-jdk-headless",
+        );
+        need(
+            runs("javac", "-version"),
+            "javac is missing: install a JDK 17, such as openjdk-17-jdk-headless",
+        );
+        need(runs("mvn", "-version"), "mvn is missing: install maven");
+        need(runs("mkfs.ext4", "-V"), "mkfs.ext4 is missing: install e2fsprogs");
+        need(
+            opens("/dev/fuse").is_ok(),
+            "/dev/fuse cannot be opened: load the module fuse, and give the container the device",
+        );
+        need(
+            runs("losetup", "-a"),
+            "loop devices are not to be had: load the module loop, install util-linux",
+        );
+        need(
+            cgroups().is_ok(),
+            "no memory cgroup of version 1 is mounted: `mount -t cgroup -o memory none /sys/fs/cgroup/memory`, where the kernel has it",
+        );
+        need(
+            storage::can_write(&self.work).is_ok(),
+            "the folder of --work cannot be written: name another one",
+        );
+        let needed = u64::from(self.options.nodes) * (self.options.memory_bytes + CLIENT_BYTES);
+        let free = available_memory();
+        if free.is_some_and(|free| free < needed) {
+            let (needed, free) = (human_bytes(needed), human_bytes(free.unwrap_or_default()));
+            missing.push(format!("{needed} of memory are needed, and {free} are free: take fewer --nodes, or less --memory"));
+        }
+        missing
+    }
+}
+
+impl Bench for Machine {
+    fn missing(&mut self) -> Run<Vec<String>> {
+        let mut missing = self.missing_tools();
+        if missing.is_empty() {
+            match Jars::build(&self.work.join("jars")) {
+                Ok(jars) => {
+                    folder(&self.run)?;
+                    let memory = cgroups().map_err(|why| wrong("cgroups", why))?;
+                    self.ready = Some(Ready { jars, groups: Groups::new(&memory, &self.run)? });
+                }
+                Err(error) => missing.push(format!(
+                    "Cassandra and YCSB cannot be built: {error}; on first use Maven needs its repository"
+                )),
+            }
+        }
+        Ok(missing)
+    }
+
+    fn load(&mut self, arm: Arm) -> Run<LoadedBytes> {
+        if let Some(kept) = self.kept(arm) {
+            return Ok(kept);
+        }
+        let at = self.arm_folder(arm);
+        storage::remove(&at)?;
+        self.drives(arm).create_all(&self.site()?, arm)?;
+        self.open(arm, UNTIMED, true)?;
+        let clients = self.clients()?;
+        let compresses = arm.node_compresses().to_string();
+        for number in 0..self.options.nodes {
+            clients.tool(&["schema", &address(number), "1", &compresses])?;
+        }
+        let began = self.clock.now();
+        clients.load()?;
+        let seconds = Some(self.clock.now().since(began).as_secs_f64());
+        let files = self.mounts()?.used()?;
+        let loaded = LoadedBytes { seconds, files, drives: self.close()? };
+        let note = Note { made_of: self.made_of(arm), loaded };
+        let text = serde_json::to_string(&note).map_err(|error| wrong(NOTE, error))?;
+        write(&at.join(NOTE), &text)?;
+        Ok(loaded)
+    }
+
+    fn start(&mut self, arm: Arm, dilation: u32) -> Run {
+        let note = self.arm_folder(arm).join(NOTE);
+        let text =
+            fs::read_to_string(&note).map_err(|error| wrong(&note.display().to_string(), error))?;
+        fs::remove_file(&note).map_err(|error| wrong(&note.display().to_string(), error))?;
+        self.open(arm, &format!("{dilation}x"), false)?;
+        self.clients()?.settle()?;
+        // Complete again once it is closed.
+        write(&self.run.join(NOTE), &text)
+    }
+
+    fn step(&mut self, step: &LoadStep) -> Run<LoadSample> {
+        self.steps += 1;
+        let name = format!("step-{}", self.steps);
+        let (mut clients, logs) = self.clients()?.start(step, &name)?;
+        clients.iter_mut().try_for_each(Clients::until_begun)?;
+        let pids = |servers: &[Server]| servers.iter().map(Server::pid).collect::<Vec<_>>();
+        let mounts = self.mounts()?;
+        let watched = Watched {
+            nodes: self.running.as_ref().map(|running| pids(&running.nodes)).unwrap_or_default(),
+            clients: pids(&clients),
+            storage: mounts.pids(),
+            blocks: mounts.blocks(),
+        };
+        self.clock.sleep(Duration::from_secs(step.warm_up_s.into()));
+        let before = Moment::take(&self.clock, &watched)?;
+        self.clock.sleep(Duration::from_secs(step.seconds.into()));
+        let (traffic, cpu) = Moment::take(&self.clock, &watched)?.since(&before);
+        self.clock.sleep(AFTER);
+        let text = self.clients()?.finish(clients, step, &logs)?;
+        sample(&text, step, traffic, cpu)
+    }
+
+    fn stop(&mut self) -> Run<DriveBytes> {
+        let arm = self.running()?.arm;
+        let bytes = self.close()?;
+        let saved = self.run.join(NOTE);
+        let back = fs::read_to_string(&saved)
+            .map_err(|error| wrong(&saved.display().to_string(), error))?;
+        write(&self.arm_folder(arm).join(NOTE), &back)?;
+        Ok(bytes)
+    }
+
+    fn survive(&mut self) -> Run<Survival> {
+        let at = self.work.join("survive");
+        storage::remove(&at)?;
+        let survived = survive::run(&self.site()?, &self.clients()?, &folder(&at)?)?;
+        storage::remove(&at)?;
+        Ok(survived)
+    }
+}
+
+/// A sample of the histograms' sums and of the meters.
+#[allow(clippy::cast_precision_loss)] // counts of a run
+fn sample(
+    text: &str,
+    step: &LoadStep,
+    traffic: esker_lab::pooled::bench::BlockTraffic,
+    cpu: esker_lab::pooled::bench::CpuTime,
+) -> Result<LoadSample, LabError> {
+    let figures = YcsbFigures::parse(text)?;
+    let (reads, updates) = (figures.intended("READ")?, figures.intended("UPDATE")?);
+    // A run that ends early has measured fewer seconds.
+    let seconds = figures.seconds()?.min(f64::from(step.seconds));
+    let ops_per_s = (reads.count + updates.count) as f64 / seconds;
+    Ok(LoadSample { ops_per_s, reads, updates, failed: figures.failed(), traffic, cpu })
+}
+
+/// Whether a program is there.
+fn runs(program: &str, flag: &str) -> bool {
+    let null = Stdio::null;
+    let run = Command::new(program).arg(flag).stdin(null()).stdout(null()).stderr(null()).status();
+    run.is_ok_and(|status| status.success())
+}
+
+/// Memory that can be had without swapping, in bytes.
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}

@@ -1,0 +1,409 @@
+//! The storage of an arm: modelled drives in files, striped or pooled, attached as block devices with ext4.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use esker_base::files;
+use esker_lab::pooled::arm::{Arm, Storage};
+use esker_lab::pooled::bench::DriveBytes;
+use serde_json::Value;
+
+use super::groups::Groups;
+use super::programs::{Run, Server, call, folder, within, wrong};
+
+/// The model.
+const PROFILE: &str = "micron-9300";
+/// The share of a pool's drives that its volumes have together.
+const VOLUMES_PERCENT: u64 = 70;
+const MIB: u64 = 1 << 20;
+const CHUNK: &str = "1MiB";
+const LOG: &str = "32MiB";
+const POOL: &str = "tank";
+/// How long a device may take to be attached, and a pool to be served.
+const READY: Duration = Duration::from_secs(120);
+/// How long it may take to be detached: the drives are slow, and there may be much to write back.
+const DETACH: Duration = Duration::from_secs(600);
+
+/// The places and the program that storage is made with.
+pub(super) struct Site<'a> {
+    /// This program.
+    pub(super) esker: &'a Path,
+    /// The folder of the run: mount points, sockets, logs.
+    pub(super) run: &'a Path,
+    /// Cgroups.
+    pub(super) groups: &'a Groups,
+}
+
+impl Site<'_> {
+    fn esker(&self) -> Command {
+        Command::new(self.esker)
+    }
+
+    /// Starts this program as a part of the storage.
+    pub(super) fn server(&self, name: &str, arguments: impl FnOnce(&mut Command)) -> Run<Server> {
+        let mut command = within(&self.groups.storage(), self.esker);
+        arguments(&mut command);
+        Server::start(name, &mut command, &self.run.join(format!("{name}.log")))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.run.join("pool.sock")
+    }
+
+    /// Runs a command of this program that asks the served pool.
+    pub(super) fn ask(&self, words: &[&str]) -> Run<String> {
+        call(&words.join(" "), self.esker().args(words).arg("--socket").arg(self.socket()))
+    }
+}
+
+/// Drives of an arm, and how many there are for each node.
+#[derive(Clone, Debug)]
+pub(super) struct Drives {
+    folder: PathBuf,
+    nodes: u32,
+    each: u32,
+    capacity: u64,
+}
+
+impl Drives {
+    /// Drives whose files are in a folder.
+    pub(super) fn at(folder: PathBuf, nodes: u32, drives: u32, capacity: u64) -> Drives {
+        Drives { folder, nodes, each: drives / nodes, capacity }
+    }
+
+    fn count(&self) -> u32 {
+        self.nodes * self.each
+    }
+
+    /// The file of a drive.
+    pub(super) fn image(&self, drive: u32) -> PathBuf {
+        self.folder.join(format!("drive{drive}.img"))
+    }
+
+    /// The specification of a drive; `time` as in `time=40x`.
+    pub(super) fn spec(&self, drive: u32, time: &str) -> String {
+        format!("ssd:?image={}&time={time}", self.image(drive).display())
+    }
+
+    fn specs(&self, drives: std::ops::Range<u32>, time: &str) -> Vec<String> {
+        drives.map(|drive| self.spec(drive, time)).collect()
+    }
+
+    fn of_node(&self, node: u32) -> std::ops::Range<u32> {
+        node * self.each..(node + 1) * self.each
+    }
+
+    /// Makes a drive anew.
+    pub(super) fn create(&self, esker: &Path, drive: u32) -> Run {
+        let image = self.image(drive);
+        if image.exists() {
+            fs::remove_file(&image).map_err(|error| wrong(&image.display().to_string(), error))?;
+        }
+        let mut command = Command::new(esker);
+        command.args(["ssd", "create", PROFILE]).arg(image);
+        call("ssd create", command.arg("--capacity").arg(self.capacity.to_string())).map(|_| ())
+    }
+
+    /// Makes all of them anew, and pools where the arm has some.
+    pub(super) fn create_all(&self, site: &Site<'_>, arm: Arm) -> Run {
+        folder(&self.folder)?;
+        for drive in 0..self.count() {
+            self.create(site.esker, drive)?;
+        }
+        let volume = self.capacity * u64::from(self.each) * VOLUMES_PERCENT / 100 / MIB * MIB;
+        match arm.storage() {
+            Storage::Stripe => Ok(()),
+            Storage::Pool => {
+                let specs = self.specs(0..self.count(), "none");
+                make_pool(site, POOL, &specs, 0)?;
+                (0..self.nodes).try_for_each(|node| {
+                    make_volume(
+                        site,
+                        POOL,
+                        &format!("n{node}"),
+                        &specs,
+                        volume,
+                        arm.pool_compresses(),
+                    )
+                })
+            }
+            Storage::PoolHere => (0..self.nodes).try_for_each(|node| {
+                let (pool, specs) =
+                    (format!("{POOL}{node}"), self.specs(self.of_node(node), "none"));
+                make_pool(site, &pool, &specs, 0)?;
+                make_volume(site, &pool, "n", &specs, volume, arm.pool_compresses())
+            }),
+        }
+    }
+
+    /// Bytes in all drives, while nobody has them.
+    pub(super) fn bytes(&self, esker: &Path) -> Run<DriveBytes> {
+        let mut sum = DriveBytes::default();
+        for drive in 0..self.count() {
+            let mut command = Command::new(esker);
+            let text =
+                call("ssd info", command.args(["ssd", "info", "--json"]).arg(self.image(drive)))?;
+            let one = drive_bytes(&text)?;
+            sum.taken += one.taken;
+            sum.host_written += one.host_written;
+            sum.media_written += one.media_written;
+        }
+        Ok(sum)
+    }
+}
+
+/// Reads the answer of `ssd info --json`.
+fn drive_bytes(text: &str) -> Run<DriveBytes> {
+    let info: Value = serde_json::from_str(text).map_err(|error| wrong("ssd info", error))?;
+    let number = |value: &Value, name: &str| {
+        value[name].as_u64().ok_or_else(|| wrong("ssd info", format!("it has no number {name}")))
+    };
+    let mut pages = 0;
+    for writer in info["writers"].as_array().into_iter().flatten() {
+        pages += number(writer, "valid_pages")?;
+    }
+    Ok(DriveBytes {
+        taken: pages * number(&info, "page_bytes")?,
+        host_written: number(&info, "host_written_bytes")?,
+        media_written: number(&info, "media_written_bytes")?,
+    })
+}
+
+/// Makes a pool on drives.
+pub(super) fn make_pool(site: &Site<'_>, pool: &str, specs: &[String], parity: u32) -> Run {
+    let mut command = site.esker();
+    command.args(["pool", "create", pool]).args(specs).args(["--parity", &parity.to_string()]);
+    call("pool create", command.args(["--chunk", CHUNK, "--log", LOG])).map(|_| ())
+}
+
+/// Makes a volume of a pool that nobody serves, for any host.
+pub(super) fn make_volume(
+    site: &Site<'_>,
+    pool: &str,
+    name: &str,
+    specs: &[String],
+    bytes: u64,
+    compressed: bool,
+) -> Run {
+    let volume = format!("{pool}/{name}");
+    let mut command = site.esker();
+    command.args(["volume", "create", &volume, "--size", &bytes.to_string()]);
+    command.args(compressed.then_some(()).map_or(&["--no-compression"][..], |()| &[]));
+    call("volume create", command.arg("--drives").args(specs))?;
+    let mut command = site.esker();
+    command.args(["volume", "export", &volume, "--any-host", "--drives"]).args(specs);
+    call("volume export", &mut command).map(|_| ())
+}
+
+/// Serves a pool, and gives the address at which hosts find it.
+pub(super) fn serve_pool(site: &Site<'_>, pool: &str, specs: &[String]) -> Run<(Server, String)> {
+    let mut server = site.server("pool", |command| {
+        command.args([
+            "pool",
+            "serve",
+            pool,
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+        ]);
+        command.arg("--socket").arg(site.socket()).arg("--drives").args(specs);
+    })?;
+    let address = server.until(READY, listening)?;
+    Ok((server, address))
+}
+
+/// The address in the output of a program that serves.
+pub(super) fn listening(said: &str) -> Option<String> {
+    // The line is complete when another one follows, or its end is there.
+    let line = said
+        .split_inclusive('\n')
+        .find(|line| line.starts_with("listening on ") && line.ends_with('\n'))?;
+    Some(line.trim_start_matches("listening on ").trim().to_owned())
+}
+
+/// The specification of a served volume.
+pub(super) fn remote(address: &str, pool: &str, volume: &str) -> String {
+    format!("nvme-tcp://{address}/nqn.2026-01.io.esker:{pool}:{volume}?give-up=300s&timeout=120s")
+}
+
+/// A device that is attached and mounted.
+struct Mounted {
+    server: Server,
+    at: PathBuf,
+    files: PathBuf,
+    /// As in `/sys/block`.
+    block: String,
+}
+
+/// Storage of an arm in use.
+pub(super) struct Mounts {
+    mounted: Vec<Mounted>,
+    pool: Option<Server>,
+}
+
+impl Mounts {
+    /// Attaches and mounts what an arm's nodes use; makes file systems if they are new.
+    pub(super) fn open(
+        site: &Site<'_>,
+        arm: Arm,
+        drives: &Drives,
+        time: &str,
+        are_new: bool,
+    ) -> Run<Mounts> {
+        let mut mounts = Mounts { mounted: Vec::new(), pool: None };
+        let mut address = String::new();
+        if arm.storage() == Storage::Pool {
+            let (server, at) = serve_pool(site, POOL, &drives.specs(0..drives.count(), time))?;
+            (mounts.pool, address) = (Some(server), at);
+        }
+        for node in 0..drives.nodes {
+            let own: String = drives
+                .specs(drives.of_node(node), time)
+                .iter()
+                .map(|spec| format!("({spec})"))
+                .collect();
+            let spec = match arm.storage() {
+                Storage::Stripe => format!("stripe:{own}"),
+                Storage::Pool => remote(&address, POOL, &format!("n{node}")),
+                Storage::PoolHere => format!("volume:{POOL}{node}/n?drives={own}"),
+            };
+            mounts.add(site, node, &spec, are_new)?;
+        }
+        Ok(mounts)
+    }
+
+    /// Serves a pool of volumes `n0`, `n1`…, and mounts one for each node.
+    pub(super) fn of_pool(
+        site: &Site<'_>,
+        pool: &str,
+        specs: &[String],
+        nodes: u32,
+    ) -> Run<Mounts> {
+        let (server, address) = serve_pool(site, pool, specs)?;
+        let mut mounts = Mounts { mounted: Vec::new(), pool: Some(server) };
+        for node in 0..nodes {
+            mounts.add(site, node, &remote(&address, pool, &format!("n{node}")), true)?;
+        }
+        Ok(mounts)
+    }
+
+    fn add(&mut self, site: &Site<'_>, node: u32, spec: &str, is_new: bool) -> Run {
+        let at = folder(&site.run.join(format!("at-{node}")))?;
+        let files = folder(&site.run.join(format!("files-{node}")))?;
+        let mut server = site.server(&format!("attach-{node}"), |command| {
+            command.args(["attach", "--loop", spec]).arg(&at);
+        })?;
+        let device = server.until(READY, |said| {
+            let line =
+                said.split_inclusive('\n').find(|line| line.starts_with("block device: "))?;
+            line.ends_with('\n')
+                .then(|| line.trim_start_matches("block device: ").trim().to_owned())
+        })?;
+        if is_new {
+            call("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-F", &device]))?;
+        }
+        call("mount", Command::new("mount").args(["-o", "noatime,discard", &device]).arg(&files))?;
+        let block = device.trim_start_matches("/dev/").to_owned();
+        self.mounted.push(Mounted { server, at, files, block });
+        Ok(())
+    }
+
+    /// Where each node's files are.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.mounted.iter().map(|one| one.files.clone()).collect()
+    }
+
+    /// The nodes' block devices.
+    pub(super) fn blocks(&self) -> Vec<String> {
+        self.mounted.iter().map(|one| one.block.clone()).collect()
+    }
+
+    /// Its processes.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.mounted
+            .iter()
+            .map(|one| one.server.pid())
+            .chain(self.pool.as_ref().map(Server::pid))
+            .collect()
+    }
+
+    /// Bytes that the nodes' file systems have in use.
+    pub(super) fn used(&self) -> Run<u64> {
+        let used = |one: &Mounted| {
+            let found = rustix::fs::statvfs(&one.files).map_err(|error| wrong("statvfs", error))?;
+            Ok((found.f_blocks - found.f_bfree) * found.f_frsize)
+        };
+        self.mounted.iter().map(used).sum()
+    }
+
+    /// Unmounts and detaches all of it in order, and ends the pool.
+    pub(super) fn close(self, esker: &Path) -> Run {
+        for one in self.mounted {
+            call("umount", Command::new("umount").arg(&one.files))?;
+            call("detach", Command::new(esker).args(["detach", "--wait", "60"]).arg(&one.at))?;
+            one.server.succeed(DETACH)?;
+        }
+        self.pool.map_or(Ok(()), |pool| pool.end(DETACH))
+    }
+}
+
+/// Removes a folder of drives.
+pub(super) fn remove(at: &Path) -> Run {
+    match fs::remove_dir_all(at) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(wrong(&at.display().to_string(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a path stands in a specification as it is.
+pub(super) fn is_plain(path: &Path) -> bool {
+    path.to_str()
+        .is_some_and(|text| text.chars().all(|one| one.is_alphanumeric() || "/._-+".contains(one)))
+}
+
+/// Whether files can be made in a folder.
+pub(super) fn can_write(at: &Path) -> Result<(), std::io::Error> {
+    let probe = at.join(".probe");
+    files::write(&probe, "")?;
+    fs::remove_file(probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_divided_among_nodes_in_turn() {
+        let drives = Drives::at(PathBuf::from("/w/local"), 2, 4, 1 << 30);
+        assert_eq!(drives.of_node(1), 2..4);
+        assert_eq!(drives.spec(3, "40x"), "ssd:?image=/w/local/drive3.img&time=40x");
+    }
+
+    #[test]
+    fn bytes_of_a_drive_are_read_from_its_description() {
+        let text = r#"{"page_bytes": 4096, "host_written_bytes": 10, "media_written_bytes": 12,
+            "writers": [{"valid_pages": 2}, {"valid_pages": 1}]}"#;
+        let bytes = drive_bytes(text).unwrap();
+        assert_eq!((bytes.taken, bytes.host_written, bytes.media_written), (3 * 4096, 10, 12));
+        assert!(drive_bytes("{}").unwrap_err().to_string().contains("page_bytes"));
+    }
+
+    #[test]
+    fn an_address_is_taken_from_a_whole_line() {
+        assert_eq!(listening("pool\nlistening on 127.0.0.1:4\n").as_deref(), Some("127.0.0.1:4"));
+        assert_eq!(listening("pool\nlistening on 127.0.0.1:4"), None);
+    }
+
+    #[test]
+    fn paths_that_mean_something_in_specifications_are_not_plain() {
+        assert!(is_plain(Path::new("/var/tmp/esker-pooled_1.d")));
+        for path in ["/a b", "/a%20", "/a(b)", "/a&b", "/a?b"] {
+            assert!(!is_plain(Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The plan, on a bench that gives the figures it is told.
+
+use super::bench::{BlockTraffic, CpuTime, Latencies, LoadedBytes, Survival};
+use super::*;
+use crate::Outcome;
+
+const OPTIONS: PooledOptions = PooledOptions {
+    nodes: 2,
+    drives: 4,
+    records: 200_000,
+    rates: Vec::new(),
+    seconds: 10,
+    warm_up_s: 2,
+    rounds: 3,
+    threads: 16,
+    dilation: 40,
+    calibrate: false,
+    compressible: 0.5,
+    memory_bytes: 1200 << 20,
+    heap_bytes: 768 << 20,
+    controls: true,
+    compare: true,
+    survive: false,
+    quick: false,
+    seed: 1,
+};
+
+fn options() -> PooledOptions {
+    PooledOptions { rates: vec![1000, 4000], ..OPTIONS }
+}
+
+/// A machine whose figures are said.
+struct Told {
+    missing: Vec<String>,
+    /// How many times local's operations and latencies remote has.
+    remote: (f64, f64),
+    /// How far the second local arm is from the first one.
+    again: f64,
+    machine: f64,
+    /// The dilation from which on drives are busy.
+    busy_from: u32,
+    survival: Survival,
+    started: Vec<(Arm, u32)>,
+    loaded: Vec<Arm>,
+    stopped: usize,
+}
+
+impl Default for Told {
+    fn default() -> Told {
+        let survival =
+            Survival { acknowledged: 300, at_kill: 100, at_drive: 200, ..Survival::default() };
+        Told {
+            missing: Vec::new(),
+            remote: (1.3, 0.8),
+            again: 1.02,
+            machine: 0.5,
+            busy_from: 0,
+            survival,
+            started: Vec::new(),
+            loaded: Vec::new(),
+            stopped: 0,
+        }
+    }
+}
+
+impl Bench for Told {
+    fn missing(&mut self) -> Result<Vec<String>, LabError> {
+        Ok(self.missing.clone())
+    }
+
+    fn load(&mut self, arm: Arm) -> Result<LoadedBytes, LabError> {
+        self.loaded.push(arm);
+        Ok(LoadedBytes { seconds: Some(9.0), files: 5 << 20, ..LoadedBytes::default() })
+    }
+
+    fn start(&mut self, arm: Arm, dilation: u32) -> Result<(), LabError> {
+        assert_eq!(self.started.len(), self.stopped, "one arm at a time");
+        self.started.push((arm, dilation));
+        Ok(())
+    }
+
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // told figures
+    fn step(&mut self, step: &LoadStep) -> Result<LoadSample, LabError> {
+        let (arm, dilation) = self.started[self.stopped];
+        let (ops, latency) = match arm {
+            Arm::Remote => self.remote,
+            Arm::LocalAgain => (self.again, self.again),
+            _ => (1.0, 1.0),
+        };
+        let ops_per_s = step.rate.map_or(5000.0 * ops, |rate| rate as f64);
+        let latencies = Latencies {
+            count: (ops_per_s * f64::from(step.seconds) / 2.0) as u64,
+            mean_us: 10_000.0 * latency,
+            p999_us: 90_000.0 * latency,
+        };
+        let busy = if dilation >= self.busy_from { 0.9 } else { 0.3 };
+        let traffic = BlockTraffic { busy, reads: latencies.count, ..BlockTraffic::default() };
+        let cpu = CpuTime { machine: self.machine, nodes_s: 5.0, ..CpuTime::default() };
+        Ok(LoadSample { ops_per_s, reads: latencies, updates: latencies, failed: 0, traffic, cpu })
+    }
+
+    fn stop(&mut self) -> Result<DriveBytes, LabError> {
+        self.stopped += 1;
+        Ok(DriveBytes { taken: 7 << 20, ..DriveBytes::default() })
+    }
+
+    fn survive(&mut self) -> Result<Survival, LabError> {
+        Ok(self.survival.clone())
+    }
+}
+
+fn go(options: &PooledOptions, told: &mut Told) -> PooledReport {
+    run(options, told, |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn outcomes(report: &PooledReport) -> Vec<Outcome> {
+    report.verdicts.iter().map(|one| one.outcome).collect()
+}
+
+#[test]
+fn arms_run_in_turn_and_share_the_databases_of_local() {
+    let mut told = Told::default();
+    let report = go(&options(), &mut told);
+    assert_eq!(
+        told.loaded,
+        [Arm::Local, Arm::Remote, Arm::RemotePlain, Arm::LocalPlain, Arm::PoolHere]
+    );
+    let arms: Vec<Arm> = told.started.iter().map(|(arm, _)| *arm).collect();
+    let mut back = Arm::ALL.to_vec();
+    back.reverse();
+    assert_eq!(arms[..6], Arm::ALL);
+    assert_eq!(arms[6..12], back);
+    assert_eq!(arms.len(), 18);
+    assert_eq!(report.loads.len(), 6 * 3);
+    let unlimited = figures::find(&report.loads, Arm::Remote, None).unwrap();
+    assert!((unlimited.ops_per_s.median - 6500.0).abs() < 1e-9);
+    assert_eq!(unlimited.samples.len(), 3);
+    assert!((unlimited.device_reads.median - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn goals_are_reached_by_figures_that_reach_them() {
+    let report = go(&options(), &mut Told::default());
+    // 1000 a second is low, 4000 is not; five figures at saturation; the crossing.
+    assert_eq!(outcomes(&report), [Outcome::Reached; 7], "{:#?}", report.verdicts);
+    assert!(report.verdicts[0].esker.contains("reads 0.80 times local"));
+    assert!(
+        report.verdicts[1].esker.contains("1.30 times local; A/A spread 1 %"),
+        "{:?}",
+        report.verdicts[1]
+    );
+    assert!(
+        report.verdicts[3].source.contains("28.9 ms")
+            && report.verdicts[3].source.contains("40.7 ms")
+    );
+    assert!(report.verdicts[6].esker.contains("from 1000 a second on"));
+}
+
+#[test]
+fn a_remote_pool_that_is_behind_misses_its_goals() {
+    let mut told = Told { remote: (0.9, 1.2), ..Told::default() };
+    assert_eq!(outcomes(&go(&options(), &mut told)), [Outcome::Missed; 7]);
+    let mut told = Told { remote: (1.05, 1.05), ..Told::default() };
+    let report = go(&options(), &mut told);
+    assert_eq!(report.verdicts[0].outcome, Outcome::Reached, "within 10 %");
+    assert_eq!(report.verdicts[1].outcome, Outcome::Missed, "not 1.1 times");
+}
+
+#[test]
+fn a_ladder_without_low_rates_says_so() {
+    let options = PooledOptions { rates: vec![4000], ..options() };
+    let report = go(&options, &mut Told::default());
+    assert_eq!(report.verdicts[0].outcome, Outcome::NotComparable);
+    assert!(report.verdicts[0].esker.contains("kept no rate"), "{:?}", report.verdicts[0]);
+}
+
+#[test]
+fn an_effect_below_the_spread_of_repetition_is_missed() {
+    let mut told = Told { again: 2.0, ..Told::default() };
+    let report = go(&options(), &mut told);
+    assert!(
+        report.verdicts[1..6].iter().all(|one| one.outcome == Outcome::Missed),
+        "{:#?}",
+        report.verdicts
+    );
+}
+
+#[test]
+fn nothing_is_reached_on_busy_processors_or_idle_drives() {
+    let mut told = Told { machine: 0.9, ..Told::default() };
+    let report = go(&options(), &mut told);
+    assert_eq!(outcomes(&report), [Outcome::NotComparable; 7]);
+    assert!(report.verdicts[1].esker.ends_with("processors 90 %"), "{:?}", report.verdicts[1]);
+    let mut told = Told { busy_from: 1000, ..Told::default() };
+    let report = go(&options(), &mut told);
+    // At a low rate drives are idle, and may be.
+    assert_eq!(report.verdicts[0].outcome, Outcome::Reached);
+    assert!(report.verdicts[1..].iter().all(|one| one.outcome == Outcome::NotComparable));
+}
+
+#[test]
+fn the_dilation_is_doubled_until_drives_are_busy() {
+    let options = PooledOptions { calibrate: true, ..options() };
+    let mut told = Told { busy_from: 160, ..Told::default() };
+    let report = go(&options, &mut told);
+    let tried: Vec<u32> = report.tries.iter().map(|one| one.dilation).collect();
+    assert_eq!((tried, report.dilation), (vec![40, 80, 160], 160));
+    assert!(told.started[3..].iter().all(|&(_, dilation)| dilation == 160));
+    // Without a fit, the nearest try counts.
+    let mut told = Told { machine: 1.0, busy_from: 80, ..Told::default() };
+    let report = go(&options, &mut told);
+    assert_eq!(report.tries.len(), calibrate::TRIES as usize);
+    assert!(report.dilation >= 80);
+    assert!(report.verdicts.iter().all(|one| one.outcome == Outcome::NotComparable));
+}
+
+#[test]
+fn lost_writes_are_missed_and_a_load_that_ended_early_proves_nothing() {
+    let options = PooledOptions { compare: false, survive: true, ..options() };
+    let cases = [
+        (
+            Survival { acknowledged: 300, at_kill: 100, at_drive: 200, ..Survival::default() },
+            Outcome::Reached,
+        ),
+        (
+            Survival {
+                acknowledged: 300,
+                at_kill: 100,
+                at_drive: 200,
+                missing: 1,
+                ..Survival::default()
+            },
+            Outcome::Missed,
+        ),
+        (
+            Survival {
+                acknowledged: 300,
+                at_kill: 100,
+                at_drive: 200,
+                wrong: 1,
+                ..Survival::default()
+            },
+            Outcome::Missed,
+        ),
+        (
+            Survival { acknowledged: 200, at_kill: 100, at_drive: 200, ..Survival::default() },
+            Outcome::NotComparable,
+        ),
+    ];
+    for (survival, expected) in cases {
+        let mut told = Told { survival, ..Told::default() };
+        assert_eq!(outcomes(&go(&options, &mut told)), [expected]);
+        assert!(told.started.is_empty());
+    }
+}
+
+#[test]
+fn a_machine_that_lacks_something_is_told_so() {
+    let mut told =
+        Told { missing: vec!["java is missing: install it".to_owned()], ..Told::default() };
+    let report = go(&options(), &mut told);
+    assert!(told.loaded.is_empty() && report.verdicts.is_empty());
+    let text = report.table();
+    assert!(text.contains("SKIPPED, ALL OF IT: java is missing: install it"), "{text}");
+}
+
+#[test]
+fn the_report_has_every_figure_as_text_json_and_page() {
+    let quick = PooledOptions { quick: true, controls: false, rounds: 1, ..options() };
+    let mut report = go(&quick, &mut Told::default());
+    report.command = "esker lab pooled <quick>".to_owned();
+    let text = report.table();
+    for part in
+        ["quick: too short", "local again", "6500", "28.9 ms", "controls beside A/A", "7.00 MiB"]
+    {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    let back: PooledReport = serde_json::from_str(&report.json()).unwrap();
+    assert_eq!(back, report);
+    let page = report.page().html();
+    assert!(page.contains("esker lab pooled &lt;quick&gt;") && page.contains("local again"));
+}
+
+#[test]
+fn options_without_sense_are_refused() {
+    for (options, part) in [
+        (PooledOptions { nodes: 0, ..options() }, "--nodes"),
+        (PooledOptions { drives: 3, ..options() }, "--drives"),
+        (PooledOptions { rates: vec![1], ..options() }, "--rates"),
+        (PooledOptions { rates: vec![2000, 1000], ..options() }, "--rates"),
+        (PooledOptions { records: 10, ..options() }, "--records"),
+        (PooledOptions { seconds: 0, ..options() }, "--seconds"),
+        (PooledOptions { compressible: 1.5, ..options() }, "--compressible"),
+        (PooledOptions { memory_bytes: 1, ..options() }, "--memory"),
+        (PooledOptions { drives: 2, survive: true, ..options() }, "--survive"),
+    ] {
+        let why = run(&options, &mut Told::default(), |_| ControlFlow::Continue(()))
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains(part), "{why}");
+    }
+    let ended = run(&options(), &mut Told::default(), |_| ControlFlow::Break(()));
+    assert!(matches!(ended, Err(LabError::Interrupted)));
+}
