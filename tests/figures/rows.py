@@ -503,3 +503,28 @@ def pooled_survival(_, out):
     names = {"acknowledged": "acknowledged", "at_kill": "of these before the node was killed",
              "at_drive": "of these before the drive failed", "refused": "refused", "missing": "missing", "wrong": "wrong"}
     return [[name, str(survival[key])] for key, name in names.items()]
+
+
+def hse(_, out):
+    """With staging over without: throughput, the drives' rates alone, tails, bytes to capacity."""
+    runs = [run for run in json.loads(out.read_text())["runs"] if run["round"] == 0]
+    arms = {run["arm"]: {phase["workload"]: phase for phase in run["phases"]} for run in runs}
+    published = {"load": "4", "A": "2.3", "F": "2.1"}
+
+    def needs(phase):
+        return max(drive["needs_s"] for drive in phase["drives"])
+
+    def tail(phase):
+        return next((one["p999_us"] for one in phase["latencies"] if one["operation"] == "read"), 0)
+
+    def capacity(phase):
+        return sum(drive["written_bytes"] for drive in phase["drives"] if drive["class"] == "capacity")
+
+    def ratio(name, of, turned=False):
+        without, staged = (of(arms[arm][name]) for arm in ("capacity", "staged"))
+        above, below = (without, staged) if turned else (staged, without)
+        return f"{above / below:.2f}" if below else ""
+
+    return [[name, published.get(name, ""), ratio(name, lambda phase: phase["ops_per_s"]), ratio(name, needs, True),
+             ratio(name, tail), ratio(name, capacity)]
+            for name in arms["staged"]]
