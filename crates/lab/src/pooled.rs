@@ -4,7 +4,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`arm`] | the two sides and the controls |
-//! | [`bench`] | the seam to a machine that runs the programs |
+//! | [`bench`](mod@bench) | the seam to a machine that runs the programs |
 //! | [`ycsb`] | the figures that YCSB prints |
 //! | [`figures`] | medians of repetitions |
 //! | [`calibrate`] | how much slower than real the drives are to be |

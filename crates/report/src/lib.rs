@@ -8,7 +8,7 @@
 //! | [`page`](mod@page), [`block`] | [`Book`], [`Page`], [`Section`], [`Block`], [`Verdict`] |
 //! | [`table`] | [`Table`], [`Cell`]: as markup and as CSV |
 //! | [`chart`] | [`Chart`] and its kinds: [`Panels`], [`Curves`], [`Dots`], [`Bars`], [`HeatMap`] |
-//! | [`unit`] | [`Unit`]: how figures are written |
+//! | [`unit`](mod@unit) | [`Unit`]: how figures are written |
 //! | `figures` | the table behind each chart |
 //! | `svg` | dot plots, drawn without a script |
 //! | `markup`, `escape` | a chart within a page; foreign text |
