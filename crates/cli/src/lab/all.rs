@@ -181,7 +181,7 @@ fn experiment(one: &Experiment, args: &AllArgs) -> Result<Ended> {
     }
     let seconds = clock.now().since(began).as_secs_f64();
     let text = String::from_utf8_lossy(&output.stdout);
-    if let Some(why) = text.lines().find_map(|line| line.strip_prefix("SKIPPED, ALL OF IT: ")) {
+    if let Some((_, why)) = text.lines().find_map(|line| line.split_once("SKIPPED, ALL OF IT: ")) {
         eprintln!("SKIPPED: {}: {why}", one.name);
         return Ok(Ended::Skipped(why.to_owned()));
     }
