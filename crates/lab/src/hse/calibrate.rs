@@ -1,6 +1,6 @@
 //! How much slower than real time the clock has to be, so that drives decide and not the processors.
 //!
-//! A small study runs on a clock that becomes slower until no phase of either arm keeps the processors busier than
+//! A small study runs on a clock that becomes slower until no workload of either arm keeps the processors busier than
 //! [`ENOUGH`]. Nothing but the processors is looked at: no figure of the study can be tuned by it.
 
 use esker_bench::Workload;
@@ -58,7 +58,8 @@ pub(super) fn calibrate(
                 follow(&Progress { run: &run, done: number, count: TRIES })
             };
             let run = arm::run(&plan, machine, &[Workload::a(), Workload::c()], &mut tell)?;
-            let shares = run.phases.iter().filter_map(|phase| phase.processors);
+            // So small a load fits into the drives' write buffers: the processors decide it on any clock.
+            let shares = run.phases.iter().skip(1).filter_map(|phase| phase.processors);
             busiest = shares.fold(busiest, f64::max);
         }
         found.tries.push((found.dilation, busiest));
