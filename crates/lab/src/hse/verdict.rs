@@ -132,7 +132,9 @@ fn throughput(pair: &Pair<'_>) -> Option<Verdict> {
     let ratio = pair.ratio(rate)?;
     let alone = pair.rates_alone();
     let why = match alone {
-        Some(times) if ratio < least && times < least => ": the bytes that both arms move do not allow more",
+        Some(times) if ratio < least && times < least => {
+            ": the bytes that both arms move do not allow more"
+        }
         _ => "",
     };
     Some(Verdict {
