@@ -36,6 +36,7 @@ fn check(memory: &Slow) {
 
 #[test]
 fn content_four_times_the_budget_is_kept() {
+    let _alone = support::alone();
     for mode in BOTH {
         let Some(arena) = arena(8 << 20, 64 << 20, mode) else { return };
         let memory = Slow::new(&arena, 32 << 20);
@@ -58,6 +59,7 @@ fn content_four_times_the_budget_is_kept() {
 /// By a thread: one that serves itself does not wait for the arena's, where that gets no processor.
 #[test]
 fn a_scan_waits_for_no_single_page_once_it_is_seen() {
+    let _alone = support::alone();
     let Some(arena) = arena(16 << 20, 64 << 20, Mode::Handler) else { return };
     let memory = Slow::new(&arena, 64 << 20);
     fill(&memory);
@@ -72,6 +74,7 @@ fn a_scan_waits_for_no_single_page_once_it_is_seen() {
 
 #[test]
 fn first_writes_to_clean_pages_are_not_lost() {
+    let _alone = support::alone();
     for mode in BOTH {
         let Some(arena) = arena(4 << 20, 64 << 20, mode) else { return };
         let memory = Slow::new(&arena, 16 << 20);
@@ -92,6 +95,7 @@ fn first_writes_to_clean_pages_are_not_lost() {
 
 #[test]
 fn fresh_and_dropped_memory_is_zero() {
+    let _alone = support::alone();
     for mode in BOTH {
         let Some(arena) = arena(4 << 20, 64 << 20, mode) else { return };
         let memory = Slow::new(&arena, 16 << 20);
@@ -109,6 +113,7 @@ fn fresh_and_dropped_memory_is_zero() {
 
 #[test]
 fn more_than_the_device_holds_is_refused_when_it_is_reserved() {
+    let _alone = support::alone();
     let Some(arena) = arena(4 << 20, 16 << 20, Mode::Handler) else { return };
     assert!(arena.allocate_slow(17 << 20, 1).is_none());
     let all = arena.allocate_slow(16 << 20, 1).unwrap();
@@ -122,6 +127,7 @@ fn more_than_the_device_holds_is_refused_when_it_is_reserved() {
 
 #[test]
 fn fast_memory_is_limited_and_never_paged() {
+    let _alone = support::alone();
     let Some(options) = options(4 << 20, 16 << 20) else { return };
     let device = Arc::new(MemoryDevice::new("memory", 16 << 20, 4096));
     let arena = Arena::new(device, options, 1 << 20, Mode::Handler).unwrap();
@@ -137,6 +143,7 @@ fn fast_memory_is_limited_and_never_paged() {
 
 #[test]
 fn system_calls_find_paged_memory() {
+    let _alone = support::alone();
     let Some(arena) = arena(4 << 20, 64 << 20, Mode::Handler) else { return };
     let memory = Slow::new(&arena, 16 << 20);
     fill(&memory);
@@ -152,6 +159,7 @@ fn system_calls_find_paged_memory() {
 
 #[test]
 fn threads_share_an_arena() {
+    let _alone = support::alone();
     for mode in BOTH {
         let Some(arena) = arena(4 << 20, 64 << 20, mode) else { return };
         let memory = Slow::new(&arena, 16 << 20);
@@ -180,6 +188,7 @@ fn threads_share_an_arena() {
 
 #[test]
 fn a_forked_child_has_a_snapshot() {
+    let _alone = support::alone();
     let Some(arena) = arena(8 << 20, 128 << 20, Mode::Handler) else { return };
     let memory = Slow::new(&arena, 32 << 20);
     fill(&memory);
@@ -207,6 +216,7 @@ fn a_forked_child_has_a_snapshot() {
 
 #[test]
 fn a_page_that_cannot_be_read_is_told_and_kills_whoever_touches_it() {
+    let _alone = support::alone();
     let Some(options) = options(4 << 20, 32 << 20) else { return };
     let device = support::failing(32 << 20);
     let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
@@ -226,6 +236,7 @@ fn a_page_that_cannot_be_read_is_told_and_kills_whoever_touches_it() {
 
 #[test]
 fn a_write_that_fails_keeps_the_page_and_is_tried_again() {
+    let _alone = support::alone();
     let Some(options) = options(4 << 20, 32 << 20) else { return };
     let device = support::failing(32 << 20);
     let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
@@ -244,6 +255,7 @@ fn a_write_that_fails_keeps_the_page_and_is_tried_again() {
 
 #[test]
 fn wrong_options_are_refused_with_a_reason() {
+    let _alone = support::alone();
     let make = |budget: usize, slow: usize| {
         let device = Arc::new(MemoryDevice::new("memory", 16 << 20, 4096));
         assert!(device.geometry().capacity.0 > 0);
@@ -300,6 +312,7 @@ impl Table<'_> {
 
 #[test]
 fn a_childs_walk_along_pointers_is_read_ahead() {
+    let _alone = support::alone();
     let Some(arena) = arena(8 << 20, 128 << 20, Mode::Handler) else { return };
     let table = Table::new(&arena, 24_000);
     let before = arena.stats().ahead_pages;
@@ -323,6 +336,7 @@ fn resident() -> usize {
 
 #[test]
 fn arenas_that_have_ended_leave_no_memory() {
+    let _alone = support::alone();
     let one = |mode| {
         let Some(options) = options(4 << 20, 8 << 20) else { return false };
         let device = Arc::new(MemoryDevice::new("memory", 8 << 20, 4096));

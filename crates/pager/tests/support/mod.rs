@@ -14,6 +14,13 @@ use esker_device::{
 };
 use esker_pager::{Arena, Mode, Options, PagerError};
 
+/// Held by a test that has the process to itself: a child that is forked beside the arenas of other tests has copies of
+/// them, and two threads have to serve all faults.
+pub(crate) fn alone() -> parking_lot::MutexGuard<'static, ()> {
+    static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    ALONE.lock()
+}
+
 pub(crate) fn options(budget_bytes: usize, slow_bytes: usize) -> Option<Options> {
     match esker_pager::client::open() {
         Ok(_) => Some(Options { budget_bytes, slow_bytes, read_ahead: true }),
