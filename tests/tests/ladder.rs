@@ -206,7 +206,10 @@ const ROOMS: [(&str, &str); 5] = [
          counts shared commit writeback clean queue cache replay resize",
     ),
     ("flash", "emulate error disk timing ftl drive profile ssd theory"),
-    ("lab", "error text spread outcome store device_load fdp flash_cache host_ssd hse pooled"),
+    (
+        "lab",
+        "error steps text spread outcome store device_load fdp flash_cache host_ssd hse pooled",
+    ),
     ("nvmf", "wire socket conn error auth tls stream target initiator"),
 ];
 

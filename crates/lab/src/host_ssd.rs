@@ -30,7 +30,10 @@ use std::ops::ControlFlow;
 
 use esker_base::units::human_bytes;
 
+pub use crate::steps::Progress;
+
 use crate::LabError;
+use crate::steps::Steps;
 pub use paging::{Costs, Outcome};
 pub use report::HostSsdReport;
 
@@ -97,35 +100,6 @@ impl HostSsdOptions {
             return refuse("time at least 1,000 reads and lookups".to_owned());
         }
         Ok(())
-    }
-}
-
-/// How far it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// What is running.
-    pub run: &'a str,
-    /// Runs that are through.
-    pub done: usize,
-    /// How many there are.
-    pub count: usize,
-}
-
-/// Counts runs for whoever follows.
-struct Steps<'a> {
-    follow: &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
-    done: usize,
-    count: usize,
-}
-
-impl Steps<'_> {
-    fn step(&mut self, run: &str) -> Result<(), LabError> {
-        let progress = Progress { run, done: self.done, count: self.count };
-        self.done += 1;
-        match (self.follow)(&progress) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(LabError::Interrupted),
-        }
     }
 }
 

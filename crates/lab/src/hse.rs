@@ -34,6 +34,7 @@ use std::ops::ControlFlow;
 use esker_base::units::human_bytes;
 
 use crate::LabError;
+pub use crate::steps::Progress;
 pub use machine::{Arm, Drive, Machine, Opened, Processors, Rates};
 pub use report::HseReport;
 
@@ -131,17 +132,6 @@ impl HseOptions {
         }
         Ok(())
     }
-}
-
-/// How far it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// What is running.
-    pub run: &'a str,
-    /// Phases that are through.
-    pub done: usize,
-    /// How many there are, as far as known.
-    pub count: usize,
 }
 
 /// Is told how far it is, and may end it.

@@ -8,7 +8,7 @@
 //! | [`hse`] | what a staging drive in front of cheap flash is worth to the engine |
 //! | [`pooled`] | what one pool of drives over the network is worth to Cassandra, beside local drives |
 //! | [`device_load`] | a load on any device: what `fio` does, or a trace replayed |
-//! | [`outcome`], [`spread`] | whether a figure is reached; figures of several runs |
+//! | [`outcome`], [`spread`], [`steps`] | whether a figure is reached; figures of several runs; how far a study is |
 //! | [`store`] | the engine as a store under test |
 //!
 //! An experiment is a function from options to a report, which renders itself as text, JSON and one
@@ -23,6 +23,7 @@ pub mod hse;
 pub mod outcome;
 pub mod pooled;
 pub mod spread;
+pub mod steps;
 pub mod store;
 mod text;
 

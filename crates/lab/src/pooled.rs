@@ -33,7 +33,10 @@ pub mod ycsb;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+pub use crate::steps::Progress;
+
 use crate::LabError;
+use crate::steps::Steps;
 use arm::Arm;
 use bench::{Bench, DriveBytes, LoadSample, LoadStep};
 use figures::LoadResult;
@@ -147,37 +150,6 @@ impl PooledOptions {
     #[must_use]
     pub fn ladder(&self) -> Vec<Option<u64>> {
         self.rates.iter().copied().map(Some).chain([None]).collect()
-    }
-}
-
-/// How far it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The present run.
-    pub run: &'a str,
-    /// Runs that are through.
-    pub done: usize,
-    /// All runs.
-    pub count: usize,
-}
-
-/// Counts runs for the observer.
-struct Steps<'a> {
-    follow: &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
-    done: usize,
-    count: usize,
-}
-
-impl Steps<'_> {
-    fn step(&mut self, run: &str) -> Result<(), LabError> {
-        // Calibration takes as many tries as it needs.
-        self.count = self.count.max(self.done + 1);
-        let progress = Progress { run, done: self.done, count: self.count };
-        self.done += 1;
-        match (self.follow)(&progress) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(LabError::Interrupted),
-        }
     }
 }
 

@@ -19,8 +19,11 @@ use crate::store::KvStore;
 pub(super) const CHUNK: u64 = 128 << 10;
 /// The KVS that holds the records.
 const KVS: &str = "ycsb";
-/// Points of a run's course.
+/// Points of a run's course, in so much real time.
 const POINTS: u32 = 100;
+const MINUTE: Duration = Duration::from_secs(60);
+/// The shortest interval that the driver takes.
+const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 /// Of the operations of other workloads, the share of one that scans.
 const SCANS: u64 = 20;
 
@@ -70,14 +73,10 @@ pub(super) fn measure(
     let (arm, round) = (plan.arm, plan.round + 1);
     let before = (plan.round as usize * 2) * phases;
     let count = plan.options.rounds as usize * 2 * phases;
-    let mut done = before;
     let mut tell = |text: &str, done: usize| {
         follow(&Progress { run: &format!("round {round}, {arm}: {text}"), done, count })
     };
-    run(plan, machine, &workloads, &mut |text, phase| {
-        done = before + phase;
-        tell(text, done)
-    })
+    run(plan, machine, &workloads, &mut |text, phase| tell(text, before + phase))
 }
 
 /// The same with the workloads that are given; `follow` gets the number of the phase.
@@ -106,13 +105,9 @@ pub(super) fn run(
             threads: options.threads,
             operations: Some(operations(options, &workload)),
             // A run on drives that are this slow takes about a minute; its course has a point a second then.
-            interval: Duration::from_secs(60) / POINTS / plan.dilation.max(1),
+            interval: (MINUTE / POINTS / plan.dilation.max(1)).max(LEAST_INTERVAL),
             seed: options.seed + u64::from(plan.round),
             ..RunOptions::default()
-        };
-        let run_options = RunOptions {
-            interval: run_options.interval.max(Duration::from_millis(10)),
-            ..run_options
         };
         let number = phases.len();
         let mut told = |text: &str| follow(text, number);
