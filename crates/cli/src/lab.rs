@@ -2,6 +2,7 @@
 
 mod all;
 mod bounds;
+mod cleaner;
 mod hse;
 mod installed;
 mod pooled;

@@ -5,17 +5,18 @@
 //! 1. A process of its own undoes everything when this one ends, however it ends: it waits for the end of a pipe.
 //! 2. It is started before anything is changed beyond the folder.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use esker_base::units::{human_bytes, to_usize};
 use esker_base::{ErrorKind, files};
 use esker_pager::PAGE;
 
+use super::cleaner::Cleaner;
 use super::side;
 use crate::failure::{Failure, Result};
 
@@ -57,7 +58,7 @@ pub(super) struct Bounds {
     /// Where runs are bounded, or why they cannot be.
     cgroup: Result<PathBuf, String>,
     swap: Result<(), String>,
-    cleaner: Option<Child>,
+    cleaner: Cleaner,
 }
 
 impl Bounds {
@@ -73,16 +74,14 @@ impl Bounds {
         let cgroup = cgroups().map(|root| root.join(&name));
         let cluster = fs::read_to_string(PAGE_CLUSTER).unwrap_or_default();
         let none = PathBuf::from("/nonexistent");
-        let mut command = Command::new("sh");
-        command.args(["-c", CLEANER, "cleaner"]).arg(&folder);
-        command.arg(cgroup.as_ref().unwrap_or(&none)).arg(cluster.trim());
-        let cleaner = command.stdin(Stdio::piped()).process_group(0).spawn();
-        let cleaner = cleaner.map_err(|error| {
+        let group = cgroup.as_ref().unwrap_or(&none).as_os_str();
+        let arguments = [folder.as_os_str(), group, OsStr::new(cluster.trim())];
+        let cleaner = Cleaner::start(CLEANER, &arguments).map_err(|error| {
             let _ = fs::remove_dir(&folder);
             Failure::file(Path::new("sh"), &error, "install a shell")
         })?;
         let swap = Err(String::new());
-        let mut bounds = Bounds { folder, cgroup, swap, cleaner: Some(cleaner) };
+        let mut bounds = Bounds { folder, cgroup, swap, cleaner };
         bounds.cgroup = bounds.cgroup.clone().and_then(|path| match files::create_dir_all(&path) {
             Ok(()) => Ok(path),
             Err(error) => Err(format!("{}: {error}: run it as root", path.display())),
@@ -163,31 +162,17 @@ impl Bounds {
 
     /// Undoes everything.
     pub(super) fn end(mut self) -> Result {
-        self.clean()
-    }
-
-    fn clean(&mut self) -> Result {
-        let Some(mut cleaner) = self.cleaner.take() else { return Ok(()) };
-        // It waits for the end of its input.
-        drop(cleaner.stdin.take());
-        match cleaner.wait() {
-            Ok(status) if status.success() => Ok(()),
-            _ => Err(Failure::new(
-                ErrorKind::Io,
-                format!(
-                    "{} could not be cleared away: run `swapoff {}`, then remove the folder",
-                    self.folder.display(),
-                    self.swap_file().display()
-                ),
-            )),
+        if self.cleaner.end() {
+            return Ok(());
         }
-    }
-}
-
-impl Drop for Bounds {
-    fn drop(&mut self) {
-        // Whoever could be told is told by another error.
-        let _ = self.clean();
+        Err(Failure::new(
+            ErrorKind::Io,
+            format!(
+                "{} could not be cleared away: run `swapoff {}`, then remove the folder",
+                self.folder.display(),
+                self.swap_file().display()
+            ),
+        ))
     }
 }
 

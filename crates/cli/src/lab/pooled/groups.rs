@@ -5,12 +5,11 @@
 //!    this one ends.
 //! 2. Every program of the study is in a cgroup below [`Groups::root`], so it is found without its number.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use esker_base::ErrorKind;
 
+use super::super::cleaner::Cleaner;
 use super::programs::{Run, folder, write, wrong};
 use crate::failure::{Failure, Result};
 
@@ -52,17 +51,15 @@ rmdir "$group"
 /// The cgroups.
 pub(super) struct Groups {
     root: PathBuf,
-    cleaner: Option<Child>,
+    cleaner: Cleaner,
 }
 
 impl Groups {
     /// Makes them below the cgroup file system of memory; `folder` is that of the run.
     pub(super) fn new(memory: &Path, run: &Path) -> Run<Groups> {
         let root = memory.join(format!("esker-pooled-{}", std::process::id()));
-        let mut command = Command::new("sh");
-        command.args(["-c", CLEANER, "cleaner"]).arg(run).arg(&root);
-        let cleaner = command.stdin(Stdio::piped()).process_group(0).spawn();
-        let cleaner = Some(cleaner.map_err(|error| wrong("sh", error))?);
+        let cleaner = Cleaner::start(CLEANER, &[run.as_os_str(), root.as_os_str()]);
+        let cleaner = cleaner.map_err(|error| wrong("sh", error))?;
         let groups = Groups { root, cleaner };
         for part in [groups.root.clone(), groups.root.join("storage"), groups.root.join("clients")]
         {
@@ -90,24 +87,15 @@ impl Groups {
 
     /// Clears away.
     pub(super) fn end(&mut self) -> Result {
-        let Some(mut cleaner) = self.cleaner.take() else { return Ok(()) };
-        drop(cleaner.stdin.take());
-        match cleaner.wait() {
-            Ok(status) if status.success() => Ok(()),
-            _ => Err(Failure::new(
-                ErrorKind::Io,
-                format!(
-                    "{} could not be removed: end its processes, then `rmdir` it",
-                    self.root.display()
-                ),
-            )),
+        if self.cleaner.end() {
+            return Ok(());
         }
-    }
-}
-
-impl Drop for Groups {
-    fn drop(&mut self) {
-        // Another error is under way.
-        let _ = self.end();
+        Err(Failure::new(
+            ErrorKind::Io,
+            format!(
+                "{} could not be removed: end its processes, then `rmdir` it",
+                self.root.display()
+            ),
+        ))
     }
 }
