@@ -48,7 +48,7 @@ impl Store for Esker {
             counter(series::VALUES_READ, Unit::Count, stats.cache.record_misses),
             counter("key pages missed", Unit::Count, stats.cache.key_page_misses),
             counter("writers stalled", Unit::Nanoseconds, stats.stalls.total_ns),
-            counter("writers paced", Unit::Nanoseconds, stats.stalls.paced_ns),
+            counter("writers paced", Unit::Nanoseconds, stats.stalls.paced_ns()),
             level("engine memory", stats.dram.total_bytes()),
             level(
                 series::RECORD_ROOM,
