@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((args.records, args.memory), (6_000_000, Memory(Some(2 << 30))));
         assert_eq!((args.engines.len(), args.threads, args.value_bytes), (7, 2, 1_000));
         let names: Vec<&str> = args.workloads.iter().map(|w| &*w.name).collect();
-        assert_eq!(names, ["A", "B", "C", "D", "E", "F"]);
+        assert_eq!(names, ["A", "B", "C", "F", "D", "E"]);
         assert_eq!(run(&["--memory", "none"]).unwrap().memory, Memory(None));
         assert_eq!(args.peers_log, PeersLog::Kernel);
         assert_eq!(run(&["--peers-log", "memory"]).unwrap().peers_log, PeersLog::Memory);
