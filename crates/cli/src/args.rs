@@ -3,6 +3,7 @@
 mod attach;
 mod bench;
 mod cache;
+mod fdp;
 mod kv;
 mod parse;
 mod pool;
@@ -24,6 +25,7 @@ pub(crate) use bench::{
     DemoArgs, DeviceArgs, KeyOrderArg, MediaArgs, PatternArg, RequestArg, YcsbArgs,
 };
 pub(crate) use cache::{CacheCommand, CacheDevices};
+pub(crate) use fdp::FdpArgs;
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use pool::{
@@ -34,7 +36,7 @@ pub(crate) use pooled::PooledArgs;
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use run::{AllocatorArg, RunArgs};
 pub(crate) use ssd::{
-    AllArgs, Division, ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs,
+    AllArgs, CompareArgs, Division, ExperimentArgs, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs,
     HseArgs, LabCommand, NamespaceCommand, SsdCommand,
 };
 pub(crate) use target::{ServeArgs, TargetCommand};

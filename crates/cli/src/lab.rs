@@ -13,13 +13,16 @@ use std::path::PathBuf;
 
 use esker_base::{ErrorKind, files};
 use esker_lab::LabError;
-use esker_lab::fdp::{self, FdpOptions, network};
+use esker_lab::compare::Comparison;
+use esker_lab::fdp::{self, network};
 use esker_lab::flash_cache::{self, FlashCacheOptions};
 use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
 use esker_report::Page;
 
-use crate::args::{ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs};
+use crate::args::{
+    CompareArgs, ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs,
+};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
@@ -36,6 +39,7 @@ pub(crate) fn run(command: &LabCommand) -> Result {
         LabCommand::Hse(args) => hse::run(args),
         LabCommand::All(args) => all::run(args),
         LabCommand::HostSsd(args) => host_managed(args),
+        LabCommand::Compare(args) => compare(args),
         LabCommand::HostSsdSide(args) => side::run(args),
         LabCommand::Pooled(args) => pooled(args),
     }
@@ -43,15 +47,7 @@ pub(crate) fn run(command: &LabCommand) -> Result {
 
 fn placement(args: &FdpArgs) -> Result {
     let outputs = prepare(&args.every)?;
-    let options = FdpOptions {
-        drive_bytes: args.drive,
-        full: args.full,
-        engine: !args.no_engine,
-        worth: !args.no_worth,
-        threads: args.threads.unwrap_or_else(host::cores),
-        seed: args.every.seed,
-        ..FdpOptions::default()
-    };
+    let options = args.options()?;
     let line = Line::new();
     let mut follow = |progress: &fdp::Progress<'_>| {
         line.show(&format!(
@@ -137,6 +133,18 @@ fn host_managed(args: &HostSsdArgs) -> Result {
     report.environment = host::environment();
     report.command = host::command_line();
     finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
+}
+
+fn compare(args: &CompareArgs) -> Result {
+    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path)
+            .map_err(|error| Failure::file(path, &error, "name what --json FILE has written"))
+    };
+    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let found = Comparison::of(&before, &after, args.least)
+        .map_err(|error| Failure::new(error.kind(), &error))?;
+    finish(&Written { outputs, page: None }, &found.table(), &found.json(), Some(&found.page()))
 }
 
 /// What an experiment writes.

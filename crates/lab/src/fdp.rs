@@ -7,6 +7,7 @@
 //! | [`circular`], [`store`], [`keys`] | the stores |
 //! | [`writer`], [`turns`] | several stores on one drive, each at its rate |
 //! | `options` | what is run, and how large; progress |
+//! | [`own`] | stores of one's own, in place of the published ones |
 //! | [`configuration`] | everything that a factor depends on |
 //! | [`measure`](mod@measure), [`course`] | one run, until it is steady |
 //! | [`engine`] | four KVDBs on one drive |
@@ -31,6 +32,7 @@ pub mod keys;
 pub mod measure;
 pub mod network;
 mod options;
+pub mod own;
 mod plan;
 pub mod report;
 mod rows;
@@ -70,8 +72,11 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, 
             work: jobs::Work::Measure(&planned.configuration),
         }));
     }
-    let engine_runs = if options.engine { EngineRun::all(options) } else { Vec::new() };
-    let searches = if options.worth { plan::searches(options) } else { Vec::new() };
+    let is_published = options.own.is_none();
+    let with_engine = options.engine && is_published;
+    let engine_runs = if with_engine { EngineRun::all(options) } else { Vec::new() };
+    let with_worth = options.worth && is_published;
+    let searches = if with_worth { plan::searches(options) } else { Vec::new() };
     jobs.extend(engine_runs.iter().map(|run| Job {
         name: format!("{}: {}", engine::CHAPTER, run.name()),
         work: jobs::Work::Engine(run),

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `workload` | traces and a synthetic database's load, as the simulator takes them |
 //! | `disk` | how long the modelled disk takes |
+//! | `verdict` | the source's figures beside what came out |
 //! | [`report`] | [`FlashCacheReport`], as text and JSON |
 //! | `html` | the same as a page |
 //!
@@ -15,6 +16,7 @@ mod html;
 pub mod report;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod workload;
 
 use std::ops::ControlFlow;
@@ -27,6 +29,7 @@ use esker_cache::{Admission, Geometry, Placement, WriteBack};
 use crate::LabError;
 pub use report::FlashCacheReport;
 use report::{Point, SizeResult, VersionResult, WorkloadResult};
+pub use verdict::Verdict;
 pub use workload::traces_of;
 
 /// What to run.
@@ -122,10 +125,10 @@ fn versions() -> [Version; 8] {
         read_ahead_bytes: 0,
     };
     [
-        old("first, FIFO", "sets of 2 MiB in turn, FIFO, 20 % of a set may be dirty", Kind::Fifo),
+        old(verdict::FIRST, "sets of 2 MiB in turn, FIFO, 20 % of a set may be dirty", Kind::Fifo),
         old("first, LRU", "the same with LRU", Kind::Lru),
         usual(
-            "2013",
+            verdict::OF_2013,
             "hashed sets of 16 MiB, insertion at percentile 75, dirty and clean in one order",
             Kind::MidPoint(MID_POINT),
         ),
@@ -135,7 +138,7 @@ fn versions() -> [Version; 8] {
             Kind::Lru,
         ),
         esker(
-            "Esker",
+            verdict::ESKER,
             "the same sets with Esker's defaults: policy and admission",
             Kind::default(),
             Admission::default(),
@@ -242,7 +245,10 @@ fn replay_all(
     }
     // Where new blocks are inserted, for the sets of 2013.
     let middle = &versions[2];
-    let swept: Vec<u8> = (0..=10u8).map(|step| (step * 10).clamp(1, 100)).collect();
+    let tens = (0..=10u8).map(|step| (step * 10).clamp(1, 100));
+    let mut swept: Vec<u8> =
+        tens.chain([verdict::INSERTION_USED, verdict::INSERTION_FOUND]).collect();
+    swept.sort_unstable();
     for &percent in &options.sizes_percent {
         for &percentile in &swept {
             let mut one = config(middle, slots_of(percent));

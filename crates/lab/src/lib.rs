@@ -8,12 +8,14 @@
 //! | [`hse`] | what a staging drive in front of cheap flash is worth to the engine |
 //! | [`pooled`] | what one pool of drives over the network is worth to Cassandra, beside local drives |
 //! | [`device_load`] | a load on any device: what `fio` does, or a trace replayed |
+//! | [`compare`] | two runs of an experiment beside each other |
 //! | [`outcome`], [`spread`], [`steps`] | whether a figure is reached; figures of several runs; how far a study is |
 //! | [`store`] | the engine as a store under test |
 //!
 //! An experiment is a function from options to a report, which renders itself as text, JSON and one
 //! HTML file. Nothing here prints or writes files.
 
+pub mod compare;
 pub mod device_load;
 pub mod error;
 pub mod fdp;

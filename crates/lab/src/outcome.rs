@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Outcome {
     /// It is.
     Reached,
+    /// It is in some of the cases.
+    Partly,
     /// It is not, in a run that says something about it.
     Missed,
     /// The run says nothing about it: processors decided, say.
@@ -21,6 +23,7 @@ impl Outcome {
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Reached => "reached",
+            Outcome::Partly => "partly",
             Outcome::Missed => "missed",
             Outcome::NotComparable => "not comparable",
         }
@@ -31,6 +34,7 @@ impl Outcome {
     pub(crate) fn shown(self) -> Shown {
         match self {
             Outcome::Reached => Shown::Reached,
+            Outcome::Partly => Shown::Partly,
             Outcome::Missed => Shown::Missed,
             Outcome::NotComparable => Shown::Shown,
         }

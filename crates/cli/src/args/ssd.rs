@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use esker_stack::Spec;
 
+use super::fdp::FdpArgs;
 use super::parse;
 use super::pooled::PooledArgs;
 
@@ -109,11 +110,35 @@ pub(crate) enum LabCommand {
     Hse(HseArgs),
     /// All experiments one after another, as one report
     All(AllArgs),
+    /// Two runs of the same experiment beside each other, by what changed most
+    Compare(CompareArgs),
     /// One run of `host-ssd --real`, in a process of its own
     #[command(hide = true)]
     HostSsdSide(HostSsdSideArgs),
     /// What one pool of drives over the network is worth to Cassandra, beside local drives
     Pooled(Box<PooledArgs>),
+}
+
+/// `esker lab compare`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab compare before.json after.json\n  \
+        esker lab compare before.json after.json --least 0.2 --html changes.html\n\n\
+        The files are what --json FILE of an experiment, of esker bench or of esker demo has written.")]
+pub(crate) struct CompareArgs {
+    /// The figures of the earlier run
+    pub(crate) before: PathBuf,
+    /// The figures of the later run
+    pub(crate) after: PathBuf,
+    /// List what differs by this share and more: 0.05 is 5 %
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    pub(crate) least: f64,
+    /// Write the comparison, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write it as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// `esker lab host-ssd-side`, which `esker lab host-ssd --real` starts.
@@ -268,36 +293,6 @@ pub(crate) struct HseArgs {
     /// Agree that what is on these drives is lost
     #[arg(long, requires = "capacity")]
     pub(crate) erase: bool,
-    #[command(flatten)]
-    pub(crate) every: ExperimentArgs,
-}
-
-/// `esker lab fdp`
-#[derive(Args)]
-#[command(after_help = "Examples:\n  \
-        esker lab fdp\n  \
-        esker lab fdp --full --html fdp.html --json fdp.json\n  \
-        esker lab fdp --over-network")]
-pub(crate) struct FdpArgs {
-    /// Sweep over over-provisioning and fill, too
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Run some workloads in process and over NVMe/TCP, and require that drives write the same.
-    /// The drive has a 64th of the size
-    #[arg(long, conflicts_with_all = ["full", "html"])]
-    pub(crate) over_network: bool,
-    /// The size of the modelled drive
-    #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse::bytes)]
-    pub(crate) drive: u64,
-    /// Leave out the runs of the engine
-    #[arg(long)]
-    pub(crate) no_engine: bool,
-    /// Leave out the search for the spare space that placement replaces
-    #[arg(long)]
-    pub(crate) no_worth: bool,
-    /// Threads [default: one for each core]
-    #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
-    pub(crate) threads: Option<usize>,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
 }

@@ -1,5 +1,8 @@
 //! What a translation layer is made for.
 
+use std::fmt;
+use std::str::FromStr;
+
 use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
 
@@ -18,6 +21,38 @@ pub enum Cleaning {
     /// The one with the highest free share × age ÷ (1 + valid share) (Rosenblum and Ousterhout
     /// 1992), the age in host pages since it was full.
     CostBenefit,
+}
+
+/// Before the number of [`Cleaning::Choices`].
+const CHOICES: &str = "choices:";
+
+impl fmt::Display for Cleaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cleaning::Greedy => f.write_str("greedy"),
+            Cleaning::Fifo => f.write_str("fifo"),
+            Cleaning::Choices(count) => write!(f, "{CHOICES}{count}"),
+            Cleaning::CostBenefit => f.write_str("cost-benefit"),
+        }
+    }
+}
+
+impl FromStr for Cleaning {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cleaning, String> {
+        let choices = text.strip_prefix(CHOICES).map(str::parse);
+        match (text, choices) {
+            ("greedy", _) => Ok(Cleaning::Greedy),
+            ("fifo", _) => Ok(Cleaning::Fifo),
+            ("cost-benefit", _) => Ok(Cleaning::CostBenefit),
+            (_, Some(Ok(count))) if count > 0 => Ok(Cleaning::Choices(count)),
+            _ => {
+                let all = "greedy, fifo, choices:10 or cost-benefit";
+                Err(format!("'{text}' is unknown; write {all}"))
+            }
+        }
+    }
 }
 
 /// Where cleaning copies to.

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use super::own::OwnStores;
 use crate::LabError;
 
 /// What is run, and how large.
@@ -28,6 +29,8 @@ pub struct FdpOptions {
     pub engine: bool,
     /// Whether to search for the spare space that placement replaces; default yes.
     pub worth: bool,
+    /// Stores of one's own, which run in place of all others; default none.
+    pub own: Option<OwnStores>,
 }
 
 impl Default for FdpOptions {
@@ -43,6 +46,7 @@ impl Default for FdpOptions {
             full: false,
             engine: true,
             worth: true,
+            own: None,
         }
     }
 }
@@ -67,6 +71,9 @@ impl FdpOptions {
         }
         if self.threads == 0 {
             return refuse("the experiment needs a thread");
+        }
+        if let Some(own) = &self.own {
+            own.check(self.drive_bytes)?;
         }
         Ok(())
     }

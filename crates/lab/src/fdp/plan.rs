@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 
+use esker_base::units::to_u64;
+use esker_device::fdp::Isolation;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 
 use super::FdpOptions;
 use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
 use super::keys::KeyLaw;
+use super::own::OwnStores;
 use super::report::Published;
 use super::sink::DriveModel;
 use super::turns::Order;
@@ -75,6 +78,9 @@ fn published(figure: f64, source: &str) -> Option<Published> {
 
 /// All chapters of an experiment.
 pub(super) fn chapters(options: &FdpOptions) -> Vec<Chapter> {
+    if let Some(own) = &options.own {
+        return vec![own_stores(options, own)];
+    }
     let mut chapters = vec![
         circular(options),
         stores(options, InitialState::Fresh),
@@ -116,6 +122,7 @@ pub(super) fn circular_base(options: &FdpOptions) -> Configuration {
             cleaning: Cleaning::Greedy,
             frontier: Frontier::Separate,
             pace: CleaningPace::WhenNeeded,
+            isolation: Isolation::Initially,
         },
         handles_each: 0,
         initial: InitialState::Mapped,
@@ -179,6 +186,7 @@ pub(super) fn stores_base(options: &FdpOptions) -> Configuration {
             cleaning: Cleaning::Greedy,
             frontier: Frontier::Separate,
             pace: CleaningPace::WhenNeeded,
+            isolation: Isolation::Initially,
         },
         handles_each: 0,
         initial: InitialState::Fresh,
@@ -194,10 +202,11 @@ pub(super) fn stores_base(options: &FdpOptions) -> Configuration {
     }
 }
 
-/// Each store of a configuration alone on a drive of its own, a quarter as large.
+/// Each store of a configuration alone on a drive of its own, which has the store's share of bytes.
 pub(super) fn alone(of: &Configuration) -> impl Iterator<Item = (String, Configuration)> + '_ {
-    of.stores.iter().map(|store| {
-        let drive = DriveModel { bytes: of.drive.bytes / 4, ..of.drive };
+    let share = of.drive.bytes / to_u64(of.stores.len().max(1));
+    of.stores.iter().map(move |store| {
+        let drive = DriveModel { bytes: share, ..of.drive };
         let stores = vec![StoreRate { rate: 1.0, ..*store }];
         let name = format!("alone, {} KiB blocks", store.block_bytes / KIB);
         (name, Configuration { drive, stores, ..of.clone() })
@@ -245,6 +254,31 @@ fn stores(options: &FdpOptions, initial: InitialState) -> Chapter {
     let control = Configuration { stores: equal(BLOCKS), ..base };
     chapter.push("equal rates, no placement (control)", control.clone(), None);
     chapter.push("equal rates, a handle each", with_handles(&control, 1), None);
+    chapter
+}
+
+/// Stores of one's own: each alone, and together with each number of handles.
+fn own_stores(options: &FdpOptions, own: &OwnStores) -> Chapter {
+    let mut chapter = Chapter::new(
+        "Stores as asked for",
+        &[
+            "No figure was published of these: each store alone, on its share of the drive, is what to compare with.",
+        ],
+    );
+    let base = own.configuration(options);
+    if own.stores.len() > 1 {
+        for (name, configuration) in alone(&base) {
+            chapter.push(name, configuration, None);
+        }
+    }
+    for &handles in &own.handles {
+        let name = match handles {
+            0 => "together, no placement".to_owned(),
+            1 => "together, a handle each".to_owned(),
+            count => format!("together, {count} handles each"),
+        };
+        chapter.push(name, with_handles(&base, handles), None);
+    }
     chapter
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use esker_base::units::human_bytes;
+use esker_device::fdp::Isolation;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use serde::{Deserialize, Serialize};
 
@@ -182,9 +183,10 @@ pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
         ),
         assumption("mapped in", format!("pages of {}", human_bytes(drive.page_bytes.into()))),
         assumption("over-provisioning", percent(drive.over_provisioning)),
+        assumption("media", media(of)),
         assumption("cleaning", cleaning(drive.cleaning)),
         assumption("pace of cleaning", pace(drive.pace)),
-        assumption("copies go", frontier(drive.frontier)),
+        assumption("copies go", copies(drive.frontier, drive.isolation)),
         assumption(
             "drive held before",
             match of.initial {
@@ -249,9 +251,28 @@ pub(super) fn pace(pace: CleaningPace) -> &'static str {
     }
 }
 
-fn frontier(frontier: Frontier) -> &'static str {
-    match frontier {
-        Frontier::Separate => "to units of their own, one for all stores",
-        Frontier::Shared => "to the units that the host is filling",
+/// What the drive has physically, and how much of it lies idle for cleaning.
+fn media(of: &Configuration) -> String {
+    let namespaces = u16::try_from(of.stores.len()).unwrap_or(u16::MAX);
+    let Ok(translation) = of.drive.translation(namespaces, of.handles_each) else {
+        return "more than can be counted".to_owned();
+    };
+    let unit_bytes = of.drive.unit_bytes();
+    let bytes = |units: u32| human_bytes(u64::from(units) * unit_bytes);
+    let (units, reserve) = (translation.units, translation.reserve_units());
+    format!(
+        "{} in {units} units, {} of it ({reserve} units) in reserve",
+        bytes(units),
+        bytes(reserve)
+    )
+}
+
+fn copies(frontier: Frontier, isolation: Isolation) -> &'static str {
+    match (frontier, isolation) {
+        (Frontier::Separate, Isolation::Initially) => "to units of their own, one for all stores",
+        (Frontier::Separate, Isolation::Persistently) => {
+            "to units of their own, one for each handle: persistently isolated"
+        }
+        (Frontier::Shared, _) => "to the units that the host is filling",
     }
 }

@@ -96,6 +96,8 @@ pub struct DriveModel {
     pub frontier: Frontier,
     /// When it does.
     pub pace: CleaningPace,
+    /// Whether cleaning keeps apart what handles wrote.
+    pub isolation: Isolation,
 }
 
 impl DriveModel {
@@ -104,6 +106,37 @@ impl DriveModel {
     pub fn unit_bytes(&self) -> u64 {
         let pages = self.bytes / u64::from(self.page_bytes);
         pages.div_ceil(u64::from(self.units)) * u64::from(self.page_bytes)
+    }
+
+    /// The translation layer of such a drive with so many equal namespaces, and so many handles for each. With none
+    /// there is one handle, which all share.
+    ///
+    /// # Errors
+    /// When it has more pages than it can count.
+    pub fn translation(&self, namespaces: u16, handles_each: u16) -> Result<FtlOptions, LabError> {
+        let page_bytes = u64::from(self.page_bytes.max(1));
+        let pages = self.bytes / page_bytes / u64::from(namespaces.max(1));
+        let narrow = |value: u64| {
+            u32::try_from(value).map_err(|_| {
+                LabError::Invalid(format!(
+                    "{} bytes have too many pages: use larger ones",
+                    self.bytes
+                ))
+            })
+        };
+        let options = FtlOptions {
+            logical_pages: narrow(pages * u64::from(namespaces))?,
+            unit_pages: narrow(self.unit_bytes() / page_bytes)?,
+            units: 0,
+            groups: 1,
+            handles: vec![self.isolation; usize::from(namespaces * handles_each).max(1)],
+            cleaning: self.cleaning,
+            frontier: self.frontier,
+            pace: self.pace,
+            wear_spread: None,
+            seed: 1,
+        };
+        Ok(options.with_over_provisioning(self.over_provisioning))
     }
 }
 
@@ -136,32 +169,10 @@ impl CountingDrive {
         handles_each: u16,
     ) -> Result<CountingDrive, LabError> {
         let page_bytes = u64::from(model.page_bytes.max(1));
-        let pages = model.bytes / page_bytes / u64::from(namespaces.max(1));
-        let pages = pages * u64::from(namespaces);
-        let narrow = |value: u64| {
-            u32::try_from(value).map_err(|_| {
-                LabError::Invalid(format!(
-                    "{} bytes have too many pages: use larger ones",
-                    model.bytes
-                ))
-            })
-        };
-        let handles = usize::from(namespaces * handles_each).max(1);
-        let options = FtlOptions {
-            logical_pages: narrow(pages)?,
-            unit_pages: narrow(model.unit_bytes() / page_bytes)?,
-            units: 0,
-            groups: 1,
-            handles: vec![Isolation::Initially; handles],
-            cleaning: model.cleaning,
-            frontier: model.frontier,
-            pace: model.pace,
-            wear_spread: None,
-            seed: 1,
-        };
-        let ftl = Ftl::new(options.with_over_provisioning(model.over_provisioning))?;
+        let options = model.translation(namespaces, handles_each)?;
+        let each = u64::from(options.logical_pages / u32::from(namespaces.max(1)));
+        let ftl = Ftl::new(options)?;
         let ftl = Rc::new(RefCell::new(ftl));
-        let each = pages / u64::from(namespaces);
         let namespace = |index: u16| CountingNamespace {
             ftl: ftl.clone(),
             page_bytes,

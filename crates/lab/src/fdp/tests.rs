@@ -8,10 +8,11 @@ mod plain;
 
 use std::ops::ControlFlow;
 
-use super::configuration::{Configuration, InitialState, StoreKind};
+use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
 use super::engine::EngineRun;
 use super::keys::{KeyLaw, Keys};
 use super::measure::{measure, measure_on};
+use super::own::OwnStores;
 use super::plan::{self, BLOCKS, WIDE_BLOCKS, by_block, equal, with_handles};
 use super::turns::Order;
 use super::{FdpOptions, FdpReport};
@@ -300,5 +301,54 @@ fn the_experiment_at_full_scale() {
     assert!(factor(4, "KVDBs at 1:2:4:8, 5 handles each") <= 1.01);
     for run in report.chapters.iter().flat_map(|chapter| &chapter.runs) {
         assert!(run.measured.is_steady, "{}", run.name);
+    }
+}
+
+fn own(stores: OwnStores) -> FdpOptions {
+    FdpOptions { drive_bytes: 256 << 20, own: Some(stores), ..FdpOptions::default() }
+}
+
+#[test]
+fn stores_of_ones_own_run_alone_and_with_each_number_of_handles() {
+    let stores = [(64 << 10, 1.0), (256 << 10, 8.0)];
+    let stores = stores.map(|(block_bytes, rate)| StoreRate { block_bytes, rate }).to_vec();
+    let asked = OwnStores { stores, handles: vec![0, 1], keys: None, ..OwnStores::default() };
+    let report = run(&own(asked));
+    assert!(report.worth.is_none());
+    let [chapter] = &report.chapters[..] else { panic!("{:?}", report.chapters) };
+    let names: Vec<&str> = chapter.runs.iter().map(|run| &*run.name).collect();
+    let placed = "together, a handle each";
+    assert_eq!(
+        names,
+        ["alone, 64 KiB blocks", "alone, 256 KiB blocks", "together, no placement", placed]
+    );
+    let factor = |name: &str| {
+        let run = chapter.runs.iter().find(|run| run.name == name).unwrap();
+        run.measured.write_amplification
+    };
+    assert!(factor("together, no placement") > 1.1, "{:?}", chapter.runs);
+    assert!(factor(placed) < 1.02, "{:?}", chapter.runs);
+    let text = report.table();
+    assert!(text.contains("in reserve"), "{text}");
+}
+
+#[test]
+fn stores_that_no_drive_has_are_refused_with_what_would_do() {
+    let one = |block_bytes, rate| OwnStores {
+        stores: vec![StoreRate { block_bytes, rate }],
+        ..OwnStores::default()
+    };
+    let cases = [
+        (OwnStores { stores: Vec::new(), ..OwnStores::default() }, "name the blocks"),
+        (one(5000, 1.0), "powers of two"),
+        (one(65536, f64::NAN), "above 0"),
+        (OwnStores { handles: vec![33], ..OwnStores::default() }, "128 at most"),
+        (OwnStores { handles: Vec::new(), ..OwnStores::default() }, "such as 0,1"),
+        (OwnStores { unit_bytes: Some(128 << 20), ..OwnStores::default() }, "a sixteenth"),
+        (OwnStores { unit_bytes: Some(0), ..OwnStores::default() }, "at least a page"),
+    ];
+    for (stores, part) in cases {
+        let error = super::run(&own(stores), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
     }
 }

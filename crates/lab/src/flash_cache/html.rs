@@ -2,26 +2,13 @@
 
 use esker_base::units::human_bytes;
 use esker_report::{
-    Axis, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Outcome, Page, Range,
-    Section, Table, Unit, Verdict,
+    Axis, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Page, Range, Section,
+    Table, Unit, Verdict,
 };
 
 use super::report::{COLUMNS, FlashCacheReport, SizeResult, VersionResult, WorkloadResult};
-
-/// The version whose gains the source names.
-const OF_2013: &str = "2013";
-/// What the source claims of it, in percent.
-const CLAIMS: [Claim; 2] = [
-    Claim { what: "disk reads", fewer_percent: 40.0, of: |one| one.reads_saved * 100.0 },
-    Claim { what: "disk writes", fewer_percent: 75.0, of: |one| one.writes_saved * 100.0 },
-];
-
-/// So much less of something.
-struct Claim {
-    what: &'static str,
-    fewer_percent: f64,
-    of: fn(&VersionResult) -> f64,
-}
+use super::verdict::{ESKER, OF_2013, READS, Saving, WRITES};
+use crate::Outcome;
 
 impl FlashCacheReport {
     /// The report as a page: verdicts on the source's claims, then for each workload the claims by
@@ -36,7 +23,7 @@ impl FlashCacheReport {
             times.read_ns / 1e6,
             times.write_ns / 1e6
         );
-        page.verdicts = self.workloads.iter().flat_map(verdicts).collect();
+        page.verdicts = self.verdicts.iter().map(shown).collect();
         page.sections.push(self.versions_section());
         page.sections
             .extend(self.workloads.iter().map(|workload| section(workload, &self.versions)));
@@ -45,23 +32,31 @@ impl FlashCacheReport {
         page
     }
 
-    /// Whether the claims are reached on the first workload.
+    /// How many of the source's figures are reached, and what the version of 2013 saves on the first workload.
     fn headline(&self) -> String {
         let Some(workload) = self.workloads.first() else {
             return "No workload was run.".to_owned();
         };
-        let part = |claim: &Claim| {
-            let (least, most) = reach(workload, claim);
-            let outcome = match outcome(workload, claim) {
-                Outcome::Reached => "reached",
-                Outcome::Partly => "reached at some sizes",
-                _ => "not reached",
-            };
-            let (wanted, what) = (claim.fewer_percent, claim.what);
-            format!("{} fewer {what}, {wanted} % claimed ({outcome})", from_to(least, most))
+        let count =
+            |outcome: Outcome| self.verdicts.iter().filter(|one| one.outcome == outcome).count();
+        let part = |saving: &Saving| {
+            let (least, most) = reach(workload, saving);
+            format!(
+                "{} of the {} ({} % claimed)",
+                from_to(least, most),
+                saving.what,
+                saving.claimed
+            )
         };
-        let parts: Vec<String> = CLAIMS.iter().map(part).collect();
-        format!("{}: the version of 2013 needs {}.", workload.name, parts.join("; "))
+        format!(
+            "Of {} figures {} are reached, and {} at some sizes of the cache. {}: the version of 2013 saves {} and {}.",
+            self.verdicts.len(),
+            count(Outcome::Reached),
+            count(Outcome::Partly),
+            workload.name,
+            part(&READS),
+            part(&WRITES)
+        )
     }
 
     fn versions_section(&self) -> Section {
@@ -74,27 +69,15 @@ impl FlashCacheReport {
 
 /// The version of 2013 at each size.
 fn of_2013(workload: &WorkloadResult) -> impl Iterator<Item = (&SizeResult, &VersionResult)> {
-    workload.sizes.iter().filter_map(|size| {
-        let version = size.versions.iter().find(|version| version.name == OF_2013)?;
-        Some((size, version))
-    })
+    workload.sizes.iter().filter_map(|size| Some((size, size.version(OF_2013)?)))
 }
 
 /// The least and the most that is saved, over the sizes.
-fn reach(workload: &WorkloadResult, claim: &Claim) -> (f64, f64) {
-    let saved = of_2013(workload).map(|(_, version)| (claim.of)(version));
+fn reach(workload: &WorkloadResult, saving: &Saving) -> (f64, f64) {
+    let saved = of_2013(workload).map(|(_, version)| (saving.of)(version));
     saved.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), one| {
         (least.min(one), most.max(one))
     })
-}
-
-fn outcome(workload: &WorkloadResult, claim: &Claim) -> Outcome {
-    let (least, most) = reach(workload, claim);
-    match (least >= claim.fewer_percent, most >= claim.fewer_percent) {
-        (true, _) => Outcome::Reached,
-        (false, true) => Outcome::Partly,
-        (false, false) => Outcome::Missed,
-    }
 }
 
 fn from_to(least: f64, most: f64) -> String {
@@ -104,44 +87,20 @@ fn from_to(least: f64, most: f64) -> String {
     }
 }
 
-fn verdicts(workload: &WorkloadResult) -> Vec<Verdict> {
-    let judged = CLAIMS.iter().map(|claim| {
-        let (least, most) = reach(workload, claim);
-        Verdict {
-            figure: format!("{}: fewer {} than the first version", workload.name, claim.what),
-            published: format!("about {} %", claim.fewer_percent),
-            esker: format!("{}, by size of the cache", from_to(least, most)),
-            outcome: outcome(workload, claim),
-        }
-    });
-    let halves: Vec<String> = workload
-        .sizes
-        .iter()
-        .filter_map(|size| {
-            let share = |name: &str| {
-                let version = size.versions.iter().find(|version| version.name == name)?;
-                Some(version.busier_half * 100.0)
-            };
-            let (before, after) = (share("first, FIFO")?, share(OF_2013)?);
-            Some(format!("{before:.0} then {after:.0} % ({} %)", size.percent))
-        })
-        .collect();
-    let halves = Verdict {
-        outcome: Outcome::Shown,
-        ..Verdict::new(
-            format!("{}: disk operations of the busier half of the cache", workload.name),
-            "80 then 50 %",
-            halves.join(", "),
-            true,
-        )
-    };
-    judged.chain([halves]).collect()
+/// A verdict as a page shows it.
+fn shown(verdict: &super::verdict::Verdict) -> Verdict {
+    Verdict {
+        figure: format!("{}: {}", verdict.workload, verdict.figure),
+        published: format!("{}; wanted: {}", verdict.published, verdict.wanted),
+        esker: format!("{} by size of the cache", verdict.esker),
+        outcome: verdict.outcome.shown(),
+    }
 }
 
 fn section(workload: &WorkloadResult, versions: &[(String, String)]) -> Section {
     let mut section = Section::new(&workload.name);
     section.text(workload.line());
-    let mut charts: Vec<Chart> = CLAIMS.iter().map(|claim| claimed(workload, claim)).collect();
+    let mut charts: Vec<Chart> = vec![claimed(workload, &READS), claimed(workload, &WRITES)];
     let names: Vec<String> = versions.iter().map(|(name, _)| name.clone()).collect();
     let best = best_of(workload);
     charts.push(by_version(workload, &names, best, "hits", Unit::Percent, |one| {
@@ -166,24 +125,23 @@ fn section(workload: &WorkloadResult, versions: &[(String, String)]) -> Section 
 }
 
 /// What all versions save of what is claimed, by size; the claim is a hollow mark on the version it is of.
-fn claimed(workload: &WorkloadResult, claim: &Claim) -> Chart {
-    let shown = ["first, LRU", OF_2013, "Esker"];
+fn claimed(workload: &WorkloadResult, saving: &Saving) -> Chart {
+    let shown = ["first, LRU", OF_2013, ESKER];
     let rows = workload.sizes.iter().map(|size| {
         let dots = shown.iter().enumerate().filter_map(|(series, name)| {
-            let version = size.versions.iter().find(|version| version.name == *name)?;
-            let published = (*name == OF_2013).then_some(claim.fewer_percent);
-            Some(Dot::new(series, (claim.of)(version)).beside(published))
+            let published = (*name == OF_2013).then_some(saving.claimed);
+            Some(Dot::new(series, (saving.of)(size.version(name)?)).beside(published))
         });
         DotRow { name: format!("a cache of {} %", size.percent), dots: dots.collect() }
     });
-    let (least, most) = reach(workload, claim);
+    let (least, most) = reach(workload, saving);
     let title = format!(
         "The version of 2013 saves {} of the {}; {} % was claimed",
         from_to(least, most),
-        claim.what,
-        claim.fewer_percent
+        saving.what,
+        saving.claimed
     );
-    let axis = Axis::linear(format!("fewer {} than the first version", claim.what), Unit::Percent);
+    let axis = Axis::linear(format!("fewer {} than the first version", saving.what), Unit::Percent);
     let mut dots = Dots::new(axis, shown, rows.collect());
     dots.hollow = "claimed of 2013".to_owned();
     Chart::new(title, dots)
@@ -214,8 +172,7 @@ fn by_version(
     figure: impl Fn(&VersionResult) -> f64,
 ) -> Chart {
     let row = |version: &String| {
-        let at =
-            |size: &SizeResult| size.versions.iter().find(|one| one.name == *version).map(&figure);
+        let at = |size: &SizeResult| size.version(version).map(&figure);
         workload.sizes.iter().map(at).collect()
     };
     let map = HeatMap {
@@ -245,7 +202,10 @@ fn insertion(workload: &WorkloadResult) -> Chart {
         "The place of insertion decides over {:.1} points of hits at most",
         spread.fold(0.0, f64::max) * 100.0
     );
-    let x = Axis::linear("insertion percentile, from the end that is evicted", Unit::Plain);
+    let x = Axis::linear(
+        "insertion percentile: 1 inserts as LRU does, 100 at the end that is evicted",
+        Unit::Plain,
+    );
     let y = Axis::linear("hits", Unit::Percent).over(Range::Data);
     let curves = workload.sizes.iter().map(curve).collect();
     Chart::new(title, Curves::new(x.over(Range::Data), y, curves))

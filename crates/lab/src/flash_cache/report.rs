@@ -8,11 +8,12 @@ use esker_cache::replay::{Outcome, Trace};
 use serde::{Deserialize, Serialize};
 
 use super::disk::{Times, figure};
+use super::verdict::{self, Verdict};
 
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// What changes when the JSON does.
-const FORMAT: &str = "esker-flash-cache/2";
+const FORMAT: &str = "esker-flash-cache/3";
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub struct FlashCacheReport {
     pub title: String,
     /// The versions that are compared: name, and what they are.
     pub versions: Vec<(String, String)>,
+    /// The source's figures beside what came out.
+    pub verdicts: Vec<Verdict>,
     /// What each did with each workload.
     pub workloads: Vec<WorkloadResult>,
     /// How long the modelled disk takes.
@@ -101,7 +104,7 @@ pub struct VersionResult {
 /// A hit ratio for a place of insertion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// From the end that is evicted.
+    /// From the head: 1 inserts as LRU does, 100 at the end that is evicted.
     pub percentile: u8,
     /// Blocks that were hits, of all.
     pub hit_ratio: f64,
@@ -192,6 +195,11 @@ pub(crate) const COLUMNS: [&str; 11] = [
 ];
 
 impl SizeResult {
+    /// What a version did.
+    pub(super) fn version(&self, name: &str) -> Option<&VersionResult> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
     /// The rows of its table, in the order of [`COLUMNS`].
     pub(crate) fn rows(&self) -> Vec<[String; 11]> {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
@@ -241,6 +249,7 @@ impl FlashCacheReport {
             format: FORMAT.to_owned(),
             title: "A flash cache, then and now".to_owned(),
             versions,
+            verdicts: workloads.iter().flat_map(verdict::of_workload).collect(),
             workloads,
             times,
             notes: all,
@@ -266,7 +275,15 @@ impl FlashCacheReport {
             block_ns / 1e3
         );
         for workload in &self.workloads {
-            let _ = writeln!(text, "\n{}: {}", workload.name, workload.line());
+            let _ = writeln!(text, "\n{}: {}\n", workload.name, workload.line());
+            for one in self.verdicts.iter().filter(|one| one.workload == workload.name) {
+                let Verdict { figure, published, wanted, esker, outcome, .. } = one;
+                let outcome = outcome.name();
+                let _ = writeln!(
+                    text,
+                    "  {outcome}: {figure}: {esker}; published {published}, wanted {wanted}"
+                );
+            }
             for size in &workload.sizes {
                 let (bytes, percent) = (human_bytes(size.cache_bytes), size.percent);
                 let _ = writeln!(text, "\n  a cache of {bytes} ({percent} %)");

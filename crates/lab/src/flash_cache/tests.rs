@@ -27,7 +27,7 @@ fn the_optimum_is_not_beaten_and_the_busier_half_is_a_half_at_least() {
             assert!(version.disk_s < workload.uncached_s, "{version:?}");
         }
         assert_eq!(size.versions[0].reads_saved, 0.0);
-        assert_eq!(size.by_percentile.len(), 11);
+        assert_eq!(size.by_percentile.len(), 13);
     }
     // Larger caches hit more, whichever version.
     for (little, large) in workload.sizes[0].versions.iter().zip(&workload.sizes[1].versions) {
@@ -110,9 +110,18 @@ fn a_trace_that_is_none_is_said() {
 }
 
 #[test]
-fn the_page_judges_what_the_source_claims() {
-    let page = run(&small(), |_| ControlFlow::Continue(())).unwrap().page().html();
-    for part in ["about 40 %", "about 75 %", ">missed<", "claimed of 2013", "80 then 50 %"] {
+fn each_figure_of_the_source_has_a_verdict_on_each_workload() {
+    let report = run(&small(), |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(report.verdicts.len(), 6 * report.workloads.len());
+    for one in &report.verdicts {
+        // One value for each size, judged by the rule that is printed.
+        assert_eq!(one.esker.matches(" %)").count(), 2, "{one:?}");
+    }
+    let (text, page) = (report.table(), report.page().html());
+    for part in ["about 40 %", "about 75 %", "80 %, then 50 %", "75 in use", "85 at the earliest"] {
+        assert!(text.contains(part) && page.contains(part), "no '{part}'");
+    }
+    for part in [">missed<", "claimed of 2013"] {
         assert!(page.contains(part), "no '{part}'");
     }
 }

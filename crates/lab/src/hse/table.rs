@@ -134,6 +134,7 @@ fn verdict(one: &Verdict) -> String {
     let Verdict { name, published, wanted, esker, rates_alone, outcome } = one;
     let mark = match outcome {
         Outcome::Reached => "reached",
+        Outcome::Partly => "partly",
         Outcome::Missed => "MISSED ",
         Outcome::NotComparable => "NOT COMPARABLE",
     };

@@ -76,7 +76,6 @@ const FRONTIERS: [(&str, Frontier); 2] =
 const FTL_SIDES: [(&str, FtlSide); 2] = [("host", FtlSide::Host), ("drive", FtlSide::Drive)];
 /// The most reads that a host holds back.
 const MOST_WINDOW: u32 = 1 << 16;
-const CHOICES: &str = "choices:";
 /// Namespaces that a drive can be divided into at once.
 const MOST_NAMESPACES: u32 = 1 << 10;
 
@@ -124,7 +123,7 @@ impl SsdSpec {
             handles: keys.take("handles", handles)?,
             lba: keys.take("lba", one_of(&LBA_SIZES))?,
             over_provisioning: keys.take("op", share)?,
-            cleaning: keys.take("cleaning", cleaning)?,
+            cleaning: keys.take("cleaning", str::parse)?,
             frontier: keys.take("frontier", one_of(&FRONTIERS))?,
             unit: keys.take("unit", size)?,
             wear: keys.take("wear", wear)?,
@@ -153,7 +152,7 @@ impl SsdSpec {
         parts.push("handles", self.handles.as_deref().map(show_handles));
         parts.push("lba", self.lba.map(|lba| lba.to_string()));
         parts.push("op", self.over_provisioning.map(|share| share.to_string()));
-        parts.push("cleaning", self.cleaning.map(show_cleaning));
+        parts.push("cleaning", self.cleaning.map(|cleaning| cleaning.to_string()));
         parts.push("frontier", self.frontier.map(|frontier| name_of(&FRONTIERS, &frontier)));
         parts.push("unit", self.unit.map(show_size));
         parts.push("wear", self.wear.map(show_wear));
@@ -262,7 +261,7 @@ impl SsdSpec {
                 name_of(&FTL_SIDES, &side).to_owned()
             }),
             differs("window", self.window, window, |window| window.to_string()),
-            differs("cleaning", self.cleaning, has.cleaning, show_cleaning),
+            differs("cleaning", self.cleaning, has.cleaning, |cleaning| cleaning.to_string()),
             differs("frontier", self.frontier, has.frontier, |frontier| {
                 name_of(&FRONTIERS, &frontier).to_owned()
             }),
@@ -402,27 +401,4 @@ fn wear(text: &str) -> Result<Option<u32>, String> {
 
 fn show_wear(spread: Option<u32>) -> String {
     spread.map_or_else(|| "off".to_owned(), |spread| spread.to_string())
-}
-
-fn cleaning(text: &str) -> Result<Cleaning, String> {
-    let choices = text.strip_prefix(CHOICES).map(str::parse);
-    match (text, choices) {
-        ("greedy", _) => Ok(Cleaning::Greedy),
-        ("fifo", _) => Ok(Cleaning::Fifo),
-        ("cost-benefit", _) => Ok(Cleaning::CostBenefit),
-        (_, Some(Ok(count))) if count > 0 => Ok(Cleaning::Choices(count)),
-        _ => {
-            let all = "greedy, fifo, choices:10 or cost-benefit";
-            Err(format!("'{text}' is unknown; write {all}"))
-        }
-    }
-}
-
-fn show_cleaning(cleaning: Cleaning) -> String {
-    match cleaning {
-        Cleaning::Greedy => "greedy".to_owned(),
-        Cleaning::Fifo => "fifo".to_owned(),
-        Cleaning::Choices(count) => format!("{CHOICES}{count}"),
-        Cleaning::CostBenefit => "cost-benefit".to_owned(),
-    }
 }

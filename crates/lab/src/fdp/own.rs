@@ -1,0 +1,128 @@
+//! Stores of one's own: anything that a factor depends on, in place of what was published.
+
+use esker_base::units::human_bytes;
+use esker_device::fdp::Isolation;
+use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
+
+use super::FdpOptions;
+use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
+use super::keys::KeyLaw;
+use super::plan;
+use super::sink::DriveModel;
+use crate::LabError;
+
+/// The most stores: a drive has 128 handles.
+const STORES_MOST: usize = 64;
+/// The most handles of a drive, those of all stores together.
+const HANDLES_MOST: usize = 128;
+
+/// Stores that share a drive, and the drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnStores {
+    /// The stores, 1 to 64; each has an equal part of the drive.
+    pub stores: Vec<StoreRate>,
+    /// Handles for each store: a run for each number; 0 is a drive without data placement.
+    pub handles: Vec<u16>,
+    /// Whether cleaning keeps apart what handles wrote.
+    pub isolation: Isolation,
+    /// Which unit is cleaned.
+    pub cleaning: Cleaning,
+    /// Where cleaning copies to.
+    pub frontier: Frontier,
+    /// When it does.
+    pub pace: CleaningPace,
+    /// Bytes of a reclaim unit; none is a share of the drive, as in the published runs.
+    pub unit_bytes: Option<u64>,
+    /// What the drive held before.
+    pub initial: InitialState,
+    /// Which records are updated; none for circular writers, which have no records.
+    pub keys: Option<KeyLaw>,
+}
+
+impl Default for OwnStores {
+    /// The four stores of the published experiment: without placement, with a handle each, and with two.
+    fn default() -> OwnStores {
+        OwnStores {
+            stores: plan::by_block(plan::BLOCKS),
+            handles: vec![0, 1, 2],
+            isolation: Isolation::Initially,
+            cleaning: Cleaning::Greedy,
+            frontier: Frontier::Separate,
+            pace: CleaningPace::WhenNeeded,
+            unit_bytes: None,
+            initial: InitialState::Fresh,
+            keys: Some(KeyLaw::Uniform),
+        }
+    }
+}
+
+impl OwnStores {
+    pub(super) fn check(&self, drive_bytes: u64) -> Result<(), LabError> {
+        let refuse = |why: String| Err(LabError::Invalid(why));
+        let stores = self.stores.len();
+        if stores == 0 || stores > STORES_MOST {
+            return refuse(format!("{stores} stores: name the blocks of 1 to {STORES_MOST}"));
+        }
+        for store in &self.stores {
+            if !store.block_bytes.is_power_of_two()
+                || !(4096..=64 << 20).contains(&store.block_bytes)
+            {
+                return refuse(format!(
+                    "a block of {} bytes: blocks are powers of two from 4 KiB to 64 MiB",
+                    store.block_bytes
+                ));
+            }
+            if !(store.rate.is_finite() && store.rate > 0.0) {
+                return refuse(format!("a rate of {}: rates are above 0", store.rate));
+            }
+        }
+        if self.handles.is_empty() {
+            return refuse("no number of handles: name some, such as 0,1".to_owned());
+        }
+        if let Some(each) =
+            self.handles.iter().find(|each| usize::from(**each) * stores > HANDLES_MOST)
+        {
+            return refuse(format!(
+                "{each} handles each are {} in all: a drive has {HANDLES_MOST} at most",
+                usize::from(*each) * stores
+            ));
+        }
+        if let Some(unit) = self.unit_bytes
+            && (unit < u64::from(self.page_bytes()) || unit > drive_bytes / 16)
+        {
+            return refuse(format!(
+                "a reclaim unit of {}: it has at least a page, {}, and at most a sixteenth of the drive, {}",
+                human_bytes(unit),
+                human_bytes(self.page_bytes().into()),
+                human_bytes(drive_bytes / 16)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Nothing writes less: the smallest block, up to 32 KiB.
+    fn page_bytes(&self) -> u32 {
+        let least = self.stores.iter().map(|store| store.block_bytes).min().unwrap_or(4096);
+        u32::try_from(least.min(32 << 10)).unwrap_or(32 << 10)
+    }
+
+    /// All of them on one drive, without placement.
+    pub(super) fn configuration(&self, options: &FdpOptions) -> Configuration {
+        let base = match self.keys {
+            Some(KeyLaw::Uniform) => plan::stores_base(options),
+            Some(keys) => plan::zipfian_base(options, keys),
+            None => Configuration { kind: StoreKind::Circular, ..plan::stores_base(options) },
+        };
+        let units = self.unit_bytes.map(|unit| options.drive_bytes.div_ceil(unit));
+        let drive = DriveModel {
+            page_bytes: self.page_bytes(),
+            units: units.map_or(base.drive.units, |units| u32::try_from(units).unwrap_or(u32::MAX)),
+            cleaning: self.cleaning,
+            frontier: self.frontier,
+            pace: self.pace,
+            isolation: self.isolation,
+            ..base.drive
+        };
+        Configuration { drive, initial: self.initial, stores: self.stores.clone(), ..base }
+    }
+}

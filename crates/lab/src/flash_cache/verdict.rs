@@ -1,0 +1,165 @@
+//! The source's figures beside what came out, for each workload.
+
+use serde::{Deserialize, Serialize};
+
+use super::report::{Point, SizeResult, VersionResult, WorkloadResult};
+use crate::Outcome;
+
+/// The version that the others are compared with.
+pub(super) const FIRST: &str = "first, FIFO";
+/// The version whose gains the source names.
+pub(super) const OF_2013: &str = "2013";
+/// The version of today.
+pub(super) const ESKER: &str = "Esker";
+
+/// Where the source found new blocks to be inserted best, at the earliest: a percentile from the head.
+pub(super) const INSERTION_FOUND: u8 = 85;
+/// Where it inserted them.
+pub(super) const INSERTION_USED: u8 = esker_base::policy::MID_POINT;
+/// Hits that two places of insertion may differ by and count as equal, in points.
+const EQUAL_POINTS: f64 = 0.5;
+/// Of the disk's operations, the share of the busier half that is still called a half, in percent.
+const HALF_PERCENT: f64 = 55.0;
+
+/// A published figure beside what came out on a workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The workload.
+    pub workload: String,
+    /// What is measured.
+    pub figure: String,
+    /// The source's figure.
+    pub published: String,
+    /// What it has to be here.
+    pub wanted: String,
+    /// What came out, by size of the cache.
+    pub esker: String,
+    /// Whether it is reached: partly, at some of the sizes.
+    pub outcome: Outcome,
+}
+
+/// A figure of the source, and what it is here at a size of the cache.
+pub(super) struct Claim {
+    pub(super) what: &'static str,
+    published: &'static str,
+    wanted: &'static str,
+    /// In percent or points; none where the workload has nothing of it.
+    of: fn(&SizeResult) -> Option<f64>,
+    is_reached: fn(f64) -> bool,
+}
+
+/// So much less of something than the first version needs, in percent.
+pub(super) struct Saving {
+    pub(super) what: &'static str,
+    pub(super) claimed: f64,
+    pub(super) of: fn(&VersionResult) -> f64,
+}
+
+pub(super) const READS: Saving =
+    Saving { what: "disk reads", claimed: 40.0, of: |one| one.reads_saved * 100.0 };
+pub(super) const WRITES: Saving =
+    Saving { what: "disk writes", claimed: 75.0, of: |one| one.writes_saved * 100.0 };
+
+/// What the source claims, in its order.
+pub(super) const CLAIMS: [Claim; 6] = [
+    Claim {
+        what: "hits of Esker's defaults",
+        published: "80 %",
+        wanted: "at least 80 %",
+        of: |size| Some(size.version(ESKER)?.hit_ratio * 100.0),
+        is_reached: |percent| percent >= 80.0,
+    },
+    Claim {
+        what: "disk operations of the busier half of the cache, 2013",
+        published: "80 %, then 50 %",
+        wanted: "at most 55 %",
+        of: |size| Some(size.version(OF_2013)?.busier_half * 100.0),
+        is_reached: |percent| percent <= HALF_PERCENT,
+    },
+    Claim {
+        what: "hits that insertion at percentile 85 or later loses to the best place",
+        published: "85 at the earliest",
+        wanted: "at most 0.5 points",
+        of: |size| lost(&size.by_percentile, |percentile| percentile >= INSERTION_FOUND),
+        is_reached: |points| points <= EQUAL_POINTS,
+    },
+    Claim {
+        what: "hits that insertion at percentile 75 loses to the best place",
+        published: "75 in use",
+        wanted: "at most 0.5 points",
+        of: |size| lost(&size.by_percentile, |percentile| percentile == INSERTION_USED),
+        is_reached: |points| points <= EQUAL_POINTS,
+    },
+    Claim {
+        what: "fewer disk reads than the first version, 2013",
+        published: "about 40 %",
+        wanted: "at least 40 %",
+        of: |size| Some((READS.of)(size.version(OF_2013)?)),
+        is_reached: |percent| percent >= READS.claimed,
+    },
+    Claim {
+        what: "fewer disk writes than the first version, 2013",
+        published: "about 75 %",
+        wanted: "at least 75 %",
+        of: |size| {
+            let writes_nothing = size.version(FIRST)?.disk_writes == 0;
+            (!writes_nothing).then_some((WRITES.of)(size.version(OF_2013)?))
+        },
+        is_reached: |percent| percent >= WRITES.claimed,
+    },
+];
+
+/// Hits that the best of some places of insertion lacks to the best of all, in points.
+fn lost(points: &[Point], is_meant: impl Fn(u8) -> bool) -> Option<f64> {
+    let most = |points: &mut dyn Iterator<Item = &Point>| {
+        points.map(|one| one.hit_ratio * 100.0).max_by(f64::total_cmp)
+    };
+    let of_some = most(&mut points.iter().filter(|one| is_meant(one.percentile)))?;
+    Some(most(&mut points.iter())? - of_some)
+}
+
+/// All of them for a workload.
+pub(super) fn of_workload(workload: &WorkloadResult) -> Vec<Verdict> {
+    CLAIMS.iter().map(|claim| claim.verdict(workload)).collect()
+}
+
+impl Claim {
+    fn verdict(&self, workload: &WorkloadResult) -> Verdict {
+        let values: Vec<(u32, f64)> = workload
+            .sizes
+            .iter()
+            .filter_map(|size| Some((size.percent, (self.of)(size)?)))
+            .collect();
+        let reached = values.iter().filter(|(_, value)| (self.is_reached)(*value)).count();
+        let shown = values.iter().map(|(size, value)| format!("{value:.1} ({size} %)"));
+        let esker: Vec<String> = shown.collect();
+        Verdict {
+            workload: workload.name.clone(),
+            figure: self.what.to_owned(),
+            published: self.published.to_owned(),
+            wanted: self.wanted.to_owned(),
+            esker: if esker.is_empty() { "it has none".to_owned() } else { esker.join(", ") },
+            outcome: match reached {
+                _ if values.is_empty() => Outcome::NotComparable,
+                0 => Outcome::Missed,
+                all if all == values.len() => Outcome::Reached,
+                _ => Outcome::Partly,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_of_some_places_is_compared_with_the_best_of_all() {
+        let point = |(percentile, hit_ratio)| Point { percentile, hit_ratio };
+        let points = [(1, 0.5), (75, 0.52), (85, 0.54), (100, 0.53)].map(point);
+        let close = |lost: Option<f64>, points: f64| (lost.unwrap() - points).abs() < 1e-9;
+        assert!(close(lost(&points, |one| one >= INSERTION_FOUND), 0.0));
+        assert!(close(lost(&points, |one| one == INSERTION_USED), 2.0));
+        assert_eq!(lost(&points[..1], |one| one == INSERTION_USED), None);
+    }
+}
