@@ -157,7 +157,8 @@ pub fn run(
         let order = if round % 2 == 0 { Arm::ALL } else { [Arm::ALL[1], Arm::ALL[0]] };
         for arm in order {
             let plan = arm::Plan { options, arm, round, dilation: calibration.dilation };
-            arms.push(arm::measure(&plan, machine, &mut follow)?);
+            let run = arm::measure(&plan, arms.len(), machine, &mut follow)?;
+            arms.push(run);
         }
     }
     Ok(HseReport::new(options, machine.is_real(), calibration, arms))

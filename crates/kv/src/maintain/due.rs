@@ -199,7 +199,7 @@ impl Situation<'_> {
     /// Whether kvsets of a root may become one: where its values are in the log only, a spill of it is to read that once.
     fn spills_at_once(&self, kvsets: &[Arc<Kvset>]) -> bool {
         let bytes: u64 = kvsets.iter().map(|kvset| kvset.bytes()).sum();
-        !self.reads_log || bytes <= self.tuning.window_bytes()
+        self.spill_most.is_none_or(|most| bytes <= most)
     }
 
     /// The step that brings something home which lies where it must not, if there is room now.

@@ -116,11 +116,13 @@ impl Engine {
     ) -> &'r [Arc<Kvset>] {
         let room = now.room_to_spill(tree);
         let mut oldest = spill_run(root, now.spill_bytes(), room);
-        if now.reads_log && now.emptying != Some(tree.kvs) {
+        if let Some(most) = now.spill_most
+            && now.emptying != Some(tree.kvs)
+        {
             let mut bytes = 0;
             let fits = root.iter().rev().take_while(|kvset| {
                 bytes += kvset.bytes();
-                bytes <= self.tuning.window_bytes()
+                bytes <= most
             });
             oldest = fits.count().clamp(1, oldest.max(1));
         }

@@ -23,8 +23,9 @@ pub(crate) struct Situation<'v> {
     pub(crate) space_percent: u64,
     /// Whether writers write little or nothing.
     pub(crate) is_quiet: bool,
-    /// Whether the roots hold more than memory bears, and the record cache has lost much of what spills.
-    pub(crate) reads_log: bool,
+    /// The most that a spill takes in where the record cache has lost much of it, in bytes: what one window holds, so
+    /// that the log is read once.
+    pub(crate) spill_most: Option<u64>,
     /// The KVS whose root a compaction of all is emptying.
     pub(crate) emptying: Option<KvsId>,
 }
@@ -97,8 +98,18 @@ impl Engine {
             now_ms: self.wall_clock.now_ms(),
             space_percent: self.options.space_percent(),
             is_quiet: self.pace.is_quiet(self.options.clock.now()),
-            reads_log: self.missed.is_much() && view.root_bytes() > 3 * self.spill_bytes(),
+            spill_most: self.missed.is_much().then(|| self.window_of_spill(view)),
             emptying: *self.manual.emptying.lock(),
+        }
+    }
+
+    /// The window of a spill whose values are in the log only, in bytes: all of the memory, or one of two that overlap
+    /// where the roots hold several spills.
+    fn window_of_spill(&self, view: &View) -> u64 {
+        if view.root_bytes() > 3 * self.spill_bytes() {
+            self.tuning.window_bytes()
+        } else {
+            self.tuning.gather_bytes
         }
     }
 

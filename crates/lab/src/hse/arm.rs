@@ -62,16 +62,17 @@ fn operations(options: &HseOptions, workload: &Workload) -> u64 {
     if workload.scan > 0.0 { options.operations / SCANS } else { options.operations }
 }
 
-/// Loads new drives, and runs all workloads on them.
+/// Loads new drives, and runs all workloads on them, after so many arms that are through.
 pub(super) fn measure(
     plan: &Plan<'_>,
+    done: usize,
     machine: &mut dyn Machine,
     follow: &mut Follow<'_>,
 ) -> Result<ArmRun, LabError> {
     let workloads = workloads(plan.options);
     let phases = workloads.len() + 1;
     let (arm, round) = (plan.arm, plan.round + 1);
-    let before = (plan.round as usize * 2) * phases;
+    let before = done * phases;
     let count = plan.options.rounds as usize * 2 * phases;
     let mut tell = |text: &str, done: usize| {
         follow(&Progress { run: &format!("round {round}, {arm}: {text}"), done, count })

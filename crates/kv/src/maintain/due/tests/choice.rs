@@ -96,7 +96,7 @@ fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situati
         // Nothing is to be saved.
         space_percent: 10_000,
         is_quiet: false,
-        reads_log: false,
+        spill_most: None,
         emptying: None,
     }
 }
