@@ -68,8 +68,8 @@ pub(crate) struct Counters {
     pub(crate) young_blocks: Counter,
     /// Steps of the helper.
     pub(crate) helped: Counter,
-    /// Written by steps of the second lane.
-    pub(crate) maintained_bytes: Counter,
+    /// Bytes that steps have written, each counted when it was through.
+    pub(crate) step_bytes: Counter,
     /// Set while maintenance cannot go on for lack of space.
     pub(crate) no_space: Mutex<Option<KvError>>,
 }

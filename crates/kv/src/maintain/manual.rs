@@ -123,7 +123,7 @@ impl Engine {
         manual.goal.store(0, Ordering::Relaxed);
         manual.leaves.store(0, Ordering::Relaxed);
         manual.leaves_done.store(0, Ordering::Relaxed);
-        manual.written_before.store(self.counters.maintained_bytes.get(), Ordering::Relaxed);
+        manual.written_before.store(self.counters.step_bytes.get(), Ordering::Relaxed);
         Ok(Turn(self))
     }
 
@@ -149,7 +149,7 @@ impl Engine {
             space_amplification: space.used as f64 / space.live.max(1) as f64,
             leaves: manual.leaves.load(Ordering::Relaxed),
             leaves_done: manual.leaves_done.load(Ordering::Relaxed),
-            written_bytes: self.counters.maintained_bytes.get().saturating_sub(before),
+            written_bytes: self.counters.step_bytes.get().saturating_sub(before),
         }
     }
 

@@ -199,7 +199,7 @@ impl Engine {
             ran.push(job);
         }
         let written = done.iter().map(|(_, compacted)| compacted.written_bytes()).sum();
-        self.counters.maintained_bytes.add(written);
+        self.counters.step_bytes.add(written);
         writes.write_out()?;
         self.install(done)?;
         self.count_debt();

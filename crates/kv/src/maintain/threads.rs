@@ -123,7 +123,7 @@ impl Engine {
         let paused = Nanos(self.paused_ns.load(Ordering::Relaxed));
         let counters = &self.counters;
         let progress = Progress {
-            maintained: self.classes.all().iter().map(|media| media.maintained_bytes()).sum(),
+            maintained: self.classes.all().iter().map(|media| media.written_by_maintenance()).sum(),
             served: counters.reads() + counters.puts.get() + counters.deletes.get(),
         };
         self.trial.helps(now, now.since(paused) >= BEHIND, progress)

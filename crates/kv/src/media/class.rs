@@ -333,8 +333,8 @@ impl Media {
         (get(&traffic.read_ops), get(&traffic.read), get(&traffic.written))
     }
 
-    /// Bytes that maintenance has written: all but the log.
-    pub(crate) fn maintained_bytes(&self) -> u64 {
+    /// Bytes that maintenance has written so far, steps under way included: all but the log.
+    pub(crate) fn written_by_maintenance(&self) -> u64 {
         let streams = Stream::ALL.iter().filter(|&&stream| stream != Stream::Log);
         streams.map(|&stream| self.traffic(stream).2).sum()
     }
