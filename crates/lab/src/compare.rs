@@ -29,8 +29,10 @@ const NAMES: [&str; 14] = [
     "depth",
     "threads",
 ];
-/// Longer lists of entries without names are courses over time and histograms: no figures.
+/// Longer lists of entries without names are courses over time: no figures.
 const LIST_MOST: usize = 16;
+/// Longer lists of entries with names are histograms.
+const NAMED_MOST: usize = 32;
 /// Fields that say where and how, and are no figures.
 const NOT_FIGURES: [&str; 5] = ["environment", "command", "format", "series", "course"];
 /// What the page draws at most.
@@ -75,7 +77,7 @@ pub struct Comparison {
     pub commands: [String; 2],
     /// What differs between the machines and builds: name, before, after.
     pub environment: Vec<(String, String, String)>,
-    /// Figures that both have and that differ by as much as asked for, farthest first.
+    /// Figures that both have and that differ by as much as asked for, farthest first; those that were 0, or are, last.
     pub changes: Vec<Change>,
     /// Figures that both have and that differ by less.
     pub alike: usize,
@@ -120,7 +122,10 @@ impl Comparison {
                 _ => alike += 1,
             }
         }
-        changes.sort_by(|a, b| b.distance().total_cmp(&a.distance()));
+        // A figure that was 0 or is 0 now says little of how far: it comes last.
+        let order =
+            |change: &Change| Some(change.distance()).filter(|one| one.is_finite()).unwrap_or(-1.0);
+        changes.sort_by(|a, b| order(b).total_cmp(&order(a)));
         let without = |of: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>| {
             of.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
         };
@@ -264,7 +269,8 @@ fn of_value(value: &Value, way: &str, found: &mut BTreeMap<String, f64>) {
         Value::Object(fields) => of_fields(fields, way, found),
         Value::Array(entries) => {
             let names: Vec<Option<String>> = entries.iter().map(name_of).collect();
-            if entries.len() > LIST_MOST && names.iter().any(Option::is_none) {
+            let most = if names.iter().any(Option::is_none) { LIST_MOST } else { NAMED_MOST };
+            if entries.len() > most {
                 return;
             }
             for (index, (entry, name)) in entries.iter().zip(&names).enumerate() {
@@ -275,7 +281,8 @@ fn of_value(value: &Value, way: &str, found: &mut BTreeMap<String, f64>) {
                     Some(name) => format!("{name} #{}", index + 1),
                     None => format!("#{}", index + 1),
                 };
-                of_value(entry, &joined(way, &name), found);
+                let value = pair(entry).map_or(entry, |(_, value)| value);
+                of_value(value, &joined(way, &name), found);
             }
         }
         Value::Null | Value::Bool(_) | Value::String(_) => {}
@@ -286,12 +293,24 @@ fn joined(way: &str, name: &str) -> String {
     if way.is_empty() { name.to_owned() } else { format!("{way} / {name}") }
 }
 
-/// What names an entry of a list.
+/// The name and the value of a list entry that is a pair of these.
+fn pair(entry: &Value) -> Option<(&str, &Value)> {
+    match &entry.as_array()?[..] {
+        [Value::String(name), value] => Some((name, value)),
+        _ => None,
+    }
+}
+
+/// The name of a list entry.
 fn name_of(entry: &Value) -> Option<String> {
+    if let Some((name, _)) = pair(entry) {
+        return Some(name.to_owned());
+    }
     let fields = entry.as_object()?;
     let part = |name: &&str| match fields.get(*name)? {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(format!("{name} {number}")),
+        Value::Object(of) => of.get("name")?.as_str().map(str::to_owned),
         _ => None,
     };
     let parts: Vec<String> = NAMES.iter().filter_map(part).collect();
@@ -357,9 +376,9 @@ mod tests {
         let other = after("25.0", "\"errors\": 3").replace("\"a\"", "\"b\"");
         let found = Comparison::of(BEFORE, &other, 0.05).unwrap();
         let names: Vec<&str> = found.changes.iter().map(|change| &*change.figure).collect();
-        assert_eq!(names, ["runs / load / errors", "runs / A / rate"]);
-        assert_eq!(found.changes[0].ratio(), None);
-        assert_eq!(found.changes[1].ratio(), Some(0.5));
+        assert_eq!(names, ["runs / A / rate", "runs / load / errors"]);
+        assert_eq!(found.changes[0].ratio(), Some(0.5));
+        assert_eq!(found.changes[1].ratio(), None);
         assert_eq!((found.alike, found.only[0].len(), found.only[1].len()), (1, 1, 1));
         assert_eq!(found.environment, [("machine".into(), "a".into(), "b".into())]);
         for text in [found.table(), found.page().html()] {
@@ -389,6 +408,19 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         assert!(Comparison::of(BEFORE, BEFORE, f64::NAN).is_err());
+    }
+
+    #[test]
+    fn pairs_and_nested_names_are_names_and_histograms_are_no_figures() {
+        let points: Vec<String> =
+            (0..40).map(|n| format!(r#"{{"percentile": {n}, "ns": 1}}"#)).collect();
+        let text = format!(
+            r#"{{"runs": [{{"workload": {{"name": "load", "read": 0.5}}, "held": [["paced", 2.0]]}}], "by": [{}]}}"#,
+            points.join(",")
+        );
+        let Value::Object(fields) = serde_json::from_str(&text).unwrap() else { panic!() };
+        let names: Vec<String> = figures(&fields).into_keys().collect();
+        assert_eq!(names, ["runs / load / held / paced", "runs / load / workload / read"]);
     }
 
     #[test]
