@@ -129,3 +129,28 @@ fn pooled_drives_without_java_are_skipped_aloud() {
     run(["lab", "pooled", "--drives", "3", "--work", &work]).fails(64, &["--drives", "2 nodes"]);
     run(["lab", "pooled", "--work", &text(&scratch.path("a b"))]).fails(64, &["--work", "letters"]);
 }
+
+#[test]
+fn stores_of_ones_own_share_a_drive_and_two_runs_are_compared() {
+    let scratch = Scratch::new();
+    let (one, other) = (text(&scratch.path("one.json")), text(&scratch.path("other.json")));
+    let own = ["lab", "fdp", "--drive", "256MiB", "--blocks", "64KiB,256KiB", "--keys", "circular"];
+    let run_own = |more: &[&str]| run(own.iter().chain(more));
+    let out = run_own(&["--rates", "1,8", "--handles", "0,1", "--json", &one]).succeeds().out();
+    assert!(out.contains("together, a handle each") && out.contains("in reserve"), "{out}");
+    run_own(&["--rates", "1,64", "--handles", "0,1", "--json", &other]).succeeds();
+    run_own(&["--rates", "1"]).fails(64, &["1 rates for 2 stores"]);
+    run_own(&["--fill", "0.5"]).fails(64, &["leave out --fill"]);
+    run_own(&["--full"]).fails(64, &["--full"]);
+    run_own(&["--cleaning", "best"]).fails(64, &["cost-benefit"]);
+
+    let html = text(&scratch.path("compare.html"));
+    let compare = ["lab", "compare", &one, &other, "--least", "0.01", "--html", &html];
+    let out = run(compare).succeeds().out();
+    assert!(out.contains("together, no placement / measured / write_amplification"), "{out}");
+    assert!(std::fs::read_to_string(&html).unwrap().contains("second over first"));
+    let out = run(["lab", "compare", &one, &one]).succeeds().out();
+    assert!(out.starts_with("None of "), "{out}");
+    run(["lab", "compare", &one, &html]).fails(64, &["--json FILE"]);
+    run(["lab", "compare", &one, "/nonexistent"]).fails(66, &["/nonexistent"]);
+}
