@@ -18,6 +18,7 @@ use crate::figures::{self, grouped};
 use crate::host;
 use crate::measure;
 use crate::media::Devices;
+use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::progress::Line;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let remarks = devices.remarks(&db);
     let kvs = db.create_kvs(measure::KVS, Policy::default())?;
     let store = KvStore { db, kvs, process: host::samples };
+    let exporter = Exporter::if_asked(args.telling.metrics, || metrics::of_kvdb(&store.db, devices.stack()))?;
     let threads = args.threads.unwrap_or_else(host::cores);
     outputs.say(&introduction(args, &place, &devices, threads))?;
 
@@ -82,6 +84,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let mut page = report.page();
     page.verdicts = conclusion.verdicts();
     outputs.finish(&json, &page.html())?;
+    drop(exporter);
     Ok(store.db.close()?)
 }
 

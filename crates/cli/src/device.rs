@@ -18,6 +18,7 @@ use crate::args::{DeviceArgs, PatternArg};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::host;
+use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::pool::link::stack;
 use crate::signals;
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
         );
         return Err(Failure::usage(why));
     }
-    let stack = stack();
+    let stack = Arc::new(stack());
     let opened = stack.open(&args.device, Create::Never)?;
     let clock = match args.device.time() {
         Some(Time::Virtual) => stack.clock().clone(),
@@ -51,6 +52,9 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     let remarks = opened.remarks();
     let model = opened.model.as_ref().and_then(|model| model.ssd.clone());
     let target = Target { device: opened.device.clone(), clock, model };
+    let exporter = Exporter::if_asked(args.telling.metrics, || {
+        metrics::of_device(opened.device.clone(), &stack)
+    })?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(signals::refused)?;
@@ -63,6 +67,7 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     };
     let report = device_load::run(&job, source, &target, &stop);
     let report = report.map_err(|error| Failure::new(error.kind(), &error))?;
+    drop(exporter);
     finish(args, &outputs, report, count, remarks)
 }
 

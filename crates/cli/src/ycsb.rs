@@ -17,6 +17,7 @@ use crate::figures::{self, grouped, short};
 use crate::host;
 use crate::measure;
 use crate::media::{Devices, Media};
+use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::progress::Line;
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     };
     let present = present(&kvs, args, &workloads, &mut dataset)?;
     let store = KvStore { db, kvs, process: host::samples };
+    let exporter = Exporter::if_asked(args.telling.metrics, || metrics::of_kvdb(&store.db, devices.stack()))?;
     outputs.say(&introduction(&place, &devices, &dataset, &options, args.memory))?;
 
     let mut report = measure::report("Esker: YCSB", dataset, &store, &remarks);
@@ -108,6 +110,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         "devices": devices.json(),
     });
     outputs.finish(&measure::json_of(&report, &stats, more)?, &report.html())?;
+    drop(exporter);
     Ok(store.db.close()?)
 }
 

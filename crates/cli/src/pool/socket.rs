@@ -19,7 +19,7 @@ use tiny_http::{Header, Request, Response};
 
 use super::refusal::{Answer, Refusal};
 use super::served::Served;
-use super::token::Token;
+use crate::token::Token;
 use crate::failure::{Failure, Result};
 
 /// Requests that are worked on at once.
