@@ -49,9 +49,8 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
         nonempty: args.nonempty,
     };
     let mut attachment = Attachment::start(device.clone(), &args.mount_point, &options)?;
-    let exporter = Exporter::if_asked(args.telling.metrics, || {
-        metrics::of_device(device.clone(), &stack)
-    })?;
+    let exporter =
+        Exporter::if_asked(args.telling.metrics, || metrics::of_device(device.clone(), &stack))?;
     output::print(&made(&attachment, &*device, args.read_only))?;
     serve(&mut attachment, &mut signals)?;
     drop(exporter);

@@ -18,6 +18,7 @@
 //! | [`place`] | where a measured database lives |
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
 //! | [`metrics`], [`http`], [`token`] | metrics for Prometheus; a small server; what its clients have to have |
+//! | [`live`] | the page of a run that goes on |
 //! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
 //! | [`failure`] | what went wrong, what to do, and the exit code |
 
@@ -36,6 +37,7 @@ mod host;
 mod http;
 mod kv;
 mod lab;
+mod live;
 mod measure;
 mod media;
 mod metrics;

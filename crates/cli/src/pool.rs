@@ -233,7 +233,10 @@ fn create(args: &PoolCreateArgs) -> Result {
     if args.json {
         drop((drives, buffers));
         let pool = stack().pool(&VolumeSpec::of_pool(&name, &args.drives, &args.buffers))?;
-        return output::print(&format!("{:#}\n", Served::new(Arc::new(stack()), pool).ask("/v1/config")?));
+        return output::print(&format!(
+            "{:#}\n",
+            Served::new(Arc::new(stack()), pool).ask("/v1/config")?
+        ));
     }
     let names: Vec<String> = args.drives.iter().map(|spec| format!("'{spec}'")).collect();
     let mut text = format!(

@@ -8,7 +8,7 @@ use esker_bench::Workload;
 use esker_kv::Compression;
 use esker_stack::Spec;
 
-use super::metrics::MetricsArgs;
+use super::metrics::{LiveArgs, MetricsArgs};
 use super::parse::{self, Medium, Staging};
 
 /// `esker demo`
@@ -46,6 +46,8 @@ pub(crate) struct DemoArgs {
     pub(crate) report: PathBuf,
     #[command(flatten)]
     pub(crate) telling: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// Where a new database puts its media classes.
@@ -152,6 +154,8 @@ pub(crate) struct YcsbArgs {
     pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) telling: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// `esker bench device`

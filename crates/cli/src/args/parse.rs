@@ -12,7 +12,9 @@ use esker_stack::Spec;
 pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
     let port = text.parse::<u16>().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let address = port.or_else(|_| text.parse());
-    address.map_err(|_| "say a port of 127.0.0.1, or an address with a port: 9421, [::1]:9421".to_owned())
+    address.map_err(|_| {
+        "say a port of 127.0.0.1, or an address with a port: 9421, [::1]:9421".to_owned()
+    })
 }
 
 /// A size in bytes that is not zero.

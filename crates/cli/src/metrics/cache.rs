@@ -26,11 +26,9 @@ const COUNTS: [(&str, &str, Figure); 8] = [
         "Bytes that were to be let in and were not: written meanwhile, or without room",
         |one| one.fills_dropped * BLOCK,
     ),
-    (
-        "esker_cache_read_ahead_bytes_total",
-        "Bytes read from the origin ahead of the host",
-        |one| one.read_ahead * BLOCK,
-    ),
+    ("esker_cache_read_ahead_bytes_total", "Bytes read from the origin ahead of the host", |one| {
+        one.read_ahead * BLOCK
+    }),
     ("esker_cache_written_back_bytes_total", "Bytes written back", |one| one.cleaned * BLOCK),
     (
         "esker_cache_write_back_commands_total",
@@ -38,11 +36,9 @@ const COUNTS: [(&str, &str, Figure); 8] = [
         |one| one.clean_writes,
     ),
     ("esker_cache_host_read_bytes_total", "Bytes that the host read", |one| one.host_read_bytes),
-    (
-        "esker_cache_host_written_bytes_total",
-        "Bytes that the host wrote",
-        |one| one.host_written_bytes,
-    ),
+    ("esker_cache_host_written_bytes_total", "Bytes that the host wrote", |one| {
+        one.host_written_bytes
+    }),
     (
         "esker_cache_flash_metadata_bytes_total",
         "Of the bytes written to the flash device, those that are metadata",
@@ -67,10 +63,7 @@ const SPLIT: [Split; 6] = [
         "esker_cache_bypassed_bytes_total",
         "Bytes that went past the cache, by operation: streams, parts of blocks, beyond the budget",
         "operation",
-        &[
-            ("read", |one| one.bypassed_reads * BLOCK),
-            ("write", |one| one.bypassed_writes * BLOCK),
-        ],
+        &[("read", |one| one.bypassed_reads * BLOCK), ("write", |one| one.bypassed_writes * BLOCK)],
     ),
     (
         "esker_cache_read_bytes_total",
@@ -121,9 +114,9 @@ impl Collector for Caches {
         }
         for (name, help, label, figures) in SPLIT {
             let values = all.iter().flat_map(|(cache, stats)| {
-                figures.iter().map(|(part, figure)| {
-                    ([cache.clone(), (*part).to_owned()], figure(stats))
-                })
+                figures
+                    .iter()
+                    .map(|(part, figure)| ([cache.clone(), (*part).to_owned()], figure(stats)))
             });
             families.counters((name, help, ["cache", label]), values);
         }
@@ -131,7 +124,8 @@ impl Collector for Caches {
             let values = all.iter().map(|(cache, stats)| ([cache.clone()], figure(stats)));
             families.gauges((name, help, ["cache"]), values);
         }
-        let modes = all.iter().map(|(cache, stats)| ([cache.clone(), stats.mode.to_string()], 1u64));
+        let modes =
+            all.iter().map(|(cache, stats)| ([cache.clone(), stats.mode.to_string()], 1u64));
         let help = "Always 1; the label says where writes go";
         families.gauges(("esker_cache_mode_info", help, ["cache", "mode"]), modes);
     }

@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn devices_below_have_levels_and_equal_names_numbers() {
-        let tree = || vec![stats("stripe", 9, vec![stats("mem", 4, vec![]), stats("mem", 5, vec![])])];
+        let tree =
+            || vec![stats("stripe", 9, vec![stats("mem", 4, vec![]), stats("mem", 5, vec![])])];
         let mut families = Families::default();
         Devices::told(tree).collect(&mut families);
         let text = families.text().unwrap();

@@ -62,7 +62,11 @@ fn operations(families: &mut Families, stats: &Stats) {
     families.gauge("esker_kv_write_amplification_ratio", help, stats.write_amplification);
     let help = "Whether writes are refused after a failure";
     families.gauge("esker_kv_stopped", help, stats.stopped.is_some());
-    families.gauge("esker_kv_open_seconds", "How long the KVDB has been open", seconds(stats.open_ns));
+    families.gauge(
+        "esker_kv_open_seconds",
+        "How long the KVDB has been open",
+        seconds(stats.open_ns),
+    );
 }
 
 fn classes(families: &mut Families, stats: &Stats) {

@@ -108,7 +108,9 @@ mod tests {
         assert!(get(&exporter, "/metrics?a=b").contains("\none_total 1\n"));
         assert!(get(&exporter, "/status").ends_with("all is well\n"));
         let other = get(&exporter, "/other");
-        assert!(other.starts_with("HTTP/1.0 404") && other.contains("there is /status and /metrics"));
+        assert!(
+            other.starts_with("HTTP/1.0 404") && other.contains("there is /status and /metrics")
+        );
     }
 
     #[test]

@@ -22,11 +22,9 @@ fn bytes(pages: u64) -> u64 {
 
 const COUNTS: [(&str, &str, Figure); 14] = [
     ("esker_pager_faults_total", "Faults by missing pages", |one| one.faults),
-    (
-        "esker_pager_zero_faults_total",
-        "Faults by pages that never had content",
-        |one| one.zero_faults,
-    ),
+    ("esker_pager_zero_faults_total", "Faults by pages that never had content", |one| {
+        one.zero_faults
+    }),
     (
         "esker_pager_staged_faults_total",
         "Faults by pages that were just evicted or read ahead",
@@ -39,16 +37,12 @@ const COUNTS: [(&str, &str, Figure); 14] = [
     ),
     ("esker_pager_write_faults_total", "First writes to clean pages", |one| one.write_faults),
     ("esker_pager_read_ahead_bytes_total", "Read ahead of need", |one| bytes(one.ahead_pages)),
-    (
-        "esker_pager_read_ahead_used_bytes_total",
-        "Read ahead in streams that went on",
-        |one| bytes(one.ahead_used),
-    ),
-    (
-        "esker_pager_read_ahead_wasted_bytes_total",
-        "Read ahead in streams that ended",
-        |one| bytes(one.ahead_wasted),
-    ),
+    ("esker_pager_read_ahead_used_bytes_total", "Read ahead in streams that went on", |one| {
+        bytes(one.ahead_used)
+    }),
+    ("esker_pager_read_ahead_wasted_bytes_total", "Read ahead in streams that ended", |one| {
+        bytes(one.ahead_wasted)
+    }),
     ("esker_pager_evicted_bytes_total", "Taken out of memory", |one| bytes(one.evicted_pages)),
     ("esker_pager_written_bytes_total", "Written to the device", |one| bytes(one.written_pages)),
     (

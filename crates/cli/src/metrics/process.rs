@@ -9,7 +9,8 @@ pub(super) struct Process;
 
 impl Collector for Process {
     fn collect(&self, families: &mut Families) {
-        let about = ("esker_build_info", "Always 1; the labels say what runs", ["version", "commit"]);
+        let about =
+            ("esker_build_info", "Always 1; the labels say what runs", ["version", "commit"]);
         let labels = [env!("CARGO_PKG_VERSION"), env!("ESKER_COMMIT")].map(str::to_owned);
         families.gauges(about, [(labels, 1u64)]);
         if let Some(ns) = host::cpu_ns() {

@@ -57,7 +57,10 @@ fn alarms(families: &mut Families, status: &Status) {
     let mut codes: Vec<_> =
         status.alarms.iter().map(|alarm| ([alarm.code.to_owned()], 1u64)).collect();
     codes.dedup_by(|one, other| one.0 == other.0);
-    families.gauges(("esker_pool_alarm", "Each code of an alarm that is raised, with the value 1", ["code"]), codes);
+    families.gauges(
+        ("esker_pool_alarm", "Each code of an alarm that is raised, with the value 1", ["code"]),
+        codes,
+    );
 }
 
 fn written(families: &mut Families, status: &Status) {
@@ -70,10 +73,8 @@ fn written(families: &mut Families, status: &Status) {
         ("rebuilt", written.rebuilt),
     ];
     let counts = causes.map(|(cause, bytes)| ([cause.to_owned()], bytes));
-    families.counters(
-        ("esker_pool_written_bytes_total", "Bytes written, by cause", ["cause"]),
-        counts,
-    );
+    families
+        .counters(("esker_pool_written_bytes_total", "Bytes written, by cause", ["cause"]), counts);
     let ratio = |bytes: u64| bytes as f64 / written.user.max(1) as f64;
     let ratios = causes[1..].iter().map(|(cause, bytes)| ([(*cause).to_owned()], ratio(*bytes)));
     let help = "Bytes written to segments for each byte of users, by cause";
@@ -103,7 +104,8 @@ fn drives(families: &mut Families, status: &Status) {
         families.counters((name, help, ["drive"]), values);
     }
     let state = |one: &MemberStatus| ([index(one), super::view::state(one.state)], 1u64);
-    let about = ("esker_pool_drive_state", "The state of each drive, with the value 1", ["drive", "state"]);
+    let about =
+        ("esker_pool_drive_state", "The state of each drive, with the value 1", ["drive", "state"]);
     families.gauges(about, status.members.iter().map(state));
     let about = ("esker_pool_drive_free_chunks", "Chunks that are free", ["drive"]);
     families.gauges(about, status.members.iter().map(|one| ([index(one)], one.slots.0)));
@@ -154,8 +156,11 @@ fn volumes(families: &mut Families, pool: &OpenPool) {
         [("read", &stats.read_latency), ("write", &stats.write_latency)]
             .map(|(op, latency)| ([name.clone(), op.to_owned()], buckets(latency)))
     });
-    let about =
-        ("esker_pool_volume_latency_seconds", "From submission to completion", ["volume", "operation"]);
+    let about = (
+        "esker_pool_volume_latency_seconds",
+        "From submission to completion",
+        ["volume", "operation"],
+    );
     families.histograms(about, latencies);
     let stages = named.iter().flat_map(|(name, stats)| {
         let stages = stats.stages.iter();

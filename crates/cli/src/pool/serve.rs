@@ -14,13 +14,13 @@ use super::link::{refused, stack};
 use super::metrics::Metrics;
 use super::served::Served;
 use super::socket::{Server, default_path};
-use crate::token::Token;
 use crate::args::{Cpus, PoolServeArgs};
 use crate::failure::{Failure, Result};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
 use crate::target::metrics;
 use crate::target::signals::{Event, Waiting};
+use crate::token::Token;
 
 /// For how long drives and devices are waited for that somebody who has ended lets go of in a moment.
 const LETTING_GO: Duration = Duration::from_secs(5);

@@ -131,12 +131,7 @@ pub(super) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(super) fn new(args: &'a ServeArgs) -> Planner<'a> {
-        Planner {
-            args,
-            stack: Arc::new(stack()),
-            open: Devices::new(),
-            roots: Roots::default(),
-        }
+        Planner { args, stack: Arc::new(stack()), open: Devices::new(), roots: Roots::default() }
     }
 
     /// What is to be served now.

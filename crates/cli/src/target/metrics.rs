@@ -94,21 +94,13 @@ impl Collector for Metrics {
                 "Connections of strangers that others took the place of",
                 metrics.displaced,
             ),
-            (
-                "esker_target_late_total",
-                "Commands that a device did not end in time",
-                metrics.late,
-            ),
+            ("esker_target_late_total", "Commands that a device did not end in time", metrics.late),
             (
                 "esker_target_violations_total",
                 "Connections closed for a violation of the protocol",
                 metrics.violations,
             ),
-            (
-                "esker_target_timeouts_total",
-                "Connections closed for silence",
-                metrics.timeouts,
-            ),
+            ("esker_target_timeouts_total", "Connections closed for silence", metrics.timeouts),
             (
                 "esker_target_slow_total",
                 "Connections closed because the host was too slow",

@@ -36,7 +36,8 @@ impl Observer {
     pub fn devices(&self) -> Option<Vec<DeviceStats>> {
         let engine = self.open()?;
         let classes = engine.classes.all();
-        let mut all: Vec<DeviceStats> = classes.iter().map(|media| media.device().stats()).collect();
+        let mut all: Vec<DeviceStats> =
+            classes.iter().map(|media| media.device().stats()).collect();
         all.extend(self.manifest.upgrade().map(|device| device.stats()));
         Some(all)
     }
