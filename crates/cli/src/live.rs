@@ -1,9 +1,17 @@
-//! The page of a run that goes on: the charts of its report, on loopback, for whoever has the token in its URL.
+//! The page of a run that goes on: on loopback, for whoever has the token in its URL.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `runs` | [`Runs`]: the workloads of a benchmark, with the charts of their report |
+//! | `course` | [`Course`]: what a device carries |
 //!
 //! Invariants
-//! 1. While nobody asks, a run pays a load of one atomic for each interval: nothing is copied or drawn.
+//! 1. While nobody asks, a run pays a load of one atomic for each interval: nothing is copied, sampled or drawn.
 //! 2. Nothing is answered without the token.
 //! 3. Drawing happens on the thread of the server, and without a lock that a run waits for.
+
+mod course;
+mod runs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,14 +19,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Nanos};
-use esker_bench::{Phase, Progress, Report, RunResult};
 use esker_report::{Page, State};
 use parking_lot::{Condvar, Mutex};
 
 use crate::failure::{Failure, Result};
-use crate::figures::short;
 use crate::http::{self, Answer, Server};
 use crate::token::Token;
+
+pub(crate) use course::Course;
+pub(crate) use runs::Runs;
 
 const FLAG: &str = "--live";
 /// A page that has not asked for so long is closed.
@@ -29,63 +38,57 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// What a page is about.
+pub(crate) trait Subject: Send + Sync + 'static {
+    /// The title of its report.
+    fn title(&self) -> String;
+
+    /// What is known now, and its version; none if that is `since`. Versions begin at 1, and only grow.
+    fn now(&self, since: u64) -> Option<(u64, Page)>;
+}
+
 /// A live page, until it is dropped.
-pub(crate) struct Live {
-    shared: Arc<Shared>,
+pub(crate) struct Live<S> {
+    shared: Arc<Shared<S>>,
     server: Server,
 }
 
-struct Shared {
+struct Shared<S> {
+    subject: S,
     token: Token,
     clock: Clock,
     began: Nanos,
     /// When a page asked last, in nanoseconds since the begin and one; 0 is never.
     asked_ns: AtomicU64,
-    known: Mutex<Known>,
+    end: Mutex<End>,
     told: Condvar,
 }
 
-/// What can be shown.
-struct Known {
-    /// Grows with each change.
-    version: u64,
-    /// The runs that have ended.
-    report: Report,
-    /// The one that goes on.
-    now: Option<RunResult>,
-    /// What goes on, as a sentence.
-    doing: String,
+#[derive(Default)]
+struct End {
     /// The finished report.
-    ended: Option<String>,
-    /// Whether a page has that.
+    report: Option<String>,
+    /// Whether a page has it.
     is_told: bool,
 }
 
-impl Live {
-    /// Serves a page about a report that has no runs yet, at a port of 127.0.0.1; 0 is any that is free. Says where
-    /// on standard error.
+impl<S: Subject> Live<S> {
+    /// Serves a page at a port of 127.0.0.1; 0 is any that is free. Says where on standard error.
     ///
     /// # Errors
     /// `Conflict` when the port cannot be had; the system's when it has no randomness to give.
-    pub(crate) fn start(port: u16, report: &Report) -> Result<Live> {
+    pub(crate) fn start(port: u16, subject: S) -> Result<Live<S>> {
         let token = Token::random().map_err(|error| {
             Failure::new(ErrorKind::from(&error), format!("{FLAG} needs a random token: {error}"))
         })?;
         let clock = Clock::real();
-        let known = Known {
-            version: 1,
-            report: report.clone(),
-            now: None,
-            doing: "The first run is about to begin.".to_owned(),
-            ended: None,
-            is_told: false,
-        };
         let shared = Arc::new(Shared {
+            subject,
             token,
             began: clock.now(),
             clock,
             asked_ns: AtomicU64::new(0),
-            known: Mutex::new(known),
+            end: Mutex::default(),
             told: Condvar::new(),
         });
         let answering = shared.clone();
@@ -95,58 +98,38 @@ impl Live {
         Ok(Live { shared, server })
     }
 
-    /// A run goes on.
-    pub(crate) fn follow(&self, progress: &Progress<'_>) {
-        if self.shared.is_open() {
-            let doing = doing(progress);
-            let now = progress.so_far();
-            self.shared.change(|known| {
-                known.doing = doing;
-                known.now = Some(now);
-            });
-        }
+    /// What it is about.
+    fn subject(&self) -> &S {
+        &self.shared.subject
     }
 
-    /// A run has ended.
-    pub(crate) fn ran(&self, run: &RunResult) {
-        self.shared.change(|known| {
-            known.doing = format!("{} has ended.", named(&run.workload.name));
-            known.now = None;
-            known.report.runs.push(run.clone());
-        });
-    }
-
-    /// Something goes on that is no run.
-    pub(crate) fn say(&self, doing: &str) {
-        self.shared.change(|known| known.doing = doing.to_owned());
+    /// Whether a page has asked lately.
+    fn is_open(&self) -> bool {
+        self.shared.is_open()
     }
 
     /// All has ended, and this is the report: a page that is open becomes it.
     pub(crate) fn end(self, report: String) {
-        self.shared.change(|known| known.ended = Some(report));
-        let mut known = self.shared.known.lock();
-        let end = self.shared.clock.now() + PATIENCE;
-        while self.shared.is_open() && !known.is_told {
-            let left = end.since(self.shared.clock.now());
+        let Live { shared, server } = self;
+        let mut end = shared.end.lock();
+        end.report = Some(report);
+        let until = shared.clock.now() + PATIENCE;
+        while shared.is_open() && !end.is_told {
+            let left = until.since(shared.clock.now());
             if left.is_zero() {
                 break;
             }
-            self.shared.told.wait_for(&mut known, left);
+            shared.told.wait_for(&mut end, left);
         }
+        drop(end);
+        drop(server);
     }
 }
 
-impl Shared {
-    /// Whether a page has asked lately.
+impl<S: Subject> Shared<S> {
     fn is_open(&self) -> bool {
         let asked_ns = self.asked_ns.load(Ordering::Relaxed);
         asked_ns > 0 && self.clock.now().since(self.began + Duration::from_nanos(asked_ns)) < OPEN
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Known)) {
-        let mut known = self.known.lock();
-        change(&mut known);
-        known.version += 1;
     }
 
     fn answer(&self, url: &str) -> Answer {
@@ -162,8 +145,8 @@ impl Shared {
             "" => private(http::text("text/html; charset=utf-8", self.page())),
             "state" => {
                 let ns = self.clock.now().since(self.began).as_nanos();
-                self.asked_ns
-                    .store(u64::try_from(ns).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+                let ns = u64::try_from(ns).unwrap_or(u64::MAX).max(1);
+                self.asked_ns.store(ns, Ordering::Relaxed);
                 let since = query.strip_prefix("since=").and_then(|since| since.parse().ok());
                 private(http::text("application/json", self.state(since.unwrap_or(0))))
             }
@@ -173,39 +156,23 @@ impl Shared {
 
     /// The page that asks for the state; the report, once there is one.
     fn page(&self) -> String {
-        let known = self.known.lock();
-        if let Some(report) = &known.ended {
-            return report.clone();
-        }
-        let title = known.report.title.clone();
-        drop(known);
-        Page::new(title, "").live()
+        let report = self.end.lock().report.clone();
+        report.unwrap_or_else(|| Page::new(self.subject.title(), "").live())
     }
 
     fn state(&self, since: u64) -> String {
-        let mut known = self.known.lock();
-        let version = known.version;
-        if let Some(report) = &known.ended {
-            let text = State::Ended(report).json(version);
-            known.is_told = true;
+        let mut end = self.end.lock();
+        if let Some(report) = &end.report {
+            let text = State::Ended(report).json(since);
+            end.is_told = true;
             self.told.notify_all();
             return text;
         }
-        if version == since {
-            return State::Unchanged.json(version);
+        drop(end);
+        match self.subject.now(since) {
+            Some((version, page)) => State::Running(&page).json(version),
+            None => State::Unchanged.json(since),
         }
-        let (mut report, now) = (known.report.clone(), known.now.clone());
-        let doing = known.doing.clone();
-        drop(known);
-        let goes_on = now.is_some();
-        report.runs.extend(now);
-        let mut page = report.page();
-        page.headline = doing;
-        if goes_on {
-            // Its section is the last, and what is looked at.
-            page.sections.rotate_right(1);
-        }
-        State::Running(&page).json(version)
     }
 }
 
@@ -223,44 +190,24 @@ fn private(answer: Answer) -> Answer {
     })
 }
 
-fn named(workload: &str) -> String {
-    match workload {
-        "load" => "The load".to_owned(),
-        name => format!("Workload {name}"),
-    }
-}
-
-fn doing(progress: &Progress<'_>) -> String {
-    let name = named(progress.workload);
-    let percent = progress.fraction * 100.0;
-    match progress.phase {
-        Phase::WarmUp => format!("{name} warms up: {percent:.0} %."),
-        Phase::Measure => {
-            let rate = short(progress.ops_per_s);
-            format!("{name} runs at {rate} operations a second: {percent:.0} % are done.")
-        }
-        Phase::Sync => format!("{name} has ended, and what it wrote becomes durable."),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
 
     use esker_base::thread;
-    use esker_bench::Dataset;
+    use esker_bench::{Dataset, Report};
     use serde_json::Value;
 
     use super::*;
 
-    fn live() -> Live {
+    fn live() -> Live<Runs> {
         let mut report = Report::new("A run", Dataset::default());
         report.command = "esker bench".to_owned();
-        Live::start(0, &report).unwrap()
+        Live::start(0, Runs::of(&report)).unwrap()
     }
 
-    fn get(live: &Live, path: &str) -> (String, String) {
+    fn get(live: &Live<Runs>, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(live.server.address()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -269,7 +216,7 @@ mod tests {
         (head.to_owned(), body.to_owned())
     }
 
-    fn state(live: &Live, since: u64) -> Value {
+    fn state(live: &Live<Runs>, since: u64) -> Value {
         let path = format!("/{}/state?since={since}", live.shared.token.text());
         serde_json::from_str(&get(live, &path).1).unwrap()
     }
@@ -286,7 +233,7 @@ mod tests {
             assert!(head.starts_with("HTTP/1.0 403"), "{path}: {head}");
             assert!(!body.contains("A run"), "{path}: {body}");
         }
-        assert!(!live.shared.is_open());
+        assert!(!live.is_open());
         let (head, body) = get(&live, &format!("/{token}/"));
         assert!(head.starts_with("HTTP/1.0 200") && head.contains("no-store"), "{head}");
         assert!(body.contains("<h1>A run</h1>") && body.contains("fetch("));
@@ -302,7 +249,7 @@ mod tests {
         live.say("Maintenance goes on.");
         let next = state(&live, version);
         assert!(next["header"].as_str().unwrap().contains("Maintenance goes on."), "{next}");
-        assert!(live.shared.is_open());
+        assert!(live.is_open());
         let asking = live.shared.clone();
         let page = thread::spawn("page", move || {
             loop {

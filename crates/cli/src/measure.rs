@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::host;
-use crate::live::Live;
+use crate::live::{Live, Runs};
 use crate::media::Devices;
 use crate::progress::Line;
 
@@ -51,7 +51,7 @@ pub(crate) fn name_devices(report: &mut Report, devices: &Devices) {
 /// Where a measurement is shown while it goes on: a line on the terminal, and a live page if there is to be one.
 pub(crate) struct Shown {
     line: Line,
-    live: Option<Live>,
+    live: Option<Live<Runs>>,
 }
 
 impl Shown {
@@ -60,7 +60,7 @@ impl Shown {
     /// # Errors
     /// As [`Live::start`].
     pub(crate) fn start(live: Option<u16>, report: &Report) -> Result<Shown> {
-        let live = live.map(|port| Live::start(port, report)).transpose()?;
+        let live = live.map(|port| Live::start(port, Runs::of(report))).transpose()?;
         Ok(Shown { line: Line::new(), live })
     }
 

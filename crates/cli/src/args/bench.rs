@@ -233,8 +233,13 @@ pub(crate) struct DeviceArgs {
     /// Write all figures as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) telling: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// Which addresses a load asks for.
