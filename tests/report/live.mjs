@@ -1,6 +1,6 @@
 // Opens the page of a run that goes on, and says what holds: see `run`.
 //
-//   node live.mjs CHROMIUM SHOTS|- URL
+//   node live.mjs CHROMIUM SHOTS|- NAME URL
 //
 // Prints a line for each check, and ends with an error if one failed. The run has to go on for a while, and to end.
 import { mkdirSync, readFileSync } from "node:fs";
@@ -13,7 +13,7 @@ const require = createRequire(join(process.cwd(), "/"));
 const puppeteer = require("puppeteer-core");
 const axe = readFileSync(require.resolve("axe-core"), "utf8");
 
-const [chromium, shots, url] = process.argv.slice(2);
+const [chromium, shots, name, url] = process.argv.slice(2);
 // How long something may take to appear.
 const PATIENCE_MS = 60_000;
 
@@ -21,13 +21,13 @@ let passed = 0;
 let failed = 0;
 const say = (what, findings) => {
   findings.length === 0 ? (passed += 1) : (failed += 1);
-  console.log(`${findings.length === 0 ? "ok     " : "FAILED "} live: ${what}`);
+  console.log(`${findings.length === 0 ? "ok     " : "FAILED "} live ${name}: ${what}`);
   findings.slice(0, 8).forEach((one) => console.log(`        ${one}`));
 };
-const shoot = async (tab, name) => {
+const shoot = async (tab, moment) => {
   if (shots === "-") return;
   mkdirSync(shots, { recursive: true });
-  await tab.screenshot({ path: join(shots, `live-${name}.png`), fullPage: true });
+  await tab.screenshot({ path: join(shots, `live-${name}-${moment}.png`), fullPage: true });
 };
 
 // ---- what runs in the page ----
@@ -55,7 +55,7 @@ const hasGrown = (before) => {
   const rows = document.querySelector("section figure.chart")?.querySelectorAll("details.data table tbody tr").length ?? 0;
   return rows > before.points && document.querySelector(".headline").textContent !== before.headline;
 };
-const hasEnded = () => document.getElementById("live") == null && document.querySelectorAll("figure.chart").length > 2;
+const hasEnded = () => document.getElementById("live") == null && document.querySelectorAll("figure.chart").length >= 2;
 
 // ---- what is asked ----
 
@@ -69,7 +69,7 @@ const refusals = async () => {
     const answer = await fetch(origin + path);
     const text = await answer.text();
     if (answer.status !== 403) findings.push(`${path}: ${answer.status}`);
-    if (text.includes("YCSB")) findings.push(`${path}: it tells what runs`);
+    if (/YCSB|load on/.test(text)) findings.push(`${path}: it tells what runs`);
   }
   return findings;
 };
