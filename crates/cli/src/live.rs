@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `runs` | [`Runs`]: the workloads of a benchmark, with the charts of their report |
 //! | `course` | [`Course`]: what a device carries |
+//! | `steps` | [`Steps`]: how far an experiment is |
 //!
 //! Invariants
 //! 1. While nobody asks, a run pays a load of one atomic for each interval: nothing is copied, sampled or drawn.
@@ -12,6 +13,7 @@
 
 mod course;
 mod runs;
+mod steps;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::token::Token;
 
 pub(crate) use course::Course;
 pub(crate) use runs::Runs;
+pub(crate) use steps::Steps;
 
 const FLAG: &str = "--live";
 /// A page that has not asked for so long is closed.
