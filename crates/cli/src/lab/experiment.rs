@@ -41,7 +41,7 @@ impl<'a> Experiment<'a> {
     pub(super) fn step(&self, done: usize, count: usize, step: &str) {
         self.line.show(&format!("  {} of {count}  {step}", done + 1));
         if let Some(live) = &self.live {
-            live.step(&format!("Step {} of {count} goes on.", done + 1), step);
+            live.step(&format!("Step {} of {count} goes on: {step}.", done + 1), step);
         }
     }
 

@@ -13,6 +13,7 @@ pub(crate) struct Steps {
     title: String,
     command: String,
     clock: Clock,
+    began: Nanos,
     known: Mutex<Known>,
 }
 
@@ -20,7 +21,7 @@ struct Known {
     version: u64,
     /// How far all is, as a sentence.
     state: String,
-    /// Each step, and when it began.
+    /// Each step, in the order in which they began, and when.
     steps: Vec<(String, Nanos)>,
 }
 
@@ -29,20 +30,23 @@ impl Steps {
     pub(crate) fn of(title: String, command: String) -> Steps {
         let state = "The first step is about to begin.".to_owned();
         let known = Mutex::new(Known { version: 1, state, steps: Vec::new() });
-        Steps { title, command, clock: Clock::real(), known }
+        let clock = Clock::real();
+        Steps { title, command, began: clock.now(), clock, known }
     }
 }
 
 impl Live<Steps> {
-    /// A step goes on; `state` says how far all is.
+    /// A step goes on, whose share may stand after its name; `state` says how far all is.
     pub(crate) fn step(&self, state: &str, step: &str) {
+        let step = without_share(step);
         let steps = self.subject();
         let mut known = steps.known.lock();
         if known.state != state {
             known.state = state.to_owned();
             known.version += 1;
         }
-        if known.steps.last().is_none_or(|(last, _)| last != step) {
+        // Steps that go on side by side are told in turn.
+        if !known.steps.iter().any(|(known, _)| known == step) {
             known.steps.push((step.to_owned(), steps.clock.now()));
             known.version += 1;
         }
@@ -61,15 +65,12 @@ impl Subject for Steps {
         }
         let mut page = Page::new(&self.title, &known.state);
         page.command.clone_from(&self.command);
-        let mut table = Table::new(["step", "took"]).words([0]);
-        let now = self.clock.now();
-        let ends = known.steps.iter().skip(1).map(|(_, began)| Some(*began)).chain([None]);
-        for ((step, began), end) in known.steps.iter().zip(ends) {
-            let took = end.map_or_else(|| "goes on".to_owned(), |end| shown(end.since(*began)));
-            table.row([step.clone(), took]);
+        let mut table = Table::new(["step", "began after"]).words([0]);
+        for (step, began) in &known.steps {
+            table.row([step.clone(), shown(began.since(self.began))]);
         }
-        if let Some((_, began)) = known.steps.first() {
-            page.about = format!("{} so far", shown(now.since(*began)));
+        if !known.steps.is_empty() {
+            page.about = format!("{} so far", shown(self.clock.now().since(self.began)));
             let mut section = Section::new("Steps");
             section.add(table);
             page.sections.push(section);
@@ -78,6 +79,33 @@ impl Subject for Steps {
     }
 }
 
+/// The name of a step: "load" of "load 12 %".
+fn without_share(step: &str) -> &str {
+    let share = step.strip_suffix(" %").and_then(|rest| rest.rsplit_once(' '));
+    match share {
+        Some((name, share)) if share.parse::<f64>().is_ok() => name,
+        _ => step,
+    }
+}
+
 fn shown(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_is_told_once_whatever_its_share() {
+        let live = Live::start(0, Steps::of("Esker: lab".to_owned(), String::new())).unwrap();
+        for share in ["round 1: load 1 %", "round 1: load 99.5 %", "round 1: a", "round 1: load"] {
+            live.step(&format!("{share}."), share);
+        }
+        let (version, page) = live.subject().now(0).unwrap();
+        assert_eq!(page.headline, "round 1: load.");
+        let text = serde_json::to_string(&page.sections).unwrap();
+        assert_eq!(text.matches("round 1").count(), 2, "{text}");
+        assert!(live.subject().now(version).is_none());
+    }
 }
