@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `run` checks of endpoints, documents and the dashboard, while processes run.
+"""Checks endpoints, documents and the dashboard while processes run: see `run`.
 
     check.py --prometheus URL --promtool PATH --root REPOSITORY --texts DIRECTORY NAME=ADDRESS…
 
@@ -21,7 +21,7 @@ from pathlib import Path
 SCRAPES = 8
 # How long Prometheus may take to have them, in seconds.
 PATIENCE = 60
-# What Grafana puts in the place of its variables.
+# Values for the variables of Grafana.
 VARIABLES = {"$__rate_interval": "10s", "$__interval": "5s", "$__range": "1m", "$job": ".+", "$instance": ".+"}
 # Metrics whose process may be impossible on a machine, with the endpoint that tells them.
 OPTIONAL = {"esker_pager_": "pager"}

@@ -1,4 +1,4 @@
-// What a browser runs within a page, to say what holds of it: each function stands alone, and gives findings.
+// Functions that a browser runs within a page to find faults of it. Each stands alone.
 
 export const unfold = () => document.querySelectorAll("details").forEach((one) => { one.open = true; });
 

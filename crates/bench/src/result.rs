@@ -137,7 +137,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What options say.
+    /// The settings that options ask for.
     pub(crate) fn of(options: &RunOptions) -> Settings {
         Settings {
             threads: options.threads,

@@ -49,7 +49,7 @@ pub struct Progress<'a> {
     run: SoFar<'a>,
 }
 
-/// What a run has shown so far.
+/// A run as far as it has come.
 #[derive(Clone, Debug)]
 struct SoFar<'a> {
     workload: &'a Workload,

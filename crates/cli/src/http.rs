@@ -9,7 +9,7 @@ use esker_base::{ErrorKind, thread};
 
 use crate::failure::{Failure, Result};
 
-/// What a request is answered with.
+/// The answer to a request.
 pub(crate) type Answer = tiny_http::ResponseBox;
 
 /// Answers requests one after another, until it is dropped.

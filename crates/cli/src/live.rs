@@ -3,7 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `runs` | [`Runs`]: the workloads of a benchmark, with the charts of their report |
-//! | `course` | [`Course`]: what a device carries |
+//! | `course` | [`Course`]: requests and bytes of a device |
 //! | `steps` | [`Steps`]: how far an experiment is |
 //!
 //! Invariants
@@ -37,16 +37,16 @@ const FLAG: &str = "--live";
 const OPEN: Duration = Duration::from_secs(5);
 /// How long the end waits for an open page to take the report.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What a page may do: run what is in it, and ask where it came from.
+/// A page may run its own scripts, and ask the server that it came from.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What a page is about.
+/// The subject of a page.
 pub(crate) trait Subject: Send + Sync + 'static {
     /// The title of its report.
     fn title(&self) -> String;
 
-    /// What is known now, and its version; none if that is `since`. Versions begin at 1, and only grow.
+    /// The page as of now, and its version; none if that is `since`. Versions begin at 1, and only grow.
     fn now(&self, since: u64) -> Option<(u64, Page)>;
 }
 
@@ -101,7 +101,7 @@ impl<S: Subject> Live<S> {
         Ok(Live { shared, server })
     }
 
-    /// What it is about.
+    /// Its subject.
     fn subject(&self) -> &S {
         &self.shared.subject
     }

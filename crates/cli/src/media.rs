@@ -201,7 +201,7 @@ impl Devices {
         self.open.iter().map(|(class, (_, opened))| (*class, opened.device.clone())).collect()
     }
 
-    /// What has opened them.
+    /// The stack that has opened them.
     pub(crate) fn stack(&self) -> &Arc<Stack> {
         &self.stack
     }

@@ -1,4 +1,4 @@
-//! What callers hold: the KVDB, its KVSs, batches, snapshots, transactions, statistics and observers; and where a KVDB lives
+//! Handles of callers: the KVDB, its KVSs, batches, snapshots, transactions, statistics and observers; and where a KVDB lives
 //! ([`layout`]).
 //!
 //! Sees every room but `copies`.

@@ -1,5 +1,5 @@
 // Keeps a page up to date whose run goes on: it asks for the state once a second, replaces the sections that differ, and
-// becomes the report when the run has ended. Whoever closes the page asks no more.
+// becomes the report when the run has ended. A closed page asks no more.
 "use strict";
 (() => {
   const EVERY_MS = 1000;
@@ -17,7 +17,7 @@
     return [...template.content.children];
   };
 
-  // What the reader has unfolded stays so.
+  // Sections that the reader has unfolded stay so.
   const unfoldAs = (node, old) => {
     const open = [...old.querySelectorAll("details")].map((one) => one.open);
     [...node.querySelectorAll("details")].forEach((one, at) => { one.open = open[at] ?? one.open; });

@@ -9,7 +9,7 @@
 //! | [`table`] | [`Table`], [`Cell`]: as markup and as CSV |
 //! | [`chart`] | [`Chart`] and its kinds: [`Panels`], [`Curves`], [`Dots`], [`Bars`], [`HeatMap`] |
 //! | [`unit`](mod@unit) | [`Unit`]: how figures are written |
-//! | [`live`] | [`State`]: what a page is answered while its run goes on |
+//! | [`live`] | [`State`]: the answers to a page whose run goes on |
 //! | `figures` | the table behind each chart |
 //! | `svg` | dot plots, drawn without a script |
 //! | `markup`, `escape` | a chart within a page; foreign text |

@@ -1,4 +1,4 @@
-//! What a live page is answered.
+//! Answers to a live page.
 
 use serde_json::json;
 

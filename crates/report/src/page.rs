@@ -78,7 +78,7 @@ impl Page {
         markup(&title, head, &format!("{header}{note}"), &main, &script)
     }
 
-    /// What a live page is to show now: the header's and the body's markup, and the charts' JSON.
+    /// The parts that a live page replaces: the header's and the body's markup, and the charts' JSON.
     pub(crate) fn parts(&self) -> (String, String, serde_json::Value) {
         let mut draw = Drawing::default();
         let main = self.main("", &mut draw);

@@ -195,8 +195,8 @@ impl Stack {
         &self.clock
     }
 
-    /// The modelled drives that are open now, each once, in the order in which they were opened. Whoever keeps one
-    /// keeps its image open.
+    /// The modelled drives that are open now, each once, in the order in which they were opened. A caller that keeps
+    /// one keeps its image open.
     #[must_use]
     pub fn drives(&self) -> Vec<Ssd> {
         let drives = &mut self.state.lock().open_drives;
@@ -204,8 +204,8 @@ impl Stack {
         drives.iter().filter_map(Weak::upgrade).map(|drive| drive.0.clone()).collect()
     }
 
-    /// The caches that are open as devices now, in the order in which they were opened. Whoever keeps one keeps it
-    /// open.
+    /// The caches that are open as devices now, in the order in which they were opened. A caller that keeps one
+    /// keeps it open.
     #[must_use]
     pub fn caches(&self) -> Vec<Arc<Cache>> {
         let caches = &mut self.state.lock().caches;

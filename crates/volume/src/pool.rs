@@ -122,7 +122,7 @@ impl Pool {
         volumes.into_iter().map(|id| (id, self.shared.tallies.snapshot(id))).collect()
     }
 
-    /// What the devices of the pool that serve have carried since they were opened: write buffers, then drives.
+    /// Statistics of the devices that serve, since they were opened: write buffers, then drives.
     #[must_use]
     pub fn device_stats(&self) -> Vec<DeviceStats> {
         let of = |role| self.shared.fleet.serving(role);

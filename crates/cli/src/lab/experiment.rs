@@ -1,4 +1,4 @@
-//! What all experiments share: the files they write, the line on the terminal, and the live page.
+//! The parts that all experiments share: the files they write, the line on the terminal, and the live page.
 
 use std::path::PathBuf;
 

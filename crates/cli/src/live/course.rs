@@ -1,4 +1,4 @@
-//! What a device carries, sampled when the page asks.
+//! The requests and bytes of a device, sampled when the page asks.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ impl Subject for Course {
     }
 }
 
-/// What went on between one moment and the next.
+/// Rates between one moment and the next.
 fn chart(samples: &[Sample], began: Nanos) -> Option<Chart> {
     let pairs: Vec<(&Sample, &Sample)> =
         samples.windows(2).map(|pair| (&pair[0], &pair[1])).collect();

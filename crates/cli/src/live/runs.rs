@@ -17,7 +17,7 @@ struct Known {
     report: Report,
     /// The one that goes on.
     now: Option<RunResult>,
-    /// What goes on, as a sentence.
+    /// The present activity, as a sentence.
     doing: String,
 }
 

@@ -86,7 +86,7 @@ const SPLIT: [Split; 6] = [
 ];
 
 const LEVELS: [(&str, &str, Figure); 6] = [
-    ("esker_cache_capacity_bytes", "What the cache can hold", |one| one.capacity_bytes),
+    ("esker_cache_capacity_bytes", "Size of all slots of the cache", |one| one.capacity_bytes),
     ("esker_cache_dirty_bytes", "Bytes that the origin does not have yet", |one| {
         one.dirty_blocks * BLOCK
     }),

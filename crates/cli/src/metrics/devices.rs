@@ -26,7 +26,7 @@ impl Roots {
 }
 
 impl Devices {
-    /// What a function tells of devices.
+    /// Devices whose statistics a function reads.
     pub(crate) fn told(read: impl Fn() -> Vec<DeviceStats> + Send + 'static) -> Box<dyn Collector> {
         Box::new(Devices(Box::new(read)))
     }

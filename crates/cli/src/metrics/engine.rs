@@ -116,7 +116,7 @@ fn memory(families: &mut Families, stats: &Stats) {
     ];
     families.gauges(("esker_kv_memory_bytes", "DRAM, by purpose", ["purpose"]), by(purposes));
     families.gauge("esker_kv_memory_budget_bytes", "DRAM that was allowed", dram.budget_bytes);
-    let help = "What the record cache may grow to";
+    let help = "The size to which the record cache may grow";
     families.gauge("esker_kv_record_cache_limit_bytes", help, dram.record_cache_capacity_bytes);
     let cache = &stats.cache;
     families.gauge("esker_kv_record_cache_records", "Records in the record cache", cache.records);

@@ -22,7 +22,7 @@ pub(crate) struct Buckets {
     pub(crate) sum: f64,
 }
 
-/// What can be the value of a metric.
+/// A type that can be the value of a metric.
 pub(crate) trait Value {
     fn value(self) -> f64;
 }

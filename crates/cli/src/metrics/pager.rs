@@ -9,7 +9,7 @@ use super::{Collector, Families};
 /// The collector.
 pub(crate) struct Paging {
     pub(crate) pager: Arc<Pager>,
-    /// What the program may have in memory.
+    /// The memory that paged data may take.
     pub(crate) budget_bytes: u64,
 }
 

@@ -199,7 +199,7 @@ impl<'a> Planner<'a> {
         self.roots.clone()
     }
 
-    /// What opens them.
+    /// The stack that opens them.
     pub(super) fn stack(&self) -> Arc<Stack> {
         self.stack.clone()
     }

@@ -31,7 +31,7 @@ impl Observer {
         Some(self.open()?.stats())
     }
 
-    /// What the devices of its classes, and that of the manifest, have carried so far; none after it was closed.
+    /// Statistics of the devices of its classes, and of the manifest's; none after it was closed.
     #[must_use]
     pub fn devices(&self) -> Option<Vec<DeviceStats>> {
         let engine = self.open()?;

@@ -8,7 +8,7 @@ use super::report::{DriveResult, KindResult, LoadReport};
 const POINTS: usize = 400;
 
 impl LoadReport {
-    /// The page: what was asked and how long it took, over time and by percentile, and what became of the drive.
+    /// The page: requests with their latencies, the course of the load, and the wear of a modelled drive.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(format!("A load on {}", self.device), self.headline());
@@ -120,7 +120,7 @@ impl LoadReport {
     }
 }
 
-/// What became of a modelled drive.
+/// The wear of a modelled drive.
 fn drive(drive: &DriveResult) -> Section {
     let bytes = |bytes: u64| Unit::Bytes.show(bytes as f64);
     let mut section = Section::new("The drive");
