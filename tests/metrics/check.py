@@ -198,6 +198,7 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    finally:
-        print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    except Exception as error:  # A check that cannot be made has failed.
+        say("the checks come to an end", [f"{type(error).__name__}: {error}"])
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     sys.exit(failed > 0)
