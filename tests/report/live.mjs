@@ -32,12 +32,12 @@ const shoot = async (tab, moment) => {
 
 // ---- what runs in the page ----
 
-// The first run's figures: how many points its first chart has, and what the headline says.
-const seen = () => {
-  const figure = document.querySelector("section figure.chart");
+// The section that goes on, or that of an id: how many points its first chart has, and what the headline says.
+const seen = (id) => {
+  const figure = document.querySelector(id ? `#${id} figure.chart` : "section figure.chart");
   return {
+    id: figure?.closest("section").id ?? "",
     points: figure?.querySelectorAll("details.data table tbody tr").length ?? 0,
-    plots: document.querySelectorAll(".plot canvas").length,
     headline: document.querySelector(".headline")?.textContent ?? "",
     isUnfolded: figure?.querySelector("details.data")?.open ?? false,
   };
@@ -52,7 +52,7 @@ const isDrawn = () => [...document.querySelectorAll(".plot canvas")].some((canva
   return colours.size >= 3;
 });
 const hasGrown = (before) => {
-  const rows = document.querySelector("section figure.chart")?.querySelectorAll("details.data table tbody tr").length ?? 0;
+  const rows = document.querySelectorAll(`#${before.id} figure.chart:first-of-type details.data table tbody tr`).length;
   return rows > before.points && document.querySelector(".headline").textContent !== before.headline;
 };
 const hasEnded = () => document.getElementById("live") == null && document.querySelectorAll("figure.chart").length >= 2;
@@ -106,8 +106,8 @@ try {
   const before = await tab.evaluate(seen);
   await shoot(tab, "begun");
   say("charts and headline change with the run", await within(tab, hasGrown, before));
-  const after = await tab.evaluate(seen);
-  say("what was unfolded stays so", before.isUnfolded || after.isUnfolded ? (after.isUnfolded ? [] : ["it was folded"]) : ["nothing was unfolded"]);
+  const after = await tab.evaluate(seen, before.id);
+  say("sections that were unfolded stay so", before.isUnfolded && after.isUnfolded ? [] : [JSON.stringify({ before, after })]);
   say("390 px, nothing is cut off or lies over another", await tab.evaluate(misplaced));
   await tab.evaluate(axe);
   say("dark, contrast and labels", await tab.evaluate(inaccessible));
