@@ -102,7 +102,7 @@ impl Subject for Course {
         let writes = rate(first, last, |one| one.writes).unwrap_or(0.0);
         let seconds = last.at.since(self.began).as_secs_f64();
         let headline = format!(
-            "The load runs since {seconds:.0} s, at {} and {} since the page was opened.",
+            "The load has run for {seconds:.0} s, at {} and {} since the page was opened.",
             Unit::Count.show(reads) + " reads",
             Unit::Count.show(writes) + " writes a second"
         );
