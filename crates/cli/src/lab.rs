@@ -19,9 +19,7 @@ use esker_lab::flash_cache::{self, FlashCacheOptions};
 use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
 
-use crate::args::{
-    CompareArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs,
-};
+use crate::args::{CompareArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
