@@ -19,10 +19,10 @@ use crate::counter::InsertCounter;
 use crate::error::BenchError;
 use crate::measure::{IntervalTally, Tally, latency};
 use crate::options::RunOptions;
-use crate::result::{OperationResult, RunResult, Settings};
+use crate::result::{OperationResult, RunResult, Settings, nanos};
 use crate::store::Store;
 use crate::value::{ValueSource, mix};
-use crate::watch::{OnProgress, Phase, Watch, nanos, rate};
+use crate::watch::{OnProgress, Phase, Watch, rate};
 use crate::worker::{Outcome, Plan, Schedule, Slot, work};
 use crate::workload::{Dataset, OperationKind, Workload};
 
@@ -126,8 +126,8 @@ impl<'a> Runner<'a> {
             stop: AtomicBool::new(false),
             slots: (0..options.threads).map(|_| Slot(Mutex::new(IntervalTally::new()))).collect(),
         };
-        let started = clock::unix_time().as_millis();
-        let mut watch = Watch::new(&plan, progress);
+        let started = u64::try_from(clock::unix_time().as_millis()).unwrap_or(u64::MAX);
+        let mut watch = Watch::new(&plan, progress, (started, records_before));
         let (outcomes, measure_from) = run_threads(&plan, &mut watch)?;
         let finished = outcomes.iter().map(|o| o.finished).max();
         let finished = finished.unwrap_or(measure_from).max(measure_from);
@@ -147,8 +147,8 @@ impl<'a> Runner<'a> {
         let count = |of: fn(&OperationResult) -> u64| by_operation.iter().map(of).sum();
         Ok(RunResult {
             workload: workload.clone(),
-            settings: settings(options),
-            started_unix_ms: u64::try_from(started).unwrap_or(u64::MAX),
+            settings: Settings::of(options),
+            started_unix_ms: started,
             elapsed_ns,
             operations,
             ops_per_s: rate(operations, elapsed_ns),
@@ -271,18 +271,6 @@ fn merge(workload: &Workload, outcomes: &[Outcome]) -> Vec<OperationResult> {
         }
     });
     merged.collect()
-}
-
-fn settings(options: &RunOptions) -> Settings {
-    Settings {
-        threads: options.threads,
-        operations: options.operations,
-        time_limit_ns: options.time_limit.map(nanos),
-        target_ops_per_s: options.target_ops_per_s,
-        warm_up_ns: nanos(options.warm_up),
-        verify: options.verify,
-        seed: options.seed,
-    }
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {

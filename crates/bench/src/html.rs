@@ -177,13 +177,17 @@ fn description(run: &RunResult) -> String {
         Some(rate) => format!("at {} ops/s", grouped(floor(rate.round()))),
         None => "as fast as possible".to_owned(),
     };
+    let sync = match run.sync_ns {
+        // It goes on still.
+        0 => String::new(),
+        ns => format!(", then a sync of {:.3} s", ns as f64 / 1e9),
+    };
     format!(
         "{mix}; {threads} thread{plural} {pace}; {} operations in {:.2} s, {:.1} s of warm-up \
-         before, then a sync of {:.3} s.",
+         before{sync}.",
         grouped(run.operations),
         run.elapsed_ns as f64 / 1e9,
-        settings.warm_up_ns as f64 / 1e9,
-        run.sync_ns as f64 / 1e9
+        settings.warm_up_ns as f64 / 1e9
     )
 }
 

@@ -2,10 +2,12 @@
 //! them all.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
+use crate::options::RunOptions;
 use crate::store::Unit;
 use crate::workload::{Dataset, OperationKind, Workload};
 
@@ -132,6 +134,26 @@ pub struct Settings {
     pub verify: bool,
     /// The seed of all random choices.
     pub seed: u64,
+}
+
+impl Settings {
+    /// The settings that options ask for.
+    pub(crate) fn of(options: &RunOptions) -> Settings {
+        Settings {
+            threads: options.threads,
+            operations: options.operations,
+            time_limit_ns: options.time_limit.map(nanos),
+            target_ops_per_s: options.target_ops_per_s,
+            warm_up_ns: nanos(options.warm_up),
+            verify: options.verify,
+            seed: options.seed,
+        }
+    }
+}
+
+/// Nanoseconds of a span.
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// One kind of operation in a run.

@@ -11,8 +11,10 @@ use std::time::Duration;
 use esker_base::Nanos;
 
 use crate::measure::IntervalTally;
-use crate::result::{Interval, Point, Series};
+use crate::options::RunOptions;
+use crate::result::{Interval, Point, RunResult, Series, Settings, nanos};
 use crate::worker::{Plan, Schedule};
+use crate::workload::Workload;
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,49 @@ pub struct Progress<'a> {
     pub p99_ns: Option<u64>,
     /// Errors so far.
     pub errors: u64,
+    run: SoFar<'a>,
+}
+
+/// A run as far as it has come.
+#[derive(Clone, Debug)]
+struct SoFar<'a> {
+    workload: &'a Workload,
+    options: &'a RunOptions,
+    intervals: &'a [Interval],
+    series: &'a [Series],
+    started_unix_ms: u64,
+    records_before: u64,
+}
+
+impl Progress<'_> {
+    /// The run as it would be if it had ended with the last interval. Its intervals, its series and its counts are
+    /// there; latencies by operation, and bytes of the user, are known at its end only.
+    #[must_use]
+    pub fn so_far(&self) -> RunResult {
+        let run = &self.run;
+        let elapsed_ns = run.intervals.last().map_or(0, |last| last.end_ns);
+        RunResult {
+            workload: run.workload.clone(),
+            settings: Settings::of(run.options),
+            started_unix_ms: run.started_unix_ms,
+            elapsed_ns,
+            operations: self.operations,
+            ops_per_s: rate(self.operations, elapsed_ns),
+            errors: self.errors,
+            not_found: 0,
+            wrong_values: 0,
+            unstarted_operations: 0,
+            interrupted: false,
+            user_bytes_written: 0,
+            user_bytes_read: 0,
+            sync_ns: 0,
+            records_before: run.records_before,
+            records_after: run.records_before,
+            by_operation: Vec::new(),
+            intervals: run.intervals.to_vec(),
+            series: run.series.to_vec(),
+        }
+    }
 }
 
 /// What is told of progress; returning `Break` ends the run early, with its result so far.
@@ -63,11 +108,18 @@ pub(crate) struct Watch<'a> {
     pub(crate) series: Vec<Series>,
     operations: u64,
     errors: u64,
+    started_unix_ms: u64,
+    records_before: u64,
     pub(crate) interrupted: bool,
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn new(plan: &'a Plan<'a>, progress: OnProgress<'a>) -> Watch<'a> {
+    /// Watches a run that began at a time, with so many records.
+    pub(crate) fn new(
+        plan: &'a Plan<'a>,
+        progress: OnProgress<'a>,
+        (started_unix_ms, records_before): (u64, u64),
+    ) -> Watch<'a> {
         Watch {
             plan,
             progress,
@@ -77,6 +129,8 @@ impl<'a> Watch<'a> {
             series: Vec::new(),
             operations: 0,
             errors: 0,
+            started_unix_ms,
+            records_before,
             interrupted: false,
         }
     }
@@ -193,6 +247,14 @@ impl<'a> Watch<'a> {
             ops_per_s: last.map_or(0.0, |last| last.ops_per_s),
             p99_ns: last.and_then(|last| last.p99_ns),
             errors: self.errors,
+            run: SoFar {
+                workload: self.plan.workload,
+                options,
+                intervals: &self.intervals,
+                series: &self.series,
+                started_unix_ms: self.started_unix_ms,
+                records_before: self.records_before,
+            },
         };
         if (self.progress)(&progress).is_break() && phase != Phase::Sync {
             self.interrupted = true;
@@ -203,8 +265,4 @@ impl<'a> Watch<'a> {
 
 pub(crate) fn rate(operations: u64, elapsed_ns: u64) -> f64 {
     operations as f64 / (elapsed_ns.max(1) as f64 / 1e9)
-}
-
-pub(crate) fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

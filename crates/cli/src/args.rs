@@ -5,6 +5,7 @@ mod bench;
 mod cache;
 mod fdp;
 mod kv;
+mod metrics;
 mod parse;
 mod pool;
 mod pooled;
@@ -27,6 +28,7 @@ pub(crate) use bench::{
 pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use fdp::FdpArgs;
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
+pub(crate) use metrics::MetricsArgs;
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use pool::{
     Change, Cpus, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeName,

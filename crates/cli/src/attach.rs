@@ -1,6 +1,7 @@
 //! `esker attach` and `esker detach`: a device as a file and as a block device of this machine.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_attach::{AttachError, Attached, Attachment, Options, holders};
@@ -11,6 +12,7 @@ use esker_stack::Spec;
 
 use crate::args::{AttachArgs, AttachTo, DetachArgs};
 use crate::failure::{Failure, Result};
+use crate::metrics::{self, Exporter};
 use crate::output;
 use crate::pool::link::stack;
 use crate::signals::StopSignals;
@@ -31,7 +33,8 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
 /// Attaches what a specification names.
 pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     let mut signals = StopSignals::catch()?;
-    let opened = stack().open(spec, Create::Never)?;
+    let stack = Arc::new(stack());
+    let opened = stack.open(spec, Create::Never)?;
     let remarks = opened.remarks();
     for remark in &remarks {
         eprintln!("esker: note: {remark}");
@@ -46,8 +49,11 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
         nonempty: args.nonempty,
     };
     let mut attachment = Attachment::start(device.clone(), &args.mount_point, &options)?;
+    let exporter =
+        Exporter::if_asked(args.telling.metrics, || metrics::of_device(device.clone(), &stack))?;
     output::print(&made(&attachment, &*device, args.read_only))?;
     serve(&mut attachment, &mut signals)?;
+    drop(exporter);
     drop(attachment);
     // What has come up since, such as a trace that is not complete.
     for remark in device.remarks().iter().filter(|remark| !remarks.contains(remark)) {

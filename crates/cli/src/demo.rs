@@ -16,11 +16,11 @@ use crate::args::{DemoArgs, engine_options};
 use crate::failure::Result;
 use crate::figures::{self, grouped};
 use crate::host;
-use crate::measure;
+use crate::measure::{self, Shown};
 use crate::media::Devices;
+use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::place::{self, Place};
-use crate::progress::Line;
 use crate::traffic::{HSE_ALL, HSE_CAPACITY, Traffic};
 
 /// HSE's load had records of this size; so has this one.
@@ -35,6 +35,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let remarks = devices.remarks(&db);
     let kvs = db.create_kvs(measure::KVS, Policy::default())?;
     let store = KvStore { db, kvs, process: host::samples };
+    let exporter =
+        Exporter::if_asked(args.telling.metrics, || metrics::of_kvdb(&store.db, devices.stack()))?;
     let threads = args.threads.unwrap_or_else(host::cores);
     outputs.say(&introduction(args, &place, &devices, threads))?;
 
@@ -52,18 +54,18 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
         ..RunOptions::default()
     };
     let clock = Clock::real();
-    let line = Line::new();
+    let shown = Shown::start(args.live.live, &report)?;
     let mut runner = Runner::new(&store, clock.clone(), dataset)?;
     let before = store.db.stats();
-    let loaded = measure::run(&mut runner, &Workload::load(), &options, &line)?;
+    let loaded = measure::run(&mut runner, &Workload::load(), &options, &shown)?;
     report.runs.push(loaded);
-    let settled = measure::settle(&store, &clock, &line)?;
+    let settled = measure::settle(&store, &clock, &shown)?;
     let load = Traffic::between(&before, &store.db.stats());
     for workload in Workload::core() {
-        let run = measure::run(&mut runner, &workload, &options, &line)?;
+        let run = measure::run(&mut runner, &workload, &options, &shown)?;
         report.runs.push(run);
     }
-    drop(line);
+    shown.clear();
 
     let stats = store.db.stats();
     let conclusion = Conclusion { load, settled, stats };
@@ -82,6 +84,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let mut page = report.page();
     page.verdicts = conclusion.verdicts();
     outputs.finish(&json, &page.html())?;
+    shown.end(|| page.html());
+    drop(exporter);
     Ok(store.db.close()?)
 }
 

@@ -18,6 +18,8 @@ use crate::args::{DeviceArgs, PatternArg};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::host;
+use crate::live::{Course, Live};
+use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::pool::link::stack;
 use crate::signals;
@@ -27,7 +29,7 @@ const SECONDS: Duration = Duration::from_secs(10);
 
 /// Runs the load.
 pub(crate) fn run(args: &DeviceArgs) -> Result {
-    let outputs = Outputs::prepare(args.json.as_ref(), None)?;
+    let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
     let job = job(args);
     let requests = requests(&args.trace)?;
     let writes = match requests.is_empty() {
@@ -41,7 +43,7 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
         );
         return Err(Failure::usage(why));
     }
-    let stack = stack();
+    let stack = Arc::new(stack());
     let opened = stack.open(&args.device, Create::Never)?;
     let clock = match args.device.time() {
         Some(Time::Virtual) => stack.clock().clone(),
@@ -50,7 +52,17 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     };
     let remarks = opened.remarks();
     let model = opened.model.as_ref().and_then(|model| model.ssd.clone());
+    let course = |port| {
+        let device = opened.device.clone();
+        let course =
+            Course::of(device, model.clone(), args.device.to_string(), host::command_line());
+        Live::start(port, course)
+    };
+    let live = args.live.live.map(course).transpose()?;
     let target = Target { device: opened.device.clone(), clock, model };
+    let exporter = Exporter::if_asked(args.telling.metrics, || {
+        metrics::of_device(opened.device.clone(), &stack)
+    })?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(signals::refused)?;
@@ -63,16 +75,22 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     };
     let report = device_load::run(&job, source, &target, &stop);
     let report = report.map_err(|error| Failure::new(error.kind(), &error))?;
-    finish(args, &outputs, report, count, remarks)
+    drop(exporter);
+    let html = finish(args, &outputs, report, count, remarks)?;
+    if let Some(live) = live {
+        live.end(html);
+    }
+    Ok(())
 }
 
+/// Writes what was measured, and gives the page of it.
 fn finish(
     args: &DeviceArgs,
     outputs: &Outputs,
     report: LoadReport,
     requests: usize,
     remarks: Vec<String>,
-) -> Result {
+) -> Result<String> {
     let mut report = if requests > 0 { of_trace(args, report, requests) } else { report };
     report.device = args.device.to_string();
     report.remarks = remarks;
@@ -82,7 +100,9 @@ fn finish(
     let figures = serde_json::to_value(&report).map_err(|error| {
         Failure::new(esker_base::ErrorKind::Io, format!("the figures have no JSON form: {error}"))
     })?;
-    outputs.finish(&figures, "")
+    let html = report.page().html();
+    outputs.finish(&figures, &html)?;
+    Ok(html)
 }
 
 /// What a replayed trace asks for, in words.

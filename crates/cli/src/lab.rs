@@ -3,6 +3,7 @@
 mod all;
 mod bounds;
 mod cleaner;
+mod experiment;
 mod hse;
 mod installed;
 mod pooled;
@@ -11,22 +12,18 @@ mod side;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use esker_base::{ErrorKind, files};
 use esker_lab::LabError;
 use esker_lab::compare::Comparison;
 use esker_lab::fdp::{self, network};
 use esker_lab::flash_cache::{self, FlashCacheOptions};
 use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
-use esker_report::Page;
 
-use crate::args::{
-    CompareArgs, ExperimentArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs,
-};
+use crate::args::{CompareArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
-use crate::progress::Line;
+use experiment::Experiment;
 
 /// The table of a study on this machine is a multiple of this.
 const PAGES_OF_TABLE: u64 = 1 << 20;
@@ -46,37 +43,28 @@ pub(crate) fn run(command: &LabCommand) -> Result {
 }
 
 fn placement(args: &FdpArgs) -> Result {
-    let outputs = prepare(&args.every)?;
+    let experiment = Experiment::start("fdp", &args.every)?;
     let options = args.options()?;
-    let line = Line::new();
     let mut follow = |progress: &fdp::Progress<'_>| {
-        line.show(&format!(
-            "  {:>3.0} %  {} of {} runs  {}",
-            progress.share * 100.0,
-            progress.done,
-            progress.runs,
-            progress.run
-        ));
+        experiment.share(progress.share, (progress.done, progress.runs), progress.run);
         ControlFlow::Continue(())
     };
     let failed = |error: LabError| Failure::new(error.kind(), &error);
     if args.over_network {
         let mut report = network::run(&options, &mut follow).map_err(failed)?;
-        drop(line);
         report.environment = host::environment();
         report.command = host::command_line();
-        finish(&outputs, &report.table(), &report.json(), None)?;
+        experiment.finish(&report.table(), &report.json(), None)?;
         return report.check().map_err(failed);
     }
     let mut report = fdp::run(&options, &mut follow).map_err(failed)?;
-    drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
+    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }
 
 fn caches(args: &FlashCacheArgs) -> Result {
-    let outputs = prepare(&args.every)?;
+    let experiment = Experiment::start("flash-cache", &args.every)?;
     let options = FlashCacheOptions {
         traces: args.traces.clone(),
         transactions: if args.no_load { 0 } else { args.transactions },
@@ -86,21 +74,19 @@ fn caches(args: &FlashCacheArgs) -> Result {
         threads: args.threads.unwrap_or_else(host::cores),
         seed: args.every.seed,
     };
-    let line = Line::new();
     let follow = |progress: &flash_cache::Progress<'_>| {
-        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.workload));
+        experiment.step(progress.done, progress.count, progress.workload);
         ControlFlow::Continue(())
     };
     let report = flash_cache::run(&options, follow);
     let mut report = report.map_err(|error| Failure::new(error.kind(), &error))?;
-    drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
+    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }
 
 fn host_managed(args: &HostSsdArgs) -> Result {
-    let outputs = prepare(&args.every)?;
+    let experiment = Experiment::start("host-ssd", &args.every)?;
     let options = HostSsdOptions {
         drive_bytes: args.drive,
         reads: usize::try_from(args.reads).unwrap_or(usize::MAX),
@@ -111,9 +97,8 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         seed: args.every.seed,
         ..HostSsdOptions::default()
     };
-    let line = Line::new();
     let follow = |progress: &host_ssd::Progress<'_>| {
-        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.run));
+        experiment.step(progress.done, progress.count, progress.run);
         ControlFlow::Continue(())
     };
     let real = InstalledOptions {
@@ -129,10 +114,9 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         machine.bounds.end()?;
         report.add_installed(found.map_err(installed::failed)?);
     }
-    drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
+    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }
 
 fn compare(args: &CompareArgs) -> Result {
@@ -144,53 +128,24 @@ fn compare(args: &CompareArgs) -> Result {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let found = Comparison::of(&before, &after, args.least)
         .map_err(|error| Failure::new(error.kind(), &error))?;
-    finish(&Written { outputs, page: None }, &found.table(), &found.json(), Some(&found.page()))
-}
-
-/// What an experiment writes.
-struct Written<'a> {
-    outputs: Outputs,
-    page: Option<&'a PathBuf>,
+    Experiment::writing(outputs).finish(&found.table(), &found.json(), Some(&found.page()))
 }
 
 fn pooled(args: &PooledArgs) -> Result {
-    let outputs = prepare(&args.every)?;
+    let experiment = Experiment::start("pooled", &args.every)?;
     let options = args.options();
-    let line = Line::new();
     let follow = |progress: &esker_lab::pooled::Progress<'_>| {
-        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.run));
+        experiment.step(progress.done, progress.count, progress.run);
         ControlFlow::Continue(())
     };
     options.check().map_err(installed::failed)?;
     let mut machine = pooled::Machine::new(args, options.clone())?;
     let ran = esker_lab::pooled::run(&options, &mut machine, follow);
-    drop(line);
+    experiment.clear();
     let ended = machine.end(ran.is_err());
     let mut report = ran.map_err(installed::failed)?;
     ended?;
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
-}
-
-/// Makes sure of the files that an experiment writes.
-fn prepare(args: &ExperimentArgs) -> Result<Written<'_>> {
-    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
-    Ok(Written { outputs, page: args.page.as_ref() })
-}
-
-/// Says the table of an experiment, and writes its figures and its page.
-fn finish(written: &Written<'_>, table: &str, figures: &str, page: Option<&Page>) -> Result {
-    let Written { outputs, page: path } = written;
-    outputs.say(&format!("{table}\n"))?;
-    let no_form = |error: serde_json::Error| {
-        Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
-    };
-    let figures: serde_json::Value = serde_json::from_str(figures).map_err(no_form)?;
-    if let (Some(path), Some(page)) = (path, page) {
-        let text = serde_json::to_string(page).map_err(no_form)?;
-        files::write(path, text)
-            .map_err(|error| Failure::file(path, &error, "name a file that can be written"))?;
-    }
-    outputs.finish(&figures, &page.map(Page::html).unwrap_or_default())
+    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }

@@ -17,6 +17,8 @@
 //! | [`media`] | the devices of a database, as they are said on the command line |
 //! | [`place`] | where a measured database lives |
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
+//! | [`metrics`], [`http`], [`token`] | metrics for Prometheus; a small server; what its clients have to have |
+//! | [`live`] | the page of a run that goes on |
 //! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
 //! | [`failure`] | what went wrong, what to do, and the exit code |
 
@@ -32,10 +34,13 @@ mod docs;
 mod failure;
 mod figures;
 mod host;
+mod http;
 mod kv;
 mod lab;
+mod live;
 mod measure;
 mod media;
+mod metrics;
 mod output;
 mod place;
 mod pool;
@@ -44,6 +49,7 @@ mod run;
 mod signals;
 mod ssd;
 mod target;
+mod token;
 mod trace;
 mod traffic;
 mod volume;

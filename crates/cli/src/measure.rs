@@ -1,6 +1,7 @@
 //! What the demonstration and the benchmark share: a store, a runner over it, one run after
 //! another, and the report of them.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use esker_base::units::human_bytes;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::host;
+use crate::live::{Live, Runs};
 use crate::media::Devices;
 use crate::progress::Line;
 
@@ -46,25 +48,76 @@ pub(crate) fn name_devices(report: &mut Report, devices: &Devices) {
     }
 }
 
+/// Where a measurement is shown while it goes on: a line on the terminal, and a live page if there is to be one.
+pub(crate) struct Shown {
+    line: Line,
+    live: Option<Live<Runs>>,
+}
+
+impl Shown {
+    /// Begins to show what is to become a report. `live` is the port of the page.
+    ///
+    /// # Errors
+    /// As [`Live::start`].
+    pub(crate) fn start(live: Option<u16>, report: &Report) -> Result<Shown> {
+        let live = live.map(|port| Live::start(port, Runs::of(report))).transpose()?;
+        Ok(Shown { line: Line::new(), live })
+    }
+
+    fn follow(&self, progress: &esker_bench::Progress<'_>) -> ControlFlow<()> {
+        if let Some(live) = &self.live {
+            live.follow(progress);
+        }
+        self.line.follow(progress)
+    }
+
+    fn ran(&self, run: &RunResult) {
+        if let Some(live) = &self.live {
+            live.ran(run);
+        }
+    }
+
+    fn wait_for_maintenance(&self) {
+        self.line.show("  waiting for maintenance");
+        if let Some(live) = &self.live {
+            live.say("The database has work left that a run has made; it is waited for.");
+        }
+    }
+
+    /// Clears the line: results follow.
+    pub(crate) fn clear(&self) {
+        self.line.show("");
+    }
+
+    /// All has ended, and `report` makes the page of it.
+    pub(crate) fn end(self, report: impl FnOnce() -> String) {
+        if let Some(live) = self.live {
+            live.end(report());
+        }
+    }
+}
+
 /// Runs the load or a workload.
 pub(crate) fn run(
     runner: &mut Runner<'_>,
     workload: &Workload,
     options: &RunOptions,
-    line: &Line,
+    shown: &Shown,
 ) -> Result<RunResult> {
-    let mut progress = |progress: &esker_bench::Progress<'_>| line.follow(progress);
+    let mut progress = |progress: &esker_bench::Progress<'_>| shown.follow(progress);
     let outcome = if workload.name == Workload::load().name {
         runner.load(options, &mut progress)
     } else {
         runner.run(workload, options, &mut progress)
     };
-    Ok(outcome?)
+    let run = outcome?;
+    shown.ran(&run);
+    Ok(run)
 }
 
 /// Waits until maintenance has nothing left to do, and says how long that took.
-pub(crate) fn settle(store: &KvStore, clock: &Clock, line: &Line) -> Result<Duration> {
-    line.show("  waiting for maintenance");
+pub(crate) fn settle(store: &KvStore, clock: &Clock, shown: &Shown) -> Result<Duration> {
+    shown.wait_for_maintenance();
     let began = clock.now();
     store.db.settle()?;
     Ok(clock.now() - began)

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use esker_base::units::human_bytes;
 use esker_device::Create;
@@ -82,13 +83,13 @@ impl Media {
     /// Opens the devices that are no paths, and makes what is missing of them.
     pub(crate) fn open(&self) -> Result<Devices> {
         let specs = self.specs().map(|(class, spec)| (class, spec.clone()));
-        Devices::open(&classes(), specs, |_| Create::IfMissing)
+        Devices::open(classes(), specs, |_| Create::IfMissing)
     }
 
     /// The same for a database that is kept.
     pub(crate) fn open_kept(&self) -> Result<Devices> {
         let specs = self.specs().map(|(class, spec)| (class, spec.clone()));
-        Devices::open(&classes(), specs, kept)
+        Devices::open(classes(), specs, kept)
     }
 }
 
@@ -117,18 +118,22 @@ pub(crate) fn check_lasting(spec: &Spec) -> Result {
 }
 
 /// Open devices that are no paths, by class.
-pub(crate) struct Devices(BTreeMap<MediaClass, (Spec, Opened)>);
+pub(crate) struct Devices {
+    open: BTreeMap<MediaClass, (Spec, Opened)>,
+    stack: Arc<Stack>,
+}
 
 impl Devices {
     pub(crate) fn none() -> Devices {
-        Devices(BTreeMap::new())
+        Devices { open: BTreeMap::new(), stack: Arc::new(classes()) }
     }
 
     fn open(
-        stack: &Stack,
+        stack: Stack,
         specs: impl Iterator<Item = (MediaClass, Spec)>,
         create: impl Fn(&Spec) -> Create,
     ) -> Result<Devices> {
+        let stack = Arc::new(stack);
         let mut devices = BTreeMap::new();
         for (class, spec) in specs {
             if spec.time() == Some(Time::Virtual) {
@@ -138,13 +143,13 @@ impl Devices {
             let opened = stack.open(&spec, create(&spec))?;
             devices.insert(class, (spec, opened));
         }
-        Ok(Devices(devices))
+        Ok(Devices { open: devices, stack })
     }
 
     /// Opens those on which the database in `dir` stands.
     pub(crate) fn of_database(dir: &Path, read_only: bool) -> Result<Devices> {
         let opened =
-            Devices::open(&classes().read_only(read_only), specs_of(dir)?.into_iter(), never);
+            Devices::open(classes().read_only(read_only), specs_of(dir)?.into_iter(), never);
         opened.map_err(|failure| of_a_class(failure, dir))
     }
 
@@ -156,7 +161,7 @@ impl Devices {
     fn untimed(specs: impl IntoIterator<Item = (MediaClass, Spec)>) -> Result<Devices> {
         let specs = specs.into_iter();
         let specs = specs.map(|(class, spec)| (class, spec.with_time(Time::None)));
-        Devices::open(&classes().read_only(true), specs, never)
+        Devices::open(classes().read_only(true), specs, never)
     }
 
     /// Opens those of a damaged database, where `old` says if it says anything.
@@ -179,12 +184,12 @@ impl Devices {
     pub(crate) fn staging(spec: &Spec) -> Result<Devices> {
         check_lasting(spec)?;
         let specs = [(MediaClass::Staging, spec.clone())].into_iter();
-        Devices::open(&classes(), specs, kept)
+        Devices::open(classes(), specs, kept)
     }
 
     /// For a new database, with the names by which it finds them again.
     pub(crate) fn named(&self) -> Result<BTreeMap<MediaClass, NamedDevice>> {
-        let each = self.0.iter().map(|(class, (spec, opened))| {
+        let each = self.open.iter().map(|(class, (spec, opened))| {
             let name = spec.for_reopening()?.to_string();
             Ok((*class, NamedDevice { name, device: opened.device.clone() }))
         });
@@ -192,19 +197,24 @@ impl Devices {
     }
 
     /// For a database that is there.
-    pub(crate) fn given(&self) -> BTreeMap<MediaClass, std::sync::Arc<dyn esker_device::Device>> {
-        self.0.iter().map(|(class, (_, opened))| (*class, opened.device.clone())).collect()
+    pub(crate) fn given(&self) -> BTreeMap<MediaClass, Arc<dyn esker_device::Device>> {
+        self.open.iter().map(|(class, (_, opened))| (*class, opened.device.clone())).collect()
+    }
+
+    /// The stack that has opened them.
+    pub(crate) fn stack(&self) -> &Arc<Stack> {
+        &self.stack
     }
 
     /// The classes whose devices are no paths, with what was said of them.
     pub(crate) fn specs(&self) -> impl Iterator<Item = (MediaClass, &Spec)> {
-        self.0.iter().map(|(class, (spec, _))| (*class, spec))
+        self.open.iter().map(|(class, (spec, _))| (*class, spec))
     }
 
     /// What to know of the models before their figures: what they are, and what is assumed.
     pub(crate) fn introduction(&self) -> String {
         let mut text = String::new();
-        for (class, (spec, opened)) in &self.0 {
+        for (class, (spec, opened)) in &self.open {
             let _ = writeln!(text, "{class} class: {spec}");
             let Some(model) = &opened.model else { continue };
             if let Some(profile) = &model.profile {
@@ -220,7 +230,7 @@ impl Devices {
     /// The remarks of a database on these devices, with the assumptions of models.
     pub(crate) fn remarks(&self, db: &Kvdb) -> Vec<String> {
         let mut remarks = db.remarks();
-        for remark in self.0.values().flat_map(|(_, opened)| opened.remarks()) {
+        for remark in self.open.values().flat_map(|(_, opened)| opened.remarks()) {
             if !remarks.contains(&remark) {
                 remarks.push(remark);
             }
@@ -247,7 +257,7 @@ impl Devices {
 
     /// The models as JSON.
     pub(crate) fn json(&self) -> Value {
-        let each = self.0.iter().map(|(class, (spec, opened))| {
+        let each = self.open.iter().map(|(class, (spec, opened))| {
             let model = opened.model.as_ref();
             let profile = model.and_then(|model| model.profile.as_ref());
             let drive = model.and_then(|model| model.ssd.as_ref()).map(|ssd| {
@@ -284,13 +294,13 @@ impl Devices {
             let geometry = opened.device.geometry();
             written.sum::<u64>().min(geometry.capacity.0 * u64::from(geometry.lba_size))
         };
-        self.0.iter().map(of).sum()
+        self.open.iter().map(of).sum()
     }
 
     /// The drives, each once although both classes may be on one.
     fn reports(&self) -> Vec<(String, esker_flash::ssd::Report)> {
         let mut drives: BTreeMap<String, (Vec<String>, esker_flash::ssd::Report)> = BTreeMap::new();
-        for (class, (_, opened)) in &self.0 {
+        for (class, (_, opened)) in &self.open {
             let Some(ssd) = opened.model.as_ref().and_then(|model| model.ssd.as_ref()) else {
                 continue;
             };

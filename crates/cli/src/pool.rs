@@ -8,7 +8,7 @@
 //! | `operations` | changes that were made, by their ids |
 //! | `explain` | what a slow volume waits for |
 //! | `show` | answers as tables |
-//! | `link`, `socket`, `token` | the way to a pool: in this process, or over HTTP at a socket |
+//! | `link`, `socket` | the way to a pool: in this process, or over HTTP at a socket |
 //! | `export` | volumes over NVMe/TCP |
 //! | `metrics` | what Prometheus collects |
 //! | `config` | a pool like another one |
@@ -31,7 +31,6 @@ mod serve;
 mod served;
 pub(crate) mod show;
 mod socket;
-mod token;
 pub(crate) mod view;
 
 use std::sync::Arc;
@@ -234,7 +233,10 @@ fn create(args: &PoolCreateArgs) -> Result {
     if args.json {
         drop((drives, buffers));
         let pool = stack().pool(&VolumeSpec::of_pool(&name, &args.drives, &args.buffers))?;
-        return output::print(&format!("{:#}\n", Served::new(stack(), pool).ask("/v1/config")?));
+        return output::print(&format!(
+            "{:#}\n",
+            Served::new(Arc::new(stack()), pool).ask("/v1/config")?
+        ));
     }
     let names: Vec<String> = args.drives.iter().map(|spec| format!("'{spec}'")).collect();
     let mut text = format!(

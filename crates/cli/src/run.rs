@@ -6,17 +6,20 @@ mod swap;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::units::to_usize;
 use esker_base::{Clock, ErrorKind};
 use esker_pager::{Options, Pager};
+use esker_stack::Stack;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, Result};
+use crate::metrics::{self, Exporter, Paging};
 use crate::progress::Line;
 
 /// How often the program, signals and figures are looked at.
@@ -31,7 +34,8 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     if let Err(error) = esker_pager::client::open() {
         return Err(Failure::from(esker_pager::PagerError::Refused(error.to_io())));
     }
-    let swap = swap::open(&args.swap)?;
+    let stack = Arc::new(Stack::new());
+    let swap = swap::open(&stack, &args.swap)?;
     for remark in swap.remarks() {
         eprintln!("esker: note: {remark}");
     }
@@ -42,7 +46,13 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         slow_bytes: to_usize(args.reserve.unwrap_or(capacity)),
         read_ahead: !args.no_read_ahead,
     };
-    let pager = Pager::start(swap, options)?;
+    let pager = Arc::new(Pager::start(swap.clone(), options)?);
+    let exporter = Exporter::if_asked(args.telling.metrics, || {
+        let paging = Paging { pager: pager.clone(), budget_bytes: args.memory };
+        let mut collectors = metrics::of_device(swap, &stack);
+        collectors.push(Box::new(paging));
+        collectors
+    })?;
     let caught = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2]);
     let mut signals = caught.map_err(crate::signals::refused)?;
     let mut command = Command::new(&program.path);
@@ -54,6 +64,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let mut child = spawned
         .map_err(|error| Failure::file(&program.path, &error, "check that it can be run"))?;
     let status = follow(&mut child, &pager, &mut signals, args)?;
+    drop(exporter);
     if !args.quiet {
         eprint!("{}", figures::summary(&pager.stats()));
     }

@@ -16,6 +16,7 @@ pub(crate) use config::WriteCache;
 
 use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
+use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
 
 /// How long a status may take to come.
@@ -40,12 +41,19 @@ fn serve(args: &ServeArgs) -> Result {
     }
     let target = Arc::new(Target::start(&plan.target)?);
     // Kept until the end: it answers while it lives.
-    let metrics = metrics::Server::start(args.metrics, target.clone(), Vec::new())?;
+    let collectors: Vec<Box<dyn Collector>> = vec![
+        Box::new(metrics::Metrics(target.clone())),
+        Devices::changing(planner.roots()),
+        Box::new(Drives(planner.stack())),
+        Box::new(Caches(planner.stack())),
+    ];
+    let page = metrics::page(target.clone());
+    let metrics = Exporter::start(args.metrics, collectors, vec![page])?;
     let mut text = String::new();
     for address in target.addresses() {
         text.push_str(&format!("listening on {address}\n"));
     }
-    text.push_str(&format!("metrics at http://{}/metrics\n", metrics.address()));
+    text.push_str(&format!("{}\n", metrics.place()));
     text.push_str(&plan.served());
     output::print(&text)?;
     // The planner has the devices: one that is not served any more is closed.

@@ -15,11 +15,11 @@ use crate::args::{KeyOrderArg, RequestArg, YcsbArgs, engine_options};
 use crate::failure::{Failure, Result};
 use crate::figures::{self, grouped, short};
 use crate::host;
-use crate::measure;
+use crate::measure::{self, Shown};
 use crate::media::{Devices, Media};
+use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::place::{self, Place};
-use crate::progress::Line;
 use crate::traffic::{Traffic, columns};
 
 /// Records of a load that names no number.
@@ -63,24 +63,26 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     };
     let present = present(&kvs, args, &workloads, &mut dataset)?;
     let store = KvStore { db, kvs, process: host::samples };
+    let exporter =
+        Exporter::if_asked(args.telling.metrics, || metrics::of_kvdb(&store.db, devices.stack()))?;
     outputs.say(&introduction(&place, &devices, &dataset, &options, args.memory))?;
 
     let mut report = measure::report("Esker: YCSB", dataset, &store, &remarks);
     measure::name_devices(&mut report, &devices);
     let clock = Clock::real();
-    let line = Line::new();
+    let shown = Shown::start(args.live.live, &report)?;
     let mut runner = Runner::new(&store, clock.clone(), dataset)?.with_records(present);
     let mut traffic = Vec::new();
     for workload in &workloads {
         let before = store.db.stats();
-        let run = measure::run(&mut runner, workload, &options, &line)?;
-        let settled = args.settle.then(|| measure::settle(&store, &clock, &line));
+        let run = measure::run(&mut runner, workload, &options, &shown)?;
+        let settled = args.settle.then(|| measure::settle(&store, &clock, &shown));
         let settled = settled.transpose()?;
         let bytes = Traffic::between(&before, &store.db.stats());
         report.runs.push(run);
         traffic.push((workload.name.clone(), bytes, settled));
     }
-    drop(line);
+    shown.clear();
 
     let stats = store.db.stats();
     let named: Vec<(&str, &Traffic)> = traffic.iter().map(|(n, t, _)| (&**n, t)).collect();
@@ -108,6 +110,8 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         "devices": devices.json(),
     });
     outputs.finish(&measure::json_of(&report, &stats, more)?, &report.html())?;
+    shown.end(|| report.html());
+    drop(exporter);
     Ok(store.db.close()?)
 }
 

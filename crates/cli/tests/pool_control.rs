@@ -177,7 +177,7 @@ fn volumes_are_limited_watched_and_explained() {
     for line in [
         "esker_pool_write_amplification_ratio{cause=\"metadata\"}",
         "esker_pool_stage_latency_seconds_count{volume=\"db\",stage=\"limit\"}",
-        "esker_pool_stage_latency_seconds_bucket{le=",
+        "esker_pool_stage_latency_seconds_bucket{volume=\"db\",stage=",
         "esker_pool_volume_writes_total{volume=\"db\"} 60",
         "esker_pool_volume_latency_seconds_sum{volume=\"db\",operation=\"write\"}",
         "esker_pool_buffer_used_bytes",

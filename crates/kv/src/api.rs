@@ -1,4 +1,4 @@
-//! What callers hold: the KVDB, its KVSs, batches, snapshots, transactions and statistics; and where a KVDB lives
+//! Handles of callers: the KVDB, its KVSs, batches, snapshots, transactions, statistics and observers; and where a KVDB lives
 //! ([`layout`]).
 //!
 //! Sees every room but `copies`.
@@ -7,6 +7,7 @@ pub(crate) mod batch;
 pub(crate) mod kvdb;
 pub(crate) mod kvs;
 pub(crate) mod layout;
+pub(crate) mod observer;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod transaction;

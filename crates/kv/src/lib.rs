@@ -146,6 +146,7 @@ pub use api::batch::Batch;
 pub use api::kvdb::Kvdb;
 pub use api::kvs::Kvs;
 pub use api::layout::{Layout, NamedDevice};
+pub use api::observer::Observer;
 pub use api::snapshot::Snapshot;
 pub use api::stats::{
     CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,

@@ -6,11 +6,13 @@
 //! | `requests` | the next request, and when it is due |
 //! | `client` | a thread that keeps a queue pair full, and times what comes back |
 //! | [`report`] | [`LoadReport`], as text and JSON |
+//! | `html` | the same as a page |
 //!
-//! Imports run downward: `report`, `client`, `requests`, `job`. Time is the clock's that is given, which has to be the
+//! Imports run downward: `html`, `report`, `client`, `requests`, `job`. Time is the clock's that is given, which has to be the
 //! device's: real, dilated or virtual.
 
 mod client;
+mod html;
 pub mod job;
 pub mod report;
 mod requests;

@@ -2,7 +2,7 @@
 // ECharts. Each figure of the page has plots that say which chart, and which panel of it, they are for.
 "use strict";
 (() => {
-  const charts = JSON.parse(document.getElementById("charts").textContent);
+  let charts = JSON.parse(document.getElementById("charts").textContent);
   const root = document.documentElement;
   const color = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const series = (index) => color(`--series-${(index % 6) + 1}`);
@@ -429,7 +429,9 @@
   // ---- drawing, and drawing again ----
 
   const DRAW = { curves: drawCurves, bars: drawBars, heat_map: drawHeat };
-  const plots = [...document.querySelectorAll(".plot[data-chart]")].map((host) => ({ host, drawn: null, width: 0 }));
+  const hosts = () => [...document.querySelectorAll(".plot[data-chart]")];
+  const undrawn = (host) => ({ host, drawn: null, width: 0 });
+  let plots = hosts().map(undrawn);
 
   const draw = (plot) => {
     const { host } = plot;
@@ -458,6 +460,21 @@
   });
   plots.forEach(({ host }) => resized.observe(host));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+
+  // A live page has replaced some of its figures: these are drawn, and the others stay.
+  document.addEventListener("charts", ({ detail }) => {
+    charts = detail;
+    for (const plot of plots.filter(({ host }) => !host.isConnected)) {
+      resized.unobserve(plot.host);
+      clear(plot);
+    }
+    const known = plots;
+    plots = hosts().map((host) => known.find((plot) => plot.host === host) ?? undrawn(host));
+    for (const plot of plots.filter(({ host }) => !known.some((one) => one.host === host))) {
+      draw(plot);
+      resized.observe(plot.host);
+    }
+  });
 
   // On paper everything is unfolded, light, and as wide as a sheet.
   let folded = [];

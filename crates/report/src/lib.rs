@@ -9,6 +9,7 @@
 //! | [`table`] | [`Table`], [`Cell`]: as markup and as CSV |
 //! | [`chart`] | [`Chart`] and its kinds: [`Panels`], [`Curves`], [`Dots`], [`Bars`], [`HeatMap`] |
 //! | [`unit`](mod@unit) | [`Unit`]: how figures are written |
+//! | [`live`] | [`State`]: the answers to a page whose run goes on |
 //! | `figures` | the table behind each chart |
 //! | `svg` | dot plots, drawn without a script |
 //! | `markup`, `escape` | a chart within a page; foreign text |
@@ -39,6 +40,7 @@ pub mod block;
 pub mod chart;
 mod escape;
 mod figures;
+pub mod live;
 mod markup;
 pub mod page;
 mod svg;
@@ -50,6 +52,7 @@ pub use chart::{
     Axis, Bars, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Kind, Line, Mark, Panel,
     Panels, Range, Scale, Span,
 };
+pub use live::State;
 pub use page::{Book, Page};
 pub use table::{Cell, Table};
 pub use unit::Unit;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{Block, Outcome, Section, Verdict};
-use crate::chart::Chart;
+use crate::chart::{Chart, Kind};
 use crate::escape::{escape, slug};
 use crate::markup::{figure, json};
 
@@ -17,6 +17,8 @@ const ECHARTS: &str = include_str!("../assets/echarts/echarts.min.js");
 const ECHARTS_NOTICE: &str = include_str!("../assets/echarts/NOTICE");
 /// Draws all charts that are not drawn yet.
 const SCRIPT: &str = include_str!("../assets/charts.js");
+/// Keeps a page up to date while its run goes on.
+const LIVE: &str = include_str!("../assets/live.js");
 const STYLE: &str = include_str!("../assets/report.css");
 
 /// Sections from which on a page lists them at its head.
@@ -56,6 +58,33 @@ impl Page {
         let mut draw = Drawing { charts: Vec::new(), command: &self.command };
         let (header, main) = (self.header(), self.main("", &mut draw));
         document(&self.title, &header, &main, &draw.charts)
+    }
+
+    /// The same while what it is about goes on: the page asks for `state?since=VERSION` beside its own address once a
+    /// second, shows the [`State`](crate::State) that it is answered, and becomes the report at the end.
+    #[must_use]
+    pub fn live(&self) -> String {
+        let note = "<p id=\"live\" class=\"about\" role=\"status\" hidden>The process does not answer.</p>\n";
+        let (header, main) = (self.header(), self.main("", &mut Drawing::default()));
+        let title = escape(&self.title);
+        // Charts of any kind may come.
+        let script = format!(
+            "<script type=\"application/json\" id=\"charts\">[]</script>\n\
+             <script>/*\n{UPLOT_LICENCE}*/\n{UPLOT}</script>\n\
+             <script>/*\n{ECHARTS_NOTICE}*/\n{ECHARTS}</script>\n\
+             <script>{SCRIPT}</script>\n<script>{LIVE}</script>\n"
+        );
+        let head = "<link rel=\"icon\" href=\"data:,\">\n"; // or a browser asks for one
+        markup(&title, head, &format!("{header}{note}"), &main, &script)
+    }
+
+    /// The parts that a live page replaces: the header's and the body's markup, and the charts' JSON.
+    pub(crate) fn parts(&self) -> (String, String, serde_json::Value) {
+        let mut draw = Drawing::default();
+        let main = self.main("", &mut draw);
+        let kinds: Vec<&Kind> = draw.charts.iter().map(|chart| &chart.kind).collect();
+        let charts = serde_json::to_value(kinds).expect("every field has a JSON form");
+        (self.header(), main, charts)
     }
 
     /// The title, what was found, and on what.
@@ -197,11 +226,14 @@ impl Book {
 
 /// A file that needs no network.
 fn document(title: &str, header: &str, main: &str, charts: &[&Chart]) -> String {
-    let (title, script) = (escape(title), script(charts));
+    markup(&escape(title), "", header, main, &script(charts))
+}
+
+fn markup(title: &str, head: &str, header: &str, main: &str, script: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>{UPLOT_STYLE}\n{STYLE}</style>\n</head>\n<body>\n\
+         <title>{title}</title>\n{head}<style>{UPLOT_STYLE}\n{STYLE}</style>\n</head>\n<body>\n\
          {header}<main>\n{main}</main>\n{script}</body>\n</html>\n"
     )
 }
@@ -210,6 +242,7 @@ const PLACE: &str = "Where it was measured";
 const PLACE_ANCHOR: &str = "place";
 
 /// Numbers charts in the order in which they stand in the page.
+#[derive(Default)]
 struct Drawing<'a> {
     charts: Vec<&'a Chart>,
     command: &'a str,

@@ -40,6 +40,10 @@ pub struct Stack {
 struct State {
     paces: Vec<(Time, Pace)>,
     drives: Vec<Shared>,
+    /// Every drive that is open, named or not, for its figures.
+    open_drives: Vec<Weak<OpenDrive>>,
+    /// Every cache that is open as a device, for its figures.
+    caches: Vec<Weak<Cache>>,
     /// The profiles of drives in memory without a name, once for each drive.
     unnamed: Vec<String>,
     pools: Vec<SharedPool>,
@@ -191,6 +195,24 @@ impl Stack {
         &self.clock
     }
 
+    /// The modelled drives that are open now, each once, in the order in which they were opened. A caller that keeps
+    /// one keeps its image open.
+    #[must_use]
+    pub fn drives(&self) -> Vec<Ssd> {
+        let drives = &mut self.state.lock().open_drives;
+        drives.retain(|drive| drive.strong_count() > 0);
+        drives.iter().filter_map(Weak::upgrade).map(|drive| drive.0.clone()).collect()
+    }
+
+    /// The caches that are open as devices now, in the order in which they were opened. A caller that keeps one
+    /// keeps it open.
+    #[must_use]
+    pub fn caches(&self) -> Vec<Arc<Cache>> {
+        let caches = &mut self.state.lock().caches;
+        caches.retain(|cache| cache.strong_count() > 0);
+        caches.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Opens a device. `create` is about the file of a device that lasts: whether it, or the drive
     /// in it, is made or must be there; the same of a cache on a flash device that lasts. A remote
     /// namespace is connected to, and always there.
@@ -218,7 +240,11 @@ impl Stack {
             }
             Spec::Disk(disk) => self.disk(disk, create),
             Spec::Traced(traced) => self.traced(spec, traced, create, access),
-            Spec::Cache(cache) => plain(Arc::new(self.cache(cache, create)?)),
+            Spec::Cache(cache) => {
+                let cache = Arc::new(self.cache(cache, create)?);
+                self.state.lock().caches.push(Arc::downgrade(&cache));
+                plain(cache)
+            }
             Spec::Stripe(stripe) => plain(Arc::new(self.stripe(spec, stripe, create, access)?)),
             Spec::Volume(volume) => plain(self.volume(spec, volume)?),
             Spec::Remote(remote) => match remote.open() {
@@ -443,6 +469,7 @@ impl Stack {
                 }
             };
             let open = Arc::new(OpenDrive(ssd));
+            state.open_drives.push(Arc::downgrade(&open));
             // An image has its key only now that it is there.
             let shared = key_of(spec)?.map(|key| Shared {
                 key,

@@ -295,3 +295,19 @@ fn assumption_about_spare_media_is_what_the_drive_has() {
         assert!(remarks.contains(has) && !remarks.contains(has_not), "{keys}: {remarks}");
     }
 }
+
+#[test]
+fn stack_lists_drives_and_caches_while_they_are_open() {
+    let stack = Stack::new();
+    let first = open(&stack, &format!("{SMALL}&drive=a&namespaces=2"));
+    let second = open(&stack, "ssd:?drive=a&nsid=2&time=none");
+    let cached = open(&stack, &format!("traced:(cache:(mem:64MiB)?flash=({SMALL}))?to=/dev/null"));
+    let names: Vec<String> = stack.drives().iter().map(|drive| drive.name().to_owned()).collect();
+    assert_eq!(names, ["micron-7450:a", "micron-7450"]);
+    assert_eq!(stack.caches().len(), 1);
+    write(&*cached.device, 3, 42);
+    assert_eq!(stack.caches()[0].figures().host_written_bytes, 4096);
+    drop((first, second, cached));
+    // A drive in memory that has a name lives as long as the stack.
+    assert_eq!((stack.drives().len(), stack.caches().len()), (1, 0));
+}

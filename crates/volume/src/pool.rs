@@ -26,12 +26,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use esker_base::thread;
-use esker_device::Device;
+use esker_device::{Device, DeviceStats};
 use parking_lot::Mutex;
 
 use crate::engine::Shared;
 use crate::keep;
 use crate::keep::checkpoint::{self, Want};
+use crate::omf::label::Role;
 use crate::queue::{View, Volume};
 use crate::recover;
 use crate::stats::VolumeStats;
@@ -119,6 +120,14 @@ impl Pool {
         let volumes: Vec<VolumeId> =
             self.shared.core.lock().catalog.volumes.keys().copied().collect();
         volumes.into_iter().map(|id| (id, self.shared.tallies.snapshot(id))).collect()
+    }
+
+    /// Statistics of the devices that serve, since they were opened: write buffers, then drives.
+    #[must_use]
+    pub fn device_stats(&self) -> Vec<DeviceStats> {
+        let of = |role| self.shared.fleet.serving(role);
+        let serving = [Role::Buffer, Role::Drive].into_iter().flat_map(of);
+        serving.map(|drive| drive.device.stats()).collect()
     }
 
     /// Does the most urgent piece of maintenance; false when nothing is due.

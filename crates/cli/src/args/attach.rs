@@ -47,6 +47,8 @@ pub(crate) struct AttachTo {
     /// While requests come faster than that, keep idle processors from halting (needs root)
     #[arg(long)]
     pub(crate) keep_awake: bool,
+    #[command(flatten)]
+    pub(crate) telling: super::MetricsArgs,
 }
 
 /// What is to be detached.

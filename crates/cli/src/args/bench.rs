@@ -8,6 +8,7 @@ use esker_bench::Workload;
 use esker_kv::Compression;
 use esker_stack::Spec;
 
+use super::metrics::{LiveArgs, MetricsArgs};
 use super::parse::{self, Medium, Staging};
 
 /// `esker demo`
@@ -43,6 +44,10 @@ pub(crate) struct DemoArgs {
     /// Where the report, one HTML file, goes
     #[arg(long, default_value = "esker-report.html", value_name = "FILE")]
     pub(crate) report: PathBuf,
+    #[command(flatten)]
+    pub(crate) telling: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// Where a new database puts its media classes.
@@ -147,6 +152,10 @@ pub(crate) struct YcsbArgs {
     /// Write the report, one HTML file, here
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) telling: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// `esker bench device`
@@ -224,6 +233,13 @@ pub(crate) struct DeviceArgs {
     /// Write all figures as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) telling: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// Which addresses a load asks for.

@@ -1,11 +1,21 @@
 //! Arguments as people write them. Each parser answers with a sentence that says what is right.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use esker_bench::Workload;
 use esker_kv::{Kvdb, Policy};
 use esker_stack::Spec;
+
+/// An address to listen on, or a port of this machine alone.
+pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse::<u16>().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let address = port.or_else(|_| text.parse());
+    address.map_err(|_| {
+        "say a port of 127.0.0.1, or an address with a port: 9421, [::1]:9421".to_owned()
+    })
+}
 
 /// A size in bytes that is not zero.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
@@ -190,6 +200,15 @@ impl Staging {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn port_alone_is_of_loopback() {
+        assert_eq!(listen("9421").unwrap().to_string(), "127.0.0.1:9421");
+        assert_eq!(listen("[::1]:9421").unwrap().to_string(), "[::1]:9421");
+        for wrong in ["localhost", "65536", "127.0.0.1", ""] {
+            assert!(listen(wrong).unwrap_err().contains("127.0.0.1"), "{wrong}");
+        }
+    }
 
     #[test]
     fn counts_read_back_as_people_write_them() {

@@ -37,6 +37,8 @@ pub(crate) struct RunArgs {
     /// Show no figures at the end
     #[arg(long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) telling: super::MetricsArgs,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,

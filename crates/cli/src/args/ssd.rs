@@ -312,6 +312,8 @@ pub(crate) struct ExperimentArgs {
     /// Write the page in the form that `esker lab all` binds, here
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) page: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) live: super::metrics::LiveArgs,
 }
 
 /// `esker lab all`

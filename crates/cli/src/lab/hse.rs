@@ -12,11 +12,10 @@ use esker_lab::LabError;
 use esker_lab::hse::{self, Arm, Drive, HseOptions, Machine, Opened, Processors, Progress, Rates};
 use esker_stack::{Opened as OpenedDevice, Spec, Stack, Time};
 
-use super::{finish, prepare};
+use super::experiment::Experiment;
 use crate::args::HseArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
-use crate::progress::Line;
 
 /// Drives of the source.
 const CAPACITY: &str = "micron-5210";
@@ -29,7 +28,7 @@ const QUICK: u64 = 4;
 
 /// Runs the study.
 pub(crate) fn run(args: &HseArgs) -> Result {
-    let outputs = prepare(&args.every)?;
+    let experiment = Experiment::start("hse", &args.every)?;
     let operations = args.operations.unwrap_or(args.records);
     let options = HseOptions {
         records: args.records,
@@ -45,17 +44,15 @@ pub(crate) fn run(args: &HseArgs) -> Result {
         return Err(Failure::usage(why));
     }
     let mut drives = Drives { args, options: options.clone() };
-    let line = Line::new();
     let follow = |progress: &Progress<'_>| {
-        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.run));
+        experiment.step(progress.done, progress.count, progress.run);
         ControlFlow::Continue(())
     };
     let mut report = hse::run(&options, &mut drives, follow)
         .map_err(|error| Failure::new(error.kind(), &error))?;
-    drop(line);
     report.environment = host::environment();
     report.command = host::command_line();
-    finish(&outputs, &report.table(), &report.json(), Some(&report.page()))
+    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }
 
 /// The drives of this machine, or models.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use esker_device::Create;
 use esker_stack::{Spec, VolumeSpec};
@@ -66,7 +67,7 @@ pub(super) fn create(path: &Path, args: &PoolCreateArgs) -> Result {
         }
         Pool::create(&drives, &buffers, &options).map_err(failed)?;
     }
-    let stack = stack();
+    let stack = Arc::new(stack());
     let pool = stack.pool(&VolumeSpec::of_pool(&view.pool, &drives, &buffers))?;
     let served = Served::new(stack, pool);
     let made = view.volumes.iter().try_for_each(|volume| make(&served, volume));

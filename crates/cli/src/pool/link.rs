@@ -1,6 +1,7 @@
 //! The way to a pool: it is opened in this process, or another process serves it at a socket.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::Clock;
@@ -43,7 +44,7 @@ impl Link {
             return Ok(Link::Socket { pool: pool.to_owned(), path });
         }
         let spec = at.opening.of(VolumeSpec::of_pool(pool, &at.drives, &at.buffers));
-        let stack = stack();
+        let stack = Arc::new(stack());
         let pool = stack.pool(&spec)?;
         Ok(Link::Own(Box::new(Served::new(stack, pool))))
     }

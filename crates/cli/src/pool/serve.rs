@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
 use esker_stack::{OpenPool, Stack, VolumeSpec};
-use prometheus_client::collector::Collector;
 
 use super::export::Exports;
 use super::link::{refused, stack};
 use super::metrics::Metrics;
 use super::served::Served;
 use super::socket::{Server, default_path};
-use super::token::Token;
 use crate::args::{Cpus, PoolServeArgs};
 use crate::failure::{Failure, Result};
+use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
 use crate::target::metrics;
 use crate::target::signals::{Event, Waiting};
+use crate::token::Token;
 
 /// For how long drives and devices are waited for that somebody who has ended lets go of in a moment.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -42,15 +42,23 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
         scrub: args.scrub_within,
         ..args.opening.of(VolumeSpec::of_pool(&args.pool, &args.drives, &args.buffers))
     };
-    let stack = stack();
+    let stack = Arc::new(stack());
     let pool = open(&stack, &spec)?;
     for remark in pool.remarks() {
         eprintln!("esker: note: {remark}");
     }
     let exports = Exports::start(&pool, &args.listen, &args.listen_tls, args.workers);
     let exports = exports.map_err(refused)?;
-    let more: Vec<Box<dyn Collector>> = vec![Box::new(Metrics(pool.clone()))];
-    let metrics = metrics::Server::start(args.metrics, exports.target().clone(), more)?;
+    let members = pool.clone();
+    let collectors: Vec<Box<dyn Collector>> = vec![
+        Box::new(Metrics(pool.clone())),
+        Box::new(metrics::Metrics(exports.target().clone())),
+        Devices::told(move || members.device_stats()),
+        Box::new(Drives(stack.clone())),
+        Box::new(Caches(stack.clone())),
+    ];
+    let page = metrics::page(exports.target().clone());
+    let metrics = Exporter::start(args.metrics, collectors, vec![page])?;
     let path = args.socket.clone().unwrap_or_else(|| default_path(&args.pool));
     let served = Arc::new(Served::exporting(stack, pool.clone(), exports));
     let server = Server::start(&path, &served)?;
@@ -66,7 +74,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     for address in served.addresses() {
         text.push_str(&format!("listening on {address}\n"));
     }
-    text.push_str(&format!("metrics at http://{}/metrics\n", metrics.address()));
+    text.push_str(&format!("{}\n", metrics.place()));
     output::print(&text)?;
     loop {
         match signals.next(|| served.is_running()) {

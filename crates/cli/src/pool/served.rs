@@ -16,7 +16,7 @@ use crate::failure::Failure;
 pub(crate) struct Served {
     pub(super) pool: Arc<OpenPool>,
     /// Opens devices that are added.
-    pub(super) stack: Stack,
+    pub(super) stack: Arc<Stack>,
     pub(super) exports: Option<Exports>,
     pub(super) operations: Operations,
     /// Held while something is changed.
@@ -25,13 +25,13 @@ pub(crate) struct Served {
 
 impl Served {
     /// A pool that is open in this process and exports nothing.
-    pub(crate) fn new(stack: Stack, pool: Arc<OpenPool>) -> Served {
+    pub(crate) fn new(stack: Arc<Stack>, pool: Arc<OpenPool>) -> Served {
         let (operations, changing) = (Operations::default(), Mutex::default());
         Served { pool, stack, exports: None, operations, changing }
     }
 
     /// A pool whose volumes are exported.
-    pub(crate) fn exporting(stack: Stack, pool: Arc<OpenPool>, exports: Exports) -> Served {
+    pub(crate) fn exporting(stack: Arc<Stack>, pool: Arc<OpenPool>, exports: Exports) -> Served {
         Served { exports: Some(exports), ..Served::new(stack, pool) }
     }
 

@@ -19,8 +19,8 @@ use tiny_http::{Header, Request, Response};
 
 use super::refusal::{Answer, Refusal};
 use super::served::Served;
-use super::token::Token;
 use crate::failure::{Failure, Result};
+use crate::token::Token;
 
 /// Requests that are worked on at once.
 const THREADS: usize = 4;

@@ -14,12 +14,12 @@ use crate::failure::{Failure, Result};
 const PLACE: &str = "/var/tmp";
 
 /// Opens what `--swap` says.
-pub(super) fn open(text: &str) -> Result<Arc<dyn Device>> {
+pub(super) fn open(stack: &Stack, text: &str) -> Result<Arc<dyn Device>> {
     if let Some(size) = text.strip_prefix("temp:") {
         return temporary(size);
     }
     let spec = text.parse::<Spec>()?;
-    Ok(Stack::new().open(&spec, Create::Never)?.device)
+    Ok(stack.open(&spec, Create::Never)?.device)
 }
 
 fn temporary(size: &str) -> Result<Arc<dyn Device>> {

@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::args::ServeArgs;
 use crate::failure::{Failure, Result};
+use crate::metrics::Roots;
 use crate::pool::link::stack;
 
 /// Where a target listens unless it is told otherwise.
@@ -123,13 +124,14 @@ impl Served {
 /// Reads the file or the options, and opens the devices. Whatever is open already stays open.
 pub(super) struct Planner<'a> {
     args: &'a ServeArgs,
-    stack: Stack,
+    stack: Arc<Stack>,
     open: Devices,
+    roots: Roots,
 }
 
 impl<'a> Planner<'a> {
     pub(super) fn new(args: &'a ServeArgs) -> Planner<'a> {
-        Planner { args, stack: stack(), open: Devices::new() }
+        Planner { args, stack: Arc::new(stack()), open: Devices::new(), roots: Roots::default() }
     }
 
     /// What is to be served now.
@@ -189,6 +191,17 @@ impl<'a> Planner<'a> {
     /// The plan is in force: its devices stay open, and no others.
     pub(super) fn keep(&mut self, plan: &Plan) {
         self.open.clone_from(&plan.open);
+        self.roots.set(self.open.values().map(|served| served.opened.device.clone()).collect());
+    }
+
+    /// The devices that are open, as they change.
+    pub(super) fn roots(&self) -> Roots {
+        self.roots.clone()
+    }
+
+    /// The stack that opens them.
+    pub(super) fn stack(&self) -> Arc<Stack> {
+        self.stack.clone()
     }
 
     /// The open devices that are not named where they are: those that are named elsewhere move.

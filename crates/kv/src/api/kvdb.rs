@@ -460,6 +460,10 @@ impl Kvdb {
         remarks
     }
 
+    pub(super) fn manifest(&self) -> &Arc<dyn Device> {
+        &self.manifest
+    }
+
     /// The figures of the KVDB now.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -1,7 +1,8 @@
-//! The token that a client over TCP has to have. It is compared in a time that does not depend on where it differs.
+//! The token that a client has to have: of a pool over TCP, of a live page. It is compared in a time that does not
+//! depend on where it differs.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -21,17 +22,29 @@ const MOST: u64 = 1024;
 pub(crate) struct Token(Vec<u8>);
 
 impl Token {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system's, when it has no randomness to give.
+    pub(crate) fn random() -> io::Result<Token> {
+        let mut bytes = [0; BYTES];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        Ok(Token(HEXLOWER.encode(&bytes).into_bytes()))
+    }
+
+    /// Itself, to be told to the one who may have it.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+
     /// Reads the token from a file that its owner alone can read; makes one where there is no file.
     pub(crate) fn load(path: &Path) -> Result<Token> {
         let failed = |error| Failure::file(path, &error, "choose another path with --api-token");
         if !path.exists() {
-            let mut bytes = [0; BYTES];
-            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-                .map_err(|error| failed(error.into()))?;
-            let text = HEXLOWER.encode(&bytes);
+            let token = Token::random().map_err(failed)?;
             let mut file = files::create_private(path).map_err(failed)?;
-            writeln!(file, "{text}").map_err(failed)?;
-            return Ok(Token(text.into_bytes()));
+            writeln!(file, "{}", token.text()).map_err(failed)?;
+            return Ok(token);
         }
         let file = fs::File::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode();
@@ -55,7 +68,12 @@ impl Token {
     /// Whether a header's value has it: `Bearer TOKEN`.
     pub(crate) fn is_in(&self, header: &str) -> bool {
         let Some(said) = header.strip_prefix("Bearer ") else { return false };
-        let said = said.trim().as_bytes();
+        self.is(said.trim())
+    }
+
+    /// Whether somebody has said it.
+    pub(crate) fn is(&self, said: &str) -> bool {
+        let said = said.as_bytes();
         // All of the token is looked at, whatever was said.
         let mut differs = u8::from(said.len() != self.0.len());
         for (index, byte) in self.0.iter().enumerate() {

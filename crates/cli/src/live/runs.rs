@@ -1,0 +1,109 @@
+//! The workloads of a benchmark, as they run.
+
+use esker_bench::{Phase, Progress, Report, RunResult};
+use esker_report::Page;
+use parking_lot::Mutex;
+
+use super::{Live, Subject};
+use crate::figures::short;
+
+/// Runs of a benchmark: those that have ended, and the one that goes on.
+pub(crate) struct Runs(Mutex<Known>);
+
+struct Known {
+    /// Grows with each change.
+    version: u64,
+    /// The runs that have ended.
+    report: Report,
+    /// The one that goes on.
+    now: Option<RunResult>,
+    /// The present activity, as a sentence.
+    doing: String,
+}
+
+impl Runs {
+    /// No run yet, of what is to become a report.
+    pub(crate) fn of(report: &Report) -> Runs {
+        let doing = "The first run is about to begin.".to_owned();
+        Runs(Mutex::new(Known { version: 1, report: report.clone(), now: None, doing }))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) {
+        let mut known = self.0.lock();
+        change(&mut known);
+        known.version += 1;
+    }
+}
+
+impl Subject for Runs {
+    fn title(&self) -> String {
+        self.0.lock().report.title.clone()
+    }
+
+    fn now(&self, since: u64) -> Option<(u64, Page)> {
+        let known = self.0.lock();
+        let version = known.version;
+        if version == since {
+            return None;
+        }
+        let (mut report, now, doing) =
+            (known.report.clone(), known.now.clone(), known.doing.clone());
+        drop(known);
+        let goes_on = now.is_some();
+        report.runs.extend(now);
+        let mut page = report.page();
+        page.headline = doing;
+        if goes_on {
+            // Its section is the last, and what is looked at.
+            page.sections.rotate_right(1);
+        }
+        Some((version, page))
+    }
+}
+
+impl Live<Runs> {
+    /// A run goes on.
+    pub(crate) fn follow(&self, progress: &Progress<'_>) {
+        if self.is_open() {
+            let (doing, now) = (doing(progress), progress.so_far());
+            self.subject().change(|known| {
+                known.doing = doing;
+                known.now = Some(now);
+            });
+        }
+    }
+
+    /// A run has ended.
+    pub(crate) fn ran(&self, run: &RunResult) {
+        self.subject().change(|known| {
+            known.doing = format!("{} has ended.", named(&run.workload.name));
+            known.now = None;
+            known.report.runs.push(run.clone());
+        });
+    }
+
+    /// Something goes on that is no run.
+    pub(crate) fn say(&self, doing: &str) {
+        self.subject().change(|known| known.doing = doing.to_owned());
+    }
+}
+
+fn named(workload: &str) -> String {
+    match workload {
+        "load" => "The load".to_owned(),
+        name => format!("Workload {name}"),
+    }
+}
+
+fn doing(progress: &Progress<'_>) -> String {
+    let name = named(progress.workload);
+    let percent = progress.fraction * 100.0;
+    match progress.phase {
+        Phase::WarmUp => format!("{name} warms up: {percent:.0} %."),
+        Phase::Measure => {
+            let rate = short(progress.ops_per_s);
+            format!("{name} runs at {rate} operations a second: {percent:.0} % are done.")
+        }
+        Phase::Sync => format!("{name} has ended, and what it wrote becomes durable."),
+    }
+}

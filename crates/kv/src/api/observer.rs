@@ -1,0 +1,67 @@
+//! An observer: the figures of a KVDB for a thread that does not own it, such as one that answers for its metrics.
+
+use std::sync::{Arc, Weak};
+
+use esker_device::{Device, DeviceStats};
+
+use crate::api::kvdb::Kvdb;
+use crate::api::stats::Stats;
+use crate::engine::shared::Engine;
+use crate::sync::atomic::Ordering;
+
+/// Reads the figures of a KVDB while it is open. It keeps neither the KVDB nor its devices open.
+pub struct Observer {
+    engine: Weak<Engine>,
+    manifest: Weak<dyn Device>,
+}
+
+impl Kvdb {
+    /// An observer of this KVDB.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        let (engine, manifest) = (&self.engine, self.manifest());
+        Observer { engine: Arc::downgrade(engine), manifest: Arc::downgrade(manifest) }
+    }
+}
+
+impl Observer {
+    /// The figures of the KVDB now, as [`Kvdb::stats`]; none after it was closed.
+    #[must_use]
+    pub fn stats(&self) -> Option<Stats> {
+        Some(self.open()?.stats())
+    }
+
+    /// Statistics of the devices of its classes, and of the manifest's; none after it was closed.
+    #[must_use]
+    pub fn devices(&self) -> Option<Vec<DeviceStats>> {
+        let engine = self.open()?;
+        let classes = engine.classes.all();
+        let mut all: Vec<DeviceStats> =
+            classes.iter().map(|media| media.device().stats()).collect();
+        all.extend(self.manifest.upgrade().map(|device| device.stats()));
+        Some(all)
+    }
+
+    fn open(&self) -> Option<Arc<Engine>> {
+        self.engine.upgrade().filter(|engine| !engine.closing.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::kvdb;
+
+    #[test]
+    fn observer_sees_open_kvdb_and_nothing_after_close() {
+        let (db, kvs, _) = kvdb();
+        let observer = db.observer();
+        kvs.put(b"k", b"v").unwrap();
+        assert_eq!(observer.stats().unwrap().operations.puts, 1);
+        db.sync().unwrap();
+        let devices = observer.devices().unwrap();
+        assert_eq!(devices.len(), db.stats().classes.len() + 1);
+        assert!(devices.iter().any(|device| device.written_bytes > 0), "{devices:?}");
+        db.close().unwrap();
+        assert!(observer.stats().is_none() && observer.devices().is_none());
+    }
+}
