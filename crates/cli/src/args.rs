@@ -3,6 +3,7 @@
 mod attach;
 mod bench;
 mod cache;
+mod experiment;
 mod fdp;
 mod kv;
 mod metrics;
@@ -26,6 +27,7 @@ pub(crate) use bench::{
     DemoArgs, DeviceArgs, KeyOrderArg, MediaArgs, PatternArg, RequestArg, YcsbArgs,
 };
 pub(crate) use cache::{CacheCommand, CacheDevices};
+pub(crate) use experiment::ExperimentArgs;
 pub(crate) use fdp::FdpArgs;
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use metrics::MetricsArgs;
@@ -38,8 +40,8 @@ pub(crate) use pooled::PooledArgs;
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use run::{AllocatorArg, RunArgs};
 pub(crate) use ssd::{
-    AllArgs, CompareArgs, Division, ExperimentArgs, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs,
-    HseArgs, LabCommand, NamespaceCommand, SsdCommand,
+    AllArgs, CompareArgs, Division, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs, HseArgs,
+    LabCommand, NamespaceCommand, SsdCommand,
 };
 pub(crate) use target::{ServeArgs, TargetCommand};
 pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};

@@ -5,6 +5,7 @@
 //! | `workload` | traces and a synthetic database's load, as the simulator takes them |
 //! | `disk` | how long the modelled disk takes |
 //! | `verdict` | the source's figures beside what came out |
+//! | [`results`] | the figures of each workload, size and version |
 //! | [`report`] | [`FlashCacheReport`], as text and JSON |
 //! | `html` | the same as a page |
 //!
@@ -14,6 +15,7 @@
 mod disk;
 mod html;
 pub mod report;
+pub mod results;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -28,7 +30,7 @@ use esker_cache::{Admission, Geometry, Placement, WriteBack};
 
 use crate::LabError;
 pub use report::FlashCacheReport;
-use report::{Point, SizeResult, VersionResult, WorkloadResult};
+use results::{Point, SizeResult, VersionResult, WorkloadResult};
 pub use verdict::Verdict;
 pub use workload::traces_of;
 
@@ -271,7 +273,7 @@ fn replay_all(
         });
         sizes.push(SizeResult {
             percent,
-            cache_bytes: slots_of(percent) * report::BLOCK_BYTES,
+            cache_bytes: slots_of(percent) * results::BLOCK_BYTES,
             versions: results.collect(),
             by_percentile: by_percentile.collect(),
         });

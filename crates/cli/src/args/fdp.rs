@@ -8,8 +8,8 @@ use esker_lab::fdp::configuration::{InitialState, StoreRate};
 use esker_lab::fdp::keys::KeyLaw;
 use esker_lab::fdp::own::OwnStores;
 
+use super::experiment::ExperimentArgs;
 use super::parse;
-use super::ssd::ExperimentArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use esker_lab::pooled::PooledOptions;
 
+use super::experiment::ExperimentArgs;
 use super::parse;
-use super::ssd::ExperimentArgs;
 
 /// `esker lab pooled`
 #[derive(Args)]

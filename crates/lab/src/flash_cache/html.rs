@@ -6,7 +6,8 @@ use esker_report::{
     Table, Unit, Verdict,
 };
 
-use super::report::{COLUMNS, FlashCacheReport, SizeResult, VersionResult, WorkloadResult};
+use super::report::FlashCacheReport;
+use super::results::{COLUMNS, SizeResult, VersionResult, WorkloadResult};
 use super::verdict::{ESKER, OF_2013, READS, Saving, WRITES};
 use crate::Outcome;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::report::{Point, SizeResult, VersionResult, WorkloadResult};
+use super::results::{Point, SizeResult, VersionResult, WorkloadResult};
 use crate::Outcome;
 
 /// The version that the others are compared with.

@@ -1,0 +1,26 @@
+//! The arguments that all experiments of `esker lab` have.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::metrics::LiveArgs;
+
+/// The arguments of every experiment.
+#[derive(Args)]
+pub(crate) struct ExperimentArgs {
+    /// The seed of all random choices
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write all figures as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the page in the form that `esker lab all` binds, here
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) page: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
+}
