@@ -17,7 +17,7 @@
 //! | `wire` | the bytes of FUSE (`linux/fuse.h`, protocol 7.31) and of the loop driver |
 //! | `sys` | the system calls that have no safe wrapper |
 //!
-//! # What is promised
+//! # Promises
 //!
 //! 1. Nothing is cached: a write that was answered has completed on the device, and one that was
 //!    answered after `fsync`, or through a file opened with `O_DSYNC`, is durable.

@@ -1,5 +1,5 @@
 //! Checks that the tests of every device run against it: random commands, many in flight, against
-//! an oracle that knows what the contract at the head of this crate lets each LBA read as.
+//! an oracle that knows the values each LBA may read as (see the contract at the crate's head).
 //!
 //! Every LBA written gets content made from its address and a version number, so the oracle holds
 //! one number per LBA, and a discarded LBA may read as zeroes or as any of its older versions.

@@ -16,7 +16,7 @@
 //! | `placement` | whether writes carry placement ids |
 //!
 //! Invariants
-//! 1. The file is locked against other processes and other opens of it (`flock`) for as long as
+//! 1. The file is locked against other processes and other opens (`flock`) for as long as
 //! the device or a queue pair of it lives; a block device is also held against mounting. Read-only
 //! users share the lock, and hold nothing against mounting.
 //! 2. A regular file grows by writes beyond its end, up to the capacity, unless its size is fixed;

@@ -1,5 +1,5 @@
 //! The bytes of a device, sparse and copy-on-write, so that thousands of images of a device cost
-//! their differences.
+//! only their differences.
 //!
 //! Invariants
 //! 1. A chunk in `over` hides the chunk of the same index in `base`; one in neither is zeroes.

@@ -12,9 +12,8 @@
 //!
 //! # A crash test
 //!
-//! Wrap the devices of a program in crash devices of one recorder and run it, marking every write
-//! that it acknowledges. Then open the program on every image and check that the marked writes are
-//! there:
+//! Wrap the devices of a program in crash devices of one recorder and run it, marking every change
+//! that it acknowledges. Then open the program on every image and check that each of them is there:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -10,7 +10,7 @@
 //! | [`Rule::Recent`] | none | everything | hit blocks are protected; the oldest of either go on |
 //! | [`Rule::Queues`] | `window` percent, a queue | blocks hit twice, or coming back | queue with reinsertion |
 //! | [`Rule::Frequent`] | `window` percent, LRU | blocks seen more often than the victim | segmented LRU |
-//! | [`Rule::Near`] | `window` percent, LRU | blocks coming back sooner than the oldest of the main part was used | LRU; its oldest go back |
+//! | [`Rule::Near`] | `window` percent, LRU | blocks back sooner than the oldest of the main part was used | LRU; its oldest go back |
 //!
 //! Under every rule the main part is in order: blocks on probation go before protected ones. So a
 //! rule takes over from another the blocks that that one would have kept longest.

@@ -74,7 +74,7 @@ impl<N: Node> Sieve<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Sieve { queue: Lists::new(capacity), hand: None }

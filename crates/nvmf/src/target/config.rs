@@ -86,8 +86,8 @@ impl SubsystemConfig {
 pub struct NamespaceConfig {
     /// Its number, from 1 to [`NSID_MAX`].
     pub nsid: u32,
-    /// The device. Hosts that cannot know that the target was started again, and lost what they had
-    /// written and not flushed, need one without a volatile write cache: [`WriteThrough::over`].
+    /// The device. Hosts that cannot know that the target was started again, and lost their
+    /// unflushed writes, need one without a volatile write cache: [`WriteThrough::over`].
     ///
     /// [`WriteThrough::over`]: esker_device::WriteThrough::over
     pub device: Arc<dyn Device>,
@@ -155,9 +155,8 @@ pub struct Limits {
     /// The most bytes that hosts may send along with a write command: at most 65,536, a multiple
     /// of 16.
     pub in_capsule_bytes: u32,
-    /// How long a host may take to send the data of a command that it was asked for, to end a PDU
-    /// that it began, or to take the bytes sent to it. Its connection is closed then: others need
-    /// the memory it holds.
+    /// Longest time for a host to send data it was asked for, to end a PDU it began, or to take
+    /// bytes sent to it. Its connection is closed then: others need the memory it holds.
     pub transfer: Duration,
     /// How long a device may take for a command before the host is answered with an error. Hosts give up
     /// after some time of their own: Linux after 30 s.

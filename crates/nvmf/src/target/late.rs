@@ -1,8 +1,8 @@
 //! Commands that a device does not end in time, and the commands that wait for them.
 //!
 //! A host is answered when [`Limits::command`] has passed. The device still has the command then: a read fills
-//! a buffer that nobody sees, but a write may be done at any later moment, over data that the host has written
-//! since. So a late command that changes LBAs *fences* them: no command that touches them is given to the
+//! a buffer that nobody sees, but a write may be done at any later moment, over newer data of the host.
+//! So a late command that changes LBAs *fences* them: no command that touches them is given to the
 //! device before the late one has ended. Commands of a connection that ends are late, too: its host may send
 //! them again over another connection.
 //!

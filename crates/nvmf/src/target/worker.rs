@@ -2,8 +2,7 @@
 //!
 //! A round is: bytes at hand are received and acted on; the devices get their batches and give back
 //! the commands they have finished; responses go out. Each is done for all commands at hand at
-//! once, so
-//! that the cost of a system call is shared.
+//! once, so that the cost of a system call is shared.
 //!
 //! When a round found nothing, the loop goes on looking for a while ([`Limits::spin`]), and then
 //! sleeps until a socket is ready; while a device works, it sleeps on that for short times.
